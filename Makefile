@@ -1,0 +1,115 @@
+# One obvious word for everything. A fresh machine needs Python with its headers, a C++ compiler and
+# make; the rest is installed, pinned by constraints.txt, into $(VENV).
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= $(shell nproc)
+
+bin := $(VENV)/bin
+pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt \
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/pip
+cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
+cpp_sources := $(shell find cpp tests/cpp -name '*.cc')
+cpp_headers := $(shell find cpp tests/cpp -name '*.h')
+cmake_files := CMakeLists.txt tests/cpp/CMakeLists.txt
+
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+
+.DELETE_ON_ERROR:
+.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-pythons test-python \
+	lint tidy format clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+# --------------------------------------------------------------- environment
+
+$(VENV)/.tools: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(pip) install -q build cmake ninja pybind11 scikit-build-core
+	@touch $@
+
+# Editable: Python files are used in place; the module is built again when its sources have changed.
+$(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
+	SKBUILD_CMAKE_DEFINE=SERVICE_STREAMER_WERROR=ON $(pip) install -q --no-build-isolation -e '.[test]'
+	@touch $@
+
+$(VENV)/.lint-tools: $(VENV)/.tools
+	$(pip) install -q clang-format clang-tidy mypy ruff
+	@touch $@
+
+install: $(VENV)/.installed  ## the package, editable, and all that its tests need, in .venv
+
+# -------------------------------------------------------------- demo and bench
+
+demo: $(VENV)/.installed  ## the tutorial's web app under load; SERVE=1 goes on serving
+	$(bin)/python examples/text_infilling/demo.py $(if $(SERVE),--serve)
+
+bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help for a choice
+	$(bin)/python benchmarks/run.py $(ARGS)
+
+# ---------------------------------------------------------------------- tests
+
+test: test-cpp test-tsan test-asan test-wheel test-pythons test-python  ## all tests
+
+# $(call run_cpp_tests,build folder,cmake options)
+define run_cpp_tests
+	$(cmake) -S . -B $(1) $(2) --log-level=WARNING
+	$(bin)/cmake --build $(1)
+	$(bin)/ctest --test-dir $(1) --output-on-failure --progress -j $(JOBS)
+endef
+
+test-cpp: $(VENV)/.tools  ## the C++ tests
+	$(call run_cpp_tests,build/cpp)
+
+test-tsan: $(VENV)/.tools  ## the C++ tests under ThreadSanitizer
+	$(call run_cpp_tests,build/tsan,-DSERVICE_STREAMER_SANITIZE=thread)
+
+test-asan: $(VENV)/.tools  ## the C++ tests under AddressSanitizer and UBSan
+	$(call run_cpp_tests,build/asan,-DSERVICE_STREAMER_SANITIZE=address)
+
+test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
+	$(bin)/python -m pytest $(ARGS)
+
+test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
+	@found=$$($(bin)/python tests/other_pythons.py) || exit 1; for python in $$found; do \
+	  $(MAKE) --no-print-directory test-python \
+	    VENV=build/venv-$${python%%=*} PYTHON=$${python#*=} </dev/null || exit 1; \
+	done
+
+test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
+	rm -rf build/wheel
+	$(bin)/python -m build --no-isolation --sdist --outdir build/wheel . >/dev/null
+	$(pip) wheel -q --no-deps -w build/wheel build/wheel/*.tar.gz
+	$(bin)/python -m venv build/wheel/venv
+	build/wheel/venv/bin/pip install -q --no-index build/wheel/*.whl
+	build/wheel/venv/bin/python -I tests/wheel_smoke.py
+
+# ----------------------------------------------------------------------- lint
+
+lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock annotations
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy
+	$(bin)/clang-format --dry-run -Werror $(cpp_sources) $(cpp_headers)
+	@$(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy
+
+build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
+	$(cmake) -S . -B build/lint -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=ON \
+	  -DPython_EXECUTABLE=$(abspath $(bin)/python) \
+	  -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
+	@touch $@
+
+# Each file is looked at again only when it or any header has changed.
+tidy: $(cpp_sources:%=build/lint/%.tidy)
+build/lint/%.tidy: % $(cpp_headers) .clang-tidy $(VENV)/.lint-tools | build/lint/compile_commands.json
+	$(bin)/clang-tidy -p build/lint --quiet $<
+	@mkdir -p $(@D) && touch $@
+
+format: $(VENV)/.lint-tools  ## every file in the house style
+	$(bin)/ruff check --fix-only --quiet
+	$(bin)/ruff format
+	$(bin)/clang-format -i $(cpp_sources) $(cpp_headers)
+
+clean:  ## removes whatever was built or installed here
+	rm -rf build dist .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,90 @@
+"""What the measurement scripts share: the models, the command line, percentiles, the answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+FIXED = 0.005  # seconds per batch
+PER_ITEM = 0.0002  # seconds per item
+
+
+def service_time(items: int) -> float:
+    return FIXED + PER_ITEM * items
+
+
+def noop(batch: list[Any]) -> list[Any]:
+    return batch
+
+
+def sleeping(sleep: Callable[[float], object]) -> Callable[[list[Any]], list[Any]]:
+    """The model of all tables: like one on a GPU, it holds neither the GIL nor a core."""
+
+    def model(batch: list[Any]) -> list[Any]:
+        sleep(service_time(len(batch)))
+        return batch
+
+    return model
+
+
+model = sleeping(time.sleep)
+MODELS = {"noop": noop, "model": model}
+
+
+def arguments(description: str | None, **numbers: float) -> argparse.Namespace:
+    """The command line of a script: --peer, --model, --seconds and the numbers given."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--peer", default="ours")
+    parser.add_argument("--model", choices=sorted(MODELS), default="noop")
+    parser.add_argument("--seconds", type=float, default=1.5)
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    return parser.parse_args()
+
+
+def warm_up(seconds: float) -> float:
+    """How long to run before counting, so that the policy has learned and the allocator is warm."""
+    return max(0.3, seconds / 4)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def latencies(seconds: Sequence[float]) -> dict[str, float]:
+    """Mean and percentiles in milliseconds."""
+    ordered = sorted(seconds)
+    return {
+        "mean_ms": 1e3 * sum(ordered) / len(ordered),
+        "p50_ms": 1e3 * percentile(ordered, 0.50),
+        "p99_ms": 1e3 * percentile(ordered, 0.99),
+    }
+
+
+class ClosedLoop:
+    """The calls of every client; those between two calls of mark() count."""
+
+    def __init__(self, clients: int) -> None:
+        self.calls: list[list[float]] = [[] for _ in range(clients)]  # seconds, by client
+        self.marks: list[tuple[float, list[int]]] = []
+
+    def mark(self) -> None:
+        self.marks.append((time.perf_counter(), [len(calls) for calls in self.calls]))
+
+    def metrics(self) -> dict[str, float]:
+        """Throughput, fairness (slowest client / fastest) and latency within the window."""
+        (begin, first), (end, last) = self.marks
+        counts = [high - low for low, high in zip(first, last, strict=True)]
+        window = (calls[a:b] for calls, a, b in zip(self.calls, first, last, strict=True))
+        return {
+            "per_s": sum(counts) / (end - begin),
+            "fairness": min(counts) / max(counts) if max(counts) else 0.0,
+            **latencies([call for calls in window for call in calls]),
+        }
+
+
+def answer(metrics: Mapping[str, float]) -> None:
+    print(json.dumps(metrics), flush=True)

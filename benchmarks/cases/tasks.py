@@ -1,0 +1,41 @@
+"""Closed loop of asyncio tasks on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from compare import adapters
+
+from cases import common
+
+
+async def measure(peer: str, model: adapters.Predict, clients: int, seconds: float) -> None:
+    predict = adapters.apredict(peer, model)
+    loop = common.ClosedLoop(clients)
+
+    async def client(number: int) -> None:
+        item, clock, done = [number], time.perf_counter, loop.calls[number].append
+        while True:
+            start = clock()
+            await predict(item)
+            done(clock() - start)
+
+    tasks = [asyncio.create_task(client(number)) for number in range(clients)]
+    await asyncio.sleep(common.warm_up(seconds))
+    loop.mark()
+    await asyncio.sleep(seconds)
+    loop.mark()
+    broken = [task.exception() for task in tasks if task.done()]
+    if broken:
+        raise RuntimeError(f"{len(broken)} tasks ended early") from broken[0]
+    common.answer(loop.metrics())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    options = common.arguments(__doc__, clients=128)
+    asyncio.run(
+        measure(options.peer, common.MODELS[options.model], options.clients, options.seconds)
+    )

@@ -1,0 +1,117 @@
+"""A web server with one worker under wrk, at several numbers of connections."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cases import common
+
+HERE = Path(__file__).resolve().parent
+START_SECONDS = 20.0
+# Every server has one worker process and serves 127.0.0.1 only.
+SERVERS = {
+    "gthread": "-m gunicorn -k gthread -w 1 --threads 128 --graceful-timeout 1 --log-level warning"
+    " -b 127.0.0.1:{port} apps.flask_app:app",
+    "granian": "-m granian --interface wsgi --workers 1 --blocking-threads 128 --log-level error"
+    " --host 127.0.0.1 --port {port} apps.flask_app:app",
+    "fastapi": "-m uvicorn --no-access-log --log-level warning"
+    " --host 127.0.0.1 --port {port} apps.fastapi_app:app",
+    "asgi": "-m uvicorn --no-access-log --log-level warning --lifespan off"
+    " --host 127.0.0.1 --port {port} apps.asgi_app:app",
+    "mosec": "-m apps.mosec_app --address 127.0.0.1 --port {port} --log-level error",
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int, method: str, path: str) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request(method, path, body=b"1" if method == "POST" else None)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+@contextmanager
+def serving(server: str, peer: str, model: str) -> Iterator[str]:
+    """Runs the server in a session of its own; yields its address once it answers."""
+    port = free_port()
+    method, path = ("POST", "/inference") if server == "mosec" else ("GET", "/")
+    process = subprocess.Popen(
+        [sys.executable, *SERVERS[server].format(port=port).split()],
+        env={**os.environ, "BENCH_PEER": peer, "BENCH_MODEL": model},
+        stdout=sys.stderr,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + START_SECONDS
+        while not answers(port, method, path):
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended with status {process.returncode}")
+            if time.monotonic() > until:
+                raise RuntimeError(f"the server did not answer within {START_SECONDS:.0f} s")
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}{path}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(2)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wrk(url: str, connections: int, seconds: float) -> dict[str, float]:
+    """One run of wrk. It takes whole seconds only, so a fraction is rounded up to the next."""
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "10s"]
+    command += ["-s", str(HERE / "wrk.lua"), url]
+    if url.endswith("/inference"):
+        command += ["--", "POST"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    line = next(line for line in output.splitlines() if line.startswith("JSON "))
+    result = json.loads(line.removeprefix("JSON "))
+    result["per_s"] = result["requests"] / result["seconds"]
+    return {key: result[key] for key in ("per_s", "p50_ms", "p99_ms", "errors")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", choices=sorted(SERVERS), required=True)
+    parser.add_argument("--peer", default="ours")
+    parser.add_argument("--model", choices=["noop", "model", "bare"], default="model")
+    parser.add_argument("--connections", default="1,16,128")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    options = parser.parse_args()
+    if not shutil.which("wrk"):
+        sys.exit("wrk is missing: install the system package wrk to measure the web cases")
+    levels = [int(level) for level in options.connections.split(",")]
+    metrics: dict[str, float] = {}
+    with serving(options.server, options.peer, options.model) as url:
+        wrk(url, max(levels), 1)  # warm-up
+        for level in levels:
+            result = wrk(url, level, options.seconds)
+            metrics |= {f"{key}@{level}": value for key, value in result.items()}
+    common.answer(metrics)
+
+
+if __name__ == "__main__":
+    main()

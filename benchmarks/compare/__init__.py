@@ -1,0 +1,1 @@
+"""Adapters that let one benchmark script drive our package or a peer."""

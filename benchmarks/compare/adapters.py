@@ -1,0 +1,64 @@
+"""One face for every package under test.
+
+A peer is named as in the tables: `ours`, `ours-greedy`, `ours-spin`, `original-0.1` (the number is
+max_latency in seconds) or `batched-0.001`. Imports are local: each virtual environment holds one
+package only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+BATCH_SIZE = 64
+Predict = Callable[[list[Any]], list[Any]]
+AsyncPredict = Callable[[list[Any]], Awaitable[list[Any]]]
+
+
+def split(peer: str) -> tuple[str, str]:
+    """("original", "0.1") from "original-0.1"; ("ours", "") from "ours"."""
+    family, _, variant = peer.partition("-")
+    return family, variant
+
+
+def streamer(peer: str, model: Predict) -> Any:
+    """A ThreadedStreamer, ours or the original's, with predict, submit and destroy_workers."""
+    from service_streamer import ThreadedStreamer
+
+    family, variant = split(peer)
+    if family == "original":
+        return ThreadedStreamer(model, BATCH_SIZE, max_latency=float(variant))
+    options: dict[str, Any] = {}
+    if variant == "spin":
+        options["spin"] = True
+    elif variant:
+        options["policy"] = variant
+    return ThreadedStreamer(model, BATCH_SIZE, **options)
+
+
+def predict(peer: str, model: Predict) -> Predict:
+    """A blocking predict(batch) that batches the calls of many threads."""
+    family, variant = split(peer)
+    if family != "batched":
+        blocking: Predict = streamer(peer, model).predict
+        return blocking
+    import batched
+
+    processor: Predict = batched.dynamically(
+        model, batch_size=BATCH_SIZE, timeout_ms=float(variant) * 1000
+    )
+    return processor
+
+
+def apredict(peer: str, model: Predict) -> AsyncPredict:
+    """An awaitable predict(batch) that batches the calls of many tasks."""
+    family, variant = split(peer)
+    if family != "batched":
+        awaitable: AsyncPredict = streamer(peer, model).apredict
+        return awaitable
+    from batched import aio
+
+    processor: AsyncPredict = aio.dynamically(
+        model, batch_size=BATCH_SIZE, timeout_ms=float(variant) * 1000
+    )
+    return processor

@@ -1,0 +1,169 @@
+"""What is measured: every case with its peers, in the order of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+
+ORIGINALS = ("original-0.1", "original-0.005")
+BATCHED = "batched-0.001"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One peer in one case: a script with its arguments, run by that peer's own interpreter."""
+
+    peer: str
+    module: str
+    arguments: tuple[str, ...]
+
+    @property
+    def environment(self) -> str:
+        return self.peer.partition("-")[0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Measurements that are compared with each other, and so run one right after the other."""
+
+    name: str
+    measurements: tuple[Measurement, ...]
+    seconds: float = 1.5
+    quick_seconds: float = 0.7
+    once: bool = False  # one run is enough: the result is a count, not a time
+    at_once: bool = False  # the measurements do not disturb each other
+    seeded: bool = field(default=False)  # takes --seed, another one in each run
+
+
+def case(name: str, module: str, peers: Sequence[str], *arguments: str, **options: float) -> Case:
+    measurements = tuple(Measurement(peer, module, arguments) for peer in peers)
+    return Case(name, measurements, **options)  # type: ignore[arg-type]
+
+
+def threads(model: str, clients: int, peers: Sequence[str]) -> Case:
+    return case(
+        f"threads-{model}-{clients}",
+        "cases.threads",
+        peers,
+        "--model",
+        model,
+        "--clients",
+        str(clients),
+    )
+
+
+def web(name: str, measurements: Sequence[tuple[str, str, str, str]]) -> Case:
+    """From (peer, server, model, connections)."""
+    return Case(
+        name,
+        tuple(
+            Measurement(
+                peer,
+                "cases.web",
+                ("--server", server, "--model", model, "--connections", connections),
+            )
+            for peer, server, model, connections in measurements
+        ),
+        seconds=3,
+        quick_seconds=1,
+    )
+
+
+THREADED = ("ours", *ORIGINALS, BATCHED)
+
+CASES: tuple[Case, ...] = (
+    threads("noop", 1, ("ours", "ours-spin", *ORIGINALS, BATCHED)),
+    threads("noop", 16, THREADED),
+    threads("noop", 128, THREADED),
+    threads("model", 1, THREADED),
+    threads("model", 16, THREADED),
+    threads("model", 128, THREADED),
+    case(
+        "poisson",
+        "cases.poisson",
+        ("ours", "ours-greedy", *ORIGINALS),
+        seconds=8,
+        quick_seconds=4,
+        seeded=True,
+    ),
+    case("futures", "cases.futures", ("ours", *ORIGINALS)),
+    case("asyncio-noop-128", "cases.tasks", ("ours", BATCHED), "--clients", "128"),
+    case(
+        "asyncio-model-128",
+        "cases.tasks",
+        ("ours", BATCHED),
+        "--model",
+        "model",
+        "--clients",
+        "128",
+    ),
+    case(
+        "asyncio-model-16", "cases.tasks", ("ours", BATCHED), "--model", "model", "--clients", "16"
+    ),
+    case("gevent-noop-128", "cases.greenlets", ("ours", *ORIGINALS), "--clients", "128"),
+    case(
+        "gevent-model-128",
+        "cases.greenlets",
+        ("ours", *ORIGINALS),
+        "--model",
+        "model",
+        "--clients",
+        "128",
+    ),
+    web(
+        "flask-gthread",
+        [
+            ("ours", "gthread", "model", "1,16,128"),
+            ("ours-bare", "gthread", "bare", "1"),
+            ("original-0.1", "gthread", "model", "1,16,128"),
+            ("original-0.005", "gthread", "model", "1,16,128"),
+            ("original-0.001", "gthread", "model", "1,16,128"),
+        ],
+    ),
+    web(
+        "flask-granian",
+        [
+            ("ours", "granian", "model", "16,128"),
+            ("original-0.005", "granian", "model", "16,128"),
+        ],
+    ),
+    web(
+        "fastapi",
+        [
+            ("ours", "fastapi", "model", "16,128"),
+            (BATCHED, "fastapi", "model", "16,128"),
+            ("mosec", "mosec", "model", "16,128"),
+        ],
+    ),
+    web("asgi-model", [("ours", "asgi", "model", "16,128"), (BATCHED, "asgi", "model", "16,128")]),
+    web(
+        "asgi-noop",
+        [
+            ("ours", "asgi", "noop", "128"),
+            (BATCHED, "asgi", "noop", "128"),
+            ("mosec", "mosec", "noop", "128"),
+        ],
+    ),
+    case(
+        "idle",
+        "cases.idle",
+        ("ours", *ORIGINALS),
+        seconds=8,
+        quick_seconds=8,
+        once=True,
+        at_once=True,
+    ),
+    case("memory", "memory", ("ours",), once=True),
+)
+
+
+def chosen(patterns: Sequence[str]) -> list[Case]:
+    """The cases whose name is, begins with or matches one of the patterns; all without patterns."""
+    if not patterns:
+        return list(CASES)
+    return [
+        case
+        for case in CASES
+        if any(case.name.startswith(p) or fnmatch(case.name, p) for p in patterns)
+    ]

@@ -1,0 +1,194 @@
+"""Writes what a run measured: results/<date>.json, RESULTS.md and plots/.
+
+`python benchmarks/report.py FILE.json` writes the tables and the plots again from an older run.
+"""
+
+# ruff: noqa: RUF001 - the tables use typographic signs
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import venvs
+from figures import ROWS, Figure, Results, Row
+
+HERE = Path(__file__).resolve().parent
+NONE = "–"
+VERDICTS = {True: "yes", False: "**no**", None: NONE}
+SHOWN_VERSIONS = (
+    "batched",
+    "mosec",
+    "flask",
+    "gunicorn",
+    "granian",
+    "fastapi",
+    "uvicorn",
+    "uvloop",
+)
+
+
+def number(value: float | None, unit: str) -> str:
+    if value is None:
+        return NONE
+    if unit == "ms":
+        return f"{value:.3f} ms" if value < 1 else f"{value:.2f} ms"
+    if unit == "x":
+        return f"{value:.2f}"
+    if unit == "count":
+        return f"{value:.3g}"
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M/s"
+    return f"{value / 1e3:.1f} k/s" if value >= 1e4 else f"{value:,.0f}/s"
+
+
+def joined(values: Sequence[float | None], figures: Sequence[Figure]) -> str:
+    if all(value is None for value in values):
+        return NONE
+    pairs = zip(values, figures, strict=True)
+    return " / ".join(f"{number(value, f.unit)} {f.label}".strip() for value, f in pairs)
+
+
+def gain(figure: Figure, results: Results) -> str:
+    """How many times better than the original: latency divided, throughput multiplied."""
+    ours, original = figure.our_value(results), figure.original_value(results)
+    if not ours or not original:
+        return NONE
+    ratio = original / ours if figure.low else ours / original
+    return f"{ratio:,.0f}×" if ratio >= 10 else f"{ratio:.2f}×"
+
+
+def gains(row: Row, results: Results) -> str:
+    shown = [gain(figure, results) for figure in row.figures]
+    return NONE if set(shown) == {NONE} else " / ".join(shown)
+
+
+def peer_cell(row: Row, results: Results) -> str:
+    cells = []
+    for peer in row.peers:
+        figures = [figure for figure in row.figures if not figure.is_ours_only]
+        values = [results.get(figure.case, peer, figure.metric) for figure in figures]
+        if any(value is not None for value in values):
+            name = "bare sleep" if peer == "ours-bare" else peer
+            cells.append(f"{name}: {joined(values, figures)}")
+    return "; ".join(cells) or NONE
+
+
+def targets_table(data: Mapping[str, Any]) -> list[str]:
+    """The rows of which at least one case was chosen."""
+    results = Results(data["medians"])
+    lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for row in ROWS:
+        if not any(figure.case in data["cases"] for figure in row.figures):
+            continue
+        compared = [figure for figure in row.figures if not figure.is_ours_only]
+        originals = joined([f.original_value(results) for f in compared], compared)
+        ours = joined([f.our_value(results) for f in row.figures], row.figures)
+        cells = (row.name, originals, peer_cell(row, results), ours, gains(row, results))
+        lines.append("| " + " | ".join((*cells, row.target, VERDICTS[row.reached(results)])) + " |")
+    return lines
+
+
+def unit_of(metric: str) -> str:
+    name = metric.partition("@")[0]
+    if name.endswith("_ms"):
+        return "ms"
+    if name.endswith("_per_s") or name == "per_s":
+        return "count" if name == "switches_per_s" else "/s"
+    return "x" if name == "fairness" else "count"
+
+
+def everything_table(data: Mapping[str, Any]) -> list[str]:
+    """Every metric of every peer; with several runs also its lowest and highest value."""
+    lines = ["| case | peer | measured |", "|---|---|---|"]
+    for case, peers in data["samples"].items():
+        for peer, samples in peers.items():
+            cells = []
+            for metric, median in data["medians"][case][peer].items():
+                values = [sample[metric] for sample in samples]
+                unit = unit_of(metric)
+                text = f"{metric} {number(median, unit)}"
+                if len(values) > 1 and min(values) != max(values):
+                    text += f" ({number(min(values), unit)} … {number(max(values), unit)})"
+                cells.append(text)
+            lines.append(f"| {case} | {peer} | {'; '.join(cells)} |")
+    return lines
+
+
+def heading(data: Mapping[str, Any]) -> list[str]:
+    machine = data["machine"]
+    versions: dict[str, str] = {}
+    for name in ("ours", "original", "batched", "mosec"):
+        versions |= data["versions"].get(name, {})
+    shown = ", ".join(f"{name} {versions[name]}" for name in SHOWN_VERSIONS if name in versions)
+    package = data["package"]
+    kind = "one short run" if data["quick"] else f"medians of {data['runs']} runs"
+    lines = [
+        f"Measured {data['date'][:10]} by `make bench` in {data['minutes']} minutes: {kind}.",
+        "",
+        f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"Linux {machine['kernel']}, CPython {machine['python']}; "
+        f"load average before the run {machine['load_before']}.",
+        "",
+        f"Versions: ours {package['version']} ({package['commit']}), original 0.1.2, {shown}.",
+        "",
+    ]
+    if data["skipped"]:
+        lines.append("Not measured:")
+        lines += [f"- {what}: {' '.join(why.split())}" for what, why in data["skipped"].items()]
+        lines.append("")
+    return lines
+
+
+def markdown(data: Mapping[str, Any]) -> str:
+    plots = ("throughput", "latency", "web")
+    lines = ["# Benchmark results", ""]
+    lines += heading(data)
+    lines += ["How to run it and how to read it: [README.md](README.md). Ratio: ours against the"]
+    lines += [
+        "better of the original's variants (max_latency 0.1 and 0.005 s), above 1 is better.",
+        "",
+    ]
+    lines += targets_table(data)
+    lines += ["", *(f"![{name}](plots/{name}.svg)" for name in plots), ""]
+    lines += ["## Everything measured", "", "Median (lowest … highest).", ""]
+    lines += everything_table(data)
+    return "\n".join(lines) + "\n"
+
+
+def draw(results: Path, folder: Path) -> None:
+    """Plots in an environment of their own: the bench needs the standard library only."""
+    try:
+        python = venvs.python("plots")
+    except venvs.Unavailable as error:
+        print(f"no plots: {error}")
+        return
+    subprocess.run([python, HERE / "plots.py", results, folder], check=True)
+
+
+def write(data: Mapping[str, Any], out: Path) -> None:
+    folder = out / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{data['date'][:10]}.json"
+    path.write_text(json.dumps(data, indent=1) + "\n")
+    publish(data, path, out)
+    print("\n".join(targets_table(data)))
+    print(f"\n{path}\n{out / 'RESULTS.md'}")
+
+
+def publish(data: Mapping[str, Any], path: Path, out: Path) -> None:
+    (out / "RESULTS.md").write_text(markdown(data))
+    draw(path, out / "plots")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--out", type=Path, default=HERE)
+    options = parser.parse_args()
+    publish(json.loads(options.results.read_text()), options.results, options.out)

@@ -1,0 +1,184 @@
+"""`make bench`: measures our package against its peers and writes the tables and the plots.
+
+    python benchmarks/run.py [--quick] [--only CASE ...] [--out DIR]
+
+A whole run writes into benchmarks/, a quick or partial one into build/bench unless --out says else.
+
+The package measured is the one that this Python imports. Every measurement is a fresh process of
+the peer's own virtual environment; the peers of a case run one right after the other, so that a
+drifting machine hits all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import machine
+import plan
+import report
+import venvs
+
+HERE = Path(__file__).resolve().parent
+RUNS, QUICK_RUNS = 3, 1
+TIME_LIMIT = 120.0  # seconds for one measurement, whatever hangs
+BUSY = 0.7  # load average above which the figures are not to be trusted
+Metrics = dict[str, float]
+
+
+def start(
+    measurement: plan.Measurement, python: Path, seconds: float, extra: list[str]
+) -> subprocess.Popen[str]:
+    command = [str(python), "-m", measurement.module, "--peer", measurement.peer]
+    command += ["--seconds", str(seconds), *measurement.arguments, *extra]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    return subprocess.Popen(
+        command,
+        cwd=HERE,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> Metrics:
+    """The last line of its output, which is JSON; RuntimeError says why there is none."""
+    try:
+        output, errors = process.communicate(timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # a web case stops its server on the way out
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        raise RuntimeError(f"no answer within {TIME_LIMIT:.0f} s") from None
+    if process.returncode:
+        raise RuntimeError((errors.strip().splitlines() or ["failed"])[-1])
+    metrics: Metrics = json.loads(output.strip().splitlines()[-1])
+    return metrics
+
+
+class Bench:
+    """Collects what every measurement of every run answered."""
+
+    def __init__(self, quick: bool) -> None:
+        self.quick = quick
+        self.pythons: dict[str, Path] = {}
+        self.versions: dict[str, dict[str, str]] = {}
+        self.samples: dict[str, dict[str, list[Metrics]]] = {}
+        self.skipped: dict[str, str] = {}
+
+    def prepare(self, cases: list[plan.Case]) -> None:
+        """Makes the environments, and drops those that cannot be made or lack their package."""
+        for name in sorted({m.environment for case in cases for m in case.measurements}):
+            try:
+                python = venvs.python(name)
+                package = "service_streamer" if name in ("ours", "original") else name
+                venvs.run(str(python), "-c", f"import {package}")
+            except venvs.Unavailable as error:
+                self.skip(name, str(error))
+            else:
+                self.pythons[name] = python
+                self.versions[name] = venvs.versions(python)
+
+    def skip(self, what: str, why: str) -> None:
+        if what not in self.skipped:
+            self.skipped[what] = why
+            print(f"  skipped {what}: {why}", flush=True)
+
+    def measure(self, case: plan.Case, run: int) -> None:
+        """Runs the measurements of one case, one after the other unless they are harmless."""
+        seconds = case.quick_seconds if self.quick else case.seconds
+        extra = ["--seed", str(run + 1)] if case.seeded else []
+        ready = [m for m in case.measurements if m.environment in self.pythons]
+        if not shutil.which("wrk") and any(m.module == "cases.web" for m in ready):
+            self.skip(case.name, "wrk is missing (a system package)")
+            return
+        if case.at_once:
+            processes = [start(m, self.pythons[m.environment], seconds, extra) for m in ready]
+            for measurement, process in zip(ready, processes, strict=True):
+                self.collect(case, measurement, process)
+        else:
+            for measurement in ready:
+                process = start(measurement, self.pythons[measurement.environment], seconds, extra)
+                self.collect(case, measurement, process)
+
+    def collect(
+        self, case: plan.Case, measurement: plan.Measurement, process: subprocess.Popen[str]
+    ) -> None:
+        try:
+            metrics = finish(process)
+        except (RuntimeError, ValueError, IndexError) as error:
+            self.skip(f"{case.name} {measurement.peer}", str(error))
+            return
+        peers = self.samples.setdefault(case.name, {})
+        peers.setdefault(measurement.peer, []).append(metrics)
+        shown = "  ".join(f"{name} {value:,.4g}" for name, value in metrics.items())
+        print(f"  {case.name:18} {measurement.peer:15} {shown}", flush=True)
+
+    def medians(self) -> dict[str, dict[str, Metrics]]:
+        return {
+            case: {
+                peer: {key: statistics.median(one[key] for one in samples) for key in samples[0]}
+                for peer, samples in peers.items()
+            }
+            for case, peers in self.samples.items()
+        }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one short run instead of three")
+    parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="name, start or glob")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="for the results")
+    options = parser.parse_args()
+    # The published figures are those of a whole run: nothing less replaces them by accident.
+    partial = options.quick or options.only
+    out = options.out or (HERE.parent / "build" / "bench" if partial else HERE)
+    cases = plan.chosen(options.only)
+    if not cases:
+        parser.error("no such case; there are: " + ", ".join(case.name for case in plan.CASES))
+
+    began, computer = time.monotonic(), machine.describe()
+    bench = Bench(options.quick)
+    bench.prepare(cases)
+    package = {"version": venvs.our_version(), "commit": machine.commit()}
+    if computer.load_before > BUSY:
+        print(f"the machine is busy (load {computer.load_before}): provisional figures", flush=True)
+    runs = QUICK_RUNS if options.quick else RUNS
+    for run in range(runs):
+        print(f"run {run + 1} of {runs}", flush=True)
+        for case in cases:
+            if run == 0 or not case.once:
+                bench.measure(case, run)
+
+    results = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "quick": options.quick,
+        "runs": runs,
+        "cases": [case.name for case in cases],
+        "machine": computer.as_dict(),
+        "package": package,
+        "versions": bench.versions,
+        "skipped": bench.skipped,
+        "medians": bench.medians(),
+        "samples": bench.samples,
+    }
+    report.write(results, out)
+    return 0 if bench.samples else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The virtual environments of the bench: one per package under test, with pinned versions."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent / "build" / "bench-venvs"
+
+
+class Unavailable(Exception):
+    """An environment that could not be made; its cases are skipped and the reason is printed."""
+
+
+def requirements(name: str) -> Path:
+    return HERE / "compare" / f"requirements-{name}.txt"
+
+
+def python(name: str) -> Path:
+    """The interpreter of an environment, made anew if it is missing or its pins changed."""
+    folder = ROOT / name
+    executable = folder / "bin" / "python"
+    pins = (requirements(name), HERE / "compare" / "constraints.txt")
+    wanted = hashlib.sha256(b"".join(pin.read_bytes() for pin in pins))
+    wanted.update(sys.version.encode() + (sys.prefix if name == "ours" else "").encode())
+    stamp = folder / "pins.sha256"
+    if executable.exists() and stamp.exists() and stamp.read_text() == wanted.hexdigest():
+        return executable
+
+    print(f"making the virtual environment of {name} ...", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    run(sys.executable, "-m", "venv", str(folder))
+    run(str(executable), "-m", "pip", "install", "--quiet", "-r", str(requirements(name)))
+    if name == "ours":
+        borrow_our_package(executable)
+    stamp.write_text(wanted.hexdigest())
+    return executable
+
+
+def borrow_our_package(executable: Path) -> None:
+    """Lets the environment import the package of the Python that runs the bench, editable or not.
+
+    The link comes last on the path, so that the pinned web stack wins over that Python's packages.
+    """
+    home = sysconfig.get_path("purelib")
+    target = subprocess.run(
+        [executable, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    link = Path(target) / "zz_service_streamer_under_test.pth"
+    link.write_text(f"import site; site.addsitedir({home!r})\n")
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unavailable((done.stderr or done.stdout).strip().splitlines()[-1])
+
+
+def our_version() -> str:
+    try:
+        return metadata.version("service-streamer")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def versions(executable: Path) -> dict[str, str]:
+    """Name and version of everything the environment was given."""
+    done = subprocess.run(
+        [executable, "-m", "pip", "list", "--format=freeze", "--local"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    pairs = (line.split("==", 1) for line in done.stdout.splitlines() if "==" in line)
+    return {name.lower().replace("_", "-"): version for name, version in pairs}

@@ -1,0 +1,228 @@
+#include "bindings/batch.h"
+
+#include <structmember.h>
+
+#include <new>
+#include <utility>
+
+#include "bindings/errors.h"
+#include "bindings/future.h"
+#include "bindings/methods.h"
+#include "bindings/outputs.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+// A batch of the core on its way through a Python worker. Dropped before it was completed, its requests are lost.
+struct BatchObject {
+  PyObject_HEAD
+  EngineObject* engine;
+  PyObject* items;
+  Batch batch;
+};
+
+PyTypeObject* batch_type = nullptr;
+
+BatchObject* self_of(PyObject* self) { return reinterpret_cast<BatchObject*>(self); }
+
+// A model that forks leaves the child a batch that its parent will answer.
+bool from_this_process(BatchObject* self) { return self->engine->fork_generation == fork_generation(); }
+
+bool is_open(BatchObject* self) {
+  if (!self->batch.parts.empty()) return true;
+  PyErr_SetString(PyExc_RuntimeError, "the batch was completed before");
+  return false;
+}
+
+// Gives the batch back to the engine and everybody his outputs, which lie ready in the futures.
+void complete(BatchObject* self, Outcome outcome) {
+  EndedRequests ended;
+  ReleasedRequests released;
+  self->engine->engine->complete(self->batch, outcome, ended, released);
+  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
+    FutureObject* future = future_of(*request);
+    if (request->outcome == Outcome::kFailed) {
+      std::swap(future->exception, future->outputs);
+    } else if (request->outcome == Outcome::kAnswered) {
+      finish_value(future, self->engine->output_batch);
+    }
+  }
+  publish(ended);
+  let_go(released);
+  Py_CLEAR(self->items);
+}
+
+PyObject* batch_complete(PyObject* object, PyObject* outputs) {
+  BatchObject* self = self_of(object);
+  if (!from_this_process(self)) Py_RETURN_NONE;
+  if (!is_open(self)) return nullptr;
+  if (!distribute(outputs, self->batch, self->engine->output_batch)) return nullptr;
+  complete(self, Outcome::kAnswered);
+  Py_RETURN_NONE;
+}
+
+PyObject* batch_fail(PyObject* object, PyObject* error) {
+  BatchObject* self = self_of(object);
+  if (!from_this_process(self)) Py_RETURN_NONE;
+  if (!is_open(self)) return nullptr;
+  if (!PyExceptionInstance_Check(error)) {
+    PyErr_Format(PyExc_TypeError, "fail() takes an exception, got %.200s", Py_TYPE(error)->tp_name);
+    return nullptr;
+  }
+  // Raising an exception changes it, and callers raise theirs in their own threads: each gets a copy.
+  PyObject* copies = PyList_New(0);
+  bool copied = copies != nullptr && PyList_Append(copies, error) == 0;
+  for (std::size_t i = 1; copied && i < self->batch.parts.size(); ++i) {
+    PyObject* copy = call_helper("service_streamer._worker", "copy_error", error);
+    copied = copy != nullptr && PyList_Append(copies, copy) == 0;
+    Py_XDECREF(copy);
+  }
+  if (!copied) PyErr_Clear();  // no memory for copies: all get the same
+  for (std::size_t i = 0; i < self->batch.parts.size(); ++i) {
+    PyObject* own = copied ? PyList_GET_ITEM(copies, static_cast<Py_ssize_t>(i)) : error;
+    Py_XSETREF(future_of(*self->batch.parts[i].request)->outputs, Py_NewRef(own));
+  }
+  Py_XDECREF(copies);
+  complete(self, Outcome::kFailed);
+  Py_RETURN_NONE;
+}
+
+BatchObject* make_batch(EngineObject* engine) {
+  PyObject* self = batch_type->tp_alloc(batch_type, 0);
+  if (self == nullptr) return nullptr;
+  BatchObject* batch = self_of(self);
+  new (&batch->batch) Batch;
+  batch->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
+  return batch;
+}
+
+PyObject* batch_split(PyObject* object, PyObject* between_items) {
+  BatchObject* self = self_of(object);
+  if (!from_this_process(self)) Py_RETURN_NONE;
+  if (!is_open(self)) return nullptr;
+  const int anywhere = PyObject_IsTrue(between_items);
+  if (anywhere < 0) return nullptr;
+  BatchObject* second = make_batch(self->engine);
+  if (second == nullptr) return nullptr;
+  PyObject* halves = nullptr;
+  if (!self->engine->engine->split(self->batch, anywhere != 0, second->batch)) {
+    halves = Py_NewRef(Py_None);
+  } else {
+    const auto middle = static_cast<Py_ssize_t>(self->batch.items);
+    second->items = PyList_GetSlice(self->items, middle, PyList_GET_SIZE(self->items));
+    Py_SETREF(self->items, PyList_GetSlice(self->items, 0, middle));
+    if (second->items != nullptr && self->items != nullptr) {
+      halves = PyTuple_Pack(2, object, reinterpret_cast<PyObject*>(second));
+    }
+  }
+  Py_DECREF(reinterpret_cast<PyObject*>(second));
+  return halves;
+}
+
+Py_ssize_t batch_length(PyObject* self) { return static_cast<Py_ssize_t>(self_of(self)->batch.items); }
+
+PyObject* batch_items(PyObject* self, void*) {
+  PyObject* items = self_of(self)->items;
+  return Py_NewRef(items != nullptr ? items : Py_None);
+}
+
+PyObject* batch_requests(PyObject* self, void*) { return PyLong_FromSize_t(self_of(self)->batch.parts.size()); }
+
+PyObject* batch_reason(PyObject* self, void*) { return PyUnicode_FromString(to_string(self_of(self)->batch.reason)); }
+
+PyObject* batch_age(PyObject* self, void*) {
+  return PyFloat_FromDouble(std::chrono::duration<double>(self_of(self)->batch.age).count());
+}
+
+PyObject* batch_new(PyTypeObject*, PyObject*, PyObject*) {
+  PyErr_SetString(PyExc_TypeError, "batches are made by next_batch()");
+  return nullptr;
+}
+
+// No tp_clear: the engine and the items of a batch that is being worked on must stay. Cycles through one cannot arise
+// before it is completed, when it holds nothing but the engine.
+int batch_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(reinterpret_cast<PyObject*>(self_of(self)->engine));
+  Py_VISIT(self_of(self)->items);
+  return 0;
+}
+
+void batch_dealloc(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  BatchObject* self = self_of(object);
+  if (!self->batch.parts.empty() && from_this_process(self)) complete(self, Outcome::kLost);
+  Py_CLEAR(self->items);
+  Py_CLEAR(self->engine);
+  self->batch.~Batch();
+  PyTypeObject* type = Py_TYPE(object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"complete", batch_complete, METH_O,
+     "Answers everybody with his part of `outputs`, one for each item.\n\n"
+     "Raises OutputSizeMismatch or TypeError for outputs that cannot be shared out; nobody is answered then."},
+    {"fail", batch_fail, METH_O, "Ends every request of the batch with the exception, or a copy of it."},
+    {"split", batch_split, METH_O,
+     "Cuts the batch in two (this one and another), between requests or, if the argument is true, between items.\n\n"
+     "None: it cannot be cut further."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef attributes[] = {
+    {"items", batch_items, nullptr, "What predict_function gets: a plain list.", nullptr},
+    {"requests", batch_requests, nullptr, "How many requests have a part in it.", nullptr},
+    {"reason", batch_reason, nullptr, "Why it was closed.", nullptr},
+    {"age", batch_age, nullptr, "Seconds that its oldest request had waited when it was cut.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("What one call of the model works on. A batch dropped without complete() or fail() "
+                                  "ends its requests with WorkerLost.")},
+    {Py_tp_new, reinterpret_cast<void*>(batch_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(batch_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(batch_traverse)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, attributes},
+    {Py_sq_length, reinterpret_cast<void*>(batch_length)},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"service_streamer._core.Batch", sizeof(BatchObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                    slots};
+
+}  // namespace
+
+bool make_batch_type(PyObject* module) {
+  batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return batch_type != nullptr && PyModule_AddType(module, batch_type) == 0;
+}
+
+PyObject* cut_batch(EngineObject* engine, CloseReason reason) {
+  BatchObject* self = make_batch(engine);
+  if (self == nullptr) return nullptr;
+  EndedRequests expired;
+  const bool any = engine->engine->cut(self->batch, reason, expired);
+  if (any) {
+    // Before anything that may run Python code: a request that ends gives up its items.
+    self->items = PyList_New(static_cast<Py_ssize_t>(self->batch.items));
+    Py_ssize_t next = 0;
+    for (const BatchPart& part : self->batch.parts) {
+      if (self->items == nullptr) break;
+      PyObject* items = future_of(*part.request)->items;
+      for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
+        PyList_SET_ITEM(self->items, next++, Py_NewRef(PyTuple_GET_ITEM(items, static_cast<Py_ssize_t>(i))));
+      }
+    }
+  }
+  publish(expired);
+  if (any && self->items != nullptr) return reinterpret_cast<PyObject*>(self);
+  Py_DECREF(reinterpret_cast<PyObject*>(self));
+  if (any) return nullptr;
+  Py_RETURN_NONE;
+}
+
+}  // namespace service_streamer::bindings

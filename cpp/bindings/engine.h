@@ -1,0 +1,27 @@
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+#include "service_streamer/batching/engine.h"
+
+namespace service_streamer::bindings {
+
+// An engine of the core together with what Python gave it.
+struct EngineObject {
+  PyObject_HEAD
+  Engine* engine;
+  PyObject* future_type;
+  PyObject* start;             // called by the first submit: starts the workers
+  PyObject* start_timer;       // called by the first request with a deadline that nobody watches
+  PyObject* cooperative_wait;  // called instead of sleeping where gevent is loaded
+  std::uint32_t fork_generation;
+  bool started;
+  bool timer_started;
+  bool output_batch;           // callers get slices of the model's array, not lists
+};
+
+bool make_engine_type(PyObject* module);
+
+}  // namespace service_streamer::bindings

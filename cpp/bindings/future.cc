@@ -1,0 +1,371 @@
+#include "bindings/future.h"
+
+#include <structmember.h>
+
+#include <new>
+#include <utility>
+
+#include "bindings/arguments.h"
+#include "bindings/engine.h"
+#include "bindings/errors.h"
+#include "bindings/mailbox.h"
+#include "bindings/methods.h"
+
+namespace service_streamer::bindings {
+
+PyTypeObject* future_base_type = nullptr;
+
+namespace {
+
+std::uint32_t generation = 0;
+
+FutureObject* self_of(PyObject* self) { return reinterpret_cast<FutureObject*>(self); }
+
+// A future that was unfinished when this process was forked will be answered in the parent; here it ends.
+bool is_done(FutureObject* future) {
+  if (future->request.completion.done()) return true;
+  if (future->fork_generation == generation) return false;
+  future->request.outcome = Outcome::kClosed;
+  future->announced = true;
+  WakeChain chain(1);
+  chain.publish(future->request.completion);
+  return true;
+}
+
+// gevent: the hub of this thread goes on while we wait. True: waited; false: not ours to do; -1: an exception.
+int wait_cooperatively(FutureObject* future, TimePoint deadline) {
+  static PyObject* name = PyUnicode_InternFromString("gevent");
+  if (PyDict_GetItem(PyImport_GetModuleDict(), name) == nullptr) return 0;
+  PyObject* seconds = Py_NewRef(Py_None);
+  if (deadline != TimePoint::max()) {
+    const auto left = std::chrono::duration<double>(deadline - Clock::now()).count();
+    Py_SETREF(seconds, PyFloat_FromDouble(left > 0 ? left : 0));
+    if (seconds == nullptr) return -1;
+  }
+  PyObject* waited =
+      PyObject_CallFunctionObjArgs(future->engine->cooperative_wait, reinterpret_cast<PyObject*>(future), seconds, nullptr);
+  Py_DECREF(seconds);
+  if (waited == nullptr) return -1;
+  const int truth = PyObject_IsTrue(waited);
+  Py_DECREF(waited);
+  return truth;
+}
+
+// --- methods ---
+
+bool parse_timeout(PyObject* const* args, Py_ssize_t nargs, PyObject* names, TimePoint& deadline) {
+  const Py_ssize_t keywords = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
+  if (nargs + keywords > 1 ||
+      (keywords == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0)) {
+    PyErr_SetString(PyExc_TypeError, "the one argument is timeout=None");
+    return false;
+  }
+  return deadline_from(nargs + keywords == 1 ? args[0] : Py_None, deadline);
+}
+
+// Waits as result() and exception() do; false with RequestTimeout or a signal handler's exception raised.
+bool wait_or_raise(FutureObject* future, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
+  if (nargs == 0 && names == nullptr && is_done(future)) return true;
+  TimePoint deadline;
+  if (!parse_timeout(args, nargs, names, deadline)) return false;
+  const int done = wait_for_future(future, deadline);
+  if (done == 0) raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on", args[0]);
+  return done == 1;
+}
+
+PyObject* future_result(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
+  return wait_or_raise(self_of(self), args, nargs, names) ? take_result(self_of(self)) : nullptr;
+}
+
+PyObject* future_exception(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
+  FutureObject* future = self_of(self);
+  if (!wait_or_raise(future, args, nargs, names)) return nullptr;
+  if (future->exception != nullptr) return Py_NewRef(future->exception);
+  if (future->request.outcome == Outcome::kAnswered) Py_RETURN_NONE;
+  PyObject* value = take_result(future);
+  if (value != nullptr || future->request.outcome == Outcome::kCancelled) return value;
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return error;
+}
+
+PyObject* future_done(PyObject* self, PyObject*) { return PyBool_FromLong(is_done(self_of(self))); }
+
+PyObject* future_running(PyObject* self, PyObject*) {
+  FutureObject* future = self_of(self);
+  return PyBool_FromLong(!is_done(future) && future->engine->engine->running(future->request));
+}
+
+PyObject* future_cancelled(PyObject* self, PyObject*) {
+  FutureObject* future = self_of(self);
+  return PyBool_FromLong(is_done(future) && future->request.outcome == Outcome::kCancelled);
+}
+
+PyObject* future_cancel(PyObject* self, PyObject*) {
+  FutureObject* future = self_of(self);
+  if (!is_done(future)) end_future(future, Outcome::kCancelled, false);
+  return PyBool_FromLong(future->request.completion.done() && future->request.outcome == Outcome::kCancelled);
+}
+
+PyObject* future_abandon(PyObject* self, PyObject*) {
+  if (!is_done(self_of(self))) end_future(self_of(self), Outcome::kCancelled, true);
+  Py_RETURN_NONE;
+}
+
+bool add_callback(FutureObject* future, PyObject* callback) {
+  if (future->callbacks == nullptr) future->callbacks = PyList_New(0);
+  return future->callbacks != nullptr && PyList_Append(future->callbacks, callback) == 0;
+}
+
+PyObject* future_add_done_callback(PyObject* self, PyObject* fn) {
+  FutureObject* future = self_of(self);
+  if (is_done(future)) return call_helper("service_streamer._future", "run_callback", fn, self);
+  if (!add_callback(future, fn)) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  FutureObject* future = self_of(self);
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "_attach() takes a mailbox and a token");
+    return nullptr;
+  }
+  if (!check_mailbox(args[0])) return nullptr;
+  if (is_done(future)) Py_RETURN_FALSE;
+  if (future->mailbox == nullptr) {
+    future->mailbox = Py_NewRef(args[0]);
+    future->token = Py_NewRef(args[1]);
+    Py_RETURN_TRUE;
+  }
+  PyObject* mail = PyTuple_Pack(2, args[0], args[1]);
+  const bool added = mail != nullptr && add_callback(future, mail);
+  Py_XDECREF(mail);
+  if (!added) return nullptr;
+  Py_RETURN_TRUE;
+}
+
+// concurrent.futures.wait reads the state twice while it holds the condition, and counts on it not to change meanwhile.
+PyObject* future_state(PyObject* self, void*) {
+  FutureObject* future = self_of(self);
+  if (!is_done(future) || (future->condition != nullptr && !future->announced)) {
+    return PyUnicode_FromString(future->engine->engine->running(future->request) ? "RUNNING" : "PENDING");
+  }
+  return PyUnicode_FromString(future->request.outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");
+}
+
+PyObject* future_condition(PyObject* self, void*) {
+  FutureObject* future = self_of(self);
+  if (future->condition == nullptr) {
+    PyObject* threading = PyImport_ImportModule("threading");
+    if (threading == nullptr) return nullptr;
+    PyObject* condition = PyObject_CallMethod(threading, "Condition", nullptr);
+    Py_DECREF(threading);
+    if (condition == nullptr) return nullptr;
+    if (future->condition == nullptr) {  // another thread may have been faster
+      future->condition = Py_NewRef(condition);
+      future->announced = is_done(future);
+    }
+    Py_DECREF(condition);
+  }
+  return Py_NewRef(future->condition);
+}
+
+PyObject* future_waiters(PyObject* self, void*) {
+  FutureObject* future = self_of(self);
+  if (future->waiters == nullptr) future->waiters = PyList_New(0);
+  return Py_XNewRef(future->waiters);
+}
+
+PyObject* future_publish(PyObject* self, PyObject*) {
+  self_of(self)->announced = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* future_new(PyTypeObject*, PyObject*, PyObject*) {
+  PyErr_SetString(PyExc_TypeError, "futures are made by submit()");
+  return nullptr;
+}
+
+// --- memory ---
+
+int future_traverse(PyObject* self, visitproc visit, void* arg) {
+  FutureObject* future = self_of(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(reinterpret_cast<PyObject*>(future->engine));
+  Py_VISIT(future->items);
+  Py_VISIT(future->outputs);
+  Py_VISIT(future->value);
+  Py_VISIT(future->exception);
+  Py_VISIT(future->callbacks);
+  Py_VISIT(future->mailbox);
+  Py_VISIT(future->token);
+  Py_VISIT(future->condition);
+  Py_VISIT(future->waiters);
+  if (future->pieces != nullptr) {
+    for (const Piece& piece : *future->pieces) Py_VISIT(piece.outputs);
+  }
+  return 0;
+}
+
+int future_clear(PyObject* self) {
+  FutureObject* future = self_of(self);
+  Py_CLEAR(future->items);
+  Py_CLEAR(future->outputs);
+  Py_CLEAR(future->value);
+  Py_CLEAR(future->exception);
+  Py_CLEAR(future->callbacks);
+  Py_CLEAR(future->mailbox);
+  Py_CLEAR(future->token);
+  Py_CLEAR(future->condition);
+  Py_CLEAR(future->waiters);
+  drop_pieces(future);
+  return 0;
+}
+
+void future_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  future_clear(self);
+  FutureObject* future = self_of(self);
+  Py_CLEAR(future->engine);
+  future->request.~Request();
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"result", as_method(future_result), METH_FASTCALL | METH_KEYWORDS,
+     "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout when that is over (the request goes on), and whatever the request ended with."},
+    {"exception", as_method(future_exception), METH_FASTCALL | METH_KEYWORDS,
+     "Waits like result(), and returns the exception that the request ended with, or None."},
+    {"done", future_done, METH_NOARGS,
+     "Whether the request has ended, in whichever way."},
+    {"running", future_running, METH_NOARGS,
+     "Whether the model has any of it."},
+    {"cancelled", future_cancelled, METH_NOARGS,
+     "Whether the request was cancelled."},
+    {"cancel", future_cancel, METH_NOARGS,
+     "Takes the request out of the queue; False: it has ended, or the model has all of it."},
+    {"add_done_callback", future_add_done_callback, METH_O,
+     "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has."},
+    {"_abandon", future_abandon, METH_NOARGS, "Ends the request although it may be running: nobody wants the answer."},
+    {"_publish", future_publish, METH_NOARGS, "Shows the end in _state; to be called under _condition."},
+    {"_attach", as_method(future_attach), METH_FASTCALL,
+     "_attach(mailbox, token): mails the token when the request ends; False: it has ended."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef attributes[] = {
+    {"_state", future_state, nullptr, nullptr, nullptr},
+    {"_condition", future_condition, nullptr, nullptr, nullptr},
+    {"_waiters", future_waiters, nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("One predict or submit call, which waits in the engine's queue itself.")},
+    {Py_tp_new, reinterpret_cast<void*>(future_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(future_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(future_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(future_clear)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, attributes},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"service_streamer._core.FutureBase", sizeof(FutureObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+
+}  // namespace
+
+bool make_future_type(PyObject* module) {
+  future_base_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return future_base_type != nullptr && PyModule_AddType(module, future_base_type) == 0;
+}
+
+std::uint32_t fork_generation() { return generation; }
+
+void count_fork() { ++generation; }
+
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) {
+    Py_DECREF(items);
+    return nullptr;
+  }
+  FutureObject* future = self_of(self);
+  new (&future->request) Request;
+  future->request.size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
+  future->items = items;
+  future->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
+  future->fork_generation = generation;
+  return future;
+}
+
+void drop_pieces(FutureObject* future) {
+  std::vector<Piece>* pieces = std::exchange(future->pieces, nullptr);
+  if (pieces == nullptr) return;
+  for (const Piece& piece : *pieces) Py_DECREF(piece.outputs);
+  delete pieces;
+}
+
+int wait_for_future(FutureObject* future, TimePoint deadline) {
+  if (is_done(future)) return 1;
+  const int waited = wait_cooperatively(future, deadline);
+  if (waited != 0) return waited < 0 ? -1 : is_done(future);
+  Engine* engine = future->engine->engine;
+  Waiter& waiter = WaiterPool::acquire();
+  Completion::Wait end;
+  int raised = 0;
+  do {
+    PyThreadState* state = PyEval_SaveThread();
+    end = future->request.completion.wait(waiter, deadline, engine->spin());
+    PyEval_RestoreThread(state);
+    if (end == Completion::Wait::kInterrupted) raised = PyErr_CheckSignals();
+  } while (end == Completion::Wait::kInterrupted && raised == 0);
+  WaiterPool::release(waiter);
+  if (raised != 0) return -1;
+  return end == Completion::Wait::kDone;
+}
+
+PyObject* take_result(FutureObject* future) {
+  const Request& request = future->request;
+  if (!future->delivered && future->fork_generation == generation) {
+    future->delivered = true;
+    future->engine->engine->delivered(request, Clock::now());
+  }
+  if (future->exception != nullptr) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
+    return nullptr;
+  }
+  const auto milliseconds = static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1));
+  const auto items = static_cast<unsigned>(request.size);
+  switch (request.outcome) {
+    case Outcome::kAnswered:
+      return Py_NewRef(future->value);
+    case Outcome::kExpired:
+      return raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)", items,
+                           milliseconds);
+    case Outcome::kCancelled: {
+      PyObject* error = call_helper("service_streamer._errors", "CancelledError", nullptr);
+      if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+      Py_XDECREF(error);
+      return nullptr;
+    }
+    case Outcome::kClosed:
+      if (future->fork_generation != generation) {
+        return raise_message("StreamerClosed", "this request was made before the fork: its answer is in the parent process");
+      }
+      return raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered", items);
+    case Outcome::kNone:
+    case Outcome::kFailed:
+    case Outcome::kLost:
+      break;
+  }
+  return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer", items);
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "service_streamer/batching/request.h"
+
+namespace service_streamer::bindings {
+
+struct EngineObject;
+
+// The outputs of a range of a request that was cut over several batches.
+struct Piece {
+  std::uint32_t begin;
+  PyObject* outputs;
+};
+
+// A Future is the queue node: the request of the core, embedded in the Python object of its caller. The type made here is
+// the base of service_streamer.Future and, by itself, the node of a blocking predict().
+//
+// While the request has a hold on it the object has one more reference. Everything here is touched with the GIL held; the
+// waits release it. Frames that do, or that may run Python code, own no C++ object that would need the GIL to be destroyed:
+// a daemon thread may be ended in them when the interpreter finalises.
+struct FutureObject {
+  PyObject_HEAD
+  Request request;
+  EngineObject* engine;
+  PyObject* items;      // tuple; until it ended
+  PyObject* outputs;    // what its worker brought, on the way to value or exception
+  PyObject* value;
+  PyObject* exception;
+  std::vector<Piece>* pieces;
+  PyObject* callbacks;  // list of callables, and of (mailbox, token) beyond the first
+  PyObject* mailbox;    // who is told besides sleeping threads, and with which token
+  PyObject* token;
+  PyObject* condition;  // made when concurrent.futures.wait asks
+  PyObject* waiters;
+  std::uint32_t fork_generation;
+  bool delivered;
+  bool announced;  // once there is a condition: `_state` shows the end only when this is set, under that condition
+};
+
+// Made by make_future_type() when the module is initialised.
+extern PyTypeObject* future_base_type;
+bool make_future_type(PyObject* module);
+
+// Counts the forks between this process and the first one: what was made before belongs to the parent.
+std::uint32_t fork_generation();
+void count_fork();
+
+inline FutureObject* future_of(Request& request) {
+  return reinterpret_cast<FutureObject*>(reinterpret_cast<char*>(&request) - offsetof(FutureObject, request));
+}
+
+// A new future of `type` (future_base_type or a subclass); steals `items`.
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items);
+
+// Blocks (without the GIL) until done or the deadline: true or false. -1: a signal handler raised.
+int wait_for_future(FutureObject* future, TimePoint deadline);
+
+void drop_pieces(FutureObject* future);
+
+// What result() gives for a future that is done: a new reference, or nullptr with its exception raised.
+PyObject* take_result(FutureObject* future);
+
+// Ends the request before its time and publishes that; nothing if it has ended.
+void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
+
+// The last step of every request: publishes, wakes, runs callbacks and lets go. What the requests end with is stored.
+void publish(EndedRequests& ended);
+void let_go(ReleasedRequests& released);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "service_streamer/base/clock.h"
+
+namespace service_streamer {
+
+// Puts one thread to sleep until another one wakes it; the futex under every wait of this project.
+//
+// A wake-up that comes before the sleep is kept, so nothing is lost between looking and sleeping. Wake-ups may be
+// spurious (a late one meant for an earlier sleep): callers loop on a predicate. The object must outlive every unpark()
+// that may still be on its way; `WaiterPool` never frees them.
+class Parker {
+ public:
+  enum class Wake { kUnparked, kTimeout, kInterrupted };
+
+  Parker() = default;
+  Parker(const Parker&) = delete;
+  Parker& operator=(const Parker&) = delete;
+
+  // Blocks until unpark(), until `deadline` (TimePoint::max(): none), or until a signal handler ran in this thread.
+  // Looks for the wake-up in a busy loop for `spin` before it sleeps.
+  Wake park(TimePoint deadline, Duration spin = Duration::zero());
+
+  // Wakes the thread that sleeps here, or lets its next park() return at once. A system call only if it sleeps.
+  void unpark();
+
+ private:
+  enum : std::uint32_t { kEmpty = 0, kNotified = 1, kParked = 2 };
+
+  bool take_notification(Duration spin);
+
+  std::atomic<std::uint32_t> state_{kEmpty};
+};
+
+// Blocks while `word` is `expected`, with the same ways to end; wake_all() wakes everybody who waits on the word.
+Parker::Wake wait_on(std::atomic<std::uint32_t>& word, std::uint32_t expected, TimePoint deadline);
+void wake_all(std::atomic<std::uint32_t>& word);
+
+}  // namespace service_streamer

@@ -1,0 +1,268 @@
+#include "service_streamer/batching/engine.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace service_streamer {
+namespace {
+
+std::uint64_t& counter_of(Counters& counters, Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kAnswered:
+      return counters.completed;
+    case Outcome::kExpired:
+      return counters.expired;
+    case Outcome::kCancelled:
+      return counters.cancelled;
+    case Outcome::kClosed:
+      return counters.dropped;
+    case Outcome::kNone:
+    case Outcome::kFailed:
+    case Outcome::kLost:
+      break;
+  }
+  return counters.failed;
+}
+
+Completion::Wait ended_by(Parker::Wake wake) {
+  return wake == Parker::Wake::kTimeout ? Completion::Wait::kTimeout : Completion::Wait::kInterrupted;
+}
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options)
+    : may_spin_(options.spin && std::thread::hardware_concurrency() > 1),
+      options_(options.validated()),
+      policy_(options_.policy_options()),
+      queue_(options_.max_queue) {}
+
+void Engine::Wakes::run() {
+  if (worker != nullptr) worker->parker.unpark();
+  for (Waiter* waiter : others) waiter->parker.unpark();
+}
+
+// --- callers ---
+
+Engine::Admission Engine::submit(Request& request) {
+  Wakes wakes;
+  Admission admission = Admission::kQueued;
+  {
+    MutexLock lock(mutex_);
+    if (closed()) return Admission::kClosed;
+    request.arrived = Clock::now();
+    if (queue_.has_room(request)) {
+      queue_.push(request);
+      policy_.arrived(request.arrived);
+    } else if (options_.overflow == Overflow::kBlock) {
+      queue_.push_waiting(request);
+      admission = Admission::kWaiting;
+    } else {
+      ++counters_.rejected;
+      return Admission::kFull;
+    }
+    live_.push_back(request);
+    counters_.peak_requests = std::max(counters_.peak_requests, ++live_count_);
+    ++counters_.submitted;
+    if (!request.watched && request.deadline < timer_until_ && timer_ != nullptr) {
+      timer_until_ = request.deadline;
+      wakes.others.push_back(timer_);
+    }
+    wakes.worker = worker_to_wake(request.arrived);
+  }
+  wakes.run();
+  return admission;
+}
+
+Completion::Wait Engine::wait_for_room(Request& request, Waiter& waiter, TimePoint deadline) {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (request.phase != Request::Phase::kWaiting) return Completion::Wait::kDone;
+      request.admission = &waiter;
+    }
+    const Parker::Wake wake = waiter.parker.park(deadline);
+    MutexLock lock(mutex_);
+    if (request.phase != Request::Phase::kWaiting) return Completion::Wait::kDone;
+    request.admission = nullptr;
+    if (wake != Parker::Wake::kUnparked) return ended_by(wake);
+  }
+}
+
+bool Engine::end_early(Request& request, Outcome outcome, bool even_if_running, EndedRequests& ended) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    if (request.phase == Request::Phase::kEnded) return false;
+    if (request.phase == Request::Phase::kDispatched && !even_if_running) return false;
+    const TimePoint now = Clock::now();
+    end(request, outcome, now, ended, wakes);
+    settle(now, wakes);
+  }
+  wakes.run();
+  return true;
+}
+
+bool Engine::running(const Request& request) const {
+  MutexLock lock(mutex_);
+  return request.phase != Request::Phase::kEnded && request.dispatched > 0;
+}
+
+// --- deadlines ---
+
+Engine::Ready Engine::wait_for_deadline(Waiter& waiter) {
+  TimePoint until;
+  {
+    MutexLock lock(mutex_);
+    if (closed() && live_.empty()) return Ready::kClosed;
+    timer_ = &waiter;
+    timer_until_ = TimePoint::max();
+    for (Request* request = live_.first(); request != nullptr; request = request->next_live) {
+      if (!request->watched) timer_until_ = std::min(timer_until_, request->deadline);
+    }
+    until = timer_until_;
+  }
+  const Parker::Wake wake = waiter.parker.park(until);
+  MutexLock lock(mutex_);
+  timer_ = nullptr;
+  if (closed() && live_.empty()) return Ready::kClosed;
+  return wake == Parker::Wake::kInterrupted ? Ready::kInterrupted : Ready::kBatch;
+}
+
+void Engine::expire(EndedRequests& ended) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    for (Request *request = live_.first(), *next = nullptr; request != nullptr; request = next) {
+      next = request->next_live;
+      if (request->deadline <= now) end(*request, Outcome::kExpired, now, ended, wakes);
+    }
+    settle(now, wakes);
+  }
+  wakes.run();
+}
+
+// --- life ---
+
+void Engine::configure(const EngineOptions& options) {
+  const EngineOptions valid = options.validated();
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    options_.batch_size = valid.batch_size;
+    options_.max_latency = valid.max_latency;
+    options_.policy = valid.policy;
+    policy_.configure(options_.policy_options());
+    for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the new policy
+  }
+  wakes.run();
+}
+
+EngineOptions Engine::options() const {
+  MutexLock lock(mutex_);
+  return options_;
+}
+
+void Engine::close(bool drain, EndedRequests& ended) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    closed_.store(true, std::memory_order_relaxed);
+    const TimePoint now = Clock::now();
+    for (Request *request = live_.first(), *next = nullptr; request != nullptr && !drain; request = next) {
+      next = request->next_live;
+      if (request->phase != Request::Phase::kDispatched) end(*request, Outcome::kClosed, now, ended, wakes);
+    }
+    for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);
+    settle(now, wakes);
+  }
+  wakes.run();
+}
+
+void Engine::abort(EndedRequests& ended) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    while (!live_.empty()) end(*live_.first(), Outcome::kClosed, now, ended, wakes);
+    settle(now, wakes);
+  }
+  wakes.run();
+}
+
+Completion::Wait Engine::wait_until_drained(Waiter& waiter, TimePoint deadline) {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (drained()) return Completion::Wait::kDone;
+      drain_waiters_.push_back(&waiter);
+    }
+    const Parker::Wake wake = waiter.parker.park(deadline);
+    MutexLock lock(mutex_);
+    std::erase(drain_waiters_, &waiter);
+    if (drained()) return Completion::Wait::kDone;
+    if (wake != Parker::Wake::kUnparked) return ended_by(wake);
+  }
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats;
+  {
+    MutexLock lock(mutex_);
+    stats.workers = options_.workers;
+    stats.idle_workers = static_cast<int>(idle_.size());
+    stats.queued_items = queue_.items();
+    stats.queued_requests = queue_.requests();
+    stats.waiting_requests = queue_.waiting();
+    stats.running_items = running_items_;
+    stats.running_batches = running_batches_;
+    stats.counters = counters_;
+  }
+  stats.queue_time = queue_time_.summary();
+  stats.service_time = service_time_.summary();
+  stats.delivery_time = delivery_time_.summary();
+  return stats;
+}
+
+double Engine::retry_after() const {
+  MutexLock lock(mutex_);
+  const double batches = static_cast<double>(queue_.items()) / std::max(policy_.mean_batch_size(), 1.0);
+  return batches * std::chrono::duration<double>(policy_.mean_service()).count() / options_.workers;
+}
+
+// --- under the mutex ---
+
+bool Engine::exhausted() const { return closed() && queue_.empty(); }
+
+bool Engine::drained() const { return live_.empty() && running_batches_ == 0; }
+
+void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) {
+  queue_.remove(request);
+  live_.erase(request);
+  --live_count_;
+  request.phase = Request::Phase::kEnded;
+  request.outcome = outcome;
+  request.ended = now;
+  if (Waiter* sleeper = std::exchange(request.admission, nullptr)) wakes.others.push_back(sleeper);
+  ++counter_of(counters_, outcome);
+  ended.push(request);
+}
+
+// After anything that may have made room, work, or an end.
+void Engine::settle(TimePoint now, Wakes& wakes) {
+  while (Request* request = queue_.admit()) {
+    policy_.arrived(now);
+    if (Waiter* sleeper = std::exchange(request->admission, nullptr)) wakes.others.push_back(sleeper);
+  }
+  wakes.worker = worker_to_wake(now);
+  if (exhausted()) {
+    for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);
+  }
+  if (drained()) {
+    wakes.others.insert(wakes.others.end(), drain_waiters_.begin(), drain_waiters_.end());
+    if (closed() && timer_ != nullptr) wakes.others.push_back(timer_);
+  }
+}
+
+}  // namespace service_streamer

@@ -1,0 +1,221 @@
+#include <algorithm>
+#include <cstddef>
+
+#include "service_streamer/batching/engine.h"
+
+// The half of the engine that workers meet: when a batch is due, who is woken for it, cutting it and giving it back.
+
+namespace service_streamer {
+namespace {
+
+// Below this mean service time sleeping costs more than the model.
+constexpr Duration kSpinBelow = std::chrono::microseconds(50);
+
+}  // namespace
+
+Engine::Ready Engine::poll(CloseReason& reason) {
+  MutexLock lock(mutex_);
+  if (exhausted()) return Ready::kClosed;
+  const TimePoint now = Clock::now();
+  BatchPolicy::Verdict verdict;
+  if (!due(now, idle_.size() + 1, verdict) || verdict.at > now) return Ready::kNotYet;
+  reason = verdict.reason;
+  ++reserved_;
+  return Ready::kBatch;
+}
+
+Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
+  IdleWorker self{.waiter = waiter};
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (exhausted()) return Ready::kClosed;
+      const TimePoint now = Clock::now();
+      BatchPolicy::Verdict verdict;
+      const bool something_waits = due(now, idle_.size() + 1, verdict);
+      if (something_waits && verdict.at <= now) {
+        ++reserved_;
+        reason = verdict.reason;
+        return Ready::kBatch;
+      }
+      self.until = sleep_until(something_waits, verdict.at, now);
+      idle_.push_back(&self);
+    }
+    const Parker::Wake wake = waiter.parker.park(self.until, spin());
+    MutexLock lock(mutex_);
+    if (self.reserved) {
+      reason = self.reason;
+      return Ready::kBatch;
+    }
+    leave_idle(self);
+    if (wake == Parker::Wake::kInterrupted) return Ready::kInterrupted;
+  }
+}
+
+bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
+  batch = {};
+  batch.parts.reserve(64);
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    --reserved_;
+    const TimePoint now = Clock::now();
+    ready_ = TimePoint::max();
+    while (queue_.requests() > 0 && batch.items < options_.batch_size) {
+      Request& front = queue_.front();
+      if (front.deadline <= now) {
+        end(front, Outcome::kExpired, now, ended, wakes);
+        continue;
+      }
+      if (front.dispatched == 0) queue_time_.add(now - front.arrived);
+      batch.age = std::max(batch.age, now - front.arrived);
+      const BatchPart part = queue_.take(options_.batch_size - batch.items);
+      front.holds.fetch_add(1, std::memory_order_relaxed);
+      batch.items += part.count;
+      if (front.phase == Request::Phase::kDispatched) ++batch.finishing;
+      batch.parts.push_back(part);
+    }
+    if (batch.items > 0) {
+      batch.dispatched = now;
+      batch.reason = batch.items == options_.batch_size ? CloseReason::kFull : reason;
+      policy_.dispatched(now, batch.finishing);
+      ++running_batches_;
+      running_items_ += batch.items;
+      ++counters_.batches;
+      counters_.items += batch.items;
+      ++counters_.batch_sizes[batch.items];
+      ++counters_.close_reasons[static_cast<std::size_t>(batch.reason)];
+    }
+    settle(now, wakes);
+  }
+  wakes.run();
+  return batch.items > 0;
+}
+
+void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    if (!batch.rerun) note_completed(batch, now);
+    --running_batches_;
+    running_items_ -= batch.items;
+    for (const BatchPart& part : batch.parts) {
+      put_back(part, part.failed ? Outcome::kFailed : outcome, now, ended, released, wakes);
+    }
+    settle(now, wakes);
+  }
+  batch = {};
+  wakes.run();
+}
+
+bool Engine::split(Batch& batch, bool between_items, Batch& second) {
+  // The cut nearest to the middle: after `keep` parts, the last of which may itself be cut after `inside` items.
+  const std::size_t middle = batch.items / 2;
+  std::size_t keep = 0;
+  std::size_t before = 0;
+  while (keep + 1 < batch.parts.size() && before + batch.parts[keep].count <= std::max<std::size_t>(middle, 1)) {
+    before += batch.parts[keep++].count;
+  }
+  std::size_t inside = between_items && before < middle ? middle - before : 0;
+  if (keep == 0 && inside == 0) {
+    if (batch.parts.size() < 2) return false;
+    before = batch.parts[keep++].count;
+  }
+
+  MutexLock lock(mutex_);
+  if (!batch.rerun) {
+    note_completed(batch, Clock::now());
+    ++counters_.isolated;
+    batch.rerun = true;
+  }
+  second = batch;
+  const auto cut = static_cast<std::ptrdiff_t>(keep);
+  second.parts.erase(second.parts.begin(), second.parts.begin() + cut);
+  batch.parts.resize(keep + (inside > 0 ? 1 : 0));
+  if (inside > 0) {
+    const auto items = static_cast<std::uint32_t>(inside);
+    batch.parts.back().count = items;
+    second.parts.front().begin += items;
+    second.parts.front().count -= items;
+    second.parts.front().request->holds.fetch_add(1, std::memory_order_relaxed);
+  }
+  batch.items = before + inside;
+  second.items -= batch.items;
+  ++running_batches_;
+  return true;
+}
+
+// --- under the mutex ---
+
+// Whether there is anything that no woken worker will take, and when it should go to one of the idle ones. Workers that were
+// woken count as taking a full batch each.
+bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
+  const std::size_t promised = static_cast<std::size_t>(reserved_) * options_.batch_size;
+  if (queue_.items() <= promised) return false;
+  ready_ = std::min(ready_, now);
+  const std::size_t items = queue_.items() - promised;
+  if (closed()) {
+    verdict = {.at = now, .reason = CloseReason::kDrain};
+  } else if (queue_.top_priority() > 0) {
+    verdict = {.at = now, .reason = CloseReason::kPriority};
+  } else {
+    const int requests = std::max(1, static_cast<int>(static_cast<std::size_t>(queue_.requests()) * items / queue_.items()));
+    verdict = policy_.due({.items = items,
+                           .requests = requests,
+                           .idle_workers = static_cast<int>(idle_workers),
+                           .oldest = queue_.oldest(),
+                           .ready = ready_},
+                          now);
+  }
+  return true;
+}
+
+void Engine::leave_idle(IdleWorker& worker) { std::erase(idle_, &worker); }
+
+// An idle worker sleeps until what waits is due, or while callers may come back until the time to stop lingering for them,
+// so that nobody has to wake it for a linger; otherwise for ever.
+TimePoint Engine::sleep_until(bool something_waits, TimePoint due, TimePoint now) const {
+  if (something_waits) return due;
+  const TimePoint watch_end = policy_.watch_end();
+  return watch_end > now ? watch_end : TimePoint::max();
+}
+
+// The idle worker that must hear of what waits: one to take it, or, before it is due, one that would sleep too long.
+Waiter* Engine::worker_to_wake(TimePoint now) {
+  if (idle_.empty()) return nullptr;
+  BatchPolicy::Verdict verdict;
+  if (!due(now, idle_.size(), verdict)) return nullptr;
+  IdleWorker& last = *idle_.back();
+  if (verdict.at <= now) {
+    idle_.pop_back();
+    last.reserved = true;
+    last.reason = verdict.reason;
+    ++reserved_;
+    return &last.waiter;
+  }
+  for (const IdleWorker* worker : idle_) {
+    if (worker->until <= verdict.at) return nullptr;
+  }
+  last.until = verdict.at;
+  return &last.waiter;
+}
+
+void Engine::put_back(const BatchPart& part, Outcome outcome, TimePoint now, EndedRequests& ended,
+                      ReleasedRequests& released, Wakes& wakes) {
+  Request& request = *part.request;
+  const bool ended_before = request.phase == Request::Phase::kEnded;
+  if (request.drop_hold()) released.push(request);  // the last hold can only go after it was ended and published
+  if (ended_before) return;
+  request.answered += part.count;
+  if (outcome != Outcome::kAnswered || request.answered == request.size) end(request, outcome, now, ended, wakes);
+}
+
+void Engine::note_completed(const Batch& batch, TimePoint now) {
+  const Duration service = now - batch.dispatched;
+  service_time_.add(service);
+  policy_.completed(now, batch.items, service, batch.finishing);
+  spin_now_.store(may_spin_ && policy_.mean_service() < kSpinBelow && live_count_ <= 2, std::memory_order_relaxed);
+}
+
+}  // namespace service_streamer

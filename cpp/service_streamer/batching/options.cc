@@ -1,0 +1,22 @@
+#include "service_streamer/batching/options.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace service_streamer {
+
+EngineOptions EngineOptions::validated() const {
+  const auto require = [](bool holds, const char* rule, auto value) {
+    if (!holds) throw std::invalid_argument(std::string(rule) + ", got " + std::to_string(value));
+  };
+  require(batch_size >= 1, "batch_size must be at least 1", batch_size);
+  require(max_latency >= Duration::zero(), "max_latency must be at least 0 ns", max_latency.count());
+  require(workers >= 1, "workers must be at least 1", workers);
+
+  EngineOptions options = *this;
+  constexpr std::size_t kQueuedBatches = 1024;
+  if (options.max_queue == 0) options.max_queue = kQueuedBatches * batch_size;
+  return options;
+}
+
+}  // namespace service_streamer

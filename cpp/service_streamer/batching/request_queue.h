@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+
+#include "service_streamer/base/clock.h"
+#include "service_streamer/batching/batch.h"
+#include "service_streamer/batching/request.h"
+
+namespace service_streamer {
+
+// The bounded queue of requests, first in first out within a priority, and the waiting room before it. Only moves and
+// counts: no lock, no clock; the engine calls it under its mutex.
+//
+// The bound counts items that no worker has yet. Whoever finds it full may stay in the waiting room, from which admit()
+// takes strictly in order, so that a large request is not starved by small ones.
+class RequestQueue {
+ public:
+  explicit RequestQueue(std::size_t max_items) : max_items_(max_items) {}
+
+  bool has_room(const Request& request) const;
+  void push(Request& request);
+  void push_waiting(Request& request);
+
+  // Moves the first of the waiting room into the queue if it fits, and returns it; nullptr: nobody moved.
+  Request* admit();
+
+  // Takes a request out, wherever it is; nothing for one that is not in here.
+  void remove(Request& request);
+
+  // The request that goes next; the queue must not be empty.
+  Request& front();
+
+  // Cuts up to `limit` items off the front request, which leaves the queue with its last item.
+  BatchPart take(std::size_t limit);
+
+  std::size_t items() const { return items_; }
+  int requests() const { return requests_; }
+  int waiting() const { return waiting_count_; }
+  bool empty() const { return requests_ == 0 && waiting_count_ == 0; }
+
+  // Of the queue, which must not be empty: the earliest arrival, the highest priority.
+  TimePoint oldest() const;
+  int top_priority() const;
+
+  std::size_t max_items() const { return max_items_; }
+
+ private:
+  using Lanes = std::map<int, QueueList, std::greater<>>;
+
+  Lanes::const_iterator first_lane() const;
+  void unlink(Request& request);
+
+  const std::size_t max_items_;
+  Lanes lanes_;  // by priority; some may be empty
+  QueueList waiting_;
+  std::size_t items_ = 0;
+  int requests_ = 0;
+  int waiting_count_ = 0;
+};
+
+}  // namespace service_streamer

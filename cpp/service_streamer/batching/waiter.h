@@ -1,0 +1,74 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "service_streamer/base/clock.h"
+#include "service_streamer/base/mutex.h"
+#include "service_streamer/base/parker.h"
+
+namespace service_streamer {
+
+// A sleeping place for one thread. Comes from a WaiterPool and is never freed, so that a wake-up that arrives late hits
+// valid memory: it is then a spurious one for whoever sleeps there next.
+struct Waiter {
+  Parker parker;
+  Waiter* next_to_wake = nullptr;  // chained wakes: whom the woken thread wakes before it does anything else
+  Waiter* next_free = nullptr;
+};
+
+// Hands out waiters; thread-safe, never blocks for long. What it allocated lives as long as the process.
+class WaiterPool {
+ public:
+  static Waiter& acquire();
+  static void release(Waiter& waiter);
+};
+
+// The end of one request: published once, waited for by any number of threads.
+//
+// The first thread that waits sleeps on a waiter of its own, which lets a batch wake its callers in a chain (below); any
+// further ones sleep on the state word. A thread that leaves early takes itself out, or, when it was already taken into
+// a chain, waits for the wake-up that is on its way and hands the chain on: a chain never breaks.
+class Completion {
+ public:
+  enum class Wait { kDone, kTimeout, kInterrupted };
+
+  bool done() const { return (state_.load(std::memory_order_acquire) & kDone) != 0; }
+
+  // Blocks until published, the deadline, or a signal handler ran in this thread. Any thread; `waiter` is the caller's.
+  Wait wait(Waiter& waiter, TimePoint deadline, Duration spin = Duration::zero());
+
+ private:
+  friend class WakeChain;
+  enum : std::uint32_t { kPending = 0, kDone = 1, kCrowd = 2 };
+
+  Wait wait_in_crowd(TimePoint deadline);
+
+  std::atomic<std::uint32_t> state_{kPending};
+  std::atomic<Waiter*> waiter_{nullptr};  // the first thread that waits, or taken()
+};
+
+// Publishes the ends of one batch and wakes its callers, each once.
+//
+// A few are all woken here. Of many only the first is, and each wakes the next before it asks for anything (the GIL, in
+// Python): woken all at once they would only fight for it. Publish in reverse order: the last published is woken first.
+class WakeChain {
+ public:
+  // For at most `completions` calls of publish().
+  explicit WakeChain(std::size_t completions);
+
+  // Makes `completion` done. Who sleeps on its waiter sleeps on until wake().
+  void publish(Completion& completion);
+  void wake();
+
+ private:
+  static constexpr std::size_t kWakeAllUpTo = 8;
+
+  const bool chained_;
+  std::size_t count_ = 0;
+  std::array<Waiter*, kWakeAllUpTo> waiters_{};  // chained: only the first, the one to wake first
+};
+
+}  // namespace service_streamer

@@ -1,0 +1,45 @@
+"""The application of flask_app.py with FastAPI, where waiting for a batch blocks nobody.
+
+uvicorn --port 5005 fastapi_app:app
+"""
+
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Form, Request
+from fastapi.responses import JSONResponse, PlainTextResponse
+from model import BadSentence, TextInfillingModel
+
+from service_streamer import ThreadedStreamer
+
+app = FastAPI()
+model = TextInfillingModel()
+streamer = ThreadedStreamer(model.predict, batch_size=64, max_latency=0.1)
+
+
+async def sentences(s: Annotated[list[str], Form(default_factory=list)]) -> list[str]:
+    """The form's fields `s`, checked before they join a batch with the sentences of others."""
+    if not s:
+        raise BadSentence("the form has no field 's'")
+    for sentence in s:
+        model.encode(sentence)
+    return s
+
+
+@app.post("/naive")
+def naive_predict(inputs: Annotated[list[str], Depends(sentences)]) -> list[str]:
+    return model.predict(inputs)
+
+
+@app.post("/stream")
+async def stream_predict(inputs: Annotated[list[str], Depends(sentences)]) -> list[str]:
+    return await streamer.apredict(inputs)
+
+
+@app.get("/explain", response_class=PlainTextResponse)
+async def explain() -> str:
+    return streamer.explain()
+
+
+@app.exception_handler(BadSentence)
+async def bad_sentence(request: Request, error: BadSentence) -> JSONResponse:
+    return JSONResponse({"error": str(error)}, status_code=400)

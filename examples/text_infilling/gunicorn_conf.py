@@ -1,0 +1,18 @@
+"""gunicorn -c gunicorn_conf.py flask_app:app
+
+With WORKER_CLASS=gevent in the environment: greenlets instead of threads.
+"""
+
+import os
+
+# Several threads inside one small matrix product only wait for each other. Read when numpy loads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+bind = "127.0.0.1:5005"
+worker_class = os.environ.get("WORKER_CLASS", "gthread")
+workers = 1  # a batch can only unite the requests of one process
+threads = 64  # gthread: a batch can never have more requests than there are threads
+worker_connections = 1000  # gevent, and the limit of gthread's open connections
+keepalive = 30
+loglevel = "warning"
+control_socket_disable = True

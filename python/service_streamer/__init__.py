@@ -1,0 +1,63 @@
+"""Turns the single requests of a web application into mini-batches for a model.
+
+Make a streamer of the model's predict function, and let the web application call
+``streamer.predict(batch)`` instead::
+
+    from service_streamer import ThreadedStreamer
+
+    streamer = ThreadedStreamer(model.predict, batch_size=64)
+    outputs = streamer.predict(batch)
+"""
+
+from __future__ import annotations
+
+from ._errors import (
+    CancelledError,
+    OutputSizeMismatch,
+    QueueFull,
+    RequestTimeout,
+    SerializationError,
+    StreamerClosed,
+    StreamerError,
+    WorkerInitError,
+    WorkerLost,
+)
+from ._future import Future
+from ._stats import StreamerStats, TimeSummary
+from ._threaded import ThreadedStreamer
+from .managed_model import ManagedModel
+
+__all__ = [
+    "CancelledError",
+    "Future",
+    "ManagedModel",
+    "OutputSizeMismatch",
+    "QueueFull",
+    "RequestTimeout",
+    "SerializationError",
+    "StreamerClosed",
+    "StreamerError",
+    "StreamerStats",
+    "ThreadedStreamer",
+    "TimeSummary",
+    "WorkerInitError",
+    "WorkerLost",
+    "__version__",
+]
+
+__version__: str
+
+# users see where to import from, not where the definition is
+for _name in __all__:
+    _member = globals().get(_name)
+    if isinstance(_member, type) and _member.__module__.startswith(f"{__name__}."):
+        _member.__module__ = __name__
+del _name, _member
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("service-streamer")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

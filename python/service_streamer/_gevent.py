@@ -1,0 +1,175 @@
+"""Waiting without stalling a gevent hub, and real threads in a monkey-patched process.
+
+A greenlet that waits in C with the GIL released stops every greenlet of its thread. So here it
+switches to its hub instead, and a watcher on the hub's mailbox switches back. Like in `_asyncio`,
+the engine makes the mailbox's descriptor readable once per batch.
+
+Nothing here imports gevent unless the process has, or creates a hub that is not there.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from . import _core
+
+# keyed by the hub: there is one per thread
+_mailboxes: weakref.WeakKeyDictionary[Any, _HubMailbox] = weakref.WeakKeyDictionary()
+
+
+class _HubMailbox:
+    """Where one hub receives the requests that have ended."""
+
+    def __init__(self, hub: Any) -> None:
+        self._mailbox: _core.Mailbox | None = _core.Mailbox()
+        self._waiting: set[Any] = set()
+        # Without a reference of its own: only greenlets that wait here keep the loop running.
+        self._watcher = hub.loop.io(self._mailbox.fileno(), 1, ref=False)
+        self._watcher.start(self._drain)
+
+    def wait(self, hub: Any, future: Any, seconds: float | None) -> None:
+        from gevent.hub import Waiter
+
+        waiter = Waiter(hub)
+        if self._mailbox is None or not future._attach(self._mailbox, waiter):
+            return
+        timer = None
+        self._waiting.add(waiter)
+        self._watcher.ref = True
+        try:
+            if seconds is not None:
+                timer = hub.loop.timer(max(seconds, 0.0))
+                timer.start(waiter.switch, None, update=True)
+            waiter.get()
+        finally:
+            self._waiting.discard(waiter)
+            if not self._waiting:
+                self._watcher.ref = False
+            if timer is not None:
+                timer.stop()
+                timer.close()
+
+    def abandon(self, hub: Any) -> None:
+        """In a forked child: stop using what is shared with the parent, wake who waits."""
+        self._mailbox = None
+        for waiter in self._waiting:
+            hub.loop.run_callback(waiter.switch, None)
+
+    def _drain(self) -> None:
+        if self._mailbox is None:
+            self._watcher.stop()
+            return
+        for waiter in self._mailbox.drain():
+            # one that waits no longer only stores the value
+            waiter.switch(None)
+
+
+def cooperative_wait(future: Any, seconds: float | None) -> bool:
+    """Let other greenlets run until the future has ended or the time is over.
+
+    Called by the core before it would block, if the process has imported gevent.
+
+    Returns:
+        False if this thread has no hub, or this is the hub itself: then nothing was waited for.
+    """
+    hub = _hub()
+    if hub is None:
+        return False
+    box = _mailboxes.get(hub)
+    if box is None:
+        for other in [other for other in _mailboxes if other.loop is None]:
+            del _mailboxes[other]  # a destroyed hub: its mailbox refers to it, so it must go first
+        box = _mailboxes[hub] = _HubMailbox(hub)
+    box.wait(hub, future, seconds)
+    return True
+
+
+def call(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call something that blocks; in the hub's thread pool if that would stall a hub."""
+    hub = _hub() if "gevent" in sys.modules else None
+    return fn(*args) if hub is None else hub.threadpool.apply(fn, args)
+
+
+def native_thread_id() -> int:
+    """Identify the thread, not the greenlet that poses as one."""
+    return int(_original("_thread", "get_ident")())
+
+
+class NativeThread:
+    """A daemon thread, also where ``threading.Thread`` has become a greenlet."""
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        self._target = target
+        self._name = name
+        self._ended = _original("_thread", "allocate_lock")()
+        self._ended.acquire()
+        self.ident: int | None = None
+
+    def start(self) -> None:
+        """Start it.
+
+        Raises:
+            RuntimeError: the system has no thread left, or the interpreter is shutting down.
+        """
+        if _is_patched():
+            _original("_thread", "start_new_thread")(self._run_unmanaged, ())
+        else:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for its end (blocking, also for a hub: see `call`); False if time is over first."""
+        if not self._ended.acquire(timeout=-1 if timeout is None else timeout):
+            return False
+        self._ended.release()
+        return True
+
+    def _run(self) -> None:
+        self.ident = native_thread_id()
+        try:
+            self._target()
+        finally:
+            self.ident = None  # another thread may get the number
+            self._ended.release()
+
+    def _run_unmanaged(self) -> None:
+        # threading does this for its own threads
+        try:
+            self._run()
+        except SystemExit:
+            pass
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+
+
+def reset_after_fork() -> None:
+    """In a forked child: forget the parent's mailboxes."""
+    for hub, box in list(_mailboxes.items()):
+        box.abandon(hub)
+    _mailboxes.clear()
+
+
+def _hub() -> Any:
+    """This thread's hub, if it has one that can be switched to."""
+    # gevent has no public way to ask without creating one
+    from gevent._hub_local import get_hub_if_exists
+    from gevent.hub import getcurrent
+
+    hub = get_hub_if_exists()
+    return None if hub is getcurrent() else hub
+
+
+def _is_patched() -> bool:
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def _original(module: str, name: str) -> Any:
+    """A function of the standard library as it was before monkey patching."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None:
+        return monkey.get_original(module, name)
+    return getattr(sys.modules[module], name)

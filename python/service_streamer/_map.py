@@ -1,0 +1,90 @@
+"""``streamer.map``: an ordered, lazy iterator over the outputs of many items."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
+from itertools import islice
+from typing import Any, Protocol
+
+from ._errors import QueueFull
+
+
+class _Future(Protocol):
+    def result(self) -> Any: ...
+
+    def _abandon(self) -> None: ...
+
+
+def map_items(
+    submit: Callable[[list[Any]], _Future],
+    iterable: Iterable[Any],
+    *,
+    chunk_size: int,
+    in_flight: int,
+    progress: bool,
+) -> Generator[Any, None, None]:
+    """Check the arguments now, and start no work before the first output is asked for.
+
+    Args:
+        submit: sends one chunk to the model.
+        iterable: read no further than `in_flight` chunks ahead of the consumer.
+        chunk_size: items per request.
+        in_flight: chunks that may be under way at a time.
+        progress: show a bar (needs tqdm).
+    """
+    if isinstance(iterable, str | bytes | bytearray | Mapping):
+        raise TypeError(
+            f"map() takes an iterable of items, not a {type(iterable).__name__}; for one item "
+            "pass a list with it"
+        )
+    bar = _progress_bar(iterable) if progress else None
+    return _outputs(submit, iter(iterable), chunk_size, in_flight, bar)
+
+
+def _outputs(
+    submit: Callable[[list[Any]], _Future],
+    items: Iterator[Any],
+    chunk_size: int,
+    in_flight: int,
+    bar: Any,
+) -> Generator[Any, None, None]:
+    under_way: deque[_Future] = deque()
+    chunk: list[Any] = []
+    try:
+        while True:
+            while len(under_way) < in_flight:
+                chunk = chunk or list(islice(items, chunk_size))
+                if not chunk:
+                    break
+                try:
+                    under_way.append(submit(chunk))
+                except QueueFull:
+                    if not under_way:
+                        raise
+                    break  # our own answers make room
+                chunk = []
+            if not under_way:
+                return
+            outputs = under_way[0].result()
+            under_way.popleft()
+            for output in outputs:
+                if bar is not None:
+                    bar.update()
+                yield output
+    finally:
+        # an error, or the consumer has enough: nobody will read the rest
+        for future in under_way:
+            future._abandon()
+        if bar is not None:
+            bar.close()
+
+
+def _progress_bar(iterable: Iterable[Any]) -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError(
+            'map(progress=True) needs tqdm: pip install "service-streamer[progress]"'
+        ) from None
+    return tqdm(total=len(iterable) if isinstance(iterable, Sized) else None, unit="item")

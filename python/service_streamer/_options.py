@@ -1,0 +1,98 @@
+"""The settings of a streamer, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import operator
+from typing import Any
+
+POLICIES = ("adaptive", "greedy", "window")
+OVERFLOWS = ("block", "reject")
+OUTPUTS = ("items", "batch")
+MAX_COUNT = 2**31 - 1  # of items: what the core counts with
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The settings of one streamer.
+
+    Raises:
+        ValueError: naming the field and the value received.
+    """
+
+    batch_size: int
+    """most items per batch"""
+    max_latency: float = 0.1
+    """seconds that a request may wait for company once a worker could take it"""
+    worker_timeout: float | None = 20
+    """seconds that `predict` may take; None: no limit"""
+    policy: str = "adaptive"
+    """when a batch closes: one of POLICIES"""
+    max_queue: int | None = None
+    """most items in the queue; None: 1024 batches"""
+    overflow: str = "block"
+    """what happens to a request when the queue is full: one of OVERFLOWS"""
+    output: str = "items"
+    """what callers get: a list of outputs, or their slice of the model's ("batch")"""
+    spin: bool = False
+    """whether workers and callers may spin for some microseconds before they sleep"""
+    isolate_errors: bool = True
+    """whether a batch that raised is run again in parts to find the guilty requests"""
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__  # frozen, but what was given may be a numpy number
+        set_field(self, "batch_size", count("batch_size", self.batch_size))
+        set_field(self, "max_latency", duration("max_latency", self.max_latency))
+        set_field(self, "worker_timeout", timeout("worker_timeout", self.worker_timeout))
+        if self.max_queue is None:
+            set_field(self, "max_queue", min(1024 * self.batch_size, MAX_COUNT))
+        else:
+            set_field(self, "max_queue", count("max_queue", self.max_queue))
+        _one_of("policy", self.policy, POLICIES)
+        _one_of("overflow", self.overflow, OVERFLOWS)
+        _one_of("output", self.output, OUTPUTS)
+        _flag("spin", self.spin)
+        _flag("isolate_errors", self.isolate_errors)
+
+
+def count(name: str, value: Any) -> int:
+    """Check a number of items."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or not 1 <= number <= MAX_COUNT:
+        raise ValueError(f"{name} must be an int of at least 1, not {value!r}")
+    return number
+
+
+def duration(name: str, value: Any) -> float:
+    """Check a finite number of seconds."""
+    if not _is_real(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number of seconds, at least 0, not {value!r}")
+    return float(value)
+
+
+def timeout(name: str, value: Any) -> float | None:
+    """Check a number of seconds or None; infinity is None."""
+    if value is None:
+        return None
+    if not _is_real(value) or not value >= 0:
+        raise ValueError(f"{name} must be a number of seconds, at least 0, or None, not {value!r}")
+    return None if value == math.inf else float(value)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
+
+
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, not {value!r}")

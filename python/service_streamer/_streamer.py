@@ -1,0 +1,243 @@
+"""What all streamers have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import time
+from collections.abc import Generator, Iterable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import _gevent, _lifecycle, _map, _options
+from ._errors import StreamerClosed
+from ._future import Future
+from ._options import Options
+from ._stats import StreamerStats, explain
+from ._worker import Workers
+
+_Self = TypeVar("_Self", bound="BaseStreamer")
+
+
+class LifeCycle(enum.Enum):
+    """Where a streamer is on its way."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class BaseStreamer:
+    """Turns single requests into batches for a model."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._state = LifeCycle.OPEN
+        self._use(self._make_workers())
+        _lifecycle.watch(self)
+
+    # ------------------------------------------------------------------ requests
+
+    def predict(
+        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+    ) -> Any:
+        """Send items to the model, together with those of other callers, and wait for the outputs.
+
+        Args:
+            batch: the items; any number, also none.
+            timeout: seconds from now until the request is given up, whether it still waits in the
+                queue or not. None: the streamer's ``worker_timeout``.
+            priority: requests of a higher priority go first; those of equal priority in their
+                order of arrival.
+
+        Returns:
+            The outputs in the order of the items: a list, or with ``output="batch"`` a slice of
+            what ``predict_function`` returned.
+
+        Raises:
+            RequestTimeout: the timeout has passed.
+            QueueFull: the queue has no room and ``overflow="reject"``.
+            StreamerClosed: the streamer is closed, or was before the request ended.
+            OutputSizeMismatch: the model returned another number of outputs than it had items.
+            TypeError: `batch` is not a sequence.
+            Exception: whatever ``predict_function`` raised for these items.
+        """
+        if timeout is None:
+            timeout = self._options.worker_timeout
+        return self._engine.predict(batch, timeout, priority)
+
+    def submit(
+        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+    ) -> Future:
+        """Send items to the model without waiting for the outputs.
+
+        May block until the queue has room, if ``overflow="block"``.
+
+        Args:
+            batch: the items; any number, also none.
+            timeout: seconds from now until the request ends with `RequestTimeout`; None: never.
+            priority: see `predict`.
+
+        Returns:
+            A future. `predict` tells what its ``result()`` returns and raises.
+        """
+        return self._engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
+
+    async def apredict(
+        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+    ) -> Any:
+        """`predict` for asyncio: the loop goes on; cancelling the task cancels the request."""
+        if timeout is None:
+            timeout = self._options.worker_timeout
+        return await self._engine.submit_async(batch, timeout, priority)
+
+    def map(
+        self,
+        iterable: Iterable[Any],
+        *,
+        chunk_size: int | None = None,
+        progress: bool = False,
+        priority: int = 0,
+    ) -> Generator[Any, None, None]:
+        """Iterate over the outputs of many items, in their order.
+
+        Lazy: the iterable is read as outputs are taken, a few batches ahead. An exception ends the
+        iterator; closing it cancels what is under way.
+
+        Args:
+            iterable: the items.
+            chunk_size: items per request; None: ``batch_size``.
+            progress: show a progress bar (needs the extra ``progress``).
+            priority: see `predict`; a negative one lets interactive requests pass.
+        """
+        batch_size = self._options.batch_size
+        chunk = batch_size if chunk_size is None else _options.count("chunk_size", chunk_size)
+        return _map.map_items(
+            lambda items: self.submit(items, priority=priority),
+            iterable,
+            chunk_size=chunk,
+            in_flight=max(2, math.ceil(4 * batch_size / chunk)),
+            progress=progress,
+        )
+
+    # ------------------------------------------------------------- looking inside
+
+    def stats(self) -> StreamerStats:
+        """Return counters, histograms and times since the streamer was made."""
+        return StreamerStats.from_engine(self._engine.stats())
+
+    def explain(self) -> str:
+        """Say in words how large the batches are, why they closed, and what would change it."""
+        return explain(self._name(), self.stats())
+
+    def configure(
+        self,
+        *,
+        policy: str | None = None,
+        batch_size: int | None = None,
+        max_latency: float | None = None,
+    ) -> None:
+        """Change settings of a streamer at work; None leaves one as it is.
+
+        Raises:
+            ValueError: naming the setting and the value received; then nothing has changed.
+        """
+        given = {"policy": policy, "batch_size": batch_size, "max_latency": max_latency}
+        options = dataclasses.replace(
+            self._options, **{name: value for name, value in given.items() if value is not None}
+        )
+        self._engine.configure(
+            policy=options.policy, batch_size=options.batch_size, max_latency=options.max_latency
+        )
+        self._options = options
+
+    # ----------------------------------------------------------------- life cycle
+
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Block until the model can answer.
+
+        Raises:
+            StreamerClosed: the streamer is closed.
+            RequestTimeout: it is not ready within `timeout` seconds.
+        """
+        _options.timeout("timeout", timeout)
+        self._check_open()
+
+    def _wait_for_worker_ready(self, timeout: float | None = None) -> None:
+        self.wait_ready(timeout)
+
+    def close(self, drain: bool = True, timeout: float | None = None) -> None:
+        """Refuse new requests, and block until the others have ended and the worker is gone.
+
+        May be called twice, by any thread. In a callback of a future it does not wait.
+
+        Args:
+            drain: answer what is queued; False: end it with `StreamerClosed`.
+            timeout: seconds after which whatever has not ended ends with `StreamerClosed`, also
+                what the model is working on. None: no limit.
+        """
+        limit = _options.timeout("timeout", timeout)
+        if self._state is LifeCycle.OPEN:
+            self._state = LifeCycle.CLOSING
+        workers = self._workers
+        workers.engine.close(drain)
+        if workers.own_this_thread():
+            return
+        deadline = None if limit is None else time.monotonic() + limit
+        if _gevent.call(workers.engine.join, limit):
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            _gevent.call(workers.join, left)
+        else:
+            workers.engine.abort()
+        self._state = LifeCycle.CLOSED
+
+    def destroy_workers(self) -> None:
+        """Close, as in service_streamer 0.1; after ``worker_timeout`` without waiting further."""
+        self.close(timeout=self._options.worker_timeout)
+
+    def __enter__(self: _Self) -> _Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # an exception should not have to wait for all that is queued
+        self.close(drain=exc_type is None)
+
+    def __del__(self) -> None:
+        workers = getattr(self, "_workers", None)  # None: the constructor raised
+        if workers is not None:
+            workers.engine.close(True)
+
+    def __repr__(self) -> str:
+        options = self._options
+        return (
+            f"<{self._name()} {self._state.value}: batch_size={options.batch_size}, "
+            f"max_latency={options.max_latency}, policy={options.policy!r}>"
+        )
+
+    # -------------------------------------------------------------------- private
+
+    def _make_workers(self) -> Workers:
+        raise NotImplementedError
+
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _use(self, workers: Workers) -> None:
+        self._workers = workers
+        self._engine = workers.engine
+
+    def _check_open(self) -> None:
+        if self._state is not LifeCycle.OPEN:
+            raise StreamerClosed(f"{self._name()} is {self._state.value}")
+
+    def _reset_after_fork(self) -> None:
+        self._use(self._make_workers())
+        if self._state is not LifeCycle.OPEN:
+            self._engine.close(False)

@@ -1,0 +1,105 @@
+"""ThreadedStreamer: the model runs in a thread of this process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ._options import Options
+from ._streamer import BaseStreamer
+from ._worker import Workers
+from .managed_model import ManagedModel
+
+
+class ThreadedStreamer(BaseStreamer):
+    """Collects the requests of many callers into batches for one Python callable.
+
+    Replace ``model.predict(batch)`` by ``streamer.predict(batch)``: a worker thread calls
+    ``predict_function`` with the items of all that wait, at most ``batch_size``, and every caller
+    gets its own part of the outputs::
+
+        streamer = ThreadedStreamer(model.predict, batch_size=64)
+        outputs = streamer.predict(["one item", "another"])
+
+    Args:
+        predict_function: called with a list of items; returns a sequence with one output per item
+            (list, tuple, numpy array, tensor). An exception instance as an output is raised to
+            the caller of that request.
+        batch_size: most items per batch.
+        max_latency: seconds that a request may wait for company when the worker could take it.
+            0: never, which is the policy "greedy".
+        worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
+        policy: "adaptive": an idle worker takes what is there at once, or waits shortly for
+            callers that are about to return; "greedy": never wait; "window": collect until the
+            batch is full or its first item has waited ``max_latency``.
+        max_queue: most items in the queue; None: 1024 batches.
+        overflow: what happens when the queue is full: "block" the caller, or "reject" its request
+            with `QueueFull`.
+        output: "items": callers get a list of outputs; "batch": a slice of what
+            ``predict_function`` returned.
+        spin: let the worker and its callers spin for some microseconds before they sleep, while
+            the model is that fast.
+        isolate_errors: when a batch raises, run it again in parts so that only the guilty requests
+            fail; a batch too large for the memory is then answered in parts.
+
+    Raises:
+        TypeError: ``predict_function`` is not callable.
+        ValueError: a setting is wrong; the message names it and its value.
+    """
+
+    def __init__(
+        self,
+        predict_function: Callable[[list[Any]], Any],
+        batch_size: int,
+        max_latency: float = 0.1,
+        worker_timeout: float | None = 20,
+        *,
+        policy: str = "adaptive",
+        max_queue: int | None = None,
+        overflow: str = "block",
+        output: str = "items",
+        spin: bool = False,
+        isolate_errors: bool = True,
+    ) -> None:
+        self._predict_function = _check_callable(predict_function)
+        super().__init__(
+            Options(
+                batch_size=batch_size,
+                max_latency=max_latency,
+                worker_timeout=worker_timeout,
+                policy=policy,
+                max_queue=max_queue,
+                overflow=overflow,
+                output=output,
+                spin=spin,
+                isolate_errors=isolate_errors,
+            )
+        )
+
+    def _make_workers(self) -> Workers:
+        return Workers(self._predict_function, self._options, count=1)
+
+    def _name(self) -> str:
+        function = self._predict_function
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"{type(self).__name__}({name})"
+
+
+def _check_callable(given: Any) -> Callable[[list[Any]], Any]:
+    if isinstance(given, type) and issubclass(given, ManagedModel):
+        raise TypeError(
+            f"predict_function must be a function, not the class {given.__name__}: make and "
+            "initialise a model, and pass its predict method"
+        )
+    if inspect.iscoroutinefunction(given):
+        raise TypeError(
+            f"predict_function must be an ordinary function, {given.__name__} is async: callers "
+            "may await (`apredict`), the model runs in a thread"
+        )
+    if not callable(given):
+        hint = "; its predict method is" if callable(getattr(given, "predict", None)) else ""
+        raise TypeError(
+            f"predict_function must be callable, not an object of type {type(given).__name__}{hint}"
+        )
+    return given  # type: ignore[no-any-return]

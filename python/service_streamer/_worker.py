@@ -1,0 +1,230 @@
+"""The threads that run ``predict_function``, and what they do when it raises."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import sys
+import time
+import traceback
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from . import _core, _gevent, _lifecycle
+from ._errors import WorkerTraceback
+from ._future import Future
+from ._options import Options
+
+_logger = logging.getLogger("service_streamer")
+
+
+class Workers:
+    """An engine and the threads that serve it; they are started by its first request.
+
+    They do not know the streamer, so that one that nobody refers to any more can go.
+    """
+
+    def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
+        self._predict = predict
+        self._isolate = options.isolate_errors
+        self._count = count
+        self._threads: list[_gevent.NativeThread] = []
+        self.engine = _core.Engine(
+            batch_size=options.batch_size,
+            max_latency=options.max_latency,
+            policy=options.policy,
+            workers=count,
+            max_queue=options.max_queue,
+            overflow=options.overflow,
+            output=options.output,
+            spin=options.spin,
+            future_type=Future,
+            start=_weakly(self._start_workers),
+            start_timer=_weakly(self._start_timer),
+            cooperative_wait=_gevent.cooperative_wait,
+        )
+        _lifecycle.watch_workers(self)
+
+    @property
+    def started(self) -> bool:
+        """Whether there has been a request."""
+        return bool(self._threads)
+
+    def own_this_thread(self) -> bool:
+        """Whether the caller is one of these threads: it must not wait for their end."""
+        me = _gevent.native_thread_id()
+        return any(thread.ident == me for thread in self._threads)
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait for the end of the threads; False if time is over first."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for thread in list(self._threads):
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not thread.join(left):
+                return False
+        return True
+
+    def _start_workers(self) -> None:
+        for _ in range(self._count):
+            self._start("service-streamer-worker", self._work)
+
+    def _start_timer(self) -> None:
+        # ends the requests whose deadline passes while nobody waits
+        self._start("service-streamer-timer", self.engine.run_timer)
+
+    def _start(self, name: str, target: Callable[[], object]) -> None:
+        thread = _gevent.NativeThread(target, name)
+        self._threads.append(thread)
+        try:
+            thread.start()
+        except BaseException:
+            self._threads.remove(thread)
+            raise
+
+    def _work(self) -> None:
+        work(self.engine, self._predict, self._isolate)
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """Make a function of a method: the engine must not keep what keeps the engine."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        if (method := reference()) is not None:
+            method()
+
+    return call
+
+
+def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
+    """Serve the engine until it is closed."""
+    try:
+        while (batch := engine.next_batch()) is not None:
+            serve(batch, predict, isolate)
+            del batch  # the next wait may be long
+    except BaseException:
+        engine.abort()  # without this thread nobody would answer
+        raise
+
+
+def serve(batch: _core.Batch, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
+    """Answer every request of the batch. Does not raise."""
+    entry = _LogEntry(batch) if _logger.isEnabledFor(logging.DEBUG) else None
+    try:
+        error = run(batch, predict)
+        if error is not None:
+            if isolate and isinstance(error, Exception):
+                bisect(batch, error, predict)
+            else:
+                batch.fail(error)
+    except BaseException as error:  # not the model's; nobody may be left waiting for it
+        _logger.exception("a batch could not be answered")
+        batch.fail(error)
+    if entry is not None:
+        entry.write()
+
+
+def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> BaseException | None:
+    """Run the model once: answer the batch, or return what predict raised, then unanswered."""
+    try:
+        outputs = predict(batch.items)
+    except BaseException as error:
+        _detach(error)
+        return error
+    try:
+        batch.complete(outputs)
+    except Exception as error:  # OutputSizeMismatch: a fault of the model, whatever its input was
+        error.__traceback__ = None
+        batch.fail(error)
+    return None
+
+
+def bisect(batch: _core.Batch, error: BaseException, predict: Callable[[list[Any]], Any]) -> None:
+    """Run a batch that raised again in halves, so that only the guilty requests fail.
+
+    The largest group that raised is cut next: with one guilty request of n this takes at most
+    2·log2(n) + 2 runs, and that is the limit. What is not resolved then fails together.
+
+    A batch too large for the memory is cut between items, others only between requests: the parts
+    of one request succeed or fail together.
+    """
+    runs_left = math.floor(2 * math.log2(max(len(batch), 1))) + 2
+    groups = [(batch, error)]  # that raised
+    while groups:
+        groups.sort(key=lambda group: len(group[0]))
+        group, error = groups.pop()
+        halves = group.split(_is_out_of_memory(error)) if runs_left >= 2 else None
+        if halves is None:
+            group.fail(error)
+            continue
+        runs_left -= 2
+        for half in halves:
+            half_error = run(half, predict)
+            if half_error is None:
+                continue
+            if isinstance(half_error, Exception):
+                groups.append((half, half_error))
+            else:
+                half.fail(half_error)
+
+
+def _detach(error: BaseException) -> None:
+    """Keep the worker's traceback as text: the frames hold the items of all callers."""
+    here = error.__traceback__
+    theirs = here.tb_next if here is not None and here.tb_next is not None else here
+    try:
+        text = "".join(traceback.format_exception(type(error), error, theirs))
+    except Exception:  # no memory for it
+        text = type(error).__name__
+    error.__traceback__ = None
+    error.__context__ = None
+    error.__cause__ = WorkerTraceback(text)
+
+
+def copy_error(error: BaseException) -> BaseException:
+    """Copy an exception for another caller, or return it where that cannot be done."""
+    try:
+        twin = copy.copy(error)
+        same = type(twin) is type(error) and len(twin.args) == len(error.args)
+        if not same or any(a is not b for a, b in zip(twin.args, error.args, strict=True)):
+            return error
+    except Exception:
+        return error  # a class that cannot be made from its args
+    if twin is not error:
+        twin.__cause__ = error.__cause__
+    return twin
+
+
+def join_outputs(pieces: list[Any]) -> Any:
+    """Join the outputs of a request that was larger than a batch, for ``output="batch"``.
+
+    Called by the core: arrays and tensors are concatenated, everything else becomes a list.
+    """
+    library = sys.modules.get(type(pieces[0]).__module__.partition(".")[0])
+    concatenate = getattr(library, "concatenate", None)  # numpy, torch, cupy, jax
+    if concatenate is not None and all(hasattr(piece, "shape") for piece in pieces):
+        return concatenate(pieces)
+    return [output for piece in pieces for output in piece]
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or any(
+        base.__name__ == "OutOfMemoryError" for base in type(error).__mro__
+    )
+
+
+class _LogEntry:
+    """One line per batch; what it says is taken before the batch is answered and gone."""
+
+    def __init__(self, batch: _core.Batch) -> None:
+        self._facts = (len(batch), batch.requests, batch.reason, batch.age * 1e3)
+        self._start = time.perf_counter()
+
+    def write(self) -> None:
+        _logger.debug(
+            "batch of %d items of %d requests, closed by %s, oldest waited %.2f ms, took %.2f ms",
+            *self._facts,
+            (time.perf_counter() - self._start) * 1e3,
+        )

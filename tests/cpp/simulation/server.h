@@ -1,0 +1,21 @@
+#pragma once
+
+// Discrete-event simulations of a server in one cell: ours with a BatchPolicy, and the collecting
+// loop of service_streamer 0.1.2.
+
+#include <cstdint>
+
+#include "service_streamer/batching/batch_policy.h"
+#include "simulation/backlog.h"
+#include "simulation/matrix.h"
+
+namespace service_streamer::simulation {
+
+// How late a thread runs that waits for a time.
+inline constexpr Duration kTimerOvershoot = std::chrono::microseconds(60);
+
+// Both return Backlog::cost().
+double simulate_policy(const Cell& cell, PolicyKind kind, std::uint64_t seed, Length length);
+double simulate_original(const Cell& cell, std::uint64_t seed, Length length);
+
+}  // namespace service_streamer::simulation

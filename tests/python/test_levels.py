@@ -1,0 +1,121 @@
+"""Which code may use which: the arrows of cpp/README.md, checked by reading the includes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Each level and the levels it may include; ipc, torch and cuda know nothing of each other.
+LEVELS = {
+    "base": {"base"},
+    "batching": {"base", "batching"},
+    "ipc": {"base", "batching", "ipc"},
+    "torch": {"base", "batching", "torch"},
+    "cuda": {"base", "batching", "cuda"},
+}
+
+# Headers from outside that belong to some levels only.
+FOREIGN = {
+    r"(Python\.h|pybind11/.*)": {"bindings"},
+    r"(torch|ATen|c10)/.*": {"torch", "bindings"},
+    r"(cuda|nvrtc).*": {"cuda", "torch", "bindings"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def includes_of_level(cpp, level, allowed):
+    """Yields a line for each include that this level must not have."""
+    folder = cpp / "bindings" if level == "bindings" else cpp / "service_streamer" / level
+    for file in sorted(folder.rglob("*")):
+        if file.suffix not in {".h", ".cc", ".cu"}:
+            continue
+        for bracket, path in INCLUDE.findall(file.read_text(encoding="utf-8")):
+            where = f"{file.relative_to(cpp)} includes {path}"
+            for foreign, levels in FOREIGN.items():
+                if re.fullmatch(foreign, path) and level not in levels:
+                    yield f"{where}: only for {', '.join(sorted(levels))}"
+            if bracket == "<":
+                continue
+            if not (cpp / path).is_file():
+                yield f"{where}: not a full path from cpp/"
+            elif path.startswith("service_streamer/"):
+                if path.split("/")[1] not in allowed:
+                    yield f"{where}: {level} may use {', '.join(sorted(allowed))}"
+            elif level != "bindings":
+                yield f"{where}: the core knows no bindings"
+
+
+def violations(cpp):
+    """Everything below cpp/ that breaks the arrows."""
+    found = []
+    for folder in sorted((cpp / "service_streamer").iterdir()):
+        if folder.name in LEVELS:
+            found += includes_of_level(cpp, folder.name, LEVELS[folder.name])
+        else:
+            found.append(f"service_streamer/{folder.name} is not a level")
+    found += includes_of_level(cpp, "bindings", set(LEVELS))
+    return found
+
+
+def test_cpp_levels_use_only_what_is_below_them():
+    assert violations(ROOT / "cpp") == []
+
+
+@pytest.mark.parametrize(
+    ("file", "include", "complaint"),
+    [
+        ("base/a.h", '"service_streamer/batching/b.h"', "base may use base"),
+        ("batching/b.cc", "<pybind11/pybind11.h>", "only for bindings"),
+        ("batching/b.cc", "<Python.h>", "only for bindings"),
+        ("batching/b.cc", "<torch/torch.h>", "only for bindings, torch"),
+        ("batching/b.cc", '"b.h"', "not a full path"),
+        ("batching/b.cc", '"bindings/c.h"', "the core knows no bindings"),
+        ("ipc/d.h", '"service_streamer/torch/e.h"', "ipc may use base, batching, ipc"),
+        ("helpers/f.h", "<vector>", "not a level"),
+    ],
+)
+def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
+    core = tmp_path / "service_streamer"
+    for header in (core / "batching/b.h", core / "torch/e.h", tmp_path / "bindings/c.h"):
+        header.parent.mkdir(parents=True)
+        header.touch()
+    target = core / file
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(f"#include {include}\n")
+    (found,) = violations(tmp_path)
+    assert complaint in found
+
+
+# What an application must not pay for by importing the package: third parties and slow modules of
+# the standard library. They are imported where they are first needed.
+HEAVY = ["asyncio", "gevent", "numpy", "torch", "flask", "fastapi", "redis", "tqdm"]
+HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
+
+LOOK_AT_IMPORT = """
+import os, sys, threading
+
+def descriptors():
+    return sorted(os.listdir("/proc/self/fd"))
+
+before = descriptors()
+import service_streamer
+assert descriptors() == before, "a descriptor was opened"
+assert threading.active_count() == 1, "a thread was started"
+print(*[name for name in {heavy!r} if name in sys.modules])
+"""
+
+
+def test_import_is_light_and_does_nothing():
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK_AT_IMPORT.format(heavy=HEAVY)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
