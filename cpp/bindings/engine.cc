@@ -128,14 +128,10 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
 
 // Whether this thread runs an event loop, which must not be blocked: the request then waits for room by itself.
 bool in_event_loop() {
-  PyObject* modules = PyImport_GetModuleDict();
-  if (PyDict_GetItemString(modules, "gevent") != nullptr) return true;
-  PyObject* asyncio = PyDict_GetItemString(modules, "asyncio");
-  if (asyncio == nullptr) return false;
-  PyObject* loop = PyObject_CallMethod(asyncio, "_get_running_loop", nullptr);
-  if (loop == nullptr) PyErr_Clear();
-  const bool running = loop != nullptr && loop != Py_None;
-  Py_XDECREF(loop);
+  PyObject* answer = call_helper("service_streamer._gevent", "in_event_loop", nullptr);
+  if (answer == nullptr) PyErr_WriteUnraisable(nullptr);
+  const bool running = answer == Py_True;
+  Py_XDECREF(answer);
   return running;
 }
 

@@ -94,6 +94,17 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
     return fn(*args) if hub is None else hub.threadpool.apply(fn, args)
 
 
+def in_event_loop() -> bool:
+    """Tell whether this thread runs an event loop, asyncio's or gevent's: it must not be blocked.
+
+    Called by the core before it would block a submit() until the queue has room.
+    """
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        return True
+    return "gevent" in sys.modules and _hub() is not None
+
+
 def native_thread_id() -> int:
     """Identify the thread, not the greenlet that poses as one."""
     return int(_original("_thread", "get_ident")())

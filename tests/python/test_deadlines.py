@@ -1,0 +1,129 @@
+"""A deadline counts from the call, queue time included; expired work never reaches the model."""
+
+import threading
+import time
+
+import pytest
+from conftest import LONG, Gate
+
+from service_streamer import RequestTimeout
+
+SOON = 0.05
+LATE = SOON + 0.1 + 2.0  # the promise is deadline + 100 ms; the rest is for a busy test machine
+
+
+def took(function, *args, **kwargs):
+    start = time.monotonic()
+    with pytest.raises(RequestTimeout):
+        function(*args, **kwargs)
+    return time.monotonic() - start
+
+
+def test_predict_ends_at_its_deadline_while_the_model_is_slow(streamers, gate):
+    streamer = streamers(gate)
+    assert SOON <= took(streamer.predict, [1], timeout=SOON) < LATE
+
+
+def test_predict_ends_at_its_deadline_in_the_queue(held):
+    streamer = held()
+    assert SOON <= took(streamer.predict, [1], timeout=SOON) < LATE
+    assert streamer.stats().queued_items == 0
+
+
+def test_worker_timeout_is_the_deadline_of_predict(streamers, gate):
+    streamer = streamers(gate, worker_timeout=SOON)
+    assert took(streamer.predict, [1]) < LATE
+    with pytest.raises(TimeoutError):
+        streamer.predict([1])
+
+
+def test_worker_timeout_none_waits_as_long_as_it_takes(streamers, gate, threads):
+    streamer = streamers(gate, worker_timeout=None)
+    threads.run(streamer.predict, [1])
+    gate.wait_entered()
+    gate.open()
+    assert threads.join() == [[2]]
+
+
+def test_timeout_of_the_call_goes_before_worker_timeout(held, gate, threads):
+    streamer = held(worker_timeout=0)
+    threads.run(streamer.predict, [1], timeout=LONG)
+    gate.open()
+    assert threads.join() == [[2]]
+
+
+def test_a_submitted_request_ends_at_its_deadline_without_a_waiter(held):
+    streamer = held()
+    ended = threading.Event()
+    future = streamer.submit([1], timeout=SOON)
+    future.add_done_callback(lambda f: ended.set())
+    assert ended.wait(LATE)
+    assert isinstance(future.exception(), RequestTimeout)
+    assert streamer.stats().queued_items == 0
+
+
+def test_a_running_request_ends_at_its_deadline_without_a_waiter(streamers, gate):
+    streamer = streamers(gate)
+    future = streamer.submit([1], timeout=SOON)
+    gate.wait_entered()
+    with pytest.raises(RequestTimeout):
+        future.result(LATE)
+    assert future.done()
+    gate.open()
+    assert streamer.predict([2]) == [4]
+    with pytest.raises(RequestTimeout):
+        future.result()
+
+
+def test_a_deadline_before_those_that_are_watched_already_is_kept(held):
+    streamer = held()
+    later = streamer.submit([1], timeout=LONG)
+    sooner = streamer.submit([2], timeout=SOON)
+    assert isinstance(sooner.exception(LATE), RequestTimeout)
+    assert not later.done()
+
+
+def test_expired_requests_never_reach_the_model(held, gate):
+    streamer = held()
+    expired = [streamer.submit([f"expired {i}"], timeout=0) for i in range(5)]
+    for future in expired:
+        assert isinstance(future.exception(LONG), RequestTimeout)
+    gate.open()
+    assert streamer.predict(["good"]) == ["goodgood"]
+    assert gate.batches == [["first"], ["good"]]
+    assert streamer.stats().expired == 5
+
+
+def test_submit_without_a_timeout_has_no_deadline(streamers, gate):
+    streamer = streamers(gate, worker_timeout=0)
+    future = streamer.submit([1])
+    gate.open()
+    assert future.result(LONG) == [2]
+
+
+def test_the_wait_for_room_counts(held):
+    streamer = held(max_queue=1)
+    streamer.submit(["queued"])
+    for call in (streamer.predict, streamer.submit):
+        assert took(call, [1], timeout=SOON) < LATE
+    stats = streamer.stats()
+    assert (stats.waiting_requests, stats.queued_items) == (0, 1)
+
+
+def test_a_deadline_in_the_middle_of_a_large_request_ends_it_all(streamers):
+    gate = Gate()
+    streamer = streamers(gate, batch_size=2)
+    future = streamer.submit(list(range(10)), timeout=SOON)
+    gate.wait_entered()
+    assert isinstance(future.exception(LATE), RequestTimeout)
+    gate.open()
+    assert streamer.predict(["next"]) == ["nextnext"]
+    assert gate.batches == [[0, 1], ["next"]]
+
+
+def test_a_generous_deadline_does_not_disturb(streamers, threads):
+    streamer = streamers()
+    for i in range(8):
+        threads.run(lambda i=i: [streamer.predict([i], timeout=LONG) for _ in range(50)])
+    assert threads.join() == [[[2 * i]] * 50 for i in range(8)]
+    assert streamer.stats().expired == 0
