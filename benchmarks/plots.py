@@ -104,7 +104,7 @@ def latency(results: Results, folder: Path) -> None:
     panels = (
         ("threads-noop-1", "p50_ms", "no-op, one client, p50", True),
         ("threads-model-1", "p50_ms", "model, one client, p50", True),
-        ("poisson", "mean_ms", "model, Poisson 70 %, mean", False),
+        ("poisson", "mean_ms", "model, Poisson 70 % load, mean", False),
     )
     for panel, (case, metric, title, log) in zip(axes, panels, strict=True):
         peers = results.medians.get(case, {})
@@ -134,7 +134,7 @@ def web(results: Results, folder: Path) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     plt.close(figure)
 
 

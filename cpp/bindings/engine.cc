@@ -159,7 +159,12 @@ PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool
   bool accepted = enqueue(self, future, waiting);
   if (accepted && waiting && may_block && !in_event_loop()) {
     accepted = wait_for_room(self, future);
-    if (!accepted) end_future(future, Outcome::kCancelled, true);
+    if (!accepted) {
+      end_future(future, Outcome::kCancelled, true);
+    } else if (future->request.outcome == Outcome::kClosed || future->request.outcome == Outcome::kExpired) {
+      accepted = false;  // it never got in
+      take_result(future);
+    }
   }
   if (accepted) return reinterpret_cast<PyObject*>(future);
   Py_DECREF(reinterpret_cast<PyObject*>(future));

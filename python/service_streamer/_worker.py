@@ -131,8 +131,7 @@ def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> BaseExceptio
     try:
         outputs = predict(batch.items)
     except BaseException as error:
-        _detach(error)
-        return error
+        return _detached(error)
     try:
         batch.complete(outputs)
     except Exception as error:  # OutputSizeMismatch: a fault of the model, whatever its input was
@@ -170,8 +169,11 @@ def bisect(batch: _core.Batch, error: BaseException, predict: Callable[[list[Any
                 half.fail(half_error)
 
 
-def _detach(error: BaseException) -> None:
-    """Keep the worker's traceback as text: the frames hold the items of all callers."""
+def _detached(error: BaseException) -> BaseException:
+    """Copy what the model raised, which it may raise again, with its traceback as text only.
+
+    The traceback itself would keep the frames, and so the items of all callers.
+    """
     here = error.__traceback__
     theirs = here.tb_next if here is not None and here.tb_next is not None else here
     try:
@@ -181,6 +183,7 @@ def _detach(error: BaseException) -> None:
     error.__traceback__ = None
     error.__context__ = None
     error.__cause__ = WorkerTraceback(text)
+    return copy_error(error)
 
 
 def copy_error(error: BaseException) -> BaseException:

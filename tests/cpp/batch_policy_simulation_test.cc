@@ -45,20 +45,26 @@ Cell poisson(Model model, int workers, int load_percent) {
 }
 
 // What a user would call it: requests per second, or milliseconds of mean latency.
-double figure(const Cell& cell, double cost) { return cell.traffic.closed() ? 1 / cost : 1000 * cost; }
+double figure(const Cell& cell, double cost) {
+  return cell.traffic.closed() ? 1 / cost : 1000 * cost;
+}
 
 void print_row(const Cell& cell, const Costs& costs) {
   std::printf("%9.4g %9.4g %9.4g %9.4g  %s\n", figure(cell, costs.original), figure(cell, costs.window),
               figure(cell, costs.greedy), figure(cell, costs.adaptive), describe(cell).c_str());
 }
 
-void print_head() { std::printf("%9s %9s %9s %9s\n", "original", "window", "greedy", "adaptive"); }
+void print_head() {
+  std::printf("%9s %9s %9s %9s\n", "original", "window", "greedy", "adaptive");
+}
 
 // ---------------------------------------------------- the simulation itself
 
 constexpr Length kShort{400, 100};
 
-TEST(Simulation, MatrixHas48ServersUnder153Loads) { EXPECT_EQ(full_matrix().size(), 48u * 153u); }
+TEST(Simulation, MatrixHas48ServersUnder153Loads) {
+  EXPECT_EQ(full_matrix().size(), 48u * 153u);
+}
 
 TEST(Simulation, SameSeedGivesTheSameFigures) {
   Cell cell = poisson(kMedium, 2, 50);
@@ -139,9 +145,10 @@ TEST(BatchPolicySimulation, AdaptiveIsWithinATenthOfTheBestOtherInAllButFiveCell
     worst = std::max(worst, costs.ratio());
     if (costs.ratio() > 1.07) print_row(cell, costs);
   }
-  std::printf("%d cells; more than 10 %% worse than the best: adaptive %d (worst %.3f), greedy %d, window %d, "
-              "original %d\n",
-              compared, bad, worst, greedy_bad, window_bad, original_bad);
+  std::printf(
+      "%d cells; more than 10 %% worse than the best: adaptive %d (worst %.3f), greedy %d, window %d, "
+      "original %d\n",
+      compared, bad, worst, greedy_bad, window_bad, original_bad);
   EXPECT_LE(bad, 5);
   EXPECT_LE(worst, 1.15);
   // The others are no straw men, but each has its weak side.
@@ -152,8 +159,8 @@ TEST(BatchPolicySimulation, AdaptiveIsWithinATenthOfTheBestOtherInAllButFiveCell
 
 TEST(BatchPolicySimulation, TableOfTheArchitecturePage) {
   const Cell cells[] = {
-      closed(kMedium, 1, 16),  closed(kMedium, 1, 64), closed(kMedium, 1, 128), closed(kMedium, 2, 16),
-      closed(kMedium, 2, 64),  closed(kMedium, 2, 128), closed(kSlow, 2, 64),   closed(kPerItem, 2, 64),
+      closed(kMedium, 1, 16),  closed(kMedium, 1, 64),  closed(kMedium, 1, 128), closed(kMedium, 2, 16),
+      closed(kMedium, 2, 64),  closed(kMedium, 2, 128), closed(kSlow, 2, 64),    closed(kPerItem, 2, 64),
       poisson(kMedium, 1, 90), poisson(kSlow, 2, 90),
   };
   print_head();
@@ -167,7 +174,7 @@ TEST(BatchPolicySimulation, TableOfTheArchitecturePage) {
 TEST(BatchPolicySimulation, AdaptiveJoinsTheClosedLoopClientsThatGreedySplits) {
   const Cell cell = closed(kMedium, 1, 16);
   const Costs costs = compare(cell, kSeed, 1);
-  EXPECT_NEAR(1 / costs.greedy, 1212, 5);     // 1 + 15: 16 per 13.2 ms
+  EXPECT_NEAR(1 / costs.greedy, 1212, 5);      // 1 + 15: 16 per 13.2 ms
   EXPECT_GT(1 / costs.adaptive, 0.97 * 1951);  // 16: 16 per 8.2 ms
 }
 

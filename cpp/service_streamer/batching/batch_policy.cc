@@ -2,27 +2,28 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
 
 namespace service_streamer {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr double kWeight = 1.0 / 8;           // forgets in about 8 batches
-constexpr double kDecay = 1 - kWeight;        // of the sums, per batch
-constexpr double kFlatVariance = 1.0 / 4;     // batches of equal size give no slope
-constexpr double kWatchShare = 1.0 / 4;       // a wrong guess costs a quarter of what a right one saves
-constexpr double kBurstOverMean = 2;          // end of a uniform burst, from its mean
-constexpr double kGain = 2;                   // keeps open traffic out: its break-even is exactly 1
-constexpr double kRounding = 1.0 / 2;         // half a caller is nobody
-constexpr int kSpacingTicks = 4;              // below this a batch is too short to be spaced
+constexpr double kWeight = 1.0 / 8;        // forgets in about 8 batches
+constexpr double kDecay = 1 - kWeight;     // of the sums, per batch
+constexpr double kFlatVariance = 1.0 / 4;  // batches of equal size give no slope
+constexpr double kWatchShare = 1.0 / 4;    // a wrong guess costs a quarter of what a right one saves
+constexpr double kBurstOverMean = 2;       // end of a uniform burst, from its mean
+constexpr double kGain = 2;                // keeps open traffic out: its break-even is exactly 1
+constexpr double kRounding = 1.0 / 2;      // half a caller is nobody
+constexpr int kSpacingTicks = 4;           // below this a batch is too short to be spaced
 
-double seconds(Duration value) { return Seconds(value).count(); }
+double seconds(Duration value) {
+  return Seconds(value).count();
+}
 
 // User options may be as long as the type allows, so nothing here may wrap.
 Duration saturate(double value) {
-  const double nanoseconds = value * 1e9;
+  const double nanoseconds = value * 1e9 + 0.5;  // to the nearest
   if (!(nanoseconds > 0)) return Duration::zero();
   if (nanoseconds >= static_cast<double>(Duration::max().count())) return Duration::max();
   return Duration(static_cast<Duration::rep>(nanoseconds));
@@ -40,28 +41,41 @@ TimePoint later(TimePoint start, Duration by) {
 
 const char* to_string(PolicyKind kind) {
   switch (kind) {
-    case PolicyKind::kAdaptive: return "adaptive";
-    case PolicyKind::kGreedy: return "greedy";
-    case PolicyKind::kWindow: return "window";
+    case PolicyKind::kAdaptive:
+      return "adaptive";
+    case PolicyKind::kGreedy:
+      return "greedy";
+    case PolicyKind::kWindow:
+      return "window";
   }
   return "unknown";
 }
 
 const char* to_string(CloseReason reason) {
   switch (reason) {
-    case CloseReason::kFull: return "full";
-    case CloseReason::kIdle: return "idle";
-    case CloseReason::kReturned: return "returned";
-    case CloseReason::kLinger: return "linger";
-    case CloseReason::kMaxLatency: return "max_latency";
-    case CloseReason::kWindow: return "window";
-    case CloseReason::kPriority: return "priority";
-    case CloseReason::kDrain: return "drain";
+    case CloseReason::kFull:
+      return "full";
+    case CloseReason::kIdle:
+      return "idle";
+    case CloseReason::kReturned:
+      return "returned";
+    case CloseReason::kLinger:
+      return "linger";
+    case CloseReason::kMaxLatency:
+      return "max_latency";
+    case CloseReason::kWindow:
+      return "window";
+    case CloseReason::kPriority:
+      return "priority";
+    case CloseReason::kDrain:
+      return "drain";
   }
   return "unknown";
 }
 
-BatchPolicy::BatchPolicy(const Options& options) { configure(options); }
+BatchPolicy::BatchPolicy(const Options& options) {
+  configure(options);
+}
 
 void BatchPolicy::configure(const Options& options) {
   assert(options.batch_size >= 1);
@@ -115,8 +129,7 @@ BatchPolicy::Verdict BatchPolicy::due(const Queue& queue, TimePoint now) const {
   if (now >= bound) return {now, CloseReason::kMaxLatency};
   const TimePoint spaced = later(last_dispatched_, spacing(queue));
   if (now < spaced) {
-    return bound < spaced ? Verdict{bound, CloseReason::kMaxLatency}
-                          : Verdict{spaced, CloseReason::kIdle};
+    return bound < spaced ? Verdict{bound, CloseReason::kMaxLatency} : Verdict{spaced, CloseReason::kIdle};
   }
 
   // Too fast a model to linger for, or nobody to linger for.
@@ -141,12 +154,14 @@ BatchPolicy::Verdict BatchPolicy::due(const Queue& queue, TimePoint now) const {
 }
 
 TimePoint BatchPolicy::watch_end() const {
-  const bool expecting = options_.kind == PolicyKind::kAdaptive && any_completed_ &&
-                         watch_ >= kTick && due_back_ > kRounding;
+  const bool expecting =
+      options_.kind == PolicyKind::kAdaptive && any_completed_ && watch_ >= kTick && due_back_ > kRounding;
   return expecting ? linger_end() : TimePoint::min();
 }
 
-Duration BatchPolicy::mean_service() const { return saturate(mean_service_); }
+Duration BatchPolicy::mean_service() const {
+  return saturate(mean_service_);
+}
 
 void BatchPolicy::learn_cost(double items, double service) {
   if (!any_completed_) {
@@ -158,8 +173,7 @@ void BatchPolicy::learn_cost(double items, double service) {
   mean_size_ += kWeight * size_error;
   mean_service_ += kWeight * service_error;
   size_variance_ = kDecay * (size_variance_ + kWeight * size_error * size_error);
-  size_service_covariance_ =
-      kDecay * (size_service_covariance_ + kWeight * size_error * service_error);
+  size_service_covariance_ = kDecay * (size_service_covariance_ + kWeight * size_error * service_error);
   fixed_cost_ = mean_service_;
   if (size_variance_ > kFlatVariance) {
     const double slope = size_service_covariance_ / size_variance_;

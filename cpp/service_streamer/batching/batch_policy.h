@@ -42,9 +42,9 @@ class BatchPolicy {
  public:
   struct Options {
     PolicyKind kind = PolicyKind::kAdaptive;
-    std::size_t batch_size = 64;                          // items that make a batch full, at least 1
+    std::size_t batch_size = 64;                            // items that make a batch full, at least 1
     Duration max_latency = std::chrono::milliseconds(100);  // longest hold, at least 0
-    int workers = 1;                                      // that take batches, at least 1
+    int workers = 1;                                        // that take batches, at least 1
   };
 
   // What waits. `items`, `requests` and `idle_workers` are at least 1.

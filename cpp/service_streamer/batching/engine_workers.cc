@@ -100,9 +100,11 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
     if (!batch.rerun) note_completed(batch, now);
     --running_batches_;
     running_items_ -= batch.items;
+    const std::uint64_t answered_before = counters_.completed;
     for (const BatchPart& part : batch.parts) {
       put_back(part, part.failed ? Outcome::kFailed : outcome, now, ended, released, wakes);
     }
+    if (batch.rerun) counters_.isolated += counters_.completed - answered_before;
     settle(now, wakes);
   }
   batch = {};
@@ -126,7 +128,6 @@ bool Engine::split(Batch& batch, bool between_items, Batch& second) {
   MutexLock lock(mutex_);
   if (!batch.rerun) {
     note_completed(batch, Clock::now());
-    ++counters_.isolated;
     batch.rerun = true;
   }
   second = batch;

@@ -52,7 +52,7 @@ struct Counters {
   std::uint64_t dropped = 0;   // ended by close
   std::uint64_t batches = 0;
   std::uint64_t items = 0;     // in those batches
-  std::uint64_t isolated = 0;  // batches that were run again in pieces
+  std::uint64_t isolated = 0;  // requests answered although their batch failed first
   std::uint64_t peak_requests = 0;  // most that were alive at once
   std::map<std::size_t, std::uint64_t> batch_sizes;
   std::array<std::uint64_t, static_cast<std::size_t>(CloseReason::kDrain) + 1> close_reasons{};

@@ -13,7 +13,9 @@ constexpr int kCloseEffort = 6;
 
 }  // namespace
 
-double Costs::best_other() const { return std::min({greedy, window, original}); }
+double Costs::best_other() const {
+  return std::min({greedy, window, original});
+}
 
 Costs compare(const Cell& cell, std::uint64_t seed, int effort) {
   const int requests = effort * (kRequests + kRequestsPerClient * cell.traffic.clients);

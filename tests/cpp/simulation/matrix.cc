@@ -38,17 +38,25 @@ double milliseconds_of(Duration value) {
 std::string describe(const Traffic& traffic) {
   const std::string load = std::to_string(traffic.load_percent) + " %";
   switch (traffic.pattern) {
-    case Pattern::kPoisson: return "Poisson " + load;
-    case Pattern::kOnOff: return "on/off " + load;
-    case Pattern::kGroups: return "groups of 16 " + load;
-    case Pattern::kClosed: break;
+    case Pattern::kPoisson:
+      return "Poisson " + load;
+    case Pattern::kOnOff:
+      return "on/off " + load;
+    case Pattern::kGroups:
+      return "groups of 16 " + load;
+    case Pattern::kClosed:
+      break;
   }
   const std::string clients = "closed " + std::to_string(traffic.clients);
   switch (traffic.think) {
-    case Think::kNone: return clients;
-    case Think::kExp500us: return clients + " think exp(0.5)";
-    case Think::k1msExp5: return clients + " think 1+exp(5)";
-    case Think::k1msExp50: return clients + " think 1+exp(50)";
+    case Think::kNone:
+      return clients;
+    case Think::kExp500us:
+      return clients + " think exp(0.5)";
+    case Think::k1msExp5:
+      return clients + " think 1+exp(5)";
+    case Think::k1msExp50:
+      return clients + " think 1+exp(50)";
   }
   return clients;
 }
@@ -64,8 +72,7 @@ std::vector<Cell> full_matrix() {
         for (const int latency_ms : {5, 100}) {
           for (const Sizes sizes : {Sizes::kOne, Sizes::kUpTo16, Sizes::kMixed}) {
             for (const Traffic& traffic : traffics) {
-              cells.push_back(
-                  {model, workers, batch_size, milliseconds(latency_ms), sizes, traffic});
+              cells.push_back({model, workers, batch_size, milliseconds(latency_ms), sizes, traffic});
             }
           }
         }
@@ -77,9 +84,12 @@ std::vector<Cell> full_matrix() {
 
 double mean_items(const Cell& cell) {
   switch (cell.sizes) {
-    case Sizes::kOne: return 1;
-    case Sizes::kUpTo16: return 8.5;
-    case Sizes::kMixed: return (3.0 * cell.batch_size + 15 * 2.5) / 16;
+    case Sizes::kOne:
+      return 1;
+    case Sizes::kUpTo16:
+      return 8.5;
+    case Sizes::kMixed:
+      return (3.0 * cell.batch_size + 15 * 2.5) / 16;
   }
   return 1;
 }
@@ -88,9 +98,9 @@ std::string describe(const Cell& cell) {
   constexpr const char* kSizes[] = {"1", "1-16", "mixed"};
   char text[160];
   std::snprintf(text, sizeof text, "S=%g+%gn ms, %d workers, M=%d, L=%g ms, items %s, %s",
-                milliseconds_of(cell.model.fixed), milliseconds_of(cell.model.per_item),
-                cell.workers, cell.batch_size, milliseconds_of(cell.max_latency),
-                kSizes[static_cast<int>(cell.sizes)], describe(cell.traffic).c_str());
+                milliseconds_of(cell.model.fixed), milliseconds_of(cell.model.per_item), cell.workers, cell.batch_size,
+                milliseconds_of(cell.max_latency), kSizes[static_cast<int>(cell.sizes)],
+                describe(cell.traffic).c_str());
   return text;
 }
 

@@ -28,10 +28,10 @@ enum class Sizes {
 enum class Pattern { kPoisson, kOnOff, kGroups, kClosed };
 
 enum class Think {
-  kNone,       // 30 us, and 10 us more for each caller answered before in the same batch: the GIL
-  kExp500us,   // exp(0.5 ms)
-  k1msExp5,    // 1 ms + exp(5 ms)
-  k1msExp50,   // 1 ms + exp(50 ms)
+  kNone,      // 30 us, and 10 us more for each caller answered before in the same batch: the GIL
+  kExp500us,  // exp(0.5 ms)
+  k1msExp5,   // 1 ms + exp(5 ms)
+  k1msExp50,  // 1 ms + exp(50 ms)
 };
 
 struct Traffic {

@@ -64,8 +64,8 @@ class PolicyServer {
         ready_ = true;
         ready_since_ = now_;
       }
-      const BatchPolicy::Queue queue{static_cast<std::size_t>(backlog_.items()),
-                                     backlog_.requests(), idle_, backlog_.oldest(), ready_since_};
+      const BatchPolicy::Queue queue{static_cast<std::size_t>(backlog_.items()), backlog_.requests(), idle_,
+                                     backlog_.oldest(), ready_since_};
       const BatchPolicy::Verdict verdict = policy_.due(queue, now_);
       if (verdict.at > now_) {
         timer_ = verdict.at + kTimerOvershoot;
@@ -77,8 +77,8 @@ class PolicyServer {
   }
 
   void start_batch() {
-    Worker& worker = *std::find_if(workers_.begin(), workers_.end(),
-                                   [](const Worker& candidate) { return !candidate.busy; });
+    Worker& worker =
+        *std::find_if(workers_.begin(), workers_.end(), [](const Worker& candidate) { return !candidate.busy; });
     worker.items = std::min(backlog_.items(), cell_.batch_size);
     worker.pieces.clear();
     worker.ending = backlog_.take(worker.items, worker.pieces);

@@ -25,9 +25,7 @@ class Random {
   // In [0, 1).
   double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
 
-  int between(int low, int high) {
-    return low + static_cast<int>(uniform() * static_cast<double>(high - low + 1));
-  }
+  int between(int low, int high) { return low + static_cast<int>(uniform() * static_cast<double>(high - low + 1)); }
 
   Duration exponential(Duration mean) {
     const double drawn = -std::log1p(-uniform()) * static_cast<double>(mean.count());

@@ -7,8 +7,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int kGroup = 16;
-constexpr int kOffOverOn = 4;          // on/off: busy for a fifth of the time
-constexpr int kBusyFullBatches = 10;   // on/off: mean busy phase, in full batches' service times
+constexpr int kOffOverOn = 4;         // on/off: busy for a fifth of the time
+constexpr int kBusyFullBatches = 10;  // on/off: mean busy phase, in full batches' service times
 
 }  // namespace
 
@@ -22,8 +22,8 @@ Workload::Workload(const Cell& cell, std::uint64_t seed)
     return;
   }
   const Duration full = cell.model.service(cell.batch_size);
-  const double capacity = static_cast<double>(cell.workers * cell.batch_size) /
-                          static_cast<double>(full.count()) / mean_items(cell);
+  const double capacity =
+      static_cast<double>(cell.workers * cell.batch_size) / static_cast<double>(full.count()) / mean_items(cell);
   double gap = 100.0 / cell.traffic.load_percent / capacity;
   if (cell.traffic.pattern == Pattern::kGroups) gap *= kGroup;
   if (cell.traffic.pattern == Pattern::kOnOff) {
@@ -55,18 +55,28 @@ void Workload::answered(int client, TimePoint now, int rank) {
   Random& random = clients_[static_cast<std::size_t>(client)];
   Duration think{0};
   switch (cell_.traffic.think) {
-    case Think::kNone: think = microseconds(30 + 10 * rank); break;
-    case Think::kExp500us: think = random.exponential(microseconds(500)); break;
-    case Think::k1msExp5: think = milliseconds(1) + random.exponential(milliseconds(5)); break;
-    case Think::k1msExp50: think = milliseconds(1) + random.exponential(milliseconds(50)); break;
+    case Think::kNone:
+      think = microseconds(30 + 10 * rank);
+      break;
+    case Think::kExp500us:
+      think = random.exponential(microseconds(500));
+      break;
+    case Think::k1msExp5:
+      think = milliseconds(1) + random.exponential(milliseconds(5));
+      break;
+    case Think::k1msExp50:
+      think = milliseconds(1) + random.exponential(milliseconds(50));
+      break;
   }
   returns_.push({now + think, client});
 }
 
 int Workload::draw_items(Random& random) const {
   switch (cell_.sizes) {
-    case Sizes::kOne: return 1;
-    case Sizes::kUpTo16: return random.between(1, 16);
+    case Sizes::kOne:
+      return 1;
+    case Sizes::kUpTo16:
+      return random.between(1, 16);
     case Sizes::kMixed:
       return random.between(1, 16) == 1 ? 3 * cell_.batch_size : random.between(1, 4);
   }

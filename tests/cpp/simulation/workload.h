@@ -33,14 +33,10 @@ class Workload {
   struct Return {
     TimePoint at;
     int client;
-    bool operator>(const Return& other) const {
-      return at != other.at ? at > other.at : client > other.client;
-    }
+    bool operator>(const Return& other) const { return at != other.at ? at > other.at : client > other.client; }
   };
 
-  TimePoint next_return() const {
-    return returns_.empty() ? TimePoint::max() : returns_.top().at;
-  }
+  TimePoint next_return() const { return returns_.empty() ? TimePoint::max() : returns_.top().at; }
   int draw_items(Random& random) const;
   void schedule_open();
 
@@ -52,9 +48,9 @@ class Workload {
 
   Random open_random_;
   TimePoint open_next_;
-  TimePoint phase_end_;     // of the on phase
-  Duration mean_gap_{0};    // between arrivals (of groups), while on
-  Duration mean_on_{0};     // on/off: length of a busy phase
+  TimePoint phase_end_;   // of the on phase
+  Duration mean_gap_{0};  // between arrivals (of groups), while on
+  Duration mean_on_{0};   // on/off: length of a busy phase
   int left_in_group_ = 0;
 };
 

@@ -1,0 +1,202 @@
+#pragma once
+
+// A call of the engine as the bindings make one, without Python: the request, its outputs, and two
+// owners: the engine (until somebody drops the last hold) and the caller. It checks, when it goes,
+// that it was published and released exactly once if it was accepted, and never otherwise.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "service_streamer/batching/engine.h"
+
+namespace service_streamer::support {
+
+constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::kLost) + 1;
+
+// What became of many calls; any thread counts.
+struct Tally {
+  std::atomic<int> alive{0};
+  std::array<std::atomic<std::uint64_t>, kOutcomes> ended{};
+
+  std::uint64_t of(Outcome outcome) const { return ended[static_cast<std::size_t>(outcome)].load(); }
+};
+
+class Call : public Request {
+ public:
+  explicit Call(std::uint32_t items, Tally* counted_in = nullptr) : outputs(items), tally(counted_in) {
+    size = items;
+    if (tally != nullptr) ++tally->alive;
+  }
+
+  ~Call() {
+    EXPECT_EQ(publications, accepted ? 1 : 0) << "a call must end exactly once";
+    EXPECT_EQ(releases.load(), accepted ? 1 : 0) << "a call must be let go of exactly once";
+    if (tally != nullptr) --tally->alive;
+  }
+
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  bool done() const { return completion.done(); }
+  bool released() const { return releases.load() == 1; }
+  bool ended_as(Outcome expected) const { return done() && outcome == expected && publications == 1; }
+
+  // Every item was computed once, and lies where it belongs.
+  bool answered() const {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i] != static_cast<int>(i) + 1) return false;
+    }
+    return ended_as(Outcome::kAnswered);
+  }
+
+  std::vector<int> outputs;  // item i becomes i + 1
+  bool accepted = false;
+  int publications = 0;
+  std::atomic<int> releases{0};
+  std::shared_ptr<Call> kept;  // what the engine holds on to
+  Tally* const tally;
+};
+
+using CallPtr = std::shared_ptr<Call>;
+
+inline Call& call_of(Request& request) { return static_cast<Call&>(request); }
+
+struct Terms {
+  int priority = 0;
+  TimePoint deadline = TimePoint::max();
+  bool watched = false;
+  Tally* tally = nullptr;
+};
+
+inline CallPtr make_call(std::uint32_t items, const Terms& terms = {}) {
+  auto call = std::make_shared<Call>(items, terms.tally);
+  call->priority = terms.priority;
+  call->deadline = terms.deadline;
+  call->watched = terms.watched;
+  return call;
+}
+
+inline Engine::Admission submit(Engine& engine, const CallPtr& call) {
+  call->accepted = true;  // from here on a worker may end it
+  call->kept = call;
+  const Engine::Admission admission = engine.submit(*call);
+  if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
+    call->accepted = false;
+    call->kept.reset();
+  }
+  return admission;
+}
+
+// A call that went into the queue.
+inline CallPtr submitted(Engine& engine, std::uint32_t items, const Terms& terms = {}) {
+  CallPtr call = make_call(items, terms);
+  EXPECT_EQ(submit(engine, call), Engine::Admission::kQueued);
+  return call;
+}
+
+inline void let_go(Request& request) {
+  Call& call = call_of(request);
+  const CallPtr last_of_engine = std::move(call.kept);
+  ++call.releases;
+}
+
+inline void let_go(ReleasedRequests& released) {
+  while (Request* request = released.pop()) let_go(*request);
+}
+
+// The protocol of the bindings: publish, wake, and only then drop the hold.
+inline void publish(EndedRequests& ended) {
+  if (ended.count == 0) return;
+  WakeChain chain(ended.count);
+  EndedRequests in_order;
+  while (Request* request = ended.pop()) {
+    Call& call = call_of(*request);
+    ++call.publications;
+    if (call.tally != nullptr) ++call.tally->ended[static_cast<std::size_t>(request->outcome)];
+    chain.publish(request->completion);
+    in_order.push(*request);
+  }
+  chain.wake();
+  while (Request* request = in_order.pop()) {
+    if (request->drop_hold()) let_go(*request);
+  }
+}
+
+// --- what callers do ---
+
+inline bool end_early(Engine& engine, Call& call, Outcome outcome, bool even_if_running) {
+  EndedRequests ended;
+  const bool was_ended = engine.end_early(call, outcome, even_if_running, ended);
+  publish(ended);
+  return was_ended;
+}
+
+inline bool cancel(Engine& engine, Call& call) { return end_early(engine, call, Outcome::kCancelled, false); }
+inline bool abandon(Engine& engine, Call& call) { return end_early(engine, call, Outcome::kCancelled, true); }
+
+inline void close(Engine& engine, bool drain) {
+  EndedRequests ended;
+  engine.close(drain, ended);
+  publish(ended);
+}
+
+inline void abort(Engine& engine) {
+  EndedRequests ended;
+  engine.abort(ended);
+  publish(ended);
+}
+
+inline void expire(Engine& engine) {
+  EndedRequests ended;
+  engine.expire(ended);
+  publish(ended);
+}
+
+// --- what workers do ---
+
+// Cuts the batch that poll() or wait_for_batch() promised.
+inline Batch cut(Engine& engine, CloseReason reason) {
+  Batch batch;
+  EndedRequests expired;
+  EXPECT_EQ(engine.cut(batch, reason, expired), batch.items > 0);
+  publish(expired);
+  return batch;
+}
+
+// What a worker would get now; without items: nothing.
+inline Batch take(Engine& engine) {
+  CloseReason reason{};
+  return engine.poll(reason) == Engine::Ready::kBatch ? cut(engine, reason) : Batch{};
+}
+
+inline void give_back(Engine& engine, Batch& batch, Outcome outcome) {
+  EndedRequests ended;
+  ReleasedRequests released;
+  engine.complete(batch, outcome, ended, released);
+  publish(ended);
+  let_go(released);
+}
+
+// Runs the model of these tests and answers.
+inline void answer(Engine& engine, Batch& batch) {
+  for (const BatchPart& part : batch.parts) {
+    for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
+      call_of(*part.request).outputs.at(i) += static_cast<int>(i) + 1;
+    }
+  }
+  give_back(engine, batch, Outcome::kAnswered);
+}
+
+// Answers everything that waits.
+inline void serve_all(Engine& engine) {
+  for (Batch batch = take(engine); batch.items > 0; batch = take(engine)) answer(engine, batch);
+}
+
+}  // namespace service_streamer::support
