@@ -182,6 +182,7 @@ def write(data: Mapping[str, Any], out: Path) -> None:
 
 
 def publish(data: Mapping[str, Any], path: Path, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
     (out / "RESULTS.md").write_text(markdown(data))
     draw(path, out / "plots")
 

@@ -45,7 +45,8 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   if (future == nullptr) return nullptr;
   future->request.deadline = deadline;
   future->request.priority = priority;
-  future->request.watched = caller == Caller::kPredict;
+  // A timer for each greenlet's deadline would cost more than the rest of the call.
+  future->request.watched = caller == Caller::kPredict && !gevent_is_loaded();
   return future;
 }
 

@@ -32,12 +32,12 @@ bool is_done(FutureObject* future) {
   return true;
 }
 
-// gevent: the hub of this thread goes on while we wait. True: waited; false: not ours to do; -1: an exception.
+// gevent: the hub of this thread goes on while we wait. 1: waited; 0: not ours to do; -1: an exception.
 int wait_cooperatively(FutureObject* future, TimePoint deadline) {
-  static PyObject* name = PyUnicode_InternFromString("gevent");
-  if (PyDict_GetItem(PyImport_GetModuleDict(), name) == nullptr) return 0;
+  if (!gevent_is_loaded()) return 0;
+  const Request& request = future->request;
   PyObject* seconds = Py_NewRef(Py_None);
-  if (deadline != TimePoint::max()) {
+  if (deadline != TimePoint::max() && (request.watched || deadline != request.deadline)) {
     const auto left = std::chrono::duration<double>(deadline - Clock::now()).count();
     Py_SETREF(seconds, PyFloat_FromDouble(left > 0 ? left : 0));
     if (seconds == nullptr) return -1;
@@ -284,6 +284,11 @@ PyType_Spec spec = {"service_streamer._core.FutureBase", sizeof(FutureObject), 0
 bool make_future_type(PyObject* module) {
   future_base_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   return future_base_type != nullptr && PyModule_AddType(module, future_base_type) == 0;
+}
+
+bool gevent_is_loaded() {
+  static PyObject* name = PyUnicode_InternFromString("gevent");
+  return PyDict_GetItem(PyImport_GetModuleDict(), name) != nullptr;
 }
 
 std::uint32_t fork_generation() { return generation; }

@@ -58,6 +58,9 @@ inline FutureObject* future_of(Request& request) {
 // A new future of `type` (future_base_type or a subclass); steals `items`.
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items);
 
+// Whether there may be greenlets, which wait otherwise than threads.
+bool gevent_is_loaded();
+
 // Blocks (without the GIL) until done or the deadline: true or false. -1: a signal handler raised.
 int wait_for_future(FutureObject* future, TimePoint deadline);
 

@@ -52,7 +52,9 @@ def wait(future: Any) -> Generator[Any, None, None]:
     if box is None:
         box = _open(loop)
     token = loop.create_future()
-    if future._attach(box.mailbox, token):
+    waiting = future._attach(box.mailbox, token)
+    del box, loop  # a request may outlive its loop, and must not keep it
+    if waiting:
         try:
             yield from token
         except BaseException:

@@ -9,40 +9,36 @@ Nothing here imports gevent unless the process has, or creates a hub that is not
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from . import _core
-
-# keyed by the hub: there is one per thread
-_mailboxes: weakref.WeakKeyDictionary[Any, _HubMailbox] = weakref.WeakKeyDictionary()
 
 
 class _HubMailbox:
     """Where one hub receives the requests that have ended."""
 
     def __init__(self, hub: Any) -> None:
+        self.hub = hub
         self._mailbox: _core.Mailbox | None = _core.Mailbox()
         self._waiting: set[Any] = set()
         # Without a reference of its own: only greenlets that wait here keep the loop running.
         self._watcher = hub.loop.io(self._mailbox.fileno(), 1, ref=False)
         self._watcher.start(self._drain)
 
-    def wait(self, hub: Any, future: Any, seconds: float | None) -> None:
-        from gevent.hub import Waiter
-
-        waiter = Waiter(hub)
+    def wait(self, waiter: Any, future: Any, seconds: float | None) -> None:
         if self._mailbox is None or not future._attach(self._mailbox, waiter):
             return
         timer = None
+        if not self._waiting:
+            self._watcher.ref = True
         self._waiting.add(waiter)
-        self._watcher.ref = True
         try:
             if seconds is not None:
-                timer = hub.loop.timer(max(seconds, 0.0))
+                timer = self.hub.loop.timer(max(seconds, 0.0))
                 timer.start(waiter.switch, None, update=True)
             waiter.get()
         finally:
@@ -53,11 +49,11 @@ class _HubMailbox:
                 timer.stop()
                 timer.close()
 
-    def abandon(self, hub: Any) -> None:
+    def abandon(self) -> None:
         """In a forked child: stop using what is shared with the parent, wake who waits."""
         self._mailbox = None
         for waiter in self._waiting:
-            hub.loop.run_callback(waiter.switch, None)
+            self.hub.loop.run_callback(waiter.switch, None)
 
     def _drain(self) -> None:
         if self._mailbox is None:
@@ -76,15 +72,14 @@ def cooperative_wait(future: Any, seconds: float | None) -> bool:
     Returns:
         False if this thread has no hub, or this is the hub itself: then nothing was waited for.
     """
-    hub = _hub()
-    if hub is None:
+    get_hub, get_current, make_waiter = _names()
+    hub = get_hub()
+    if hub is None or hub is get_current():
         return False
-    box = _mailboxes.get(hub)
-    if box is None:
-        for other in [other for other in _mailboxes if other.loop is None]:
-            del _mailboxes[other]  # a destroyed hub: its mailbox refers to it, so it must go first
-        box = _mailboxes[hub] = _HubMailbox(hub)
-    box.wait(hub, future, seconds)
+    box = getattr(_of_thread, "box", None)
+    if box is None or box.hub is not hub:
+        box = _of_thread.box = _HubMailbox(hub)
+    box.wait(make_waiter(hub), future, seconds)
     return True
 
 
@@ -157,20 +152,27 @@ class NativeThread:
 
 
 def reset_after_fork() -> None:
-    """In a forked child: forget the parent's mailboxes."""
-    for hub, box in list(_mailboxes.items()):
-        box.abandon(hub)
-    _mailboxes.clear()
+    """In a forked child: forget the parent's mailbox."""
+    box = getattr(_of_thread, "box", None)
+    if box is not None:
+        del _of_thread.box
+        box.abandon()
 
 
 def _hub() -> Any:
     """This thread's hub, if it has one that can be switched to."""
-    # gevent has no public way to ask without creating one
-    from gevent._hub_local import get_hub_if_exists
-    from gevent.hub import getcurrent
+    get_hub, get_current, _ = _names()
+    hub = get_hub()
+    return None if hub is get_current() else hub
 
-    hub = get_hub_if_exists()
-    return None if hub is getcurrent() else hub
+
+@functools.cache
+def _names() -> tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], Any]]:
+    # gevent has no public way to ask for the hub without creating one
+    from gevent._hub_local import get_hub_if_exists
+    from gevent.hub import Waiter, getcurrent
+
+    return get_hub_if_exists, getcurrent, Waiter
 
 
 def _is_patched() -> bool:
@@ -184,3 +186,7 @@ def _original(module: str, name: str) -> Any:
     if monkey is not None:
         return monkey.get_original(module, name)
     return getattr(sys.modules[module], name)
+
+
+# The thread's own, not the greenlet's: a hub, and so its mailbox, belongs to a thread.
+_of_thread = _original("_thread", "_local")()

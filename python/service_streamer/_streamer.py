@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from . import _gevent, _lifecycle, _map, _options
 from ._errors import StreamerClosed
@@ -213,6 +213,12 @@ class BaseStreamer:
         workers = getattr(self, "_workers", None)  # None: the constructor raised
         if workers is not None:
             workers.engine.close(True)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: make one in each process, or one before "
+            "they are forked"
+        )
 
     def __repr__(self) -> str:
         options = self._options

@@ -1,5 +1,5 @@
 // The adaptive policy against greedy, window and the loop of service_streamer 0.1.2, in the 7,344
-// cells of simulation/matrix.h. With -O2 the matrix takes about 15 s; under a sanitizer every 50th
+// cells of simulation/matrix.h. With -O2 the matrix takes about 15 s; under a sanitizer every 20th
 // cell is run. To read the figures that the architecture page quotes:
 //   batch_policy_simulation_test --gtest_filter='*Table*'
 
@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(thread_sanitizer) || \
     HAS_FEATURE(address_sanitizer)
-constexpr std::size_t kStride = 50;
+constexpr std::size_t kStride = 20;
 #else
 constexpr std::size_t kStride = 1;
 #endif

@@ -144,15 +144,27 @@ TEST(BatchPolicy, DoesNotWaitWhenThatCostsThoseHereMoreThanItSavesThoseToCome) {
   expect_verdict(policy.due(waiting(2, later), later), done + kWatch, CloseReason::kLinger);
 }
 
-TEST(BatchPolicy, FastModelIsNotLingeredFor) {
-  BatchPolicy policy(adaptive());
-  TimePoint now = kStart;
-  for (int round = 0; round < 40; ++round) {
-    now = run_batch(policy, now, 16, 4 * BatchPolicy::kTick - Duration(8));
-    arrive(policy, now, 15);
+// With four workers a batch takes only a quarter of its service time from the others.
+TEST(BatchPolicy, WithSeveralWorkersABatchSavedIsWorthLess) {
+  for (const int workers : {1, 4}) {
+    BatchPolicy policy(adaptive(workers));
+    const TimePoint done = teach_returns(policy, 16, 1, kWatch - microseconds(1));
+    const bool held = policy.due(waiting(1, done), done).at > done;
+    EXPECT_EQ(held, workers == 1);
   }
-  EXPECT_EQ(policy.watch_end(), TimePoint::min());
-  expect_verdict(policy.due(waiting(1, now), now), now, CloseReason::kIdle);
+}
+
+TEST(BatchPolicy, ModelWhoseWatchIsShorterThanATickIsNotLingeredFor) {
+  for (const bool shorter : {true, false}) {
+    BatchPolicy policy(adaptive());
+    TimePoint now = kStart;
+    for (int round = 0; round < 40; ++round) {
+      now = run_batch(policy, now, 16, 4 * BatchPolicy::kTick - Duration(shorter ? 8 : 0));
+      arrive(policy, now, round < 39 ? 15 : 0);
+    }
+    EXPECT_EQ(policy.watch_end(), shorter ? TimePoint::min() : now + BatchPolicy::kTick);
+    EXPECT_EQ(policy.due(waiting(1, now), now).at, shorter ? now : now + BatchPolicy::kTick);
+  }
 }
 
 TEST(BatchPolicy, LeavesTheOtherIdleWorkersTheirFairShare) {

@@ -39,7 +39,7 @@ TEST(EngineOptions, AQueueBoundOfZeroIsA1024Batches) {
 
 TEST(EngineOptions, AHugeBatchSizeDoesNotShrinkTheQueue) {
   constexpr auto kMost = std::numeric_limits<std::size_t>::max();
-  for (const std::size_t batch_size : {kMost, kMost / 2, kMost / 1024 + 1, kMost / 512 + 1, (kMost >> 10) + 2}) {
+  for (const std::size_t batch_size : {kMost, kMost / 2, kMost / 1024 + 1, kMost / 512 + 1, kMost / 1024 + 2}) {
     EXPECT_GE(EngineOptions{.batch_size = batch_size}.validated().max_queue, batch_size);
   }
 }

@@ -197,6 +197,11 @@ def test_the_model_may_change_its_list(streamers):
     assert streamers(predict).predict([1, 2]) == [2, 4]
 
 
+def test_a_streamer_cannot_be_pickled_and_says_what_to_do(streamers):
+    with pytest.raises(TypeError, match="ThreadedStreamer cannot be pickled: make one in each"):
+        pickle.dumps(streamers())
+
+
 def test_the_tree_of_errors():
     assert StreamerError.__bases__ == (Exception,)
     for error in (QueueFull, RequestTimeout, StreamerClosed, WorkerLost, WorkerInitError):

@@ -188,6 +188,20 @@ def test_a_request_cancelled_while_bisecting_stays_cancelled(held, gate):
     assert futures[1].cancelled()
 
 
+def test_a_model_that_changes_its_list_and_raises(held, gate):
+    def model(batch):
+        bad = 3 in batch
+        outputs = list(batch)
+        batch.clear()
+        if bad:
+            raise ValueError("three")
+        return outputs
+
+    futures = one_batch(held, gate, model, [[i] for i in range(8)])
+    assert [i for i, future in enumerate(futures) if future.exception()] == [3]
+    assert futures[7].result() == [7]
+
+
 def test_what_isolation_saved_is_counted(held, gate):
     gate._predict = Poisoned([3])
     streamer = held(batch_size=8)

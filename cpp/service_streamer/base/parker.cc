@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <ctime>
@@ -22,7 +23,7 @@ void relax() {
 }
 
 timespec to_timespec(TimePoint deadline) {
-  const auto nanoseconds = deadline.time_since_epoch().count();
+  const auto nanoseconds = std::max(deadline, TimePoint{}).time_since_epoch().count();  // the kernel refuses negative ones
   return {.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};
 }
 

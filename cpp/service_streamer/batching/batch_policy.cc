@@ -105,6 +105,7 @@ void BatchPolicy::completed(TimePoint now, std::size_t items, Duration service, 
   // Those expected after the batch of another worker are still expected while its watch lasts.
   due_back_ = (watching(now) ? due_back_ : 0) + share * answered;
   expected_ = due_back_;
+  // At most two watches, each of a quarter of a service time: cannot overflow.
   burst_ = back_ > 0 ? saturate(kBurstOverMean * back_delay_ / back_) : Duration::zero();
   sent_ = kDecay * sent_ + answered;
   back_ *= kDecay;
@@ -126,7 +127,6 @@ BatchPolicy::Verdict BatchPolicy::due(const Queue& queue, TimePoint now) const {
   }
 
   const TimePoint bound = later(queue.ready, options_.max_latency);
-  if (now >= bound) return {now, CloseReason::kMaxLatency};
   const TimePoint spaced = later(last_dispatched_, spacing(queue));
   if (now < spaced) {
     return bound < spaced ? Verdict{bound, CloseReason::kMaxLatency} : Verdict{spaced, CloseReason::kIdle};
@@ -205,7 +205,7 @@ Duration BatchPolicy::spacing(const Queue& queue) const {
 }
 
 TimePoint BatchPolicy::linger_end() const {
-  return later(last_completed_, std::min(watch_, std::min(burst_, Duration::max() - kTick) + kTick));
+  return later(last_completed_, std::min(watch_, burst_ + kTick));
 }
 
 }  // namespace service_streamer

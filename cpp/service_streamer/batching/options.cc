@@ -1,5 +1,6 @@
 #include "service_streamer/batching/options.h"
 
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -15,7 +16,9 @@ EngineOptions EngineOptions::validated() const {
 
   EngineOptions options = *this;
   constexpr std::size_t kQueuedBatches = 1024;
-  if (options.max_queue == 0) options.max_queue = kQueuedBatches * batch_size;
+  if (options.max_queue == 0 && __builtin_mul_overflow(kQueuedBatches, batch_size, &options.max_queue)) {
+    options.max_queue = std::numeric_limits<std::size_t>::max();  // "no limit" is a batch size, too
+  }
   return options;
 }
 

@@ -1,0 +1,217 @@
+// Batches that failed and are run again in pieces, in every shape.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+using Sizes = std::vector<std::uint32_t>;
+
+constexpr EngineOptions kGreedy{.batch_size = 64, .policy = PolicyKind::kGreedy};
+
+// A batch of requests of these sizes.
+struct Scene {
+  explicit Scene(const Sizes& sizes) : engine(kGreedy) {
+    for (const std::uint32_t size : sizes) calls.push_back(submitted(engine, size));
+    batch = take(engine);
+  }
+
+  Engine engine;
+  std::vector<CallPtr> calls;
+  Batch batch;
+};
+
+Sizes sizes_of(const Batch& batch) {
+  Sizes sizes;
+  for (const BatchPart& part : batch.parts) sizes.push_back(part.count);
+  return sizes;
+}
+
+struct Halves {
+  Sizes first;
+  Sizes second;
+  bool operator==(const Halves&) const = default;
+};
+
+// What split() makes of a batch; it is given back as failed.
+Halves halves_of(const Sizes& sizes, bool between_items) {
+  Scene scene(sizes);
+  Batch second;
+  const bool was_cut = scene.engine.split(scene.batch, between_items, second);
+  EXPECT_EQ(was_cut, !second.parts.empty());
+  Halves halves{sizes_of(scene.batch), sizes_of(second)};
+  give_back(scene.engine, scene.batch, Outcome::kFailed);
+  if (was_cut) give_back(scene.engine, second, Outcome::kFailed);
+  return halves;
+}
+
+// Every way to write numbers up to `most` items as a batch of requests.
+void for_all_shapes(std::uint32_t most, const std::function<void(const Sizes&)>& visit) {
+  std::vector<Sizes> open{{}};
+  while (!open.empty()) {
+    const Sizes shape = open.back();
+    open.pop_back();
+    std::uint32_t items = 0;
+    for (const std::uint32_t size : shape) items += size;
+    if (!shape.empty()) visit(shape);
+    for (std::uint32_t size = 1; items + size <= most; ++size) {
+      open.push_back(shape);
+      open.back().push_back(size);
+    }
+  }
+}
+
+// Splits a batch until nothing can be cut further; the pieces in order.
+void pieces_of(Engine& engine, Batch batch, bool between_items, std::vector<Batch>& pieces) {
+  Batch second;
+  if (!engine.split(batch, between_items, second)) {
+    pieces.push_back(batch);
+    return;
+  }
+  EXPECT_TRUE(batch.rerun && second.rerun);
+  pieces_of(engine, batch, between_items, pieces);
+  pieces_of(engine, second, between_items, pieces);
+}
+
+TEST(EngineSplit, CutsBetweenRequestsNearTheMiddle) {
+  EXPECT_EQ(halves_of({1, 1}, false), (Halves{{1}, {1}}));
+  EXPECT_EQ(halves_of({1, 1, 1}, false), (Halves{{1}, {1, 1}}));
+  EXPECT_EQ(halves_of({1, 1, 1, 1}, false), (Halves{{1, 1}, {1, 1}}));
+  EXPECT_EQ(halves_of({2, 2}, false), (Halves{{2}, {2}}));
+  EXPECT_EQ(halves_of({9, 1}, false), (Halves{{9}, {1}}));
+  EXPECT_EQ(halves_of({1, 9}, false), (Halves{{1}, {9}}));
+  EXPECT_EQ(halves_of({1, 1, 1, 9}, false), (Halves{{1, 1, 1}, {9}}));
+  EXPECT_EQ(halves_of({9, 1, 1, 1}, false), (Halves{{9}, {1, 1, 1}}));
+}
+
+TEST(EngineSplit, CutsAnywhereInTheMiddle) {
+  EXPECT_EQ(halves_of({2}, true), (Halves{{1}, {1}}));
+  EXPECT_EQ(halves_of({7}, true), (Halves{{3}, {4}}));
+  EXPECT_EQ(halves_of({1, 1}, true), (Halves{{1}, {1}}));
+  EXPECT_EQ(halves_of({2, 2}, true), (Halves{{2}, {2}}));
+  EXPECT_EQ(halves_of({9, 1}, true), (Halves{{5}, {4, 1}}));
+  EXPECT_EQ(halves_of({1, 9}, true), (Halves{{1, 4}, {5}}));
+  EXPECT_EQ(halves_of({1, 8, 1}, true), (Halves{{1, 4}, {4, 1}}));
+}
+
+TEST(EngineSplit, LeavesWhatCannotBeCutUnchanged) {
+  for (const bool between_items : {false, true}) {
+    EXPECT_EQ(halves_of({1}, between_items), (Halves{{1}, {}}));
+  }
+  EXPECT_EQ(halves_of({5}, false), (Halves{{5}, {}}));
+  Scene scene({5});
+  Batch second;
+  EXPECT_FALSE(scene.engine.split(scene.batch, false, second));
+  EXPECT_FALSE(scene.batch.rerun);
+  EXPECT_EQ(scene.batch.items, 5U);
+  EXPECT_EQ(scene.engine.stats().running_batches, 1);
+  answer(scene.engine, scene.batch);
+  EXPECT_TRUE(scene.calls[0]->answered());
+}
+
+TEST(EngineSplit, OfAnyShapeKeepsEveryItemOnceAndInOrder) {
+  for_all_shapes(7, [](const Sizes& shape) {
+    for (const bool between_items : {false, true}) {
+      SCOPED_TRACE(::testing::PrintToString(shape) + (between_items ? " between items" : " between requests"));
+      Scene scene(shape);
+      const std::size_t items = scene.batch.items;
+      std::vector<Batch> pieces;
+      pieces_of(scene.engine, scene.batch, between_items, pieces);
+      EXPECT_EQ(pieces.size(), between_items ? items : shape.size()) << "pieces of one item, or of one request";
+      EXPECT_EQ(scene.engine.stats().running_batches, static_cast<int>(pieces.size()));
+      EXPECT_EQ(scene.engine.stats().running_items, items);
+      std::size_t request = 0;
+      std::uint32_t begin = 0;
+      for (Batch& piece : pieces) {
+        ASSERT_EQ(piece.parts.size(), 1U);
+        const BatchPart& part = piece.parts[0];
+        EXPECT_EQ(part.request, scene.calls[request].get());
+        EXPECT_EQ(part.begin, begin);
+        EXPECT_EQ(part.count, piece.items);
+        begin += part.count;
+        if (begin == shape[request]) ++request, begin = 0;
+        answer(scene.engine, piece);
+      }
+      EXPECT_EQ(request, shape.size());
+      for (const CallPtr& call : scene.calls) EXPECT_TRUE(call->answered() && call->released());
+      EXPECT_EQ(scene.engine.stats().running_batches, 0);
+      EXPECT_EQ(scene.engine.stats().running_items, 0U);
+    }
+  });
+}
+
+TEST(EngineSplit, HalvesDifferByOneItemWhenCutAnywhere) {
+  for_all_shapes(8, [](const Sizes& shape) {
+    Scene scene(shape);
+    Batch second;
+    if (scene.engine.split(scene.batch, true, second)) {
+      const auto difference = static_cast<std::ptrdiff_t>(second.items) - static_cast<std::ptrdiff_t>(scene.batch.items);
+      EXPECT_LE(std::abs(difference), 1) << ::testing::PrintToString(shape);
+      give_back(scene.engine, second, Outcome::kFailed);
+    }
+    give_back(scene.engine, scene.batch, Outcome::kFailed);
+  });
+}
+
+TEST(EngineSplit, FailsTheGuiltyRequestOnly) {
+  for (std::size_t guilty = 0; guilty < 5; ++guilty) {
+    Scene scene({1, 2, 1, 3, 1});
+    std::vector<Batch> pieces;
+    pieces_of(scene.engine, scene.batch, false, pieces);
+    ASSERT_EQ(pieces.size(), 5U);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      i == guilty ? give_back(scene.engine, pieces[i], Outcome::kFailed) : answer(scene.engine, pieces[i]);
+    }
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      EXPECT_TRUE(i == guilty ? scene.calls[i]->ended_as(Outcome::kFailed) : scene.calls[i]->answered());
+      EXPECT_TRUE(scene.calls[i]->released());
+    }
+  }
+}
+
+TEST(EngineSplit, ARequestCutBetweenItsItemsHasAHoldForEachPiece) {
+  Scene scene({4});
+  Batch second;
+  ASSERT_TRUE(scene.engine.split(scene.batch, true, second));
+  give_back(scene.engine, scene.batch, Outcome::kFailed);
+  EXPECT_TRUE(scene.calls[0]->ended_as(Outcome::kFailed));
+  EXPECT_FALSE(scene.calls[0]->released()) << "the other piece still runs";
+  answer(scene.engine, second);
+  EXPECT_TRUE(scene.calls[0]->released());
+}
+
+TEST(EngineSplit, ARequestThatHasEndedIsReleasedByItsLastPiece) {
+  Scene scene({4});
+  EXPECT_TRUE(abandon(scene.engine, *scene.calls[0]));
+  Batch second;
+  ASSERT_TRUE(scene.engine.split(scene.batch, true, second));
+  answer(scene.engine, second);
+  EXPECT_FALSE(scene.calls[0]->released());
+  answer(scene.engine, scene.batch);
+  EXPECT_TRUE(scene.calls[0]->released());
+}
+
+TEST(EngineSplit, CountsTheBatchOnceAndWhatItsPiecesSaved) {
+  Scene scene({1, 1, 1});
+  std::vector<Batch> pieces;
+  pieces_of(scene.engine, scene.batch, false, pieces);
+  give_back(scene.engine, pieces[0], Outcome::kFailed);
+  answer(scene.engine, pieces[1]);
+  answer(scene.engine, pieces[2]);
+  const EngineStats stats = scene.engine.stats();
+  EXPECT_EQ(stats.counters.batches, 1U);
+  EXPECT_EQ(stats.counters.items, 3U);
+  EXPECT_EQ(stats.counters.isolated, 2U);
+  EXPECT_EQ(stats.counters.failed, 1U);
+  EXPECT_EQ(stats.counters.completed, 2U);
+  EXPECT_EQ(stats.service_time.count, 1U) << "only the first run tells what the model takes";
+}
+
+}  // namespace
+}  // namespace service_streamer::support

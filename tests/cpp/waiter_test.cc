@@ -1,0 +1,304 @@
+#include "service_streamer/batching/waiter.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "simulation/random.h"
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using Wait = Completion::Wait;
+
+constexpr std::size_t kFew = 8;    // all woken by the chain itself
+constexpr std::size_t kMany = 12;  // each woken by the one before
+
+void publish_alone(Completion& completion) {
+  WakeChain chain(1);
+  chain.publish(completion);
+  chain.wake();
+}
+
+// A thread that waits once for one completion, on a waiter that the test sees.
+class Caller {
+ public:
+  explicit Caller(Completion& completion, TimePoint deadline = TimePoint::max())
+      : thread_([this, &completion, deadline] { result_ = completion.wait(sleeping_.waiter(), deadline); }) {}
+
+  bool asleep() const { return eventually([this] { return thread_.asleep(); }); }
+  bool returned() const { return thread_.finished(); }
+  bool returns(Wait expected) const {
+    return eventually([this] { return returned(); }) && result_ == expected;
+  }
+  Waiter& waiter() { return sleeping_.waiter(); }
+  Thread& thread() { return thread_; }
+
+ private:
+  Sleeping sleeping_;
+  std::atomic<Wait> result_{Wait::kInterrupted};
+  Thread thread_;
+};
+
+// Callers that sleep, each on a completion of its own, and the chain that will end them.
+class Callers {
+ public:
+  explicit Callers(std::size_t count) : completions_(count), chain_(count) {
+    for (Completion& completion : completions_) {
+      callers_.emplace_back(completion);
+      EXPECT_TRUE(callers_.back().asleep());
+    }
+  }
+
+  void publish_all() {
+    for (Completion& completion : completions_) chain_.publish(completion);
+  }
+
+  WakeChain& chain() { return chain_; }
+  Caller& operator[](std::size_t i) { return callers_[i]; }
+  bool all_return() {
+    for (const Caller& caller : callers_) {
+      if (!caller.returns(Wait::kDone)) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::deque<Completion> completions_;
+  WakeChain chain_;
+  std::deque<Caller> callers_;
+};
+
+TEST(WaiterPool, GivesEverybodyAnotherAndTakesThemBack) {
+  Waiter& first = WaiterPool::acquire();
+  Waiter& second = WaiterPool::acquire();
+  EXPECT_NE(&first, &second);
+  WaiterPool::release(second);
+  EXPECT_EQ(&WaiterPool::acquire(), &second);
+  WaiterPool::release(second);
+  WaiterPool::release(first);
+}
+
+TEST(WaiterPool, NeverGivesOneToTwoThreads) {
+  std::array<std::atomic<Waiter*>, 4> held{};
+  std::vector<std::unique_ptr<Thread>> threads;
+  for (auto& mine : held) {
+    threads.push_back(std::make_unique<Thread>([&] {
+      for (int i = 0; i < 5'000 / kStressShare; ++i) {
+        Waiter& waiter = WaiterPool::acquire();
+        mine = &waiter;
+        for (const auto& other : held) EXPECT_TRUE(&other == &mine || other != &waiter);
+        mine = nullptr;
+        WaiterPool::release(waiter);
+      }
+    }));
+  }
+}
+
+TEST(Completion, AWaitForWhatIsDoneReturnsAtOnce) {
+  Completion completion;
+  EXPECT_FALSE(completion.done());
+  publish_alone(completion);
+  EXPECT_TRUE(completion.done());
+  Sleeping sleeping;
+  EXPECT_EQ(completion.wait(sleeping.waiter(), TimePoint::max()), Wait::kDone);
+  EXPECT_EQ(completion.wait(sleeping.waiter(), TimePoint{}), Wait::kDone);
+}
+
+TEST(Completion, AWaitEndsAtItsDeadlineAndCanBeRepeated) {
+  Completion completion;
+  Sleeping sleeping;
+  for (int i = 0; i < 3; ++i) {
+    const TimePoint deadline = Clock::now() + microseconds(200);
+    EXPECT_EQ(completion.wait(sleeping.waiter(), deadline), Wait::kTimeout);
+    EXPECT_GE(Clock::now(), deadline);
+  }
+  publish_alone(completion);
+  EXPECT_EQ(completion.wait(sleeping.waiter(), Clock::now()), Wait::kDone);
+}
+
+TEST(Completion, PublishingWakesTheSleeper) {
+  Completion completion;
+  Caller caller(completion);
+  ASSERT_TRUE(caller.asleep());
+  publish_alone(completion);
+  EXPECT_TRUE(caller.returns(Wait::kDone));
+}
+
+TEST(Completion, AWakeUpMeantForAnEarlierSleepDoesNotEndTheWait) {
+  Completion completion;
+  Caller caller(completion);
+  ASSERT_TRUE(caller.asleep());
+  for (int i = 0; i < 20; ++i) caller.waiter().parker.unpark();
+  ASSERT_TRUE(caller.asleep());
+  EXPECT_FALSE(caller.returned());
+  publish_alone(completion);
+  EXPECT_TRUE(caller.returns(Wait::kDone));
+}
+
+TEST(Completion, ACrowdOfThreadsIsWokenByOneEnd) {
+  Completion completion;
+  std::deque<Caller> crowd;
+  for (int i = 0; i < 5; ++i) crowd.emplace_back(completion);
+  for (const Caller& caller : crowd) ASSERT_TRUE(caller.asleep());
+  publish_alone(completion);
+  for (const Caller& caller : crowd) EXPECT_TRUE(caller.returns(Wait::kDone));
+}
+
+TEST(Completion, AnyOfACrowdMayGiveUpAndTheOthersAreStillWoken) {
+  Completion completion;
+  Caller first(completion, Clock::now() + milliseconds(20));
+  Caller second(completion);
+  Caller third(completion, Clock::now() + milliseconds(20));
+  EXPECT_TRUE(first.returns(Wait::kTimeout));
+  EXPECT_TRUE(third.returns(Wait::kTimeout));
+  EXPECT_FALSE(second.returned());
+  Caller fourth(completion);
+  ASSERT_TRUE(fourth.asleep());
+  publish_alone(completion);
+  EXPECT_TRUE(second.returns(Wait::kDone));
+  EXPECT_TRUE(fourth.returns(Wait::kDone));
+}
+
+TEST(Completion, ASignalInterruptsTheFirstSleeperAndTheCrowd) {
+  Completion completion;
+  Caller first(completion);
+  ASSERT_TRUE(first.asleep());
+  Caller second(completion, Clock::now() + hours(1));
+  ASSERT_TRUE(second.asleep());
+  ASSERT_TRUE(first.thread().interrupt_until([&] { return first.returned(); }));
+  EXPECT_TRUE(first.returns(Wait::kInterrupted));
+  EXPECT_FALSE(second.returned());
+  ASSERT_TRUE(second.thread().interrupt_until([&] { return second.returned(); }));
+  EXPECT_TRUE(second.returns(Wait::kInterrupted));
+  EXPECT_FALSE(completion.done());
+}
+
+TEST(WakeChain, OfAFewWakesEachItself) {
+  Callers callers(kFew);
+  callers.publish_all();
+  for (std::size_t i = 0; i < kFew; ++i) EXPECT_EQ(callers[i].waiter().next_to_wake, nullptr);
+  callers.chain().wake();
+  EXPECT_TRUE(callers.all_return());
+}
+
+TEST(WakeChain, LeavesEverybodyAsleepUntilItIsToldToWake) {
+  for (const std::size_t count : {kFew, kMany}) {
+    Callers callers(count);
+    callers.publish_all();
+    for (std::size_t i = 0; i < count; ++i) {
+      EXPECT_TRUE(callers[i].asleep());
+      EXPECT_FALSE(callers[i].returned());
+    }
+    callers.chain().wake();
+    EXPECT_TRUE(callers.all_return());
+  }
+}
+
+TEST(WakeChain, OfManyWakesTheLastPublishedAndEachTheOneBefore) {
+  Callers callers(kMany);
+  callers.publish_all();
+  EXPECT_EQ(callers[0].waiter().next_to_wake, nullptr);
+  for (std::size_t i = 1; i < kMany; ++i) EXPECT_EQ(callers[i].waiter().next_to_wake, &callers[i - 1].waiter());
+  callers.chain().wake();
+  EXPECT_TRUE(callers.all_return());
+}
+
+TEST(WakeChain, SkipsThoseWhomNobodyWaitsFor) {
+  std::deque<Completion> unattended(kMany);
+  Callers callers(2);
+  WakeChain chain(kMany + 2);
+  Completion attended;
+  Caller caller(attended);
+  ASSERT_TRUE(caller.asleep());
+  for (Completion& completion : unattended) chain.publish(completion);
+  chain.publish(attended);
+  for (Completion& completion : unattended) EXPECT_TRUE(completion.done());
+  chain.wake();
+  EXPECT_TRUE(caller.returns(Wait::kDone));
+  callers.publish_all();
+  callers.chain().wake();
+  EXPECT_TRUE(callers.all_return());
+}
+
+TEST(WakeChain, ALinkThatWakesEarlyHandsTheChainOn) {
+  for (const std::size_t early : {kMany - 1, kMany / 2, std::size_t{0}}) {
+    Callers callers(kMany);
+    callers.publish_all();
+    callers[early].waiter().parker.unpark();  // a late wake-up of an earlier sleep
+    for (std::size_t i = 0; i <= early; ++i) EXPECT_TRUE(callers[i].returns(Wait::kDone));
+    callers.chain().wake();
+    EXPECT_TRUE(callers.all_return());
+  }
+}
+
+TEST(WakeChain, ALinkWhoseDeadlinePassesHandsTheChainOn) {
+  std::deque<Completion> completions(kMany);
+  std::deque<Caller> callers;
+  for (std::size_t i = 0; i + 1 < kMany; ++i) callers.emplace_back(completions[i]);
+  for (const Caller& caller : callers) ASSERT_TRUE(caller.asleep());
+  const TimePoint deadline = Clock::now() + milliseconds(100);
+  Caller& last = callers.emplace_back(completions[kMany - 1], deadline);
+  ASSERT_TRUE(last.asleep() || last.returned());
+  WakeChain chain(kMany);
+  for (Completion& completion : completions) chain.publish(completion);
+  // No wake(): only the one with the deadline wakes by itself. (A slow machine may have let it go before.)
+  if (!last.returns(Wait::kDone)) chain.wake();
+  for (std::size_t i = 0; i + 1 < kMany; ++i) EXPECT_TRUE(callers[i].returns(Wait::kDone));
+}
+
+// Rounds in which every caller's deadline, and now and then a signal, meets the end of its request.
+TEST(WakeChain, LosesNobodyWhenDeadlinesMeetTheEnd) {
+  constexpr std::size_t kCallers = 16;
+  constexpr int kRounds = 600 / kStressShare;
+  struct Round {
+    std::array<Completion, kCallers> completions;
+    std::atomic<std::size_t> arrived{0};
+    TimePoint end;
+  };
+  std::deque<Round> rounds(kRounds);
+  std::atomic<int> current{-1};
+  std::atomic<std::size_t> finished{0};
+  std::deque<Thread> callers;
+  for (std::size_t me = 0; me < kCallers; ++me) {
+    callers.emplace_back([&, me] {
+      simulation::Random random(me);
+      for (int i = 0; i < kRounds; ++i) {
+        while (current.load() < i) std::this_thread::yield();
+        Round& round = rounds[static_cast<std::size_t>(i)];
+        ++round.arrived;
+        // A thread that leaves takes its waiter along to the next wait, where late wake-ups find it.
+        Sleeping sleeping;
+        Completion& completion = round.completions.at(random.uniform() < 0.2 ? 0 : me);
+        const TimePoint deadline = round.end + microseconds(random.between(-60, 60));
+        completion.wait(sleeping.waiter(), deadline);
+        while (completion.wait(sleeping.waiter(), TimePoint::max()) != Wait::kDone) {
+        }
+      }
+      ++finished;
+    });
+  }
+  for (int i = 0; i < kRounds; ++i) {
+    Round& round = rounds[static_cast<std::size_t>(i)];
+    round.end = Clock::now() + microseconds(300);
+    current = i;
+    ASSERT_TRUE(eventually([&] { return round.arrived == kCallers; }));
+    pass_time_until(round.end);
+    WakeChain chain(kCallers);
+    for (Completion& completion : round.completions) chain.publish(completion);
+    chain.wake();
+  }
+  EXPECT_TRUE(eventually([&] { return finished == kCallers; })) << kCallers - finished << " callers sleep on";
+}
+
+}  // namespace
+}  // namespace service_streamer::support

@@ -1,0 +1,262 @@
+"""A forked child has a streamer of its own, made when it first uses it; the parent notices nothing."""
+
+import textwrap
+
+import pytest
+
+PRELUDE = """
+import os, sys, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is what is tested
+from service_streamer import *
+
+def in_child(function):
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            function()
+            status = 0
+        except BaseException as error:
+            import traceback; traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return pid
+
+def wait(pid):
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
+
+def double(batch):
+    return [2 * item for item in batch]
+"""
+
+
+@pytest.fixture
+def script(child):
+    return lambda code: child(PRELUDE + textwrap.dedent(code), timeout=60)
+
+
+def test_a_streamer_made_before_the_fork_works_in_the_child(script):
+    # gunicorn --preload
+    script(
+        """
+        streamer = ThreadedStreamer(double, 8)
+        pids = [in_child(lambda: streamer.predict([1]) == [2] or 1/0) for _ in range(4)]
+        for pid in pids: wait(pid)
+        assert streamer.predict([1]) == [2]
+        """
+    )
+
+
+def test_a_streamer_used_before_the_fork_works_in_both(script):
+    script(
+        """
+        streamer = ThreadedStreamer(double, 8)
+        assert streamer.predict([1]) == [2]
+        streamer.submit([1], timeout=20).result()
+
+        def use():
+            assert streamer.stats().submitted == 0
+            for i in range(100):
+                assert streamer.predict([i]) == [2 * i]
+                assert streamer.submit([i], timeout=20).result() == [2 * i]
+            with streamer:
+                pass
+
+        pid = in_child(use)
+        for i in range(100):
+            assert streamer.predict([i]) == [2 * i]
+        wait(pid)
+        assert streamer.predict([1]) == [2]
+        """
+    )
+
+
+def test_fork_while_a_batch_is_running(script):
+    script(
+        """
+        entered, go = threading.Event(), threading.Event()
+
+        def predict(batch):
+            if batch == ["hold"]:
+                entered.set()
+                go.wait(30)
+            return batch
+
+        streamer = ThreadedStreamer(predict, 1)
+        running = streamer.submit(["hold"])
+        entered.wait()
+        queued = streamer.submit(["queued"])
+
+        def use():
+            assert streamer.predict([1]) == [1]
+            for future in (running, queued):  # of the parent: it ends, but not with an answer
+                try:
+                    future.result()
+                except StreamerClosed as error:
+                    assert "fork" in str(error)
+                else:
+                    raise AssertionError("answered")
+                assert future.done() and not future.cancel()
+            streamer.close()
+
+        pid = in_child(use)
+        wait(pid)
+        go.set()
+        assert running.result(30) == ["hold"]
+        assert queued.result(30) == ["queued"]
+        """
+    )
+
+
+def test_a_loop_of_forks_under_load(script):
+    script(
+        """
+        streamer = ThreadedStreamer(double, 8)
+        stop = threading.Event()
+
+        def client():
+            while not stop.is_set():
+                assert streamer.predict([1, 2]) == [2, 4]
+
+        clients = [threading.Thread(target=client) for _ in range(4)]
+        for thread in clients: thread.start()
+        try:
+            for _ in range(50):
+                wait(in_child(lambda: streamer.predict([3]) == [6] or 1/0))
+        finally:
+            stop.set()
+        for thread in clients: thread.join(30)
+        """
+    )
+
+
+def test_a_closed_streamer_is_closed_in_the_child(script):
+    script(
+        """
+        streamer = ThreadedStreamer(double, 8)
+        streamer.predict([1])
+        streamer.close()
+
+        def use():
+            try:
+                streamer.predict([1])
+            except StreamerClosed:
+                return
+            raise AssertionError("accepted")
+
+        wait(in_child(use))
+        """
+    )
+
+
+def test_settings_changed_before_the_fork_hold_in_the_child(script):
+    script(
+        """
+        streamer = ThreadedStreamer(double, 8)
+        streamer.configure(policy="greedy", batch_size=3)
+
+        def use():
+            assert (streamer.stats().policy, streamer.stats().batch_size) == ("greedy", 3)
+
+        wait(in_child(use))
+        """
+    )
+
+
+def test_a_grandchild_works_and_the_child_exits_cleanly(script):
+    done = script(
+        """
+        streamer = ThreadedStreamer(double, 8)
+        streamer.predict([1])
+        pid = os.fork()
+        if pid == 0:
+            assert streamer.predict([2]) == [4]
+            wait(in_child(lambda: streamer.predict([3]) == [6] or 1/0))
+            print("child", flush=True)
+            sys.exit(0)  # with atexit
+        wait(pid)
+        print("parent")
+        """
+    )
+    assert done.stdout == "child\nparent\n"
+
+
+def test_fork_from_the_model_itself(script):
+    script(
+        """
+        def predict(batch):
+            wait(in_child(lambda: inner.predict([1]) == [2] or 1/0))
+            return batch
+
+        inner = ThreadedStreamer(double, 8)
+        inner.predict([1])
+        streamer = ThreadedStreamer(predict, 8)
+        assert streamer.predict([5]) == [5]
+        """
+    )
+
+
+def test_multiprocessing_with_fork(script):
+    script(
+        """
+        import multiprocessing
+
+        streamer = ThreadedStreamer(double, 8)
+        streamer.predict([1])
+
+        def use(i):
+            return streamer.predict([i])
+
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert pool.map(use, range(10)) == [[2 * i] for i in range(10)]
+        """
+    )
+
+
+def test_asyncio_in_the_child_of_a_process_that_used_it(script):
+    script(
+        """
+        import asyncio
+        streamer = ThreadedStreamer(double, 8)
+        call = lambda: asyncio.run(streamer.apredict([1]))
+        assert call() == [2]
+        pid = in_child(lambda: call() == [2] or 1/0)
+        assert call() == [2]
+        wait(pid)
+        """
+    )
+
+
+def test_subprocesses_are_not_disturbed(script):
+    script(
+        """
+        import subprocess
+        streamer = ThreadedStreamer(double, 8)
+        streamer.predict([1])
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        subprocess.run(["true"], preexec_fn=lambda: None, check=True)
+        assert streamer.predict([1]) == [2]
+        """
+    )
+
+
+def test_hooks_are_registered_with_the_first_streamer_only(child):
+    done = child(
+        """
+        import atexit, os
+        registered = []
+        os.register_at_fork = lambda **hooks: registered.extend(hooks.values())
+        atexit.register = lambda hook: registered.append(hook)
+
+        def ours():
+            return [hook for hook in registered if "service_streamer" in hook.__module__]
+
+        import service_streamer
+        assert not ours()
+        service_streamer.ThreadedStreamer(len, 8)
+        service_streamer.ThreadedStreamer(len, 8)
+        print(len(ours()))
+        """
+    )
+    assert done.stdout == "2\n"

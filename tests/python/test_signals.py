@@ -1,0 +1,83 @@
+"""Ctrl-C in the main thread ends a wait at once, and costs the streamer nothing."""
+
+import pytest
+
+SCRIPT = """
+import os, signal, threading, time
+from service_streamer import ThreadedStreamer
+
+entered, go = threading.Event(), threading.Event()
+
+def predict(batch):
+    entered.set()
+    assert go.wait(30)
+    return batch
+
+streamer = ThreadedStreamer(predict, 8, max_queue=1)
+first = streamer.submit([0])
+entered.wait()
+
+def interrupt():
+    # once the main thread sleeps in the call
+    while "futex" not in open(f"/proc/self/task/{{os.getpid()}}/wchan").read():
+        if open(f"/proc/self/task/{{os.getpid()}}/stat").read().split()[2] == "S":
+            break
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGINT)
+
+{prepare}
+threading.Thread(target=interrupt).start()
+start = time.monotonic()
+try:
+    {call}
+except KeyboardInterrupt:
+    pass
+else:
+    raise SystemExit("not interrupted")
+assert time.monotonic() - start < 10
+{check}
+go.set()
+assert first.result() == [0]
+assert streamer.predict([1]) == [1]
+streamer.close()
+print("clean")
+"""
+
+
+@pytest.mark.parametrize(
+    ("prepare", "call", "check"),
+    [
+        ("", "streamer.predict([1])", "assert streamer.stats().queued_items == 0"),
+        ("", "streamer.predict([1], timeout=20)", "assert streamer.stats().cancelled == 1"),
+        ("", "first.result()", "assert not first.done()"),
+        ("", "first.exception(20)", "assert not first.done()"),
+        ("streamer.submit([1])", "streamer.submit([2])", "streamer.stats().waiting_requests == 0"),
+        ("", "streamer.close()", "go.set(); first.result(); raise SystemExit(print('clean'))"),
+        ("", "list(streamer.map([1, 2]))", "assert streamer.stats().queued_items == 0"),
+    ],
+    ids=["predict", "deadline", "result", "exception", "submit", "close", "map"],
+)
+def test_ctrl_c_ends_the_wait_of_the_main_thread(child, prepare, call, check):
+    done = child(SCRIPT.format(prepare=prepare, call=call, check=check))
+    assert "clean" in done.stdout
+
+
+def test_other_signal_handlers_run_while_waiting(child):
+    done = child(
+        """
+        import os, signal, threading
+        from service_streamer import ThreadedStreamer
+
+        go = threading.Event()
+        signal.signal(signal.SIGUSR1, lambda *_: go.set())
+
+        def predict(batch):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert go.wait(30)
+            return batch
+
+        print(ThreadedStreamer(predict, 8).predict([1]))
+        """
+    )
+    assert done.stdout == "[1]\n"
