@@ -17,7 +17,7 @@ namespace {
 struct BatchObject {
   PyObject_HEAD
   EngineObject* engine;
-  PyObject* items;
+  PyObject* items;  // tuple; a model may change the list that it gets, and the batch may have to run again
   Batch batch;
 };
 
@@ -109,8 +109,8 @@ PyObject* batch_split(PyObject* object, PyObject* between_items) {
     halves = Py_NewRef(Py_None);
   } else {
     const auto middle = static_cast<Py_ssize_t>(self->batch.items);
-    second->items = PyList_GetSlice(self->items, middle, PyList_GET_SIZE(self->items));
-    Py_SETREF(self->items, PyList_GetSlice(self->items, 0, middle));
+    second->items = PyTuple_GetSlice(self->items, middle, PyTuple_GET_SIZE(self->items));
+    Py_SETREF(self->items, PyTuple_GetSlice(self->items, 0, middle));
     if (second->items != nullptr && self->items != nullptr) {
       halves = PyTuple_Pack(2, object, reinterpret_cast<PyObject*>(second));
     }
@@ -123,7 +123,7 @@ Py_ssize_t batch_length(PyObject* self) { return static_cast<Py_ssize_t>(self_of
 
 PyObject* batch_items(PyObject* self, void*) {
   PyObject* items = self_of(self)->items;
-  return Py_NewRef(items != nullptr ? items : Py_None);
+  return items != nullptr ? PySequence_List(items) : PyList_New(0);
 }
 
 PyObject* batch_requests(PyObject* self, void*) { return PyLong_FromSize_t(self_of(self)->batch.parts.size()); }
@@ -172,7 +172,7 @@ PyMethodDef methods[] = {
 };
 
 PyGetSetDef attributes[] = {
-    {"items", batch_items, nullptr, "What predict_function gets: a plain list.", nullptr},
+    {"items", batch_items, nullptr, "What predict_function gets: a plain list, a new one each time.", nullptr},
     {"requests", batch_requests, nullptr, "How many requests have a part in it.", nullptr},
     {"reason", batch_reason, nullptr, "Why it was closed.", nullptr},
     {"age", batch_age, nullptr, "Seconds that its oldest request had waited when it was cut.", nullptr},
@@ -208,13 +208,13 @@ PyObject* cut_batch(EngineObject* engine, CloseReason reason) {
   const bool any = engine->engine->cut(self->batch, reason, expired);
   if (any) {
     // Before anything that may run Python code: a request that ends gives up its items.
-    self->items = PyList_New(static_cast<Py_ssize_t>(self->batch.items));
+    self->items = PyTuple_New(static_cast<Py_ssize_t>(self->batch.items));
     Py_ssize_t next = 0;
     for (const BatchPart& part : self->batch.parts) {
       if (self->items == nullptr) break;
       PyObject* items = future_of(*part.request)->items;
       for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
-        PyList_SET_ITEM(self->items, next++, Py_NewRef(PyTuple_GET_ITEM(items, static_cast<Py_ssize_t>(i))));
+        PyTuple_SET_ITEM(self->items, next++, Py_NewRef(PyTuple_GET_ITEM(items, static_cast<Py_ssize_t>(i))));
       }
     }
   }

@@ -32,6 +32,13 @@ bool is_done(FutureObject* future) {
   return true;
 }
 
+// The first time that somebody has the answer.
+void note_delivery(FutureObject* future) {
+  if (future->delivered || future->fork_generation != generation) return;
+  future->delivered = true;
+  future->engine->engine->delivered(future->request, Clock::now());
+}
+
 // gevent: the hub of this thread goes on while we wait. 1: waited; 0: not ours to do; -1: an exception.
 int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   if (!gevent_is_loaded()) return 0;
@@ -80,6 +87,7 @@ PyObject* future_result(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
 PyObject* future_exception(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
   FutureObject* future = self_of(self);
   if (!wait_or_raise(future, args, nargs, names)) return nullptr;
+  note_delivery(future);
   if (future->exception != nullptr) return Py_NewRef(future->exception);
   if (future->request.outcome == Outcome::kAnswered) Py_RETURN_NONE;
   PyObject* value = take_result(future);
@@ -338,10 +346,7 @@ int wait_for_future(FutureObject* future, TimePoint deadline) {
 
 PyObject* take_result(FutureObject* future) {
   const Request& request = future->request;
-  if (!future->delivered && future->fork_generation == generation) {
-    future->delivered = true;
-    future->engine->engine->delivered(request, Clock::now());
-  }
+  note_delivery(future);
   if (future->exception != nullptr) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
     return nullptr;

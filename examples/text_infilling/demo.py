@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -128,6 +129,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="for each route")
     parser.add_argument("--serve", action="store_true", help="go on serving until Ctrl-C")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the server too
 
     with web_server() as (port, server):
         with closing(Client(port)) as client:

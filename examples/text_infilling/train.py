@@ -1,6 +1,6 @@
 """Trains the model of model.py on the text in text/ and writes weights.npz. Needs torch.
 
-python train.py      (a quarter of an hour on one core)
+python train.py      (half an hour on one core)
 """
 
 from __future__ import annotations
@@ -90,8 +90,11 @@ def make_batch(sentences: list[list[int]], vocabulary: int) -> tuple[Tensor, Ten
     ids = torch.full((BATCH, max(map(len, chosen))), PAD)
     truth = torch.full_like(ids, -100)
     for row, sentence in enumerate(chosen):
-        # People leave the full stop out.
-        tokens = sentence[:-1] if len(sentence) > 3 and random.random() < 0.2 else sentence
+        tokens = sentence
+        if len(tokens) > 3 and random.random() < 0.3:  # people quote from the middle
+            tokens = tokens[random.randrange(len(tokens) // 2) :]
+        if len(tokens) > 3 and random.random() < 0.3:  # and leave the full stop out
+            tokens = tokens[:-1]
         hidden = {index for index in range(len(tokens)) if random.random() < HIDE}
         hidden.add(random.randrange(len(tokens)))
         for column, token in enumerate(tokens):
@@ -105,8 +108,8 @@ def make_batch(sentences: list[list[int]], vocabulary: int) -> tuple[Tensor, Ten
     return ids, truth
 
 
-def train(sentences: list[list[int]], vocabulary: int, minutes: float) -> Encoder:
-    network = Encoder(vocabulary)
+def train(network: Encoder, sentences: list[list[int]], minutes: float) -> None:
+    vocabulary = len(network.embedding)
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=0.01)
     begin, step = time.monotonic(), 0
     while (done := (time.monotonic() - begin) / (60 * minutes)) < 1:
@@ -122,12 +125,12 @@ def train(sentences: list[list[int]], vocabulary: int, minutes: float) -> Encode
         if step % 100 == 0:
             print(f"{done:4.0%}  step {step}  loss {loss.item():.3f}", flush=True)
         step += 1
-    return network
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=15)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--resume", type=Path, help="go on from these weights (of the same text)")
     parser.add_argument("--output", type=Path, default=WEIGHTS)
     arguments = parser.parse_args()
     random.seed(1)
@@ -139,11 +142,16 @@ def main() -> None:
     index = {word: number for number, word in enumerate(words)}
     print(f"{len(sentences)} sentences, {len(words)} words")
     encoded = sorted(([index[token] for token in tokens] for tokens in sentences), key=len)
-    network = train(encoded, len(words), arguments.minutes)
+    network = Encoder(len(words))
+    if arguments.resume:
+        with np.load(arguments.resume) as arrays:
+            state = {name: torch.from_numpy(arrays[name]) for name in network.state_dict()}
+        network.load_state_dict(state)
+    train(network, encoded, arguments.minutes)
     weights = {name: tensor.detach().half().numpy() for name, tensor in network.named_parameters()}
     np.savez_compressed(arguments.output, words=np.array(words), **weights)
 
-    # How good is the file? Each word of each sentence in turn is left out.
+    # How good is the file? One word of a sentence is left out at a time.
     model = TextInfillingModel(arguments.output)
     gaps = [(tokens, i) for tokens in sentences for i in range(len(tokens)) if tokens[i].isalpha()]
     gaps = random.sample(gaps, 2000)

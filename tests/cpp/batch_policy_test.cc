@@ -98,6 +98,18 @@ TEST(BatchPolicy, GoesWithoutThoseWhoMissTheLinger) {
   expect_verdict(policy.due(waiting(10, done + kThink), end), end, CloseReason::kLinger);
 }
 
+TEST(BatchPolicy, NamesTheReasonRightWhenAskedLate) {
+  BatchPolicy all_back(adaptive());
+  const TimePoint done = teach_returns(all_back, 16, 16, kThink);
+  const TimePoint late = done + milliseconds(5);
+  arrive(all_back, done + kThink, 16);
+  expect_verdict(all_back.due(waiting(16, done + kThink), late), late, CloseReason::kReturned);
+
+  BatchPolicy nobody_expected(adaptive());
+  teach_returns(nobody_expected, 16, 0, kThink);
+  expect_verdict(nobody_expected.due(waiting(1, done), late), late, CloseReason::kIdle);
+}
+
 TEST(BatchPolicy, TakesAtOnceWhatComesAfterTheLinger) {
   BatchPolicy policy(adaptive());
   const TimePoint late = teach_returns(policy, 16, 16, kThink) + kLinger;

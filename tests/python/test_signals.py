@@ -17,19 +17,23 @@ streamer = ThreadedStreamer(predict, 8, max_queue=1)
 first = streamer.submit([0])
 entered.wait()
 
+calling = threading.Event()
+
 def interrupt():
-    # once the main thread sleeps in the call
-    while "futex" not in open(f"/proc/self/task/{{os.getpid()}}/wchan").read():
-        if open(f"/proc/self/task/{{os.getpid()}}/stat").read().split()[2] == "S":
-            break
-        time.sleep(0.01)
-    time.sleep(0.2)
+    # when the main thread has been asleep for a while, and so in the call
+    calling.wait()
+    asleep = 0
+    while asleep < 20:
+        with open(f"/proc/self/task/{{os.getpid()}}/stat") as stat:
+            asleep = asleep + 1 if stat.read().split()[2] == "S" else 0
+        time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
 
 {prepare}
 threading.Thread(target=interrupt).start()
 start = time.monotonic()
 try:
+    calling.set()
     {call}
 except KeyboardInterrupt:
     pass

@@ -135,15 +135,16 @@ BatchPolicy::Verdict BatchPolicy::due(const Queue& queue, TimePoint now) const {
   // Too fast a model to linger for, or nobody to linger for.
   if (!any_completed_ || watch_ < kTick) return {now, CloseReason::kIdle};
   const TimePoint linger = linger_end();
+  const bool expected = expected_ > kRounding;
   if (now >= linger) {
-    const bool lingered = queue.ready < linger && due_back_ > kRounding;
-    return {now, lingered ? CloseReason::kLinger : CloseReason::kIdle};
+    if (!expected || queue.ready >= linger) return {now, CloseReason::kIdle};
+    return {now, due_back_ > kRounding ? CloseReason::kLinger : CloseReason::kReturned};
   }
 
   // Every other idle worker would take as many as wait here: leave them their fair share.
   const double waiting = queue.requests;
   if (due_back_ <= (queue.idle_workers - 1) * waiting + kRounding) {
-    return {now, expected_ > kRounding ? CloseReason::kReturned : CloseReason::kIdle};
+    return {now, expected ? CloseReason::kReturned : CloseReason::kIdle};
   }
 
   // Those here lose the rest of the linger; those to come save a batch of their own.

@@ -6,7 +6,8 @@ namespace service_streamer::simulation {
 
 Backlog::Backlog(const Cell& cell, std::uint64_t seed, Length length)
     : length_(length), closed_(cell.traffic.closed()), workload_(cell, seed) {
-  requests_.reserve(static_cast<std::size_t>(length.requests + cell.traffic.clients));
+  const int at_most = length.requests + cell.traffic.clients;
+  requests_.reserve(static_cast<std::size_t>(at_most));
 }
 
 TimePoint Backlog::next_arrival() const {

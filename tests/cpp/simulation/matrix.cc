@@ -47,7 +47,7 @@ std::string describe(const Traffic& traffic) {
     case Pattern::kClosed:
       break;
   }
-  const std::string clients = "closed " + std::to_string(traffic.clients);
+  std::string clients = "closed " + std::to_string(traffic.clients);
   switch (traffic.think) {
     case Think::kNone:
       return clients;

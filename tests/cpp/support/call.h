@@ -165,7 +165,8 @@ inline void expire(Engine& engine) {
 inline Batch cut(Engine& engine, CloseReason reason) {
   Batch batch;
   EndedRequests expired;
-  EXPECT_EQ(engine.cut(batch, reason, expired), batch.items > 0);
+  const bool any = engine.cut(batch, reason, expired);
+  EXPECT_EQ(any, batch.items > 0);
   publish(expired);
   return batch;
 }

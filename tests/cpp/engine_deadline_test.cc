@@ -1,0 +1,220 @@
+// Deadlines: at the cut, by expire(), and by the thread that watches them.
+
+#include <gtest/gtest.h>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using Ready = Engine::Ready;
+
+constexpr EngineOptions kByFour{.batch_size = 4, .policy = PolicyKind::kGreedy, .max_queue = 8};
+
+TimePoint past() { return Clock::now() - milliseconds(1); }
+TimePoint far() { return Clock::now() + hours(1); }
+
+// The thread that ends requests whose deadline nobody else watches.
+class Watcher {
+ public:
+  explicit Watcher(Engine& engine) : engine_(engine), thread_([this] { run(); }) {}
+  ~Watcher() {
+    close(engine_, false);
+    abort(engine_);
+  }
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+
+  int looks() const { return looks_; }
+  bool asleep() const { return eventually([this] { return thread_.asleep(); }); }
+  Thread& thread() { return thread_; }
+
+ private:
+  void run() {
+    Sleeping sleeping;
+    for (;;) {
+      const Ready ready = engine_.wait_for_deadline(sleeping.waiter());
+      if (ready == Ready::kClosed) return;
+      ++looks_;
+      expire(engine_);
+    }
+  }
+
+  Engine& engine_;
+  std::atomic<int> looks_{0};
+  Thread thread_;
+};
+
+TEST(EngineDeadline, AnExpiredRequestIsNotGivenToTheModel) {
+  Engine engine(kByFour);
+  const CallPtr late = submitted(engine, 3, {.deadline = past()});
+  const CallPtr in_time = submitted(engine, 2, {.deadline = far()});
+  Batch batch = take(engine);
+  EXPECT_TRUE(late->ended_as(Outcome::kExpired));
+  EXPECT_TRUE(late->released());
+  EXPECT_EQ(batch.items, 2U);
+  EXPECT_EQ(batch.parts[0].request, in_time.get());
+  answer(engine, batch);
+  EXPECT_EQ(engine.stats().counters.expired, 1U);
+}
+
+TEST(EngineDeadline, OnlyExpiredRequestsAreNoBatch) {
+  Engine engine(kByFour);
+  const CallPtr late = submitted(engine, 1, {.deadline = past()});
+  const CallPtr also_late = submitted(engine, 1, {.deadline = past()});
+  EXPECT_EQ(take(engine).items, 0U);
+  EXPECT_TRUE(late->released() && also_late->released());
+  EXPECT_EQ(engine.stats().counters.batches, 0U);
+  EXPECT_EQ(engine.stats().queued_requests, 0);
+}
+
+TEST(EngineDeadline, TheRestOfAnExpiredRequestIsNotGivenToTheModel) {
+  Engine engine(kByFour);
+  const CallPtr large = submitted(engine, 8, {.deadline = Clock::now() + hours(1)});
+  Batch first = take(engine);
+  large->deadline = past();
+  EXPECT_EQ(take(engine).items, 0U);
+  EXPECT_TRUE(large->ended_as(Outcome::kExpired));
+  EXPECT_FALSE(large->released());
+  answer(engine, first);
+  EXPECT_TRUE(large->released());
+}
+
+TEST(EngineDeadline, ExpiredAtTheCutMakesRoomForProducers) {
+  Engine engine(kByFour);
+  const CallPtr late = submitted(engine, 8, {.deadline = past()});
+  const CallPtr waits = make_call(8);
+  EXPECT_EQ(submit(engine, waits), Engine::Admission::kWaiting);
+  EXPECT_EQ(take(engine).items, 0U);
+  serve_all(engine);
+  EXPECT_TRUE(waits->answered());
+}
+
+TEST(EngineDeadline, ExpireEndsThemInEveryPhase) {
+  Engine engine(kByFour);
+  const CallPtr running = submitted(engine, 2, {.deadline = far()});
+  const CallPtr partly = submitted(engine, 4, {.deadline = far()});
+  Batch batch = take(engine);
+  running->deadline = partly->deadline = past();
+  const CallPtr queued = submitted(engine, 4, {.deadline = past(), .watched = true});
+  const CallPtr stays = submitted(engine, 2);
+  const CallPtr waiting = make_call(7, {.deadline = past()});
+  EXPECT_EQ(submit(engine, waiting), Engine::Admission::kWaiting);
+  expire(engine);
+  for (const CallPtr& call : {running, partly, queued, waiting}) EXPECT_TRUE(call->ended_as(Outcome::kExpired));
+  EXPECT_FALSE(running->released());
+  EXPECT_FALSE(partly->released());
+  EXPECT_TRUE(queued->released() && waiting->released());
+  EXPECT_FALSE(stays->done());
+  EXPECT_EQ(engine.stats().queued_items, 2U);
+  answer(engine, batch);
+  EXPECT_TRUE(running->released() && partly->released());
+  serve_all(engine);
+  EXPECT_TRUE(stays->answered());
+  EXPECT_EQ(engine.stats().counters.expired, 4U);
+}
+
+TEST(EngineDeadline, ExpireLeavesThoseWhoHaveTime) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 1, {.deadline = far()});
+  const CallPtr unbounded = submitted(engine, 1);
+  expire(engine);
+  EXPECT_FALSE(call->done() || unbounded->done());
+  serve_all(engine);
+}
+
+TEST(EngineDeadline, TheWatcherEndsARequestAtItsDeadline) {
+  Engine engine(kByFour);
+  Watcher watcher(engine);
+  ASSERT_TRUE(watcher.asleep());
+  const TimePoint deadline = Clock::now() + milliseconds(5);
+  const CallPtr call = submitted(engine, 1, {.deadline = deadline});
+  EXPECT_EQ(wait_for(*call), Completion::Wait::kDone);
+  EXPECT_TRUE(call->ended_as(Outcome::kExpired));
+  EXPECT_GE(call->ended, deadline);
+}
+
+TEST(EngineDeadline, TheWatcherFindsRequestsThatCameBeforeIt) {
+  Engine engine(kByFour);
+  const CallPtr late = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(2)});
+  const CallPtr later = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(4)});
+  Watcher watcher(engine);
+  EXPECT_EQ(wait_for(*later), Completion::Wait::kDone);
+  EXPECT_TRUE(late->ended_as(Outcome::kExpired));
+}
+
+TEST(EngineDeadline, AnEarlierDeadlineWakesTheWatcherAndALaterOneDoesNot) {
+  Engine engine(kByFour);
+  const CallPtr hour = submitted(engine, 1, {.deadline = far()});
+  Watcher watcher(engine);
+  ASSERT_TRUE(watcher.asleep());
+  const int before = watcher.looks();
+  const CallPtr later = submitted(engine, 1, {.deadline = far() + hours(1)});
+  const CallPtr unbounded = submitted(engine, 1);
+  const CallPtr watched = submitted(engine, 1, {.deadline = Clock::now(), .watched = true});
+  EXPECT_TRUE(watcher.asleep());
+  EXPECT_EQ(watcher.looks(), before);
+  const CallPtr soon = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(1)});
+  EXPECT_EQ(wait_for(*soon), Completion::Wait::kDone);
+  EXPECT_TRUE(soon->ended_as(Outcome::kExpired));
+  EXPECT_GT(watcher.looks(), before);
+  EXPECT_FALSE(hour->done() || later->done() || unbounded->done());
+}
+
+TEST(EngineDeadline, TheWatcherAlsoEndsWhatRunsAndWhatWaitsForRoom) {
+  Engine engine(kByFour);
+  const TimePoint deadline = Clock::now() + milliseconds(2);
+  const CallPtr running = submitted(engine, 4, {.deadline = deadline});
+  Batch batch = take(engine);
+  EXPECT_GT(batch.items, 0U);
+  const CallPtr queued = submitted(engine, 8);
+  const CallPtr waiting = make_call(1, {.deadline = deadline});
+  EXPECT_EQ(submit(engine, waiting), Engine::Admission::kWaiting);
+  Watcher watcher(engine);
+  EXPECT_EQ(wait_for(*running), Completion::Wait::kDone);
+  EXPECT_EQ(wait_for(*waiting), Completion::Wait::kDone);
+  EXPECT_TRUE(running->ended_as(Outcome::kExpired));
+  EXPECT_TRUE(waiting->ended_as(Outcome::kExpired));
+  answer(engine, batch);
+  EXPECT_TRUE(running->released());
+}
+
+TEST(EngineDeadline, TheWatcherLeavesWhenTheEngineIsClosedAndEmpty) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 1);
+  Watcher watcher(engine);
+  close(engine, true);
+  EXPECT_TRUE(watcher.asleep());
+  EXPECT_FALSE(watcher.thread().finished()) << "a request may still come to its deadline";
+  serve_all(engine);
+  EXPECT_TRUE(eventually([&] { return watcher.thread().finished(); }));
+}
+
+TEST(EngineDeadline, TheWatcherDoesNotWaitForABatchWhoseRequestsHaveEnded) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 1);
+  Batch stuck = take(engine);
+  Watcher watcher(engine);
+  ASSERT_TRUE(watcher.asleep());
+  close(engine, true);
+  abort(engine);
+  EXPECT_TRUE(eventually([&] { return watcher.thread().finished(); }));
+  answer(engine, stuck);
+}
+
+TEST(EngineDeadline, ASignalInterruptsTheWatch) {
+  Engine engine(kByFour);
+  std::atomic<Ready> ready{Ready::kClosed};
+  Thread watcher([&] {
+    Sleeping sleeping;
+    ready = engine.wait_for_deadline(sleeping.waiter());
+  });
+  ASSERT_TRUE(watcher.interrupt_until([&] { return watcher.finished(); }));
+  EXPECT_EQ(ready, Ready::kInterrupted);
+}
+
+}  // namespace
+}  // namespace service_streamer::support

@@ -1,0 +1,207 @@
+// The bounded queue: who waits for room, who is refused, and in which order they go in.
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using Admission = Engine::Admission;
+using Wait = Completion::Wait;
+
+constexpr EngineOptions kBlock{.batch_size = 2, .policy = PolicyKind::kGreedy, .max_queue = 4};
+constexpr EngineOptions kReject{
+    .batch_size = 2, .policy = PolicyKind::kGreedy, .max_queue = 4, .overflow = Overflow::kReject};
+
+CallPtr waiting(Engine& engine, std::uint32_t items, const Terms& terms = {}) {
+  CallPtr call = make_call(items, terms);
+  EXPECT_EQ(submit(engine, call), Admission::kWaiting);
+  return call;
+}
+
+// A producer that found no room and sleeps until there is some.
+class Producer {
+ public:
+  Producer(Engine& engine, CallPtr call, TimePoint deadline = TimePoint::max())
+      : call_(std::move(call)), thread_([this, &engine, deadline] {
+          Sleeping sleeping;
+          result_ = engine.wait_for_room(*call_, sleeping.waiter(), deadline);
+        }) {}
+
+  bool asleep() const { return eventually([this] { return thread_.asleep(); }); }
+  bool returned() const { return thread_.finished(); }
+  bool returns(Wait expected) const {
+    return eventually([this] { return returned(); }) && result_ == expected;
+  }
+  Call& call() { return *call_; }
+  Thread& thread() { return thread_; }
+
+ private:
+  const CallPtr call_;
+  std::atomic<Wait> result_{Wait::kInterrupted};
+  Thread thread_;
+};
+
+TEST(EngineOverflow, RejectRefusesWhatDoesNotFitAndKeepsNothingOfIt) {
+  Engine engine(kReject);
+  const CallPtr fits = submitted(engine, 3);
+  const CallPtr refused = make_call(2);
+  EXPECT_EQ(submit(engine, refused), Admission::kFull);
+  EXPECT_FALSE(refused->done());
+  const CallPtr small = submitted(engine, 1);
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.counters.rejected, 1U);
+  EXPECT_EQ(stats.counters.submitted, 2U);
+  EXPECT_EQ(stats.queued_items, 4U);
+  EXPECT_EQ(stats.waiting_requests, 0);
+  serve_all(engine);
+  EXPECT_TRUE(small->answered());
+}
+
+TEST(EngineOverflow, ARequestLargerThanTheQueueGoesInWhenNothingWaits) {
+  for (const EngineOptions& options : {kBlock, kReject}) {
+    Engine engine(options);
+    const CallPtr large = submitted(engine, 100);
+    const CallPtr small = make_call(1);
+    EXPECT_NE(submit(engine, small), Admission::kQueued);
+    serve_all(engine);
+    EXPECT_TRUE(large->answered());
+    EXPECT_EQ(small->answered(), small->accepted);
+  }
+}
+
+TEST(EngineOverflow, BlockLetsProducersInStrictlyInOrder) {
+  Engine engine(kBlock);
+  const CallPtr first = submitted(engine, 4);
+  const CallPtr large = waiting(engine, 3);
+  const CallPtr urgent = waiting(engine, 1, {.priority = 9});
+  EXPECT_EQ(engine.stats().waiting_requests, 2);
+  EXPECT_EQ(engine.stats().queued_items, 4U);
+  Batch batch = take(engine);
+  EXPECT_EQ(engine.stats().waiting_requests, 2) << "the small one must not overtake";
+  answer(engine, batch);
+  batch = take(engine);
+  EXPECT_EQ(engine.stats().waiting_requests, 0);
+  answer(engine, batch);
+  batch = take(engine);
+  EXPECT_EQ(batch.parts[0].request, urgent.get()) << "inside, priority counts";
+  answer(engine, batch);
+  serve_all(engine);
+  EXPECT_TRUE(large->answered());
+}
+
+TEST(EngineOverflow, WhoGotARequestInTimeNeedNotWaitForRoom) {
+  Engine engine(kBlock);
+  const CallPtr first = submitted(engine, 4);
+  const CallPtr second = waiting(engine, 4);
+  serve_all(engine);
+  Sleeping sleeping;
+  EXPECT_EQ(engine.wait_for_room(*second, sleeping.waiter(), TimePoint{}), Wait::kDone);
+  EXPECT_TRUE(second->answered());
+}
+
+TEST(EngineOverflow, RoomWakesTheProducersThatFit) {
+  Engine engine(kBlock);
+  const CallPtr first = submitted(engine, 4);
+  Producer second(engine, waiting(engine, 2));
+  Producer third(engine, waiting(engine, 3));
+  ASSERT_TRUE(second.asleep() && third.asleep());
+  Batch batch = take(engine);
+  EXPECT_TRUE(second.returns(Wait::kDone));
+  EXPECT_FALSE(third.returned());
+  answer(engine, batch);
+  serve_all(engine);
+  EXPECT_TRUE(third.returns(Wait::kDone));
+  EXPECT_TRUE(third.call().answered());
+}
+
+TEST(EngineOverflow, ACancelledRequestMakesRoom) {
+  Engine engine(kBlock);
+  const CallPtr first = submitted(engine, 4);
+  Producer second(engine, waiting(engine, 4));
+  ASSERT_TRUE(second.asleep());
+  EXPECT_TRUE(cancel(engine, *first));
+  EXPECT_TRUE(second.returns(Wait::kDone));
+  serve_all(engine);
+}
+
+TEST(EngineOverflow, AnEndWhileItWaitsForRoomWakesTheProducer) {
+  Engine engine(kBlock);
+  const CallPtr first = submitted(engine, 4);
+  Producer second(engine, waiting(engine, 1));
+  ASSERT_TRUE(second.asleep());
+  EXPECT_TRUE(cancel(engine, second.call()));
+  EXPECT_TRUE(second.returns(Wait::kDone));
+  EXPECT_TRUE(second.call().ended_as(Outcome::kCancelled));
+  serve_all(engine);
+}
+
+TEST(EngineOverflow, AProducerThatGivesUpIsStillInTheWaitingRoomUntilItIsEnded) {
+  Engine engine(kBlock);
+  const CallPtr first = submitted(engine, 4);
+  Producer second(engine, waiting(engine, 1), Clock::now() + milliseconds(1));
+  EXPECT_TRUE(second.returns(Wait::kTimeout));
+  EXPECT_EQ(engine.stats().waiting_requests, 1);
+  EXPECT_TRUE(end_early(engine, second.call(), Outcome::kExpired, false));
+  EXPECT_EQ(engine.stats().waiting_requests, 0);
+  EXPECT_TRUE(second.call().released());
+  serve_all(engine);
+}
+
+TEST(EngineOverflow, ASignalInterruptsAProducerAndItMayGoOnWaiting) {
+  Engine engine(kBlock);
+  const CallPtr first = submitted(engine, 4);
+  const CallPtr second = waiting(engine, 1);
+  {
+    Producer interrupted(engine, second, Clock::now() + hours(1));
+    ASSERT_TRUE(interrupted.thread().interrupt_until([&] { return interrupted.returned(); }));
+    EXPECT_TRUE(interrupted.returns(Wait::kInterrupted));
+  }
+  Producer again(engine, second);
+  ASSERT_TRUE(again.asleep());
+  serve_all(engine);
+  EXPECT_TRUE(again.returns(Wait::kDone));
+  EXPECT_TRUE(second->answered());
+}
+
+TEST(EngineOverflow, ManyProducersAllGetThroughASmallQueue) {
+  constexpr int kProducers = 6;
+  constexpr int kCalls = 2'000 / kStressShare;
+  Tally tally;
+  {
+    Engine engine(kBlock);
+    Worker first(engine);
+    Worker second(engine);
+    std::deque<Thread> producers;
+    for (std::uint32_t p = 0; p < kProducers; ++p) {
+      producers.emplace_back([&engine, &tally, p] {
+        Sleeping sleeping;
+        for (std::uint32_t i = 0; i < kCalls; ++i) {
+          const CallPtr call = make_call(1 + (i + p) % 5, {.tally = &tally});
+          if (submit(engine, call) == Admission::kWaiting) {
+            EXPECT_EQ(engine.wait_for_room(*call, sleeping.waiter(), TimePoint::max()), Wait::kDone);
+          }
+          if (i % 3 == 0) {
+            EXPECT_EQ(wait_for(*call), Wait::kDone);
+          }
+        }
+      });
+    }
+    EXPECT_TRUE(eventually([&] { return tally.of(Outcome::kAnswered) == kProducers * kCalls; }));
+    producers.clear();
+    const EngineStats stats = engine.stats();
+    EXPECT_EQ(stats.counters.completed, static_cast<std::uint64_t>(kProducers * kCalls));
+    EXPECT_EQ(stats.queued_items, 0U);
+    EXPECT_EQ(stats.waiting_requests, 0);
+  }
+  EXPECT_EQ(tally.alive, 0);
+}
+
+}  // namespace
+}  // namespace service_streamer::support
