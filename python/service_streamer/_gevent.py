@@ -18,32 +18,46 @@ from typing import Any
 from . import _core
 
 
+class _Inbox:
+    """Where the requests that have ended arrive. What a hub's loop refers to."""
+
+    def __init__(self) -> None:
+        self.mailbox: _core.Mailbox | None = _core.Mailbox()
+
+    def drain(self) -> None:
+        """Wake the greenlets whose requests have ended. Runs in the hub."""
+        if self.mailbox is not None:
+            for waiter in self.mailbox.drain():
+                waiter.switch(None)  # one that waits no longer only stores the value
+
+
 class _HubMailbox:
-    """Where one hub receives the requests that have ended."""
+    """The inbox of one hub and who waits for it. Goes with the hub's thread."""
 
     def __init__(self, hub: Any) -> None:
         self.hub = hub
-        self._mailbox: _core.Mailbox | None = _core.Mailbox()
-        self._waiting: set[Any] = set()
+        self.waiting: set[Any] = set()
+        self._inbox = _Inbox()
         # Without a reference of its own: only greenlets that wait here keep the loop running.
-        self._watcher = hub.loop.io(self._mailbox.fileno(), 1, ref=False)
-        self._watcher.start(self._drain)
+        self._watcher = hub.loop.io(self._inbox.mailbox.fileno(), 1, ref=False)
+        self._watcher.start(self._inbox.drain)
 
     def wait(self, waiter: Any, future: Any, seconds: float | None) -> None:
-        if self._mailbox is None or not future._attach(self._mailbox, waiter):
+        mailbox = self._inbox.mailbox
+        if mailbox is None or not future._attach(mailbox, waiter):
             return
         timer = None
-        if not self._waiting:
+        if not self.waiting:
             self._watcher.ref = True
-        self._waiting.add(waiter)
+        self.waiting.add(waiter)
         try:
             if seconds is not None:
                 timer = self.hub.loop.timer(max(seconds, 0.0))
                 timer.start(waiter.switch, None, update=True)
             waiter.get()
         finally:
-            self._waiting.discard(waiter)
-            if not self._waiting:
+            self.waiting.discard(waiter)
+            if not self.waiting:
                 self._watcher.ref = False
             if timer is not None:
                 timer.stop()
@@ -51,17 +65,15 @@ class _HubMailbox:
 
     def abandon(self) -> None:
         """In a forked child: stop using what is shared with the parent, wake who waits."""
-        self._mailbox = None
-        for waiter in self._waiting:
+        self._inbox.mailbox = None
+        for waiter in self.waiting:
             self.hub.loop.run_callback(waiter.switch, None)
 
-    def _drain(self) -> None:
-        if self._mailbox is None:
+    def __del__(self) -> None:
+        # An active watcher keeps itself, and the inbox; one of a destroyed loop cannot be stopped.
+        if self.hub.loop is not None:
             self._watcher.stop()
-            return
-        for waiter in self._mailbox.drain():
-            # one that waits no longer only stores the value
-            waiter.switch(None)
+        self._inbox.mailbox = None
 
 
 def cooperative_wait(future: Any, seconds: float | None) -> bool:

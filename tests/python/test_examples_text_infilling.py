@@ -192,15 +192,18 @@ def test_the_demo_shows_answers_figures_and_the_reason():
     assert explanation
 
 
-def test_the_demo_serves_on_until_it_is_interrupted():
+@pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_the_demo_serves_on_until_it_is_told_to_end(end, code):
     arguments = [sys.executable, "demo.py", "--seconds", "0.1", "--serve"]
     with subprocess.Popen(arguments, cwd=FOLDER, stdout=subprocess.PIPE, text=True) as process:
         try:
             url = next(line for line in process.stdout if line.startswith("curl")).split()[-1]
             response = httpx.post(url, data={"s": "Happy birthday to [MASK]."}, timeout=LONG)
             assert response.json() == ["you"]
-            process.send_signal(signal.SIGINT)
-            assert process.wait(LONG) == 0
+            process.send_signal(end)
+            assert process.wait(LONG) == code
+            with pytest.raises(httpx.ConnectError):  # the server has ended too
+                httpx.get(url, timeout=LONG)
         finally:
             process.kill()
 

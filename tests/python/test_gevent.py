@@ -141,8 +141,7 @@ def test_a_killed_greenlet_leaves_nothing_behind(script):
         gevent.joinall(jobs[5:], timeout=30, raise_error=True)
         assert first.result(20) == [0]  # reading was killed, not the request
         from service_streamer import _gevent
-        (box,) = _gevent._mailboxes.values()
-        assert not box._waiting
+        assert not _gevent._of_thread.box.waiting
         """
     )
 

@@ -255,14 +255,15 @@ void Engine::settle(TimePoint now, Wakes& wakes) {
     policy_.arrived(now);
     if (Waiter* sleeper = std::exchange(request->admission, nullptr)) wakes.others.push_back(sleeper);
   }
+  if (queue_.requests() == 0) ready_ = TimePoint::max();
   wakes.worker = worker_to_wake(now);
   if (exhausted()) {
     for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);
   }
   if (drained()) {
     wakes.others.insert(wakes.others.end(), drain_waiters_.begin(), drain_waiters_.end());
-    if (closed() && timer_ != nullptr) wakes.others.push_back(timer_);
   }
+  if (closed() && live_.empty() && timer_ != nullptr) wakes.others.push_back(timer_);
 }
 
 }  // namespace service_streamer

@@ -31,7 +31,7 @@ constexpr int kStressShare = 5;  // of the rounds of a stress test, one in so ma
 constexpr int kStressShare = 1;
 #endif
 
-constexpr Duration kPatience = std::chrono::seconds(60);  // before a test gives up; no passing one takes it
+constexpr Duration kPatience = std::chrono::seconds(20);  // before a test gives up; no passing one takes it
 
 // Whether the predicate, an observation of what other threads did, comes true.
 template <typename Predicate>

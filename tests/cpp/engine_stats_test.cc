@@ -1,0 +1,169 @@
+// What Engine::stats() counts.
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr EngineOptions kByFour{.batch_size = 4, .policy = PolicyKind::kGreedy, .workers = 2, .max_queue = 8};
+
+TEST(EngineStats, IsAllZeroAtFirst) {
+  const Engine engine(kByFour);
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.workers, 2);
+  EXPECT_EQ(stats.idle_workers, 0);
+  EXPECT_EQ(stats.queued_items, 0U);
+  EXPECT_EQ(stats.queued_requests, 0);
+  EXPECT_EQ(stats.waiting_requests, 0);
+  EXPECT_EQ(stats.running_items, 0U);
+  EXPECT_EQ(stats.running_batches, 0);
+  EXPECT_EQ(stats.counters.submitted, 0U);
+  EXPECT_TRUE(stats.counters.batch_sizes.empty());
+  EXPECT_EQ(stats.queue_time.count, 0U);
+}
+
+TEST(EngineStats, ShowsWhereRequestsAre) {
+  Engine engine(kByFour);
+  const CallPtr large = submitted(engine, 6);
+  const CallPtr small = submitted(engine, 2);
+  const CallPtr waiting = make_call(6);
+  EXPECT_EQ(submit(engine, waiting), Engine::Admission::kWaiting);
+  EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.queued_items, 8U);
+  EXPECT_EQ(stats.queued_requests, 2);
+  EXPECT_EQ(stats.waiting_requests, 1);
+  Batch first = take(engine);
+  stats = engine.stats();
+  EXPECT_EQ(stats.queued_items, 4U);
+  EXPECT_EQ(stats.queued_requests, 2) << "a partly taken request still waits";
+  EXPECT_EQ(stats.running_items, 4U);
+  EXPECT_EQ(stats.running_batches, 1);
+  Batch second = take(engine);
+  stats = engine.stats();
+  EXPECT_EQ(stats.queued_items, 6U);
+  EXPECT_EQ(stats.queued_requests, 1);
+  EXPECT_EQ(stats.waiting_requests, 0);
+  EXPECT_EQ(stats.running_items, 8U);
+  EXPECT_EQ(stats.running_batches, 2);
+  answer(engine, first);
+  answer(engine, second);
+  serve_all(engine);
+  stats = engine.stats();
+  EXPECT_EQ(stats.queued_items, 0U);
+  EXPECT_EQ(stats.queued_requests, 0);
+  EXPECT_EQ(stats.running_items, 0U);
+  EXPECT_EQ(stats.running_batches, 0);
+  EXPECT_EQ(stats.counters.submitted, 3U);
+  EXPECT_EQ(stats.counters.completed, 3U);
+}
+
+TEST(EngineStats, CountsBatchesTheirItemsSizesAndReasons) {
+  Engine engine(kByFour);
+  const std::vector<std::uint32_t> sizes{1, 4, 2, 4, 1};
+  for (const std::uint32_t size : sizes) {
+    const CallPtr call = submitted(engine, size);
+    serve_all(engine);
+  }
+  const Counters counters = engine.stats().counters;
+  EXPECT_EQ(counters.batches, 5U);
+  EXPECT_EQ(counters.items, 12U);
+  EXPECT_EQ(counters.batch_sizes, (std::map<std::size_t, std::uint64_t>{{1, 2}, {2, 1}, {4, 2}}));
+  EXPECT_EQ(counters.close_reasons[static_cast<std::size_t>(CloseReason::kFull)], 2U);
+  EXPECT_EQ(counters.close_reasons[static_cast<std::size_t>(CloseReason::kIdle)], 3U);
+  EXPECT_EQ(std::accumulate(counters.close_reasons.begin(), counters.close_reasons.end(), std::uint64_t{0}), 5U);
+}
+
+TEST(EngineStats, PeakIsTheMostRequestsAliveAtOnceIncludingThoseThatWaitOrRun) {
+  Engine engine(kByFour);
+  const CallPtr running = submitted(engine, 4);
+  Batch batch = take(engine);
+  const CallPtr queued = submitted(engine, 8);
+  const CallPtr waiting = make_call(1);
+  EXPECT_EQ(submit(engine, waiting), Engine::Admission::kWaiting);
+  EXPECT_EQ(engine.stats().counters.peak_requests, 3U);
+  answer(engine, batch);
+  serve_all(engine);
+  const CallPtr later = submitted(engine, 1);
+  serve_all(engine);
+  EXPECT_EQ(engine.stats().counters.peak_requests, 3U);
+}
+
+TEST(EngineStats, QueueTimeIsFromArrivalToTheFirstItemWithAWorker) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 8);
+  pass_time_until(call->arrived + milliseconds(2));
+  Batch first = take(engine);
+  EXPECT_GE(first.age, milliseconds(2));
+  EXPECT_EQ(engine.stats().queue_time.count, 1U);
+  EXPECT_EQ(engine.stats().queue_time.max, first.age);
+  pass_time_until(first.dispatched + milliseconds(5));
+  Batch second = take(engine);
+  EXPECT_GE(second.age, milliseconds(7));
+  EXPECT_EQ(engine.stats().queue_time.count, 1U) << "a request counts once";
+  EXPECT_EQ(engine.stats().queue_time.max, first.age);
+  answer(engine, first);
+  answer(engine, second);
+}
+
+TEST(EngineStats, ServiceTimeIsFromTheCutUntilTheBatchIsBack) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 1);
+  Batch batch = take(engine);
+  const TimePoint cut_at = batch.dispatched;
+  pass_time_until(cut_at + milliseconds(3));
+  answer(engine, batch);
+  const DurationSummary service = engine.stats().service_time;
+  EXPECT_EQ(service.count, 1U);
+  EXPECT_EQ(service.max, call->ended - cut_at);
+  EXPECT_GE(service.max, milliseconds(3));
+}
+
+TEST(EngineStats, DeliveryTimeIsFromTheEndUntilTheCallerHasIt) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 1);
+  serve_all(engine);
+  EXPECT_EQ(engine.stats().delivery_time.count, 0U);
+  engine.delivered(*call, call->ended + milliseconds(4));
+  EXPECT_EQ(engine.stats().delivery_time.count, 1U);
+  EXPECT_EQ(engine.stats().delivery_time.max, milliseconds(4));
+}
+
+TEST(EngineStats, ABatchOfTheFailedOrLostCountsAsABatch) {
+  Engine engine(kByFour);
+  const CallPtr failed = submitted(engine, 1);
+  Batch batch = take(engine);
+  give_back(engine, batch, Outcome::kFailed);
+  const CallPtr lost = submitted(engine, 1);
+  batch = take(engine);
+  give_back(engine, batch, Outcome::kLost);
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.counters.failed, 2U);
+  EXPECT_EQ(stats.counters.batches, 2U);
+  EXPECT_EQ(stats.service_time.count, 2U);
+  EXPECT_EQ(stats.counters.isolated, 0U);
+}
+
+TEST(EngineStats, IdleWorkersAreThoseThatSleep) {
+  Engine engine(kByFour);
+  std::atomic<bool> go{false};
+  Worker worker(engine, [&](Engine& of, Batch& batch) {
+    EXPECT_TRUE(eventually([&] { return go.load(); }));
+    answer(of, batch);
+  });
+  ASSERT_TRUE(idle_workers_are(engine, 1));
+  const CallPtr call = submitted(engine, 1);
+  EXPECT_EQ(engine.stats().idle_workers, 0) << "from the moment that it is woken";
+  EXPECT_TRUE(eventually([&] { return engine.stats().running_batches == 1; }));
+  go = true;
+  EXPECT_TRUE(idle_workers_are(engine, 1));
+}
+
+}  // namespace
+}  // namespace service_streamer::support

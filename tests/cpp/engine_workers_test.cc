@@ -1,0 +1,237 @@
+// Workers that wait for batches: whom a request wakes, whom it leaves asleep, and how they sleep.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <vector>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using Ready = Engine::Ready;
+
+constexpr EngineOptions kGreedy{.batch_size = 4, .policy = PolicyKind::kGreedy, .workers = 3};
+
+// One call of wait_for_batch() on a thread of its own, which does nothing more until the test says so.
+class SlowWorker {
+ public:
+  explicit SlowWorker(Engine& engine)
+      : engine_(engine), thread_([this] {
+          Sleeping sleeping;
+          ready_ = engine_.wait_for_batch(sleeping.waiter(), reason_);
+        }) {}
+
+  // Wakes it if the test has failed.
+  ~SlowWorker() { close(engine_, false); }
+  SlowWorker(const SlowWorker&) = delete;
+  SlowWorker& operator=(const SlowWorker&) = delete;
+
+  bool returned() const { return thread_.finished(); }
+  bool returns(Ready expected) const {
+    return eventually([this] { return returned(); }) && ready_ == expected;
+  }
+  // What it would do next.
+  Batch cut_batch() { return cut(engine_, reason_); }
+  bool asleep() const { return eventually([this] { return thread_.asleep(); }); }
+  Thread& thread() { return thread_; }
+
+ private:
+  Engine& engine_;
+  CloseReason reason_{};
+  std::atomic<Ready> ready_{Ready::kNotYet};
+  Thread thread_;
+};
+
+// Workers that went idle one after another.
+class IdleWorkers {
+ public:
+  IdleWorkers(Engine& engine, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      workers_.emplace_back(engine);
+      EXPECT_TRUE(idle_workers_are(engine, static_cast<int>(i) + 1));
+      EXPECT_TRUE(workers_.back().asleep());
+    }
+  }
+  SlowWorker& operator[](std::size_t i) { return workers_[i]; }
+
+ private:
+  std::deque<SlowWorker> workers_;
+};
+
+TEST(EngineWorkers, TheMostRecentlyIdleIsWokenFirst) {
+  Engine engine(kGreedy);
+  IdleWorkers workers(engine, 3);
+  std::vector<CallPtr> calls;
+  std::vector<Batch> batches;
+  for (const std::size_t next : {2U, 1U, 0U}) {
+    calls.push_back(submitted(engine, 4));
+    ASSERT_TRUE(workers[next].returns(Ready::kBatch));
+    batches.push_back(workers[next].cut_batch());
+    EXPECT_EQ(engine.stats().idle_workers, static_cast<int>(next));
+  }
+  for (Batch& batch : batches) answer(engine, batch);
+}
+
+TEST(EngineWorkers, ABatchWakesOneWorkerHoweverManyRequestsItTakes) {
+  Engine engine(kGreedy);
+  IdleWorkers workers(engine, 3);
+  std::vector<CallPtr> calls;
+  for (int i = 0; i < 4; ++i) {
+    calls.push_back(submitted(engine, 1));
+    EXPECT_EQ(engine.stats().idle_workers, 2) << "the woken one takes a full batch";
+  }
+  calls.push_back(submitted(engine, 1));
+  EXPECT_EQ(engine.stats().idle_workers, 1) << "one too many for it";
+  ASSERT_TRUE(workers[2].returns(Ready::kBatch));
+  ASSERT_TRUE(workers[1].returns(Ready::kBatch));
+  EXPECT_FALSE(workers[0].returned());
+  Batch first = workers[2].cut_batch();
+  Batch second = workers[1].cut_batch();
+  EXPECT_EQ(first.items, 4U);
+  EXPECT_EQ(second.items, 1U);
+  answer(engine, first);
+  answer(engine, second);
+}
+
+TEST(EngineWorkers, AHugeRequestWakesOneWorkerAfterAnother) {
+  Engine engine(kGreedy);
+  IdleWorkers workers(engine, 3);
+  const CallPtr call = submitted(engine, 12);
+  std::vector<Batch> batches;
+  for (const std::size_t next : {2U, 1U, 0U}) {
+    ASSERT_TRUE(workers[next].returns(Ready::kBatch));
+    batches.push_back(workers[next].cut_batch());
+  }
+  for (Batch& batch : batches) answer(engine, batch);
+  EXPECT_TRUE(call->answered());
+}
+
+TEST(EngineWorkers, AWokenWorkerThatFindsNothingLeavesNobodyBehind) {
+  Engine engine(kGreedy);
+  IdleWorkers workers(engine, 1);
+  const CallPtr gone = submitted(engine, 1);
+  ASSERT_TRUE(workers[0].returns(Ready::kBatch));
+  EXPECT_TRUE(cancel(engine, *gone));
+  EXPECT_EQ(workers[0].cut_batch().items, 0U);
+  IdleWorkers fresh(engine, 1);
+  const CallPtr next = submitted(engine, 1);
+  ASSERT_TRUE(fresh[0].returns(Ready::kBatch));
+  Batch batch = fresh[0].cut_batch();
+  answer(engine, batch);
+  EXPECT_TRUE(next->answered());
+}
+
+TEST(EngineWorkers, AHeldBatchWakesOneWorkerOnItsTime) {
+  Engine engine({.batch_size = 4, .max_latency = milliseconds(10), .policy = PolicyKind::kWindow, .workers = 2});
+  IdleWorkers workers(engine, 2);
+  const CallPtr call = submitted(engine, 1);
+  ASSERT_TRUE(workers[1].returns(Ready::kBatch));
+  Batch batch = workers[1].cut_batch();
+  EXPECT_GE(batch.age, milliseconds(10));
+  EXPECT_FALSE(workers[0].returned());
+  answer(engine, batch);
+}
+
+TEST(EngineWorkers, AnInterruptedWorkerDoesNotTakeTheHeldBatchAlong) {
+  Engine engine({.batch_size = 4, .max_latency = milliseconds(500), .policy = PolicyKind::kWindow, .workers = 2});
+  IdleWorkers workers(engine, 2);
+  const CallPtr call = submitted(engine, 1);
+  ASSERT_TRUE(workers[1].thread().interrupt_until([&] { return workers[1].returned(); }));
+  ASSERT_TRUE(workers[1].returns(Ready::kInterrupted) || workers[1].returns(Ready::kBatch));
+  if (workers[1].returns(Ready::kInterrupted)) {
+    EXPECT_TRUE(workers[0].returns(Ready::kBatch)) << "nobody wakes when the window ends";
+  }
+  if (workers[0].returned()) {
+    Batch batch = workers[0].cut_batch();
+    answer(engine, batch);
+  } else {
+    abandon(engine, *call);
+  }
+}
+
+TEST(EngineWorkers, ConfigureMakesIdleWorkersAskTheNewPolicy) {
+  Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2});
+  Worker first(engine);
+  Worker second(engine);
+  ASSERT_TRUE(idle_workers_are(engine, 2));
+  const CallPtr call = submitted(engine, 1);
+  engine.configure({.batch_size = 4, .policy = PolicyKind::kGreedy});
+  EXPECT_EQ(wait_for(*call), Completion::Wait::kDone);
+  const CallPtr full = make_call(3);
+  engine.configure({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow});
+  submit(engine, full);
+  engine.configure({.batch_size = 3, .max_latency = hours(1), .policy = PolicyKind::kWindow});
+  EXPECT_EQ(wait_for(*full), Completion::Wait::kDone);
+}
+
+TEST(EngineWorkers, ASignalInterruptsAnIdleWorker) {
+  Engine engine(kGreedy);
+  IdleWorkers workers(engine, 2);
+  ASSERT_TRUE(workers[1].thread().interrupt_until([&] { return workers[1].returned(); }));
+  EXPECT_TRUE(workers[1].returns(Ready::kInterrupted));
+  EXPECT_EQ(engine.stats().idle_workers, 1) << "it is not counted on any more";
+  const CallPtr call = submitted(engine, 1);
+  EXPECT_TRUE(workers[0].returns(Ready::kBatch));
+  Batch batch = workers[0].cut_batch();
+  answer(engine, batch);
+}
+
+// No timed wake-up: in a time that is long against every period the engine knows, an idle thread never runs.
+TEST(EngineWorkers, IdleWorkersAndWatcherSleepWithoutWaking) {
+  for (const PolicyKind policy : {PolicyKind::kAdaptive, PolicyKind::kGreedy, PolicyKind::kWindow}) {
+    Engine engine({.batch_size = 4, .max_latency = milliseconds(1), .policy = policy, .workers = 2, .spin = true});
+    Worker first(engine);
+    Worker second(engine);
+    Thread watcher([&] {
+      Sleeping sleeping;
+      while (engine.wait_for_deadline(sleeping.waiter()) != Ready::kClosed) expire(engine);
+    });
+    for (int i = 0; i < 50; ++i) {
+      const CallPtr call = submitted(engine, 1, {.deadline = Clock::now() + hours(1)});
+      ASSERT_EQ(wait_for(*call), Completion::Wait::kDone);
+    }
+    ASSERT_TRUE(idle_workers_are(engine, 2));
+    const auto switches = [&] {
+      return std::array<long, 3>{first.thread().voluntary_switches(), second.thread().voluntary_switches(),
+                                 watcher.voluntary_switches()};
+    };
+    Parker nobody_calls;
+    std::array<long, 3> before{};
+    std::array<long, 3> after{};
+    // What was learned may end one last linger; then there is silence.
+    for (int look = 0; look < 4; ++look) {
+      before = switches();
+      EXPECT_EQ(nobody_calls.park(Clock::now() + milliseconds(50)), Parker::Wake::kTimeout);
+      after = switches();
+      if (before == after) break;
+    }
+    EXPECT_EQ(before, after) << to_string(policy);
+    EXPECT_GT(before[0] + before[1], 0);
+    close(engine, true);
+  }
+}
+
+TEST(EngineWorkers, AreUsedAllWhenThereIsWorkForAll) {
+  Engine engine(kGreedy);
+  std::atomic<int> together{0};
+  const auto meet = [&](Engine& of, Batch& batch) {
+    ++together;
+    EXPECT_TRUE(eventually([&] { return together >= 3; }));
+    answer(of, batch);
+  };
+  Worker first(engine, meet);
+  Worker second(engine, meet);
+  Worker third(engine, meet);
+  ASSERT_TRUE(idle_workers_are(engine, 3));
+  const CallPtr call = submitted(engine, 12);
+  EXPECT_EQ(wait_for(*call), Completion::Wait::kDone);
+  EXPECT_TRUE(call->answered());
+}
+
+}  // namespace
+}  // namespace service_streamer::support
