@@ -14,8 +14,12 @@ using Ready = Engine::Ready;
 
 constexpr EngineOptions kByFour{.batch_size = 4, .policy = PolicyKind::kGreedy, .max_queue = 8};
 
-TimePoint past() { return Clock::now() - milliseconds(1); }
-TimePoint far() { return Clock::now() + hours(1); }
+TimePoint past() {
+  return Clock::now() - milliseconds(1);
+}
+TimePoint far() {
+  return Clock::now() + hours(1);
+}
 
 // The thread that ends requests whose deadline nobody else watches.
 class Watcher {
@@ -29,7 +33,9 @@ class Watcher {
   Watcher& operator=(const Watcher&) = delete;
 
   int looks() const { return looks_; }
-  bool asleep() const { return eventually([this] { return thread_.asleep(); }); }
+  bool asleep() const {
+    return eventually([this] { return thread_.asleep(); });
+  }
   Thread& thread() { return thread_; }
 
  private:

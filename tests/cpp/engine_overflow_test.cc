@@ -34,7 +34,9 @@ class Producer {
           result_ = engine.wait_for_room(*call_, sleeping.waiter(), deadline);
         }) {}
 
-  bool asleep() const { return eventually([this] { return thread_.asleep(); }); }
+  bool asleep() const {
+    return eventually([this] { return thread_.asleep(); });
+  }
   bool returned() const { return thread_.finished(); }
   bool returns(Wait expected) const {
     return eventually([this] { return returned(); }) && result_ == expected;
@@ -171,8 +173,9 @@ TEST(EngineOverflow, ASignalInterruptsAProducerAndItMayGoOnWaiting) {
 }
 
 TEST(EngineOverflow, ManyProducersAllGetThroughASmallQueue) {
-  constexpr int kProducers = 6;
-  constexpr int kCalls = 2'000 / kStressShare;
+  constexpr std::uint32_t kProducers = 6;
+  constexpr std::uint32_t kCalls = 2'000 / kStressShare;
+  constexpr std::uint64_t kAll = std::uint64_t{kProducers} * kCalls;
   Tally tally;
   {
     Engine engine(kBlock);
@@ -193,10 +196,10 @@ TEST(EngineOverflow, ManyProducersAllGetThroughASmallQueue) {
         }
       });
     }
-    EXPECT_TRUE(eventually([&] { return tally.of(Outcome::kAnswered) == kProducers * kCalls; }));
+    EXPECT_TRUE(eventually([&] { return tally.of(Outcome::kAnswered) == kAll; }));
     producers.clear();
     const EngineStats stats = engine.stats();
-    EXPECT_EQ(stats.counters.completed, static_cast<std::uint64_t>(kProducers * kCalls));
+    EXPECT_EQ(stats.counters.completed, kAll);
     EXPECT_EQ(stats.queued_items, 0U);
     EXPECT_EQ(stats.waiting_requests, 0);
   }

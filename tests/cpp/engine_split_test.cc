@@ -151,7 +151,8 @@ TEST(EngineSplit, HalvesDifferByOneItemWhenCutAnywhere) {
     Scene scene(shape);
     Batch second;
     if (scene.engine.split(scene.batch, true, second)) {
-      const auto difference = static_cast<std::ptrdiff_t>(second.items) - static_cast<std::ptrdiff_t>(scene.batch.items);
+      const auto difference =
+          static_cast<std::ptrdiff_t>(second.items) - static_cast<std::ptrdiff_t>(scene.batch.items);
       EXPECT_LE(std::abs(difference), 1) << ::testing::PrintToString(shape);
       give_back(scene.engine, second, Outcome::kFailed);
     }

@@ -20,14 +20,18 @@ using Admission = Engine::Admission;
 using Wait = Completion::Wait;
 
 constexpr int kRounds = 60 / kStressShare;
-constexpr int kProducers = 4;
+constexpr std::uint64_t kProducers = 4;
 constexpr int kCallsOfEach = 1'500;
 
 enum class Ending { kAllServed, kDrain, kNoDrain, kAbort };
 
-PolicyKind any_policy(Random& random) { return static_cast<PolicyKind>(random.between(0, 2)); }
+PolicyKind any_policy(Random& random) {
+  return static_cast<PolicyKind>(random.between(0, 2));
+}
 
-Duration up_to(int most, Random& random) { return microseconds(random.between(0, most)); }
+Duration up_to(int most, Random& random) {
+  return microseconds(random.between(0, most));
+}
 
 EngineOptions any_options(Random& random) {
   return {.batch_size = static_cast<std::size_t>(random.between(1, 16)),
@@ -52,12 +56,14 @@ class Round {
     {
       Thread watcher([this] { watch(); });
       std::deque<Thread> workers;
-      for (int i = 0; i < options_.workers; ++i) workers.emplace_back([this, i] { work(seed_ * 100 + 10 + i); });
+      for (std::uint64_t i = 0; workers.size() < static_cast<std::size_t>(options_.workers); ++i) {
+        workers.emplace_back([this, i] { work(seed_ * 100 + 10 + i); });
+      }
       std::deque<Thread> producers;
-      for (int i = 0; i < kProducers; ++i) producers.emplace_back([this, i] { produce(seed_ * 100 + i); });
+      for (std::uint64_t i = 0; i < kProducers; ++i) producers.emplace_back([this, i] { produce(seed_ * 100 + i); });
 
       if (ending_ != Ending::kAllServed) {
-        const auto part = static_cast<std::uint64_t>(random_.between(1, kProducers * kCallsOfEach));
+        const auto part = static_cast<std::uint64_t>(random_.between(1, static_cast<int>(kProducers) * kCallsOfEach));
         while (accepted_ < part && producing_ > 0) reconfigure();
         end();
       }
@@ -256,7 +262,7 @@ class Round {
   Engine engine_;
   std::atomic<std::uint64_t> accepted_{0};
   std::atomic<std::uint64_t> rejected_{0};
-  std::atomic<int> producing_{kProducers};
+  std::atomic<std::uint64_t> producing_{kProducers};
   Mutex mutex_;
   CallPtr shared_ GUARDED_BY(mutex_);
 };

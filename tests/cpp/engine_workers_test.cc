@@ -37,7 +37,9 @@ class SlowWorker {
   }
   // What it would do next.
   Batch cut_batch() { return cut(engine_, reason_); }
-  bool asleep() const { return eventually([this] { return thread_.asleep(); }); }
+  bool asleep() const {
+    return eventually([this] { return thread_.asleep(); });
+  }
   Thread& thread() { return thread_; }
 
  private:

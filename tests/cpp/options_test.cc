@@ -76,8 +76,7 @@ TEST(EngineOptions, AnEngineRefusesBadOnesAndKeepsItsOwn) {
 }
 
 TEST(EngineOptions, ConfigureChangesBatchSizeLatencyAndPolicyOnly) {
-  Engine engine(
-      {.batch_size = 4, .workers = 2, .max_queue = 50, .overflow = Overflow::kReject, .spin = true});
+  Engine engine({.batch_size = 4, .workers = 2, .max_queue = 50, .overflow = Overflow::kReject, .spin = true});
   engine.configure({.batch_size = 8, .max_latency = milliseconds(7), .policy = PolicyKind::kGreedy, .max_queue = 1});
   const EngineOptions now = engine.options();
   EXPECT_EQ(now.batch_size, 8U);

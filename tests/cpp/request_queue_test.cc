@@ -246,8 +246,8 @@ TEST_F(RequestQueueTest, DoesWhatAPlainListWouldDo) {
     ASSERT_EQ(queue.waiting(), static_cast<int>(outside.size()));
     ASSERT_EQ(queue.empty(), queued.empty() && outside.empty());
     if (queued.empty()) continue;
-    const auto oldest = *std::min_element(
-        queued.begin(), queued.end(), [](const Request* a, const Request* b) { return a->arrived < b->arrived; });
+    const auto oldest = *std::min_element(queued.begin(), queued.end(),
+                                          [](const Request* a, const Request* b) { return a->arrived < b->arrived; });
     ASSERT_EQ(queue.oldest(), oldest->arrived);
   }
 }

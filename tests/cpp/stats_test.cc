@@ -113,7 +113,7 @@ TEST(DurationHistogram, KeepsTheMaximumOfWhatIsLongerThanItsBuckets) {
 
 TEST(DurationHistogram, LosesNothingBetweenThreads) {
   DurationHistogram histogram;
-  constexpr int kAdded = 20'000;
+  constexpr std::uint32_t kAdded = 20'000;
   {
     std::vector<std::unique_ptr<Thread>> threads;
     for (int t = 1; t <= 4; ++t) {
@@ -126,7 +126,7 @@ TEST(DurationHistogram, LosesNothingBetweenThreads) {
       const std::uint64_t now = histogram.summary().count;
       EXPECT_GE(now, seen);
       seen = now;
-      return now == 4U * kAdded;
+      return now == 4 * std::uint64_t{kAdded};
     }));
   }
   const DurationSummary summary = histogram.summary();

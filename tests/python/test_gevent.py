@@ -127,6 +127,7 @@ def test_a_killed_greenlet_leaves_nothing_behind(script):
         go = NativeFlag()
         streamer = ThreadedStreamer(lambda batch: go.wait() or batch, 1)
         first = streamer.submit([0])
+        while streamer.stats().running_batches == 0: gevent.sleep(0.001)
         reader = gevent.spawn(first.result)
         jobs = [gevent.spawn(streamer.predict, [i]) for i in range(10)]
         gevent.sleep(0)

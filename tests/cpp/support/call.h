@@ -66,7 +66,9 @@ class Call : public Request {
 
 using CallPtr = std::shared_ptr<Call>;
 
-inline Call& call_of(Request& request) { return static_cast<Call&>(request); }
+inline Call& call_of(Request& request) {
+  return static_cast<Call&>(request);
+}
 
 struct Terms {
   int priority = 0;
@@ -138,8 +140,12 @@ inline bool end_early(Engine& engine, Call& call, Outcome outcome, bool even_if_
   return was_ended;
 }
 
-inline bool cancel(Engine& engine, Call& call) { return end_early(engine, call, Outcome::kCancelled, false); }
-inline bool abandon(Engine& engine, Call& call) { return end_early(engine, call, Outcome::kCancelled, true); }
+inline bool cancel(Engine& engine, Call& call) {
+  return end_early(engine, call, Outcome::kCancelled, false);
+}
+inline bool abandon(Engine& engine, Call& call) {
+  return end_early(engine, call, Outcome::kCancelled, true);
+}
 
 inline void close(Engine& engine, bool drain) {
   EndedRequests ended;

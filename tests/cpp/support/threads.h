@@ -104,7 +104,7 @@ class Thread {
   // comes just before the sleep interrupts nothing.
   template <typename Predicate>
   bool interrupt_until(const Predicate& holds) {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = [](int) {};  // and no SA_RESTART
     sigaction(SIGUSR1, &action, nullptr);
     return eventually([&] {
