@@ -15,20 +15,6 @@ PyObject* refuse_batch(PyObject* batch, const char* hint) {
   return nullptr;
 }
 
-bool refuse_number(const char* name, const char* rule, PyObject* value) {
-  PyErr_Format(PyExc_ValueError, "%s must be a number of seconds%s, got %R", name, rule, value);
-  return false;
-}
-
-bool number_from(PyObject* value, const char* name, double& number) {
-  number = PyFloat_AsDouble(value);
-  if (number != -1.0 || !PyErr_Occurred()) return true;
-  if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-    PyErr_Format(PyExc_TypeError, "%s must be a number of seconds, got %.200s", name, Py_TYPE(value)->tp_name);
-  }
-  return false;
-}
-
 }  // namespace
 
 PyObject* items_from(PyObject* batch) {
@@ -58,12 +44,18 @@ PyObject* items_from(PyObject* batch) {
 bool deadline_from(PyObject* timeout, TimePoint& deadline) {
   deadline = TimePoint::max();
   if (timeout == Py_None) return true;
-  double seconds;
-  if (!number_from(timeout, "timeout", seconds)) return false;
-  if (std::isnan(seconds) || seconds < 0) return refuse_number("timeout", " >= 0", timeout);
-  if (seconds < kForever) {
-    deadline = Clock::now() + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  const double seconds = PyFloat_AsDouble(timeout);
+  if (seconds == -1.0 && PyErr_Occurred()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+      PyErr_Format(PyExc_TypeError, "timeout must be a number of seconds, got %.200s", Py_TYPE(timeout)->tp_name);
+    }
+    return false;
   }
+  if (std::isnan(seconds) || seconds < 0) {
+    PyErr_Format(PyExc_ValueError, "timeout must be a number of seconds >= 0, got %R", timeout);
+    return false;
+  }
+  if (seconds < kForever) deadline = Clock::now() + duration_from(seconds);
   return true;
 }
 
@@ -85,12 +77,8 @@ bool priority_from(PyObject* value, int& priority) {
   return true;
 }
 
-bool seconds_from(PyObject* value, const char* name, Duration& duration) {
-  double seconds;
-  if (!number_from(value, name, seconds)) return false;
-  if (!std::isfinite(seconds) || seconds < 0) return refuse_number(name, " >= 0", value);
-  duration = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kForever)));
-  return true;
+Duration duration_from(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kForever)));
 }
 
 }  // namespace service_streamer::bindings

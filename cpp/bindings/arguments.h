@@ -16,7 +16,7 @@ bool deadline_from(PyObject* timeout, TimePoint& deadline);
 
 bool priority_from(PyObject* value, int& priority);
 
-// A duration in seconds, finite and at least 0; `name` for the message.
-bool seconds_from(PyObject* value, const char* name, Duration& duration);
+// So many seconds, at least 0; a century at most.
+Duration duration_from(double seconds);
 
 }  // namespace service_streamer::bindings

@@ -162,10 +162,13 @@ void batch_dealloc(PyObject* object) {
 
 PyMethodDef methods[] = {
     {"complete", batch_complete, METH_O,
+     "complete($self, outputs, /)\n--\n\n"
      "Answers everybody with his part of `outputs`, one for each item.\n\n"
      "Raises OutputSizeMismatch or TypeError for outputs that cannot be shared out; nobody is answered then."},
-    {"fail", batch_fail, METH_O, "Ends every request of the batch with the exception, or a copy of it."},
+    {"fail", batch_fail, METH_O, "fail($self, error, /)\n--\n\n"
+     "Ends every request of the batch with the exception, or a copy of it."},
     {"split", batch_split, METH_O,
+     "split($self, between_items, /)\n--\n\n"
      "Cuts the batch in two (this one and another), between requests or, if the argument is true, between items.\n\n"
      "None: it cannot be cut further."},
     {nullptr, nullptr, 0, nullptr},

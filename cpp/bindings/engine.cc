@@ -1,7 +1,8 @@
 #include "bindings/engine.h"
 
-#include <pybind11/pybind11.h>
-
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
 #include <stdexcept>
 
 #include "bindings/arguments.h"
@@ -15,170 +16,6 @@ namespace service_streamer::bindings {
 namespace {
 
 EngineObject* self_of(PyObject* self) { return reinterpret_cast<EngineObject*>(self); }
-
-// A forked child has a copy of the parent's engine, whose mutex may be held by a thread that it does not have.
-bool from_this_process(EngineObject* self) {
-  if (self->fork_generation == fork_generation()) return true;
-  raise_message("StreamerClosed", "this engine belongs to the parent process");
-  return false;
-}
-
-// --- callers ---
-
-// Who waits for the answer, and so who ends the request when its deadline passes.
-enum class Caller { kPredict, kSubmit };
-
-// Reads the arguments of a call and makes its request; nullptr with an exception set.
-FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t nargs, Caller caller) {
-  if (nargs != 3) {
-    PyErr_SetString(PyExc_TypeError, "batch, timeout and priority are wanted");
-    return nullptr;
-  }
-  if (!from_this_process(self)) return nullptr;
-  TimePoint deadline;
-  int priority;
-  if (!deadline_from(args[1], deadline) || !priority_from(args[2], priority)) return nullptr;
-  PyObject* items = items_from(args[0]);
-  if (items == nullptr) return nullptr;
-  PyTypeObject* type = caller == Caller::kPredict ? future_base_type : reinterpret_cast<PyTypeObject*>(self->future_type);
-  FutureObject* future = make_future(type, self, items);
-  if (future == nullptr) return nullptr;
-  future->request.deadline = deadline;
-  future->request.priority = priority;
-  // A timer for each greenlet's deadline would cost more than the rest of the call.
-  future->request.watched = caller == Caller::kPredict && !gevent_is_loaded();
-  return future;
-}
-
-bool call_once(bool& called, PyObject* hook) {
-  if (called) return true;
-  called = true;
-  PyObject* none = PyObject_CallNoArgs(hook);
-  if (none == nullptr) called = false;
-  Py_XDECREF(none);
-  return none != nullptr;
-}
-
-// A request without items is answered here.
-bool answer_empty(FutureObject* future) {
-  future->value = PyList_New(0);
-  if (future->value == nullptr) return false;
-  future->request.outcome = Outcome::kAnswered;
-  future->request.arrived = future->request.ended = Clock::now();
-  WakeChain chain(1);
-  chain.publish(future->request.completion);
-  Py_CLEAR(future->items);
-  return true;
-}
-
-// Hands the request to the engine; false with an exception set. `waiting`: it waits for room in the queue.
-bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
-  waiting = false;
-  if (self->engine->closed()) {
-    raise_message("StreamerClosed", "the streamer is closed");
-    return false;
-  }
-  if (future->request.size == 0) return answer_empty(future);
-  if (!call_once(self->started, self->start)) return false;
-  if (!future->request.watched && future->request.deadline != TimePoint::max() &&
-      !call_once(self->timer_started, self->start_timer)) {
-    return false;
-  }
-  Py_INCREF(reinterpret_cast<PyObject*>(future));  // goes with the request's last hold
-  switch (self->engine->submit(future->request)) {
-    case Engine::Admission::kQueued:
-      return true;
-    case Engine::Admission::kWaiting:
-      waiting = true;
-      return true;
-    case Engine::Admission::kClosed:
-      raise_message("StreamerClosed", "the streamer is closed");
-      break;
-    case Engine::Admission::kFull: {
-      const double seconds = self->engine->retry_after();
-      PyObject* message = PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",
-                                               static_cast<unsigned>(future->request.size),
-                                               self->engine->options().max_queue);
-      raise_error("QueueFull", message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
-      break;
-    }
-  }
-  Py_DECREF(reinterpret_cast<PyObject*>(future));
-  return false;
-}
-
-PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nargs) {
-  EngineObject* self = self_of(object);
-  FutureObject* future = read_request(self, args, nargs, Caller::kPredict);
-  if (future == nullptr) return nullptr;
-  bool waiting;
-  PyObject* result = nullptr;
-  if (enqueue(self, future, waiting)) {
-    const int done = wait_for_future(future, future->request.deadline);
-    if (done < 0) {
-      end_future(future, Outcome::kCancelled, true);
-    } else {
-      // Too late: unless it was answered in this very moment, it ends here.
-      if (done == 0) end_future(future, Outcome::kExpired, true);
-      result = take_result(future);
-    }
-  }
-  Py_DECREF(reinterpret_cast<PyObject*>(future));
-  return result;
-}
-
-// Whether this thread runs an event loop, which must not be blocked: the request then waits for room by itself.
-bool in_event_loop() {
-  PyObject* answer = call_helper("service_streamer._gevent", "in_event_loop", nullptr);
-  if (answer == nullptr) PyErr_WriteUnraisable(nullptr);
-  const bool running = answer == Py_True;
-  Py_XDECREF(answer);
-  return running;
-}
-
-// Blocks until the request is in the queue or ended; false with a signal handler's exception set.
-bool wait_for_room(EngineObject* self, FutureObject* future) {
-  Waiter& waiter = WaiterPool::acquire();
-  Completion::Wait end;
-  int raised = 0;
-  do {
-    PyThreadState* state = PyEval_SaveThread();
-    end = self->engine->wait_for_room(future->request, waiter, future->request.deadline);
-    PyEval_RestoreThread(state);
-    if (end == Completion::Wait::kInterrupted) raised = PyErr_CheckSignals();
-  } while (end == Completion::Wait::kInterrupted && raised == 0);
-  WaiterPool::release(waiter);
-  if (end == Completion::Wait::kTimeout) end_future(future, Outcome::kExpired, true);
-  return raised == 0;
-}
-
-PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool may_block) {
-  EngineObject* self = self_of(object);
-  FutureObject* future = read_request(self, args, nargs, Caller::kSubmit);
-  if (future == nullptr) return nullptr;
-  bool waiting;
-  bool accepted = enqueue(self, future, waiting);
-  if (accepted && waiting && may_block && !in_event_loop()) {
-    accepted = wait_for_room(self, future);
-    if (!accepted) {
-      end_future(future, Outcome::kCancelled, true);
-    } else if (future->request.outcome == Outcome::kClosed || future->request.outcome == Outcome::kExpired) {
-      accepted = false;  // it never got in
-      take_result(future);
-    }
-  }
-  if (accepted) return reinterpret_cast<PyObject*>(future);
-  Py_DECREF(reinterpret_cast<PyObject*>(future));
-  return nullptr;
-}
-
-PyObject* engine_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
-  return submit(self, args, nargs, true);
-}
-
-PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
-  return submit(self, args, nargs, false);
-}
 
 // --- workers and the timer ---
 
@@ -270,89 +107,77 @@ PyObject* engine_stats(PyObject* object, PyObject*) {
 }
 
 // --- options ---
+// Checked in Python (_options.py), where the messages are made for users; here only what would break the core.
 
-bool choose(PyObject* value, const char* name, std::initializer_list<const char*> names, std::size_t& index) {
+bool choose(const char* name, const char* value, std::initializer_list<const char*> names, int& index) {
   index = 0;
   for (const char* candidate : names) {
-    if (PyUnicode_Check(value) && PyUnicode_CompareWithASCIIString(value, candidate) == 0) return true;
+    if (std::strcmp(value, candidate) == 0) return true;
     ++index;
   }
-  PyObject* choices = PyList_New(0);
-  for (const char* candidate : names) {
-    PyObject* choice = choices != nullptr ? PyUnicode_FromString(candidate) : nullptr;
-    if (choice != nullptr) PyList_Append(choices, choice);
-    Py_XDECREF(choice);
-  }
-  PyErr_Format(PyExc_ValueError, "%s must be one of %R, got %R", name, choices, value);
-  Py_XDECREF(choices);
+  PyErr_Format(PyExc_ValueError, "unknown %s: '%s'", name, value);
   return false;
 }
 
-bool size_from(PyObject* value, const char* name, std::size_t& size) {
-  const Py_ssize_t number = PyLong_Check(value) && !PyBool_Check(value) ? PyLong_AsSsize_t(value) : -1;
-  if (number < 1 || number > UINT32_MAX) {
-    PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "%s must be an int of at least 1, got %R", name, value);
-    return false;
-  }
-  size = static_cast<std::size_t>(number);
+bool choose_policy(const char* value, PolicyKind& kind) {
+  int index;
+  if (!choose("policy", value, {"adaptive", "greedy", "window"}, index)) return false;
+  kind = static_cast<PolicyKind>(index);
   return true;
 }
 
-// nullptr or None: not given.
-bool read_policy_options(PyObject* batch_size, PyObject* max_latency, PyObject* policy, EngineOptions& options) {
-  const auto given = [](PyObject* value) { return value != nullptr && value != Py_None; };
-  std::size_t kind;
-  if (given(batch_size) && !size_from(batch_size, "batch_size", options.batch_size)) return false;
-  if (given(max_latency) && !seconds_from(max_latency, "max_latency", options.max_latency)) return false;
-  if (given(policy)) {
-    if (!choose(policy, "policy", {"adaptive", "greedy", "window"}, kind)) return false;
-    options.policy = static_cast<PolicyKind>(kind);
+bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy) {
+  if (batch_size < 1 || batch_size > UINT32_MAX || !(max_latency >= 0)) {
+    PyErr_SetString(PyExc_ValueError, "batch_size or max_latency is out of range");
+    return false;
   }
-  return true;
+  options.batch_size = static_cast<std::size_t>(batch_size);
+  options.max_latency = duration_from(max_latency);
+  return choose_policy(policy, options.policy);
 }
 
 PyObject* engine_configure(PyObject* object, PyObject* args, PyObject* kwargs) {
   EngineObject* self = self_of(object);
-  PyObject *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
+  Py_ssize_t batch_size;
+  double max_latency;
+  const char* policy;
   static const char* names[] = {"batch_size", "max_latency", "policy", nullptr};
-  if (!from_this_process(self) || !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOO", const_cast<char**>(names),
+  if (!from_this_process(self) || !PyArg_ParseTupleAndKeywords(args, kwargs, "$nds", const_cast<char**>(names),
                                                                &batch_size, &max_latency, &policy)) {
     return nullptr;
   }
   EngineOptions options = self->engine->options();
-  if (!read_policy_options(batch_size, max_latency, policy, options)) return nullptr;
+  if (!set_batching(options, batch_size, max_latency, policy)) return nullptr;
   self->engine->configure(options);
   Py_RETURN_NONE;
 }
 
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *batch_size, *max_latency, *policy, *workers, *max_queue, *overflow, *output, *future_type, *start, *start_timer,
-      *cooperative_wait;
-  int spin;
+  PyObject *future_type, *start, *start_timer, *cooperative_wait;
+  Py_ssize_t batch_size, max_queue;
+  double max_latency;
+  const char *policy, *overflow, *output;
+  int workers, spin, overflow_kind, output_kind;
   static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",   "overflow",
                                 "output",     "spin",        "future_type", "start",   "start_timer", "cooperative_wait",
                                 nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOOOOOOpOOOO", const_cast<char**>(names), &batch_size, &max_latency,
-                                   &policy, &workers, &max_queue, &overflow, &output, &spin, &future_type, &start,
-                                   &start_timer, &cooperative_wait)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$ndsinsspO!OOO", const_cast<char**>(names), &batch_size, &max_latency,
+                                   &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type, &future_type,
+                                   &start, &start_timer, &cooperative_wait)) {
     return nullptr;
   }
   EngineOptions options;
-  std::size_t worker_count, overflow_kind, output_kind;
-  if (!read_policy_options(batch_size, max_latency, policy, options) ||
-      !size_from(workers, "workers", worker_count) ||
-      (max_queue != Py_None && !size_from(max_queue, "max_queue", options.max_queue)) ||
-      !choose(overflow, "overflow", {"block", "reject"}, overflow_kind) ||
-      !choose(output, "output", {"items", "batch"}, output_kind)) {
+  if (!set_batching(options, batch_size, max_latency, policy) ||
+      !choose("overflow", overflow, {"block", "reject"}, overflow_kind) ||
+      !choose("output", output, {"items", "batch"}, output_kind)) {
     return nullptr;
   }
-  if (!PyType_Check(future_type) ||
-      !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(future_type), future_base_type)) {
+  if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(future_type), future_base_type)) {
     PyErr_Format(PyExc_TypeError, "future_type must be a subclass of FutureBase, got %R", future_type);
     return nullptr;
   }
-  options.workers = static_cast<int>(worker_count);
+  options.workers = workers;
+  options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 1));
   options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
   options.spin = spin != 0;
 
@@ -409,19 +234,29 @@ void engine_dealloc(PyObject* object) {
 
 PyMethodDef methods[] = {
     {"predict", as_method(engine_predict), METH_FASTCALL,
-     "predict(batch, timeout, priority): blocks until the answer, the deadline or a signal."},
+     "predict($self, batch, timeout, priority, /)\n--\n\n"
+     "Blocks until the answer, the deadline or a signal handler that raises."},
     {"submit", as_method(engine_submit), METH_FASTCALL,
-     "submit(batch, timeout, priority): a future; blocks only while the queue is full."},
+     "submit($self, batch, timeout, priority, /)\n--\n\n"
+     "Returns a future; blocks only while the queue is full."},
     {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
-     "submit_async(batch, timeout, priority): a future; never blocks, waits for room inside the engine."},
-    {"next_batch", engine_next_batch, METH_NOARGS, "Blocks until a batch is due; None once the engine is closed and empty."},
-    {"run_timer", engine_run_timer, METH_NOARGS, "Ends requests whose deadline passed, until the engine is closed."},
+     "submit_async($self, batch, timeout, priority, /)\n--\n\n"
+     "Returns a future; never blocks: the request itself waits for room."},
+    {"next_batch", engine_next_batch, METH_NOARGS, "next_batch($self)\n--\n\n"
+     "Blocks until a batch is due; None once the engine is closed and empty."},
+    {"run_timer", engine_run_timer, METH_NOARGS, "run_timer($self)\n--\n\n"
+     "Ends requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
-     "configure(*, batch_size=None, max_latency=None, policy=None): at run time, keeping what the policy learned."},
-    {"close", engine_close, METH_O, "close(drain): refuses intake and, without drain, ends what is queued. Never blocks."},
-    {"abort", engine_abort, METH_NOARGS, "Ends everything, also what is running."},
-    {"join", engine_join, METH_O, "join(timeout): blocks until everything has ended; False: not within the time."},
-    {"stats", engine_stats, METH_NOARGS, "Counters and times as a dict."},
+     "configure($self, *, batch_size, max_latency, policy)\n--\n\n"
+     "At run time, keeping what the policy learned."},
+    {"close", engine_close, METH_O, "close($self, drain, /)\n--\n\n"
+     "Refuses intake and, without drain, ends what is queued. Never blocks."},
+    {"abort", engine_abort, METH_NOARGS, "abort($self)\n--\n\n"
+     "Ends everything, also what is running."},
+    {"join", engine_join, METH_O, "join($self, timeout, /)\n--\n\n"
+     "Blocks until everything has ended; False: not within the time."},
+    {"stats", engine_stats, METH_NOARGS, "stats($self)\n--\n\n"
+     "Counters and times as a dict."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -439,6 +274,12 @@ PyType_Spec spec = {"service_streamer._core.Engine", sizeof(EngineObject), 0, Py
                     slots};
 
 }  // namespace
+
+bool from_this_process(EngineObject* engine) {
+  if (engine->fork_generation == fork_generation()) return true;
+  raise_message("StreamerClosed", "this engine belongs to the parent process");
+  return false;
+}
 
 bool make_engine_type(PyObject* module) {
   auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));

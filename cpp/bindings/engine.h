@@ -24,4 +24,13 @@ struct EngineObject {
 
 bool make_engine_type(PyObject* module);
 
+// A forked child has a copy of the parent's engine, whose mutex may be held by a thread that it does not have: false, with
+// StreamerClosed raised.
+bool from_this_process(EngineObject* engine);
+
+// Methods of the engine (METH_FASTCALL): batch, timeout, priority.
+PyObject* engine_predict(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
+PyObject* engine_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
+PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
+
 }  // namespace service_streamer::bindings

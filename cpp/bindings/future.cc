@@ -246,23 +246,33 @@ void future_dealloc(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"result", as_method(future_result), METH_FASTCALL | METH_KEYWORDS,
+     "result($self, timeout=None)\n--\n\n"
      "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout when that is over (the request goes on), and whatever the request ended with."},
     {"exception", as_method(future_exception), METH_FASTCALL | METH_KEYWORDS,
+     "exception($self, timeout=None)\n--\n\n"
      "Waits like result(), and returns the exception that the request ended with, or None."},
     {"done", future_done, METH_NOARGS,
+     "done($self)\n--\n\n"
      "Whether the request has ended, in whichever way."},
     {"running", future_running, METH_NOARGS,
+     "running($self)\n--\n\n"
      "Whether the model has any of it."},
     {"cancelled", future_cancelled, METH_NOARGS,
+     "cancelled($self)\n--\n\n"
      "Whether the request was cancelled."},
     {"cancel", future_cancel, METH_NOARGS,
+     "cancel($self)\n--\n\n"
      "Takes the request out of the queue; False: it has ended, or the model has all of it."},
     {"add_done_callback", future_add_done_callback, METH_O,
+     "add_done_callback($self, fn, /)\n--\n\n"
      "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has."},
-    {"_abandon", future_abandon, METH_NOARGS, "Ends the request although it may be running: nobody wants the answer."},
-    {"_publish", future_publish, METH_NOARGS, "Shows the end in _state; to be called under _condition."},
+    {"_abandon", future_abandon, METH_NOARGS, "_abandon($self)\n--\n\n"
+     "Ends the request although it may be running: nobody wants the answer."},
+    {"_publish", future_publish, METH_NOARGS, "_publish($self)\n--\n\n"
+     "Shows the end in _state; to be called under _condition."},
     {"_attach", as_method(future_attach), METH_FASTCALL,
-     "_attach(mailbox, token): mails the token when the request ends; False: it has ended."},
+     "_attach($self, mailbox, token, /)\n--\n\n"
+     "Mails the token when the request ends; False: it has ended."},
     {nullptr, nullptr, 0, nullptr},
 };
 

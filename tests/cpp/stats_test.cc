@@ -113,12 +113,12 @@ TEST(DurationHistogram, KeepsTheMaximumOfWhatIsLongerThanItsBuckets) {
 
 TEST(DurationHistogram, LosesNothingBetweenThreads) {
   DurationHistogram histogram;
-  constexpr std::uint32_t kAdded = 20'000;
+  constexpr Duration::rep kAdded = 20'000;
   {
     std::vector<std::unique_ptr<Thread>> threads;
-    for (int t = 1; t <= 4; ++t) {
+    for (Duration::rep t = 1; t <= 4; ++t) {
       threads.push_back(std::make_unique<Thread>([&histogram, t] {
-        for (int i = 0; i < kAdded; ++i) histogram.add(Duration(t * (i + 1)));
+        for (Duration::rep i = 1; i <= kAdded; ++i) histogram.add(Duration(t * i));
       }));
     }
     std::uint64_t seen = 0;
@@ -126,7 +126,7 @@ TEST(DurationHistogram, LosesNothingBetweenThreads) {
       const std::uint64_t now = histogram.summary().count;
       EXPECT_GE(now, seen);
       seen = now;
-      return now == 4 * std::uint64_t{kAdded};
+      return now == static_cast<std::uint64_t>(4 * kAdded);
     }));
   }
   const DurationSummary summary = histogram.summary();

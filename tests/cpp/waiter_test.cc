@@ -15,13 +15,11 @@
 namespace service_streamer::support {
 namespace {
 
-using std::chrono::hours;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-constexpr std::size_t kFew = 8;    // all woken by the chain itself
-constexpr std::size_t kMany = 12;  // each woken by the one before
+constexpr std::size_t kFew = 8, kMany = 12;  // woken by the chain itself, or each by the one before
 
 void publish_alone(Completion& completion) {
   WakeChain chain(1);
@@ -29,7 +27,7 @@ void publish_alone(Completion& completion) {
   chain.wake();
 }
 
-// A thread that waits once for one completion, on a waiter that the test sees.
+// A thread that waits once, on a waiter that the test sees.
 class Caller {
  public:
   explicit Caller(Completion& completion, TimePoint deadline = TimePoint::max())
@@ -64,11 +62,11 @@ class Callers {
   void publish_all() {
     for (Completion& completion : completions_) chain_.publish(completion);
   }
-
   WakeChain& chain() { return chain_; }
   Caller& operator[](std::size_t i) { return callers_[i]; }
   bool all_return() const {
-    return std::all_of(callers_.begin(), callers_.end(), [](const Caller& caller) { return caller.returns(Wait::kDone); });
+    return std::all_of(callers_.begin(), callers_.end(),
+                       [](const Caller& caller) { return caller.returns(Wait::kDone); });
   }
 
  private:
@@ -173,7 +171,7 @@ TEST(Completion, ASignalInterruptsTheFirstSleeperAndTheCrowd) {
   Completion completion;
   Caller first(completion);
   ASSERT_TRUE(first.asleep());
-  Caller second(completion, Clock::now() + hours(1));
+  Caller second(completion, Clock::now() + std::chrono::hours(1));
   ASSERT_TRUE(second.asleep());
   ASSERT_TRUE(first.thread().interrupt_until([&] { return first.returned(); }));
   EXPECT_TRUE(first.returns(Wait::kInterrupted));
@@ -244,8 +242,7 @@ TEST(WakeChain, ALinkWhoseDeadlinePassesHandsTheChainOn) {
   std::deque<Caller> callers;
   for (std::size_t i = 0; i + 1 < kMany; ++i) callers.emplace_back(completions[i]);
   for (const Caller& caller : callers) ASSERT_TRUE(caller.asleep());
-  const TimePoint deadline = Clock::now() + milliseconds(100);
-  Caller& last = callers.emplace_back(completions[kMany - 1], deadline);
+  Caller& last = callers.emplace_back(completions[kMany - 1], Clock::now() + milliseconds(100));
   ASSERT_TRUE(last.asleep() || last.returned());
   WakeChain chain(kMany);
   for (Completion& completion : completions) chain.publish(completion);

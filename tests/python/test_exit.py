@@ -37,12 +37,12 @@ SCENES = {
     "forgotten": "[ThreadedStreamer(double, 8).submit([i]) for i in range(50)]",
     "backlog": """
 streamer = ThreadedStreamer(half_a_second, 1)
-futures = [streamer.submit([i]) for i in range(10000)]
+futures = [streamer.submit([i]) for i in range(1000)]
 entered.wait()
 """,
     "backlog abandoned": """
 streamer = ThreadedStreamer(half_a_second, 1)
-for i in range(10000): streamer.submit([i])
+for i in range(1000): streamer.submit([i])
 entered.wait()
 """,
     "forgotten backlog": """

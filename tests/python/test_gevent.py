@@ -1,5 +1,7 @@
 """gevent with monkey patching: greenlets wait, the hub goes on, the model has a real thread."""
 
+import textwrap
+
 import pytest
 
 pytest.importorskip("gevent")
@@ -12,7 +14,6 @@ from gevent.event import Event
 from service_streamer import *
 
 sleep_for_real = gevent.monkey.get_original("time", "sleep")
-NativeEvent = lambda: NativeFlag()
 
 class NativeFlag:
     # an event for the model's thread, which is not gevent's
@@ -54,8 +55,6 @@ def slow(batch):
 
 @pytest.fixture
 def script(child):
-    import textwrap
-
     return lambda code, **kwargs: child(PRELUDE + textwrap.dedent(code), **kwargs)
 
 
@@ -130,8 +129,8 @@ def test_a_killed_greenlet_leaves_nothing_behind(script):
         while streamer.stats().running_batches == 0: gevent.sleep(0.001)
         reader = gevent.spawn(first.result)
         jobs = [gevent.spawn(streamer.predict, [i]) for i in range(10)]
-        gevent.sleep(0)
-        assert streamer.stats().queued_requests == 10
+        while streamer.stats().queued_requests != 10:
+            gevent.sleep(0.001)
         gevent.killall(jobs[:5] + [reader])
         assert streamer.stats().queued_requests == 5
         with gevent.Timeout(0.05, False):

@@ -42,13 +42,19 @@ Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
       idle_.push_back(&self);
     }
     const Parker::Wake wake = waiter.parker.park(self.until, spin());
-    MutexLock lock(mutex_);
-    if (self.reserved) {
-      reason = self.reason;
-      return Ready::kBatch;
+    Wakes wakes;
+    {
+      MutexLock lock(mutex_);
+      if (self.reserved) {
+        reason = self.reason;
+        return Ready::kBatch;
+      }
+      leave_idle(self);
+      if (wake != Parker::Wake::kInterrupted) continue;
+      wakes.worker = worker_to_wake(Clock::now());  // another one must sleep to the time that this one did
     }
-    leave_idle(self);
-    if (wake == Parker::Wake::kInterrupted) return Ready::kInterrupted;
+    wakes.run();
+    return Ready::kInterrupted;
   }
 }
 

@@ -1,0 +1,170 @@
+#include <Python.h>
+
+#include "bindings/arguments.h"
+#include "bindings/engine.h"
+#include "bindings/errors.h"
+#include "bindings/future.h"
+
+// What callers of an engine meet: predict and submit.
+
+namespace service_streamer::bindings {
+namespace {
+
+// Who waits for the answer, and so who ends the request when its deadline passes.
+enum class Caller { kPredict, kSubmit };
+
+// Reads the arguments of a call and makes its request; nullptr with an exception set.
+FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t nargs, Caller caller) {
+  if (nargs != 3) {
+    PyErr_SetString(PyExc_TypeError, "batch, timeout and priority are wanted");
+    return nullptr;
+  }
+  if (!from_this_process(self)) return nullptr;
+  TimePoint deadline;
+  int priority;
+  if (!deadline_from(args[1], deadline) || !priority_from(args[2], priority)) return nullptr;
+  PyObject* items = items_from(args[0]);
+  if (items == nullptr) return nullptr;
+  PyTypeObject* type = caller == Caller::kPredict ? future_base_type : reinterpret_cast<PyTypeObject*>(self->future_type);
+  FutureObject* future = make_future(type, self, items);
+  if (future == nullptr) return nullptr;
+  future->request.deadline = deadline;
+  future->request.priority = priority;
+  // A timer for each greenlet's deadline would cost more than the rest of the call.
+  future->request.watched = caller == Caller::kPredict && !gevent_is_loaded();
+  return future;
+}
+
+bool call_once(bool& called, PyObject* hook) {
+  if (called) return true;
+  called = true;
+  PyObject* none = PyObject_CallNoArgs(hook);
+  if (none == nullptr) called = false;
+  Py_XDECREF(none);
+  return none != nullptr;
+}
+
+// A request without items is answered here.
+bool answer_empty(FutureObject* future) {
+  future->value = PyList_New(0);
+  if (future->value == nullptr) return false;
+  future->request.outcome = Outcome::kAnswered;
+  future->request.arrived = future->request.ended = Clock::now();
+  WakeChain chain(1);
+  chain.publish(future->request.completion);
+  Py_CLEAR(future->items);
+  return true;
+}
+
+// Hands the request to the engine; false with an exception set. `waiting`: it waits for room in the queue.
+bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
+  waiting = false;
+  if (self->engine->closed()) {
+    raise_message("StreamerClosed", "the streamer is closed");
+    return false;
+  }
+  if (future->request.size == 0) return answer_empty(future);
+  if (!call_once(self->started, self->start)) return false;
+  if (!future->request.watched && future->request.deadline != TimePoint::max() &&
+      !call_once(self->timer_started, self->start_timer)) {
+    return false;
+  }
+  Py_INCREF(reinterpret_cast<PyObject*>(future));  // goes with the request's last hold
+  switch (self->engine->submit(future->request)) {
+    case Engine::Admission::kQueued:
+      return true;
+    case Engine::Admission::kWaiting:
+      waiting = true;
+      return true;
+    case Engine::Admission::kClosed:
+      raise_message("StreamerClosed", "the streamer is closed");
+      break;
+    case Engine::Admission::kFull: {
+      const double seconds = self->engine->retry_after();
+      PyObject* message = PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",
+                                               static_cast<unsigned>(future->request.size),
+                                               self->engine->options().max_queue);
+      raise_error("QueueFull", message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
+      break;
+    }
+  }
+  Py_DECREF(reinterpret_cast<PyObject*>(future));
+  return false;
+}
+
+// Whether this thread runs an event loop, which must not be blocked: the request then waits for room by itself.
+bool in_event_loop() {
+  PyObject* answer = call_helper("service_streamer._gevent", "in_event_loop", nullptr);
+  if (answer == nullptr) PyErr_WriteUnraisable(nullptr);
+  const bool running = answer == Py_True;
+  Py_XDECREF(answer);
+  return running;
+}
+
+// Blocks until the request is in the queue or ended; false with a signal handler's exception set.
+bool wait_for_room(EngineObject* self, FutureObject* future) {
+  Waiter& waiter = WaiterPool::acquire();
+  Completion::Wait end;
+  int raised = 0;
+  do {
+    PyThreadState* state = PyEval_SaveThread();
+    end = self->engine->wait_for_room(future->request, waiter, future->request.deadline);
+    PyEval_RestoreThread(state);
+    if (end == Completion::Wait::kInterrupted) raised = PyErr_CheckSignals();
+  } while (end == Completion::Wait::kInterrupted && raised == 0);
+  WaiterPool::release(waiter);
+  if (end == Completion::Wait::kTimeout) end_future(future, Outcome::kExpired, true);
+  return raised == 0;
+}
+
+PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool may_block) {
+  EngineObject* self = reinterpret_cast<EngineObject*>(object);
+  FutureObject* future = read_request(self, args, nargs, Caller::kSubmit);
+  if (future == nullptr) return nullptr;
+  bool waiting;
+  bool accepted = enqueue(self, future, waiting);
+  if (accepted && waiting && may_block && !in_event_loop()) {
+    accepted = wait_for_room(self, future);
+    if (!accepted) {
+      end_future(future, Outcome::kCancelled, true);
+    } else if (future->request.outcome == Outcome::kClosed || future->request.outcome == Outcome::kExpired) {
+      accepted = false;  // it never got in
+      take_result(future);
+    }
+  }
+  if (accepted) return reinterpret_cast<PyObject*>(future);
+  Py_DECREF(reinterpret_cast<PyObject*>(future));
+  return nullptr;
+}
+
+}  // namespace
+
+PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nargs) {
+  EngineObject* self = reinterpret_cast<EngineObject*>(object);
+  FutureObject* future = read_request(self, args, nargs, Caller::kPredict);
+  if (future == nullptr) return nullptr;
+  bool waiting;
+  PyObject* result = nullptr;
+  if (enqueue(self, future, waiting)) {
+    const int done = wait_for_future(future, future->request.deadline);
+    if (done < 0) {
+      end_future(future, Outcome::kCancelled, true);
+    } else {
+      // Too late: unless it was answered in this very moment, it ends here.
+      if (done == 0) end_future(future, Outcome::kExpired, true);
+      result = take_result(future);
+    }
+  }
+  Py_DECREF(reinterpret_cast<PyObject*>(future));
+  return result;
+}
+
+PyObject* engine_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  return submit(self, args, nargs, true);
+}
+
+PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  return submit(self, args, nargs, false);
+}
+
+}  // namespace service_streamer::bindings
