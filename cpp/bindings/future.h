@@ -61,10 +61,16 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* it
 // Whether there may be greenlets, which wait otherwise than threads.
 bool gevent_is_loaded();
 
+// Whether the request has ended. In a forked child one that its parent will answer ends here.
+bool is_done(FutureObject* future);
+
 // Blocks (without the GIL) until done or the deadline: true or false. -1: a signal handler raised.
 int wait_for_future(FutureObject* future, TimePoint deadline);
 
 void drop_pieces(FutureObject* future);
+
+// Notes the first time that somebody has the answer.
+void note_delivery(FutureObject* future);
 
 // What result() gives for a future that is done: a new reference, or nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);

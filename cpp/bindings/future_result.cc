@@ -1,0 +1,109 @@
+#include <Python.h>
+
+#include "bindings/engine.h"
+#include "bindings/errors.h"
+#include "bindings/future.h"
+
+// The end of a request as its caller meets it: waiting for it, and what comes out.
+
+namespace service_streamer::bindings {
+namespace {
+
+// gevent: the hub of this thread goes on while we wait. 1: waited; 0: not ours to do; -1: an exception.
+int wait_cooperatively(FutureObject* future, TimePoint deadline) {
+  if (!gevent_is_loaded()) return 0;
+  const Request& request = future->request;
+  PyObject* seconds = Py_NewRef(Py_None);
+  if (deadline != TimePoint::max() && (request.watched || deadline != request.deadline)) {
+    const auto left = std::chrono::duration<double>(deadline - Clock::now()).count();
+    Py_SETREF(seconds, PyFloat_FromDouble(left > 0 ? left : 0));
+    if (seconds == nullptr) return -1;
+  }
+  PyObject* waited =
+      PyObject_CallFunctionObjArgs(future->engine->cooperative_wait, reinterpret_cast<PyObject*>(future), seconds, nullptr);
+  Py_DECREF(seconds);
+  if (waited == nullptr) return -1;
+  const int truth = PyObject_IsTrue(waited);
+  Py_DECREF(waited);
+  return truth;
+}
+
+}  // namespace
+
+// One that was unfinished when this process was forked will be answered in the parent; here it ends.
+bool is_done(FutureObject* future) {
+  if (future->request.completion.done()) return true;
+  if (future->fork_generation == fork_generation()) return false;
+  future->request.outcome = Outcome::kClosed;
+  future->announced = true;
+  WakeChain chain(1);
+  chain.publish(future->request.completion);
+  return true;
+}
+
+// The first time that somebody has the answer.
+void note_delivery(FutureObject* future) {
+  if (future->delivered || future->fork_generation != fork_generation()) return;
+  future->delivered = true;
+  future->engine->engine->delivered(future->request, Clock::now());
+}
+
+bool gevent_is_loaded() {
+  static PyObject* name = PyUnicode_InternFromString("gevent");
+  return PyDict_GetItem(PyImport_GetModuleDict(), name) != nullptr;
+}
+
+int wait_for_future(FutureObject* future, TimePoint deadline) {
+  if (is_done(future)) return 1;
+  const int waited = wait_cooperatively(future, deadline);
+  if (waited != 0) return waited < 0 ? -1 : is_done(future);
+  Engine* engine = future->engine->engine;
+  Waiter& waiter = WaiterPool::acquire();
+  Completion::Wait end;
+  int raised = 0;
+  do {
+    PyThreadState* state = PyEval_SaveThread();
+    end = future->request.completion.wait(waiter, deadline, engine->spin());
+    PyEval_RestoreThread(state);
+    if (end == Completion::Wait::kInterrupted) raised = PyErr_CheckSignals();
+  } while (end == Completion::Wait::kInterrupted && raised == 0);
+  WaiterPool::release(waiter);
+  if (raised != 0) return -1;
+  return end == Completion::Wait::kDone;
+}
+
+PyObject* take_result(FutureObject* future) {
+  const Request& request = future->request;
+  note_delivery(future);
+  if (future->exception != nullptr) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
+    return nullptr;
+  }
+  const auto milliseconds = static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1));
+  const auto items = static_cast<unsigned>(request.size);
+  switch (request.outcome) {
+    case Outcome::kAnswered:
+      return Py_NewRef(future->value);
+    case Outcome::kExpired:
+      return raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)", items,
+                           milliseconds);
+    case Outcome::kCancelled: {
+      PyObject* error = call_helper("service_streamer._errors", "CancelledError", nullptr);
+      if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+      Py_XDECREF(error);
+      return nullptr;
+    }
+    case Outcome::kClosed:
+      if (future->fork_generation != fork_generation()) {
+        return raise_message("StreamerClosed", "this request was made before the fork: its answer is in the parent process");
+      }
+      return raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered", items);
+    case Outcome::kNone:
+    case Outcome::kFailed:
+    case Outcome::kLost:
+      break;
+  }
+  return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer", items);
+}
+
+}  // namespace service_streamer::bindings
