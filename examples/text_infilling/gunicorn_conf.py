@@ -5,9 +5,6 @@ With WORKER_CLASS=gevent in the environment: greenlets instead of threads.
 
 import os
 
-# Several threads inside one small matrix product only wait for each other. Read when numpy loads.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 bind = "127.0.0.1:5005"
 worker_class = os.environ.get("WORKER_CLASS", "gthread")
 workers = 1  # a batch can only unite the requests of one process

@@ -7,9 +7,13 @@ were made by train.py.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+
+# Several threads inside one small matrix product only wait for each other. Read when numpy loads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import numpy.typing as npt
@@ -95,10 +99,14 @@ class TextInfillingModel:
         for qkv, out, up, down in self._layers:
             heads = (_normalize(x) @ qkv).reshape(batch, tokens, 3, HEADS, width // HEADS)
             query, key, value = heads.transpose(2, 0, 3, 1, 4)
-            weights = np.exp(np.minimum(query @ key.swapaxes(-1, -2), SCORE_LIMIT)) * is_token
+            weights = query @ key.swapaxes(-1, -2)
+            np.minimum(weights, SCORE_LIMIT, out=weights)
+            np.exp(weights, out=weights)
+            weights *= is_token
             weights /= weights.sum(axis=-1, keepdims=True)
-            x = x + (weights @ value).swapaxes(1, 2).reshape(-1, width) @ out
-            x = x + np.maximum(_normalize(x) @ up, 0) @ down
+            x += (weights @ value).swapaxes(1, 2).reshape(-1, width) @ out
+            hidden = _normalize(x) @ up
+            x += np.maximum(hidden, 0, out=hidden) @ down
         return _normalize(x).reshape(batch, tokens, width)
 
 

@@ -100,6 +100,11 @@ REASONS = {
 }
 
 
+# A model is called busy when requests queue for this part of its service time: those that come at
+# random while it runs queue for half of it, the others not at all.
+BUSY = 0.25
+
+
 def explain(name: str, stats: StreamerStats) -> str:
     """Say in words what the numbers mean: the text of ``streamer.explain()``."""
     title = (
@@ -170,6 +175,12 @@ def _limit(stats: StreamerStats) -> str:
         )
     if share["drain"] >= 0.5:
         return "Most batches ran while the streamer was closing: there was nothing to wait for."
+    if stats.queue_time.mean > BUSY * stats.service_time.mean:
+        return (
+            "The load is the limit: the model is busy when requests come, and each batch holds all "
+            f"that came while the one before it ran ({_duration(stats.service_time.mean)} on "
+            "average); more concurrent callers make larger batches."
+        )
     if stats.policy == "greedy":
         return (
             "The load is the limit: an idle worker takes what is there at once; "

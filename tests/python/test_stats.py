@@ -135,7 +135,11 @@ def changed(**changes):
         ({"close_reasons": {"priority": 100}}, "raised priority"),
         ({"close_reasons": {"drain": 100}}, "closing"),
         ({"close_reasons": {"idle": 100}, "policy": "greedy"}, 'policy="adaptive"'),
-        ({"close_reasons": {"idle": 100}}, "The load is the limit"),
+        ({"close_reasons": {"idle": 100}}, "The load is the limit: a worker is idle"),
+        (
+            {"close_reasons": {"idle": 100}, "queue_time": TimeSummary(640, 0.01, 0.01, 0.01, 0.02, 0.02)},
+            "the model is busy when requests come.*20 ms",
+        ),
     ],
 )
 def test_one_sentence_says_what_limits_the_batch_size(changes, sentence):

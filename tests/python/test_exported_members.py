@@ -1,0 +1,131 @@
+"""What the package exports, and that the stub of the C++ module tells the truth."""
+
+import ast
+import importlib.metadata
+import inspect
+import types
+from pathlib import Path
+
+import pytest
+
+import service_streamer
+from service_streamer import _core
+
+PACKAGE = Path(service_streamer.__file__).parent
+PUBLIC = [getattr(service_streamer, name) for name in service_streamer.__all__]
+CLASSES = [member for member in PUBLIC if isinstance(member, type)]
+
+
+def test_all_is_sorted_and_complete():
+    names = service_streamer.__all__
+    assert names == sorted(names)
+    found = {
+        name
+        for name, member in vars(service_streamer).items()
+        if not name.startswith("_")
+        and not isinstance(member, types.ModuleType)
+        and name != "annotations"
+    }
+    assert found == set(names) - {"__version__"}
+
+
+def test_what_is_exported():
+    assert set(service_streamer.__all__) == {
+        "CancelledError",
+        "Future",
+        "ManagedModel",
+        "OutputSizeMismatch",
+        "QueueFull",
+        "RequestTimeout",
+        "SerializationError",
+        "StreamerClosed",
+        "StreamerError",
+        "StreamerStats",
+        "ThreadedStreamer",
+        "TimeSummary",
+        "WorkerInitError",
+        "WorkerLost",
+        "__version__",
+    }
+
+
+def test_version_is_that_of_the_distribution():
+    assert service_streamer.__version__ == importlib.metadata.version("service-streamer")
+    with pytest.raises(AttributeError, match="no_such_name"):
+        service_streamer.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize("member", CLASSES, ids=lambda member: member.__name__)
+def test_classes_are_documented_and_named_after_the_package(member):
+    assert inspect.getdoc(member)
+    if not member.__module__.startswith("concurrent.futures"):
+        assert member.__module__ == "service_streamer"
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_public_methods_are_documented(cls):
+    for name, member in inspect.getmembers(cls, callable):
+        if not name.startswith("_") and not isinstance(member, type):
+            assert inspect.getdoc(member), f"{cls.__name__}.{name}"
+
+
+@pytest.mark.parametrize("name", ["_errors", "_future", "_streamer", "_stats", "_worker"])
+def test_modules_are_documented(name):
+    assert inspect.getdoc(getattr(service_streamer, name))
+
+
+def test_the_package_is_marked_as_typed():
+    assert (PACKAGE / "py.typed").is_file()
+
+
+# ------------------------------------------------------------ the stub of _core
+
+BASES = {name for base in (object, Exception) for name in dir(base)} | {"__module__", "__new__"}
+
+
+def stub_members(body):
+    """Name → "class", "method" or "attribute" of what a stub defines."""
+    members = {}
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            members[node.name] = "class"
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+            members[node.name] = "attribute" if "property" in decorators else "method"
+        elif isinstance(node, ast.AnnAssign):
+            members[ast.unparse(node.target)] = "attribute"
+    return members
+
+
+def real_members(owner):
+    members = {}
+    for name, member in vars(owner).items():
+        if name in BASES - {"__init__", "__len__"} or name.startswith(("__", "_pybind11")):
+            if name not in ("__init__", "__len__") or isinstance(owner, types.ModuleType):
+                continue
+        if isinstance(member, type):
+            members[name] = "class"
+        elif callable(member):
+            members[name] = "method"
+        else:
+            members[name] = "attribute"
+    return members
+
+
+def stub():
+    return ast.parse((PACKAGE / "_core.pyi").read_text(encoding="utf-8")).body
+
+
+def public(members):
+    return {name: kind for name, kind in members.items() if name != "__init__"}
+
+
+def test_the_stub_has_the_members_of_the_module():
+    names = {name: kind for name, kind in stub_members(stub()).items() if name[0] != "_"}
+    assert names == {n: kind for n, kind in real_members(_core).items() if n[0] != "_"}
+
+
+@pytest.mark.parametrize("name", [n for n, m in vars(_core).items() if isinstance(m, type)])
+def test_the_stub_has_the_members_of_each_class(name):
+    (node,) = [node for node in stub() if isinstance(node, ast.ClassDef) and node.name == name]
+    assert public(stub_members(node.body)) == public(real_members(getattr(_core, name)))
