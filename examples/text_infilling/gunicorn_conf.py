@@ -4,6 +4,11 @@ With WORKER_CLASS=gevent in the environment: greenlets instead of threads.
 """
 
 import os
+import sys
+
+# After each numpy call the model wants the interpreter back from the web threads, whose turns last
+# 5 ms by default.
+sys.setswitchinterval(0.0005)
 
 bind = "127.0.0.1:5005"
 worker_class = os.environ.get("WORKER_CLASS", "gthread")

@@ -24,9 +24,8 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[MASK]"]  # the vocabulary begins with them
 PAD, UNKNOWN, MASK = range(3)
 MAX_TOKENS = 32
 HEADS = 2
-SCORE_LIMIT = (
-    30.0  # keeps exp() in range; cheaper than subtracting each row's maximum, and trained so
-)
+# Keeps exp() in range: cheaper than subtracting each row's maximum, and trained so.
+SCORE_LIMIT = 30.0
 WEIGHTS = Path(__file__).with_name("weights.npz")
 
 _TOKEN = re.compile(r"\[mask\]|\w+(?:'\w+)*|[^\w\s]")

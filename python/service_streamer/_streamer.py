@@ -81,6 +81,10 @@ class BaseStreamer:
 
         Returns:
             A future. `predict` tells what its ``result()`` returns and raises.
+
+        Raises:
+            RequestTimeout: there was no room in the queue within the timeout.
+            QueueFull, StreamerClosed, TypeError: as `predict`.
         """
         return self._engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
 

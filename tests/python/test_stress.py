@@ -121,8 +121,8 @@ def caller(streamer, operations, records, seed):
                     assert future.done()
                 else:
                     future.exception(timeout=LONG)
-        except (QueueFull, StreamerClosed, CancelledError):
-            pass
+        except (QueueFull, RequestTimeout, StreamerClosed, CancelledError):
+            pass  # not accepted, or read by `result`
 
 
 def end(streamer, ending):
