@@ -28,7 +28,9 @@ PyObject* engine_next_batch(PyObject* object, PyObject*) {
     if (ready == Engine::Ready::kNotYet) {
       Waiter& waiter = WaiterPool::acquire();
       PyThreadState* state = PyEval_SaveThread();
+      self->serving.store(false, std::memory_order_release);
       ready = self->engine->wait_for_batch(waiter, reason);
+      self->serving.store(true, std::memory_order_relaxed);
       PyEval_RestoreThread(state);
       WaiterPool::release(waiter);
     }

@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "service_streamer/batching/engine.h"
@@ -19,6 +20,7 @@ struct EngineObject {
   std::uint32_t fork_generation;
   bool started;
   bool timer_started;
+  std::atomic<bool> serving;   // a worker has, or is about to ask for, the GIL
   bool output_batch;           // callers get slices of the model's array, not lists
 };
 

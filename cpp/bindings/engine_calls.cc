@@ -56,8 +56,9 @@ bool answer_empty(FutureObject* future) {
   return true;
 }
 
-// Hands the request to the engine; false with an exception set. `waiting`: it waits for room in the queue.
-bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
+// Hands the request to the engine; false with an exception set. `waiting`: it waits for room in the queue. `to_wake` as in
+// Engine::submit().
+bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** to_wake = nullptr) {
   waiting = false;
   if (self->engine->closed()) {
     raise_message("StreamerClosed", "the streamer is closed");
@@ -70,7 +71,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
     return false;
   }
   Py_INCREF(reinterpret_cast<PyObject*>(future));  // goes with the request's last hold
-  switch (self->engine->submit(future->request)) {
+  switch (self->engine->submit(future->request, to_wake)) {
     case Engine::Admission::kQueued:
       return true;
     case Engine::Admission::kWaiting:
@@ -145,8 +146,10 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   if (future == nullptr) return nullptr;
   bool waiting;
   PyObject* result = nullptr;
-  if (enqueue(self, future, waiting)) {
-    const int done = wait_for_future(future, future->request.deadline);
+  Waiter* worker = nullptr;
+  const bool spins = self->engine->spin() > Duration::zero();
+  if (enqueue(self, future, waiting, spins ? &worker : nullptr)) {
+    const int done = wait_for_future(future, future->request.deadline, worker);
     if (done < 0) {
       end_future(future, Outcome::kCancelled, true);
     } else {

@@ -64,8 +64,10 @@ bool gevent_is_loaded();
 // Whether the request has ended. In a forked child one that its parent will answer ends here.
 bool is_done(FutureObject* future);
 
-// Blocks (without the GIL) until done or the deadline: true or false. -1: a signal handler raised.
-int wait_for_future(FutureObject* future, TimePoint deadline);
+// Blocks (without the GIL) until done or the deadline: true or false. -1: a signal handler raised. `to_wake` is a worker that
+// spins, to wake once the GIL is released: it would only go to sleep to wait for that. (One that sleeps is better woken
+// before: it takes longer to come than the GIL to be released, and the scheduler more often keeps it on this core.)
+int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake = nullptr);
 
 void drop_pieces(FutureObject* future);
 

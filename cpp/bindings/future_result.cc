@@ -1,5 +1,8 @@
 #include <Python.h>
 
+#include <atomic>
+#include <utility>
+
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
@@ -28,6 +31,12 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   return truth;
 }
 
+// The worker publishes with the GIL held, and gives it up a moment later: asking before would put this thread to sleep.
+void spin_while(const std::atomic<bool>& serving, Duration limit) {
+  const TimePoint end = Clock::now() + limit;
+  while (serving.load(std::memory_order_acquire) && Clock::now() < end) relax();
+}
+
 }  // namespace
 
 // One that was unfinished when this process was forked will be answered in the parent; here it ends.
@@ -53,17 +62,21 @@ bool gevent_is_loaded() {
   return PyDict_GetItem(PyImport_GetModuleDict(), name) != nullptr;
 }
 
-int wait_for_future(FutureObject* future, TimePoint deadline) {
+int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
+  if (to_wake != nullptr && gevent_is_loaded()) std::exchange(to_wake, nullptr)->parker.unpark();
   if (is_done(future)) return 1;
   const int waited = wait_cooperatively(future, deadline);
   if (waited != 0) return waited < 0 ? -1 : is_done(future);
-  Engine* engine = future->engine->engine;
+  EngineObject* engine = future->engine;
   Waiter& waiter = WaiterPool::acquire();
   Completion::Wait end;
   int raised = 0;
   do {
     PyThreadState* state = PyEval_SaveThread();
-    end = future->request.completion.wait(waiter, deadline, engine->spin());
+    if (to_wake != nullptr) std::exchange(to_wake, nullptr)->parker.unpark();
+    const Duration spin = engine->engine->spin();
+    end = future->request.completion.wait(waiter, deadline, spin);
+    if (spin > Duration::zero()) spin_while(engine->serving, spin);
     PyEval_RestoreThread(state);
     if (end == Completion::Wait::kInterrupted) raised = PyErr_CheckSignals();
   } while (end == Completion::Wait::kInterrupted && raised == 0);

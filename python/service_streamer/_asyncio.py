@@ -30,8 +30,9 @@ class _LoopMailbox:
     __slots__ = ("__weakref__", "mailbox")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.mailbox: _core.Mailbox | None = _core.Mailbox()
-        loop.add_reader(self.mailbox.fileno(), self.drain)
+        mailbox = _core.Mailbox()
+        self.mailbox: _core.Mailbox | None = mailbox
+        loop.add_reader(mailbox.fileno(), self.drain)
 
     def drain(self) -> None:
         """Wake the tasks whose requests have ended. Runs in the loop."""

@@ -1,5 +1,6 @@
 """The C++ core; private. cpp/README.md describes it."""
 
+import threading
 from collections.abc import Callable
 from typing import Any, final
 
@@ -21,12 +22,10 @@ class FutureBase:
     def _abandon(self) -> None: ...
     def _attach(self, mailbox: Mailbox, token: object, /) -> bool: ...
     def _publish(self) -> None: ...
-    @property
-    def _state(self) -> str: ...
-    @property
-    def _condition(self) -> Any: ...
-    @property
-    def _waiters(self) -> list[Any]: ...
+    # read-only, but concurrent.futures declares them as plain attributes
+    _state: str
+    _condition: threading.Condition
+    _waiters: list[Any]
 
 class Mailbox:
     """Finished requests on their way to an event loop, which watches one eventfd."""

@@ -19,7 +19,7 @@ from . import _asyncio, _core
 _logger = logging.getLogger("service_streamer")
 
 
-class Future(_core.FutureBase, concurrent.futures.Future):  # type: ignore[type-arg, misc]
+class Future(_core.FutureBase, concurrent.futures.Future[Any]):
     """The answer to one ``submit``: a ``concurrent.futures.Future`` that can be awaited.
 
     `result` and `exception` may be called any number of times, from any thread. It works with

@@ -21,8 +21,8 @@ from . import _core
 class _Inbox:
     """Where the requests that have ended arrive. What a hub's loop refers to."""
 
-    def __init__(self) -> None:
-        self.mailbox: _core.Mailbox | None = _core.Mailbox()
+    def __init__(self, mailbox: _core.Mailbox) -> None:
+        self.mailbox: _core.Mailbox | None = mailbox
 
     def drain(self) -> None:
         """Wake the greenlets whose requests have ended. Runs in the hub."""
@@ -37,9 +37,10 @@ class _HubMailbox:
     def __init__(self, hub: Any) -> None:
         self.hub = hub
         self.waiting: set[Any] = set()
-        self._inbox = _Inbox()
+        mailbox = _core.Mailbox()
+        self._inbox = _Inbox(mailbox)
         # Without a reference of its own: only greenlets that wait here keep the loop running.
-        self._watcher = hub.loop.io(self._inbox.mailbox.fileno(), 1, ref=False)
+        self._watcher = hub.loop.io(mailbox.fileno(), 1, ref=False)
         self._watcher.start(self._inbox.drain)
 
     def wait(self, waiter: Any, future: Any, seconds: float | None) -> None:

@@ -46,15 +46,18 @@ class Options:
         set_field(self, "batch_size", count("batch_size", self.batch_size))
         set_field(self, "max_latency", duration("max_latency", self.max_latency))
         set_field(self, "worker_timeout", timeout("worker_timeout", self.worker_timeout))
-        if self.max_queue is None:
-            set_field(self, "max_queue", min(1024 * self.batch_size, MAX_COUNT))
-        else:
+        if self.max_queue is not None:
             set_field(self, "max_queue", count("max_queue", self.max_queue))
         _one_of("policy", self.policy, POLICIES)
         _one_of("overflow", self.overflow, OVERFLOWS)
         _one_of("output", self.output, OUTPUTS)
         _flag("spin", self.spin)
         _flag("isolate_errors", self.isolate_errors)
+
+    @property
+    def queue_limit(self) -> int:
+        """Most items in the queue."""
+        return self.max_queue or min(1024 * self.batch_size, MAX_COUNT)
 
 
 def count(name: str, value: Any) -> int:

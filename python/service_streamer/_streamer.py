@@ -147,9 +147,12 @@ class BaseStreamer:
         Raises:
             ValueError: naming the setting and the value received; then nothing has changed.
         """
-        given = {"policy": policy, "batch_size": batch_size, "max_latency": max_latency}
+        old = self._options
         options = dataclasses.replace(
-            self._options, **{name: value for name, value in given.items() if value is not None}
+            old,
+            policy=old.policy if policy is None else policy,
+            batch_size=old.batch_size if batch_size is None else batch_size,
+            max_latency=old.max_latency if max_latency is None else max_latency,
         )
         self._engine.configure(
             policy=options.policy, batch_size=options.batch_size, max_latency=options.max_latency

@@ -36,7 +36,7 @@ class Workers:
             max_latency=options.max_latency,
             policy=options.policy,
             workers=count,
-            max_queue=options.max_queue,
+            max_queue=options.queue_limit,
             overflow=options.overflow,
             output=options.output,
             spin=options.spin,

@@ -143,22 +143,25 @@ TEST(Parker, AWakeUpMakesVisibleWhatWasWrittenBeforeIt) {
 }
 
 TEST(Parker, AWakeUpThatMeetsTheDeadlineIsNotLost) {
+  constexpr int kRounds = 3'000 / kStressShare;
   Parker parker;
-  std::atomic<int> asked{0};
-  constexpr int kRounds = 5'000 / kStressShare;
+  std::atomic<TimePoint> wake_at{TimePoint{}};
   Thread waker([&] {
-    for (int seen = 0; seen < kRounds;) {
-      if (asked.load() == seen) continue;
-      ++seen;
+    TimePoint seen{};
+    for (int i = 0; i < kRounds; ++i) {
+      while (wake_at.load() == seen) std::this_thread::yield();
+      seen = wake_at;
+      while (Clock::now() < seen) {
+      }
       parker.unpark();
     }
   });
   for (int i = 0; i < kRounds; ++i) {
-    asked = i + 1;
-    // Either it comes in time, or it is kept for the next sleep.
-    const Wake first = parker.park(Clock::now() + microseconds(i % 20));
-    if (first == Wake::kUnparked) continue;
-    ASSERT_EQ(parker.park(TimePoint::max()), Wake::kUnparked);
+    const TimePoint deadline = Clock::now() + microseconds(20);
+    wake_at = deadline + Duration(500 * (i % 200));  // a sleeper is late by some ten microseconds
+    // Either the wake-up comes in time, or it is kept for the next sleep.
+    if (parker.park(deadline) == Wake::kUnparked) continue;
+    ASSERT_EQ(parker.park(Clock::now() + kPatience), Wake::kUnparked);
   }
 }
 

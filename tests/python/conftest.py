@@ -4,6 +4,7 @@ No test sleeps to wait for something: models block on events (`Gate`), and what 
 knows is observed in its statistics (`eventually`).
 """
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -125,6 +126,29 @@ def held(streamers, gate):
         return streamer
 
     return make
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    """Runs a coroutine to its end in a loop of its own."""
+    new_loop = asyncio.new_event_loop
+    if request.param == "uvloop":
+        new_loop = pytest.importorskip("uvloop").new_event_loop
+
+    def run(main):
+        loop = new_loop()
+        try:
+            return loop.run_until_complete(asyncio.wait_for(main, LONG))
+        finally:
+            loop.close()
+
+    return run
+
+
+async def settled():
+    """Let every task run until it waits."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def run_python(code, timeout=60, check=True, env=None):

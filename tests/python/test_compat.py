@@ -1,4 +1,4 @@
-"""An application written for service_streamer 0.1.2 runs unchanged, without that version's faults."""
+"""An application written for service_streamer 0.1.2 runs unchanged, and without its faults."""
 
 import importlib
 import inspect

@@ -173,9 +173,7 @@ def test_an_exit_in_the_model_reaches_its_callers_and_the_worker_lives(held, gat
 
 
 def test_an_exception_instance_as_an_output_fails_that_request_only(held, gate):
-    gate._predict = lambda batch: [
-        ValueError(item) if item == "bad" else item for item in batch
-    ]
+    gate._predict = lambda batch: [ValueError(item) if item == "bad" else item for item in batch]
     streamer = held()
     bad = streamer.submit(["good", "bad"])
     good = streamer.submit(["good"])

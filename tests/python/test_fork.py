@@ -1,4 +1,4 @@
-"""A forked child has a streamer of its own, made when it first uses it; the parent notices nothing."""
+"""A forked child has a streamer of its own, made on first use; the parent notices nothing."""
 
 import textwrap
 

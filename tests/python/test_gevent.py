@@ -1,56 +1,11 @@
-"""gevent with monkey patching: greenlets wait, the hub goes on, the model has a real thread."""
+"""gevent with monkey patching: greenlets wait, the hub goes on."""
 
 import textwrap
 
 import pytest
+from gevent_prelude import PRELUDE
 
 pytest.importorskip("gevent")
-
-PRELUDE = """
-import gevent.monkey
-gevent.monkey.patch_all()
-import gevent, os, signal, sys, threading, time
-from gevent.event import Event
-from service_streamer import *
-
-sleep_for_real = gevent.monkey.get_original("time", "sleep")
-
-class NativeFlag:
-    # an event for the model's thread, which is not gevent's
-    def __init__(self):
-        self._lock = gevent.monkey.get_original("_thread", "allocate_lock")()
-        self._lock.acquire()
-    def set(self):
-        self._lock.release()
-    def wait(self):
-        assert self._lock.acquire(timeout=30)
-        self._lock.release()
-
-class Ticker:
-    # how long the hub was away
-    def __enter__(self):
-        self.longest, self.ticks = 0.0, 0
-        self._greenlet = gevent.spawn(self._run)
-        gevent.sleep(0.05)
-        return self
-    def _run(self):
-        last = time.perf_counter()
-        while True:
-            gevent.sleep(0.001)
-            now = time.perf_counter()
-            self.longest = max(self.longest, now - last - 0.001)
-            self.ticks += 1
-            last = now
-    def __exit__(self, *_):
-        self._greenlet.kill()
-
-def double(batch):
-    return [2 * item for item in batch]
-
-def slow(batch):
-    sleep_for_real(0.3)
-    return double(batch)
-"""
 
 
 @pytest.fixture
@@ -156,23 +111,6 @@ def test_the_loop_ends_when_nobody_waits(script):
     )
 
 
-def test_the_model_runs_in_a_real_thread(script):
-    script(
-        """
-        main = gevent.monkey.get_original("_thread", "get_ident")()
-        threads = []
-
-        def predict(batch):
-            threads.append(gevent.monkey.get_original("_thread", "get_ident")())
-            return batch
-
-        streamer = ThreadedStreamer(predict, 8)
-        streamer.predict([1])
-        assert threads and threads[0] != main
-        """
-    )
-
-
 def test_close_does_not_stall_the_hub(script):
     script(
         """
@@ -220,17 +158,6 @@ def test_wait_of_concurrent_futures_is_cooperative(script):
     )
 
 
-def test_native_threads_of_a_patched_process_may_call(script):
-    script(
-        """
-        streamer = ThreadedStreamer(double, 8)
-        pool = gevent.get_hub().threadpool
-        jobs = [pool.spawn(streamer.predict, [i]) for i in range(20)]
-        assert [job.get(timeout=30) for job in jobs] == [[2 * i] for i in range(20)]
-        """
-    )
-
-
 def test_an_exception_reaches_the_greenlet(script):
     script(
         """
@@ -241,117 +168,3 @@ def test_an_exception_reaches_the_greenlet(script):
         assert isinstance(job.exception, LookupError)
         """
     )
-
-
-def test_ctrl_c_reaches_the_main_greenlet(script):
-    script(
-        """
-        go = NativeFlag()
-        streamer = ThreadedStreamer(lambda batch: go.wait() or batch, 8)
-        gevent.spawn_later(0.1, os.kill, os.getpid(), signal.SIGINT)
-        try:
-            streamer.predict([1])
-        except KeyboardInterrupt:
-            pass
-        else:
-            raise AssertionError("not interrupted")
-        go.set()
-        assert streamer.predict([2]) == [2]
-        """
-    )
-
-
-def test_fork_under_gevent(script):
-    script(
-        """
-        streamer = ThreadedStreamer(slow, 8)
-        assert streamer.predict([1]) == [2]
-
-        def waits():
-            try:
-                return streamer.predict([3])
-            except StreamerClosed:
-                return "parent's"
-
-        waiting = gevent.spawn(waits)
-        gevent.sleep(0)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                assert streamer.predict([2]) == [4]
-                assert gevent.spawn(streamer.predict, [5]).get() == [10]
-                assert waiting.get(timeout=20) == "parent's", waiting.value
-                os._exit(0)
-            except BaseException:
-                import traceback; traceback.print_exc()
-                sys.stderr.flush()
-                os._exit(1)
-        assert waiting.get(timeout=20) == [6]
-        assert streamer.predict([2]) == [4]
-        assert os.waitpid(pid, 0)[1] == 0
-        """
-    )
-
-
-def test_a_process_with_gevent_but_without_patching(child):
-    child(
-        """
-        import threading
-        import gevent
-        from service_streamer import ThreadedStreamer
-        from gevent._hub_local import get_hub_if_exists
-
-        streamer = ThreadedStreamer(lambda batch: batch, 8)
-        assert streamer.predict([1]) == [1]
-        assert get_hub_if_exists() is None  # none was made for us
-        jobs = [gevent.spawn(streamer.predict, [i]) for i in range(8)]
-        gevent.joinall(jobs, timeout=30, raise_error=True)
-        thread = threading.Thread(target=streamer.predict, args=([1],))
-        thread.start()
-        thread.join(30)
-        assert not thread.is_alive()
-        """
-    )
-
-
-def test_hubs_of_several_threads(child):
-    child(
-        """
-        import os, threading
-        import gevent
-        from service_streamer import ThreadedStreamer, _gevent
-
-        streamer = ThreadedStreamer(lambda batch: batch, 8)
-
-        def client():
-            jobs = [gevent.spawn(streamer.predict, [i]) for i in range(8)]
-            gevent.joinall(jobs, timeout=30, raise_error=True)
-            gevent.get_hub().destroy(destroy_loop=True)
-
-        def round_of_threads():
-            threads = [threading.Thread(target=client) for _ in range(4)]
-            for thread in threads: thread.start()
-            for thread in threads: thread.join(30)
-            assert not any(thread.is_alive() for thread in threads)
-
-        for _ in range(3): round_of_threads()
-        before = len(os.listdir("/proc/self/fd"))
-        for _ in range(10): round_of_threads()
-        assert len(os.listdir("/proc/self/fd")) <= before + 16
-        """
-    )
-
-
-def test_exit_of_a_patched_process(script):
-    done = script(
-        """
-        streamer = ThreadedStreamer(slow, 1)
-        futures = [streamer.submit([i]) for i in range(100)]
-        gevent.spawn(streamer.predict, [1])
-        gevent.sleep(0.05)
-        print("end", flush=True)
-        """,
-        timeout=30,
-    )
-    assert done.stdout == "end\n"
-    assert done.timing < 20

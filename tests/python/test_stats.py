@@ -137,7 +137,10 @@ def changed(**changes):
         ({"close_reasons": {"idle": 100}, "policy": "greedy"}, 'policy="adaptive"'),
         ({"close_reasons": {"idle": 100}}, "The load is the limit: a worker is idle"),
         (
-            {"close_reasons": {"idle": 100}, "queue_time": TimeSummary(640, 0.01, 0.01, 0.01, 0.02, 0.02)},
+            {
+                "close_reasons": {"idle": 100},
+                "queue_time": TimeSummary(640, 0.01, 0.01, 0.01, 0.02, 0.02),
+            },
             "the model is busy when requests come.*2 ms on average",
         ),
     ],
@@ -169,7 +172,7 @@ def test_few_sizes_have_a_bin_each_and_many_share_bins():
     few = changed(batch_sizes={1: 5, 64: 5})
     assert "\n  1 " in few
     assert "\n  64 " in few
-    many = changed(batch_sizes={size: 1 for size in range(1, 65)})
+    many = changed(batch_sizes=dict.fromkeys(range(1, 65), 1))
     for label in ("1 ", "2-3 ", "4-7 ", "8-15 ", "16-31 ", "32-63 ", "64"):
         assert f"\n  {label}" in many
 

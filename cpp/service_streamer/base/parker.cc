@@ -14,14 +14,6 @@ namespace {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 timespec to_timespec(TimePoint deadline) {
   const auto nanoseconds = std::max(deadline, TimePoint{}).time_since_epoch().count();  // the kernel refuses negative ones
   return {.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};

@@ -35,6 +35,15 @@ class Parker {
   std::atomic<std::uint32_t> state_{kEmpty};
 };
 
+// Tells the processor that this is a busy loop.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 // Blocks while `word` is `expected`, with the same ways to end; wake_all() wakes everybody who waits on the word.
 Parker::Wake wait_on(std::atomic<std::uint32_t>& word, std::uint32_t expected, TimePoint deadline);
 void wake_all(std::atomic<std::uint32_t>& word);

@@ -44,7 +44,7 @@ void Engine::Wakes::run() {
 
 // --- callers ---
 
-Engine::Admission Engine::submit(Request& request) {
+Engine::Admission Engine::submit(Request& request, Waiter** to_wake) {
   Wakes wakes;
   Admission admission = Admission::kQueued;
   {
@@ -70,6 +70,7 @@ Engine::Admission Engine::submit(Request& request) {
     }
     wakes.worker = worker_to_wake(request.arrived);
   }
+  if (to_wake != nullptr) *to_wake = std::exchange(wakes.worker, nullptr);
   wakes.run();
   return admission;
 }

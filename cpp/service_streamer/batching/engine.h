@@ -34,8 +34,9 @@ class Engine {
   enum class Admission { kQueued, kWaiting, kFull, kClosed };
 
   // Takes the request into the queue. When that is full it goes to the waiting room with kWaiting, or is refused with kFull
-  // (Overflow::kReject). Never blocks.
-  Admission submit(Request& request) EXCLUDES(mutex_);
+  // (Overflow::kReject). Never blocks. Wakes the worker that should take it; or, given `to_wake`, leaves that to the caller,
+  // who first lets go of what the worker will ask for next (the GIL).
+  Admission submit(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
 
   // Blocks until a request left the waiting room (kDone: into the queue, or it ended), the deadline, or a signal.
   Completion::Wait wait_for_room(Request& request, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
@@ -102,7 +103,8 @@ class Engine {
   Duration spin() const { return spin_now_.load(std::memory_order_relaxed) ? kSpin : Duration::zero(); }
 
  private:
-  static constexpr Duration kSpin = std::chrono::microseconds(30);
+  // Well above the time of a wake-up (30 µs to another core): after one slow round both sides find each other spinning again.
+  static constexpr Duration kSpin = std::chrono::microseconds(100);
 
   // A worker that sleeps in wait_for_batch().
   struct IdleWorker {
