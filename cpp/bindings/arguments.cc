@@ -21,7 +21,8 @@ PyObject* items_from(PyObject* batch) {
   if (PyList_CheckExact(batch)) return PyList_AsTuple(batch);
   if (PyTuple_CheckExact(batch)) return Py_NewRef(batch);
   if (PyUnicode_Check(batch)) {
-    PyErr_Format(PyExc_TypeError, "batch must be a sequence of items, got the str %R: did you mean [%R]?", batch, batch);
+    PyErr_Format(PyExc_TypeError, "batch must be a sequence of items, got the str %R: did you mean [%R]?", batch,
+                 batch);
     return nullptr;
   }
   if (PyBytes_Check(batch) || PyByteArray_Check(batch)) return refuse_batch(batch, ": put it into a list");
@@ -29,6 +30,7 @@ PyObject* items_from(PyObject* batch) {
   if (!PySequence_Check(batch)) return refuse_batch(batch, "");
   const Py_ssize_t length = PyObject_Size(batch);
   if (length < 0) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
     PyErr_Clear();
     return refuse_batch(batch, ", which has no length");
   }
@@ -41,7 +43,7 @@ PyObject* items_from(PyObject* batch) {
   return items;
 }
 
-bool deadline_from(PyObject* timeout, TimePoint& deadline) {
+bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative) {
   deadline = TimePoint::max();
   if (timeout == Py_None) return true;
   const double seconds = PyFloat_AsDouble(timeout);
@@ -51,11 +53,11 @@ bool deadline_from(PyObject* timeout, TimePoint& deadline) {
     }
     return false;
   }
-  if (std::isnan(seconds) || seconds < 0) {
+  if (std::isnan(seconds) || (seconds < 0 && negative == Negative::kIsWrong)) {
     PyErr_Format(PyExc_ValueError, "timeout must be a number of seconds >= 0, got %R", timeout);
     return false;
   }
-  if (seconds < kForever) deadline = Clock::now() + duration_from(seconds);
+  if (seconds < kForever) deadline = Clock::now() + duration_from(std::max(seconds, 0.0));
   return true;
 }
 

@@ -11,8 +11,11 @@ namespace service_streamer::bindings {
 // The items of one request as a new tuple: of a list, tuple, array, tensor or other sequence with a length.
 PyObject* items_from(PyObject* batch);
 
-// None: TimePoint::max(); otherwise so many seconds from now, at least 0.
-bool deadline_from(PyObject* timeout, TimePoint& deadline);
+// A negative timeout: a mistake, or time that is over, as concurrent.futures has it for waits.
+enum class Negative { kIsWrong, kIsOver };
+
+// None: TimePoint::max(); otherwise so many seconds from now.
+bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative = Negative::kIsWrong);
 
 bool priority_from(PyObject* value, int& priority);
 

@@ -1,7 +1,5 @@
 #include "bindings/batch.h"
 
-#include <structmember.h>
-
 #include <new>
 #include <utility>
 
@@ -23,10 +21,14 @@ struct BatchObject {
 
 PyTypeObject* batch_type = nullptr;
 
-BatchObject* self_of(PyObject* self) { return reinterpret_cast<BatchObject*>(self); }
+BatchObject* self_of(PyObject* self) {
+  return reinterpret_cast<BatchObject*>(self);
+}
 
 // A model that forks leaves the child a batch that its parent will answer.
-bool from_this_process(BatchObject* self) { return self->engine->fork_generation == fork_generation(); }
+bool from_this_process(BatchObject* self) {
+  return self->engine->fork_generation == fork_generation();
+}
 
 bool is_open(BatchObject* self) {
   if (!self->batch.parts.empty()) return true;
@@ -87,7 +89,7 @@ PyObject* batch_fail(PyObject* object, PyObject* error) {
   Py_RETURN_NONE;
 }
 
-BatchObject* make_batch(EngineObject* engine) {
+BatchObject* new_batch(EngineObject* engine) {
   PyObject* self = batch_type->tp_alloc(batch_type, 0);
   if (self == nullptr) return nullptr;
   BatchObject* batch = self_of(self);
@@ -96,13 +98,28 @@ BatchObject* make_batch(EngineObject* engine) {
   return batch;
 }
 
+// Takes the parts out that the engine dropped, and their items.
+void keep_items(BatchObject* self) {
+  PyObject* kept = PyTuple_New(static_cast<Py_ssize_t>(self->batch.items));
+  Py_ssize_t from = 0;
+  Py_ssize_t to = 0;
+  for (const BatchPart& part : self->batch.parts) {
+    for (std::uint32_t i = 0; i < part.count; ++i, ++from) {
+      if (kept != nullptr && part.request != nullptr)
+        PyTuple_SET_ITEM(kept, to++, Py_NewRef(PyTuple_GET_ITEM(self->items, from)));
+    }
+  }
+  std::erase_if(self->batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  Py_SETREF(self->items, kept);
+}
+
 PyObject* batch_split(PyObject* object, PyObject* between_items) {
   BatchObject* self = self_of(object);
   if (!from_this_process(self)) Py_RETURN_NONE;
   if (!is_open(self)) return nullptr;
   const int anywhere = PyObject_IsTrue(between_items);
   if (anywhere < 0) return nullptr;
-  BatchObject* second = make_batch(self->engine);
+  BatchObject* second = new_batch(self->engine);
   if (second == nullptr) return nullptr;
   PyObject* halves = nullptr;
   if (!self->engine->engine->split(self->batch, anywhere != 0, second->batch)) {
@@ -119,16 +136,39 @@ PyObject* batch_split(PyObject* object, PyObject* between_items) {
   return halves;
 }
 
-Py_ssize_t batch_length(PyObject* self) { return static_cast<Py_ssize_t>(self_of(self)->batch.items); }
+PyObject* batch_drop_ended(PyObject* object, PyObject*) {
+  BatchObject* self = self_of(object);
+  if (!from_this_process(self)) Py_RETURN_FALSE;
+  if (!is_open(self)) return nullptr;
+  const Py_ssize_t before = static_cast<Py_ssize_t>(self->batch.items);
+  EndedRequests ended;
+  ReleasedRequests released;
+  self->engine->engine->drop_ended(self->batch, ended, released);
+  if (static_cast<Py_ssize_t>(self->batch.items) != before) keep_items(self);
+  publish(ended);
+  let_go(released);
+  if (self->items == nullptr) return nullptr;
+  if (!self->batch.parts.empty()) Py_RETURN_TRUE;
+  complete(self, Outcome::kAnswered);
+  Py_RETURN_FALSE;
+}
+
+Py_ssize_t batch_length(PyObject* self) {
+  return static_cast<Py_ssize_t>(self_of(self)->batch.items);
+}
 
 PyObject* batch_items(PyObject* self, void*) {
   PyObject* items = self_of(self)->items;
   return items != nullptr ? PySequence_List(items) : PyList_New(0);
 }
 
-PyObject* batch_requests(PyObject* self, void*) { return PyLong_FromSize_t(self_of(self)->batch.parts.size()); }
+PyObject* batch_requests(PyObject* self, void*) {
+  return PyLong_FromSize_t(self_of(self)->batch.parts.size());
+}
 
-PyObject* batch_reason(PyObject* self, void*) { return PyUnicode_FromString(to_string(self_of(self)->batch.reason)); }
+PyObject* batch_reason(PyObject* self, void*) {
+  return PyUnicode_FromString(to_string(self_of(self)->batch.reason));
+}
 
 PyObject* batch_age(PyObject* self, void*) {
   return PyFloat_FromDouble(std::chrono::duration<double>(self_of(self)->batch.age).count());
@@ -165,12 +205,16 @@ PyMethodDef methods[] = {
      "complete($self, outputs, /)\n--\n\n"
      "Answers everybody with his part of `outputs`, one for each item.\n\n"
      "Raises OutputSizeMismatch or TypeError for outputs that cannot be shared out; nobody is answered then."},
-    {"fail", batch_fail, METH_O, "fail($self, error, /)\n--\n\n"
+    {"fail", batch_fail, METH_O,
+     "fail($self, error, /)\n--\n\n"
      "Ends every request of the batch with the exception, or a copy of it."},
     {"split", batch_split, METH_O,
      "split($self, between_items, /)\n--\n\n"
      "Cuts the batch in two (this one and another), between requests or, if the argument is true, between items.\n\n"
      "None: it cannot be cut further."},
+    {"drop_ended", batch_drop_ended, METH_NOARGS,
+     "drop_ended($self)\n--\n\n"
+     "Takes out what ended or expired meanwhile, before a piece of a batch runs again; False: nothing is left."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -204,13 +248,15 @@ bool make_batch_type(PyObject* module) {
   return batch_type != nullptr && PyModule_AddType(module, batch_type) == 0;
 }
 
-PyObject* cut_batch(EngineObject* engine, CloseReason reason) {
-  BatchObject* self = make_batch(engine);
-  if (self == nullptr) return nullptr;
+PyObject* make_batch(EngineObject* engine) {
+  return reinterpret_cast<PyObject*>(new_batch(engine));
+}
+
+Cut cut_batch(PyObject* object, CloseReason reason) {
+  BatchObject* self = self_of(object);
   EndedRequests expired;
-  const bool any = engine->engine->cut(self->batch, reason, expired);
+  const bool any = self->engine->engine->cut(self->batch, reason, expired);
   if (any) {
-    // Before anything that may run Python code: a request that ends gives up its items.
     self->items = PyTuple_New(static_cast<Py_ssize_t>(self->batch.items));
     Py_ssize_t next = 0;
     for (const BatchPart& part : self->batch.parts) {
@@ -222,10 +268,8 @@ PyObject* cut_batch(EngineObject* engine, CloseReason reason) {
     }
   }
   publish(expired);
-  if (any && self->items != nullptr) return reinterpret_cast<PyObject*>(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(self));
-  if (any) return nullptr;
-  Py_RETURN_NONE;
+  if (!any) return Cut::kNothing;
+  return self->items != nullptr ? Cut::kBatch : Cut::kError;
 }
 
 }  // namespace service_streamer::bindings

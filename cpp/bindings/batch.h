@@ -8,7 +8,11 @@ namespace service_streamer::bindings {
 
 bool make_batch_type(PyObject* module);
 
-// The next batch of the engine, whose turn this worker has (Engine::Ready::kBatch); None: nothing was left.
-PyObject* cut_batch(EngineObject* engine, CloseReason reason);
+// An empty batch object, a new reference; nullptr with an exception set.
+PyObject* make_batch(EngineObject* engine);
+
+// Fills one made by make_batch() with what waits, for a worker whose turn it is (Engine::Ready::kBatch).
+enum class Cut { kBatch, kNothing, kError };
+Cut cut_batch(PyObject* batch, CloseReason reason);
 
 }  // namespace service_streamer::bindings

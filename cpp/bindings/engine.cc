@@ -15,14 +15,30 @@
 namespace service_streamer::bindings {
 namespace {
 
-EngineObject* self_of(PyObject* self) { return reinterpret_cast<EngineObject*>(self); }
+EngineObject* self_of(PyObject* self) {
+  return reinterpret_cast<EngineObject*>(self);
+}
+
+// The engine whose batches this thread takes.
+thread_local const EngineObject* served = nullptr;
 
 // --- workers and the timer ---
 
+// Without a batch: nullptr with an exception set, or None when the engine is closed or the parent's.
+PyObject* no_batch(PyObject* batch, bool error) {
+  Py_DECREF(batch);
+  if (error) return nullptr;
+  served = nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* engine_next_batch(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
-  if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
+  PyObject* batch = make_batch(self);
+  if (batch == nullptr) return nullptr;
+  served = self;
   for (;;) {
+    if (self->fork_generation != fork_generation()) return no_batch(batch, false);
     CloseReason reason = CloseReason::kIdle;
     Engine::Ready ready = self->engine->poll(reason);  // while the next batch is due the GIL need not be given away
     if (ready == Engine::Ready::kNotYet) {
@@ -34,22 +50,22 @@ PyObject* engine_next_batch(PyObject* object, PyObject*) {
       PyEval_RestoreThread(state);
       WaiterPool::release(waiter);
     }
-    if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
+    if (ready == Engine::Ready::kClosed) return no_batch(batch, false);
     if (ready == Engine::Ready::kInterrupted) {
-      if (PyErr_CheckSignals() < 0) return nullptr;
+      if (PyErr_CheckSignals() < 0) return no_batch(batch, true);
       continue;
     }
     // Only now that the GIL is held again is the batch cut: it grew until this moment.
-    PyObject* batch = cut_batch(self, reason);
-    if (batch != Py_None) return batch;
-    Py_DECREF(batch);
+    const Cut cut = cut_batch(batch, reason);
+    if (cut == Cut::kBatch) return batch;
+    if (cut == Cut::kError) return no_batch(batch, true);
   }
 }
 
 PyObject* engine_run_timer(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
-  if (!from_this_process(self)) return nullptr;
   for (;;) {
+    if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
     Waiter& waiter = WaiterPool::acquire();
     PyThreadState* state = PyEval_SaveThread();
     const Engine::Ready ready = self->engine->wait_for_deadline(waiter);
@@ -80,7 +96,7 @@ PyObject* engine_abort(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
   if (!from_this_process(self)) return nullptr;
   EndedRequests dropped;
-  self->engine->abort(dropped);
+  self->engine->abort(Outcome::kClosed, dropped);
   publish(dropped);
   Py_RETURN_NONE;
 }
@@ -160,9 +176,9 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   double max_latency;
   const char *policy, *overflow, *output;
   int workers, spin, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",   "overflow",
-                                "output",     "spin",        "future_type", "start",   "start_timer", "cooperative_wait",
-                                nullptr};
+  static const char* names[] = {"batch_size",  "max_latency",      "policy", "workers",     "max_queue",
+                                "overflow",    "output",           "spin",   "future_type", "start",
+                                "start_timer", "cooperative_wait", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$ndsinsspO!OOO", const_cast<char**>(names), &batch_size, &max_latency,
                                    &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type, &future_type,
                                    &start, &start_timer, &cooperative_wait)) {
@@ -179,7 +195,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   options.workers = workers;
-  options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 1));
+  options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
   options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
   options.spin = spin != 0;
 
@@ -244,20 +260,26 @@ PyMethodDef methods[] = {
     {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
      "submit_async($self, batch, timeout, priority, /)\n--\n\n"
      "Returns a future; never blocks: the request itself waits for room."},
-    {"next_batch", engine_next_batch, METH_NOARGS, "next_batch($self)\n--\n\n"
+    {"next_batch", engine_next_batch, METH_NOARGS,
+     "next_batch($self)\n--\n\n"
      "Blocks until a batch is due; None once the engine is closed and empty."},
-    {"run_timer", engine_run_timer, METH_NOARGS, "run_timer($self)\n--\n\n"
+    {"run_timer", engine_run_timer, METH_NOARGS,
+     "run_timer($self)\n--\n\n"
      "Ends requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, batch_size, max_latency, policy)\n--\n\n"
      "At run time, keeping what the policy learned."},
-    {"close", engine_close, METH_O, "close($self, drain, /)\n--\n\n"
+    {"close", engine_close, METH_O,
+     "close($self, drain, /)\n--\n\n"
      "Refuses intake and, without drain, ends what is queued. Never blocks."},
-    {"abort", engine_abort, METH_NOARGS, "abort($self)\n--\n\n"
+    {"abort", engine_abort, METH_NOARGS,
+     "abort($self)\n--\n\n"
      "Ends everything, also what is running."},
-    {"join", engine_join, METH_O, "join($self, timeout, /)\n--\n\n"
+    {"join", engine_join, METH_O,
+     "join($self, timeout, /)\n--\n\n"
      "Blocks until everything has ended; False: not within the time."},
-    {"stats", engine_stats, METH_NOARGS, "stats($self)\n--\n\n"
+    {"stats", engine_stats, METH_NOARGS,
+     "stats($self)\n--\n\n"
      "Counters and times as a dict."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -281,6 +303,10 @@ bool from_this_process(EngineObject* engine) {
   if (engine->fork_generation == fork_generation()) return true;
   raise_message("StreamerClosed", "this engine belongs to the parent process");
   return false;
+}
+
+bool is_worker_of(const EngineObject* engine) {
+  return served == engine;
 }
 
 bool make_engine_type(PyObject* module) {

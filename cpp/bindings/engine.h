@@ -20,8 +20,8 @@ struct EngineObject {
   std::uint32_t fork_generation;
   bool started;
   bool timer_started;
-  std::atomic<bool> serving;   // a worker has, or is about to ask for, the GIL
-  bool output_batch;           // callers get slices of the model's array, not lists
+  std::atomic<bool> serving;  // a worker has, or is about to ask for, the GIL
+  bool output_batch;          // callers get slices of the model's array, not lists
 };
 
 bool make_engine_type(PyObject* module);
@@ -29,6 +29,9 @@ bool make_engine_type(PyObject* module);
 // A forked child has a copy of the parent's engine, whose mutex may be held by a thread that it does not have: false, with
 // StreamerClosed raised.
 bool from_this_process(EngineObject* engine);
+
+// Whether the calling thread takes this engine's batches.
+bool is_worker_of(const EngineObject* engine);
 
 // Methods of the engine (METH_FASTCALL): batch, timeout, priority.
 PyObject* engine_predict(PyObject* self, PyObject* const* args, Py_ssize_t nargs);

@@ -25,7 +25,8 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   if (!deadline_from(args[1], deadline) || !priority_from(args[2], priority)) return nullptr;
   PyObject* items = items_from(args[0]);
   if (items == nullptr) return nullptr;
-  PyTypeObject* type = caller == Caller::kPredict ? future_base_type : reinterpret_cast<PyTypeObject*>(self->future_type);
+  PyTypeObject* type =
+      caller == Caller::kPredict ? future_base_type : reinterpret_cast<PyTypeObject*>(self->future_type);
   FutureObject* future = make_future(type, self, items);
   if (future == nullptr) return nullptr;
   future->request.deadline = deadline;
@@ -65,7 +66,16 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** t
     return false;
   }
   if (future->request.size == 0) return answer_empty(future);
-  if (!call_once(self->started, self->start)) return false;
+  if (!call_once(self->started, self->start)) {
+    // Others may have queued up meanwhile, trusting in the workers that could not be started.
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    EndedRequests lost;
+    self->engine->abort(Outcome::kLost, lost);
+    publish(lost);
+    PyErr_Restore(type, value, traceback);
+    return false;
+  }
   if (!future->request.watched && future->request.deadline != TimePoint::max() &&
       !call_once(self->timer_started, self->start_timer)) {
     return false;
@@ -82,9 +92,9 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** t
       break;
     case Engine::Admission::kFull: {
       const double seconds = self->engine->retry_after();
-      PyObject* message = PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",
-                                               static_cast<unsigned>(future->request.size),
-                                               self->engine->options().max_queue);
+      PyObject* message =
+          PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",
+                               static_cast<unsigned>(future->request.size), self->engine->options().max_queue);
       raise_error("QueueFull", message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
       break;
     }
@@ -124,7 +134,7 @@ PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool
   if (future == nullptr) return nullptr;
   bool waiting;
   bool accepted = enqueue(self, future, waiting);
-  if (accepted && waiting && may_block && !in_event_loop()) {
+  if (accepted && waiting && may_block && !is_worker_of(self) && !in_event_loop()) {
     accepted = wait_for_room(self, future);
     if (!accepted) {
       end_future(future, Outcome::kCancelled, true);
@@ -153,9 +163,9 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
     if (done < 0) {
       end_future(future, Outcome::kCancelled, true);
     } else {
-      // Too late: unless it was answered in this very moment, it ends here.
+      // Too late: it ends here, unless its answer is on the way in this very moment.
       if (done == 0) end_future(future, Outcome::kExpired, true);
-      result = take_result(future);
+      if (wait_for_future(future, TimePoint::max()) == 1) result = take_result(future);
     }
   }
   Py_DECREF(reinterpret_cast<PyObject*>(future));

@@ -1,7 +1,5 @@
 #include "bindings/future.h"
 
-#include <structmember.h>
-
 #include <new>
 #include <utility>
 
@@ -19,7 +17,9 @@ namespace {
 
 std::uint32_t generation = 0;
 
-FutureObject* self_of(PyObject* self) { return reinterpret_cast<FutureObject*>(self); }
+FutureObject* self_of(PyObject* self) {
+  return reinterpret_cast<FutureObject*>(self);
+}
 
 // --- methods ---
 
@@ -30,7 +30,7 @@ bool parse_timeout(PyObject* const* args, Py_ssize_t nargs, PyObject* names, Tim
     PyErr_SetString(PyExc_TypeError, "the one argument is timeout=None");
     return false;
   }
-  return deadline_from(nargs + keywords == 1 ? args[0] : Py_None, deadline);
+  return deadline_from(nargs + keywords == 1 ? args[0] : Py_None, deadline, Negative::kIsOver);
 }
 
 // Waits as result() and exception() do; false with RequestTimeout or a signal handler's exception raised.
@@ -63,7 +63,9 @@ PyObject* future_exception(PyObject* self, PyObject* const* args, Py_ssize_t nar
   return error;
 }
 
-PyObject* future_done(PyObject* self, PyObject*) { return PyBool_FromLong(is_done(self_of(self))); }
+PyObject* future_done(PyObject* self, PyObject*) {
+  return PyBool_FromLong(is_done(self_of(self)));
+}
 
 PyObject* future_running(PyObject* self, PyObject*) {
   FutureObject* future = self_of(self);
@@ -86,16 +88,37 @@ PyObject* future_abandon(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-bool add_callback(FutureObject* future, PyObject* callback) {
-  if (future->callbacks == nullptr) future->callbacks = PyList_New(0);
-  return future->callbacks != nullptr && PyList_Append(future->callbacks, callback) == 0;
+enum class Added { kYes, kTooLate, kError };
+
+// Whatever allocates comes first: it may run Python code, and the request may end meanwhile.
+Added add_callback(FutureObject* future, PyObject* callback) {
+  if (future->callbacks == nullptr) {
+    PyObject* list = PyList_New(0);
+    if (list == nullptr) return Added::kError;
+    if (future->callbacks == nullptr) std::swap(future->callbacks, list);
+    Py_XDECREF(list);
+  }
+  if (is_done(future)) return Added::kTooLate;
+  return PyList_Append(future->callbacks, callback) == 0 ? Added::kYes : Added::kError;
 }
 
-PyObject* future_add_done_callback(PyObject* self, PyObject* fn) {
-  FutureObject* future = self_of(self);
-  if (is_done(future)) return call_helper("service_streamer._future", "run_callback", fn, self);
-  if (!add_callback(future, fn)) return nullptr;
-  Py_RETURN_NONE;
+PyObject* future_add_done_callback(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject* fn;
+  static const char* names[] = {"fn", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &fn)) return nullptr;
+  if (!PyCallable_Check(fn)) {
+    PyErr_Format(PyExc_TypeError, "a done callback must be callable, got %.200s", Py_TYPE(fn)->tp_name);
+    return nullptr;
+  }
+  switch (add_callback(self_of(self), fn)) {
+    case Added::kYes:
+      Py_RETURN_NONE;
+    case Added::kTooLate:
+      return call_helper("service_streamer._future", "run_callback", fn, self);
+    case Added::kError:
+      break;
+  }
+  return nullptr;
 }
 
 PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
@@ -112,18 +135,19 @@ PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
     Py_RETURN_TRUE;
   }
   PyObject* mail = PyTuple_Pack(2, args[0], args[1]);
-  const bool added = mail != nullptr && add_callback(future, mail);
-  Py_XDECREF(mail);
-  if (!added) return nullptr;
-  Py_RETURN_TRUE;
+  if (mail == nullptr) return nullptr;
+  const Added added = add_callback(future, mail);
+  Py_DECREF(mail);
+  return added == Added::kError ? nullptr : PyBool_FromLong(added == Added::kYes);
 }
 
 // concurrent.futures.wait reads the state twice while it holds the condition, and counts on it not to change meanwhile.
 PyObject* future_state(PyObject* self, void*) {
   FutureObject* future = self_of(self);
-  if (!is_done(future) || (future->condition != nullptr && !future->announced)) {
+  if (!is_done(future)) {
     return PyUnicode_FromString(future->engine->engine->running(future->request) ? "RUNNING" : "PENDING");
   }
+  if (future->condition != nullptr && !future->announced) return PyUnicode_FromString("RUNNING");
   return PyUnicode_FromString(future->request.outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");
 }
 
@@ -210,7 +234,8 @@ void future_dealloc(PyObject* self) {
 PyMethodDef methods[] = {
     {"result", as_method(future_result), METH_FASTCALL | METH_KEYWORDS,
      "result($self, timeout=None)\n--\n\n"
-     "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout when that is over (the request goes on), and whatever the request ended with."},
+     "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout when that is over (the request "
+     "goes on), and whatever the request ended with."},
     {"exception", as_method(future_exception), METH_FASTCALL | METH_KEYWORDS,
      "exception($self, timeout=None)\n--\n\n"
      "Waits like result(), and returns the exception that the request ended with, or None."},
@@ -226,12 +251,14 @@ PyMethodDef methods[] = {
     {"cancel", future_cancel, METH_NOARGS,
      "cancel($self)\n--\n\n"
      "Takes the request out of the queue; False: it has ended, or the model has all of it."},
-    {"add_done_callback", future_add_done_callback, METH_O,
-     "add_done_callback($self, fn, /)\n--\n\n"
+    {"add_done_callback", as_method(future_add_done_callback), METH_VARARGS | METH_KEYWORDS,
+     "add_done_callback($self, fn)\n--\n\n"
      "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has."},
-    {"_abandon", future_abandon, METH_NOARGS, "_abandon($self)\n--\n\n"
+    {"_abandon", future_abandon, METH_NOARGS,
+     "_abandon($self)\n--\n\n"
      "Ends the request although it may be running: nobody wants the answer."},
-    {"_publish", future_publish, METH_NOARGS, "_publish($self)\n--\n\n"
+    {"_publish", future_publish, METH_NOARGS,
+     "_publish($self)\n--\n\n"
      "Shows the end in _state; to be called under _condition."},
     {"_attach", as_method(future_attach), METH_FASTCALL,
      "_attach($self, mailbox, token, /)\n--\n\n"
@@ -267,9 +294,13 @@ bool make_future_type(PyObject* module) {
   return future_base_type != nullptr && PyModule_AddType(module, future_base_type) == 0;
 }
 
-std::uint32_t fork_generation() { return generation; }
+std::uint32_t fork_generation() {
+  return generation;
+}
 
-void count_fork() { ++generation; }
+void count_fork() {
+  ++generation;
+}
 
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items) {
   PyObject* self = type->tp_alloc(type, 0);

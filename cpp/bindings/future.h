@@ -28,12 +28,12 @@ struct FutureObject {
   PyObject_HEAD
   Request request;
   EngineObject* engine;
-  PyObject* items;      // tuple; until it ended
-  PyObject* outputs;    // what its worker brought, on the way to value or exception
+  PyObject* items;    // tuple; while the request has a hold
+  PyObject* outputs;  // what its worker brought, on the way to value or exception
   PyObject* value;
   PyObject* exception;
   std::vector<Piece>* pieces;
-  PyObject* callbacks;  // list of callables, and of (mailbox, token) beyond the first
+  PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
   PyObject* mailbox;    // who is told besides sleeping threads, and with which token
   PyObject* token;
   PyObject* condition;  // made when concurrent.futures.wait asks
@@ -64,7 +64,8 @@ bool gevent_is_loaded();
 // Whether the request has ended. In a forked child one that its parent will answer ends here.
 bool is_done(FutureObject* future);
 
-// Blocks (without the GIL) until done or the deadline: true or false. -1: a signal handler raised. `to_wake` is a worker that
+// Blocks (without the GIL) until done or the deadline: true or false. -1: an exception, of a signal handler or because this
+// thread is a worker of the same engine, and would wait for itself. `to_wake` is a worker that
 // spins, to wake once the GIL is released: it would only go to sleep to wait for that. (One that sleeps is better woken
 // before: it takes longer to come than the GIL to be released, and the scheduler more often keeps it on this core.)
 int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake = nullptr);

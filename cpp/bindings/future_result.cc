@@ -22,8 +22,8 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
     Py_SETREF(seconds, PyFloat_FromDouble(left > 0 ? left : 0));
     if (seconds == nullptr) return -1;
   }
-  PyObject* waited =
-      PyObject_CallFunctionObjArgs(future->engine->cooperative_wait, reinterpret_cast<PyObject*>(future), seconds, nullptr);
+  PyObject* waited = PyObject_CallFunctionObjArgs(future->engine->cooperative_wait, reinterpret_cast<PyObject*>(future),
+                                                  seconds, nullptr);
   Py_DECREF(seconds);
   if (waited == nullptr) return -1;
   const int truth = PyObject_IsTrue(waited);
@@ -63,10 +63,24 @@ bool gevent_is_loaded() {
 }
 
 int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
-  if (to_wake != nullptr && gevent_is_loaded()) std::exchange(to_wake, nullptr)->parker.unpark();
+  if (to_wake != nullptr && (is_done(future) || gevent_is_loaded() || is_worker_of(future->engine))) {
+    std::exchange(to_wake, nullptr)->parker.unpark();  // there will be no such wait
+  }
   if (is_done(future)) return 1;
-  const int waited = wait_cooperatively(future, deadline);
-  if (waited != 0) return waited < 0 ? -1 : is_done(future);
+  if (is_worker_of(future->engine)) {
+    PyErr_SetString(
+        PyExc_RuntimeError,
+        "a worker of the streamer (predict_function or a done callback) would wait for itself: use submit() "
+        "and add_done_callback()");
+    return -1;
+  }
+  for (;;) {
+    const int waited = wait_cooperatively(future, deadline);
+    if (waited < 0) return -1;
+    if (waited == 0) break;
+    if (is_done(future)) return 1;
+    if (deadline <= Clock::now()) return 0;  // else a greenlet that somebody switched to for other reasons
+  }
   EngineObject* engine = future->engine;
   Waiter& waiter = WaiterPool::acquire();
   Completion::Wait end;
@@ -98,8 +112,8 @@ PyObject* take_result(FutureObject* future) {
     case Outcome::kAnswered:
       return Py_NewRef(future->value);
     case Outcome::kExpired:
-      return raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)", items,
-                           milliseconds);
+      return raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)",
+                           items, milliseconds);
     case Outcome::kCancelled: {
       PyObject* error = call_helper("service_streamer._errors", "CancelledError", nullptr);
       if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
@@ -108,15 +122,18 @@ PyObject* take_result(FutureObject* future) {
     }
     case Outcome::kClosed:
       if (future->fork_generation != fork_generation()) {
-        return raise_message("StreamerClosed", "this request was made before the fork: its answer is in the parent process");
+        return raise_message("StreamerClosed",
+                             "this request was made before the fork: its answer is in the parent process");
       }
-      return raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered", items);
+      return raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered",
+                           items);
     case Outcome::kNone:
     case Outcome::kFailed:
     case Outcome::kLost:
       break;
   }
-  return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer", items);
+  return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer",
+                       items);
 }
 
 }  // namespace service_streamer::bindings

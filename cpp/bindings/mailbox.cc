@@ -1,5 +1,9 @@
 #include "bindings/mailbox.h"
 
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
 #include "service_streamer/batching/mailbox.h"
 
 namespace service_streamer::bindings {
@@ -10,7 +14,9 @@ namespace py = pybind11;
 // The messages of a Mailbox are Python objects here, each with a reference of its own.
 class PythonMailbox : public Mailbox {
  public:
-  ~PythonMailbox() { take(); }
+  ~PythonMailbox() {
+    for (void* message : drain()) Py_DECREF(static_cast<PyObject*>(message));
+  }
 
   py::list take() {
     py::list tokens;
@@ -19,14 +25,25 @@ class PythonMailbox : public Mailbox {
   }
 };
 
+std::unique_ptr<PythonMailbox> open() {
+  try {
+    return std::make_unique<PythonMailbox>();
+  } catch (const std::system_error& error) {
+    errno = error.code().value();
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw py::error_already_set();
+  }
+}
+
 }  // namespace
 
 void bind_mailbox(py::module_& module) {
-  py::class_<PythonMailbox>(module, "Mailbox",
-                            "Finished requests on their way to an event loop.\n\n"
-                            "The loop watches fileno(), an eventfd that becomes readable once per batch of answers, and\n"
-                            "then calls drain(). Raises OSError when the process has no descriptor left.")
-      .def(py::init<>())
+  py::class_<PythonMailbox>(
+      module, "Mailbox",
+      "Finished requests on their way to an event loop.\n\n"
+      "The loop watches fileno(), an eventfd that becomes readable once per batch of answers, and\n"
+      "then calls drain(). Raises OSError when the process has no descriptor left.")
+      .def(py::init(&open))
       .def("fileno", &PythonMailbox::fd, "The descriptor to watch for reading.")
       .def("drain", &PythonMailbox::take, "The tokens of all requests that ended since the last call, in order.");
 }

@@ -11,11 +11,12 @@ namespace {
 bool refuse_size(std::size_t expected, Py_ssize_t received, PyObject* outputs) {
   if (received >= 0) {
     raise_error("OutputSizeMismatch", Py_BuildValue("(nns)", static_cast<Py_ssize_t>(expected), received, ""));
-  } else {
+  } else if (PyErr_ExceptionMatches(PyExc_TypeError)) {
     PyErr_Clear();
     PyObject* detail = PyUnicode_FromFormat("%.200s has no length", Py_TYPE(outputs)->tp_name);
-    raise_error("OutputSizeMismatch",
-                detail != nullptr ? Py_BuildValue("(nON)", static_cast<Py_ssize_t>(expected), Py_None, detail) : nullptr);
+    raise_error("OutputSizeMismatch", detail != nullptr
+                                          ? Py_BuildValue("(nON)", static_cast<Py_ssize_t>(expected), Py_None, detail)
+                                          : nullptr);
   }
   return false;
 }

@@ -34,7 +34,15 @@ void follow_up(FutureObject* future) {
     run_callback(PyList_GET_ITEM(callbacks, i), self);
   }
   Py_XDECREF(callbacks);
+}
+
+// Once nobody works on it: the items, and outputs that came too late, go even where the future is kept.
+void let_go(Request& request) {
+  FutureObject* future = future_of(request);
   Py_CLEAR(future->items);
+  Py_CLEAR(future->outputs);
+  drop_pieces(future);
+  Py_DECREF(reinterpret_cast<PyObject*>(future));
 }
 
 }  // namespace
@@ -54,18 +62,18 @@ void publish(EndedRequests& ended) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   while (Request* request = in_order.pop()) {
-    FutureObject* future = future_of(*request);
-    follow_up(future);
-    if (request->drop_hold()) Py_DECREF(reinterpret_cast<PyObject*>(future));
+    follow_up(future_of(*request));
+    if (request->drop_hold()) let_go(*request);
   }
   PyErr_Restore(type, value, traceback);
 }
 
 void let_go(ReleasedRequests& released) {
-  while (Request* request = released.pop()) Py_DECREF(reinterpret_cast<PyObject*>(future_of(*request)));
+  while (Request* request = released.pop()) let_go(*request);
 }
 
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {
+  if (is_done(future)) return;
   EndedRequests ended;
   future->engine->engine->end_early(future->request, outcome, even_if_running, ended);
   publish(ended);

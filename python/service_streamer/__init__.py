@@ -11,6 +11,7 @@ Make a streamer of the model's predict function, and let the web application cal
 
 from __future__ import annotations
 
+from ._core import __version__
 from ._errors import (
     CancelledError,
     OutputSizeMismatch,
@@ -45,19 +46,9 @@ __all__ = [
     "__version__",
 ]
 
-__version__: str
-
 # users see where to import from, not where the definition is
 for _name in __all__:
     _member = globals().get(_name)
     if isinstance(_member, type) and _member.__module__.startswith(f"{__name__}."):
         _member.__module__ = __name__
 del _name, _member
-
-
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("service-streamer")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

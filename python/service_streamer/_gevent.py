@@ -151,6 +151,7 @@ class NativeThread:
         try:
             self._target()
         finally:
+            del self._target  # it may refer to who started this
             self.ident = None  # another thread may get the number
             self._ended.release()
 

@@ -38,8 +38,8 @@ def map_items(
             f"map() takes an iterable of items, not a {type(iterable).__name__}; for one item "
             "pass a list with it"
         )
-    bar = _progress_bar(iterable) if progress else None
-    return _outputs(submit, iter(iterable), chunk_size, in_flight, bar)
+    open_bar = _progress_bar(iterable) if progress else None
+    return _outputs(submit, iter(iterable), chunk_size, in_flight, open_bar)
 
 
 def _outputs(
@@ -47,8 +47,9 @@ def _outputs(
     items: Iterator[Any],
     chunk_size: int,
     in_flight: int,
-    bar: Any,
+    open_bar: Callable[[], Any] | None,
 ) -> Generator[Any, None, None]:
+    bar = open_bar() if open_bar is not None else None
     under_way: deque[_Future] = deque()
     chunk: list[Any] = []
     try:
@@ -80,11 +81,12 @@ def _outputs(
             bar.close()
 
 
-def _progress_bar(iterable: Iterable[Any]) -> Any:
+def _progress_bar(iterable: Iterable[Any]) -> Callable[[], Any]:
     try:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError(
             'map(progress=True) needs tqdm: pip install "service-streamer[progress]"'
         ) from None
-    return tqdm(total=len(iterable) if isinstance(iterable, Sized) else None, unit="item")
+    total = len(iterable) if isinstance(iterable, Sized) else None
+    return lambda: tqdm(total=total, unit="item")

@@ -54,11 +54,6 @@ class Options:
         _flag("spin", self.spin)
         _flag("isolate_errors", self.isolate_errors)
 
-    @property
-    def queue_limit(self) -> int:
-        """Most items in the queue."""
-        return self.max_queue or min(1024 * self.batch_size, MAX_COUNT)
-
 
 def count(name: str, value: Any) -> int:
     """Check a number of items."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _core, _gevent, _lifecycle
-from ._errors import WorkerTraceback
+from ._errors import WorkerLost, WorkerTraceback
 from ._future import Future
 from ._options import Options
 
@@ -36,7 +37,7 @@ class Workers:
             max_latency=options.max_latency,
             policy=options.policy,
             workers=count,
-            max_queue=options.queue_limit,
+            max_queue=options.max_queue or 0,  # its default
             overflow=options.overflow,
             output=options.output,
             spin=options.spin,
@@ -102,31 +103,37 @@ def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], isolate: boo
     """Serve the engine until it is closed."""
     try:
         while (batch := engine.next_batch()) is not None:
-            serve(batch, predict, isolate)
-            del batch  # the next wait may be long
+            try:
+                serve(batch, predict, isolate)
+            except BaseException:  # not the model's: a logging handler, no memory
+                _report()
+            del batch  # ends what it still holds with WorkerLost; and the next wait may be long
     except BaseException:
-        engine.abort()  # without this thread nobody would answer
+        # without this thread nobody would answer
+        engine.close(False)
+        engine.abort()
         raise
 
 
 def serve(batch: _core.Batch, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
-    """Answer every request of the batch. Does not raise."""
+    """Answer every request of the batch."""
     entry = _LogEntry(batch) if _logger.isEnabledFor(logging.DEBUG) else None
-    try:
-        error = run(batch, predict)
-        if error is not None:
-            if isolate and isinstance(error, Exception):
-                bisect(batch, error, predict)
-            else:
-                batch.fail(error)
-    except BaseException as error:  # not the model's; nobody may be left waiting for it
-        _logger.exception("a batch could not be answered")
-        batch.fail(error)
+    error = run(batch, predict)
+    if error is not None:
+        if isolate:
+            bisect(batch, error, predict)
+        else:
+            batch.fail(error)
     if entry is not None:
         entry.write()
 
 
-def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> BaseException | None:
+def _report() -> None:
+    with contextlib.suppress(BaseException):  # whatever it was may be so again
+        _logger.exception("a batch could not be answered")
+
+
+def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | None:
     """Run the model once: answer the batch, or return what predict raised, then unanswered."""
     try:
         outputs = predict(batch.items)
@@ -140,7 +147,7 @@ def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> BaseExceptio
     return None
 
 
-def bisect(batch: _core.Batch, error: BaseException, predict: Callable[[list[Any]], Any]) -> None:
+def bisect(batch: _core.Batch, error: Exception, predict: Callable[[list[Any]], Any]) -> None:
     """Run a batch that raised again in halves, so that only the guilty requests fail.
 
     The largest group that raised is cut next: with one guilty request of n this takes at most
@@ -160,19 +167,17 @@ def bisect(batch: _core.Batch, error: BaseException, predict: Callable[[list[Any
             continue
         runs_left -= 2
         for half in halves:
-            half_error = run(half, predict)
-            if half_error is None:
-                continue
-            if isinstance(half_error, Exception):
+            half_error = run(half, predict) if half.drop_ended() else None
+            if half_error is not None:
                 groups.append((half, half_error))
-            else:
-                half.fail(half_error)
 
 
-def _detached(error: BaseException) -> BaseException:
+def _detached(error: BaseException) -> Exception:
     """Copy what the model raised, which it may raise again, with its traceback as text only.
 
-    The traceback itself would keep the frames, and so the items of all callers.
+    The traceback itself would keep the frames, and so the items of all callers. What is no
+    `Exception` (SystemExit, KeyboardInterrupt) becomes `WorkerLost`: a model that ends itself must
+    not end a caller's thread or event loop.
     """
     here = error.__traceback__
     theirs = here.tb_next if here is not None and here.tb_next is not None else here
@@ -180,13 +185,16 @@ def _detached(error: BaseException) -> BaseException:
         text = "".join(traceback.format_exception(type(error), error, theirs))
     except Exception:  # no memory for it
         text = type(error).__name__
-    error.__traceback__ = None
-    error.__context__ = None
-    error.__cause__ = WorkerTraceback(text)
-    return copy_error(error)
+    if isinstance(error, Exception):
+        error.__traceback__ = error.__context__ = None
+        detached = copy_error(error)
+    else:
+        detached = WorkerLost(f"predict_function raised {error!r}")
+    detached.__cause__ = WorkerTraceback(text)
+    return detached
 
 
-def copy_error(error: BaseException) -> BaseException:
+def copy_error(error: Exception) -> Exception:
     """Copy an exception for another caller, or return it where that cannot be done."""
     try:
         twin = copy.copy(error)
@@ -212,7 +220,7 @@ def join_outputs(pieces: list[Any]) -> Any:
     return [output for piece in pieces for output in piece]
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(
         base.__name__ == "OutOfMemoryError" for base in type(error).__mro__
     )

@@ -74,6 +74,18 @@ def test_modules_are_documented(name):
     assert inspect.getdoc(getattr(service_streamer, name))
 
 
+def test_importing_configures_no_logging(child):
+    done = child(
+        """
+        import logging
+        import service_streamer
+        ours = logging.getLogger("service_streamer")
+        print(ours.handlers, ours.level, logging.getLogger().handlers)
+        """
+    )
+    assert done.stdout == "[] 0 []\n"
+
+
 def test_the_package_is_marked_as_typed():
     assert (PACKAGE / "py.typed").is_file()
 

@@ -1,13 +1,22 @@
 """Models that raise, lie about their length, or try to end the worker: nobody is left waiting."""
 
+import ctypes
 import gc
+import threading
 import traceback
 import weakref
 
 import pytest
-from conftest import LONG, double
+from conftest import LONG, double, eventually
 
-from service_streamer import CancelledError, OutputSizeMismatch, RequestTimeout
+from service_streamer import (
+    CancelledError,
+    OutputSizeMismatch,
+    RequestTimeout,
+    StreamerClosed,
+    WorkerLost,
+    _gevent,
+)
 from service_streamer._errors import WorkerTraceback
 
 
@@ -152,7 +161,7 @@ def test_an_output_that_has_a_length_but_no_items_is_named(streamers, outputs):
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_an_exit_in_the_model_reaches_its_callers_and_the_worker_lives(held, gate, error):
+def test_an_exit_in_the_model_ends_neither_the_worker_nor_a_caller(held, gate, error):
     runs = []
 
     def predict(batch):
@@ -165,10 +174,10 @@ def test_an_exit_in_the_model_reaches_its_callers_and_the_worker_lives(held, gat
     streamer = held()
     futures = [streamer.submit([word]) for word in ("exit", "other")]
     gate.open()
-    for future in futures:
-        with pytest.raises(error, match="from the model"):
-            future.result(LONG)
-    assert len(runs) == 2  # "first", and once: it is not bisected
+    with pytest.raises(WorkerLost, match=f"{error.__name__}.*from the model") as info:
+        futures[0].result(LONG)
+    assert isinstance(info.value.__cause__, WorkerTraceback)
+    assert futures[1].result(LONG) == ["other"]
     assert streamer.predict(["next"]) == ["next"]
 
 
@@ -233,3 +242,38 @@ def test_an_output_whose_items_raise_fails_its_batch_only(streamers):
     with pytest.raises(RuntimeError, match="no items"):
         streamer.predict(["broken"])
     assert streamer.predict([1]) == [1]
+
+
+def test_a_thread_that_cannot_be_started_fails_that_call_only(streamers, monkeypatch):
+    def no_thread(self):
+        raise RuntimeError("can't start new thread")
+
+    streamer = streamers()
+    with monkeypatch.context() as patch:
+        patch.setattr(_gevent.NativeThread, "start", no_thread)
+        for call in (streamer.predict, streamer.submit):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                call([1])
+    assert streamer.predict([1]) == [2]
+
+
+def test_a_worker_thread_killed_from_outside_leaves_nobody_waiting(streamers, monkeypatch):
+    ended = []
+    monkeypatch.setattr(threading, "excepthook", ended.append)
+    streamer = streamers()
+    streamer.predict([1])
+    (worker,) = [thread for thread in streamer._workers._threads if "worker" in thread._name]
+    kill = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    assert kill(ctypes.c_ulong(worker.ident), ctypes.py_object(SystemExit)) == 1
+    futures = []
+
+    def submit_until_refused():
+        while True:
+            futures.append(streamer.submit([1]))
+            futures[-1].exception(LONG)
+
+    with pytest.raises(StreamerClosed):
+        submit_until_refused()
+    for future in futures:
+        assert isinstance(future.exception(0), WorkerLost | StreamerClosed | type(None))
+    eventually(lambda: [error.exc_type for error in ended] == [SystemExit])

@@ -5,6 +5,8 @@ import math
 import pytest
 from conftest import LONG
 
+from service_streamer import WorkerLost
+
 
 class Poisoned:
     """Raises for batches that hold a poisonous item; counts its runs."""
@@ -147,7 +149,7 @@ def test_memory_that_is_never_enough_ends_in_its_error(held, gate):
     assert len(model.runs) <= bound(16)
 
 
-def test_an_exit_while_bisecting_reaches_that_half_only(held, gate):
+def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
     def model(batch):
         if len(batch) == 4:
             raise ValueError("look closer")
@@ -157,7 +159,7 @@ def test_an_exit_while_bisecting_reaches_that_half_only(held, gate):
 
     futures = one_batch(held, gate, model, [[i] for i in range(4)])
     errors = [future.exception() for future in futures]
-    assert [type(error) for error in errors] == [SystemExit, SystemExit, type(None), type(None)]
+    assert [type(error) for error in errors] == [WorkerLost] + 3 * [type(None)]
 
 
 def test_a_wrong_length_while_bisecting_fails_that_half_only(held, gate):

@@ -60,6 +60,7 @@ def unlucky(n):
     "cancelled": """
 streamer = ThreadedStreamer(predict, 64)
 streamer.submit([0])
+while streamer.stats().running_items == 0: pass
 def unlucky(n):
     for i in range(n): assert streamer.submit([i]).cancel()
 """,

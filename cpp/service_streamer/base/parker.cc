@@ -15,7 +15,8 @@ namespace {
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
 timespec to_timespec(TimePoint deadline) {
-  const auto nanoseconds = std::max(deadline, TimePoint{}).time_since_epoch().count();  // the kernel refuses negative ones
+  const auto nanoseconds =
+      std::max(deadline, TimePoint{}).time_since_epoch().count();  // the kernel refuses negative ones
   return {.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};
 }
 

@@ -181,12 +181,12 @@ void Engine::close(bool drain, EndedRequests& ended) {
   wakes.run();
 }
 
-void Engine::abort(EndedRequests& ended) {
+void Engine::abort(Outcome outcome, EndedRequests& ended) {
   Wakes wakes;
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    while (!live_.empty()) end(*live_.first(), Outcome::kClosed, now, ended, wakes);
+    while (!live_.empty()) end(*live_.first(), outcome, now, ended, wakes);
     settle(now, wakes);
   }
   wakes.run();
@@ -227,16 +227,22 @@ EngineStats Engine::stats() const {
 }
 
 double Engine::retry_after() const {
+  using Seconds = std::chrono::duration<double>;
   MutexLock lock(mutex_);
+  if (policy_.mean_service() == Duration::zero()) return Seconds(options_.max_latency).count();
   const double batches = static_cast<double>(queue_.items()) / std::max(policy_.mean_batch_size(), 1.0);
-  return batches * std::chrono::duration<double>(policy_.mean_service()).count() / options_.workers;
+  return batches * Seconds(policy_.mean_service()).count() / options_.workers;
 }
 
 // --- under the mutex ---
 
-bool Engine::exhausted() const { return closed() && queue_.empty(); }
+bool Engine::exhausted() const {
+  return closed() && queue_.empty();
+}
 
-bool Engine::drained() const { return live_.empty() && running_batches_ == 0; }
+bool Engine::drained() const {
+  return live_.empty() && running_batches_ == 0;
+}
 
 void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) {
   queue_.remove(request);

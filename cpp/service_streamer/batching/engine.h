@@ -68,6 +68,10 @@ class Engine {
   // be cut further, and is unchanged.
   bool split(Batch& batch, bool between_items, Batch& second) EXCLUDES(mutex_);
 
+  // Before such a piece runs: ends the requests in it whose deadline has passed, and takes out (Request* nullptr) the parts of
+  // those that ended meanwhile.
+  void drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
+
   // --- deadlines ---
 
   // Blocks until the deadline of an unwatched request may have passed (kBatch: call expire()), the engine is closed and
@@ -85,8 +89,8 @@ class Engine {
   void close(bool drain, EndedRequests& ended) EXCLUDES(mutex_);
   bool closed() const { return closed_.load(std::memory_order_relaxed); }
 
-  // Ends every request, also what is running. For an engine that is closed.
-  void abort(EndedRequests& ended) EXCLUDES(mutex_);
+  // Ends every request, also what is running: because the engine is closed, or because no worker will come.
+  void abort(Outcome outcome, EndedRequests& ended) EXCLUDES(mutex_);
 
   // Blocks until every request has ended and every batch is back.
   Completion::Wait wait_until_drained(Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
@@ -96,7 +100,7 @@ class Engine {
   // The caller had the answer now. The one statistic that is not counted under the mutex.
   void delivered(const Request& request, TimePoint now) { delivery_time_.add(now - request.ended); }
 
-  // Seconds until a full queue has room, estimated from what the last batches took.
+  // Seconds until what is queued will have gone, estimated from what the last batches took; before the first, max_latency.
   double retry_after() const EXCLUDES(mutex_);
 
   // How long a caller or worker should look busily for its wake-up; zero unless the spin option pays right now.
@@ -149,8 +153,8 @@ class Engine {
   RequestQueue queue_ GUARDED_BY(mutex_);
   LiveList live_ GUARDED_BY(mutex_);  // every request that was accepted and has not ended
   std::uint64_t live_count_ GUARDED_BY(mutex_) = 0;
-  std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);  // the most recently idle last
-  int reserved_ GUARDED_BY(mutex_) = 0;               // batches promised to workers and not yet cut
+  std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle last
+  int reserved_ GUARDED_BY(mutex_) = 0;                    // batches promised to workers and not yet cut
   TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // since when an item and an idle worker are both there
   int running_batches_ GUARDED_BY(mutex_) = 0;
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;

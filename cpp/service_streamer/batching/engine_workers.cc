@@ -25,8 +25,9 @@ Engine::Ready Engine::poll(CloseReason& reason) {
 }
 
 Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
-  IdleWorker self{.waiter = waiter};
   for (;;) {
+    IdleWorker self{.waiter = waiter};
+    TimePoint until;
     {
       MutexLock lock(mutex_);
       if (exhausted()) return Ready::kClosed;
@@ -38,10 +39,10 @@ Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
         reason = verdict.reason;
         return Ready::kBatch;
       }
-      self.until = sleep_until(something_waits, verdict.at, now);
+      until = self.until = sleep_until(something_waits, verdict.at, now);
       idle_.push_back(&self);
     }
-    const Parker::Wake wake = waiter.parker.park(self.until, spin());
+    const Parker::Wake wake = waiter.parker.park(until, spin());
     Wakes wakes;
     {
       MutexLock lock(mutex_);
@@ -50,11 +51,11 @@ Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
         return Ready::kBatch;
       }
       leave_idle(self);
-      if (wake != Parker::Wake::kInterrupted) continue;
-      wakes.worker = worker_to_wake(Clock::now());  // another one must sleep to the time that this one did
+      // This one goes away: another must sleep to the time that it did.
+      if (wake == Parker::Wake::kInterrupted) wakes.worker = worker_to_wake(Clock::now());
     }
     wakes.run();
-    return Ready::kInterrupted;
+    if (wake == Parker::Wake::kInterrupted) return Ready::kInterrupted;
   }
 }
 
@@ -66,7 +67,6 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
     MutexLock lock(mutex_);
     --reserved_;
     const TimePoint now = Clock::now();
-    ready_ = TimePoint::max();
     while (queue_.requests() > 0 && batch.items < options_.batch_size) {
       Request& front = queue_.front();
       if (front.deadline <= now) {
@@ -81,6 +81,8 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
       if (front.phase == Request::Phase::kDispatched) ++batch.finishing;
       batch.parts.push_back(part);
     }
+    // What stays, for another worker that is idle already, has waited for company since then.
+    if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
     if (batch.items > 0) {
       batch.dispatched = now;
       batch.reason = batch.items == options_.batch_size ? CloseReason::kFull : reason;
@@ -131,12 +133,10 @@ bool Engine::split(Batch& batch, bool between_items, Batch& second) {
     before = batch.parts[keep++].count;
   }
 
-  MutexLock lock(mutex_);
-  if (!batch.rerun) {
-    note_completed(batch, Clock::now());
-    batch.rerun = true;
-  }
   second = batch;
+  MutexLock lock(mutex_);
+  if (!batch.rerun) note_completed(batch, Clock::now());
+  batch.rerun = second.rerun = true;
   const auto cut = static_cast<std::ptrdiff_t>(keep);
   second.parts.erase(second.parts.begin(), second.parts.begin() + cut);
   batch.parts.resize(keep + (inside > 0 ? 1 : 0));
@@ -153,6 +153,25 @@ bool Engine::split(Batch& batch, bool between_items, Batch& second) {
   return true;
 }
 
+void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    for (BatchPart& part : batch.parts) {
+      Request& request = *part.request;
+      if (request.phase != Request::Phase::kEnded && request.deadline > now) continue;
+      if (request.phase != Request::Phase::kEnded) end(request, Outcome::kExpired, now, ended, wakes);
+      if (request.drop_hold()) released.push(request);
+      batch.items -= part.count;
+      running_items_ -= part.count;
+      part.request = nullptr;
+    }
+    settle(now, wakes);
+  }
+  wakes.run();
+}
+
 // --- under the mutex ---
 
 // Whether there is anything that no woken worker will take, and when it should go to one of the idle ones. Workers that were
@@ -167,7 +186,8 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   } else if (queue_.top_priority() > 0) {
     verdict = {.at = now, .reason = CloseReason::kPriority};
   } else {
-    const int requests = std::max(1, static_cast<int>(static_cast<std::size_t>(queue_.requests()) * items / queue_.items()));
+    const int requests =
+        std::max(1, static_cast<int>(static_cast<std::size_t>(queue_.requests()) * items / queue_.items()));
     verdict = policy_.due({.items = items,
                            .requests = requests,
                            .idle_workers = static_cast<int>(idle_workers),
@@ -178,7 +198,9 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   return true;
 }
 
-void Engine::leave_idle(IdleWorker& worker) { std::erase(idle_, &worker); }
+void Engine::leave_idle(IdleWorker& worker) {
+  std::erase(idle_, &worker);
+}
 
 // An idle worker sleeps until what waits is due, or while callers may come back until the time to stop lingering for them,
 // so that nobody has to wake it for a linger; otherwise for ever.

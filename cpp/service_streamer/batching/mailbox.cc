@@ -21,7 +21,9 @@ int open_eventfd() {
 
 Mailbox::Mailbox() : fd_(open_eventfd()) {}
 
-Mailbox::~Mailbox() { close(fd_); }
+Mailbox::~Mailbox() {
+  close(fd_);
+}
 
 void Mailbox::post(void* message) {
   bool was_empty;

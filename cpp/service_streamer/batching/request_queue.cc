@@ -40,7 +40,9 @@ void RequestQueue::remove(Request& request) {
   }
 }
 
-Request& RequestQueue::front() { return *first_lane()->second.first(); }
+Request& RequestQueue::front() {
+  return *first_lane()->second.first();
+}
 
 BatchPart RequestQueue::take(std::size_t limit) {
   Request& request = front();
@@ -64,7 +66,9 @@ TimePoint RequestQueue::oldest() const {
   return oldest;
 }
 
-int RequestQueue::top_priority() const { return first_lane()->first; }
+int RequestQueue::top_priority() const {
+  return first_lane()->first;
+}
 
 RequestQueue::Lanes::const_iterator RequestQueue::first_lane() const {
   return std::find_if(lanes_.begin(), lanes_.end(), [](const auto& lane) { return !lane.second.empty(); });

@@ -51,8 +51,8 @@ struct Counters {
   std::uint64_t rejected = 0;  // refused because the queue was full
   std::uint64_t dropped = 0;   // ended by close
   std::uint64_t batches = 0;
-  std::uint64_t items = 0;     // in those batches
-  std::uint64_t isolated = 0;  // requests answered although their batch failed first
+  std::uint64_t items = 0;          // in those batches
+  std::uint64_t isolated = 0;       // requests answered although their batch failed first
   std::uint64_t peak_requests = 0;  // most that were alive at once
   std::map<std::size_t, std::uint64_t> batch_sizes;
   std::array<std::uint64_t, static_cast<std::size_t>(CloseReason::kDrain) + 1> close_reasons{};

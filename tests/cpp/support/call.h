@@ -155,7 +155,7 @@ inline void close(Engine& engine, bool drain) {
 
 inline void abort(Engine& engine) {
   EndedRequests ended;
-  engine.abort(ended);
+  engine.abort(Outcome::kClosed, ended);
   publish(ended);
 }
 
