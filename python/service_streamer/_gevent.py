@@ -1,4 +1,4 @@
-"""Waiting without stalling a gevent hub, and real threads in a monkey-patched process.
+"""Waiting without stalling a gevent hub.
 
 A greenlet that waits in C with the GIL released stops every greenlet of its thread. So here it
 switches to its hub instead, and a watcher on the hub's mailbox switches back. Like in `_asyncio`,
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from . import _core
+from ._threads import original
 
 
 class _Inbox:
@@ -96,9 +96,26 @@ def cooperative_wait(future: Any, seconds: float | None) -> bool:
     return True
 
 
+def reset_after_fork() -> None:
+    """In a forked child: forget the parent's mailbox."""
+    box = getattr(_of_thread, "box", None)
+    if box is not None:
+        del _of_thread.box
+        box.abandon()
+
+
+def hub_of_this_thread() -> Any:
+    """Return the hub, if there is one here that can be switched to."""
+    if "gevent" not in sys.modules:
+        return None
+    get_hub, get_current, _ = _names()
+    hub = get_hub()
+    return None if hub is get_current() else hub
+
+
 def call(fn: Callable[..., Any], *args: Any) -> Any:
     """Call something that blocks; in the hub's thread pool if that would stall a hub."""
-    hub = _hub() if "gevent" in sys.modules else None
+    hub = hub_of_this_thread()
     return fn(*args) if hub is None else hub.threadpool.apply(fn, args)
 
 
@@ -108,76 +125,8 @@ def in_event_loop() -> bool:
     Called by the core before it would block a submit() until the queue has room.
     """
     asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
-        return True
-    return "gevent" in sys.modules and _hub() is not None
-
-
-def native_thread_id() -> int:
-    """Identify the thread, not the greenlet that poses as one."""
-    return int(_original("_thread", "get_ident")())
-
-
-class NativeThread:
-    """A daemon thread, also where ``threading.Thread`` has become a greenlet."""
-
-    def __init__(self, target: Callable[[], object], name: str) -> None:
-        self._target = target
-        self._name = name
-        self._ended = _original("_thread", "allocate_lock")()
-        self._ended.acquire()
-        self.ident: int | None = None
-
-    def start(self) -> None:
-        """Start it.
-
-        Raises:
-            RuntimeError: the system has no thread left, or the interpreter is shutting down.
-        """
-        if _is_patched():
-            _original("_thread", "start_new_thread")(self._run_unmanaged, ())
-        else:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait for its end (blocking, also for a hub: see `call`); False if time is over first."""
-        if not self._ended.acquire(timeout=-1 if timeout is None else timeout):
-            return False
-        self._ended.release()
-        return True
-
-    def _run(self) -> None:
-        self.ident = native_thread_id()
-        try:
-            self._target()
-        finally:
-            del self._target  # it may refer to who started this
-            self.ident = None  # another thread may get the number
-            self._ended.release()
-
-    def _run_unmanaged(self) -> None:
-        # threading does this for its own threads
-        try:
-            self._run()
-        except SystemExit:
-            pass
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-
-
-def reset_after_fork() -> None:
-    """In a forked child: forget the parent's mailbox."""
-    box = getattr(_of_thread, "box", None)
-    if box is not None:
-        del _of_thread.box
-        box.abandon()
-
-
-def _hub() -> Any:
-    """This thread's hub, if it has one that can be switched to."""
-    get_hub, get_current, _ = _names()
-    hub = get_hub()
-    return None if hub is get_current() else hub
+    running = asyncio is not None and asyncio._get_running_loop() is not None
+    return running or hub_of_this_thread() is not None
 
 
 @functools.cache
@@ -189,18 +138,5 @@ def _names() -> tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], Any]
     return get_hub_if_exists, getcurrent, Waiter
 
 
-def _is_patched() -> bool:
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched("threading"))
-
-
-def _original(module: str, name: str) -> Any:
-    """A function of the standard library as it was before monkey patching."""
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None:
-        return monkey.get_original(module, name)
-    return getattr(sys.modules[module], name)
-
-
 # The thread's own, not the greenlet's: a hub, and so its mailbox, belongs to a thread.
-_of_thread = _original("_thread", "_local")()
+_of_thread = original("_thread", "_local")()

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import _core, _gevent, _lifecycle
+from . import _core, _gevent, _lifecycle, _threads
 from ._errors import WorkerLost, WorkerTraceback
 from ._future import Future
 from ._options import Options
@@ -31,7 +31,7 @@ class Workers:
         self._predict = predict
         self._isolate = options.isolate_errors
         self._count = count
-        self._threads: list[_gevent.NativeThread] = []
+        self._threads: list[_threads.NativeThread] = []
         self.engine = _core.Engine(
             batch_size=options.batch_size,
             max_latency=options.max_latency,
@@ -55,7 +55,7 @@ class Workers:
 
     def own_this_thread(self) -> bool:
         """Whether the caller is one of these threads: it must not wait for their end."""
-        me = _gevent.native_thread_id()
+        me = _threads.native_thread_id()
         return any(thread.ident == me for thread in self._threads)
 
     def join(self, timeout: float | None) -> bool:
@@ -76,7 +76,7 @@ class Workers:
         self._start("service-streamer-timer", self.engine.run_timer)
 
     def _start(self, name: str, target: Callable[[], object]) -> None:
-        thread = _gevent.NativeThread(target, name)
+        thread = _threads.NativeThread(target, name)
         self._threads.append(thread)
         try:
             thread.start()

@@ -132,6 +132,18 @@ TEST(EngineClose, AbortEndsAlsoWhatIsRunning) {
   EXPECT_EQ(engine.stats().counters.dropped, 5U);
 }
 
+TEST(EngineClose, AbortMayNameAnotherReasonBecauseNoWorkerWillCome) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 1);
+  abort(engine, Outcome::kLost);
+  EXPECT_TRUE(call->ended_as(Outcome::kLost));
+  EXPECT_EQ(engine.stats().counters.failed, 1U);
+  EXPECT_FALSE(engine.closed());
+  const CallPtr next = submitted(engine, 1);
+  serve_all(engine);
+  EXPECT_TRUE(next->answered());
+}
+
 TEST(EngineClose, IdleWorkersAreToldAtOnce) {
   for (const bool drain : {true, false}) {
     Engine engine(kByFour);

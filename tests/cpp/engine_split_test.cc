@@ -198,6 +198,38 @@ TEST(EngineSplit, ARequestThatHasEndedIsReleasedByItsLastPiece) {
   EXPECT_TRUE(scene.calls[0]->released());
 }
 
+TEST(EngineSplit, APieceDropsWhatEndedOrExpiredBeforeItRuns) {
+  Scene scene({1, 2, 3, 1});
+  Batch second;
+  ASSERT_TRUE(scene.engine.split(scene.batch, false, second));
+  give_back(scene.engine, scene.batch, Outcome::kFailed);
+  ASSERT_EQ(second.parts.size(), 2U);
+  EXPECT_TRUE(abandon(scene.engine, *scene.calls[2]));
+  EXPECT_FALSE(scene.calls[2]->released());
+  EXPECT_TRUE(drop_ended(scene.engine, second));
+  EXPECT_TRUE(scene.calls[2]->released());
+  EXPECT_EQ(second.items, 1U);
+  EXPECT_EQ(scene.engine.stats().running_items, 1U);
+  scene.calls[3]->deadline = Clock::now();
+  EXPECT_FALSE(drop_ended(scene.engine, second));
+  EXPECT_TRUE(scene.calls[3]->ended_as(Outcome::kExpired));
+  EXPECT_TRUE(scene.calls[3]->released());
+  EXPECT_EQ(scene.engine.stats().running_items, 0U);
+  EXPECT_EQ(scene.engine.stats().running_batches, 0);
+}
+
+TEST(EngineSplit, APieceWithoutEndedRequestsDropsNothing) {
+  Scene scene({2, 2});
+  Batch second;
+  ASSERT_TRUE(scene.engine.split(scene.batch, false, second));
+  for (Batch* half : {&scene.batch, &second}) {
+    EXPECT_TRUE(drop_ended(scene.engine, *half));
+    EXPECT_EQ(half->items, 2U);
+    answer(scene.engine, *half);
+  }
+  EXPECT_TRUE(scene.calls[0]->answered() && scene.calls[1]->answered());
+}
+
 TEST(EngineSplit, CountsTheBatchOnceAndWhatItsPiecesSaved) {
   Scene scene({1, 1, 1});
   std::vector<Batch> pieces;

@@ -209,8 +209,9 @@ class Round {
     } else if (what == 3) {
       give_back(engine_, batch, Outcome::kLost);
     } else if (what < 7 && engine_.split(batch, what < 6, second)) {
-      serve(batch, random);
-      serve(second, random);
+      for (Batch* half : {&batch, &second}) {
+        if (drop_ended(engine_, *half)) serve(*half, random);
+      }
     } else {
       for (BatchPart& part : batch.parts) part.failed = random.uniform() < 0.03;
       answer(engine_, batch);

@@ -100,6 +100,25 @@ TEST(EngineWorkers, ABatchWakesOneWorkerHoweverManyRequestsItTakes) {
   answer(engine, second);
 }
 
+TEST(EngineWorkers, ASubmitMayLeaveTheWakeUpToItsCaller) {
+  Engine engine(kGreedy);
+  IdleWorkers workers(engine, 2);
+  const CallPtr call = make_call(1);
+  call->accepted = true;
+  call->kept = call;
+  Waiter* to_wake = nullptr;
+  EXPECT_EQ(engine.submit(*call, &to_wake), Engine::Admission::kQueued);
+  ASSERT_NE(to_wake, nullptr);
+  EXPECT_EQ(engine.stats().idle_workers, 1) << "promised all the same";
+  EXPECT_TRUE(workers[1].asleep());
+  EXPECT_FALSE(workers[1].returned());
+  to_wake->parker.unpark();
+  ASSERT_TRUE(workers[1].returns(Ready::kBatch));
+  Batch batch = workers[1].cut_batch();
+  answer(engine, batch);
+  EXPECT_TRUE(call->answered());
+}
+
 TEST(EngineWorkers, AHugeRequestWakesOneWorkerAfterAnother) {
   Engine engine(kGreedy);
   IdleWorkers workers(engine, 3);

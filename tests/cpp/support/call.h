@@ -153,9 +153,9 @@ inline void close(Engine& engine, bool drain) {
   publish(ended);
 }
 
-inline void abort(Engine& engine) {
+inline void abort(Engine& engine, Outcome outcome = Outcome::kClosed) {
   EndedRequests ended;
-  engine.abort(Outcome::kClosed, ended);
+  engine.abort(outcome, ended);
   publish(ended);
 }
 
@@ -189,6 +189,19 @@ inline void give_back(Engine& engine, Batch& batch, Outcome outcome) {
   engine.complete(batch, outcome, ended, released);
   publish(ended);
   let_go(released);
+}
+
+// Before a piece of a batch runs again. False: nothing is left, and the piece was given back.
+inline bool drop_ended(Engine& engine, Batch& batch) {
+  EndedRequests ended;
+  ReleasedRequests released;
+  engine.drop_ended(batch, ended, released);
+  std::erase_if(batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  publish(ended);
+  let_go(released);
+  if (!batch.parts.empty()) return true;
+  give_back(engine, batch, Outcome::kAnswered);
+  return false;
 }
 
 // Runs the model of these tests and answers.

@@ -1,0 +1,73 @@
+"""Real threads, also in a process where gevent has made threading.Thread a greenlet."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def native_thread_id() -> int:
+    """Identify the thread, not the greenlet that poses as one."""
+    return int(original("_thread", "get_ident")())
+
+
+class NativeThread:
+    """A daemon thread, also where ``threading.Thread`` has become a greenlet."""
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        self._target = target
+        self._name = name
+        self._ended = original("_thread", "allocate_lock")()
+        self._ended.acquire()
+        self.ident: int | None = None
+
+    def start(self) -> None:
+        """Start it.
+
+        Raises:
+            RuntimeError: the system has no thread left, or the interpreter is shutting down.
+        """
+        if _is_patched():
+            original("_thread", "start_new_thread")(self._run_unmanaged, ())
+        else:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for its end (blocking, also for a hub); False if time is over first."""
+        if not self._ended.acquire(timeout=-1 if timeout is None else timeout):
+            return False
+        self._ended.release()
+        return True
+
+    def _run(self) -> None:
+        self.ident = native_thread_id()
+        try:
+            self._target()
+        finally:
+            del self._target  # it may refer to who started this
+            self.ident = None  # another thread may get the number
+            self._ended.release()
+
+    def _run_unmanaged(self) -> None:
+        # threading does this for its own threads
+        try:
+            self._run()
+        except SystemExit:
+            pass
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+
+
+def _is_patched() -> bool:
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def original(module: str, name: str) -> Any:
+    """Return a function of the standard library as it was before monkey patching."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None:
+        return monkey.get_original(module, name)
+    return getattr(sys.modules[module], name)
