@@ -123,6 +123,18 @@ TEST(EngineDeadline, ExpireEndsThemInEveryPhase) {
   EXPECT_EQ(engine.stats().counters.expired, 4U);
 }
 
+TEST(EngineDeadline, ExpireMakesRoomForProducers) {
+  Engine engine(kByFour);
+  const CallPtr late = submitted(engine, 8, {.deadline = past()});
+  const CallPtr waits = make_call(8);
+  EXPECT_EQ(submit(engine, waits), Engine::Admission::kWaiting);
+  expire(engine);
+  EXPECT_EQ(engine.stats().waiting_requests, 0);
+  EXPECT_EQ(engine.stats().queued_items, 8U);
+  serve_all(engine);
+  EXPECT_TRUE(waits->answered());
+}
+
 TEST(EngineDeadline, ExpireLeavesThoseWhoHaveTime) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1, {.deadline = far()});

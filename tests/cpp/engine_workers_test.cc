@@ -176,18 +176,34 @@ TEST(EngineWorkers, AnInterruptedWorkerDoesNotTakeTheHeldBatchAlong) {
 }
 
 TEST(EngineWorkers, ConfigureMakesIdleWorkersAskTheNewPolicy) {
-  Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2});
-  Worker first(engine);
-  Worker second(engine);
-  ASSERT_TRUE(idle_workers_are(engine, 2));
+  const EngineOptions window{.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2};
+  for (const EngineOptions& changed : {EngineOptions{.batch_size = 4, .policy = PolicyKind::kGreedy},
+                                       EngineOptions{.batch_size = 2, .policy = PolicyKind::kWindow}}) {
+    Engine engine(window);
+    IdleWorkers workers(engine, 2);
+    const long before = workers[1].thread().voluntary_switches();
+    const CallPtr call = submitted(engine, 2);
+    ASSERT_TRUE(workers[1].thread().slept_again_since(before)) << "until the end of the window";
+    engine.configure(changed);
+    ASSERT_TRUE(eventually([&] { return workers[0].returned() || workers[1].returned(); }));
+    Batch batch = workers[workers[0].returned() ? 0 : 1].cut_batch();
+    answer(engine, batch);
+    EXPECT_TRUE(call->answered());
+  }
+}
+
+TEST(EngineWorkers, TheLastBatchOfAClosedEngineSendsTheOthersHome) {
+  Engine engine(kGreedy);
+  IdleWorkers workers(engine, 2);
   const CallPtr call = submitted(engine, 1);
-  engine.configure({.batch_size = 4, .policy = PolicyKind::kGreedy});
-  EXPECT_EQ(wait_for(*call), Completion::Wait::kDone);
-  const CallPtr full = make_call(3);
-  engine.configure({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow});
-  submit(engine, full);
-  engine.configure({.batch_size = 3, .max_latency = hours(1), .policy = PolicyKind::kWindow});
-  EXPECT_EQ(wait_for(*full), Completion::Wait::kDone);
+  ASSERT_TRUE(workers[1].returns(Ready::kBatch));
+  const long before = workers[0].thread().voluntary_switches();
+  close(engine, true);
+  ASSERT_TRUE(workers[0].thread().slept_again_since(before)) << "the batch is promised to the other one";
+  EXPECT_FALSE(workers[0].returned());
+  Batch batch = workers[1].cut_batch();
+  EXPECT_TRUE(workers[0].returns(Ready::kClosed));
+  answer(engine, batch);
 }
 
 TEST(EngineWorkers, ASignalInterruptsAnIdleWorker) {

@@ -100,6 +100,11 @@ class Thread {
     return -1;
   }
 
+  // Whether it woke and sleeps again, since it had given up its core so often.
+  bool slept_again_since(long switches) const {
+    return eventually([this, switches] { return voluntary_switches() > switches && asleep(); });
+  }
+
   // Runs a signal handler in it, again and again until it did what the predicate tells: a signal that
   // comes just before the sleep interrupts nothing.
   template <typename Predicate>
