@@ -68,13 +68,16 @@ test-tsan: $(VENV)/.tools  ## the C++ tests under ThreadSanitizer
 test-asan: $(VENV)/.tools  ## the C++ tests under AddressSanitizer and UBSan
 	$(call run_cpp_tests,build/asan,-DSERVICE_STREAMER_SANITIZE=address)
 
+# In continuous integration the stress test runs for a minute, on one Python.
+STRESS_SECONDS ?= $(if $(CI),60,4)
+
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
-	$(bin)/python -m pytest $(ARGS)
+	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
 
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
 	@found=$$($(bin)/python tests/other_pythons.py) || exit 1; for python in $$found; do \
 	  $(MAKE) --no-print-directory test-python \
-	    VENV=build/venv-$${python%%=*} PYTHON=$${python#*=} </dev/null || exit 1; \
+	    VENV=build/venv-$${python%%=*} PYTHON=$${python#*=} STRESS_SECONDS=4 </dev/null || exit 1; \
 	done
 
 test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
