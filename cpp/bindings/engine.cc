@@ -11,6 +11,7 @@
 #include "bindings/errors.h"
 #include "bindings/future.h"
 #include "bindings/methods.h"
+#include "bindings/waiting.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -105,18 +106,9 @@ PyObject* engine_join(PyObject* object, PyObject* timeout) {
   EngineObject* self = self_of(object);
   TimePoint deadline;
   if (!from_this_process(self) || !deadline_from(timeout, deadline)) return nullptr;
-  Waiter& waiter = WaiterPool::acquire();
-  Completion::Wait end;
-  int raised = 0;
-  do {
-    PyThreadState* state = PyEval_SaveThread();
-    end = self->engine->wait_until_drained(waiter, deadline);
-    PyEval_RestoreThread(state);
-    if (end == Completion::Wait::kInterrupted) raised = PyErr_CheckSignals();
-  } while (end == Completion::Wait::kInterrupted && raised == 0);
-  WaiterPool::release(waiter);
-  if (raised != 0) return nullptr;
-  return PyBool_FromLong(end == Completion::Wait::kDone);
+  const int drained =
+      wait_without_gil([&](Waiter& waiter) { return self->engine->wait_until_drained(waiter, deadline); });
+  return drained < 0 ? nullptr : PyBool_FromLong(drained);
 }
 
 PyObject* engine_stats(PyObject* object, PyObject*) {

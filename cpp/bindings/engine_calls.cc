@@ -4,6 +4,7 @@
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
+#include "bindings/waiting.h"
 
 // What callers of an engine meet: predict and submit.
 
@@ -114,18 +115,11 @@ bool in_event_loop() {
 
 // Blocks until the request is in the queue or ended; false with a signal handler's exception set.
 bool wait_for_room(EngineObject* self, FutureObject* future) {
-  Waiter& waiter = WaiterPool::acquire();
-  Completion::Wait end;
-  int raised = 0;
-  do {
-    PyThreadState* state = PyEval_SaveThread();
-    end = self->engine->wait_for_room(future->request, waiter, future->request.deadline);
-    PyEval_RestoreThread(state);
-    if (end == Completion::Wait::kInterrupted) raised = PyErr_CheckSignals();
-  } while (end == Completion::Wait::kInterrupted && raised == 0);
-  WaiterPool::release(waiter);
-  if (end == Completion::Wait::kTimeout) end_future(future, Outcome::kExpired, true);
-  return raised == 0;
+  Request& request = future->request;
+  const int admitted =
+      wait_without_gil([&](Waiter& waiter) { return self->engine->wait_for_room(request, waiter, request.deadline); });
+  if (admitted == 0) end_future(future, Outcome::kExpired, true);
+  return admitted >= 0;
 }
 
 PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool may_block) {

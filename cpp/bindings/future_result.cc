@@ -6,6 +6,7 @@
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
+#include "bindings/waiting.h"
 
 // The end of a request as its caller meets it: waiting for it, and what comes out.
 
@@ -82,21 +83,13 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
     if (deadline <= Clock::now()) return 0;  // else a greenlet that somebody switched to for other reasons
   }
   EngineObject* engine = future->engine;
-  Waiter& waiter = WaiterPool::acquire();
-  Completion::Wait end;
-  int raised = 0;
-  do {
-    PyThreadState* state = PyEval_SaveThread();
+  return wait_without_gil([&](Waiter& waiter) {
     if (to_wake != nullptr) std::exchange(to_wake, nullptr)->parker.unpark();
     const Duration spin = engine->engine->spin();
-    end = future->request.completion.wait(waiter, deadline, spin);
+    const Completion::Wait end = future->request.completion.wait(waiter, deadline, spin);
     if (spin > Duration::zero()) spin_while(engine->serving, spin);
-    PyEval_RestoreThread(state);
-    if (end == Completion::Wait::kInterrupted) raised = PyErr_CheckSignals();
-  } while (end == Completion::Wait::kInterrupted && raised == 0);
-  WaiterPool::release(waiter);
-  if (raised != 0) return -1;
-  return end == Completion::Wait::kDone;
+    return end;
+  });
 }
 
 PyObject* take_result(FutureObject* future) {

@@ -247,3 +247,19 @@ def equal(error, other):
 def test_errors_survive_pickle_and_copy(error):
     assert equal(pickle.loads(pickle.dumps(error)), error)
     assert equal(copy.copy(error), error)
+
+
+@pytest.mark.parametrize("method", ["predict", "submit"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ZeroDivisionError, OSError])
+def test_a_len_that_raises_passes_its_error_on(streamers, method, error):
+    class Broken:
+        def __len__(self):
+            raise error("in len")
+
+        def __getitem__(self, index):
+            raise IndexError
+
+    streamer = streamers()
+    with pytest.raises(error, match="in len"):
+        getattr(streamer, method)(Broken())
+    assert streamer.predict([1]) == [2]

@@ -251,3 +251,36 @@ def test_a_forgotten_future_goes_when_its_request_has_ended(held, gate):
 def test_results_of_many_batches_come_back_in_the_order_of_the_items(streamers):
     streamer = streamers(double, batch_size=3)
     assert streamer.submit(range(1000)).result(LONG) == list(range(0, 2000, 2))
+
+
+@pytest.mark.parametrize("fn", [(1, 2), (), None, "text", 3])
+def test_a_callback_that_cannot_be_called_is_refused(held, gate, fn):
+    future = held().submit([1])
+    with pytest.raises(TypeError, match=f"callable.*{type(fn).__name__}"):
+        future.add_done_callback(fn)
+    gate.open()
+    assert future.result(LONG) == [2]
+    with pytest.raises(TypeError, match="callable"):
+        future.add_done_callback(fn)
+
+
+def test_add_done_callback_takes_its_argument_by_name(held, gate):
+    future = held().submit([1])
+    seen = []
+    future.add_done_callback(fn=seen.append)
+    future.cancel()
+    future.add_done_callback(fn=seen.append)
+    assert seen == [future, future]
+
+
+def test_a_negative_timeout_is_over_at_once(held, gate):
+    future = held().submit([1])
+    for read in (future.result, future.exception):
+        with pytest.raises(RequestTimeout):
+            read(-1)
+        with pytest.raises(RequestTimeout):
+            read(timeout=-0.001)
+    gate.open()
+    assert future.result(LONG) == [2]
+    assert future.result(-1) == [2]
+    assert future.exception(-1) is None

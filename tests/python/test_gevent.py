@@ -168,3 +168,35 @@ def test_an_exception_reaches_the_greenlet(script):
         assert isinstance(job.exception, LookupError)
         """
     )
+
+
+def test_a_greenlet_switched_to_from_elsewhere_goes_on_waiting(script):
+    script(
+        """
+        go = NativeFlag()
+        streamer = ThreadedStreamer(lambda batch: go.wait() or batch, 1, worker_timeout=None)
+        first = streamer.submit([0])
+        calls = [
+            lambda: streamer.predict([1]),
+            lambda: streamer.predict([1], timeout=30),
+            lambda: streamer.submit([1]).result(),
+            lambda: streamer.submit([1]).result(30),
+            lambda: streamer.submit([1]).exception() or [1],
+        ]
+        jobs = [gevent.spawn(call) for call in calls]
+        while streamer.stats().queued_requests != len(jobs): gevent.sleep(0.001)
+        for _ in range(3):
+            for job in jobs: gevent.get_hub().loop.run_callback(job.switch)
+            gevent.sleep(0.001)
+            assert not any(job.ready() for job in jobs), [job.exception for job in jobs]
+        assert streamer.stats().queued_requests == len(jobs)
+        late = gevent.spawn(streamer.predict, [2], timeout=0.05)
+        gevent.sleep(0)
+        gevent.get_hub().loop.run_callback(late.switch)
+        late.join(30)
+        assert isinstance(late.exception, RequestTimeout), late.value
+        go.set()
+        gevent.joinall(jobs, timeout=30, raise_error=True)
+        assert [job.value for job in jobs] == [[1]] * len(jobs)
+        """
+    )

@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from conftest import LONG
+from conftest import LONG, eventually
 
-from service_streamer import WorkerLost
+from service_streamer import RequestTimeout, WorkerLost
 
 
 class Poisoned:
@@ -214,3 +214,68 @@ def test_what_isolation_saved_is_counted(held, gate):
     stats = streamer.stats()
     assert (stats.completed, stats.failed, stats.isolated) == (8, 1, 7)
     assert "7 answered although" in streamer.explain()
+
+
+@pytest.mark.parametrize("ended", [[1], [0, 1], [2, 3], [0, 3], [0, 1, 2], [0, 1, 2, 3]])
+def test_a_request_that_ended_is_not_run_again(held, gate, ended):
+    runs = []
+
+    def model(batch):
+        runs.append(batch)
+        if len(runs) == 1:
+            for i in ended:
+                futures[i]._abandon()
+            raise ValueError("look closer")
+        return batch
+
+    gate._predict = lambda batch: batch if batch == ["first"] else model(batch)
+    streamer = held(batch_size=4)
+    futures = [streamer.submit([i]) for i in range(4)]
+    gate.open()
+    for i in set(range(4)).difference(ended):
+        assert futures[i].result(LONG) == [i]
+    assert streamer.predict(["next"]) == ["next"]
+    assert [i for run in runs[1:] for i in run] == [i for i in range(4) if i not in ended] + [
+        "next"
+    ]
+    assert all(runs)
+
+
+def test_an_expired_request_is_not_run_again(held, gate):
+    runs = []
+
+    def model(batch):
+        runs.append(batch)
+        eventually(late.done)
+        if "bad" in batch:
+            raise ValueError("bad")
+        return batch
+
+    gate._predict = lambda batch: batch if batch == ["first"] else model(batch)
+    streamer = held(batch_size=4)
+    good = streamer.submit(["good"])
+    late = streamer.submit(["late"], timeout=0.5)
+    bad = streamer.submit(["bad"])
+    gate.open()
+    assert good.result(LONG) == ["good"]
+    assert isinstance(bad.exception(LONG), ValueError)
+    assert isinstance(late.exception(LONG), RequestTimeout)
+    assert not any("late" in run for run in runs[1:])
+
+
+def test_a_request_that_ended_is_not_run_in_parts(held, gate):
+    runs = []
+
+    def model(batch):
+        runs.append(batch)
+        if len(runs) == 1:
+            future._abandon()
+            raise MemoryError
+        return batch
+
+    gate._predict = lambda batch: batch if batch == ["first"] else model(batch)
+    streamer = held(batch_size=4)
+    future = streamer.submit([0, 1, 2, 3])
+    gate.open()
+    assert streamer.predict(["next"]) == ["next"]
+    assert runs == [[0, 1, 2, 3], ["next"]]

@@ -1,9 +1,14 @@
 """What a model may return, and what its callers then get."""
 
+import sys
 import threading
+import time
+import types
 
 import pytest
-from conftest import LONG
+from conftest import LONG, eventually
+
+from service_streamer import RequestTimeout
 
 
 def cut(held, gate, predict, requests, **settings):
@@ -141,3 +146,54 @@ def test_requests_of_all_sizes_get_their_own_outputs(streamers, threads):
     for k in range(6):
         threads.run(client, k)
     assert threads.join() == [True] * 6
+
+
+class Rows(list):
+    """Outputs that look like an array: they are joined by `concatenate` of their module."""
+
+    shape = (1,)
+    __module__ = "joining_module"
+
+    def __getitem__(self, index):
+        found = super().__getitem__(index)
+        return Rows(found) if isinstance(index, slice) else found
+
+
+@pytest.fixture
+def joining(monkeypatch):
+    """Makes `concatenate` take until `joining.until`, on the clock of time.monotonic()."""
+
+    def concatenate(pieces):
+        eventually(lambda: time.monotonic() > module.until)
+        return Rows(item for piece in pieces for item in piece)
+
+    module = types.SimpleNamespace(concatenate=concatenate, until=0.0)
+    monkeypatch.setitem(sys.modules, "joining_module", module)
+    return module
+
+
+def answer_or_timeout(streamer, batch, timeout):
+    try:
+        return list(streamer.predict(batch, timeout=timeout))
+    except RequestTimeout:  # the machine was too busy to come to the joining in time
+        return batch
+
+
+def test_a_deadline_passes_while_the_answer_is_joined(streamers, joining):
+    streamer = streamers(Rows, batch_size=1, output="batch")
+    joining.until = time.monotonic() + 0.3
+    assert answer_or_timeout(streamer, [1, 2], 0.2) == [1, 2]
+    assert list(streamer.predict([3])) == [3]
+
+
+def test_a_deadline_passes_while_the_answer_of_another_is_joined(held, gate, threads, joining):
+    gate._predict = Rows
+    streamer = held(batch_size=3, output="batch")
+    large = streamer.submit([1, 2, 3, 4])
+    joining.until = time.monotonic() + 0.6
+    for i in (5, 6):
+        threads.run(answer_or_timeout, streamer, [i], 0.5)
+    eventually(lambda: streamer.stats().queued_requests == 3)
+    gate.open()
+    assert threads.join() == [[5], [6]]
+    assert list(large.result(LONG)) == [1, 2, 3, 4]

@@ -1,0 +1,43 @@
+"""A process that has no descriptor left."""
+
+
+def test_a_mailbox_without_a_descriptor_is_an_error(child):
+    child(
+        """
+        import asyncio, errno, os, resource
+        from service_streamer import ThreadedStreamer, _core
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        streamer = ThreadedStreamer(lambda batch: batch, 8)
+        streamer.predict([1])
+
+        def use_up():
+            taken = []
+            while True:
+                try:
+                    taken.append(os.dup(0))
+                except OSError:
+                    return taken
+
+        async def main():
+            taken = use_up()
+            errors = []
+            for call in (_core.Mailbox, lambda: streamer.submit([1]).__await__().send(None)):
+                try:
+                    call()
+                except OSError as error:
+                    errors.append(error.errno)
+            try:
+                await streamer.apredict([2])
+            except OSError as error:
+                errors.append(error.errno)
+            for descriptor in taken:
+                os.close(descriptor)
+            assert errors == [errno.EMFILE] * 3, errors
+            assert await streamer.apredict([3]) == [3]
+            assert _core.Mailbox().drain() == []
+
+        asyncio.run(main())
+        assert streamer.predict([4], timeout=30) == [4]
+        """
+    )

@@ -1,0 +1,94 @@
+"""A worker that would wait for itself is told so at once, in the model and in a done callback."""
+
+import threading
+
+import pytest
+from conftest import LONG
+
+WAITS = {
+    "predict": lambda streamer, future: streamer.predict(["inner"]),
+    "predict with a deadline": lambda streamer, future: streamer.predict(["inner"], timeout=LONG),
+    "result": lambda streamer, future: streamer.submit(["inner"]).result(),
+    "exception": lambda streamer, future: streamer.submit(["inner"]).exception(LONG),
+}
+ALL = pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+
+
+@ALL
+def test_a_wait_in_a_done_callback_raises_at_once(held, gate, wait):
+    streamer = held(worker_timeout=None)
+    errors = []
+    called = threading.Event()
+
+    def callback(future):
+        with pytest.raises(RuntimeError, match="wait for itself") as info:
+            wait(streamer, future)
+        errors.append(info.value)
+        called.set()
+
+    streamer.first.add_done_callback(callback)
+    gate.open()
+    assert called.wait(LONG)
+    assert len(errors) == 1
+    assert streamer.predict(["next"], timeout=LONG) == ["nextnext"]
+
+
+@ALL
+def test_a_wait_in_the_model_raises_at_once(held, gate, wait):
+    def predict(batch):
+        return [wait(streamer, None) for _ in batch] if "outer" in batch else batch
+
+    gate._predict = predict
+    streamer = held(worker_timeout=None)
+    outer = streamer.submit(["outer"])
+    gate.open()
+    with pytest.raises(RuntimeError, match="wait for itself"):
+        outer.result(LONG)
+    assert streamer.predict(["next"], timeout=LONG) == ["next"]
+
+
+def test_a_done_callback_reads_what_has_ended(held, gate):
+    streamer = held()
+    read = []
+    called = threading.Event()
+    streamer.first.add_done_callback(lambda future: read.append(future.result()))
+    streamer.first.add_done_callback(lambda future: read.append(future.exception(LONG)))
+    streamer.first.add_done_callback(lambda future: called.set())
+    gate.open()
+    assert called.wait(LONG)
+    assert read == [["firstfirst"], None]
+
+
+def test_submit_in_a_done_callback_does_not_wait_for_room(held, gate, threads):
+    streamer = held(batch_size=1, max_queue=2)
+    futures = []
+    called = threading.Event()
+
+    def fan_out(future):
+        futures.extend(streamer.submit([i]) for i in range(6))
+        called.set()
+
+    streamer.first.add_done_callback(fan_out)
+    gate.open()
+    assert called.wait(LONG)
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(6)]
+    threads.run(streamer.close)
+    assert threads.join() == [None]
+
+
+def test_submit_in_the_model_does_not_wait_for_room(held, gate, threads):
+    futures = []
+
+    def predict(batch):
+        if "fan out" in batch:
+            futures.extend(streamer.submit([i]) for i in range(6))
+        return batch
+
+    gate._predict = predict
+    streamer = held(batch_size=1, max_queue=2)
+    outer = streamer.submit(["fan out"])
+    gate.open()
+    assert outer.result(LONG) == ["fan out"]
+    assert [future.result(LONG) for future in futures] == [[i] for i in range(6)]
+    threads.run(streamer.close)
+    assert threads.join() == [None]
