@@ -105,8 +105,10 @@ def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], isolate: boo
         while (batch := engine.next_batch()) is not None:
             try:
                 serve(batch, predict, isolate)
-            except BaseException:  # not the model's: a logging handler, no memory
+            except BaseException as error:  # not the model's: a logging handler, no memory
                 _report()
+                # whoever keeps the record of it keeps the frames, and with them the batch
+                traceback.clear_frames(error.__traceback__)
             del batch  # ends what it still holds with WorkerLost; and the next wait may be long
     except BaseException:
         # without this thread nobody would answer
@@ -141,9 +143,8 @@ def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | 
         return _detached(error)
     try:
         batch.complete(outputs)
-    except Exception as error:  # OutputSizeMismatch: a fault of the model, whatever its input was
-        error.__traceback__ = None
-        batch.fail(error)
+    except BaseException as error:  # a fault of the model, whatever its input was
+        batch.fail(_detached(error))
     return None
 
 
@@ -180,17 +181,19 @@ def _detached(error: BaseException) -> Exception:
     not end a caller's thread or event loop.
     """
     here = error.__traceback__
-    theirs = here.tb_next if here is not None and here.tb_next is not None else here
-    try:
-        text = "".join(traceback.format_exception(type(error), error, theirs))
-    except Exception:  # no memory for it
-        text = type(error).__name__
+    theirs = here.tb_next if here is not None else None
+    text = None  # nothing to tell of what the core raised
+    if theirs is not None:
+        try:
+            text = "".join(traceback.format_exception(type(error), error, theirs))
+        except Exception:  # no memory for it
+            text = type(error).__name__
     if isinstance(error, Exception):
         error.__traceback__ = error.__context__ = None
         detached = copy_error(error)
     else:
         detached = WorkerLost(f"predict_function raised {error!r}")
-    detached.__cause__ = WorkerTraceback(text)
+    detached.__cause__ = WorkerTraceback(text) if text is not None else None
     return detached
 
 
