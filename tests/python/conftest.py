@@ -5,6 +5,7 @@ knows is observed in its statistics (`eventually`).
 """
 
 import asyncio
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,9 @@ import pytest
 
 import service_streamer
 from service_streamer import ThreadedStreamer
+
+# A job that a shell runs in the background ignores Ctrl-C, and so would all child interpreters.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG = 30  # seconds: longer than anything here takes; reached only by a failure
 
