@@ -18,7 +18,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-constexpr std::size_t kFew = 8, kMany = 12;  // woken by the chain itself, or each by the one before
+constexpr std::size_t kFew = 2, kMany = 12;  // woken by the chain itself, or each by the one before
 
 void publish_alone(Completion& completion) {
   WakeChain chain(1);

@@ -64,7 +64,7 @@ class WakeChain {
   void wake();
 
  private:
-  static constexpr std::size_t kWakeAllUpTo = 8;
+  static constexpr std::size_t kWakeAllUpTo = 2;
 
   const bool chained_;
   std::size_t count_ = 0;
