@@ -48,11 +48,6 @@ class Workers:
         )
         _lifecycle.watch_workers(self)
 
-    @property
-    def started(self) -> bool:
-        """Whether there has been a request."""
-        return bool(self._threads)
-
     def own_this_thread(self) -> bool:
         """Whether the caller is one of these threads: it must not wait for their end."""
         me = _threads.native_thread_id()
