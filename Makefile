@@ -16,7 +16,7 @@ cmake_files := CMakeLists.txt tests/cpp/CMakeLists.txt
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-pythons test-python \
+.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-pythons test-python fuzz \
 	lint tidy format clean
 
 help:  ## this list
@@ -68,17 +68,35 @@ test-tsan: $(VENV)/.tools  ## the C++ tests under ThreadSanitizer
 test-asan: $(VENV)/.tools  ## the C++ tests under AddressSanitizer and UBSan
 	$(call run_cpp_tests,build/asan,-DSERVICE_STREAMER_SANITIZE=address)
 
+# New inputs that reach something new are collected in build/fuzz/found; the seeds are in tests/cpp/fuzz/seeds.
+FUZZ_SECONDS ?= 600
+FUZZ_CXX ?= $(shell compgen -c clang++ | sort -V | tail -1)
+
+fuzz: SHELL := /bin/bash
+fuzz: $(VENV)/.tools  ## the transport under libFuzzer for FUZZ_SECONDS; needs Clang
+	$(cmake) -S . -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DSERVICE_STREAMER_FUZZ=ON \
+	  -DSERVICE_STREAMER_SANITIZE=address --log-level=WARNING
+	$(bin)/cmake --build build/fuzz --target message_fuzz
+	mkdir -p build/fuzz/found
+	build/fuzz/tests/cpp/message_fuzz -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	  -artifact_prefix=build/fuzz/ build/fuzz/found tests/cpp/fuzz/seeds
+
 # In continuous integration the stress test runs for a minute, on one Python.
 STRESS_SECONDS ?= $(if $(CI),60,4)
 
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
 
+# All at a time: the tests of one wait most of their time.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
-	@found=$$($(bin)/python tests/other_pythons.py) || exit 1; for python in $$found; do \
-	  $(MAKE) --no-print-directory test-python \
-	    VENV=build/venv-$${python%%=*} PYTHON=$${python#*=} STRESS_SECONDS=4 </dev/null || exit 1; \
-	done
+	@found=$$($(bin)/python tests/other_pythons.py) || exit 1; jobs=; mkdir -p build; \
+	for python in $$found; do \
+	  $(MAKE) --no-print-directory test-python VENV=build/venv-$${python%%=*} PYTHON=$${python#*=} \
+	    STRESS_SECONDS=4 </dev/null >build/python-$${python%%=*}.log 2>&1 & jobs="$$jobs $${python%%=*}=$$!"; \
+	done; failed=; \
+	for job in $$jobs; do \
+	  wait $${job#*=} || failed=1; cat build/python-$${job%%=*}.log; \
+	done; test -z "$$failed"
 
 test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
 	rm -rf build/wheel

@@ -42,15 +42,28 @@ def case(name: str, module: str, peers: Sequence[str], *arguments: str, **option
 
 
 def threads(model: str, clients: int, peers: Sequence[str]) -> Case:
-    return case(
-        f"threads-{model}-{clients}",
-        "cases.threads",
-        peers,
-        "--model",
-        model,
-        "--clients",
-        str(clients),
-    )
+    arguments = ("--model", model, "--clients", str(clients))
+    return case(f"threads-{model}-{clients}", "cases.threads", peers, *arguments)
+
+
+def processes(workers: int, model: str, clients: int) -> Case:
+    """Client threads of a Streamer with so many worker processes."""
+    arguments = ("--workers", str(workers), "--model", model, "--clients", str(clients))
+    name = f"processes-{workers}-{model}-{clients}"
+    return case(name, "cases.threads", PROCESSES, *arguments)
+
+
+def clients(workers: int, model: str) -> Case:
+    """Forked client processes of one Streamer."""
+    arguments = ("--workers", str(workers), "--model", model)
+    return case(f"processes-{workers}-{model}-forked", "cases.clients", ("ours",), *arguments)
+
+
+def arrays(model: str, kilobytes: int, clients: int) -> Case:
+    """Large items for one worker process."""
+    arguments = ("--workers", "1", "--model", model, "--kilobytes", str(kilobytes))
+    name = f"processes-arrays-{kilobytes}-{clients}"
+    return case(name, "cases.arrays", PROCESSES, *arguments, "--clients", str(clients))
 
 
 def web(name: str, measurements: Sequence[tuple[str, str, str, str]]) -> Case:
@@ -70,6 +83,7 @@ def web(name: str, measurements: Sequence[tuple[str, str, str, str]]) -> Case:
     )
 
 
+PROCESSES = ("ours", *ORIGINALS)
 THREADED = ("ours", *ORIGINALS, BATCHED)
 
 CASES: tuple[Case, ...] = (
@@ -155,6 +169,34 @@ CASES: tuple[Case, ...] = (
         at_once=True,
     ),
     case("memory", "memory", ("ours",), once=True),
+    processes(1, "noop", 1),
+    processes(1, "noop", 16),
+    processes(1, "noop", 128),
+    processes(1, "model", 1),
+    processes(1, "model", 16),
+    processes(2, "model", 16),
+    processes(2, "model", 64),
+    processes(2, "model", 128),
+    case("processes-asyncio-noop-128", "cases.tasks", ("ours",), "--workers", "1"),
+    clients(1, "noop"),
+    clients(2, "model"),
+    arrays("noop", 602, 1),
+    arrays("noop", 602, 16),
+    arrays("model", 8000, 1),
+    case("processes-futures", "cases.futures", PROCESSES, "--workers", "1"),
+    case("processes-kill", "cases.kill", ("ours",), "--workers", "2", seconds=6),
+    case(
+        "processes-idle",
+        "cases.idle",
+        PROCESSES,
+        "--workers",
+        "1",
+        seconds=8,
+        quick_seconds=8,
+        once=True,
+        at_once=True,
+    ),
+    case("processes-memory", "cases.shared_model", ("ours",), once=True),
 )
 
 

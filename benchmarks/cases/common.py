@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 FIXED = 0.005  # seconds per batch
@@ -20,25 +24,21 @@ def noop(batch: list[Any]) -> list[Any]:
     return batch
 
 
-def sleeping(sleep: Callable[[float], object]) -> Callable[[list[Any]], list[Any]]:
+def model(batch: list[Any]) -> list[Any]:
     """The model of all tables: like one on a GPU, it holds neither the GIL nor a core."""
-
-    def model(batch: list[Any]) -> list[Any]:
-        sleep(service_time(len(batch)))
-        return batch
-
-    return model
+    time.sleep(service_time(len(batch)))
+    return batch
 
 
-model = sleeping(time.sleep)
 MODELS = {"noop": noop, "model": model}
 
 
 def arguments(description: str | None, **numbers: float) -> argparse.Namespace:
-    """The command line of a script: --peer, --model, --seconds and the numbers given."""
+    """The command line of a script: --peer, --model, --workers, --seconds and the numbers given."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--peer", default="ours")
     parser.add_argument("--model", choices=sorted(MODELS), default="noop")
+    parser.add_argument("--workers", type=int, default=0, help="processes; 0: a thread")
     parser.add_argument("--seconds", type=float, default=1.5)
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
@@ -86,5 +86,22 @@ class ClosedLoop:
         }
 
 
+def descendants(pid: int) -> list[int]:
+    """The process and all that came of it."""
+    found = [pid]
+    for parent in found:
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            found += map(int, children.read_text().split())
+    return found
+
+
 def answer(metrics: Mapping[str, float]) -> None:
     print(json.dumps(metrics), flush=True)
+
+
+def leave() -> None:
+    """End without waiting for the peer's threads; its processes go with this one."""
+    for pid in descendants(os.getpid())[1:]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -36,14 +35,14 @@ def one_task(predict: adapters.Predict) -> dict[str, float]:
 
 def main() -> None:
     options = common.arguments(__doc__)
-    streamer = adapters.streamer(options.peer, common.noop)
+    streamer = adapters.streamer(options.peer, common.noop, options.workers)
     rounds: list[dict[str, float]] = []
     by_futures(streamer.submit)
     until = time.perf_counter() + options.seconds
     while not rounds or time.perf_counter() < until:
         rounds.append({**by_futures(streamer.submit), **one_task(streamer.predict)})
     common.answer({key: statistics.median(one[key] for one in rounds) for key in rounds[0]})
-    os._exit(0)
+    common.leave()
 
 
 if __name__ == "__main__":

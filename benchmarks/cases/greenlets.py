@@ -9,6 +9,7 @@ monkey.patch_all()
 
 import os  # noqa: E402
 import time  # noqa: E402
+from typing import Any  # noqa: E402
 
 import gevent  # noqa: E402
 from compare import adapters  # noqa: E402
@@ -16,8 +17,16 @@ from compare import adapters  # noqa: E402
 from cases import common  # noqa: E402
 
 TICK = 0.001
-# A model blocks its thread for real; the patched sleep would only switch greenlets.
-MODELS = {"noop": common.noop, "model": common.sleeping(monkey.get_original("time", "sleep"))}
+sleep = monkey.get_original("time", "sleep")
+
+
+def model(batch: list[Any]) -> list[Any]:
+    """A model blocks its thread for real; the patched sleep would only switch greenlets."""
+    sleep(common.service_time(len(batch)))
+    return batch
+
+
+MODELS = {"noop": common.noop, "model": model}
 
 
 def main() -> None:

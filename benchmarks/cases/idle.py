@@ -1,4 +1,4 @@
-"""Idle: how often the threads of a streamer wake up while nobody asks for anything."""
+"""Idle: how often threads and processes of a streamer wake up while nobody asks for anything."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from cases import common
 
 
 def voluntary_switches() -> dict[int, int]:
-    """Voluntary context switches by thread, without the thread that measures."""
+    """Voluntary context switches by thread of all processes, without the thread that measures."""
     switches = {}
-    for status in Path("/proc/self/task").glob("*/status"):
-        thread = int(status.parent.name)
-        if thread != threading.get_native_id():
-            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
-            switches[thread] = int(fields["voluntary_ctxt_switches"])
+    for pid in common.descendants(os.getpid()):
+        for status in Path(f"/proc/{pid}/task").glob("*/status"):
+            thread = int(status.parent.name)
+            if thread != threading.get_native_id():
+                fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+                switches[thread] = int(fields["voluntary_ctxt_switches"])
     return switches
 
 
 def main() -> None:
     options = common.arguments(__doc__)
-    streamer = adapters.streamer(options.peer, common.MODELS["model"])
+    streamer = adapters.streamer(options.peer, common.model, options.workers)
     for number in range(20):
         streamer.predict([number])
     time.sleep(0.5)
@@ -40,7 +41,7 @@ def main() -> None:
             "threads": len(after),
         }
     )
-    os._exit(0)
+    common.leave()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 
 from compare import adapters
@@ -11,8 +10,7 @@ from compare import adapters
 from cases import common
 
 
-async def measure(peer: str, model: adapters.Predict, clients: int, seconds: float) -> None:
-    predict = adapters.apredict(peer, model)
+async def measure(predict: adapters.AsyncPredict, clients: int, seconds: float) -> None:
     loop = common.ClosedLoop(clients)
 
     async def client(number: int) -> None:
@@ -31,11 +29,10 @@ async def measure(peer: str, model: adapters.Predict, clients: int, seconds: flo
     if broken:
         raise RuntimeError(f"{len(broken)} tasks ended early") from broken[0]
     common.answer(loop.metrics())
-    os._exit(0)
+    common.leave()
 
 
 if __name__ == "__main__":
     options = common.arguments(__doc__, clients=128)
-    asyncio.run(
-        measure(options.peer, common.MODELS[options.model], options.clients, options.seconds)
-    )
+    apredict = adapters.apredict(options.peer, common.MODELS[options.model], options.workers)
+    asyncio.run(measure(apredict, options.clients, options.seconds))

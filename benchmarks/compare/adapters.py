@@ -21,26 +21,31 @@ def split(peer: str) -> tuple[str, str]:
     return family, variant
 
 
-def streamer(peer: str, model: Predict) -> Any:
-    """A ThreadedStreamer, ours or the original's, with predict, submit and destroy_workers."""
-    from service_streamer import ThreadedStreamer
+def streamer(peer: str, model: Predict, workers: int = 0) -> Any:
+    """A streamer, ours or the original's, with predict, submit and destroy_workers.
+
+    A ThreadedStreamer, or with `workers` a Streamer that has so many worker processes ready.
+    """
+    from service_streamer import Streamer, ThreadedStreamer
 
     family, variant = split(peer)
-    if family == "original":
-        return ThreadedStreamer(model, BATCH_SIZE, max_latency=float(variant))
     options: dict[str, Any] = {}
-    if variant == "spin":
+    if family == "original":
+        options["max_latency"] = float(variant)
+    elif variant == "spin":
         options["spin"] = True
     elif variant:
         options["policy"] = variant
-    return ThreadedStreamer(model, BATCH_SIZE, **options)
+    if not workers:
+        return ThreadedStreamer(model, BATCH_SIZE, **options)
+    return Streamer(model, BATCH_SIZE, worker_num=workers, wait_for_worker_ready=True, **options)
 
 
-def predict(peer: str, model: Predict) -> Predict:
+def predict(peer: str, model: Predict, workers: int = 0) -> Predict:
     """A blocking predict(batch) that batches the calls of many threads."""
     family, variant = split(peer)
     if family != "batched":
-        blocking: Predict = streamer(peer, model).predict
+        blocking: Predict = streamer(peer, model, workers).predict
         return blocking
     import batched
 
@@ -50,11 +55,11 @@ def predict(peer: str, model: Predict) -> Predict:
     return processor
 
 
-def apredict(peer: str, model: Predict) -> AsyncPredict:
+def apredict(peer: str, model: Predict, workers: int = 0) -> AsyncPredict:
     """An awaitable predict(batch) that batches the calls of many tasks."""
     family, variant = split(peer)
     if family != "batched":
-        awaitable: AsyncPredict = streamer(peer, model).apredict
+        awaitable: AsyncPredict = streamer(peer, model, workers).apredict
         return awaitable
     from batched import aio
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
+#include <cstring>
 
 namespace service_streamer::bindings {
 namespace {
@@ -46,7 +47,7 @@ PyObject* items_from(PyObject* batch) {
 bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative) {
   deadline = TimePoint::max();
   if (timeout == Py_None) return true;
-  const double seconds = PyFloat_AsDouble(timeout);
+  const double seconds = PyLong_CheckExact(timeout) ? PyLong_AsDouble(timeout) : PyFloat_AsDouble(timeout);
   if (seconds == -1.0 && PyErr_Occurred()) {
     if (PyErr_ExceptionMatches(PyExc_TypeError)) {
       PyErr_Format(PyExc_TypeError, "timeout must be a number of seconds, got %.200s", Py_TYPE(timeout)->tp_name);
@@ -77,6 +78,33 @@ bool priority_from(PyObject* value, int& priority) {
   }
   priority = static_cast<int>(number);
   return true;
+}
+
+bool choose(const char* name, const char* value, std::initializer_list<const char*> names, int& index) {
+  index = 0;
+  for (const char* candidate : names) {
+    if (std::strcmp(value, candidate) == 0) return true;
+    ++index;
+  }
+  PyErr_Format(PyExc_ValueError, "unknown %s: '%s'", name, value);
+  return false;
+}
+
+static bool choose_policy(const char* value, PolicyKind& kind) {
+  int index;
+  if (!choose("policy", value, {"adaptive", "greedy", "window"}, index)) return false;
+  kind = static_cast<PolicyKind>(index);
+  return true;
+}
+
+bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy) {
+  if (batch_size < 1 || batch_size > UINT32_MAX || !(max_latency >= 0)) {
+    PyErr_SetString(PyExc_ValueError, "batch_size or max_latency is out of range");
+    return false;
+  }
+  options.batch_size = static_cast<std::size_t>(batch_size);
+  options.max_latency = duration_from(max_latency);
+  return choose_policy(policy, options.policy);
 }
 
 Duration duration_from(double seconds) {

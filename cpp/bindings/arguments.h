@@ -2,7 +2,10 @@
 
 #include <Python.h>
 
+#include <initializer_list>
+
 #include "service_streamer/base/clock.h"
+#include "service_streamer/batching/options.h"
 
 namespace service_streamer::bindings {
 
@@ -18,6 +21,12 @@ enum class Negative { kIsWrong, kIsOver };
 bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative = Negative::kIsWrong);
 
 bool priority_from(PyObject* value, int& priority);
+
+// Batching options as Python has them, which checks them for users (_options.py): here only what would break the core.
+bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy);
+
+// The index of `value` in `names`.
+bool choose(const char* name, const char* value, std::initializer_list<const char*> names, int& index);
 
 // So many seconds, at least 0; a century at most.
 Duration duration_from(double seconds);

@@ -49,8 +49,8 @@ void complete(BatchObject* self, Outcome outcome) {
       finish_value(future, self->engine->output_batch);
     }
   }
-  publish(ended);
-  let_go(released);
+  publish(self->engine, ended);
+  let_go(self->engine, released);
   Py_CLEAR(self->items);
 }
 
@@ -145,8 +145,8 @@ PyObject* batch_drop_ended(PyObject* object, PyObject*) {
   ReleasedRequests released;
   self->engine->engine->drop_ended(self->batch, ended, released);
   if (static_cast<Py_ssize_t>(self->batch.items) != before) keep_items(self);
-  publish(ended);
-  let_go(released);
+  publish(self->engine, ended);
+  let_go(self->engine, released);
   if (self->items == nullptr) return nullptr;
   if (!self->batch.parts.empty()) Py_RETURN_TRUE;
   complete(self, Outcome::kAnswered);
@@ -267,7 +267,7 @@ Cut cut_batch(PyObject* object, CloseReason reason) {
       }
     }
   }
-  publish(expired);
+  publish(self->engine, expired);
   if (!any) return Cut::kNothing;
   return self->items != nullptr ? Cut::kBatch : Cut::kError;
 }

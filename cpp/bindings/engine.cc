@@ -1,8 +1,7 @@
 #include "bindings/engine.h"
 
 #include <algorithm>
-#include <cstring>
-#include <initializer_list>
+#include <climits>
 #include <stdexcept>
 
 #include "bindings/arguments.h"
@@ -14,6 +13,9 @@
 #include "bindings/waiting.h"
 
 namespace service_streamer::bindings {
+
+PyTypeObject* engine_type = nullptr;
+
 namespace {
 
 EngineObject* self_of(PyObject* self) {
@@ -33,8 +35,15 @@ PyObject* no_batch(PyObject* batch, bool error) {
   Py_RETURN_NONE;
 }
 
+// The batches of a remote engine, and its deadlines, are its Server's or its Relay's.
+bool refuse_remote(const EngineObject* self) {
+  if (self->remote) PyErr_SetString(PyExc_RuntimeError, "the workers of this engine are processes");
+  return self->remote;
+}
+
 PyObject* engine_next_batch(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
+  if (refuse_remote(self)) return nullptr;
   PyObject* batch = make_batch(self);
   if (batch == nullptr) return nullptr;
   served = self;
@@ -65,6 +74,7 @@ PyObject* engine_next_batch(PyObject* object, PyObject*) {
 
 PyObject* engine_run_timer(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
+  if (refuse_remote(self)) return nullptr;
   for (;;) {
     if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
     Waiter& waiter = WaiterPool::acquire();
@@ -76,7 +86,7 @@ PyObject* engine_run_timer(PyObject* object, PyObject*) {
     if (PyErr_CheckSignals() < 0) return nullptr;
     EndedRequests expired;
     self->engine->expire(expired);
-    publish(expired);
+    publish(self, expired);
   }
 }
 
@@ -89,7 +99,7 @@ PyObject* engine_close(PyObject* object, PyObject* drain) {
   if (truth < 0) return nullptr;
   EndedRequests dropped;
   self->engine->close(truth != 0, dropped);
-  publish(dropped);
+  publish(self, dropped);
   Py_RETURN_NONE;
 }
 
@@ -98,7 +108,7 @@ PyObject* engine_abort(PyObject* object, PyObject*) {
   if (!from_this_process(self)) return nullptr;
   EndedRequests dropped;
   self->engine->abort(Outcome::kClosed, dropped);
-  publish(dropped);
+  publish(self, dropped);
   Py_RETURN_NONE;
 }
 
@@ -117,34 +127,6 @@ PyObject* engine_stats(PyObject* object, PyObject*) {
 }
 
 // --- options ---
-// Checked in Python (_options.py), where the messages are made for users; here only what would break the core.
-
-bool choose(const char* name, const char* value, std::initializer_list<const char*> names, int& index) {
-  index = 0;
-  for (const char* candidate : names) {
-    if (std::strcmp(value, candidate) == 0) return true;
-    ++index;
-  }
-  PyErr_Format(PyExc_ValueError, "unknown %s: '%s'", name, value);
-  return false;
-}
-
-bool choose_policy(const char* value, PolicyKind& kind) {
-  int index;
-  if (!choose("policy", value, {"adaptive", "greedy", "window"}, index)) return false;
-  kind = static_cast<PolicyKind>(index);
-  return true;
-}
-
-bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy) {
-  if (batch_size < 1 || batch_size > UINT32_MAX || !(max_latency >= 0)) {
-    PyErr_SetString(PyExc_ValueError, "batch_size or max_latency is out of range");
-    return false;
-  }
-  options.batch_size = static_cast<std::size_t>(batch_size);
-  options.max_latency = duration_from(max_latency);
-  return choose_policy(policy, options.policy);
-}
 
 PyObject* engine_configure(PyObject* object, PyObject* args, PyObject* kwargs) {
   EngineObject* self = self_of(object);
@@ -162,18 +144,35 @@ PyObject* engine_configure(PyObject* object, PyObject* args, PyObject* kwargs) {
   Py_RETURN_NONE;
 }
 
+PyObject* engine_set_workers(PyObject* object, PyObject* number) {
+  EngineObject* self = self_of(object);
+  if (!from_this_process(self)) return nullptr;
+  const long workers = PyLong_AsLong(number);
+  if (workers == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  if (workers < 1 || workers > INT_MAX) {
+    PyErr_SetString(PyExc_ValueError, "the number of workers is out of range");
+    return nullptr;
+  }
+  self->engine->set_workers(static_cast<int>(workers));
+  Py_RETURN_NONE;
+}
+
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *future_type, *start, *start_timer, *cooperative_wait;
-  Py_ssize_t batch_size, max_queue;
-  double max_latency;
-  const char *policy, *overflow, *output;
-  int workers, spin, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",  "max_latency",      "policy", "workers",     "max_queue",
-                                "overflow",    "output",           "spin",   "future_type", "start",
-                                "start_timer", "cooperative_wait", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$ndsinsspO!OOO", const_cast<char**>(names), &batch_size, &max_latency,
-                                   &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type, &future_type,
-                                   &start, &start_timer, &cooperative_wait)) {
+  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *of_thread = nullptr;
+  Py_ssize_t batch_size = 0, max_queue = 0;
+  double max_latency = -1;
+  const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
+  int workers = 0, spin = 0, remote = 0, overflow_kind, output_kind;
+  static const char* names[] = {"batch_size", "max_latency", "policy", "workers",     "max_queue", "overflow", "output",
+                                "spin",       "future_type", "start",  "start_timer", "of_thread", "remote",   nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOOp", const_cast<char**>(names), &batch_size,
+                                   &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
+                                   &future_type, &start, &start_timer, &of_thread, &remote)) {
+    return nullptr;
+  }
+  if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
+      start_timer == nullptr || of_thread == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "every argument but remote is needed");
     return nullptr;
   }
   EngineOptions options;
@@ -204,9 +203,10 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->future_type = Py_NewRef(future_type);
   self->start = Py_NewRef(start);
   self->start_timer = Py_NewRef(start_timer);
-  self->cooperative_wait = Py_NewRef(cooperative_wait);
+  self->of_thread = Py_NewRef(of_thread);
   self->fork_generation = fork_generation();
   self->output_batch = output_kind == 1;
+  self->remote = remote != 0;
   return object;
 }
 
@@ -218,7 +218,7 @@ int engine_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->future_type);
   Py_VISIT(self->start);
   Py_VISIT(self->start_timer);
-  Py_VISIT(self->cooperative_wait);
+  Py_VISIT(self->of_thread);
   return 0;
 }
 
@@ -227,7 +227,7 @@ int engine_clear(PyObject* object) {
   Py_CLEAR(self->future_type);
   Py_CLEAR(self->start);
   Py_CLEAR(self->start_timer);
-  Py_CLEAR(self->cooperative_wait);
+  Py_CLEAR(self->of_thread);
   return 0;
 }
 
@@ -235,8 +235,13 @@ void engine_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   engine_clear(object);
   EngineObject* self = self_of(object);
-  // Every live request holds the engine, so none is left. The parent's copy in a child is leaked.
-  if (self->fork_generation == fork_generation()) delete self->engine;
+  // The parent's copy in a child is leaked. Futures hold the engine, calls of which nobody wants the answer do not.
+  if (self->fork_generation == fork_generation() && self->engine != nullptr) {
+    EndedRequests left;
+    self->engine->abort(Outcome::kClosed, left);
+    publish(self, left);
+    delete self->engine;
+  }
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
   Py_DECREF(type);
@@ -261,6 +266,9 @@ PyMethodDef methods[] = {
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, batch_size, max_latency, policy)\n--\n\n"
      "At run time, keeping what the policy learned."},
+    {"set_workers", engine_set_workers, METH_O,
+     "set_workers($self, number, /)\n--\n\n"
+     "How many workers there will be, at run time."},
     {"close", engine_close, METH_O,
      "close($self, drain, /)\n--\n\n"
      "Refuses intake and, without drain, ends what is queued. Never blocks."},
@@ -301,12 +309,20 @@ bool is_worker_of(const EngineObject* engine) {
   return served == engine;
 }
 
+bool check_remote(EngineObject* engine) {
+  if (!engine->remote) {
+    PyErr_SetString(PyExc_ValueError, "this engine is not for other processes: it needs remote=True");
+  } else if (engine->server != nullptr || engine->relay != nullptr) {
+    PyErr_SetString(PyExc_ValueError, "this engine has a Server or a Relay already");
+  } else {
+    return true;
+  }
+  return false;
+}
+
 bool make_engine_type(PyObject* module) {
-  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) return false;
-  const bool added = PyModule_AddType(module, type) == 0;
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
-  return added;
+  engine_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return engine_type != nullptr && PyModule_AddType(module, engine_type) == 0;
 }
 
 }  // namespace service_streamer::bindings

@@ -7,6 +7,11 @@
 
 #include "service_streamer/batching/engine.h"
 
+namespace service_streamer::ipc {
+class Relay;
+class Server;
+}  // namespace service_streamer::ipc
+
 namespace service_streamer::bindings {
 
 // An engine of the core together with what Python gave it.
@@ -14,17 +19,25 @@ struct EngineObject {
   PyObject_HEAD
   Engine* engine;
   PyObject* future_type;
-  PyObject* start;             // called by the first submit: starts the workers
-  PyObject* start_timer;       // called by the first request with a deadline that nobody watches
-  PyObject* cooperative_wait;  // called instead of sleeping where gevent is loaded
+  PyObject* start;        // called by the first submit: starts the workers
+  PyObject* start_timer;  // called by the first request with a deadline that nobody watches
+  PyObject* of_thread;    // thread-local; `waits` are those of the thread's greenlets
   std::uint32_t fork_generation;
   bool started;
   bool timer_started;
   std::atomic<bool> serving;  // a worker has, or is about to ask for, the GIL
   bool output_batch;          // callers get slices of the model's array, not lists
+  bool remote;                // its workers are processes: requests are Calls, which a Server or a Relay takes
+  ipc::Server* server;        // of a remote engine, as long as it is there
+  ipc::Relay* relay;
+  PyObject* relay_object;  // borrowed
 };
 
+extern PyTypeObject* engine_type;
 bool make_engine_type(PyObject* module);
+
+// Whether it is for worker processes, and free; sets a ValueError where it is not.
+bool check_remote(EngineObject* engine);
 
 // A forked child has a copy of the parent's engine, whose mutex may be held by a thread that it does not have: false, with
 // StreamerClosed raised.

@@ -1,10 +1,13 @@
 #include <Python.h>
 
 #include "bindings/arguments.h"
+#include "bindings/codec.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
 #include "bindings/waiting.h"
+#include "service_streamer/ipc/call.h"
+#include "service_streamer/ipc/server.h"
 
 // What callers of an engine meet: predict and submit.
 
@@ -13,6 +16,36 @@ namespace {
 
 // Who waits for the answer, and so who ends the request when its deadline passes.
 enum class Caller { kPredict, kSubmit };
+
+// A request for worker processes, with its items pickled; steals them. nullptr with an exception set.
+FutureObject* make_call(PyTypeObject* type, EngineObject* self, PyObject* items) {
+  ipc::LocalCall* call = nullptr;
+  bool encoded = false;
+  if (self->engine->closed()) {
+    raise_message("StreamerClosed", "the streamer is closed");
+  } else {
+    const Failure failure = attempt([&] { call = new ipc::LocalCall; });
+    encoded = !failure.raise() && encode_items(items, call->payload);
+  }
+  const auto size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
+  Py_DECREF(items);
+  if (!encoded) {
+    if (call != nullptr) call->unref();
+    return nullptr;
+  }
+  call->request.size = size;
+  return make_future(type, self, call);
+}
+
+// Callers who get single outputs bring the list for them along. Made by the worker, many lists at a time, it would often
+// be there that Python's garbage collection is due, between two batches.
+bool bring_list(FutureObject* future) {
+  const Py_ssize_t size = PyTuple_GET_SIZE(future->items);
+  PyObject* list = PyList_New(size);
+  for (Py_ssize_t i = 0; list != nullptr && i < size; ++i) PyList_SET_ITEM(list, i, Py_NewRef(Py_None));
+  future->value = list;
+  return list != nullptr;
+}
 
 // Reads the arguments of a call and makes its request; nullptr with an exception set.
 FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t nargs, Caller caller) {
@@ -28,12 +61,17 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   if (items == nullptr) return nullptr;
   PyTypeObject* type =
       caller == Caller::kPredict ? future_base_type : reinterpret_cast<PyTypeObject*>(self->future_type);
-  FutureObject* future = make_future(type, self, items);
+  const bool travels = self->remote && PyTuple_GET_SIZE(items) > 0;
+  FutureObject* future = travels ? make_call(type, self, items) : make_future(type, self, items);
   if (future == nullptr) return nullptr;
-  future->request.deadline = deadline;
-  future->request.priority = priority;
+  if (!travels && !self->output_batch && !bring_list(future)) {
+    Py_DECREF(reinterpret_cast<PyObject*>(future));
+    return nullptr;
+  }
+  future->request->deadline = deadline;
+  future->request->priority = priority;
   // A timer for each greenlet's deadline would cost more than the rest of the call.
-  future->request.watched = caller == Caller::kPredict && !gevent_is_loaded();
+  future->request->watched = caller == Caller::kPredict && !gevent_is_loaded();
   return future;
 }
 
@@ -48,14 +86,23 @@ bool call_once(bool& called, PyObject* hook) {
 
 // A request without items is answered here.
 bool answer_empty(FutureObject* future) {
-  future->value = PyList_New(0);
+  if (future->value == nullptr) future->value = PyList_New(0);
   if (future->value == nullptr) return false;
-  future->request.outcome = Outcome::kAnswered;
-  future->request.arrived = future->request.ended = Clock::now();
+  future->request->outcome = Outcome::kAnswered;
+  future->request->arrived = future->request->ended = Clock::now();
   WakeChain chain(1);
-  chain.publish(future->request.completion);
+  chain.publish(future->request->completion);
   Py_CLEAR(future->items);
   return true;
+}
+
+// A reference of the engine's, which goes with the request's last hold.
+void hold(FutureObject* future) {
+  future->call != nullptr ? future->call->ref() : Py_INCREF(reinterpret_cast<PyObject*>(future));
+}
+
+void drop(FutureObject* future) {
+  future->call != nullptr ? future->call->unref() : Py_DECREF(reinterpret_cast<PyObject*>(future));
 }
 
 // Hands the request to the engine; false with an exception set. `waiting`: it waits for room in the queue. `to_wake` as in
@@ -66,27 +113,28 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** t
     raise_message("StreamerClosed", "the streamer is closed");
     return false;
   }
-  if (future->request.size == 0) return answer_empty(future);
+  if (future->request->size == 0) return answer_empty(future);
   if (!call_once(self->started, self->start)) {
     // Others may have queued up meanwhile, trusting in the workers that could not be started.
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     EndedRequests lost;
     self->engine->abort(Outcome::kLost, lost);
-    publish(lost);
+    publish(self, lost);
     PyErr_Restore(type, value, traceback);
     return false;
   }
-  if (!future->request.watched && future->request.deadline != TimePoint::max() &&
+  if (!future->request->watched && future->request->deadline != TimePoint::max() &&
       !call_once(self->timer_started, self->start_timer)) {
     return false;
   }
-  Py_INCREF(reinterpret_cast<PyObject*>(future));  // goes with the request's last hold
-  switch (self->engine->submit(future->request, to_wake)) {
+  hold(future);
+  const Engine::Admission admission = self->engine->submit(*future->request, to_wake);
+  switch (admission) {
     case Engine::Admission::kQueued:
-      return true;
     case Engine::Admission::kWaiting:
-      waiting = true;
+      waiting = admission == Engine::Admission::kWaiting;
+      if (self->server != nullptr) self->server->check_failure(*future->request);
       return true;
     case Engine::Admission::kClosed:
       raise_message("StreamerClosed", "the streamer is closed");
@@ -95,12 +143,12 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** t
       const double seconds = self->engine->retry_after();
       PyObject* message =
           PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",
-                               static_cast<unsigned>(future->request.size), self->engine->options().max_queue);
+                               static_cast<unsigned>(future->request->size), self->engine->options().max_queue);
       raise_error("QueueFull", message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
       break;
     }
   }
-  Py_DECREF(reinterpret_cast<PyObject*>(future));
+  drop(future);
   return false;
 }
 
@@ -115,7 +163,7 @@ bool in_event_loop() {
 
 // Blocks until the request is in the queue or ended; false with a signal handler's exception set.
 bool wait_for_room(EngineObject* self, FutureObject* future) {
-  Request& request = future->request;
+  Request& request = *future->request;
   const int admitted =
       wait_without_gil([&](Waiter& waiter) { return self->engine->wait_for_room(request, waiter, request.deadline); });
   if (admitted == 0) end_future(future, Outcome::kExpired, true);
@@ -132,9 +180,9 @@ PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool
     accepted = wait_for_room(self, future);
     if (!accepted) {
       end_future(future, Outcome::kCancelled, true);
-    } else if (future->request.outcome == Outcome::kClosed || future->request.outcome == Outcome::kExpired) {
-      accepted = false;  // it never got in
-      take_result(future);
+    } else if (future->request->outcome == Outcome::kClosed || future->request->outcome == Outcome::kExpired) {
+      accepted = false;  // it never got in; who ended it may be about to publish that
+      if (wait_for_future(future, TimePoint::max()) == 1) take_result(future);
     }
   }
   if (accepted) return reinterpret_cast<PyObject*>(future);
@@ -153,7 +201,7 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   Waiter* worker = nullptr;
   const bool spins = self->engine->spin() > Duration::zero();
   if (enqueue(self, future, waiting, spins ? &worker : nullptr)) {
-    const int done = wait_for_future(future, future->request.deadline, worker);
+    const int done = wait_for_future(future, future->request->deadline, worker);
     if (done < 0) {
       end_future(future, Outcome::kCancelled, true);
     } else {

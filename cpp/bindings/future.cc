@@ -4,18 +4,19 @@
 #include <utility>
 
 #include "bindings/arguments.h"
+#include "bindings/callbacks.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "bindings/mailbox.h"
 #include "bindings/methods.h"
+#include "bindings/relay.h"
+#include "service_streamer/ipc/call.h"
 
 namespace service_streamer::bindings {
 
 PyTypeObject* future_base_type = nullptr;
 
 namespace {
-
-std::uint32_t generation = 0;
 
 FutureObject* self_of(PyObject* self) {
   return reinterpret_cast<FutureObject*>(self);
@@ -51,10 +52,11 @@ PyObject* future_exception(PyObject* self, PyObject* const* args, Py_ssize_t nar
   FutureObject* future = self_of(self);
   if (!wait_or_raise(future, args, nargs, names)) return nullptr;
   note_delivery(future);
+  if (!settle(future)) return nullptr;
   if (future->exception != nullptr) return Py_NewRef(future->exception);
-  if (future->request.outcome == Outcome::kAnswered) Py_RETURN_NONE;
+  if (future->request->outcome == Outcome::kAnswered) Py_RETURN_NONE;
   PyObject* value = take_result(future);
-  if (value != nullptr || future->request.outcome == Outcome::kCancelled) return value;
+  if (value != nullptr || future->request->outcome == Outcome::kCancelled) return value;
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);
   PyErr_NormalizeException(&type, &error, &traceback);
@@ -67,39 +69,34 @@ PyObject* future_done(PyObject* self, PyObject*) {
   return PyBool_FromLong(is_done(self_of(self)));
 }
 
+// Whether a worker has any of it, also of another process' engine; -1: an exception.
+int is_running(FutureObject* future) {
+  if (is_done(future) || !future->engine->engine->running(*future->request)) return 0;
+  return future->engine->relay == nullptr ? 1 : ask_running(future);
+}
+
 PyObject* future_running(PyObject* self, PyObject*) {
-  FutureObject* future = self_of(self);
-  return PyBool_FromLong(!is_done(future) && future->engine->engine->running(future->request));
+  const int runs = is_running(self_of(self));
+  return runs >= 0 ? PyBool_FromLong(runs) : nullptr;
 }
 
 PyObject* future_cancelled(PyObject* self, PyObject*) {
   FutureObject* future = self_of(self);
-  return PyBool_FromLong(is_done(future) && future->request.outcome == Outcome::kCancelled);
+  return PyBool_FromLong(is_done(future) && future->request->outcome == Outcome::kCancelled);
 }
 
 PyObject* future_cancel(PyObject* self, PyObject*) {
   FutureObject* future = self_of(self);
-  if (!is_done(future)) end_future(future, Outcome::kCancelled, false);
-  return PyBool_FromLong(future->request.completion.done() && future->request.outcome == Outcome::kCancelled);
+  if (!is_done(future)) {
+    end_future(future, Outcome::kCancelled, false);
+    if (!is_done(future) && ask_cancel(future) < 0) return nullptr;
+  }
+  return PyBool_FromLong(future->request->completion.done() && future->request->outcome == Outcome::kCancelled);
 }
 
 PyObject* future_abandon(PyObject* self, PyObject*) {
   if (!is_done(self_of(self))) end_future(self_of(self), Outcome::kCancelled, true);
   Py_RETURN_NONE;
-}
-
-enum class Added { kYes, kTooLate, kError };
-
-// Whatever allocates comes first: it may run Python code, and the request may end meanwhile.
-Added add_callback(FutureObject* future, PyObject* callback) {
-  if (future->callbacks == nullptr) {
-    PyObject* list = PyList_New(0);
-    if (list == nullptr) return Added::kError;
-    if (future->callbacks == nullptr) std::swap(future->callbacks, list);
-    Py_XDECREF(list);
-  }
-  if (is_done(future)) return Added::kTooLate;
-  return PyList_Append(future->callbacks, callback) == 0 ? Added::kYes : Added::kError;
 }
 
 PyObject* future_add_done_callback(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -128,44 +125,22 @@ PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
     return nullptr;
   }
   if (!check_mailbox(args[0])) return nullptr;
-  if (is_done(future)) Py_RETURN_FALSE;
-  if (future->mailbox == nullptr) {
-    future->mailbox = Py_NewRef(args[0]);
-    future->token = Py_NewRef(args[1]);
-    Py_RETURN_TRUE;
-  }
-  PyObject* mail = PyTuple_Pack(2, args[0], args[1]);
-  if (mail == nullptr) return nullptr;
-  const Added added = add_callback(future, mail);
-  Py_DECREF(mail);
-  return added == Added::kError ? nullptr : PyBool_FromLong(added == Added::kYes);
+  if (attach(future, args[0], args[1])) Py_RETURN_TRUE;
+  return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_False);
 }
 
 // concurrent.futures.wait reads the state twice while it holds the condition, and counts on it not to change meanwhile.
 PyObject* future_state(PyObject* self, void*) {
   FutureObject* future = self_of(self);
   if (!is_done(future)) {
-    return PyUnicode_FromString(future->engine->engine->running(future->request) ? "RUNNING" : "PENDING");
+    return PyUnicode_FromString(future->engine->engine->running(*future->request) ? "RUNNING" : "PENDING");
   }
   if (future->condition != nullptr && !future->announced) return PyUnicode_FromString("RUNNING");
-  return PyUnicode_FromString(future->request.outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");
+  return PyUnicode_FromString(future->request->outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");
 }
 
 PyObject* future_condition(PyObject* self, void*) {
-  FutureObject* future = self_of(self);
-  if (future->condition == nullptr) {
-    PyObject* threading = PyImport_ImportModule("threading");
-    if (threading == nullptr) return nullptr;
-    PyObject* condition = PyObject_CallMethod(threading, "Condition", nullptr);
-    Py_DECREF(threading);
-    if (condition == nullptr) return nullptr;
-    if (future->condition == nullptr) {  // another thread may have been faster
-      future->condition = Py_NewRef(condition);
-      future->announced = is_done(future);
-    }
-    Py_DECREF(condition);
-  }
-  return Py_NewRef(future->condition);
+  return condition_of(self_of(self));
 }
 
 PyObject* future_waiters(PyObject* self, void*) {
@@ -185,6 +160,15 @@ PyObject* future_new(PyTypeObject*, PyObject*, PyObject*) {
 }
 
 // --- memory ---
+
+FutureObject* new_future(PyTypeObject* type, EngineObject* engine) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  FutureObject* future = self_of(self);
+  future->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
+  future->fork_generation = fork_generation();
+  return future;
+}
 
 int future_traverse(PyObject* self, visitproc visit, void* arg) {
   FutureObject* future = self_of(self);
@@ -225,7 +209,9 @@ void future_dealloc(PyObject* self) {
   future_clear(self);
   FutureObject* future = self_of(self);
   Py_CLEAR(future->engine);
-  future->request.~Request();
+  // The parent's call in a forked child is leaked: another thread may have been at it.
+  if (future->call != nullptr && future->fork_generation == fork_generation()) future->call->unref();
+  if (future->call == nullptr) future->own.~Request();
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -294,26 +280,26 @@ bool make_future_type(PyObject* module) {
   return future_base_type != nullptr && PyModule_AddType(module, future_base_type) == 0;
 }
 
-std::uint32_t fork_generation() {
-  return generation;
-}
-
-void count_fork() {
-  ++generation;
-}
-
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items) {
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self == nullptr) {
+  FutureObject* future = new_future(type, engine);
+  if (future == nullptr) {
     Py_DECREF(items);
     return nullptr;
   }
-  FutureObject* future = self_of(self);
-  new (&future->request) Request;
-  future->request.size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
+  future->request = new (&future->own) Request;
+  future->request->size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
   future->items = items;
-  future->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  future->fork_generation = generation;
+  return future;
+}
+
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, ipc::LocalCall* call) {
+  FutureObject* future = new_future(type, engine);
+  if (future == nullptr) {
+    call->unref();
+    return nullptr;
+  }
+  future->call = call;
+  future->request = &call->request;
   return future;
 }
 

@@ -6,7 +6,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "bindings/fork.h"
 #include "service_streamer/batching/request.h"
+
+namespace service_streamer::ipc {
+class LocalCall;
+}
 
 namespace service_streamer::bindings {
 
@@ -21,16 +26,21 @@ struct Piece {
 // A Future is the queue node: the request of the core, embedded in the Python object of its caller. The type made here is
 // the base of service_streamer.Future and, by itself, the node of a blocking predict().
 //
-// While the request has a hold on it the object has one more reference. Everything here is touched with the GIL held; the
-// waits release it. Frames that do, or that may run Python code, own no C++ object that would need the GIL to be destroyed:
+// A request for worker processes stands in a Call of the core instead, whose other half may end it, and publish that, in any
+// thread at any moment: what becomes of the future (its value, its callbacks) waits for somebody who has the GIL.
+//
+// While a request of its own has a hold on it the object has one more reference. Everything here is touched with the GIL held;
+// the waits release it. Frames that do, or that may run Python code, own no C++ object that would need the GIL to be destroyed:
 // a daemon thread may be ended in them when the interpreter finalises.
 struct FutureObject {
   PyObject_HEAD
-  Request request;
+  Request* request;      // `own`, or that of `call`
+  Request own;           // there is none where there is a call
+  ipc::LocalCall* call;  // counted; nullptr: the workers are threads of this process
   EngineObject* engine;
   PyObject* items;    // tuple; while the request has a hold
   PyObject* outputs;  // what its worker brought, on the way to value or exception
-  PyObject* value;
+  PyObject* value;    // of single outputs: the list for them, from the beginning
   PyObject* exception;
   std::vector<Piece>* pieces;
   PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
@@ -39,24 +49,25 @@ struct FutureObject {
   PyObject* condition;  // made when concurrent.futures.wait asks
   PyObject* waiters;
   std::uint32_t fork_generation;
+  std::uint32_t decoders;  // threads that make the value of what a worker process sent
   bool delivered;
   bool announced;  // once there is a condition: `_state` shows the end only when this is set, under that condition
+  bool followed;   // of a call: the thread for callbacks will come when it has ended
 };
 
 // Made by make_future_type() when the module is initialised.
 extern PyTypeObject* future_base_type;
 bool make_future_type(PyObject* module);
 
-// Counts the forks between this process and the first one: what was made before belongs to the parent.
-std::uint32_t fork_generation();
-void count_fork();
-
 inline FutureObject* future_of(Request& request) {
-  return reinterpret_cast<FutureObject*>(reinterpret_cast<char*>(&request) - offsetof(FutureObject, request));
+  return reinterpret_cast<FutureObject*>(reinterpret_cast<char*>(&request) - offsetof(FutureObject, own));
 }
 
 // A new future of `type` (future_base_type or a subclass); steals `items`.
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items);
+
+// The same for a request that goes to worker processes; takes the reference to `call` over.
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, ipc::LocalCall* call);
 
 // Whether there may be greenlets, which wait otherwise than threads.
 bool gevent_is_loaded();
@@ -75,14 +86,19 @@ void drop_pieces(FutureObject* future);
 // Notes the first time that somebody has the answer.
 void note_delivery(FutureObject* future);
 
+// Makes the value or exception of a future that is done, of what came from a worker process; nothing where that was done
+// before. False with an exception set: not now (a signal, no memory).
+bool settle(FutureObject* future);
+
 // What result() gives for a future that is done: a new reference, or nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);
 
 // Ends the request before its time and publishes that; nothing if it has ended.
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
 
-// The last step of every request: publishes, wakes, runs callbacks and lets go. What the requests end with is stored.
-void publish(EndedRequests& ended);
-void let_go(ReleasedRequests& released);
+// The last step of every request of an engine: publishes, wakes, runs callbacks and lets go. What the requests end with is
+// stored.
+void publish(const EngineObject* engine, EndedRequests& ended);
+void let_go(const EngineObject* engine, ReleasedRequests& released);
 
 }  // namespace service_streamer::bindings

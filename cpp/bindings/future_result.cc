@@ -6,7 +6,9 @@
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
+#include "bindings/greenlets.h"
 #include "bindings/waiting.h"
+#include "service_streamer/ipc/call.h"
 
 // The end of a request as its caller meets it: waiting for it, and what comes out.
 
@@ -16,20 +18,16 @@ namespace {
 // gevent: the hub of this thread goes on while we wait. 1: waited; 0: not ours to do; -1: an exception.
 int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   if (!gevent_is_loaded()) return 0;
-  const Request& request = future->request;
+  const Request& request = *future->request;
   PyObject* seconds = Py_NewRef(Py_None);
   if (deadline != TimePoint::max() && (request.watched || deadline != request.deadline)) {
     const auto left = std::chrono::duration<double>(deadline - Clock::now()).count();
     Py_SETREF(seconds, PyFloat_FromDouble(left > 0 ? left : 0));
     if (seconds == nullptr) return -1;
   }
-  PyObject* waited = PyObject_CallFunctionObjArgs(future->engine->cooperative_wait, reinterpret_cast<PyObject*>(future),
-                                                  seconds, nullptr);
+  const int waited = wait_in_greenlet(future, seconds);
   Py_DECREF(seconds);
-  if (waited == nullptr) return -1;
-  const int truth = PyObject_IsTrue(waited);
-  Py_DECREF(waited);
-  return truth;
+  return waited;
 }
 
 // The worker publishes with the GIL held, and gives it up a moment later: asking before would put this thread to sleep.
@@ -42,12 +40,12 @@ void spin_while(const std::atomic<bool>& serving, Duration limit) {
 
 // One that was unfinished when this process was forked will be answered in the parent; here it ends.
 bool is_done(FutureObject* future) {
-  if (future->request.completion.done()) return true;
+  if (future->request->completion.done()) return true;
   if (future->fork_generation == fork_generation()) return false;
-  future->request.outcome = Outcome::kClosed;
+  future->request->outcome = Outcome::kClosed;
   future->announced = true;
   WakeChain chain(1);
-  chain.publish(future->request.completion);
+  chain.publish(future->request->completion);
   return true;
 }
 
@@ -55,12 +53,14 @@ bool is_done(FutureObject* future) {
 void note_delivery(FutureObject* future) {
   if (future->delivered || future->fork_generation != fork_generation()) return;
   future->delivered = true;
-  future->engine->engine->delivered(future->request, Clock::now());
+  future->engine->engine->delivered(*future->request, Clock::now());
 }
 
 bool gevent_is_loaded() {
   static PyObject* name = PyUnicode_InternFromString("gevent");
-  return PyDict_GetItem(PyImport_GetModuleDict(), name) != nullptr;
+  static bool loaded = false;  // once it is, it stays
+  if (!loaded) loaded = PyDict_GetItem(PyImport_GetModuleDict(), name) != nullptr;
+  return loaded;
 }
 
 int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
@@ -86,15 +86,16 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
   return wait_without_gil([&](Waiter& waiter) {
     if (to_wake != nullptr) std::exchange(to_wake, nullptr)->parker.unpark();
     const Duration spin = engine->engine->spin();
-    const Completion::Wait end = future->request.completion.wait(waiter, deadline, spin);
+    const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
     if (spin > Duration::zero()) spin_while(engine->serving, spin);
     return end;
   });
 }
 
 PyObject* take_result(FutureObject* future) {
-  const Request& request = future->request;
+  const Request& request = *future->request;
   note_delivery(future);
+  if (!settle(future)) return nullptr;
   if (future->exception != nullptr) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
     return nullptr;
@@ -122,7 +123,9 @@ PyObject* take_result(FutureObject* future) {
                            items);
     case Outcome::kNone:
     case Outcome::kFailed:
+      break;
     case Outcome::kLost:
+      if (future->call != nullptr && !future->call->note.empty()) return raise_lost(future->call->note);
       break;
   }
   return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer",

@@ -1,20 +1,46 @@
 #include <pybind11/pybind11.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "bindings/batch.h"
+#include "bindings/callbacks.h"
+#include "bindings/codec.h"
 #include "bindings/engine.h"
+#include "bindings/fork.h"
 #include "bindings/future.h"
+#include "bindings/greenlets.h"
 #include "bindings/mailbox.h"
+#include "bindings/relay.h"
+#include "bindings/server.h"
+#include "bindings/shared_buffer.h"
+#include "bindings/worker_batch.h"
+#include "bindings/worker_link.h"
 
 namespace py = pybind11;
 using namespace service_streamer::bindings;
+
+namespace {
+
+bool die_with_parent(pid_t parent) {
+  return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
+}
+
+}  // namespace
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of service_streamer; private.";
   module.attr("__version__") = SERVICE_STREAMER_VERSION;
 
-  bind_mailbox(module);
-  if (!make_future_type(module.ptr()) || !make_batch_type(module.ptr()) || !make_engine_type(module.ptr())) {
+  PyObject* self = module.ptr();
+  if (!watch_forks() || !make_mailbox_type(self) || !make_greenlet_types(self) || !make_future_type(self) ||
+      !make_batch_type(self) || !make_engine_type(self) || !make_callback_functions(self) || !make_encoder_type() ||
+      !make_shared_buffer_type(self) || !make_decoder(self) || !make_server_type(self) || !make_relay_type(self) ||
+      !make_worker_batch_type(self) || !make_worker_link_type(self)) {
     throw py::error_already_set();
   }
-  module.def("after_fork_in_child", &count_fork, "Marks every engine and future made so far as the parent's.");
+  module.def(
+      "die_with_parent", &die_with_parent, py::arg("parent"), py::pos_only(),
+      "Has the kernel kill this process when the thread that forked it ends; False: the parent has gone already.");
 }

@@ -7,6 +7,8 @@ Make a streamer of the model's predict function, and let the web application cal
 
     streamer = ThreadedStreamer(model.predict, batch_size=64)
     outputs = streamer.predict(batch)
+
+A `Streamer` runs the model in worker processes, which all processes of a web server share.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from ._errors import (
     WorkerLost,
 )
 from ._future import Future
-from ._stats import StreamerStats, TimeSummary
+from ._process_streamer import Streamer
+from ._stats import StreamerStats, TimeSummary, WorkerStats
 from ._threaded import ThreadedStreamer
 from .managed_model import ManagedModel
 
@@ -36,6 +39,7 @@ __all__ = [
     "QueueFull",
     "RequestTimeout",
     "SerializationError",
+    "Streamer",
     "StreamerClosed",
     "StreamerError",
     "StreamerStats",
@@ -43,6 +47,7 @@ __all__ = [
     "TimeSummary",
     "WorkerInitError",
     "WorkerLost",
+    "WorkerStats",
     "__version__",
 ]
 

@@ -2,7 +2,8 @@
 
 A greenlet that waits in C with the GIL released stops every greenlet of its thread. So here it
 switches to its hub instead, and a watcher on the hub's mailbox switches back. Like in `_asyncio`,
-the engine makes the mailbox's descriptor readable once per batch.
+the engine makes the mailbox's descriptor readable once per batch. The wait and the switch back are
+the core's (`HubWaits`, `Mailbox.resume`); this module makes and ends what they need.
 
 Nothing here imports gevent unless the process has, or creates a hub that is not there.
 """
@@ -18,97 +19,73 @@ from . import _core
 from ._threads import original
 
 
-class _Inbox:
-    """Where the requests that have ended arrive. What a hub's loop refers to."""
+class _HubWaits(_core.HubWaits):
+    """The greenlets of one hub that wait. Goes with the hub's thread."""
 
-    def __init__(self, mailbox: _core.Mailbox) -> None:
-        self.mailbox: _core.Mailbox | None = mailbox
+    __slots__ = ()
 
-    def drain(self) -> None:
-        """Wake the greenlets whose requests have ended. Runs in the hub."""
-        if self.mailbox is not None:
-            for waiter in self.mailbox.drain():
-                waiter.switch(None)  # one that waits no longer only stores the value
+    def start_timer(self, seconds: float, wait: _core.Wait) -> Any:
+        """End the wait after some time. Called by the core."""
+        timer = self.hub.loop.timer(max(seconds, 0.0))
+        timer.start(wait.switch, update=True)
+        return timer
 
-
-class _HubMailbox:
-    """The inbox of one hub and who waits for it. Goes with the hub's thread."""
-
-    def __init__(self, hub: Any) -> None:
-        self.hub = hub
-        self.waiting: set[Any] = set()
-        mailbox = _core.Mailbox()
-        self._inbox = _Inbox(mailbox)
-        # Without a reference of its own: only greenlets that wait here keep the loop running.
-        self._watcher = hub.loop.io(mailbox.fileno(), 1, ref=False)
-        self._watcher.start(self._inbox.drain)
-
-    def wait(self, waiter: Any, future: Any, seconds: float | None) -> None:
-        mailbox = self._inbox.mailbox
-        if mailbox is None or not future._attach(mailbox, waiter):
-            return
-        timer = None
-        if not self.waiting:
-            self._watcher.ref = True
-        self.waiting.add(waiter)
-        try:
-            if seconds is not None:
-                timer = self.hub.loop.timer(max(seconds, 0.0))
-                timer.start(waiter.switch, None, update=True)
-            waiter.get()
-        finally:
-            self.waiting.discard(waiter)
-            if not self.waiting:
-                self._watcher.ref = False
-            if timer is not None:
-                timer.stop()
-                timer.close()
+    def stop_timer(self, timer: Any) -> None:
+        timer.stop()
+        timer.close()
 
     def abandon(self) -> None:
         """In a forked child: stop using what is shared with the parent, wake who waits."""
-        self._inbox.mailbox = None
-        for waiter in self.waiting:
-            self.hub.loop.run_callback(waiter.switch, None)
+        self.mailbox.close()
+        for wait in self.waiting:
+            self.hub.loop.run_callback(wait.switch)
 
     def __del__(self) -> None:
-        # An active watcher keeps itself, and the inbox; one of a destroyed loop cannot be stopped.
+        # An active watcher keeps itself and the mailbox; one of a destroyed loop never stops.
         if self.hub.loop is not None:
-            self._watcher.stop()
-        self._inbox.mailbox = None
+            self.watcher.stop()
+        self.mailbox.close()
 
 
-def cooperative_wait(future: Any, seconds: float | None) -> bool:
-    """Let other greenlets run until the future has ended or the time is over.
+class _OfThread(original("_thread", "_local")):  # type: ignore[misc]
+    """The thread's own, not the greenlet's: a hub, and so its mailbox, belongs to a thread."""
 
-    Called by the core before it would block, if the process has imported gevent.
+    waits: _HubWaits | None = None
 
-    Returns:
-        False if this thread has no hub, or this is the hub itself: then nothing was waited for.
+
+of_thread = _OfThread()
+
+
+def open_waits() -> _HubWaits | None:
+    """Make the waits of this thread's hub; None if it has no hub that can be switched to.
+
+    Called by the core before it would block, where `of_thread` has none for this hub.
     """
-    get_hub, get_current, make_waiter = _names()
+    get_hub, get_current = _names()
     hub = get_hub()
     if hub is None or hub is get_current():
-        return False
-    box = getattr(_of_thread, "box", None)
-    if box is None or box.hub is not hub:
-        box = _of_thread.box = _HubMailbox(hub)
-    box.wait(make_waiter(hub), future, seconds)
-    return True
+        return None
+    mailbox = _core.Mailbox()
+    # Without a reference of its own: only greenlets that wait keep the loop running.
+    watcher = hub.loop.io(mailbox.fileno(), 1, ref=False)
+    watcher.start(mailbox.resume)
+    of_thread.waits = _HubWaits(hub, mailbox, watcher, get_hub, get_current)
+    return of_thread.waits
 
 
 def reset_after_fork() -> None:
     """In a forked child: forget the parent's mailbox."""
-    box = getattr(_of_thread, "box", None)
-    if box is not None:
-        del _of_thread.box
-        box.abandon()
+    waits = of_thread.waits
+    if waits is not None:
+        of_thread.waits = None
+        waits.abandon()
 
 
 def hub_of_this_thread() -> Any:
     """Return the hub, if there is one here that can be switched to."""
     if "gevent" not in sys.modules:
         return None
-    get_hub, get_current, _ = _names()
+    get_hub, get_current = _names()
     hub = get_hub()
     return None if hub is get_current() else hub
 
@@ -130,13 +107,9 @@ def in_event_loop() -> bool:
 
 
 @functools.cache
-def _names() -> tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], Any]]:
+def _names() -> tuple[Callable[[], Any], Callable[[], Any]]:
     # gevent has no public way to ask for the hub without creating one
     from gevent._hub_local import get_hub_if_exists
-    from gevent.hub import Waiter, getcurrent
+    from gevent.hub import getcurrent
 
-    return get_hub_if_exists, getcurrent, Waiter
-
-
-# The thread's own, not the greenlet's: a hub, and so its mailbox, belongs to a thread.
-_of_thread = original("_thread", "_local")()
+    return get_hub_if_exists, getcurrent

@@ -4,30 +4,34 @@ At exit a running batch may end, queued work may not start: the interpreter wait
 seconds at most, and then everybody who still waits gets `StreamerClosed`.
 
 A forked child has none of its parent's threads and must not touch its locks: each streamer gets a
-new engine, whose worker starts when the child first uses it.
+new engine. That of a ThreadedStreamer has a worker of its own, which starts when the child first
+uses it; that of a Streamer is a client of the parent's.
 
-Both hooks are registered when the first streamer is made; nothing happens at import.
+The hooks are registered when the first streamer is made; nothing happens at import.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
 import weakref
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from . import _asyncio, _core, _gevent
+from . import _asyncio, _callbacks, _gevent
+from ._threads import original
 
 if TYPE_CHECKING:
+    from ._backend import Backend
     from ._streamer import BaseStreamer
-    from ._worker import Workers
 
 EXIT_WAIT = 4.0
 
 _streamers: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
-# Not the same: the threads of a streamer that was forgotten go on until its requests have ended.
-_workers: weakref.WeakSet[Workers] = weakref.WeakSet()
+# Not the same: what serves a streamer that was forgotten goes on until its requests have ended.
+_backends: weakref.WeakSet[Backend] = weakref.WeakSet()
 _hooked = False
 
 
@@ -37,30 +41,30 @@ def watch(streamer: BaseStreamer) -> None:
     _streamers.add(streamer)
 
 
-def watch_workers(workers: Workers) -> None:
-    """Close the engine and end its threads at exit."""
+def watch_backend(backend: Backend) -> None:
+    """Close the engine, and end what serves it, at exit."""
     _hook()
-    _workers.add(workers)
+    _backends.add(backend)
 
 
 def close_all() -> None:
     """End all work: what runs may end by itself within `EXIT_WAIT` seconds. Runs at exit."""
     deadline = time.monotonic() + EXIT_WAIT
-    live = list(_workers)
-    for workers in live:
-        workers.engine.close(False)
-    for workers in live:
-        if not workers.engine.join(max(0.0, deadline - time.monotonic())):
-            workers.engine.abort()
-    for workers in live:
-        workers.join(max(0.0, deadline - time.monotonic()))
+    live = list(_backends)
+    for backend in live:
+        backend.close(False)
+    for backend in live:
+        if not backend.engine.join(max(0.0, deadline - time.monotonic())):
+            backend.engine.abort()
+    for backend in live:
+        backend.join(max(0.0, deadline - time.monotonic()))
 
 
 def _after_fork_in_child() -> None:
-    _core.after_fork_in_child()
+    _callbacks.reset_after_fork()
     _asyncio.reset_after_fork()
     _gevent.reset_after_fork()
-    _workers.clear()
+    _backends.clear()
     for streamer in list(_streamers):
         streamer._reset_after_fork()
 
@@ -71,3 +75,84 @@ def _hook() -> None:
         _hooked = True
         atexit.register(close_all)
         os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# --- descriptors ---
+# Close-on-exec does nothing at fork. The core closes its descriptors in forked children by itself;
+# this is about the few that Python code has, above all a worker's end of its socket: were it open
+# in another process, nobody would notice the worker's death.
+
+
+class _NoFork:
+    """While it is held no other thread forks: a descriptor is open but not yet known."""
+
+    def __init__(self) -> None:
+        self._lock = original("_thread", "RLock")()
+        self._forking = False
+
+    def __enter__(self) -> None:
+        _hook_descriptors()
+        self._lock.acquire()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+        self._forking = True
+
+    def after_fork_in_parent(self) -> None:
+        if self._forking:  # else the hooks were registered in the midst of a fork
+            self._forking = False
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._forking = False
+        self._lock = original("_thread", "RLock")()
+
+
+no_fork = _NoFork()
+_descriptors: set[int] = set()
+_descriptors_hooked = False
+
+
+def close_in_children(fd: int) -> None:
+    """Have it closed in forked children, until `close` or `release`."""
+    _descriptors.add(fd)
+
+
+def close(fd: int) -> None:
+    """Close it; in a forked child it is closed already."""
+    if fd in _descriptors:
+        _descriptors.remove(fd)
+        os.close(fd)
+
+
+def release(fd: int) -> int:
+    """Leave it to somebody else."""
+    _descriptors.discard(fd)
+    return fd
+
+
+def _close_parents_descriptors() -> None:
+    no_fork.after_fork_in_child()
+    for fd in _descriptors:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    _descriptors.clear()
+
+
+def _hook_descriptors() -> None:
+    global _descriptors_hooked
+    if not _descriptors_hooked:
+        _descriptors_hooked = True
+        os.register_at_fork(
+            before=no_fork.before_fork,
+            after_in_parent=no_fork.after_fork_in_parent,
+            after_in_child=_close_parents_descriptors,
+        )

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import numbers
 import operator
+import os
 from typing import Any
 
 POLICIES = ("adaptive", "greedy", "window")
@@ -48,21 +49,21 @@ class Options:
         set_field(self, "worker_timeout", timeout("worker_timeout", self.worker_timeout))
         if self.max_queue is not None:
             set_field(self, "max_queue", count("max_queue", self.max_queue))
-        _one_of("policy", self.policy, POLICIES)
-        _one_of("overflow", self.overflow, OVERFLOWS)
-        _one_of("output", self.output, OUTPUTS)
+        one_of("policy", self.policy, POLICIES)
+        one_of("overflow", self.overflow, OVERFLOWS)
+        one_of("output", self.output, OUTPUTS)
         _flag("spin", self.spin)
         _flag("isolate_errors", self.isolate_errors)
 
 
-def count(name: str, value: Any) -> int:
-    """Check a number of items."""
+def count(name: str, value: Any, least: int = 1) -> int:
+    """Check a number of items, workers or attempts."""
     try:
         number = operator.index(value)
     except TypeError:
-        number = 0
-    if isinstance(value, bool) or not 1 <= number <= MAX_COUNT:
-        raise ValueError(f"{name} must be an int of at least 1, not {value!r}")
+        number = -1
+    if isinstance(value, bool) or not least <= number <= MAX_COUNT:
+        raise ValueError(f"{name} must be an int of at least {least}, not {value!r}")
     return number
 
 
@@ -82,11 +83,23 @@ def timeout(name: str, value: Any) -> float | None:
     return None if value == math.inf else float(value)
 
 
+def address(value: Any) -> str:
+    """Check where a server listens: a path, or "@name" for one of Linux's abstract names."""
+    limit = 107  # bytes, of a Unix socket's name
+    if not isinstance(value, str):
+        raise TypeError(f'address must be a str, a path or "@name", not {value!r}')
+    if value in ("", "@") or "\0" in value or len(os.fsencode(value)) > limit:
+        raise ValueError(
+            f'address must be a path or "@name" of at most {limit} bytes, not {value!r}'
+        )
+    return value
+
+
 def _is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
 

@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from . import _gevent, _lifecycle, _map, _options
-from ._errors import StreamerClosed
+from ._backend import Backend
+from ._errors import RequestTimeout, StreamerClosed
+from ._explain import explain
 from ._future import Future
 from ._options import Options
-from ._stats import StreamerStats, explain
-from ._worker import Workers
+from ._stats import StreamerStats
 
 _Self = TypeVar("_Self", bound="BaseStreamer")
 
@@ -31,10 +32,10 @@ class LifeCycle(enum.Enum):
 class BaseStreamer:
     """Turns single requests into batches for a model."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
         self._state = LifeCycle.OPEN
-        self._use(self._make_workers())
+        self._use(backend)
         _lifecycle.watch(self)
 
     # ------------------------------------------------------------------ requests
@@ -60,6 +61,7 @@ class BaseStreamer:
             QueueFull: the queue has no room and ``overflow="reject"``.
             StreamerClosed: the streamer is closed, or was before the request ended.
             OutputSizeMismatch: the model returned another number of outputs than it had items.
+            WorkerLost, WorkerInitError, SerializationError: see `Streamer`.
             TypeError: `batch` is not a sequence.
             Exception: whatever ``predict_function`` raised for these items.
         """
@@ -129,7 +131,7 @@ class BaseStreamer:
 
     def stats(self) -> StreamerStats:
         """Return counters, histograms and times since the streamer was made."""
-        return StreamerStats.from_engine(self._engine.stats())
+        return StreamerStats.from_engine(_gevent.call(self._backend.stats))
 
     def explain(self) -> str:
         """Say in words how large the batches are, why they closed, and what would change it."""
@@ -154,9 +156,7 @@ class BaseStreamer:
             batch_size=old.batch_size if batch_size is None else batch_size,
             max_latency=old.max_latency if max_latency is None else max_latency,
         )
-        self._engine.configure(
-            policy=options.policy, batch_size=options.batch_size, max_latency=options.max_latency
-        )
+        _gevent.call(self._backend.configure, options)
         self._options = options
 
     # ----------------------------------------------------------------- life cycle
@@ -167,9 +167,12 @@ class BaseStreamer:
         Raises:
             StreamerClosed: the streamer is closed.
             RequestTimeout: it is not ready within `timeout` seconds.
+            WorkerInitError: a worker process cannot load it.
         """
-        _options.timeout("timeout", timeout)
+        limit = _options.timeout("timeout", timeout)
         self._check_open()
+        if not _gevent.call(self._backend.wait_ready, limit):
+            raise RequestTimeout(f"{self._name()} is not ready after {timeout} s")
 
     def _wait_for_worker_ready(self, timeout: float | None = None) -> None:
         self.wait_ready(timeout)
@@ -187,16 +190,18 @@ class BaseStreamer:
         limit = _options.timeout("timeout", timeout)
         if self._state is LifeCycle.OPEN:
             self._state = LifeCycle.CLOSING
-        workers = self._workers
-        workers.engine.close(drain)
-        if workers.own_this_thread():
+        backend = self._backend
+        if backend.own_this_thread():
+            backend.close_alone(drain)
             return
+        backend.close(drain)
         deadline = None if limit is None else time.monotonic() + limit
-        if _gevent.call(workers.engine.join, limit):
+        if _gevent.call(backend.engine.join, limit):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            _gevent.call(workers.join, left)
         else:
-            workers.engine.abort()
+            backend.engine.abort()
+            left = 0.0
+        _gevent.call(backend.join, left)
         self._state = LifeCycle.CLOSED
 
     def destroy_workers(self) -> None:
@@ -217,9 +222,9 @@ class BaseStreamer:
         self.close(drain=exc_type is None)
 
     def __del__(self) -> None:
-        workers = getattr(self, "_workers", None)  # None: the constructor raised
-        if workers is not None:
-            workers.engine.close(True)
+        backend = getattr(self, "_backend", None)  # None: the constructor raised
+        if backend is not None:
+            backend.close_alone(True)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -236,21 +241,22 @@ class BaseStreamer:
 
     # -------------------------------------------------------------------- private
 
-    def _make_workers(self) -> Workers:
+    def _backend_in_child(self) -> Backend:
+        """Make what a forked child has instead of its parent's backend."""
         raise NotImplementedError
 
     def _name(self) -> str:
         return type(self).__name__
 
-    def _use(self, workers: Workers) -> None:
-        self._workers = workers
-        self._engine = workers.engine
+    def _use(self, backend: Backend) -> None:
+        self._backend = backend
+        self._engine = backend.engine
 
     def _check_open(self) -> None:
         if self._state is not LifeCycle.OPEN:
             raise StreamerClosed(f"{self._name()} is {self._state.value}")
 
     def _reset_after_fork(self) -> None:
-        self._use(self._make_workers())
+        self._use(self._backend_in_child())
         if self._state is not LifeCycle.OPEN:
             self._engine.close(False)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ._model import check_callable, is_managed, name_of
 from ._options import Options
 from ._streamer import BaseStreamer
 from ._worker import Workers
-from .managed_model import ManagedModel
 
 
 class ThreadedStreamer(BaseStreamer):
@@ -62,44 +61,28 @@ class ThreadedStreamer(BaseStreamer):
         spin: bool = False,
         isolate_errors: bool = True,
     ) -> None:
-        self._predict_function = _check_callable(predict_function)
-        super().__init__(
-            Options(
-                batch_size=batch_size,
-                max_latency=max_latency,
-                worker_timeout=worker_timeout,
-                policy=policy,
-                max_queue=max_queue,
-                overflow=overflow,
-                output=output,
-                spin=spin,
-                isolate_errors=isolate_errors,
+        if is_managed(predict_function):
+            name = name_of(predict_function)
+            raise TypeError(
+                f"predict_function must be a function, not the class {name}: make and initialise "
+                "a model, and pass its predict method, or use Streamer, whose workers do that"
             )
+        self._predict_function = check_callable(predict_function, "predict_function")
+        options = Options(
+            batch_size=batch_size,
+            max_latency=max_latency,
+            worker_timeout=worker_timeout,
+            policy=policy,
+            max_queue=max_queue,
+            overflow=overflow,
+            output=output,
+            spin=spin,
+            isolate_errors=isolate_errors,
         )
+        super().__init__(options, Workers(self._predict_function, options, count=1))
 
-    def _make_workers(self) -> Workers:
+    def _backend_in_child(self) -> Workers:
         return Workers(self._predict_function, self._options, count=1)
 
     def _name(self) -> str:
-        function = self._predict_function
-        name = getattr(function, "__qualname__", type(function).__qualname__)
-        return f"{type(self).__name__}({name})"
-
-
-def _check_callable(given: Any) -> Callable[[list[Any]], Any]:
-    if isinstance(given, type) and issubclass(given, ManagedModel):
-        raise TypeError(
-            f"predict_function must be a function, not the class {given.__name__}: make and "
-            "initialise a model, and pass its predict method"
-        )
-    if inspect.iscoroutinefunction(given):
-        raise TypeError(
-            f"predict_function must be an ordinary function, {given.__name__} is async: callers "
-            "may await (`apredict`), the model runs in a thread"
-        )
-    if not callable(given):
-        hint = "; its predict method is" if callable(getattr(given, "predict", None)) else ""
-        raise TypeError(
-            f"predict_function must be callable, not an object of type {type(given).__name__}{hint}"
-        )
-    return given  # type: ignore[no-any-return]
+        return f"{type(self).__name__}({name_of(self._predict_function)})"

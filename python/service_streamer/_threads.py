@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -71,3 +72,35 @@ def original(module: str, name: str) -> Any:
     if monkey is not None:
         return monkey.get_original(module, name)
     return getattr(sys.modules[module], name)
+
+
+class Bell:
+    """Wakes threads that wait for a change of something that other threads read."""
+
+    def __init__(self) -> None:
+        self._lock = original("_thread", "allocate_lock")()
+        self._sleepers: list[Any] = []
+
+    def ring(self) -> None:
+        """Say that something may have changed."""
+        with self._lock:
+            sleepers, self._sleepers = self._sleepers, []
+        for sleeper in sleepers:
+            sleeper.release()
+
+    def wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until it is true (blocking, also for a hub); False if time is over first."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            sleeper = original("_thread", "allocate_lock")()
+            sleeper.acquire()
+            with self._lock:
+                if predicate():
+                    return True
+                self._sleepers.append(sleeper)
+            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            if not sleeper.acquire(timeout=left):
+                with self._lock:
+                    if sleeper in self._sleepers:
+                        self._sleepers.remove(sleeper)
+                return predicate()

@@ -9,58 +9,62 @@ import math
 import sys
 import time
 import traceback
-import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from . import _core, _gevent, _lifecycle, _threads
+from . import _core, _lifecycle, _threads
+from ._backend import make_engine, weakly
 from ._errors import WorkerLost, WorkerTraceback
-from ._future import Future
 from ._options import Options
 
 _logger = logging.getLogger("service_streamer")
 
+AnyBatch: TypeAlias = "_core.Batch | _core.WorkerBatch"
+
 
 class Workers:
-    """An engine and the threads that serve it; they are started by its first request.
-
-    They do not know the streamer, so that one that nobody refers to any more can go.
-    """
+    """A `Backend`: an engine and the threads that serve it, which its first request starts."""
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
         self._predict = predict
         self._isolate = options.isolate_errors
         self._count = count
         self._threads: list[_threads.NativeThread] = []
-        self.engine = _core.Engine(
-            batch_size=options.batch_size,
-            max_latency=options.max_latency,
-            policy=options.policy,
+        self.engine = make_engine(
+            options,
             workers=count,
-            max_queue=options.max_queue or 0,  # its default
-            overflow=options.overflow,
-            output=options.output,
-            spin=options.spin,
-            future_type=Future,
-            start=_weakly(self._start_workers),
-            start_timer=_weakly(self._start_timer),
-            cooperative_wait=_gevent.cooperative_wait,
+            start=weakly(self._start_workers),
+            start_timer=weakly(self._start_timer),
         )
-        _lifecycle.watch_workers(self)
+        _lifecycle.watch_backend(self)
 
-    def own_this_thread(self) -> bool:
-        """Whether the caller is one of these threads: it must not wait for their end."""
-        me = _threads.native_thread_id()
-        return any(thread.ident == me for thread in self._threads)
+    def close(self, drain: bool) -> None:
+        self.engine.close(drain)
+
+    close_alone = close  # the threads end by themselves
 
     def join(self, timeout: float | None) -> bool:
-        """Wait for the end of the threads; False if time is over first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in list(self._threads):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not thread.join(left):
                 return False
         return True
+
+    def own_this_thread(self) -> bool:
+        me = _threads.native_thread_id()
+        return any(thread.ident == me for thread in self._threads)
+
+    def stats(self) -> dict[str, Any]:
+        return self.engine.stats()
+
+    def configure(self, options: Options) -> None:
+        self.engine.configure(
+            policy=options.policy, batch_size=options.batch_size, max_latency=options.max_latency
+        )
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        return True  # the model was there first
 
     def _start_workers(self) -> None:
         for _ in range(self._count):
@@ -83,17 +87,6 @@ class Workers:
         work(self.engine, self._predict, self._isolate)
 
 
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """Make a function of a method: the engine must not keep what keeps the engine."""
-    reference = weakref.WeakMethod(method)
-
-    def call() -> None:
-        if (method := reference()) is not None:
-            method()
-
-    return call
-
-
 def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
     """Serve the engine until it is closed."""
     try:
@@ -112,7 +105,7 @@ def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], isolate: boo
         raise
 
 
-def serve(batch: _core.Batch, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
+def serve(batch: AnyBatch, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
     """Answer every request of the batch."""
     entry = _LogEntry(batch) if _logger.isEnabledFor(logging.DEBUG) else None
     error = run(batch, predict)
@@ -130,7 +123,7 @@ def _report() -> None:
         _logger.exception("a batch could not be answered")
 
 
-def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | None:
+def run(batch: AnyBatch, predict: Callable[[list[Any]], Any]) -> Exception | None:
     """Run the model once: answer the batch, or return what predict raised, then unanswered."""
     try:
         outputs = predict(batch.items)
@@ -143,7 +136,7 @@ def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | 
     return None
 
 
-def bisect(batch: _core.Batch, error: Exception, predict: Callable[[list[Any]], Any]) -> None:
+def bisect(batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any]) -> None:
     """Run a batch that raised again in halves, so that only the guilty requests fail.
 
     The largest group that raised is cut next: with one guilty request of n this takes at most
@@ -227,7 +220,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 class _LogEntry:
     """One line per batch; what it says is taken before the batch is answered and gone."""
 
-    def __init__(self, batch: _core.Batch) -> None:
+    def __init__(self, batch: AnyBatch) -> None:
         self._facts = (len(batch), batch.requests, batch.reason, batch.age * 1e3)
         self._start = time.perf_counter()
 

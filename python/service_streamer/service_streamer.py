@@ -1,7 +1,8 @@
 """The module where service_streamer 0.1 had its classes; import them from the package instead."""
 
 from ._future import Future
+from ._process_streamer import Streamer
 from ._threaded import ThreadedStreamer
 from .managed_model import ManagedModel
 
-__all__ = ["Future", "ManagedModel", "ThreadedStreamer"]
+__all__ = ["Future", "ManagedModel", "Streamer", "ThreadedStreamer"]

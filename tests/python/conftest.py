@@ -2,6 +2,10 @@
 
 No test sleeps to wait for something: models block on events (`Gate`), and what only the streamer
 knows is observed in its statistics (`eventually`).
+
+A test that uses `streamers`, `held` or `gate` runs twice: with a ThreadedStreamer, and with a
+Streamer whose worker is a forked process. One whose model shares objects with the test is marked
+``in_process`` and runs with the first only.
 """
 
 import asyncio
@@ -13,9 +17,10 @@ import threading
 import time
 
 import pytest
+from process_models import Journal, ProcessGate, echo
 
 import service_streamer
-from service_streamer import ThreadedStreamer
+from service_streamer import Streamer, ThreadedStreamer
 
 # A job that a shell runs in the background ignores Ctrl-C, and so would all child interpreters.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -96,26 +101,106 @@ def threads():
     return Threads()
 
 
-@pytest.fixture
-def gate():
-    gate = Gate()
-    yield gate
-    gate.open()
+def pytest_generate_tests(metafunc):
+    if "backend" in metafunc.fixturenames:
+        in_process = metafunc.definition.get_closest_marker("in_process")
+        kinds = ["threads"] if in_process else ["threads", "processes"]
+        metafunc.parametrize("backend", kinds, indirect=True)
 
 
 @pytest.fixture
-def streamers():
+def backend(request):
+    """What the model runs in."""
+    return request.param
+
+
+@pytest.fixture
+def leftovers():
+    """What to do after the streamers were closed."""
+    functions = []
+    yield functions
+    for function in functions:
+        function()
+
+
+@pytest.fixture
+def gate(backend, leftovers, tmp_path):
+    if backend == "threads":
+        gate = Gate()
+        yield gate
+        gate.open()
+    else:
+        gate = ProcessGate(tmp_path)
+        leftovers.append(gate.close)
+        yield gate
+        gate.open()
+
+
+class Log(list):
+    """`Journal` for models in threads."""
+
+    def all(self):
+        return self
+
+
+@pytest.fixture
+def journal(backend, tmp_path):
+    """Where a model tells the test something: `append(entry)` there, `all()` here."""
+    if backend == "threads":
+        yield Log()
+    else:
+        journal = Journal(tmp_path)
+        yield journal
+        journal.close()
+
+
+@pytest.fixture
+def streamers(backend, leftovers):
     """Makes streamers and closes them after the test."""
     made = []
 
     def make(predict=double, batch_size=8, *args, **kwargs):
-        streamer = ThreadedStreamer(predict, batch_size, *args, **kwargs)
+        if backend == "threads":
+            streamer = ThreadedStreamer(predict, batch_size, *args, **kwargs)
+        else:
+            kwargs.setdefault("mp_start_method", "fork")
+            streamer = Streamer(predict, batch_size, *args, **kwargs)
         made.append(streamer)
         return streamer
 
     yield make
     for streamer in made:
         streamer.close(drain=False, timeout=LONG)
+
+
+@pytest.fixture
+def process_streamers(leftovers):
+    """Makes Streamers, for tests that are about processes, and closes them after the test."""
+    made = []
+
+    def make(model=echo, batch_size=8, **kwargs):
+        kwargs.setdefault("mp_start_method", "fork")
+        made.append(Streamer(model, batch_size, **kwargs))
+        return made[-1]
+
+    yield make
+    for streamer in made:
+        streamer.close(drain=False, timeout=LONG)
+
+
+@pytest.fixture
+def process_gate(tmp_path, leftovers):
+    gate = ProcessGate(tmp_path)
+    leftovers.append(gate.close)
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def process_journal(tmp_path):
+    journal = Journal(tmp_path)
+    yield journal
+    journal.close()
 
 
 @pytest.fixture
@@ -155,11 +240,18 @@ async def settled():
         await asyncio.sleep(0)
 
 
-def run_python(code, timeout=60, check=True, env=None):
-    """Run a script in an interpreter of its own; `timing` has the seconds that it took."""
+def run_python(code, *arguments, timeout=60, check=True, env=None, file=None):
+    """Run a script in an interpreter of its own; `timing` has the seconds that it took.
+
+    With `file` it is written there first, as a main module that workers can import.
+    """
     start = time.monotonic()
+    code = textwrap.dedent(code)
+    if file is not None:
+        file.write_text(code)
+    main = ["-c", code] if file is None else [file]
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)],
+        [sys.executable, "-X", "faulthandler", *main, *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -170,6 +262,16 @@ def run_python(code, timeout=60, check=True, env=None):
     if check:
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+@pytest.fixture
+def program(tmp_path):
+    """`run_python`, for programs that spawned workers can import."""
+
+    def run(code, *arguments, **options):
+        return run_python(code, *arguments, file=tmp_path / "program.py", **options)
+
+    return run
 
 
 @pytest.fixture(scope="session")

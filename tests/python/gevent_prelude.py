@@ -10,15 +10,13 @@ from service_streamer import *
 sleep_for_real = gevent.monkey.get_original("time", "sleep")
 
 class NativeFlag:
-    # an event for the model's thread, which is not gevent's
+    # an event for the model, which is in a thread that is not gevent's, or in a forked process
     def __init__(self):
-        self._lock = gevent.monkey.get_original("_thread", "allocate_lock")()
-        self._lock.acquire()
+        self._read, self._write = os.pipe()
     def set(self):
-        self._lock.release()
+        os.write(self._write, b".")
     def wait(self):
-        assert self._lock.acquire(timeout=30)
-        self._lock.release()
+        assert gevent.monkey.get_original("select", "select")([self._read], [], [], 30)[0]
 
 class Ticker:
     # how long the hub was away
@@ -45,3 +43,13 @@ def slow(batch):
     sleep_for_real(0.3)
     return double(batch)
 """
+
+MAKE = {
+    "threads": """
+make = ThreadedStreamer
+""",
+    "processes": """
+def make(*args, **kwargs):
+    return Streamer(*args, mp_start_method="fork", **kwargs)
+""",
+}

@@ -126,6 +126,7 @@ def test_close_from_a_callback_does_not_wait_for_itself(streamers, gate, drain):
         streamer.submit([2])
 
 
+@pytest.mark.in_process
 def test_close_from_the_model_itself(streamers):
     def predict(batch):
         streamer.close()

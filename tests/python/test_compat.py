@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from conftest import LONG, Gate, double
+from conftest import LONG, double
 
 import service_streamer
 from service_streamer import Future, OutputSizeMismatch, ThreadedStreamer
@@ -39,12 +39,11 @@ def test_modules_of_the_original_have_its_classes(module, names):
         assert found is getattr(service_streamer, name)
 
 
-def test_predict_function_gets_a_plain_list_and_callers_get_lists(streamers):
-    kinds = []
-    streamer = streamers(lambda batch: kinds.append(type(batch)) or tuple(batch), 64, 0.1)
+def test_predict_function_gets_a_plain_list_and_callers_get_lists(streamers, journal):
+    streamer = streamers(lambda batch: journal.append(type(batch)) or tuple(batch), 64, 0.1)
     assert streamer.predict(["twinkle twinkle [MASK] star."]) == ["twinkle twinkle [MASK] star."]
     assert streamer.predict(("a", "b")) == ["a", "b"]
-    assert set(kinds) == {list}
+    assert set(journal.all()) == {list}
 
 
 def test_futures_of_the_original_example(streamers):
@@ -160,8 +159,7 @@ def test_an_idle_streamer_does_not_wake_up(streamers):
     assert switches() == start
 
 
-def test_timed_out_requests_leave_the_streamer_usable(streamers):
-    gate = Gate()
+def test_timed_out_requests_leave_the_streamer_usable(streamers, gate):
     streamer = streamers(gate, worker_timeout=0.01)
     for _ in range(3):
         with pytest.raises(TimeoutError):

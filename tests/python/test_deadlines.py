@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from conftest import LONG, Gate
+from conftest import LONG
 
 from service_streamer import RequestTimeout
 
@@ -110,8 +110,7 @@ def test_the_wait_for_room_counts(held):
     assert (stats.waiting_requests, stats.queued_items) == (0, 1)
 
 
-def test_a_deadline_in_the_middle_of_a_large_request_ends_it_all(streamers):
-    gate = Gate()
+def test_a_deadline_in_the_middle_of_a_large_request_ends_it_all(streamers, gate):
     streamer = streamers(gate, batch_size=2)
     future = streamer.submit(list(range(10)), timeout=SOON)
     gate.wait_entered()

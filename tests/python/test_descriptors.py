@@ -1,4 +1,11 @@
-"""A process that has no descriptor left."""
+"""The descriptors of mailboxes, and a process that has none left."""
+
+import os
+
+import pytest
+from conftest import Gate
+
+from service_streamer import ThreadedStreamer, _core
 
 
 def test_a_mailbox_without_a_descriptor_is_an_error(child):
@@ -41,3 +48,22 @@ def test_a_mailbox_without_a_descriptor_is_an_error(child):
         assert streamer.predict([4], timeout=30) == [4]
         """
     )
+
+
+def test_a_closed_mailbox_has_no_descriptor_and_forgets_what_comes():
+    gate = Gate()
+    streamer = ThreadedStreamer(gate, 1)
+    mailbox = _core.Mailbox()
+    descriptor = mailbox.fileno()
+    future = streamer.submit([1])
+    assert future._attach(mailbox, "token")
+    mailbox.close()
+    mailbox.close()
+    assert mailbox.fileno() == -1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    gate.open()
+    streamer.close()
+    assert future.done()
+    assert mailbox.drain() == []
+    mailbox.resume()

@@ -5,10 +5,19 @@ import signal
 import pytest
 
 PRELUDE = """
-import os, signal, sys, threading, time
+import os, select, signal, sys, threading, time
 from service_streamer import *
 
-entered = threading.Event()
+class Event:
+    # seen by forked workers, too
+    def __init__(self):
+        self.read, self.write = os.pipe()
+    def set(self):
+        os.write(self.write, b".")
+    def wait(self):
+        select.select([self.read], [], [])
+
+entered = Event()
 
 def double(batch):
     return [2 * item for item in batch]
@@ -24,61 +33,80 @@ def half_a_second(batch):
     return batch
 
 def daemon(function, *args):
-    threading.Thread(target=function, args=args, daemon=True).start()
+    def run():
+        try: function(*args)
+        except StreamerClosed: pass
+    threading.Thread(target=run, daemon=True).start()
 """
 
+MAKE = {
+    "threads": """
+make = ThreadedStreamer
+""",
+    "processes": """
+def make(*args, **kwargs):
+    return Streamer(*args, mp_start_method="fork", **kwargs)
+""",
+}
+
+
+@pytest.fixture
+def run(child, backend):
+    return lambda code, **options: child(PRELUDE + MAKE[backend] + code, **options)
+
+
 SCENES = {
-    "unused": "streamer = ThreadedStreamer(double, 8)",
-    "idle": "streamer = ThreadedStreamer(double, 8); streamer.predict([1])",
-    "timer": "streamer = ThreadedStreamer(double, 8); streamer.submit([1], timeout=50).result()",
-    "closed": "streamer = ThreadedStreamer(double, 8); streamer.predict([1]); streamer.close()",
-    "with": "with ThreadedStreamer(double, 8) as streamer: streamer.predict([1])",
-    "deleted": "streamer = ThreadedStreamer(double, 8); streamer.predict([1]); del streamer",
-    "forgotten": "[ThreadedStreamer(double, 8).submit([i]) for i in range(50)]",
+    "unused": "streamer = make(double, 8)",
+    "idle": "streamer = make(double, 8); streamer.predict([1])",
+    "timer": "streamer = make(double, 8); streamer.submit([1], timeout=50).result()",
+    "closed": "streamer = make(double, 8); streamer.predict([1]); streamer.close()",
+    "with": "with make(double, 8) as streamer: streamer.predict([1])",
+    "deleted": "streamer = make(double, 8); streamer.predict([1]); del streamer",
+    "forgotten": "[make(double, 8).submit([i]) for i in range(50)]",
     "backlog": """
-streamer = ThreadedStreamer(half_a_second, 1)
+streamer = make(half_a_second, 1)
 futures = [streamer.submit([i]) for i in range(1000)]
 entered.wait()
 """,
     "backlog abandoned": """
-streamer = ThreadedStreamer(half_a_second, 1)
+streamer = make(half_a_second, 1)
 for i in range(1000): streamer.submit([i])
 entered.wait()
 """,
     "forgotten backlog": """
-streamer = ThreadedStreamer(half_a_second, 1)
+streamer = make(half_a_second, 1)
 for i in range(100): streamer.submit([i])
 entered.wait()
 del streamer
 """,
     "daemon callers": """
-streamer = ThreadedStreamer(half_a_second, 2)
+streamer = make(half_a_second, 2)
 for i in range(50): daemon(streamer.predict, [i])
 future = streamer.submit([1])
 for i in range(10): daemon(future.result)
 entered.wait()
 """,
     "daemon callers under load": """
-streamer = ThreadedStreamer(double, 8)
+streamer = make(double, 8)
 def client():
     while True: streamer.predict([1, 2])
 for _ in range(16): daemon(client)
 time.sleep(0.2)
 """,
     "futures under load": """
-streamer = ThreadedStreamer(double, 8, max_queue=100)
+streamer = make(double, 8, max_queue=100)
 def client():
     while True: streamer.submit([1, 2]).add_done_callback(lambda f: f.result())
 for _ in range(4): daemon(client)
 time.sleep(0.2)
 """,
     "blocked for room": """
-streamer = ThreadedStreamer(half_a_second, 1, max_queue=1)
+streamer = make(half_a_second, 1, max_queue=1)
 for i in range(10): daemon(streamer.submit, [i])
 entered.wait()
 """,
     "non-daemon caller": """
-streamer = ThreadedStreamer(half_a_second, 1)
+streamer = make(half_a_second, 1)
 def client():
     for i in range(2): assert streamer.predict([i]) == [i]
     print("answered", flush=True)
@@ -86,13 +114,13 @@ threading.Thread(target=client).start()
 """,
     "executor": """
 import concurrent.futures
-streamer = ThreadedStreamer(half_a_second, 1)
+streamer = make(half_a_second, 1)
 pool = concurrent.futures.ThreadPoolExecutor(2)
 jobs = [pool.submit(streamer.predict, [i]) for i in range(2)]
 """,
     "asyncio": """
 import asyncio
-streamer = ThreadedStreamer(half_a_second, 1)
+streamer = make(half_a_second, 1)
 async def main():
     tasks = [asyncio.ensure_future(streamer.apredict([i])) for i in range(10)]
     await tasks[0]
@@ -100,19 +128,19 @@ asyncio.run(main())
 """,
     "asyncio in a daemon thread": """
 import asyncio
-streamer = ThreadedStreamer(half_a_second, 1)
+streamer = make(half_a_second, 1)
 async def main():
     await asyncio.gather(*(streamer.apredict([i]) for i in range(100)))
 daemon(asyncio.run, main())
 entered.wait()
 """,
     "generator": """
-streamer = ThreadedStreamer(double, 2)
+streamer = make(double, 2)
 iterator = streamer.map(range(1000))
 next(iterator)
 """,
     "callbacks": """
-streamer = ThreadedStreamer(half_a_second, 1)
+streamer = make(half_a_second, 1)
 futures = [streamer.submit([i]) for i in range(100)]
 for future in futures: future.add_done_callback(lambda f: streamer.close())
 entered.wait()
@@ -122,8 +150,8 @@ entered.wait()
 
 @pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize("ending", ["", "sys.exit(3)", "raise LookupError('the end')"])
-def test_the_interpreter_ends_with_its_exit_code(child, scene, ending):
-    done = child(PRELUDE + SCENES[scene] + "\n" + ending, check=False)
+def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
+    done = run(SCENES[scene] + "\n" + ending, check=False)
     assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(ending, 1), done.stderr
     for word in ("Fatal", "terminate", "Segmentation", "Exception ignored", "core dumped"):
         assert word not in done.stderr
@@ -141,18 +169,17 @@ def test_the_interpreter_ends_with_its_exit_code(child, scene, ending):
         "for i in range(100): streamer.submit([i], timeout=50)",
     ],
 )
-def test_a_model_that_does_not_return_is_given_up(child, callers):
-    code = PRELUDE + f"streamer = ThreadedStreamer(stuck, 1)\n{callers}\nentered.wait()\n"
-    done = child(code, check=False)
+def test_a_model_that_does_not_return_is_given_up(run, callers):
+    code = f"streamer = make(stuck, 1)\n{callers}\nentered.wait()\n"
+    done = run(code, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.timing < 15  # 5 s, and the start of an interpreter on a busy machine
 
 
-def test_a_running_batch_may_end_and_queued_work_does_not_start(child):
-    done = child(
-        PRELUDE
-        + """
+def test_a_running_batch_may_end_and_queued_work_does_not_start(run):
+    done = run(
+        """
 def predict(batch):
     entered.set()
     time.sleep(0.5)
@@ -163,7 +190,7 @@ def tell(future):
     error = future.exception()
     print(type(error).__name__ if error else future.result(), flush=True)
 
-streamer = ThreadedStreamer(predict, 1)
+streamer = make(predict, 1)
 futures = [streamer.submit([i]) for i in range(2)]
 for future in futures: future.add_done_callback(tell)
 entered.wait()
@@ -172,24 +199,23 @@ entered.wait()
     assert sorted(done.stdout.splitlines()) == sorted(["ran [0]", "[0]", "StreamerClosed"])
 
 
-def test_a_non_daemon_caller_gets_its_answers(child):
-    done = child(PRELUDE + SCENES["non-daemon caller"])
+def test_a_non_daemon_caller_gets_its_answers(run):
+    done = run(SCENES["non-daemon caller"])
     assert done.stdout == "answered\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_the_process(child, number):
+def test_a_signal_ends_the_process(run, number):
     code = SCENES["backlog"] + f"os.kill(os.getpid(), {int(number)})\nstreamer.predict([1])"
-    done = child(PRELUDE + code, check=False)
+    done = run(code, check=False)
     assert done.returncode == -number
     assert done.timing < 15
 
 
-def test_exit_in_a_request_handler_of_a_signal(child):
-    done = child(
-        PRELUDE
-        + """
-streamer = ThreadedStreamer(half_a_second, 1)
+def test_exit_in_a_request_handler_of_a_signal(run):
+    done = run(
+        """
+streamer = make(half_a_second, 1)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
 while True: streamer.predict([1])
@@ -199,20 +225,19 @@ while True: streamer.predict([1])
     assert done.returncode == 7, done.stderr
 
 
-def test_a_streamer_made_during_exit(child):
-    done = child(
-        PRELUDE
-        + """
+def test_a_streamer_made_during_exit(run):
+    done = run(
+        """
 import atexit
 
 def late():
     try:
-        print(ThreadedStreamer(double, 8).predict([1], timeout=5), flush=True)
+        print(make(double, 8).predict([1], timeout=5), flush=True)
     except Exception as error:
         print(type(error).__name__, flush=True)
 
 atexit.register(late)
-ThreadedStreamer(double, 8).predict([1])
+make(double, 8).predict([1])
 """,
         check=False,
     )
@@ -221,16 +246,15 @@ ThreadedStreamer(double, 8).predict([1])
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_answers_that_arrive_while_the_interpreter_ends(child, attempt):
-    done = child(
-        PRELUDE
-        + f"""
+def test_answers_that_arrive_while_the_interpreter_ends(run, attempt):
+    done = run(
+        f"""
 def predict(batch):
     entered.set()
     time.sleep(0.01 * {attempt})
     return batch
 
-streamers = [ThreadedStreamer(predict, 4) for _ in range(4)]
+streamers = [make(predict, 4) for _ in range(4)]
 def client(streamer):
     while True:
         try: streamer.predict([1])

@@ -38,6 +38,7 @@ def test_what_is_exported():
         "QueueFull",
         "RequestTimeout",
         "SerializationError",
+        "Streamer",
         "StreamerClosed",
         "StreamerError",
         "StreamerStats",
@@ -45,6 +46,7 @@ def test_what_is_exported():
         "TimeSummary",
         "WorkerInitError",
         "WorkerLost",
+        "WorkerStats",
         "__version__",
     }
 

@@ -1,11 +1,14 @@
-"""A forked child has a streamer of its own, made on first use; the parent notices nothing."""
+"""A streamer works in forked children, and its parent notices nothing.
+
+A ThreadedStreamer has a worker of its own there; a Streamer becomes a client of its parent's.
+"""
 
 import textwrap
 
 import pytest
 
 PRELUDE = """
-import os, sys, threading, warnings
+import os, select, sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is what is tested
 from service_streamer import *
 
@@ -26,21 +29,40 @@ def in_child(function):
 def wait(pid):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
 
+class Event:
+    # shared with forked children and workers
+    def __init__(self):
+        self.read, self.write = os.pipe()
+    def set(self):
+        os.write(self.write, b".")
+    def wait(self):
+        assert select.select([self.read], [], [], 30)[0]
+
 def double(batch):
     return [2 * item for item in batch]
 """
 
+MAKE = {
+    "threads": """
+make = ThreadedStreamer
+""",
+    "processes": """
+def make(*args, **kwargs):
+    return Streamer(*args, mp_start_method="fork", **kwargs)
+""",
+}
+
 
 @pytest.fixture
-def script(child):
-    return lambda code: child(PRELUDE + textwrap.dedent(code), timeout=60)
+def script(child, backend):
+    return lambda code: child(PRELUDE + MAKE[backend] + textwrap.dedent(code), timeout=60)
 
 
 def test_a_streamer_made_before_the_fork_works_in_the_child(script):
     # gunicorn --preload
     script(
         """
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         pids = [in_child(lambda: streamer.predict([1]) == [2] or 1/0) for _ in range(4)]
         for pid in pids: wait(pid)
         assert streamer.predict([1]) == [2]
@@ -51,12 +73,11 @@ def test_a_streamer_made_before_the_fork_works_in_the_child(script):
 def test_a_streamer_used_before_the_fork_works_in_both(script):
     script(
         """
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         assert streamer.predict([1]) == [2]
         streamer.submit([1], timeout=20).result()
 
         def use():
-            assert streamer.stats().submitted == 0
             for i in range(100):
                 assert streamer.predict([i]) == [2 * i]
                 assert streamer.submit([i], timeout=20).result() == [2 * i]
@@ -75,21 +96,20 @@ def test_a_streamer_used_before_the_fork_works_in_both(script):
 def test_fork_while_a_batch_is_running(script):
     script(
         """
-        entered, go = threading.Event(), threading.Event()
+        entered, go = Event(), Event()
 
         def predict(batch):
             if batch == ["hold"]:
                 entered.set()
-                go.wait(30)
+                go.wait()
             return batch
 
-        streamer = ThreadedStreamer(predict, 1)
+        streamer = make(predict, 1)
         running = streamer.submit(["hold"])
         entered.wait()
         queued = streamer.submit(["queued"])
 
         def use():
-            assert streamer.predict([1]) == [1]
             for future in (running, queued):  # of the parent: it ends, but not with an answer
                 try:
                     future.result()
@@ -98,11 +118,12 @@ def test_fork_while_a_batch_is_running(script):
                 else:
                     raise AssertionError("answered")
                 assert future.done() and not future.cancel()
+            assert streamer.predict([1]) == [1]
             streamer.close()
 
         pid = in_child(use)
-        wait(pid)
         go.set()
+        wait(pid)
         assert running.result(30) == ["hold"]
         assert queued.result(30) == ["queued"]
         """
@@ -112,7 +133,7 @@ def test_fork_while_a_batch_is_running(script):
 def test_a_loop_of_forks_under_load(script):
     script(
         """
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         stop = threading.Event()
 
         def client():
@@ -134,7 +155,7 @@ def test_a_loop_of_forks_under_load(script):
 def test_a_closed_streamer_is_closed_in_the_child(script):
     script(
         """
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         streamer.predict([1])
         streamer.close()
 
@@ -153,7 +174,7 @@ def test_a_closed_streamer_is_closed_in_the_child(script):
 def test_settings_changed_before_the_fork_hold_in_the_child(script):
     script(
         """
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         streamer.configure(policy="greedy", batch_size=3)
 
         def use():
@@ -167,7 +188,7 @@ def test_settings_changed_before_the_fork_hold_in_the_child(script):
 def test_a_grandchild_works_and_the_child_exits_cleanly(script):
     done = script(
         """
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         streamer.predict([1])
         pid = os.fork()
         if pid == 0:
@@ -189,9 +210,9 @@ def test_fork_from_the_model_itself(script):
             wait(in_child(lambda: inner.predict([1]) == [2] or 1/0))
             return batch
 
-        inner = ThreadedStreamer(double, 8)
+        inner = make(double, 8)
         inner.predict([1])
-        streamer = ThreadedStreamer(predict, 8)
+        streamer = make(predict, 8)
         assert streamer.predict([5]) == [5]
         """
     )
@@ -202,7 +223,7 @@ def test_multiprocessing_with_fork(script):
         """
         import multiprocessing
 
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         streamer.predict([1])
 
         def use(i):
@@ -218,7 +239,7 @@ def test_asyncio_in_the_child_of_a_process_that_used_it(script):
     script(
         """
         import asyncio
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         call = lambda: asyncio.run(streamer.apredict([1]))
         assert call() == [2]
         pid = in_child(lambda: call() == [2] or 1/0)
@@ -232,7 +253,7 @@ def test_subprocesses_are_not_disturbed(script):
     script(
         """
         import subprocess
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         streamer.predict([1])
         subprocess.run([sys.executable, "-c", "pass"], check=True)
         subprocess.run(["true"], preexec_fn=lambda: None, check=True)

@@ -3,20 +3,20 @@
 import textwrap
 
 import pytest
-from gevent_prelude import PRELUDE
+from gevent_prelude import MAKE, PRELUDE
 
 pytest.importorskip("gevent")
 
 
 @pytest.fixture
-def script(child):
-    return lambda code, **kwargs: child(PRELUDE + textwrap.dedent(code), **kwargs)
+def script(child, backend):
+    return lambda code, **kwargs: child(PRELUDE + MAKE[backend] + textwrap.dedent(code), **kwargs)
 
 
 def test_the_hub_goes_on_while_greenlets_wait(script):
     script(
         """
-        streamer = ThreadedStreamer(slow, 64)
+        streamer = make(slow, 64)
         with Ticker() as ticker:
             jobs = [gevent.spawn(streamer.predict, [i]) for i in range(64)]
             gevent.joinall(jobs, timeout=30, raise_error=True)
@@ -33,7 +33,7 @@ def test_the_hub_goes_on_while_greenlets_wait(script):
 def test_many_greenlets_get_their_own_answers(script):
     script(
         """
-        streamer = ThreadedStreamer(double, 32)
+        streamer = make(double, 32)
 
         def client(k):
             for i in range(50):
@@ -52,7 +52,7 @@ def test_deadlines_end_the_wait_of_a_greenlet(script):
     script(
         """
         go = NativeFlag()
-        streamer = ThreadedStreamer(lambda batch: go.wait() or batch, 1, worker_timeout=0.05)
+        streamer = make(lambda batch: go.wait() or batch, 1, worker_timeout=0.05)
         first = streamer.submit([0])
         for call in (
             lambda: streamer.predict([1]),
@@ -79,7 +79,7 @@ def test_a_killed_greenlet_leaves_nothing_behind(script):
     script(
         """
         go = NativeFlag()
-        streamer = ThreadedStreamer(lambda batch: go.wait() or batch, 1)
+        streamer = make(lambda batch: go.wait() or batch, 1)
         first = streamer.submit([0])
         while streamer.stats().running_batches == 0: gevent.sleep(0.001)
         reader = gevent.spawn(first.result)
@@ -96,7 +96,7 @@ def test_a_killed_greenlet_leaves_nothing_behind(script):
         gevent.joinall(jobs[5:], timeout=30, raise_error=True)
         assert first.result(20) == [0]  # reading was killed, not the request
         from service_streamer import _gevent
-        assert not _gevent._of_thread.box.waiting
+        assert not _gevent.of_thread.waits.waiting
         """
     )
 
@@ -104,7 +104,7 @@ def test_a_killed_greenlet_leaves_nothing_behind(script):
 def test_the_loop_ends_when_nobody_waits(script):
     script(
         """
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         assert gevent.spawn(streamer.predict, [1]).get() == [2]
         assert gevent.get_hub().join(timeout=20)  # an idle streamer keeps no loop running
         """
@@ -114,7 +114,7 @@ def test_the_loop_ends_when_nobody_waits(script):
 def test_close_does_not_stall_the_hub(script):
     script(
         """
-        streamer = ThreadedStreamer(slow, 1)
+        streamer = make(slow, 1)
         futures = [streamer.submit([i]) for i in range(2)]
         with Ticker() as ticker:
             streamer.close()
@@ -133,7 +133,7 @@ def test_close_does_not_stall_the_hub(script):
 def test_a_full_queue_does_not_stall_the_hub(script):
     script(
         """
-        streamer = ThreadedStreamer(slow, 1, max_queue=1)
+        streamer = make(slow, 1, max_queue=1)
         with Ticker() as ticker:
             jobs = [gevent.spawn(streamer.predict, [i]) for i in range(3)]
             jobs += [gevent.spawn(lambda i=i: streamer.submit([i]).result()) for i in range(3, 5)]
@@ -148,7 +148,7 @@ def test_wait_of_concurrent_futures_is_cooperative(script):
     script(
         """
         import concurrent.futures
-        streamer = ThreadedStreamer(slow, 2)
+        streamer = make(slow, 2)
         futures = [streamer.submit([i]) for i in range(4)]
         with Ticker() as ticker:
             done, not_done = concurrent.futures.wait(futures, timeout=30)
@@ -163,7 +163,7 @@ def test_an_exception_reaches_the_greenlet(script):
         """
         def predict(batch):
             raise LookupError("no")
-        job = gevent.spawn(ThreadedStreamer(predict, 8).predict, [1])
+        job = gevent.spawn(make(predict, 8).predict, [1])
         job.join(30)
         assert isinstance(job.exception, LookupError)
         """
@@ -174,7 +174,7 @@ def test_a_greenlet_switched_to_from_elsewhere_goes_on_waiting(script):
     script(
         """
         go = NativeFlag()
-        streamer = ThreadedStreamer(lambda batch: go.wait() or batch, 1, worker_timeout=None)
+        streamer = make(lambda batch: go.wait() or batch, 1, worker_timeout=None)
         first = streamer.submit([0])
         calls = [
             lambda: streamer.predict([1]),
@@ -198,5 +198,45 @@ def test_a_greenlet_switched_to_from_elsewhere_goes_on_waiting(script):
         go.set()
         gevent.joinall(jobs, timeout=30, raise_error=True)
         assert [job.value for job in jobs] == [[1]] * len(jobs)
+        """
+    )
+
+
+def test_what_a_raw_greenlet_raises_goes_to_its_hub_and_harms_nobody_else(script):
+    done = script(
+        """
+        go = NativeFlag()
+        streamer = make(lambda batch: go.wait() or batch, 8)
+        first = streamer.submit([0])
+        while streamer.stats().running_batches == 0: gevent.sleep(0.001)
+
+        def raises():
+            streamer.predict([1])
+            raise LookupError("of a raw greenlet")
+
+        gevent.spawn_raw(raises)
+        jobs = [gevent.spawn(streamer.predict, [i]) for i in range(3)]  # the same batch
+        while streamer.stats().queued_requests != 4: gevent.sleep(0.001)
+        go.set()
+        gevent.joinall(jobs, timeout=30, raise_error=True)
+        assert [job.value for job in jobs] == [[0], [1], [2]]
+        """
+    )
+    assert "LookupError: of a raw greenlet" in done.stderr
+
+
+def test_many_greenlets_wait_for_one_future(script):
+    script(
+        """
+        go = NativeFlag()
+        streamer = make(lambda batch: go.wait() or batch, 1)
+        future = streamer.submit([7])
+        jobs = [gevent.spawn(future.result, timeout) for timeout in (None, 30, 0.01, None)]
+        jobs[2].join(30)
+        assert isinstance(jobs[2].exception, RequestTimeout)
+        assert len(__import__("service_streamer")._gevent.of_thread.waits.waiting) == 3
+        go.set()
+        gevent.joinall(jobs[:2] + jobs[3:], timeout=30, raise_error=True)
+        assert [job.value for job in jobs] == [[7], [7], None, [7]]
         """
     )

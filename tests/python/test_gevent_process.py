@@ -3,16 +3,17 @@
 import textwrap
 
 import pytest
-from gevent_prelude import PRELUDE
+from gevent_prelude import MAKE, PRELUDE
 
 pytest.importorskip("gevent")
 
 
 @pytest.fixture
-def script(child):
-    return lambda code, **kwargs: child(PRELUDE + textwrap.dedent(code), **kwargs)
+def script(child, backend):
+    return lambda code, **kwargs: child(PRELUDE + MAKE[backend] + textwrap.dedent(code), **kwargs)
 
 
+@pytest.mark.in_process
 def test_the_model_runs_in_a_real_thread(script):
     script(
         """
@@ -23,7 +24,7 @@ def test_the_model_runs_in_a_real_thread(script):
             threads.append(gevent.monkey.get_original("_thread", "get_ident")())
             return batch
 
-        streamer = ThreadedStreamer(predict, 8)
+        streamer = make(predict, 8)
         streamer.predict([1])
         assert threads and threads[0] != main
         """
@@ -33,7 +34,7 @@ def test_the_model_runs_in_a_real_thread(script):
 def test_native_threads_of_a_patched_process_may_call(script):
     script(
         """
-        streamer = ThreadedStreamer(double, 8)
+        streamer = make(double, 8)
         pool = gevent.get_hub().threadpool
         jobs = [pool.spawn(streamer.predict, [i]) for i in range(20)]
         assert [job.get(timeout=30) for job in jobs] == [[2 * i] for i in range(20)]
@@ -45,7 +46,7 @@ def test_ctrl_c_reaches_the_main_greenlet(script):
     script(
         """
         go = NativeFlag()
-        streamer = ThreadedStreamer(lambda batch: go.wait() or batch, 8)
+        streamer = make(lambda batch: go.wait() or batch, 8)
         gevent.spawn_later(0.1, os.kill, os.getpid(), signal.SIGINT)
         try:
             streamer.predict([1])
@@ -62,7 +63,7 @@ def test_ctrl_c_reaches_the_main_greenlet(script):
 def test_fork_under_gevent(script):
     script(
         """
-        streamer = ThreadedStreamer(slow, 8)
+        streamer = make(slow, 8)
         assert streamer.predict([1]) == [2]
 
         def waits():
@@ -143,7 +144,7 @@ def test_hubs_of_several_threads(child):
 def test_exit_of_a_patched_process(script):
     done = script(
         """
-        streamer = ThreadedStreamer(slow, 1)
+        streamer = make(slow, 1)
         futures = [streamer.submit([i]) for i in range(100)]
         gevent.spawn(streamer.predict, [1])
         gevent.sleep(0.05)

@@ -9,12 +9,12 @@ from service_streamer import RequestTimeout, WorkerLost
 
 
 class Poisoned:
-    """Raises for batches that hold a poisonous item; counts its runs."""
+    """Raises for batches that hold a poisonous item; tells its runs."""
 
-    def __init__(self, poison, error=ValueError):
+    def __init__(self, runs, poison, error=ValueError):
+        self.runs = runs
         self.poison = set(poison)
         self.error = error
-        self.runs = []
 
     def __call__(self, batch):
         self.runs.append(list(batch))
@@ -27,10 +27,10 @@ class Poisoned:
 class Limited:
     """Has no memory for more than `limit` items."""
 
-    def __init__(self, limit, error=MemoryError):
+    def __init__(self, runs, limit, error=MemoryError):
+        self.runs = runs
         self.limit = limit
         self.error = error
-        self.runs = []
 
     def __call__(self, batch):
         self.runs.append(list(batch))
@@ -59,8 +59,8 @@ def bound(n):
 
 
 @pytest.mark.parametrize("culprit", [0, 13, 31])
-def test_one_poisonous_item_of_32_callers_fails_its_caller_only(held, gate, culprit):
-    model = Poisoned([culprit])
+def test_one_poisonous_item_of_32_callers_fails_its_caller_only(held, gate, journal, culprit):
+    model = Poisoned(journal, [culprit])
     futures = one_batch(held, gate, model, [[i] for i in range(32)])
     for i, future in enumerate(futures):
         if i == culprit:
@@ -68,85 +68,85 @@ def test_one_poisonous_item_of_32_callers_fails_its_caller_only(held, gate, culp
                 future.result()
         else:
             assert future.result() == [i]
-    assert len(model.runs) <= bound(32)
+    assert len(journal.all()) <= bound(32)
 
 
 @pytest.mark.parametrize(
     ("n", "culprit"), [(2, 0), (3, 1), (3, 2), (5, 4), (7, 3), (33, 0), (33, 32), (100, 50)]
 )
-def test_one_guilty_of_any_number_is_found_within_the_bound(held, gate, n, culprit):
-    model = Poisoned([culprit])
+def test_one_guilty_of_any_number_is_found_within_the_bound(held, gate, journal, n, culprit):
+    model = Poisoned(journal, [culprit])
     futures = one_batch(held, gate, model, [[i] for i in range(n)])
     assert [i for i, future in enumerate(futures) if future.exception()] == [culprit]
-    assert len(model.runs) <= bound(n)
+    assert len(journal.all()) <= bound(n)
 
 
-def test_a_request_is_not_torn_apart(held, gate):
-    model = Poisoned(["bad"])
+def test_a_request_is_not_torn_apart(held, gate, journal):
+    model = Poisoned(journal, ["bad"])
     requests = [["a", "b"], ["c", "bad", "d"], ["e"]]
     futures = one_batch(held, gate, model, requests)
     assert [bool(future.exception()) for future in futures] == [False, True, False]
-    for run in model.runs:
+    for run in journal.all():
         assert ("c" in run) == ("bad" in run) == ("d" in run)
 
 
-def test_a_model_that_is_broken_costs_a_bounded_number_of_runs(held, gate):
-    model = Poisoned(range(64))
+def test_a_model_that_is_broken_costs_a_bounded_number_of_runs(held, gate, journal):
+    model = Poisoned(journal, range(64))
     futures = one_batch(held, gate, model, [[i] for i in range(64)])
     assert all(isinstance(future.exception(), ValueError) for future in futures)
-    assert len(model.runs) <= bound(64)
+    assert len(journal.all()) <= bound(64)
 
 
-def test_of_several_guilty_at_least_half_of_the_innocent_are_saved(held, gate):
-    model = Poisoned([3, 40])
+def test_of_several_guilty_at_least_half_of_the_innocent_are_saved(held, gate, journal):
+    model = Poisoned(journal, [3, 40])
     futures = one_batch(held, gate, model, [[i] for i in range(64)])
     failed = {i for i, future in enumerate(futures) if future.exception()}
     assert {3, 40} <= failed
     assert len(failed) <= 32
-    assert len(model.runs) <= bound(64)
+    assert len(journal.all()) <= bound(64)
 
 
-def test_one_request_is_run_once(held, gate):
-    model = Poisoned(["bad"])
+def test_one_request_is_run_once(held, gate, journal):
+    model = Poisoned(journal, ["bad"])
     (future,) = one_batch(held, gate, model, [["a", "bad", "b"]])
     assert isinstance(future.exception(), ValueError)
-    assert len(model.runs) == 1
+    assert len(journal.all()) == 1
 
 
-def test_without_isolation_the_batch_fails_as_a_whole(held, gate):
-    model = Poisoned([3])
+def test_without_isolation_the_batch_fails_as_a_whole(held, gate, journal):
+    model = Poisoned(journal, [3])
     futures = one_batch(held, gate, model, [[i] for i in range(8)], isolate_errors=False)
     assert all(isinstance(future.exception(), ValueError) for future in futures)
-    assert len(model.runs) == 1
+    assert len(journal.all()) == 1
 
 
-def test_each_guilty_request_gets_the_exception_of_its_own_run(held, gate):
-    model = Poisoned([0, 3])
+def test_each_guilty_request_gets_the_exception_of_its_own_run(held, gate, journal):
+    model = Poisoned(journal, [0, 3])
     futures = one_batch(held, gate, model, [[i] for i in range(4)])
     assert futures[0].exception().args == ([0],)
     assert futures[3].exception().args == ([3],)
 
 
 @pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
-def test_a_batch_too_large_for_the_memory_is_answered_in_parts(held, gate, error):
-    model = Limited(8, error)
+def test_a_batch_too_large_for_the_memory_is_answered_in_parts(held, gate, journal, error):
+    model = Limited(journal, 8, error)
     futures = one_batch(held, gate, model, [[i, i + 1, i + 2] for i in range(0, 30, 3)])
     assert [future.result() for future in futures] == [[i, i + 1, i + 2] for i in range(0, 30, 3)]
-    assert len(model.runs) <= bound(30)
+    assert len(journal.all()) <= bound(30)
 
 
-def test_a_single_request_too_large_for_the_memory_is_answered_in_parts(held, gate):
-    model = Limited(16)
+def test_a_single_request_too_large_for_the_memory_is_answered_in_parts(held, gate, journal):
+    model = Limited(journal, 16)
     (future,) = one_batch(held, gate, model, [list(range(64))])
     assert future.result() == list(range(64))
-    assert len(model.runs) <= bound(64)
+    assert len(journal.all()) <= bound(64)
 
 
-def test_memory_that_is_never_enough_ends_in_its_error(held, gate):
-    model = Limited(0)
+def test_memory_that_is_never_enough_ends_in_its_error(held, gate, journal):
+    model = Limited(journal, 0)
     futures = one_batch(held, gate, model, [[i] for i in range(16)])
     assert all(isinstance(future.exception(), MemoryError) for future in futures)
-    assert len(model.runs) <= bound(16)
+    assert len(journal.all()) <= bound(16)
 
 
 def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
@@ -173,6 +173,7 @@ def test_a_wrong_length_while_bisecting_fails_that_half_only(held, gate):
     assert names == ["OutputSizeMismatch", "OutputSizeMismatch", "NoneType", "NoneType"]
 
 
+@pytest.mark.in_process
 def test_a_request_cancelled_while_bisecting_stays_cancelled(held, gate):
     futures = []
 
@@ -204,8 +205,8 @@ def test_a_model_that_changes_its_list_and_raises(held, gate):
     assert futures[7].result() == [7]
 
 
-def test_what_isolation_saved_is_counted(held, gate):
-    gate._predict = Poisoned([3])
+def test_what_isolation_saved_is_counted(held, gate, journal):
+    gate._predict = Poisoned(journal, [3])
     streamer = held(batch_size=8)
     futures = [streamer.submit([i]) for i in range(8)]
     gate.open()
@@ -216,6 +217,7 @@ def test_what_isolation_saved_is_counted(held, gate):
     assert "7 answered although" in streamer.explain()
 
 
+@pytest.mark.in_process
 @pytest.mark.parametrize("ended", [[1], [0, 1], [2, 3], [0, 3], [0, 1, 2], [0, 1, 2, 3]])
 def test_a_request_that_ended_is_not_run_again(held, gate, ended):
     runs = []
@@ -241,6 +243,7 @@ def test_a_request_that_ended_is_not_run_again(held, gate, ended):
     assert all(runs)
 
 
+@pytest.mark.in_process
 def test_an_expired_request_is_not_run_again(held, gate):
     runs = []
 
@@ -263,6 +266,7 @@ def test_an_expired_request_is_not_run_again(held, gate):
     assert not any("late" in run for run in runs[1:])
 
 
+@pytest.mark.in_process
 def test_a_request_that_ended_is_not_run_in_parts(held, gate):
     runs = []
 

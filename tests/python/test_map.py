@@ -17,12 +17,11 @@ def test_outputs_come_in_the_order_of_the_items(streamers):
     assert list(streamer.map("ab" for _ in range(2))) == ["abab", "abab"]
 
 
-def test_items_go_to_the_model_in_chunks(streamers):
-    sizes = []
-    streamer = streamers(lambda batch: sizes.append(len(batch)) or batch, batch_size=4)
+def test_items_go_to_the_model_in_chunks(streamers, journal):
+    streamer = streamers(lambda batch: journal.append(len(batch)) or batch, batch_size=4)
     list(streamer.map(range(10)))
-    assert max(sizes) == 4
-    assert sum(sizes) == 10
+    assert max(journal.all()) == 4
+    assert sum(journal.all()) == 10
 
 
 def test_nothing_happens_before_the_first_output_is_asked_for(streamers):

@@ -4,11 +4,12 @@ import sys
 import threading
 import time
 import types
+import weakref
 
 import pytest
-from conftest import LONG, eventually
+from conftest import LONG, Gate, eventually
 
-from service_streamer import RequestTimeout
+from service_streamer import RequestTimeout, ThreadedStreamer
 
 
 def cut(held, gate, predict, requests, **settings):
@@ -59,6 +60,7 @@ class TestNumpy:
     def rows(self, batch):
         return self.numpy.stack([self.numpy.full(3, item) for item in batch])
 
+    @pytest.mark.in_process
     def test_items_are_rows_as_views(self, held, gate):
         first, second = cut(held, gate, self.rows, [[1, 2], [3]])
         assert type(first) is list
@@ -72,6 +74,7 @@ class TestNumpy:
         assert (first, second) == ([1.5, 2.5], [3.5])
         assert isinstance(first[0], self.numpy.float64)
 
+    @pytest.mark.in_process
     def test_batch_output_is_a_view_of_the_array(self, held, gate):
         first, second = cut(held, gate, self.rows, [[1, 2], [3]], output="batch")
         assert first.shape == (2, 3)
@@ -106,6 +109,7 @@ class TestTorch:
     def rows(self, batch):
         return self.torch.stack([self.torch.full((3,), item) for item in batch])
 
+    @pytest.mark.in_process
     def test_items_are_rows_as_views(self, held, gate):
         first, second = cut(held, gate, self.rows, [[1, 2], [3]])
         assert type(first) is list
@@ -114,6 +118,7 @@ class TestTorch:
         storages = {row.untyped_storage().data_ptr() for row in [*first, *second]}
         assert len(storages) == 1
 
+    @pytest.mark.in_process
     def test_batch_output_is_a_slice_without_a_copy(self, held, gate):
         first, second = cut(held, gate, self.rows, [[1, 2], [3]], output="batch")
         assert first.tolist() == [[1, 1, 1], [2, 2, 2]]
@@ -179,6 +184,7 @@ def answer_or_timeout(streamer, batch, timeout):
         return batch
 
 
+@pytest.mark.in_process
 def test_a_deadline_passes_while_the_answer_is_joined(streamers, joining):
     streamer = streamers(Rows, batch_size=1, output="batch")
     joining.until = time.monotonic() + 0.3
@@ -186,6 +192,7 @@ def test_a_deadline_passes_while_the_answer_is_joined(streamers, joining):
     assert list(streamer.predict([3])) == [3]
 
 
+@pytest.mark.in_process
 def test_a_deadline_passes_while_the_answer_of_another_is_joined(held, gate, threads, joining):
     gate._predict = Rows
     streamer = held(batch_size=3, output="batch")
@@ -197,3 +204,38 @@ def test_a_deadline_passes_while_the_answer_of_another_is_joined(held, gate, thr
     gate.open()
     assert threads.join() == [[5], [6]]
     assert list(large.result(LONG)) == [1, 2, 3, 4]
+
+
+def test_a_future_that_was_given_up_keeps_no_output_that_came_later():
+    class Output:
+        pass
+
+    made = []
+
+    def predict(batch):
+        outputs = [Output() for _ in batch]
+        made.extend(map(weakref.ref, outputs))
+        return outputs
+
+    gate = Gate(predict)
+    streamer = ThreadedStreamer(gate, 2)
+    future = streamer.submit([1, 2, 3])
+    other = streamer.submit([4])
+    gate.wait_entered()
+    future._abandon()
+    gate.open()
+    assert len(other.result(LONG)) == 1
+    streamer.close()
+    assert future.cancelled()
+    assert len(made) == 3
+    assert [output() is None for output in made] == [True, True, False]
+
+
+def test_the_list_of_a_caller_is_his_own():
+    streamer = ThreadedStreamer(lambda batch: batch, 8)
+    items = [1, 2, 3]
+    outputs = streamer.predict(items)
+    assert outputs == items
+    assert outputs is not items
+    outputs.clear()
+    assert streamer.predict(items) == [1, 2, 3]

@@ -3,17 +3,27 @@
 import pytest
 
 SCRIPT = """
-import os, signal, threading, time
-from service_streamer import ThreadedStreamer
+import functools, os, select, signal, threading, time
+from service_streamer import Streamer, ThreadedStreamer
 
-entered, go = threading.Event(), threading.Event()
+class Event:
+    # shared with forked workers
+    def __init__(self):
+        self.read, self.write = os.pipe()
+    def set(self):
+        os.write(self.write, b".")
+    def wait(self, timeout=30):
+        return select.select([self.read], [], [], timeout)[0]
+
+entered, go = Event(), Event()
 
 def predict(batch):
     entered.set()
     assert go.wait(30)
     return batch
 
-streamer = ThreadedStreamer(predict, 8, max_queue=1)
+{make}
+streamer = make(predict, 8, max_queue=1)
 first = streamer.submit([0])
 entered.wait()
 
@@ -48,6 +58,11 @@ streamer.close()
 print("clean")
 """
 
+MAKE = {
+    "threads": "make = ThreadedStreamer",
+    "processes": 'make = functools.partial(Streamer, mp_start_method="fork")',
+}
+
 
 @pytest.mark.parametrize(
     ("prepare", "call", "check"),
@@ -62,9 +77,26 @@ print("clean")
     ],
     ids=["predict", "deadline", "result", "exception", "submit", "close", "map"],
 )
-def test_ctrl_c_ends_the_wait_of_the_main_thread(child, prepare, call, check):
-    done = child(SCRIPT.format(prepare=prepare, call=call, check=check))
-    assert "clean" in done.stdout
+def test_ctrl_c_ends_the_wait_of_the_main_thread(child, backend, prepare, call, check):
+    script = SCRIPT.format(make=MAKE[backend], prepare=prepare, call=call, check=check)
+    assert "clean" in child(script).stdout
+
+
+@pytest.mark.parametrize("call", ["streamer.wait_ready()", "streamer.restart()"])
+def test_ctrl_c_ends_the_wait_for_workers(child, call):
+    make = """
+def loading(batch):
+    if batch == ["load"]:
+        entered.set()
+        assert go.wait(30)
+    return batch
+
+make = functools.partial(Streamer, mp_start_method="fork", warmup=["load"])
+predict = loading
+"""
+    code = SCRIPT.format(make=make, prepare="", call=call, check="")
+    code = code.replace("first = streamer.submit([0])", "").replace("first.result()", "[0]")
+    assert "clean" in child(code).stdout
 
 
 def test_other_signal_handlers_run_while_waiting(child):

@@ -8,7 +8,7 @@ import pytest
 from conftest import LONG, double, eventually
 
 from service_streamer import StreamerStats, TimeSummary
-from service_streamer._stats import explain
+from service_streamer._explain import explain
 
 TIME = TimeSummary(count=1000, mean=2e-3, p50=1e-3, p90=3e-3, p99=9e-3, max=0.02)
 BASE = StreamerStats(
@@ -109,7 +109,7 @@ def test_stats_and_explain_work_at_every_stage(streamers):
     assert streamer.stats().mean_batch_size == 0
     assert "nothing to explain" in streamer.explain()
     streamer.predict([1])
-    assert "ThreadedStreamer(double)" in streamer.explain()
+    assert f"{type(streamer).__name__}(double)" in streamer.explain()
     streamer.close()
     assert streamer.stats().completed == 1
     assert "batch" in streamer.explain()

@@ -36,6 +36,7 @@ class Raising(logging.Handler):
         raise self.error("from logging")
 
 
+@pytest.mark.in_process
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("kind", ["Handler", "Filter"])
 def test_logging_that_raises_does_not_end_the_worker(streamers, threads, logger, kind, error):
@@ -52,6 +53,7 @@ def test_logging_that_raises_does_not_end_the_worker(streamers, threads, logger,
         getattr(logger, f"remove{kind}")(raising)
 
 
+@pytest.mark.in_process
 def test_nobody_waits_for_a_thread_that_could_not_be_started(streamers, threads, monkeypatch):
     starting = threading.Event()
 
@@ -92,6 +94,7 @@ class Output:
     pass
 
 
+@pytest.mark.in_process
 @pytest.mark.parametrize("output", ["items", "batch"])
 @pytest.mark.parametrize("batch_size", [2, 4])
 def test_outputs_that_nobody_wants_go_although_the_future_is_kept(held, gate, output, batch_size):
@@ -113,6 +116,7 @@ def test_outputs_that_nobody_wants_go_although_the_future_is_kept(held, gate, ou
     assert future.cancelled()
 
 
+@pytest.mark.in_process
 def test_outputs_that_come_after_the_deadline_go_although_the_future_is_kept(held, gate):
     outputs = []
 

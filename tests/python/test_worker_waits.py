@@ -14,6 +14,7 @@ WAITS = {
 ALL = pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 
 
+@pytest.mark.in_process
 @ALL
 def test_a_wait_in_a_done_callback_raises_at_once(held, gate, wait):
     streamer = held(worker_timeout=None)
@@ -33,6 +34,7 @@ def test_a_wait_in_a_done_callback_raises_at_once(held, gate, wait):
     assert streamer.predict(["next"], timeout=LONG) == ["nextnext"]
 
 
+@pytest.mark.in_process
 @ALL
 def test_a_wait_in_the_model_raises_at_once(held, gate, wait):
     def predict(batch):
@@ -76,6 +78,7 @@ def test_submit_in_a_done_callback_does_not_wait_for_room(held, gate, threads):
     assert threads.join() == [None]
 
 
+@pytest.mark.in_process
 def test_submit_in_the_model_does_not_wait_for_room(held, gate, threads):
     futures = []
 

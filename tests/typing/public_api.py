@@ -17,6 +17,7 @@ from service_streamer import (
     QueueFull,
     RequestTimeout,
     SerializationError,
+    Streamer,
     StreamerClosed,
     StreamerError,
     StreamerStats,
@@ -24,8 +25,10 @@ from service_streamer import (
     TimeSummary,
     WorkerInitError,
     WorkerLost,
+    WorkerStats,
 )
 from service_streamer.managed_model import ManagedModel as OldManagedModel
+from service_streamer.service_streamer import Streamer as OldStreamer
 from service_streamer.service_streamer import ThreadedStreamer as OldThreadedStreamer
 
 
@@ -138,10 +141,62 @@ def managed_model() -> None:
     print(outputs, model.gpu_id)
 
 
-def old_modules(model: OldManagedModel, streamer: OldThreadedStreamer) -> None:
+def worker_processes_as_in_the_original() -> None:
+    streamer = Streamer(
+        Lengths, 64, 0.1, 4, (0, 1, 2, 3), ["a"], {"upper": True}, True, "spawn", 20
+    )
+    streamer._wait_for_worker_ready(timeout=60)
+    outputs: list[int] = streamer.predict(["a"])
+    streamer.destroy_workers()
+    print(outputs)
+
+
+def every_option_of_worker_processes() -> Streamer:
+    return Streamer(
+        predict_function_or_model=lengths,
+        batch_size=64,
+        worker_num=2,
+        cuda_devices=["GPU-8932f937", 1, "MIG-1"],
+        model_init_args=None,
+        model_init_kwargs=None,
+        wait_for_worker_ready=False,
+        mp_start_method="forkserver",
+        worker_timeout=None,
+        policy="greedy",
+        max_queue=1024,
+        overflow="block",
+        output="items",
+        spin=False,
+        isolate_errors=True,
+        retries=0,
+        worker_hang_timeout=30,
+        warmup=["a"],
+        address="@lengths",
+    )
+
+
+def workers_at_run_time(streamer: Streamer) -> None:
+    streamer.resize(3)
+    streamer.restart()
+    streamer.restart(Lengths, ["a"], {"upper": True}, timeout=60)
+    workers: tuple[WorkerStats, ...] = streamer.stats().worker_processes
+    where: list[str | None] = [worker.device for worker in workers]
+    print(where, workers[0].transport_time.mean)
+
+
+def clients() -> None:
+    with Streamer.connect("@lengths", worker_timeout=5, output="batch") as client:
+        outputs: list[int] = client.predict(["a"])
+        print(outputs, client.address)
+
+
+def old_modules(
+    model: OldManagedModel, threaded: OldThreadedStreamer, processes: OldStreamer
+) -> None:
     same_model: ManagedModel = model
-    same_streamer: ThreadedStreamer = streamer
-    print(same_model, same_streamer)
+    same_threaded: ThreadedStreamer = threaded
+    same_processes: Streamer = processes
+    print(same_model, same_threaded, same_processes)
 
 
 def refused(streamer: ThreadedStreamer) -> None:
@@ -151,4 +206,7 @@ def refused(streamer: ThreadedStreamer) -> None:
     streamer.predict(["a"], 1.0)  # type: ignore[call-arg]
     streamer.predict(3)  # type: ignore[arg-type]
     streamer.submit(["a"], deadline=1)  # type: ignore[call-arg]
+    Streamer(lengths, 64, address=5005)  # type: ignore[arg-type]
+    Streamer(lengths, 64, 0.1, 1, 0)  # type: ignore[arg-type]
+    Streamer.connect("@lengths", batch_size=64)  # type: ignore[call-arg]
     ManagedModel(gpu_id=1.5)  # type: ignore[arg-type]

@@ -63,9 +63,23 @@ Parker::Wake Parker::park(TimePoint deadline, Duration spin) {
   return state_.exchange(kEmpty, std::memory_order_acquire) == kNotified ? Wake::kUnparked : wake;
 }
 
+// A notification stays, for end_sleep() to tell of it.
+bool Parker::begin_sleep() {
+  std::uint32_t expected = kEmpty;
+  return state_.compare_exchange_strong(expected, kParked, std::memory_order_acquire);
+}
+
+bool Parker::end_sleep() {
+  return state_.exchange(kEmpty, std::memory_order_acquire) == kNotified;
+}
+
 void Parker::unpark() {
-  if (state_.exchange(kNotified, std::memory_order_release) == kParked) {
+  if (state_.exchange(kNotified, std::memory_order_release) != kParked) return;
+  if (event_ < 0) {
     syscall(SYS_futex, &state_, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr, 0);
+  } else {
+    const std::uint64_t one = 1;  // nobody reads it: 2^64 wake-ups would be needed to fill it
+    [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof one);
   }
 }
 

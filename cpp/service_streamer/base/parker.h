@@ -17,12 +17,20 @@ class Parker {
   enum class Wake { kUnparked, kTimeout, kInterrupted };
 
   Parker() = default;
+  // For a thread that sleeps in epoll: a wake-up is written to `event`, an eventfd that epoll watches edge-triggered, so that
+  // it is never read. It must outlive the parker.
+  explicit Parker(int event) : event_(event) {}
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;
 
   // Blocks until unpark(), until `deadline` (TimePoint::max(): none), or until a signal handler ran in this thread.
   // Looks for the wake-up in a busy loop for `spin` before it sleeps.
   Wake park(TimePoint deadline, Duration spin = Duration::zero());
+
+  // The two ends of a sleep in epoll. begin_sleep() is false when a wake-up came before: epoll may then be asked but not
+  // slept in. end_sleep(): whether there was a wake-up, so that what it told of must be looked at.
+  bool begin_sleep();
+  bool end_sleep();
 
   // Wakes the thread that sleeps here, or lets its next park() return at once. A system call only if it sleeps.
   void unpark();
@@ -33,6 +41,7 @@ class Parker {
   bool take_notification(Duration spin);
 
   std::atomic<std::uint32_t> state_{kEmpty};
+  const int event_ = -1;
 };
 
 // Tells the processor that this is a busy loop.

@@ -26,8 +26,9 @@ struct Batch {
   int finishing = 0;  // requests whose last item is in it
   CloseReason reason = CloseReason::kIdle;
   TimePoint dispatched;
-  Duration age{0};     // of its oldest request, when it was cut
-  bool rerun = false;  // a piece of a batch that failed, run again to find the guilty request
+  Duration age{0};        // of its oldest request, when it was cut
+  bool rerun = false;     // a piece of a batch that failed, run again to find the guilty request
+  bool isolated = false;  // the worker itself ran it again in pieces
 };
 
 }  // namespace service_streamer

@@ -45,6 +45,14 @@ void Engine::Wakes::run() {
 // --- callers ---
 
 Engine::Admission Engine::submit(Request& request, Waiter** to_wake) {
+  return accept(request, false, to_wake);
+}
+
+Engine::Admission Engine::submit_accepted(Request& request) {
+  return accept(request, true, nullptr);
+}
+
+Engine::Admission Engine::accept(Request& request, bool may_wait, Waiter** to_wake) {
   Wakes wakes;
   Admission admission = Admission::kQueued;
   {
@@ -54,7 +62,7 @@ Engine::Admission Engine::submit(Request& request, Waiter** to_wake) {
     if (queue_.has_room(request)) {
       queue_.push(request);
       policy_.arrived(request.arrived);
-    } else if (options_.overflow == Overflow::kBlock) {
+    } else if (may_wait || options_.overflow == Overflow::kBlock) {
       queue_.push_waiting(request);
       admission = Admission::kWaiting;
     } else {
@@ -90,6 +98,32 @@ Completion::Wait Engine::wait_for_room(Request& request, Waiter& waiter, TimePoi
   }
 }
 
+bool Engine::has_room(Request& request, Waiter& waiter) {
+  MutexLock lock(mutex_);
+  if (request.phase != Request::Phase::kWaiting) return true;
+  request.admission = &waiter;
+  return false;
+}
+
+Completion::Wait Engine::wait_for_end(Request& request, Waiter& waiter, TimePoint deadline) {
+  const Completion::Wait end = request.completion.wait(waiter, deadline, spin());
+  if (!std::exchange(waiter.ends_chain, false)) return end;
+  Waiter* worker;
+  {
+    MutexLock lock(mutex_);
+    --waking_;
+    worker = worker_to_wake(Clock::now());
+  }
+  if (worker != nullptr) worker->parker.unpark();
+  return end;
+}
+
+void Engine::waking(std::size_t chains) {
+  if (chains == 0) return;
+  MutexLock lock(mutex_);
+  waking_ += static_cast<int>(chains);
+}
+
 bool Engine::end_early(Request& request, Outcome outcome, bool even_if_running, EndedRequests& ended) {
   Wakes wakes;
   {
@@ -109,41 +143,6 @@ bool Engine::running(const Request& request) const {
   return request.phase != Request::Phase::kEnded && request.dispatched > 0;
 }
 
-// --- deadlines ---
-
-Engine::Ready Engine::wait_for_deadline(Waiter& waiter) {
-  TimePoint until;
-  {
-    MutexLock lock(mutex_);
-    if (closed() && live_.empty()) return Ready::kClosed;
-    timer_ = &waiter;
-    timer_until_ = TimePoint::max();
-    for (Request* request = live_.first(); request != nullptr; request = request->next_live) {
-      if (!request->watched) timer_until_ = std::min(timer_until_, request->deadline);
-    }
-    until = timer_until_;
-  }
-  const Parker::Wake wake = waiter.parker.park(until);
-  MutexLock lock(mutex_);
-  timer_ = nullptr;
-  if (closed() && live_.empty()) return Ready::kClosed;
-  return wake == Parker::Wake::kInterrupted ? Ready::kInterrupted : Ready::kBatch;
-}
-
-void Engine::expire(EndedRequests& ended) {
-  Wakes wakes;
-  {
-    MutexLock lock(mutex_);
-    const TimePoint now = Clock::now();
-    for (Request *request = live_.first(), *next = nullptr; request != nullptr; request = next) {
-      next = request->next_live;
-      if (request->deadline <= now) end(*request, Outcome::kExpired, now, ended, wakes);
-    }
-    settle(now, wakes);
-  }
-  wakes.run();
-}
-
 // --- life ---
 
 void Engine::configure(const EngineOptions& options) {
@@ -158,6 +157,14 @@ void Engine::configure(const EngineOptions& options) {
     for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the new policy
   }
   wakes.run();
+}
+
+void Engine::set_workers(int workers) {
+  MutexLock lock(mutex_);
+  EngineOptions changed = options_;
+  changed.workers = workers;
+  options_ = changed.validated();
+  policy_.configure(options_.policy_options());
 }
 
 EngineOptions Engine::options() const {

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "service_streamer/base/clock.h"
@@ -38,8 +41,23 @@ class Engine {
   // who first lets go of what the worker will ask for next (the GIL).
   Admission submit(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
 
+  // The same for a request that another engine has accepted: never kFull.
+  Admission submit_accepted(Request& request) EXCLUDES(mutex_);
+
   // Blocks until a request left the waiting room (kDone: into the queue, or it ended), the deadline, or a signal.
   Completion::Wait wait_for_room(Request& request, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
+
+  // Never blocks: whether it has left the waiting room; if not, wakes the waiter when it does.
+  bool has_room(Request& request, Waiter& waiter) EXCLUDES(mutex_);
+
+  // Blocks until the end of a request was published (kDone), the deadline, or a signal.
+  Completion::Wait wait_for_end(Request& request, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
+
+  // Whether callers are gathered: the model is so fast that they had better all come back before the next batch is cut.
+  // Their WakeChain wants to know, and waking() is told of its chains before they are woken. Workers that have gone to sleep
+  // then sleep until every chain has ended, which wait_for_end() tells.
+  bool gathers() const { return gathers_now_.load(std::memory_order_relaxed); }
+  void waking(std::size_t chains) EXCLUDES(mutex_);
 
   // Ends a request before its time. Without `even_if_running` only while some of its items have not gone to a worker.
   // False: it has ended already, or runs.
@@ -57,9 +75,32 @@ class Engine {
   Ready poll(CloseReason& reason) EXCLUDES(mutex_);
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_);
 
+  // A worker between start_waiting() and stop_waiting(); stays in place meanwhile. Belongs to the engine, under its mutex.
+  struct IdleWorker {
+    explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
+
+    Waiter& waiter;
+    enum class State {
+      kAway,
+      kIdle,
+      kReserved
+    } state = State::kAway;              // kReserved: was given a batch; no longer in idle_
+    TimePoint until = TimePoint::max();  // wakes by itself
+    CloseReason reason = CloseReason::kIdle;
+  };
+
+  // The halves of wait_for_batch(), for a thread that waits for many things at once. kNotYet: the worker counts as idle, and
+  // this is to be called again when its waiter was woken or at `until`. Otherwise it is no longer waiting.
+  Ready start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until) EXCLUDES(mutex_);
+  // What was promised to it goes to another one.
+  void stop_waiting(IdleWorker& worker) EXCLUDES(mutex_);
+
   // Fills `batch` with what waits now, up to batch_size items. Requests whose deadline has passed are ended instead. False:
   // nothing is left (taken by others, cancelled, expired).
   bool cut(Batch& batch, CloseReason reason, EndedRequests& ended) EXCLUDES(mutex_);
+
+  // Instead of cut(): what was promised by kBatch stays, for another worker.
+  void decline() EXCLUDES(mutex_);
 
   // Gives a batch back with what became of it: kAnswered (but for the parts marked failed), kFailed or kLost.
   void complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
@@ -72,6 +113,17 @@ class Engine {
   // those that ended meanwhile.
   void drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
+  // --- a relay, which hands requests on to another engine ---
+
+  // What was promised by kBatch: whole requests, until they have `limit` items; false as cut(). Each comes back by itself.
+  bool hand_on(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
+
+  struct Returned {
+    Request* request = nullptr;
+    Outcome outcome = Outcome::kLost;
+  };
+  void take_back(std::span<const Returned> requests, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
+
   // --- deadlines ---
 
   // Blocks until the deadline of an unwatched request may have passed (kBatch: call expire()), the engine is closed and
@@ -79,11 +131,19 @@ class Engine {
   Ready wait_for_deadline(Waiter& waiter) EXCLUDES(mutex_);
   void expire(EndedRequests& ended) EXCLUDES(mutex_);
 
+  // Instead of these two, for a thread that waits for many things at once: expires, and tells when to be called again, unless
+  // the waiter is woken before. Never blocks; looks at all requests only when one of them is due.
+  TimePoint watch_deadlines(Waiter& waiter, EndedRequests& ended) EXCLUDES(mutex_);
+  void stop_watching() EXCLUDES(mutex_);
+
   // --- life ---
 
   // Throws std::invalid_argument; max_queue, workers, overflow and spin keep their first value.
   void configure(const EngineOptions& options) EXCLUDES(mutex_);
   EngineOptions options() const EXCLUDES(mutex_);
+
+  // At least 1. For the policy, which spaces their batches.
+  void set_workers(int workers) EXCLUDES(mutex_);
 
   // Idempotent; never blocks. `drain` false ends everything that no worker has yet.
   void close(bool drain, EndedRequests& ended) EXCLUDES(mutex_);
@@ -110,14 +170,6 @@ class Engine {
   // Well above the time of a wake-up (30 µs to another core): after one slow round both sides find each other spinning again.
   static constexpr Duration kSpin = std::chrono::microseconds(100);
 
-  // A worker that sleeps in wait_for_batch().
-  struct IdleWorker {
-    Waiter& waiter;
-    TimePoint until = TimePoint::max();  // wakes by itself
-    bool reserved = false;               // was given a batch; no longer in idle_
-    CloseReason reason = CloseReason::kIdle;
-  };
-
   // Who is to be woken once the mutex is released.
   struct Wakes {
     Waiter* worker = nullptr;
@@ -125,13 +177,21 @@ class Engine {
     void run();
   };
 
+  Admission accept(Request& request, bool may_wait, Waiter** to_wake) EXCLUDES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
+  Ready look(std::size_t idle_workers, bool may_gather, TimePoint now, CloseReason& reason, TimePoint& until)
+      REQUIRES(mutex_);
+  bool gathering() const REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
   Waiter* worker_to_wake(TimePoint now) REQUIRES(mutex_);
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  TimePoint next_deadline() const REQUIRES(mutex_);
+  void fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes)
+      REQUIRES(mutex_);
   void put_back(const BatchPart& part, Outcome outcome, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                 Wakes& wakes) REQUIRES(mutex_);
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
@@ -141,8 +201,9 @@ class Engine {
   const bool may_spin_;
 
   // Own synchronisation.
-  std::atomic<bool> closed_{false};    // written under mutex_
-  std::atomic<bool> spin_now_{false};  // written under mutex_
+  std::atomic<bool> closed_{false};       // written under mutex_
+  std::atomic<bool> spin_now_{false};     // written under mutex_
+  std::atomic<bool> gathers_now_{false};  // written under mutex_
   DurationHistogram queue_time_;
   DurationHistogram service_time_;
   DurationHistogram delivery_time_;
@@ -156,9 +217,10 @@ class Engine {
   std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle last
   int reserved_ GUARDED_BY(mutex_) = 0;                    // batches promised to workers and not yet cut
   TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // since when an item and an idle worker are both there
+  int waking_ GUARDED_BY(mutex_) = 0;                      // chains of gathered callers that have not ended
   int running_batches_ GUARDED_BY(mutex_) = 0;
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
-  Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // who sleeps in wait_for_deadline(), and until when
+  Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // who watches the deadlines, and sleeps until when
   TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);
   Counters counters_ GUARDED_BY(mutex_);

@@ -11,52 +11,59 @@ namespace {
 // Below this mean service time sleeping costs more than the model.
 constexpr Duration kSpinBelow = std::chrono::microseconds(50);
 
+// A wake-up to another core. Slower models had better run while the callers of the last batch wake up.
+constexpr Duration kGatherBelow = std::chrono::microseconds(25);
+
 }  // namespace
 
 Engine::Ready Engine::poll(CloseReason& reason) {
+  TimePoint until;
   MutexLock lock(mutex_);
-  if (exhausted()) return Ready::kClosed;
-  const TimePoint now = Clock::now();
-  BatchPolicy::Verdict verdict;
-  if (!due(now, idle_.size() + 1, verdict) || verdict.at > now) return Ready::kNotYet;
-  reason = verdict.reason;
-  ++reserved_;
-  return Ready::kBatch;
+  return look(idle_.size() + 1, false, Clock::now(), reason, until);
 }
 
 Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
+  IdleWorker self(waiter);
   for (;;) {
-    IdleWorker self{.waiter = waiter};
     TimePoint until;
-    {
-      MutexLock lock(mutex_);
-      if (exhausted()) return Ready::kClosed;
-      const TimePoint now = Clock::now();
-      BatchPolicy::Verdict verdict;
-      const bool something_waits = due(now, idle_.size() + 1, verdict);
-      if (something_waits && verdict.at <= now) {
-        ++reserved_;
-        reason = verdict.reason;
-        return Ready::kBatch;
-      }
-      until = self.until = sleep_until(something_waits, verdict.at, now);
-      idle_.push_back(&self);
+    const Ready ready = start_waiting(self, reason, until);
+    if (ready != Ready::kNotYet) return ready;
+    if (waiter.parker.park(until, spin()) == Parker::Wake::kInterrupted) {
+      stop_waiting(self);
+      return Ready::kInterrupted;
     }
-    const Parker::Wake wake = waiter.parker.park(until, spin());
-    Wakes wakes;
-    {
-      MutexLock lock(mutex_);
-      if (self.reserved) {
-        reason = self.reason;
-        return Ready::kBatch;
-      }
-      leave_idle(self);
-      // This one goes away: another must sleep to the time that it did.
-      if (wake == Parker::Wake::kInterrupted) wakes.worker = worker_to_wake(Clock::now());
-    }
-    wakes.run();
-    if (wake == Parker::Wake::kInterrupted) return Ready::kInterrupted;
   }
+}
+
+Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until) {
+  MutexLock lock(mutex_);
+  if (worker.state == IdleWorker::State::kReserved) {
+    worker.state = IdleWorker::State::kAway;
+    reason = worker.reason;
+    return Ready::kBatch;
+  }
+  const bool again = worker.state == IdleWorker::State::kIdle;
+  const Ready ready = look(idle_.size() + (again ? 0 : 1), true, Clock::now(), reason, until);
+  if (ready == Ready::kNotYet) {
+    worker.until = until;
+    worker.state = IdleWorker::State::kIdle;
+    if (!again) idle_.push_back(&worker);
+  } else if (again) {
+    leave_idle(worker);
+  }
+  return ready;
+}
+
+void Engine::stop_waiting(IdleWorker& worker) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    if (worker.state == IdleWorker::State::kAway) return;
+    if (worker.state == IdleWorker::State::kReserved) --reserved_;
+    leave_idle(worker);
+    wakes.worker = worker_to_wake(Clock::now());  // also for the time that it slept to
+  }
+  wakes.run();
 }
 
 bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
@@ -65,24 +72,8 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
   Wakes wakes;
   {
     MutexLock lock(mutex_);
-    --reserved_;
     const TimePoint now = Clock::now();
-    while (queue_.requests() > 0 && batch.items < options_.batch_size) {
-      Request& front = queue_.front();
-      if (front.deadline <= now) {
-        end(front, Outcome::kExpired, now, ended, wakes);
-        continue;
-      }
-      if (front.dispatched == 0) queue_time_.add(now - front.arrived);
-      batch.age = std::max(batch.age, now - front.arrived);
-      const BatchPart part = queue_.take(options_.batch_size - batch.items);
-      front.holds.fetch_add(1, std::memory_order_relaxed);
-      batch.items += part.count;
-      if (front.phase == Request::Phase::kDispatched) ++batch.finishing;
-      batch.parts.push_back(part);
-    }
-    // What stays, for another worker that is idle already, has waited for company since then.
-    if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
+    fill(batch, options_.batch_size, false, now, ended, wakes);
     if (batch.items > 0) {
       batch.dispatched = now;
       batch.reason = batch.items == options_.batch_size ? CloseReason::kFull : reason;
@@ -100,6 +91,16 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
   return batch.items > 0;
 }
 
+void Engine::decline() {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    --reserved_;
+    wakes.worker = worker_to_wake(Clock::now());
+  }
+  wakes.run();
+}
+
 void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) {
   Wakes wakes;
   {
@@ -112,7 +113,7 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
     for (const BatchPart& part : batch.parts) {
       put_back(part, part.failed ? Outcome::kFailed : outcome, now, ended, released, wakes);
     }
-    if (batch.rerun) counters_.isolated += counters_.completed - answered_before;
+    if (batch.rerun || batch.isolated) counters_.isolated += counters_.completed - answered_before;
     settle(now, wakes);
   }
   batch = {};
@@ -174,6 +175,43 @@ void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& re
 
 // --- under the mutex ---
 
+// What a worker, one of so many idle ones, is to do. kBatch: reserved for it.
+Engine::Ready Engine::look(std::size_t idle_workers, bool may_gather, TimePoint now, CloseReason& reason,
+                           TimePoint& until) {
+  if (exhausted()) return Ready::kClosed;
+  BatchPolicy::Verdict verdict;
+  const bool something_waits = due(now, idle_workers, verdict);
+  if (!something_waits || verdict.at > now || (may_gather && gathering())) {
+    until = sleep_until(something_waits, verdict.at, now);
+    return Ready::kNotYet;
+  }
+  reason = verdict.reason;
+  ++reserved_;
+  return Ready::kBatch;
+}
+
+// Takes from the queue what was promised to a worker: until there are `limit` items, or, `whole`, no more requests than that
+// takes.
+void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
+  --reserved_;
+  while (queue_.requests() > 0 && batch.items < limit) {
+    Request& front = queue_.front();
+    if (front.deadline <= now) {
+      end(front, Outcome::kExpired, now, ended, wakes);
+      continue;
+    }
+    if (front.dispatched == 0) queue_time_.add(now - front.arrived);
+    batch.age = std::max(batch.age, now - front.arrived);
+    const BatchPart part = queue_.take(whole ? front.size : limit - batch.items);
+    front.holds.fetch_add(1, std::memory_order_relaxed);
+    batch.items += part.count;
+    if (front.phase == Request::Phase::kDispatched) ++batch.finishing;
+    batch.parts.push_back(part);
+  }
+  // What stays, for another worker that is idle already, has waited for company since then.
+  if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
+}
+
 // Whether there is anything that no woken worker will take, and when it should go to one of the idle ones. Workers that were
 // woken count as taking a full batch each.
 bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
@@ -200,11 +238,18 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
 
 void Engine::leave_idle(IdleWorker& worker) {
   std::erase(idle_, &worker);
+  worker.state = IdleWorker::State::kAway;
+}
+
+// Whether what waits is left for the callers that are being woken: the last of them wakes the worker.
+bool Engine::gathering() const {
+  return waking_ > 0 && gathers() && !closed();
 }
 
 // An idle worker sleeps until what waits is due, or while callers may come back until the time to stop lingering for them,
 // so that nobody has to wake it for a linger; otherwise for ever.
 TimePoint Engine::sleep_until(bool something_waits, TimePoint due, TimePoint now) const {
+  if (gathering()) return TimePoint::max();
   if (something_waits) return due;
   const TimePoint watch_end = policy_.watch_end();
   return watch_end > now ? watch_end : TimePoint::max();
@@ -212,13 +257,13 @@ TimePoint Engine::sleep_until(bool something_waits, TimePoint due, TimePoint now
 
 // The idle worker that must hear of what waits: one to take it, or, before it is due, one that would sleep too long.
 Waiter* Engine::worker_to_wake(TimePoint now) {
-  if (idle_.empty()) return nullptr;
+  if (idle_.empty() || gathering()) return nullptr;
   BatchPolicy::Verdict verdict;
   if (!due(now, idle_.size(), verdict)) return nullptr;
   IdleWorker& last = *idle_.back();
   if (verdict.at <= now) {
     idle_.pop_back();
-    last.reserved = true;
+    last.state = IdleWorker::State::kReserved;
     last.reason = verdict.reason;
     ++reserved_;
     return &last.waiter;
@@ -244,6 +289,8 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
   const Duration service = now - batch.dispatched;
   service_time_.add(service);
   policy_.completed(now, batch.items, service, batch.finishing);
+  const bool may_gather = options_.policy == PolicyKind::kAdaptive && options_.max_latency > Duration::zero();
+  gathers_now_.store(may_gather && policy_.mean_service() < kGatherBelow, std::memory_order_relaxed);
   spin_now_.store(may_spin_ && policy_.mean_service() < kSpinBelow && live_count_ <= 2, std::memory_order_relaxed);
 }
 

@@ -1,7 +1,13 @@
 #include "service_streamer/batching/waiter.h"
 
-#include <algorithm>
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <system_error>
 #include <utility>
+
+#include "service_streamer/base/file_descriptor.h"
 
 namespace service_streamer {
 namespace {
@@ -14,6 +20,24 @@ struct FreeList {
 FreeList& free_list() {
   static FreeList* list = new FreeList;  // leaked: threads may still return waiters while the process ends
   return *list;
+}
+
+// One with an eventfd, which stays open as long as a late wake-up may be written to it: as long as the process.
+struct EventWaiter : Waiter {
+  explicit EventWaiter(int fd) : Waiter(fd), event(fd), generation(ForkLock::generation()) {}
+
+  const int event;
+  const std::uint32_t generation;
+  EventWaiter* next_spare = nullptr;
+};
+
+// A stack without a lock, so that no forked child can find it locked: popped as a whole, so there is no ABA.
+std::atomic<EventWaiter*> spare_event_waiters{nullptr};
+
+void keep_spare(EventWaiter& waiter) {
+  waiter.next_spare = spare_event_waiters.load(std::memory_order_relaxed);
+  while (!spare_event_waiters.compare_exchange_weak(waiter.next_spare, &waiter, std::memory_order_release)) {
+  }
 }
 
 // Stands in Completion::waiter_ once nobody may register there any more.
@@ -47,6 +71,31 @@ void WaiterPool::release(Waiter& waiter) {
   list.first = &waiter;
 }
 
+Waiter& WaiterPool::acquire_for_epoll(int& event) {
+  EventWaiter* found = nullptr;
+  for (EventWaiter *spare = spare_event_waiters.exchange(nullptr, std::memory_order_acquire), *next = nullptr;
+       spare != nullptr; spare = next) {
+    next = spare->next_spare;
+    if (spare->generation != ForkLock::generation()) continue;  // of the parent: its descriptor is not ours
+    if (found == nullptr) {
+      found = spare;
+    } else {
+      keep_spare(*spare);
+    }
+  }
+  if (found == nullptr) {
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+    found = new EventWaiter(fd);
+  }
+  event = found->event;
+  return *found;
+}
+
+void WaiterPool::release_for_epoll(Waiter& waiter) {
+  keep_spare(static_cast<EventWaiter&>(waiter));
+}
+
 Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, Duration spin) {
   if (done()) return Wait::kDone;
   Waiter* nobody = nullptr;
@@ -75,15 +124,19 @@ Completion::Wait Completion::wait_in_crowd(TimePoint deadline) {
   return Wait::kDone;
 }
 
-WakeChain::WakeChain(std::size_t completions) : chained_(completions > kWakeAllUpTo) {}
+WakeChain::WakeChain(std::size_t completions, bool gathers)
+    : gathers_(gathers && completions > kWakeAllUpTo),
+      chains_(gathers_ || completions <= kWakeAllUpTo ? kMostChains : 1) {
+  static_assert(kWakeAllUpTo <= kMostChains);  // a few are chains of one
+}
 
 void WakeChain::publish(Completion& completion) {
   Waiter* waiter = completion.waiter_.exchange(taken(), std::memory_order_acq_rel);
   if (waiter != nullptr && waiter != taken()) {
     // Before the state changes: once it is done the waiter may see it, and be gone, at any time.
-    waiter->next_to_wake = chained_ && count_ > 0 ? waiters_[0] : nullptr;
-    waiters_[chained_ ? 0 : count_] = waiter;
-    ++count_;
+    Waiter*& first = first_[count_++ % chains_];
+    waiter->next_to_wake = std::exchange(first, waiter);
+    waiter->ends_chain = gathers_ && waiter->next_to_wake == nullptr;
   }
   if ((completion.state_.exchange(Completion::kDone, std::memory_order_acq_rel) & Completion::kCrowd) != 0) {
     wake_all(completion.state_);
@@ -91,9 +144,8 @@ void WakeChain::publish(Completion& completion) {
 }
 
 void WakeChain::wake() {
-  std::size_t left = chained_ ? std::min<std::size_t>(count_, 1) : count_;
-  count_ = 0;
-  while (left > 0) waiters_[--left]->parker.unpark();
+  const std::size_t published = std::exchange(count_, 0);
+  for (std::size_t i = 1; i <= std::min(published, chains_); ++i) first_[(published - i) % chains_]->parker.unpark();
 }
 
 }  // namespace service_streamer

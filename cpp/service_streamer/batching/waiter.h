@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -14,8 +15,12 @@ namespace service_streamer {
 // A sleeping place for one thread. Comes from a WaiterPool and is never freed, so that a wake-up that arrives late hits
 // valid memory: it is then a spurious one for whoever sleeps there next.
 struct Waiter {
+  Waiter() = default;
+  explicit Waiter(int event) : parker(event) {}
+
   Parker parker;
   Waiter* next_to_wake = nullptr;  // chained wakes: whom the woken thread wakes before it does anything else
+  bool ends_chain = false;         // the last one to be gathered: its thread tells the engine
   Waiter* next_free = nullptr;
 };
 
@@ -24,6 +29,11 @@ class WaiterPool {
  public:
   static Waiter& acquire();
   static void release(Waiter& waiter);
+
+  // The same for a thread that sleeps in epoll, where it watches `event` edge-triggered (see Parker). Throws
+  // std::system_error when the process has no descriptor left. Safe in forked children, which get none of their parent's.
+  static Waiter& acquire_for_epoll(int& event);
+  static void release_for_epoll(Waiter& waiter);
 };
 
 // The end of one request: published once, waited for by any number of threads.
@@ -53,22 +63,30 @@ class Completion {
 // Publishes the ends of one batch and wakes its callers, each once.
 //
 // A few are all woken here. Of many only the first is, and each wakes the next before it asks for anything (the GIL, in
-// Python): woken all at once they would only fight for it. Publish in reverse order: the last published is woken first.
+// Python): woken all at once they would only fight for it. Callers that are gathered (Engine::waking) are woken in two such
+// chains, by turns: with one the GIL would lie idle while the next of them wakes up, for nobody else asks for it.
+// Publish in reverse order: the last published is woken first.
 class WakeChain {
  public:
   // For at most `completions` calls of publish().
-  explicit WakeChain(std::size_t completions);
+  explicit WakeChain(std::size_t completions, bool gathers = false);
 
   // Makes `completion` done. Who sleeps on its waiter sleeps on until wake().
   void publish(Completion& completion);
+
+  // How many of those published will find their Waiter::ends_chain set.
+  std::size_t gathered_chains() const { return gathers_ ? std::min(count_, chains_) : 0; }
+
   void wake();
 
  private:
   static constexpr std::size_t kWakeAllUpTo = 2;
+  static constexpr std::size_t kMostChains = 2;
 
-  const bool chained_;
+  const bool gathers_;
+  const std::size_t chains_;
   std::size_t count_ = 0;
-  std::array<Waiter*, kWakeAllUpTo> waiters_{};  // chained: only the first, the one to wake first
+  std::array<Waiter*, kMostChains> first_{};  // to wake, of each chain
 };
 
 }  // namespace service_streamer

@@ -1,0 +1,61 @@
+"""Closed loop of forked client processes that share one Streamer, as under gunicorn --preload."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+
+from compare import adapters
+
+from cases import common
+
+PROCESSES = 4
+
+
+def run_client(streamer: adapters.Predict, clients: int, begin: float, end: float) -> int:
+    """Count the calls of this process' threads that were answered between two times."""
+    counts = [0] * clients
+
+    def client(number: int) -> None:
+        item = [number]
+        while (now := time.monotonic()) < end:
+            streamer(item)
+            counts[number] += now >= begin
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts)
+
+
+def main() -> None:
+    options = common.arguments(__doc__, clients=32)
+    model = common.MODELS[options.model]
+    streamer = adapters.streamer(options.peer, model, options.workers)
+    begin = time.monotonic() + 0.5 + common.warm_up(options.seconds)
+    end = begin + options.seconds
+    pipes = []
+    for _ in range(PROCESSES):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            count = run_client(streamer.predict, options.clients, begin, end)
+            os.write(writer, json.dumps(count).encode())
+            os._exit(0)
+        os.close(writer)
+        pipes.append(reader)
+    counts = []
+    for reader in pipes:
+        with os.fdopen(reader) as answer:
+            counts.append(json.loads(answer.read()))
+    common.answer(
+        {"per_s": sum(counts) / options.seconds, "fairness": min(counts) / max(max(counts), 1)}
+    )
+    streamer.destroy_workers()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <Python.h>
+
+#include "bindings/received.h"
+
+namespace service_streamer::bindings {
+
+bool make_worker_batch_type(PyObject* module);
+
+// The batch for Python, with its items unpickled. Requests with an item that cannot be are answered with that: None if none is
+// left. nullptr with an exception set: all are answered. Takes `received` over.
+PyObject* unpack(Received* received);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,73 @@
+#include <algorithm>
+
+#include "service_streamer/batching/engine.h"
+
+// Who watches the deadlines of requests that nobody waits for.
+
+namespace service_streamer {
+
+Engine::Ready Engine::wait_for_deadline(Waiter& waiter) {
+  TimePoint until;
+  {
+    MutexLock lock(mutex_);
+    if (closed() && live_.empty()) return Ready::kClosed;
+    timer_ = &waiter;
+    until = timer_until_ = next_deadline();
+  }
+  const Parker::Wake wake = waiter.parker.park(until);
+  MutexLock lock(mutex_);
+  timer_ = nullptr;
+  if (closed() && live_.empty()) return Ready::kClosed;
+  return wake == Parker::Wake::kInterrupted ? Ready::kInterrupted : Ready::kBatch;
+}
+
+void Engine::expire(EndedRequests& ended) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    end_expired(now, ended, wakes);
+    settle(now, wakes);
+  }
+  wakes.run();
+}
+
+TimePoint Engine::watch_deadlines(Waiter& waiter, EndedRequests& ended) {
+  Wakes wakes;
+  TimePoint until;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    if (timer_ != nullptr && now < timer_until_) return timer_until_;
+    timer_ = &waiter;
+    end_expired(now, ended, wakes);
+    until = timer_until_ = next_deadline();
+    if (ended.count > 0) settle(now, wakes);
+  }
+  wakes.run();
+  return until;
+}
+
+void Engine::stop_watching() {
+  MutexLock lock(mutex_);
+  timer_ = nullptr;
+}
+
+// --- under the mutex ---
+
+void Engine::end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) {
+  for (Request *request = live_.first(), *next = nullptr; request != nullptr; request = next) {
+    next = request->next_live;
+    if (request->deadline <= now) end(*request, Outcome::kExpired, now, ended, wakes);
+  }
+}
+
+TimePoint Engine::next_deadline() const {
+  TimePoint next = TimePoint::max();
+  for (const Request* request = live_.first(); request != nullptr; request = request->next_live) {
+    if (!request->watched) next = std::min(next, request->deadline);
+  }
+  return next;
+}
+
+}  // namespace service_streamer

@@ -1,0 +1,39 @@
+#include "service_streamer/batching/engine.h"
+
+// The half of the engine that a relay meets, for whom it is only a waiting room.
+
+namespace service_streamer {
+
+// Each counts as a batch of its own, for it is back by itself. Nothing is learned for the policy.
+bool Engine::hand_on(Batch& batch, std::size_t limit, EndedRequests& ended) {
+  batch = {};
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    fill(batch, limit, true, now, ended, wakes);
+    running_batches_ += static_cast<int>(batch.parts.size());
+    running_items_ += batch.items;
+    settle(now, wakes);
+  }
+  wakes.run();
+  return batch.items > 0;
+}
+
+void Engine::take_back(std::span<const Returned> requests, EndedRequests& ended, ReleasedRequests& released) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    for (const Returned& returned : requests) {
+      const BatchPart all{.request = returned.request, .begin = 0, .count = returned.request->size};
+      --running_batches_;
+      running_items_ -= all.count;
+      put_back(all, returned.outcome, now, ended, released, wakes);
+    }
+    settle(now, wakes);
+  }
+  wakes.run();
+}
+
+}  // namespace service_streamer

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace service_streamer::ipc {
+
+// A slice of a buffer that several messages share; immutable once it is shared. Cheap to copy, free of any thread.
+class Bytes {
+ public:
+  Bytes() = default;
+  Bytes(std::shared_ptr<const std::byte[]> owner, const std::byte* data, std::size_t size)
+      : owner_(std::move(owner)), data_(data), size_(size) {}
+
+  // A buffer of its own, not zeroed, to be filled through `data` before the Bytes is copied.
+  static Bytes allocate(std::size_t size, std::byte*& data);
+  static Bytes copy_of(std::string_view text);
+
+  const std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  Bytes slice(std::size_t begin, std::size_t size) const { return {owner_, data_ + begin, size}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  std::shared_ptr<const std::byte[]> owner_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace service_streamer::ipc

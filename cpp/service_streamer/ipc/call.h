@@ -1,0 +1,101 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "service_streamer/batching/mailbox.h"
+#include "service_streamer/batching/request.h"
+#include "service_streamer/ipc/message.h"
+#include "service_streamer/ipc/payload.h"
+
+namespace service_streamer::ipc {
+
+// A request whose items travel: the node that the engine of a Server or a Relay queues. Knows no Python: it is ended and
+// published by threads that never take the GIL.
+//
+// Counted: the engine's holds (Request::holds) are together one reference, whoever wants the answer has another. So: made with
+// one, ref() before submit, unref() again if the engine refused it.
+class Call {
+ public:
+  // The request, and the way back from it.
+  struct Node : Request {
+    explicit Node(Call& whole) : call(whole) {}
+    Call& call;
+  };
+
+  Node request{*this};
+  Payload payload;  // dropped when the last hold goes
+
+  // Written by the IO thread before the request ends as kAnswered, kFailed or kLost; read once it is published, and only after
+  // such an end. In the order of the items; of a failed request only the error.
+  std::vector<ResultPiece> pieces;
+  std::string note;  // kLost: what became of the worker; begins with "init: " when no worker could load its model
+
+  static Call& of(Request& request) { return static_cast<Node&>(request).call; }
+
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  void ref() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void unref();
+
+  // What came for a range of the items. By the IO thread alone; after an error nothing more is taken.
+  void add(ResultPiece piece);
+
+  // Wakes who waits for it, or sends it on its way. Any thread; the request has ended.
+  virtual void publish(WakeChain& chain) = 0;
+
+ protected:
+  Call() = default;
+  virtual ~Call() = default;
+
+ private:
+  std::atomic<std::uint32_t> references_{1};
+};
+
+// Who hands requests on to another process, and there takes back those that were cancelled here.
+class Forwarder {
+ public:
+  virtual ~Forwarder() = default;
+  virtual void withdraw(std::uint64_t id) = 0;  // any thread, no lock
+};
+
+// One that was made in this process: a Future waits for it.
+class LocalCall final : public Call {
+ public:
+  LocalCall() = default;
+
+  void publish(WakeChain& chain) override;
+
+  // Has `message` posted to the mailbox when the request has ended; false: it has. The mailbox lives as long as that.
+  // Any thread, no lock.
+  bool observe(std::shared_ptr<Mailbox> mailbox, void* message);
+
+  // By the thread that hands it on, before it is sent: `to` will hear of it, once, if the request is cancelled (also if that
+  // was just before).
+  void handed_on(std::shared_ptr<Forwarder> to, std::uint64_t id);
+
+  // The number that it was handed on under; 0: it was not. Any thread.
+  std::uint64_t handed_on_as() const;
+
+ private:
+  struct Observer;
+  enum : std::uint32_t { kHandedOn = 1, kCancelled = 2 };
+
+  ~LocalCall() override;
+  static Observer* closed();
+
+  std::atomic<Observer*> observers_{nullptr};  // a stack; closed() once published
+  std::atomic<std::uint32_t> travel_{0};
+  std::uint64_t id_ = 0;                  // valid with kHandedOn
+  std::shared_ptr<Forwarder> forwarder_;  // valid with kHandedOn
+};
+
+// The last step of every request, as bindings/publish.cc is for those of Python workers.
+void publish(EndedRequests& ended);
+void let_go(ReleasedRequests& released);
+
+}  // namespace service_streamer::ipc

@@ -1,0 +1,76 @@
+#include "service_streamer/ipc/peer.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+namespace service_streamer::ipc {
+
+// The connection, and what it calls, may outlive the peer: blocks that came from it refer to it.
+Peer::Peer(Poller& poller, std::uint64_t key, FileDescriptor socket)
+    : poller_(poller),
+      key_(key),
+      connection_(Connection::make(std::move(socket),
+                                   [&waiter = poller.waiter(), released = released_] {
+                                     released->store(true, std::memory_order_release);
+                                     waiter.parker.unpark();
+                                   })),
+      watched_(EPOLLIN) {
+  poller_.watch(connection_->fd(), key_, watched_);
+}
+
+Peer::~Peer() {
+  poller_.forget(connection_->fd());
+  connection_->shut_down();
+}
+
+void Peer::send(OutMessage message) {
+  if (broken_ || ended_) return;
+  if (!connection_->send(std::move(message))) broken_ = true;
+  update_watch();
+}
+
+void Peer::flush() {
+  if (broken_ || ended_) return;
+  if (!connection_->flush()) broken_ = true;
+  update_watch();
+}
+
+void Peer::flush_releases() {
+  if (released_->load(std::memory_order_relaxed) && released_->exchange(false, std::memory_order_acquire)) flush();
+}
+
+bool Peer::receive(InMessage& message) {
+  if (broken_) return false;
+  switch (connection_->receive(message)) {
+    case Connection::Received::kMessage:
+      return true;
+    case Connection::Received::kNothing:
+      break;
+    case Connection::Received::kClosed:
+    case Connection::Received::kCorrupt:
+      broken_ = true;
+  }
+  return false;
+}
+
+void Peer::read(bool wanted) {
+  reading_ = wanted;
+  update_watch();
+}
+
+void Peer::end_sending() {
+  ended_ = true;
+  shutdown(connection_->fd(), SHUT_WR);
+  update_watch();
+}
+
+void Peer::update_watch() {
+  const std::uint32_t wanted = (reading_ ? EPOLLIN : 0U) | (!ended_ && connection_->unsent() > 0 ? EPOLLOUT : 0U);
+  if (wanted == watched_ || broken_) return;
+  watched_ = wanted;
+  poller_.change(connection_->fd(), key_, wanted);
+}
+
+}  // namespace service_streamer::ipc

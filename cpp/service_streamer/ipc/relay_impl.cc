@@ -1,0 +1,215 @@
+#include "service_streamer/ipc/relay_impl.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <system_error>
+#include <utility>
+
+#include "service_streamer/ipc/address.h"
+#include "service_streamer/ipc/io_thread.h"
+
+namespace service_streamer::ipc {
+namespace {
+
+constexpr std::uint64_t kServerKey = 0;
+constexpr std::size_t kItemsAtOnce = 1024;                 // of one message, but for the last request in it
+constexpr std::size_t kMostUnsent = std::size_t{1} << 20;  // bytes; more waits in the engine
+
+// Whether a peer's answer can be one to that request.
+bool fits(const Request& request, const EndedCall& answer) {
+  if (answer.outcome == Outcome::kNone) return false;
+  if (answer.outcome == Outcome::kFailed) return !answer.pieces.empty();
+  if (answer.outcome != Outcome::kAnswered) return answer.pieces.empty();
+  std::uint64_t items = 0;
+  for (const ResultPiece& piece : answer.pieces) {
+    if (piece.begin != items || piece.result.kind == ResultKind::kError) return false;
+    items += piece.count;
+  }
+  return items == request.size;
+}
+
+}  // namespace
+
+Relay::Impl::Impl(Engine& engine, std::string address) : engine_(engine), address_(std::move(address)) {}
+
+void Relay::Impl::start() {
+  MutexLock lock(life_);
+  if (stopped_ || thread_.joinable()) return;
+  thread_ = start_io_thread("streamer-relay", [this] { run(); });
+}
+
+void Relay::Impl::stop() {
+  MutexLock lock(life_);
+  if (std::exchange(stopped_, true)) return;
+  if (!thread_.joinable()) return clean_up();
+  stopping_.store(true, std::memory_order_relaxed);
+  poller_.waiter().parker.unpark();
+  thread_.join();
+}
+
+// --- the IO thread ---
+
+void Relay::Impl::run() {
+  TimePoint deadline = TimePoint::min();
+  bool look = true;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    if (look) deadline = expire();
+    TimePoint until = std::min(deadline, pull());
+    if (!server_ && wants_connection()) {
+      const TimePoint now = Clock::now();
+      if (now >= connect_at_) connect(now);
+      until = server_ ? TimePoint::min() : std::min(until, connect_at_);
+    }
+    if (server_) send_small();
+    for (const Poller::Event& event : poller_.sleep(until, look)) {
+      if (!server_) break;
+      if ((event.events & EPOLLOUT) != 0) server_->flush();
+      receive();
+    }
+    if (server_ && server_->broken()) disconnect(Outcome::kLost);
+    look |= poller_.take_wake() || Clock::now() >= until;
+  }
+  clean_up();
+}
+
+TimePoint Relay::Impl::expire() {
+  EndedRequests ended;
+  const TimePoint next = engine_.watch_deadlines(poller_.waiter(), ended);
+  publish(ended);
+  return next;
+}
+
+// Hands on what the engine has. Without a connection the engine's promise is kept for when there is one.
+TimePoint Relay::Impl::pull() {
+  while (!server_ || (!server_->broken() && server_->unsent() < kMostUnsent)) {
+    if (!promised_) {
+      CloseReason reason{};
+      TimePoint until;
+      const Engine::Ready ready = engine_.start_waiting(idle_, reason, until);
+      if (ready == Engine::Ready::kNotYet) return until;
+      if (ready != Engine::Ready::kBatch) break;
+      promised_ = true;
+    }
+    if (!server_) break;
+    hand_on();
+  }
+  return TimePoint::max();
+}
+
+void Relay::Impl::hand_on() {
+  promised_ = false;
+  Batch batch;
+  EndedRequests expired;
+  engine_.hand_on(batch, kItemsAtOnce, expired);
+  publish(expired);
+  if (batch.parts.empty()) return;
+  std::vector<SubmitHead> heads;
+  std::vector<const Payload*> payloads;
+  heads.reserve(batch.parts.size());
+  payloads.reserve(batch.parts.size());
+  for (const BatchPart& part : batch.parts) {
+    LocalCall& call = static_cast<LocalCall&>(Call::of(*part.request));
+    const std::uint64_t id = ++last_id_;
+    handed_on_.emplace(id, &call);
+    call.handed_on(withdrawals_, id);
+    heads.push_back({.id = id, .priority = part.request->priority, .deadline = part.request->deadline});
+    payloads.push_back(&call.payload);
+  }
+  server_->send(make_submit(heads, payloads));
+}
+
+void Relay::Impl::connect(TimePoint now) {
+  try {
+    server_ = std::make_unique<Peer>(poller_, kServerKey, connect_to(address_));
+    server_->send(make_hello(Role::kClient));
+  } catch (const std::system_error&) {
+    disconnect(Outcome::kLost);
+  }
+  connect_at_ = now + back_off_;
+  back_off_ = std::min(2 * back_off_, kLastBackOff);
+}
+
+// Questions, cancelled requests, blocks that are not needed any more.
+void Relay::Impl::send_small() {
+  server_->flush_releases();
+  std::vector<std::uint64_t> cancelled = withdrawals_->take();
+  std::erase_if(cancelled, [this](std::uint64_t id) { return !handed_on_.contains(id); });
+  if (!cancelled.empty()) server_->send(make_ids(MessageType::kCancel, cancelled));
+  for (OutMessage& question : asked_.take()) server_->send(std::move(question));
+}
+
+void Relay::Impl::receive() {
+  for (InMessage message; server_->receive(message);) {
+    if (!understand(message)) server_->set_broken();
+  }
+}
+
+// False: not what a Server says.
+bool Relay::Impl::understand(InMessage& message) {
+  if (!std::exchange(heard_hello_, true)) {
+    Hello hello;
+    back_off_ = kFirstBackOff;
+    return message.type == MessageType::kHello && parse(message, hello) && hello.version == kProtocolVersion &&
+           hello.role == Role::kEngine;
+  }
+  if (message.type == MessageType::kResults) return take_results(message);
+  Told told;
+  return message.type == MessageType::kTold && from_bytes(message.body, told) &&
+         asked_.told(message.id, std::move(told));
+}
+
+bool Relay::Impl::take_results(InMessage& message) {
+  std::vector<EndedCall> answers;
+  if (!parse(message, answers)) return false;
+  std::vector<Engine::Returned> returned;
+  returned.reserve(answers.size());
+  bool sound = true;
+  for (EndedCall& answer : answers) {
+    const auto found = handed_on_.find(answer.id);
+    sound = found != handed_on_.end() && fits(found->second->request, answer);
+    if (!sound) break;
+    LocalCall& call = *found->second;
+    handed_on_.erase(found);
+    for (ResultPiece& piece : answer.pieces) call.add(std::move(piece));
+    call.note = std::move(answer.note);
+    returned.push_back({.request = &call.request, .outcome = answer.outcome});
+  }
+  std::reverse(returned.begin(), returned.end());  // the last to end there was published first
+  take_back(returned);
+  return sound;
+}
+
+// The connection is broken, or there is none to be had.
+void Relay::Impl::disconnect(Outcome outcome) {
+  server_.reset();
+  heard_hello_ = false;
+  std::vector<Engine::Returned> returned;
+  returned.reserve(handed_on_.size());
+  for (const auto& [id, call] : std::exchange(handed_on_, {})) {
+    call->note = "the connection to the streamer's process at " + address_ + " broke";
+    returned.push_back({.request = &call->request, .outcome = outcome});
+  }
+  take_back(returned);
+  asked_.disconnected();
+}
+
+void Relay::Impl::take_back(const std::vector<Engine::Returned>& returned) {
+  if (returned.empty()) return;
+  EndedRequests ended;
+  ReleasedRequests released;
+  engine_.take_back(returned, ended, released);
+  publish(ended);
+  let_go(released);
+}
+
+void Relay::Impl::clean_up() {
+  engine_.stop_watching();
+  engine_.stop_waiting(idle_);
+  if (std::exchange(promised_, false)) engine_.decline();
+  asked_.close();
+  disconnect(Outcome::kClosed);
+}
+
+}  // namespace service_streamer::ipc

@@ -1,0 +1,41 @@
+"""The application of flask_app.py for several web processes that share one set of model workers.
+
+gunicorn -c gunicorn_shared_conf.py shared_flask_app:app
+
+gunicorn imports this file once (--preload) and then forks the web processes: there the streamer is
+a client of the one that was made here. Without --preload each would make a streamer of its own.
+"""
+
+import os
+
+from flask import Flask, Response, jsonify, request
+from model import BadSentence, ManagedBertModel
+
+from service_streamer import Streamer
+
+app = Flask(__name__)
+streamer = Streamer(
+    ManagedBertModel,
+    batch_size=64,
+    max_latency=0.1,
+    worker_num=int(os.environ.get("MODEL_WORKERS", "1")),
+)
+
+
+@app.post("/stream")
+def stream_predict() -> Response:
+    inputs = request.form.getlist("s")
+    if not inputs:
+        raise BadSentence("the form has no field 's'")
+    return jsonify(streamer.predict(inputs))
+
+
+@app.get("/explain")
+def explain() -> Response:
+    return Response(streamer.explain(), mimetype="text/plain")
+
+
+# The model has raised it in its worker. Only the guilty request fails, not the others of its batch.
+@app.errorhandler(BadSentence)
+def bad_sentence(error: BadSentence) -> tuple[Response, int]:
+    return jsonify(error=str(error)), 400

@@ -1,0 +1,88 @@
+"""A streamer in a process that has no workers of its own: a client of the one that has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from . import _callbacks, _core, _lifecycle
+from ._backend import join_in_background, make_engine, weakly
+from ._errors import StreamerError
+from ._options import Options
+from ._threads import original
+
+ASK_TIMEOUT = 10.0  # s that an answer to a question about the streamer may take
+
+
+class Client:
+    """A `Backend`: an engine as waiting room, and a relay to the engine at an address.
+
+    It connects when it is first used, and again, with back-off, when the other process has ended
+    and comes back.
+    """
+
+    def __init__(self, options: Options, address: str) -> None:
+        self.address = address
+        self.engine = make_engine(
+            dataclasses.replace(options, policy="greedy"),  # the other engine makes the batches
+            workers=1,
+            remote=True,
+            start=weakly(self._connect),
+            start_timer=_nothing,
+        )
+        self._lock = original("_thread", "allocate_lock")()
+        self._relay: _core.Relay | None = None
+        _lifecycle.watch_backend(self)
+
+    def close(self, drain: bool) -> None:
+        self.engine.close(drain)
+
+    def join(self, timeout: float | None) -> bool:
+        if self._relay is not None:
+            self._relay.stop()
+        return _callbacks.flush(timeout)
+
+    def close_alone(self, drain: bool) -> None:
+        self.close(drain)
+        if self._relay is not None:  # it was used
+            join_in_background(self)
+
+    def own_this_thread(self) -> bool:
+        return _callbacks.in_callback()
+
+    def stats(self) -> dict[str, Any]:
+        return dict(json.loads(self._ask("statistics", self._connect().stats(ASK_TIMEOUT))))
+
+    def configure(self, options: Options) -> None:
+        self._ask(
+            "an answer to configure()",
+            self._connect().configure(
+                policy=options.policy,
+                batch_size=options.batch_size,
+                max_latency=options.max_latency,
+                timeout=ASK_TIMEOUT,
+            ),
+        )
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        return bool(self._connect().wait_ready(timeout))
+
+    def _connect(self) -> _core.Relay:
+        with self._lock:
+            if self._relay is None:
+                relay = _core.Relay(self.engine, self.address)
+                relay.start()
+                self._relay = relay
+            return self._relay
+
+    def _ask(self, what: str, answer: Any) -> Any:
+        if answer is None or answer is False:
+            raise StreamerError(
+                f"no {what} from the process that owns the streamer ({self.address})"
+            )
+        return answer
+
+
+def _nothing() -> None:
+    """Start nothing."""

@@ -1,0 +1,81 @@
+"""Which GPU and how many threads each worker process gets: told by its environment.
+
+The variables are in place before the process imports anything of the user's, because frameworks
+read them once, when they are loaded.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Device = int | str
+
+# OMP_NUM_THREADS comes first: the libraries behind the others follow it where theirs is not set.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+# What CUDA_VISIBLE_DEVICES may hold: numbers, "GPU-…" (the beginning of a UUID is enough), "MIG-…".
+_DEVICE = re.compile(r"\d+|GPU-[0-9a-fA-F-]+|MIG-[0-9a-zA-Z/-]+")
+
+
+def check_devices(devices: Any) -> tuple[Device, ...] | None:
+    """Check `cuda_devices`.
+
+    Raises:
+        TypeError: it is no sequence.
+        ValueError: it is empty, or names something that is no device.
+    """
+    if devices is None:
+        return None
+    if not isinstance(devices, Sequence) or isinstance(devices, str | bytes):
+        if isinstance(devices, str | bytes) or not hasattr(devices, "__iter__"):
+            raise TypeError(f"cuda_devices must be a sequence such as (0, 1), not {devices!r}")
+        devices = list(devices)  # a range of numpy, a set, a generator
+    if not devices:
+        raise ValueError(
+            "cuda_devices must name at least one device, not (); None leaves the choice to the "
+            'environment, ("",) gives the workers no GPU'
+        )
+    return tuple(_check_device(device) for device in devices)
+
+
+def _check_device(device: Any) -> Device:
+    if isinstance(device, str):
+        if device == "" or all(_DEVICE.fullmatch(part) for part in device.split(",")):
+            return device
+    elif not isinstance(device, bool):
+        try:
+            number = operator.index(device)
+        except TypeError:
+            pass
+        else:
+            if number >= 0:
+                return number
+    raise ValueError(
+        'cuda_devices must hold numbers of GPUs, or strings such as "0", "GPU-…", "MIG-…", '
+        f"not {device!r}"
+    )
+
+
+def device_of(devices: tuple[Device, ...] | None, worker: int) -> Device | None:
+    """Choose the device of one worker: round-robin."""
+    return None if devices is None else devices[worker % len(devices)]
+
+
+def environment(
+    device: Device | None, worker_num: int, inherited: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the variables that a worker gets besides those that it inherits."""
+    own = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
+    if "OMP_NUM_THREADS" not in inherited:
+        threads = str(max(1, len(os.sched_getaffinity(0)) // worker_num))
+        own.update({name: threads for name in THREAD_VARIABLES if name not in inherited})
+    return own

@@ -1,0 +1,144 @@
+"""What a worker process needs to have the model, on its way there."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+import pickle
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ._errors import SerializationError
+from .managed_model import ManagedModel
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A predict function, or a `ManagedModel` class and the arguments of its ``init_model``."""
+
+    source: Any
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    warmup: tuple[Any, ...] = ()
+    """items to predict before the first request"""
+
+    def load(self, device: int | str | None, batch_size: int) -> Callable[[list[Any]], Any]:
+        """Make it, in the worker, ready to predict."""
+        if is_managed(self.source):
+            managed = self.source(device)
+            managed.init_model(*self.args, **self.kwargs)
+            predict = managed.predict
+        else:
+            predict = self.source
+        for start in range(0, len(self.warmup), batch_size):
+            predict(list(self.warmup[start : start + batch_size]))
+        return predict  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return name_of(self.source)
+
+
+def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
+    """Check what the user gave.
+
+    Raises:
+        TypeError: saying what is wrong with it.
+    """
+    if not is_managed(source):
+        check_callable(source, "predict_function_or_model")
+    return Model(
+        source,
+        tuple(_sequence("model_init_args", args)),
+        _mapping("model_init_kwargs", kwargs),
+        tuple(_sequence("warmup", warmup)),
+    )
+
+
+def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
+    """Check a predict function."""
+    if inspect.iscoroutinefunction(given):
+        raise TypeError(
+            f"{name} must be an ordinary function, {given.__name__} is async: callers "
+            "may await (`apredict`), the model runs in a thread"
+        )
+    if not callable(given):
+        hint = "; its predict method is" if callable(getattr(given, "predict", None)) else ""
+        raise TypeError(
+            f"{name} must be callable, not an object of type {type(given).__name__}{hint}"
+        )
+    return given  # type: ignore[no-any-return]
+
+
+def is_managed(source: Any) -> bool:
+    """Whether it is a class that the worker makes its model of."""
+    return isinstance(source, type) and issubclass(source, ManagedModel)
+
+
+def name_of(source: Any) -> str:
+    """What to call a function, a class or an object."""
+    return str(getattr(source, "__qualname__", type(source).__qualname__))
+
+
+def pack(model: Model) -> bytes:
+    """Pickle it for a new interpreter; with cloudpickle where that is needed and installed.
+
+    Raises:
+        SerializationError: saying what to do about it.
+    """
+    try:
+        packed = pickle.dumps(model, pickle.HIGHEST_PROTOCOL)
+        reason = _unreachable_main(packed)
+    except Exception as error:
+        packed, reason = b"", error
+    if reason is None:
+        return packed
+    try:
+        return _cloudpickle(model)
+    except ImportError:
+        hint = "define it at the top level of a module, `pip install cloudpickle`"
+    except Exception as error:
+        reason = error
+        hint = "make what it refers to in `init_model` of a ManagedModel"
+    raise SerializationError(
+        f"{model.name} cannot be sent to a worker process ({type(reason).__name__}: {reason}); "
+        f'{hint}, or use mp_start_method="fork"'
+    ) from reason
+
+
+def _cloudpickle(model: Model) -> bytes:
+    import cloudpickle
+
+    buffer = io.BytesIO()
+    cloudpickle.dump(model, buffer, pickle.HIGHEST_PROTOCOL)
+    return buffer.getvalue()
+
+
+def _unreachable_main(packed: bytes) -> Exception | None:
+    """Tell why a worker could not find what it is to import from the main module.
+
+    A notebook, ``python -c`` and an interactive session have no file that it could read.
+    """
+    main = sys.modules["__main__"]
+    if b"__main__" not in packed or main.__spec__ is not None or hasattr(main, "__file__"):
+        return None
+    return AttributeError("it is defined in a main module that is no file")
+
+
+def _sequence(name: str, value: Any) -> Sequence[Any]:
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
+        raise TypeError(f"{name} must be a list or tuple, not {value!r}")
+    return value
+
+
+def _mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise TypeError(f"{name} must be a dict with names as keys, not {value!r}")
+    return dict(value)

@@ -1,0 +1,197 @@
+"""What pickling needs of Python: errors that name what could not travel, and torch's tensors.
+
+Plain values, arrays and everything else are pickled by the core, which calls `dumps` only where
+torch is loaded. Errors of a worker travel as ``[pickle or None, text, traceback]``: a class that
+cannot be pickled, or that its caller does not have, arrives as text.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from ._errors import RequestTimeout, SerializationError, WorkerLost, WorkerTraceback
+
+# ------------------------------------------------------------------------ errors
+
+
+def refuse_item(error: BaseException, where: tuple[int, Any]) -> NoReturn:
+    """Say which item of a request could not be pickled."""
+    index, item = where
+    raise SerializationError(
+        f"item {index} of the request, of type {_type_name(item)}, cannot be pickled: "
+        f"{_short(error)}"
+    ) from error
+
+
+def refuse_output(error: BaseException, outputs: Any) -> SerializationError:
+    """Say which output of the model could not be pickled, as far as that can be told."""
+    guilty = outputs
+    if isinstance(outputs, list):
+        guilty = next((output for output in outputs if not _can_be_pickled(output)), outputs)
+    return SerializationError(
+        f"an output of type {_type_name(guilty)} cannot be pickled: {_short(error)}"
+    )
+
+
+def refuse_input(error: BaseException) -> SerializationError:
+    """Say why the worker could not unpickle a request; with the traceback as its cause."""
+    refused = SerializationError(
+        f"an item of the request cannot be unpickled in the worker: {_short(error)}"
+    )
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    refused.__cause__ = WorkerTraceback(text)
+    return refused
+
+
+def refuse_answer(error: BaseException) -> SerializationError:
+    """Say that what came from the worker cannot be unpickled here."""
+    refused = SerializationError(f"the outputs cannot be unpickled: {_short(error)}")
+    refused.__cause__ = error
+    return refused
+
+
+def expired() -> RequestTimeout:
+    """Make what the part of a batch ends with whose deadline passed before it ran again."""
+    return RequestTimeout("the request was not answered within its deadline")
+
+
+def dropped() -> WorkerLost:
+    """Make what the parts of a batch end with that its worker dropped."""
+    return WorkerLost("the worker of a batch with this request ended without an answer")
+
+
+def pack_error(error: BaseException) -> list[Any]:
+    """Make something of an exception that any process can unpickle."""
+    cause = error.__cause__
+    text = cause.text if isinstance(cause, WorkerTraceback) else None
+    return [_pickled(error), _full(error), text]
+
+
+def unpack_error(packed: list[Any]) -> BaseException:
+    """Make the exception again, or a `SerializationError` with its text."""
+    pickled, text, trace = packed
+    error = None
+    if pickled is not None:
+        try:
+            error = pickle.loads(pickled)
+        except Exception as reason:
+            text = f"{text} (which cannot be unpickled here: {_short(reason)})"
+    if not isinstance(error, BaseException):
+        error = SerializationError(f"the model raised {text}")
+    if trace is not None:
+        error.__cause__ = WorkerTraceback(trace)
+    return error
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    try:
+        pickled = dumps(error)
+        twin = pickle.loads(pickled)
+        same = type(twin) is type(error) and (
+            str(twin) == str(error) or twin.args == error.args or dumps(twin) == pickled
+        )
+    except Exception:  # a class that cannot be pickled, or made from its args
+        return None
+    return pickled if same else None
+
+
+def _can_be_pickled(output: Any) -> bool:
+    try:
+        dumps(output)
+    except Exception:
+        return False
+    return True
+
+
+def _type_name(value: Any) -> str:
+    cls = type(value)
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _short(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    name = type(error).__name__
+    return f"{name}: {text[:500]}" if text else name
+
+
+def _full(error: BaseException) -> str:
+    cls = type(error)
+    name = (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+    try:
+        return f"{name}: {error}"[:10_000]
+    except Exception:
+        return name
+
+
+# ------------------------------------------------------------------------ arrays
+
+
+def as_array(outputs: Any) -> Any:
+    """Return outputs that travel as an array, whose rows their caller cuts out; None: item by item.
+
+    What a GPU has comes to the CPU here, once for the batch.
+    """
+    library = type(outputs).__module__.partition(".")[0]
+    if library == "numpy" and isinstance(outputs, sys.modules["numpy"].ndarray):
+        return None if outputs.dtype.hasobject else outputs
+    if library == "torch" and isinstance(outputs, sys.modules["torch"].Tensor):
+        return outputs.cpu()
+    return None
+
+
+def dumps(value: Any, buffer_callback: Callable[[Any], object] | None = None) -> bytes:
+    """``pickle.dumps``, with the numbers of torch's tensors as buffers of protocol 5."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, 5, buffer_callback=buffer_callback)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "Tensor"):  # else it is being imported right now
+        pickler.dispatch_table = _Reducers(torch)
+    pickler.dump(value)
+    return file.getvalue()
+
+
+class _Reducers(dict[type, Callable[[Any], Any]]):
+    """What the pickler asks how to reduce a type: copyreg's, and ours for tensors."""
+
+    def __init__(self, torch: Any) -> None:
+        super().__init__(copyreg.dispatch_table)
+        self[torch.Tensor] = reduce_tensor
+
+
+def reduce_tensor(tensor: Any) -> Any:
+    """Reduce a dense tensor to its numbers, which are not copied, and what they mean.
+
+    A tensor of a GPU travels as one of the CPU: its receiver may not have that GPU, or must not
+    touch it. Tensors that share memory no longer do so afterwards, as with numpy's arrays.
+    """
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        return tensor.__reduce_ex__(5)
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    # as bytes, for numpy does not know all of torch's types
+    numbers = pickle.PickleBuffer(flat.view(torch.uint8).numpy())
+    return rebuild_tensor, (numbers, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
+
+
+def rebuild_tensor(numbers: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool) -> Any:
+    """Make a tensor of its numbers, in their memory."""
+    import torch
+
+    if len(memoryview(numbers)) == 0:
+        tensor = torch.empty(shape, dtype=dtype)
+    else:
+        tensor = torch.frombuffer(numbers, dtype=dtype).reshape(shape)
+    return tensor.requires_grad_() if requires_grad else tensor

@@ -1,0 +1,274 @@
+// One thread that waits for many workers at once, and for the deadlines: the halves of the waits that block.
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using Ready = Engine::Ready;
+
+constexpr EngineOptions kGreedy{.batch_size = 4, .policy = PolicyKind::kGreedy, .workers = 2, .max_queue = 8};
+
+TimePoint far() {
+  return Clock::now() + hours(1);
+}
+
+// Several workers and one waiter.
+struct Workers {
+  explicit Workers(Engine& of) : engine(of) {}
+  ~Workers() {
+    engine.stop_waiting(first);
+    engine.stop_waiting(second);
+  }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  Ready ask(Engine::IdleWorker& worker) { return engine.start_waiting(worker, reason, until); }
+  bool woken() { return sleeping.waiter().parker.park(TimePoint{}) == Parker::Wake::kUnparked; }
+
+  Engine& engine;
+  Sleeping sleeping;
+  CloseReason reason{};
+  TimePoint until;
+  Engine::IdleWorker first{sleeping.waiter()};
+  Engine::IdleWorker second{sleeping.waiter()};
+};
+
+TEST(EngineWaiting, CountsAsIdleUntilItIsStopped) {
+  Engine engine(kGreedy);
+  Workers workers(engine);
+  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet);
+  EXPECT_EQ(workers.until, TimePoint::max());
+  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet) << "may be asked again";
+  EXPECT_EQ(workers.ask(workers.second), Ready::kNotYet);
+  EXPECT_EQ(engine.stats().idle_workers, 2);
+  engine.stop_waiting(workers.first);
+  engine.stop_waiting(workers.first);
+  EXPECT_EQ(engine.stats().idle_workers, 1);
+}
+
+TEST(EngineWaiting, ARequestWakesAndIsPromisedToTheMostRecentlyIdle) {
+  Engine engine(kGreedy);
+  Workers workers(engine);
+  workers.ask(workers.first);
+  workers.ask(workers.second);
+  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet) << "asking again does not make it recent";
+  EXPECT_FALSE(workers.woken());
+  const CallPtr call = submitted(engine, 1);
+  EXPECT_TRUE(workers.woken());
+  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet) << "it is promised to the other";
+  ASSERT_EQ(workers.ask(workers.second), Ready::kBatch);
+  Batch batch = cut(engine, workers.reason);
+  answer(engine, batch);
+  EXPECT_TRUE(call->answered());
+}
+
+TEST(EngineWaiting, ARequestThatCameBetweenIsTakenAtOnce) {
+  Engine engine(kGreedy);
+  Workers workers(engine);
+  const CallPtr call = submitted(engine, 1);
+  ASSERT_EQ(workers.ask(workers.first), Ready::kBatch);
+  EXPECT_EQ(engine.stats().idle_workers, 0);
+  EXPECT_EQ(workers.ask(workers.second), Ready::kNotYet);
+  Batch batch = cut(engine, workers.reason);
+  answer(engine, batch);
+}
+
+TEST(EngineWaiting, WhatWasPromisedToAWorkerThatGoesIsForAnother) {
+  Engine engine(kGreedy);
+  Workers workers(engine);
+  workers.ask(workers.first);
+  workers.ask(workers.second);
+  const CallPtr call = submitted(engine, 1);
+  EXPECT_TRUE(workers.woken());
+  engine.stop_waiting(workers.second);  // its process died
+  EXPECT_TRUE(workers.woken());
+  ASSERT_EQ(workers.ask(workers.first), Ready::kBatch);
+  Batch batch = cut(engine, workers.reason);
+  answer(engine, batch);
+
+  const CallPtr next = submitted(engine, 1);
+  ASSERT_EQ(workers.ask(workers.first), Ready::kBatch) << "nothing stays promised";
+  batch = cut(engine, workers.reason);
+  answer(engine, batch);
+}
+
+TEST(EngineWaiting, WhatWasPromisedToTheOnlyWorkerStaysForTheNext) {
+  Engine engine(kGreedy);
+  Workers workers(engine);
+  workers.ask(workers.first);
+  const CallPtr call = submitted(engine, 1);
+  engine.stop_waiting(workers.first);
+  EXPECT_EQ(engine.stats().queued_requests, 1);
+  ASSERT_EQ(workers.ask(workers.second), Ready::kBatch);
+  Batch batch = cut(engine, workers.reason);
+  answer(engine, batch);
+}
+
+TEST(EngineWaiting, TellsWhenAHeldBatchIsDueAndWakesForAnEarlierTime) {
+  Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2});
+  Workers workers(engine);
+  workers.ask(workers.first);
+  const CallPtr call = submitted(engine, 1);
+  EXPECT_TRUE(workers.woken()) << "it sleeps for ever, and must not";
+  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet);
+  EXPECT_EQ(workers.until, call->arrived + hours(1));
+  const CallPtr rest = submitted(engine, 3);
+  EXPECT_TRUE(workers.woken());
+  ASSERT_EQ(workers.ask(workers.first), Ready::kBatch);
+  EXPECT_EQ(workers.reason, CloseReason::kFull);
+  Batch batch = cut(engine, workers.reason);
+  EXPECT_EQ(batch.items, 4U);
+  answer(engine, batch);
+}
+
+TEST(EngineWaiting, IsWokenAndToldOfTheEnd) {
+  Engine engine(kGreedy);
+  Workers workers(engine);
+  workers.ask(workers.first);
+  close(engine, true);
+  EXPECT_TRUE(workers.woken());
+  EXPECT_EQ(workers.ask(workers.first), Ready::kClosed);
+  EXPECT_EQ(engine.stats().idle_workers, 0);
+}
+
+TEST(EngineWaiting, ARequestInTheWaitingRoomIsWatchedWithoutBlocking) {
+  Engine engine(kGreedy);
+  Workers workers(engine);
+  const CallPtr large = submitted(engine, 8);
+  const CallPtr waiting = make_call(1);
+  EXPECT_EQ(submit(engine, waiting), Engine::Admission::kWaiting);
+  EXPECT_FALSE(engine.has_room(*waiting, workers.sleeping.waiter()));
+  Batch batch = take(engine);
+  EXPECT_TRUE(workers.woken());
+  EXPECT_TRUE(engine.has_room(*waiting, workers.sleeping.waiter()));
+  answer(engine, batch);
+  serve_all(engine);
+  EXPECT_TRUE(waiting->answered());
+}
+
+TEST(EngineWaiting, WhatAnotherEngineAcceptedIsNotRefused) {
+  EngineOptions rejecting = kGreedy;
+  rejecting.overflow = Overflow::kReject;
+  Engine engine(rejecting);
+  const CallPtr large = submitted(engine, 8);
+  EXPECT_EQ(submit(engine, make_call(1)), Engine::Admission::kFull);
+  const CallPtr accepted = make_call(1);
+  accepted->accepted = true;
+  accepted->kept = accepted;
+  EXPECT_EQ(engine.submit_accepted(*accepted), Engine::Admission::kWaiting);
+  serve_all(engine);
+  EXPECT_TRUE(accepted->answered());
+}
+
+TEST(EngineWaiting, DeadlinesAreEndedAndTheNextOneTold) {
+  Engine engine(kGreedy);
+  Workers workers(engine);
+  Waiter& waiter = workers.sleeping.waiter();
+  EndedRequests ended;
+  EXPECT_EQ(engine.watch_deadlines(waiter, ended), TimePoint::max());
+  const CallPtr watched = submitted(engine, 1, {.deadline = far(), .watched = true});
+  EXPECT_FALSE(workers.woken()) << "its caller watches it";
+  const CallPtr late = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(5)});
+  EXPECT_TRUE(workers.woken());
+  const CallPtr later = submitted(engine, 1, {.deadline = far()});
+  EXPECT_FALSE(workers.woken());
+  EXPECT_EQ(engine.watch_deadlines(waiter, ended), late->deadline);
+  pass_time_until(late->deadline);
+  EXPECT_EQ(engine.watch_deadlines(waiter, ended), later->deadline);
+  publish(ended);
+  EXPECT_TRUE(late->ended_as(Outcome::kExpired));
+  EXPECT_FALSE(later->done());
+
+  engine.stop_watching();
+  const CallPtr unseen = submitted(engine, 1, {.deadline = Clock::now()});
+  EXPECT_FALSE(workers.woken());
+  serve_all(engine);
+}
+
+TEST(EngineWaiting, TheNumberOfWorkersMayChange) {
+  Engine engine(kGreedy);
+  engine.set_workers(5);
+  EXPECT_EQ(engine.stats().workers, 5);
+  EXPECT_THROW(engine.set_workers(0), std::invalid_argument);
+  EXPECT_EQ(engine.options().workers, 5);
+}
+
+// --- a relay ---
+
+bool hand_on(Engine& engine, Batch& batch, std::size_t limit) {
+  CloseReason reason{};
+  if (engine.poll(reason) != Ready::kBatch) return false;
+  EndedRequests expired;
+  const bool any = engine.hand_on(batch, limit, expired);
+  publish(expired);
+  return any;
+}
+
+void take_back(Engine& engine, const CallPtr& call, Outcome outcome) {
+  const Engine::Returned returned{.request = call.get(), .outcome = outcome};
+  EndedRequests ended;
+  ReleasedRequests released;
+  engine.take_back({&returned, 1}, ended, released);
+  publish(ended);
+  let_go(released);
+}
+
+TEST(EngineRelay, WholeRequestsAreHandedOn) {
+  Engine engine({.batch_size = 1, .policy = PolicyKind::kGreedy, .max_queue = 100});
+  const CallPtr first = submitted(engine, 3);
+  const CallPtr large = submitted(engine, 10);
+  const CallPtr last = submitted(engine, 1);
+  Batch batch;
+  ASSERT_TRUE(hand_on(engine, batch, 4));
+  ASSERT_EQ(batch.parts.size(), 2U) << "whatever batch_size says";
+  EXPECT_EQ(batch.parts[1].count, 10U);
+  EXPECT_EQ(batch.items, 13U);
+  Batch rest;
+  ASSERT_TRUE(hand_on(engine, rest, 4));
+  EXPECT_EQ(rest.parts.size(), 1U);
+  for (const CallPtr& call : {first, large, last}) take_back(engine, call, Outcome::kFailed);
+}
+
+TEST(EngineRelay, RequestsComeBackOneByOneAndEachInItsWay) {
+  Engine engine({.batch_size = 8, .policy = PolicyKind::kGreedy});
+  const CallPtr answered = submitted(engine, 1);
+  const CallPtr failed = submitted(engine, 2);
+  const CallPtr abandoned = submitted(engine, 3);
+  Batch batch;
+  ASSERT_TRUE(hand_on(engine, batch, 8));
+  EXPECT_TRUE(engine.running(*answered));
+  EXPECT_TRUE(abandon(engine, *abandoned));
+  EXPECT_FALSE(abandoned->released()) << "the other engine has it still";
+  take_back(engine, failed, Outcome::kFailed);
+  EXPECT_TRUE(failed->ended_as(Outcome::kFailed) && failed->released());
+  EXPECT_FALSE(answered->done());
+  take_back(engine, abandoned, Outcome::kAnswered);
+  EXPECT_TRUE(abandoned->ended_as(Outcome::kCancelled) && abandoned->released());
+
+  close(engine, true);
+  Sleeping sleeping;
+  EXPECT_EQ(engine.wait_until_drained(sleeping.waiter(), Clock::now()), Completion::Wait::kTimeout);
+  take_back(engine, answered, Outcome::kAnswered);
+  EXPECT_TRUE(answered->ended_as(Outcome::kAnswered) && answered->released());
+  EXPECT_EQ(engine.wait_until_drained(sleeping.waiter(), Clock::now()), Completion::Wait::kDone);
+  EXPECT_EQ(engine.stats().running_items, 0U);
+  EXPECT_EQ(engine.stats().running_batches, 0);
+}
+
+TEST(EngineRelay, WhatHasExpiredIsNotHandedOn) {
+  Engine engine({.batch_size = 8, .policy = PolicyKind::kGreedy});
+  const CallPtr late = submitted(engine, 1, {.deadline = Clock::now()});
+  Batch batch;
+  EXPECT_FALSE(hand_on(engine, batch, 8));
+  EXPECT_TRUE(late->ended_as(Outcome::kExpired) && late->released());
+}
+
+}  // namespace
+}  // namespace service_streamer::support

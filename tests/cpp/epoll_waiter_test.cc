@@ -1,0 +1,115 @@
+// Waiters of threads that sleep in epoll: the wake-up is an eventfd.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+// An epoll that watches one waiter, as an IO thread does.
+class Sleeper {
+ public:
+  Sleeper() : waiter_(WaiterPool::acquire_for_epoll(event_)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    epoll_event watched{.events = EPOLLIN | EPOLLET, .data = {}};
+    EXPECT_EQ(epoll_ctl(epoll_, EPOLL_CTL_ADD, event_, &watched), 0);
+  }
+  ~Sleeper() {
+    WaiterPool::release_for_epoll(waiter_);
+    ::close(epoll_);
+  }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  Parker& parker() { return waiter_.parker; }
+  int event() const { return event_; }
+
+  bool readable(int timeout_ms = 0) const {
+    epoll_event got{};
+    return epoll_wait(epoll_, &got, 1, timeout_ms) == 1;
+  }
+  // Sleeps once; whether it was woken.
+  bool sleep(int timeout_ms = -1) {
+    const bool may_sleep = parker().begin_sleep();
+    readable(may_sleep ? timeout_ms : 0);
+    return parker().end_sleep();
+  }
+
+ private:
+  int event_ = -1;
+  Waiter& waiter_;
+  const int epoll_;
+};
+
+TEST(EpollWaiter, AWakeUpBeforeTheSleepCostsNoSystemCallAndIsKept) {
+  Sleeper sleeper;
+  sleeper.readable();  // what an earlier test left
+  sleeper.parker().unpark();
+  EXPECT_FALSE(sleeper.readable());
+  EXPECT_TRUE(sleeper.sleep()) << "and does not sleep";
+  EXPECT_FALSE(sleeper.sleep(0)) << "it is told of once";
+}
+
+TEST(EpollWaiter, OneSleepIsWrittenToOnce) {
+  Sleeper sleeper;
+  sleeper.readable();
+  ASSERT_TRUE(sleeper.parker().begin_sleep());
+  for (int i = 0; i < 3; ++i) sleeper.parker().unpark();
+  EXPECT_TRUE(sleeper.readable());
+  EXPECT_FALSE(sleeper.readable()) << "nobody reads it, and epoll tells of it once";
+  EXPECT_TRUE(sleeper.parker().end_sleep());
+  EXPECT_FALSE(sleeper.sleep(0));
+}
+
+TEST(EpollWaiter, WakesAThreadThatSleeps) {
+  Sleeper sleeper;
+  std::atomic<int> rounds{0};
+  constexpr int kRounds = 2000 / kStressShare;
+  Thread thread([&] {
+    while (rounds < kRounds) {
+      if (sleeper.sleep()) ++rounds;
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    ASSERT_TRUE(eventually([&] { return rounds >= round; }));
+    sleeper.parker().unpark();
+  }
+  EXPECT_TRUE(eventually([&] { return thread.finished(); })) << "a wake-up was lost";
+  sleeper.parker().unpark();
+}
+
+TEST(EpollWaiter, ALateWakeUpHitsNobodyOrIsASpuriousOne) {
+  Parker* late = nullptr;
+  {
+    Sleeper sleeper;
+    late = &sleeper.parker();
+  }
+  late->unpark();
+  Sleeper next;
+  EXPECT_EQ(&next.parker(), late) << "waiters come again";
+  EXPECT_TRUE(next.sleep());
+}
+
+TEST(EpollWaiter, AForkedChildGetsNoneOfItsParent) {
+  int parents = -1;
+  {
+    Sleeper spare;
+    parents = spare.event();
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    int event = -1;
+    WaiterPool::acquire_for_epoll(event);
+    _exit(event == parents ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace service_streamer::support

@@ -1,0 +1,12 @@
+// `make fuzz`: a peer that writes what libFuzzer thinks of.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fuzz/hostile_stream.h"
+
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  service_streamer::ipc::fuzz::play({data, size});
+  return 0;
+}

@@ -1,0 +1,148 @@
+// A Relay whose Server comes, goes, restarts or talks nonsense.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "support/ipc.h"
+#include "support/relay.h"
+
+namespace service_streamer::support {
+namespace {
+
+using ipc::Told;
+using std::chrono::milliseconds;
+using Wait = Completion::Wait;
+
+TEST(RelayConnection, WhatWasHandedOnIsLostAtOnceWhenTheOwnerDies) {
+  const std::string address = unused_address();
+  Client client(address);
+  std::unique_ptr<RemoteRequest> running;
+  Gate gate;
+  {
+    // An owner that says nothing when it goes.
+    const FileDescriptor listener = ipc::listen_on(address);
+    running = std::make_unique<RemoteRequest>(sent(client.engine, {1}));
+    FileDescriptor socket;
+    ASSERT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
+    const auto connection = ipc::Connection::make(std::move(socket));
+    ipc::InMessage message;
+    do {
+      ASSERT_EQ(ipc::support::receive(*connection, message), ipc::Received::kMessage);
+    } while (message.type != ipc::MessageType::kSubmit);
+    EXPECT_FALSE(running->done());
+  }
+  EXPECT_TRUE(running->ends_as(Outcome::kLost));
+  EXPECT_NE(running->call().note.find(address), std::string::npos) << running->call().note;
+}
+
+TEST(RelayConnection, WaitsForAnOwnerThatComesLater) {
+  const std::string address = unused_address();
+  Client client(address);
+  const RemoteRequest early = sent(client.engine, {1});
+  const RemoteRequest impatient = sent(client.engine, {1}, {.deadline = Clock::now() + milliseconds(20)});
+  EXPECT_TRUE(impatient.ends_as(Outcome::kExpired));
+  EXPECT_FALSE(early.done());
+  Owner owner(kServed, {.address = address});
+  owner.add();
+  EXPECT_TRUE(early.answered());
+}
+
+TEST(RelayConnection, SurvivesRestartsOfTheOwner) {
+  const std::string address = unused_address();
+  Client client(address);
+  for (int round = 0; round < 5; ++round) {
+    Owner owner(kServed, {.address = address});
+    owner.add();
+    EXPECT_TRUE(sent(client.engine, {round}).answered());
+  }
+}
+
+TEST(RelayConnection, AnOwnerThatClosesEndsItsRequestsAsClosed) {
+  auto owner = std::make_unique<Owner>();
+  Client client(owner->server->address());
+  const RemoteRequest request = sent(client.engine, {1});
+  ASSERT_TRUE(eventually([&] { return owner->engine.stats().queued_requests == 1; }));
+  owner.reset();
+  EXPECT_TRUE(request.ends_as(Outcome::kClosed));
+}
+
+TEST(RelayConnection, StopEndsWhatWasHandedOnAndLeavesTheRest) {
+  Owner owner;
+  Client client(owner.server->address());
+  const RemoteRequest handed_on = sent(client.engine, {1});
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
+  client.relay->stop();
+  client.relay->stop();
+  EXPECT_TRUE(handed_on.ends_as(Outcome::kClosed));
+  EXPECT_TRUE(eventually([&] { return owner.engine.stats().counters.cancelled == 1; })) << "and frees its slot there";
+  const RemoteRequest queued = sent(client.engine, {2});
+  EXPECT_TRUE(queued.cancel(client.engine)) << "nobody has it";
+  Told told;
+  EXPECT_EQ(client.relay->stats(told, client.sleeping.waiter(), soon()), Wait::kTimeout);
+}
+
+TEST(RelayConnection, StopsWhileItHasNobodyToHandOnTo) {
+  Client client(unused_address());
+  const RemoteRequest request = sent(client.engine, {1});
+  client.relay->stop();
+  EXPECT_FALSE(request.done());
+  EXPECT_EQ(client.engine.stats().queued_requests, 1);
+  EXPECT_TRUE(request.cancel(client.engine));
+}
+
+TEST(RelayConnection, WaitsForReadinessThroughBrokenConnections) {
+  const std::string address = unused_address();
+  Client client(address);
+  std::atomic<bool> ready{false};
+  Thread waiting([&] {
+    Sleeping sleeping;
+    Told told;
+    EXPECT_EQ(client.relay->wait_ready(told, sleeping.waiter(), soon()), Wait::kDone);
+    ready = told.yes;
+  });
+  {
+    const Owner first(kServed, {.address = address});
+  }
+  EXPECT_FALSE(waiting.finished());
+  Owner second(kServed, {.address = address});
+  second.add();
+  EXPECT_TRUE(eventually([&] { return ready.load(); }));
+}
+
+TEST(RelayConnection, ConnectsOnlyWhenThereIsSomethingToSend) {
+  const std::string address = unused_address();
+  const FileDescriptor listener = ipc::listen_on(address);
+  Client client(address);
+  Parker nobody_calls;
+  nobody_calls.park(Clock::now() + milliseconds(20));
+  EXPECT_FALSE(ipc::accept_from(listener));
+  const RemoteRequest request = sent(client.engine, {1});
+  EXPECT_TRUE(eventually([&] { return static_cast<bool>(ipc::accept_from(listener)); }));
+}
+
+TEST(RelayConnection, AServerThatBreaksTheProtocolIsLeft) {
+  for (int kind = 0; kind < 4; ++kind) {
+    const std::string address = unused_address();
+    const FileDescriptor listener = ipc::listen_on(address);
+    Client client(address);
+    const RemoteRequest request = sent(client.engine, {1});
+    FileDescriptor socket;
+    ASSERT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
+    const auto connection = ipc::Connection::make(std::move(socket));
+    ipc::InMessage message;
+    do {
+      ASSERT_EQ(ipc::support::receive(*connection, message), ipc::Received::kMessage);
+    } while (message.type != ipc::MessageType::kSubmit);
+    if (kind > 0) connection->send_all(ipc::make_hello(ipc::Role::kEngine));
+    ipc::EndedCall answer{.id = 1, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};  // of nothing
+    if (kind == 2) answer.id = 99;
+    if (kind == 3) answer.pieces.push_back({.begin = 0, .count = 2, .result = outputs_of({1, 2})});
+    connection->send_all(ipc::make_results({&answer, 1}));
+    EXPECT_TRUE(request.ends_as(Outcome::kLost)) << kind;
+  }
+}
+
+}  // namespace
+}  // namespace service_streamer::support

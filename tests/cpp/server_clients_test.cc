@@ -1,0 +1,199 @@
+// The engine's process side: clients, honest and other.
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "support/raw_client.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+TEST(ServerClients, AreAnsweredOnceEach) {
+  Owner owner;
+  owner.add_ready();
+  const RawClient client(*owner.server);
+  client.submit(5, {1, 2});
+  const ipc::EndedCall ended = client.result();
+  EXPECT_EQ(ended.id, 5U);
+  EXPECT_EQ(ended.outcome, Outcome::kAnswered);
+  ASSERT_EQ(ended.pieces.size(), 1U);
+  EXPECT_EQ(numbers_of(ended.pieces[0].result.bytes), (std::vector<int>{2, 3}));
+  client.submit(5, {7});  // the number is free again
+  EXPECT_EQ(client.result().outcome, Outcome::kAnswered);
+}
+
+TEST(ServerClients, BatchesMixTheirRequestsAndThoseOfOneAreAnsweredTogether) {
+  Owner owner;
+  Gate gate;
+  std::atomic<std::size_t> parts{0};
+  owner.add_ready(gate.before([&parts](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    parts = batch.parts.size();
+    return add_one(batch, reply);
+  }));
+  const RemoteRequest first = sent(owner.engine, {0});
+  ASSERT_TRUE(gate.entered());
+  const RawClient one(*owner.server);
+  const RawClient other(*owner.server);
+  const RemoteRequest local = sent(owner.engine, {1});
+  one.submit(1, {1});
+  one.submit(2, {2});
+  other.submit(1, {3});
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 4; }));
+  gate.open();
+  EXPECT_TRUE(first.answered() && local.answered());
+  EXPECT_EQ(one.results().size(), 2U);
+  EXPECT_EQ(other.results().size(), 1U);
+  EXPECT_EQ(parts, 4U);
+}
+
+TEST(ServerClients, RequestsGoByTheirArrivalFromWhomeverTheyAre) {
+  Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
+  Gate gate;
+  std::vector<int> seen;
+  owner.add_ready(gate.before([&seen](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    seen.push_back(numbers_of(batch.payload.bytes).front());
+    return add_one(batch, reply);
+  }));
+  const RawClient one(*owner.server);
+  const RawClient other(*owner.server);
+  std::vector<int> expected;
+  for (int i = 0; i < 6; ++i) {
+    (i % 2 == 0 ? one : other).submit(static_cast<std::uint64_t>(i) + 1, {i});
+    ASSERT_TRUE(eventually([&] {
+      const EngineStats stats = owner.engine.stats();
+      return stats.counters.submitted == static_cast<std::uint64_t>(i) + 1;
+    }));
+    expected.push_back(i);
+  }
+  gate.open();
+  for (int i = 0; i < 3; ++i) {
+    one.results();
+    other.results();
+  }
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(ServerClients, ADeadClientsRequestsAreCancelledAlsoWhereTheyRun) {
+  Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
+  Gate gate;
+  owner.add_ready(gate.before());
+  RawClient client(*owner.server);
+  client.submit(1, {1});
+  ASSERT_TRUE(gate.entered());
+  client.submit(2, {2});
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
+  client.die();
+  EXPECT_TRUE(eventually([&] { return owner.engine.stats().counters.cancelled == 2; }));
+  EXPECT_EQ(owner.engine.stats().queued_items, 0U) << "its slots are free";
+  gate.open();
+  EXPECT_TRUE(sent(owner.engine, {1}).answered());
+}
+
+TEST(ServerClients, CancelledRequestsAreAnsweredAsThat) {
+  Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
+  Gate gate;
+  owner.add_ready(gate.before());
+  const RawClient client(*owner.server);
+  client.submit(1, {1});
+  ASSERT_TRUE(gate.entered());
+  client.cancel(1);
+  const ipc::EndedCall ended = client.result();
+  EXPECT_EQ(ended.outcome, Outcome::kCancelled);
+  EXPECT_TRUE(ended.pieces.empty());
+  client.cancel(1);   // it is no more
+  client.cancel(77);  // it never was
+  gate.open();
+  client.submit(2, {2});
+  EXPECT_EQ(client.result().id, 2U);
+}
+
+TEST(ServerClients, ExpiredRequestsAreAnsweredAsThat) {
+  Owner owner;
+  const RawClient client(*owner.server);
+  client.submit(1, {1}, {.deadline = Clock::now() + milliseconds(10)});
+  EXPECT_EQ(client.result().outcome, Outcome::kExpired);
+}
+
+TEST(ServerClients, QuestionsAboutARequest) {
+  Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
+  Gate gate;
+  owner.add_ready(gate.before());
+  const RawClient client(*owner.server);
+  const auto ask = [&](ipc::Question question, std::uint64_t request) {
+    client.ask(100 + request, {.question = question, .request = request, .options = {}});
+    return client.told(100 + request).yes;
+  };
+  client.submit(1, {1});
+  ASSERT_TRUE(gate.entered());
+  client.submit(2, {2});
+  EXPECT_TRUE(ask(ipc::Question::kRunning, 1));
+  EXPECT_FALSE(ask(ipc::Question::kRunning, 2));
+  EXPECT_FALSE(ask(ipc::Question::kCancel, 1)) << "it runs";
+  EXPECT_FALSE(ask(ipc::Question::kCancel, 3)) << "there is none";
+  client.ask(9, {.question = ipc::Question::kCancel, .request = 2, .options = {}});
+  EXPECT_EQ(client.result().outcome, Outcome::kCancelled) << "it hears of the end first";
+  EXPECT_TRUE(client.told(9).yes);
+}
+
+TEST(ServerClients, QuestionsAboutTheEngine) {
+  Owner owner;
+  const RawClient client(*owner.server);
+  ipc::Ask configure{.question = ipc::Question::kConfigure, .request = 0, .options = {.batch_size = 3}};
+  client.ask(1, configure);
+  EXPECT_TRUE(client.told(1).yes);
+  EXPECT_EQ(owner.engine.options().batch_size, 3U);
+  configure.options.batch_size = 0;
+  client.ask(2, configure);
+  const ipc::Told refused = client.told(2);
+  EXPECT_FALSE(refused.yes);
+  EXPECT_NE(refused.text.find("batch_size"), std::string::npos);
+  client.ask(3, {.question = ipc::Question::kStats, .request = 0, .options = {}});
+  EXPECT_NE(client.told(3).text.find("\"batch_size\":3"), std::string::npos);
+}
+
+TEST(ServerClients, AreToldWhenAWorkerIsReadyOrThatNoneWillBe) {
+  Owner owner;
+  const RawClient client(*owner.server);
+  const ipc::Ask wait_ready{.question = ipc::Question::kWaitReady, .request = 0, .options = {}};
+  client.ask(1, wait_ready);
+  client.ask(2, {.question = ipc::Question::kStats, .request = 0, .options = {}});
+  EXPECT_TRUE(client.told(2).yes) << "others are answered meanwhile";
+  owner.server->set_failure("init: no model");
+  const ipc::Told failed = client.told(1);
+  EXPECT_FALSE(failed.yes);
+  EXPECT_EQ(failed.text, "init: no model");
+  client.submit(3, {1});
+  const ipc::EndedCall lost = client.result();
+  EXPECT_EQ(lost.outcome, Outcome::kLost);
+  EXPECT_EQ(lost.note, "init: no model");
+  owner.server->set_failure(std::nullopt);
+  client.ask(4, wait_ready);
+  owner.add();
+  EXPECT_TRUE(client.told(4).yes);
+}
+
+TEST(ServerClients, HearOfTheEndOfTheirRequestsWhenTheServerStops) {
+  Owner owner;
+  const RawClient client(*owner.server);
+  client.submit(1, {1});
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
+  owner.server->stop();
+  EXPECT_EQ(client.result().outcome, Outcome::kClosed);
+  EXPECT_TRUE(client.is_cut_off());
+  EXPECT_ANY_THROW(ipc::connect_to(owner.server->address())) << "and nobody else gets in";
+}
+
+TEST(ServerClients, AClosedEngineTakesNothing) {
+  Owner owner;
+  close_remote(owner.engine, true);
+  const RawClient client(*owner.server);
+  client.submit(1, {1});
+  EXPECT_EQ(client.result().outcome, Outcome::kClosed);
+}
+
+}  // namespace
+}  // namespace service_streamer::support

@@ -1,0 +1,204 @@
+// Workers of a Server that die, hang, err or never come: what becomes of their batches.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "support/server.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::milliseconds;
+using Kind = Server::Event::Kind;
+
+bool die(const ipc::BatchMessage&, ipc::ReplyMessage&) {
+  return false;
+}
+
+TEST(ServerLosses, ABatchWhoseWorkerDiedRunsAgainOnAnother) {
+  Owner owner;
+  const std::uint32_t dying = owner.add_ready(die);
+  const RemoteRequest request = sent(owner.engine, {1, 2});
+  const std::optional<Server::Event> event = owner.next_event();
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->kind, Kind::kGone);
+  EXPECT_EQ(event->worker, dying);
+  EXPECT_TRUE(event->had_batch);
+  EXPECT_FALSE(request.done());
+  EXPECT_EQ(owner.engine.stats().running_items, 2U) << "still running for the engine";
+  owner.add();
+  EXPECT_TRUE(request.answered());
+}
+
+TEST(ServerLosses, ItRunsAgainBeforeAnythingNew) {
+  Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
+  owner.add_ready(die);
+  const RemoteRequest first = sent(owner.engine, {1});
+  ASSERT_TRUE(owner.next_event().has_value());
+  const RemoteRequest second = sent(owner.engine, {10});
+  std::vector<int> seen;
+  owner.add([&seen](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    seen.push_back(numbers_of(batch.payload.bytes).front());
+    return add_one(batch, reply);
+  });
+  EXPECT_TRUE(first.answered() && second.answered());
+  EXPECT_EQ(seen, (std::vector<int>{1, 10}));
+}
+
+TEST(ServerLosses, ABatchThatKillsEveryWorkerIsLostAndSaysHow) {
+  Owner owner(kServed, {.retries = 2, .address = {}});
+  for (int i = 0; i < 3; ++i) owner.add_ready(die);
+  const RemoteRequest request = sent(owner.engine, {1});
+  EXPECT_TRUE(request.ends_as(Outcome::kLost));
+  EXPECT_NE(request.call().note.find("attempt 3 of 3"), std::string::npos) << request.call().note;
+  owner.add();
+  EXPECT_TRUE(sent(owner.engine, {1}).answered()) << "and costs nobody else anything";
+}
+
+TEST(ServerLosses, WithoutRetriesABatchIsLostAtOnce) {
+  Owner owner(kServed, {.retries = 0, .address = {}});
+  owner.add_ready(die);
+  owner.add_ready(die);
+  EXPECT_TRUE(sent(owner.engine, {1}).ends_as(Outcome::kLost));
+}
+
+TEST(ServerLosses, WhatEndedMeanwhileDoesNotRunAgain) {
+  Owner owner;
+  Gate gate;
+  owner.add_ready(gate.before(die));
+  const RemoteRequest kept = sent(owner.engine, {1});
+  ASSERT_TRUE(gate.entered());
+  const RemoteRequest cancelled = sent(owner.engine, {2});
+  const RemoteRequest also_kept = sent(owner.engine, {3});
+  owner.add_ready(die);  // takes both of these at once
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 0; }));
+  EXPECT_TRUE(cancelled.cancel(owner.engine, true));
+  gate.open();
+  std::atomic<int> items{0};
+  owner.add([&items](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    items += static_cast<int>(batch.payload.items());
+    return add_one(batch, reply);
+  });
+  EXPECT_TRUE(kept.answered() && also_kept.answered());
+  EXPECT_EQ(items, 2);
+  EXPECT_TRUE(cancelled.ends_as(Outcome::kCancelled));
+}
+
+TEST(ServerLosses, ABatchThatNobodyWaitsForIsOverAlsoWithoutAWorker) {
+  Owner owner;
+  owner.add_ready(die);
+  const RemoteRequest request = sent(owner.engine, {1});
+  ASSERT_TRUE(owner.next_event().has_value());
+  EXPECT_TRUE(request.cancel(owner.engine, true));
+  close_remote(owner.engine, true);
+  Sleeping sleeping;
+  EXPECT_EQ(owner.engine.wait_until_drained(sleeping.waiter(), Clock::now() + kPatience), Completion::Wait::kDone);
+}
+
+TEST(ServerLosses, AWorkerThatCannotLoadItsModelSaysWhy) {
+  Owner owner;
+  const std::uint32_t id = owner.add(add_one, false);
+  std::optional<Server::Event> event = owner.next_event();
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->kind, Kind::kInitFailed);
+  EXPECT_EQ(event->text, "no model");
+  EXPECT_TRUE(owner.next_is(Kind::kGone, id));
+}
+
+TEST(ServerLosses, FailureEndsWhatIsThereAndWhatComes) {
+  Owner owner;
+  const RemoteRequest queued = sent(owner.engine, {1});
+  owner.server->set_failure("init: no model");
+  EXPECT_TRUE(queued.ends_as(Outcome::kLost));
+  EXPECT_EQ(queued.call().note, "init: no model");
+  const RemoteRequest later({2});
+  EXPECT_TRUE(later.submit(owner.engine, &*owner.server));
+  EXPECT_TRUE(later.ends_as(Outcome::kLost));
+  EXPECT_EQ(later.call().note, "init: no model");
+  owner.server->set_failure(std::nullopt);
+  const RemoteRequest hopeful({3});
+  EXPECT_TRUE(hopeful.submit(owner.engine, &*owner.server));
+  owner.add();
+  EXPECT_TRUE(hopeful.answered());
+}
+
+// Another process, which only waits to be killed.
+class Victim {
+ public:
+  Victim() : pid_(fork()) {
+    if (pid_ == 0) {
+      for (;;) pause();
+    }
+  }
+  ~Victim() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST(ServerLosses, AWorkerThatHangsIsKilledAndItsBatchRunsElsewhere) {
+  const Victim victim;
+  Owner owner(kServed, {.hang_timeout = milliseconds(50), .address = {}});
+  auto [ours, its] = ipc::socket_pair();
+  Gate gate;  // what holds on to its socket: the death is seen all the same
+  owner.workers.push_back(std::make_unique<FakeWorker>(std::move(its), gate.before()));
+  const std::uint32_t id = owner.server->add_worker(std::move(ours), victim.pid(), "setup");
+  ASSERT_TRUE(owner.next_is(Kind::kReady, id));
+  const RemoteRequest request = sent(owner.engine, {1});
+  const std::optional<Server::Event> event = owner.next_event();
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->kind, Kind::kGone);
+  EXPECT_TRUE(event->had_batch);
+  EXPECT_TRUE(event->killed_hung);
+  owner.add();
+  EXPECT_TRUE(request.answered());
+}
+
+TEST(ServerLosses, ADeathIsSeenAlsoWhereTheSocketStaysOpen) {
+  Owner owner;
+  auto [ours, its] = ipc::socket_pair();
+  std::uint32_t id = 0;
+  Gate gate;
+  {
+    const Victim victim;
+    owner.workers.push_back(std::make_unique<FakeWorker>(std::move(its), gate.before()));
+    id = owner.server->add_worker(std::move(ours), victim.pid(), "setup");
+    ASSERT_TRUE(owner.next_is(Kind::kReady, id));
+  }
+  EXPECT_TRUE(owner.next_is(Kind::kGone, id));
+}
+
+TEST(ServerLosses, CutsOffAWorkerThatDoesNotKeepToTheProtocol) {
+  Owner owner;
+  auto [ours, its] = ipc::socket_pair();
+  const std::uint32_t id = owner.server->add_worker(std::move(ours), 0, "");
+  const auto worker = ipc::Connection::make(std::move(its));
+  worker->send_all(ipc::make_hello(ipc::Role::kWorker));
+  worker->send_all(ipc::make_reply(1, {}));  // to no batch
+  EXPECT_TRUE(owner.next_is(Kind::kGone, id));
+  owner.add();
+  EXPECT_TRUE(sent(owner.engine, {1}).answered());
+}
+
+TEST(ServerLosses, CutsOffAWorkerWithTooFewResults) {
+  Owner owner;
+  owner.add_ready([](const ipc::BatchMessage&, ipc::ReplyMessage&) { return true; });
+  const RemoteRequest request = sent(owner.engine, {1});
+  ASSERT_TRUE(owner.next_event().has_value());
+  owner.add();
+  EXPECT_TRUE(request.answered());
+}
+
+}  // namespace
+}  // namespace service_streamer::support

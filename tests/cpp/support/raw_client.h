@@ -1,0 +1,76 @@
+#pragma once
+
+// A client process, as a raw connection of the test.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "service_streamer/ipc/ask.h"
+#include "support/ipc.h"
+#include "support/server.h"
+
+namespace service_streamer::support {
+
+using ipc::MessageType;
+using ipc::Received;
+
+class RawClient {
+ public:
+  explicit RawClient(const Server& server, bool greets = true)
+      : connection(ipc::Connection::make(ipc::connect_to(server.address()))) {
+    if (greets) connection->send_all(ipc::make_hello(ipc::Role::kClient));
+  }
+
+  void submit(std::uint64_t id, const std::vector<int>& items, const ipc::SubmitHead& terms = {}) const {
+    ipc::SubmitHead head = terms;
+    head.id = id;
+    const ipc::Payload payload = payload_of(items);
+    const ipc::Payload* const one = &payload;
+    connection->send_all(ipc::make_submit({&head, 1}, {&one, 1}));
+  }
+  void ask(std::uint64_t id, const ipc::Ask& question) const {
+    connection->send_all(ipc::make_opaque(MessageType::kAsk, id, ipc::to_bytes(question)));
+  }
+  void cancel(std::uint64_t id) const { connection->send_all(ipc::make_ids(MessageType::kCancel, {&id, 1})); }
+
+  // The next message but hello, waited for; false: cut off.
+  bool receive(ipc::InMessage& message) const {
+    do {
+      if (ipc::support::receive(*connection, message) != Received::kMessage) return false;
+    } while (message.type == MessageType::kHello);
+    return true;
+  }
+  std::vector<ipc::EndedCall> results() const {
+    ipc::InMessage message;
+    std::vector<ipc::EndedCall> ended;
+    EXPECT_TRUE(receive(message) && message.type == MessageType::kResults && ipc::parse(message, ended));
+    return ended;
+  }
+  // Of the one request that ends next.
+  ipc::EndedCall result() const {
+    std::vector<ipc::EndedCall> ended = results();
+    EXPECT_EQ(ended.size(), 1U);
+    return ended.empty() ? ipc::EndedCall{} : std::move(ended.front());
+  }
+  ipc::Told told(std::uint64_t id) const {
+    ipc::InMessage message;
+    ipc::Told answer;
+    EXPECT_TRUE(receive(message) && message.type == MessageType::kTold && message.id == id &&
+                ipc::from_bytes(message.body, answer));
+    return answer;
+  }
+  bool is_cut_off() const {
+    ipc::InMessage message;
+    while (receive(message)) {
+    }
+    return ipc::support::receive(*connection, message) == Received::kClosed;
+  }
+  void die() { connection.reset(); }
+
+  std::shared_ptr<ipc::Connection> connection;
+};
+
+}  // namespace service_streamer::support

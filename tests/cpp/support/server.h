@@ -1,0 +1,255 @@
+#pragma once
+
+// An owner with its engine and Server, and the processes around it as threads: workers, whose model adds 1 to each item (an int),
+// and callers.
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "service_streamer/ipc/call.h"
+#include "service_streamer/ipc/connection.h"
+#include "service_streamer/ipc/relay.h"
+#include "service_streamer/ipc/server.h"
+#include "service_streamer/ipc/worker_link.h"
+#include "support/threads.h"
+
+namespace service_streamer::support {
+
+using ipc::LocalCall;
+using ipc::Server;
+
+inline ipc::Bytes bytes_of(const std::vector<int>& numbers) {
+  std::byte* data = nullptr;
+  ipc::Bytes bytes = ipc::Bytes::allocate(numbers.size() * sizeof(int), data);
+  if (!numbers.empty()) std::memcpy(data, numbers.data(), bytes.size());
+  return bytes;
+}
+
+inline std::vector<int> numbers_of(const ipc::Bytes& bytes) {
+  std::vector<int> numbers(bytes.size() / sizeof(int));
+  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(int));
+  return numbers;
+}
+
+inline ipc::Payload payload_of(const std::vector<int>& items) {
+  ipc::Payload payload;
+  payload.bytes = bytes_of(items);
+  for (std::size_t i = 1; i <= items.size(); ++i) payload.ends.push_back(i * sizeof(int));
+  return payload;
+}
+
+// A caller's hold of a request.
+class RemoteRequest {
+ public:
+  explicit RemoteRequest(std::vector<int> items, const Terms& terms = {})
+      : call_(new LocalCall), items_(std::move(items)) {
+    call_->request.size = static_cast<std::uint32_t>(items_.size());
+    call_->request.priority = terms.priority;
+    call_->request.deadline = terms.deadline;
+    call_->request.watched = terms.watched;
+    call_->payload = payload_of(items_);
+  }
+  ~RemoteRequest() {
+    if (call_ != nullptr) call_->unref();
+  }
+  RemoteRequest(RemoteRequest&& other) noexcept
+      : call_(std::exchange(other.call_, nullptr)), items_(std::move(other.items_)) {}
+  RemoteRequest& operator=(RemoteRequest&&) = delete;
+
+  LocalCall& call() const { return *call_; }
+  Request& request() const { return call_->request; }
+
+  bool submit(Engine& engine, Server* server = nullptr) const {
+    call_->ref();
+    const Engine::Admission admission = engine.submit(call_->request);
+    if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
+      call_->unref();
+      return false;
+    }
+    if (server != nullptr) server->check_failure(call_->request);
+    return true;
+  }
+
+  bool done() const { return call_->request.completion.done(); }
+  bool wait(Duration patience = kPatience) const {
+    Sleeping sleeping;
+    return call_->request.completion.wait(sleeping.waiter(), Clock::now() + patience) == Completion::Wait::kDone;
+  }
+  bool ends_as(Outcome outcome) const { return wait() && call_->request.outcome == outcome; }
+  bool answered() const {
+    if (!ends_as(Outcome::kAnswered)) return false;
+    std::vector<int> outputs;
+    for (const ipc::ResultPiece& piece : call_->pieces) {
+      if (piece.begin != outputs.size()) return false;
+      const std::vector<int> part = numbers_of(piece.result.bytes);
+      if (part.size() != piece.count) return false;
+      outputs.insert(outputs.end(), part.begin(), part.end());
+    }
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (i >= outputs.size() || outputs[i] != items_[i] + 1) return false;
+    }
+    return outputs.size() == items_.size();
+  }
+  bool cancel(Engine& engine, bool even_if_running = false) const {
+    EndedRequests ended;
+    const bool ends = engine.end_early(call_->request, Outcome::kCancelled, even_if_running, ended);
+    ipc::publish(ended);
+    return ends;
+  }
+
+ private:
+  LocalCall* call_;
+  const std::vector<int> items_;
+};
+
+inline RemoteRequest sent(Engine& engine, std::vector<int> items, const Terms& terms = {}) {
+  RemoteRequest request(std::move(items), terms);
+  EXPECT_TRUE(request.submit(engine));
+  return request;
+}
+
+inline void close_remote(Engine& engine, bool drain) {
+  EndedRequests ended;
+  engine.close(drain, ended);
+  ipc::publish(ended);
+}
+
+inline void abort_remote(Engine& engine, Outcome outcome = Outcome::kClosed) {
+  EndedRequests ended;
+  engine.abort(outcome, ended);
+  ipc::publish(ended);
+}
+
+// What a worker makes of a batch; false: it dies instead.
+using Model = std::function<bool(const ipc::BatchMessage&, ipc::ReplyMessage&)>;
+
+inline ipc::Result outputs_of(std::vector<int> numbers) {
+  for (int& number : numbers) ++number;
+  return {.kind = ipc::ResultKind::kOutputs, .bytes = bytes_of(numbers), .blocks = {}};
+}
+
+inline bool add_one(const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+  const std::vector<int> items = numbers_of(batch.payload.bytes);
+  auto next = items.begin();
+  for (const ipc::BatchHead& part : batch.parts) {
+    reply.results.push_back(outputs_of({next, next + part.items}));
+    next += part.items;
+  }
+  return true;
+}
+
+// A worker process, as a thread.
+class FakeWorker {
+ public:
+  explicit FakeWorker(FileDescriptor socket, Model model = add_one, bool becomes_ready = true)
+      : socket_(std::move(socket)),
+        model_(std::move(model)),
+        becomes_ready_(becomes_ready),
+        thread_([this] { run(); }) {}
+
+  bool finished() const { return thread_.finished(); }
+  int batches() const { return batches_; }
+  std::string setup() const { return setup_; }  // once finished
+
+ private:
+  // Its end is that of the process.
+  void run() {
+    using Got = ipc::WorkerLink::Got;
+    ipc::WorkerLink link(std::move(socket_));
+    ipc::Bytes setup;
+    if (link.receive_setup(setup) != Got::kBatch) return;
+    setup_ = std::string(setup.text());
+    if (!becomes_ready_) {
+      link.send_init_failed("no model");
+      return;
+    }
+    link.send_ready("{}");
+    std::uint64_t id = 0;
+    ipc::BatchMessage batch;
+    while (link.next_batch(id, batch) == Got::kBatch) {
+      ipc::ReplyMessage reply;
+      ++batches_;
+      if (!model_(batch, reply) || !link.reply(id, reply)) return;
+    }
+  }
+
+  FileDescriptor socket_;
+  const Model model_;
+  const bool becomes_ready_;
+  std::atomic<int> batches_{0};
+  std::string setup_;
+  Thread thread_;
+};
+
+constexpr EngineOptions kServed{.batch_size = 8, .policy = PolicyKind::kGreedy, .workers = 2};
+
+// An engine with its Server, and the supervisor's view.
+class Owner {
+ public:
+  explicit Owner(const EngineOptions& options = kServed, const ipc::ServerOptions& server_options = {})
+      : engine(options), server(std::make_unique<Server>(engine, server_options)) {
+    server->start();
+  }
+  ~Owner() {
+    close_remote(engine, false);
+    if (server) server->stop();
+    abort_remote(engine);
+    workers.clear();
+  }
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+
+  std::uint32_t add(Model model = add_one, bool becomes_ready = true) {
+    auto [ours, its] = ipc::socket_pair();
+    workers.push_back(std::make_unique<FakeWorker>(std::move(its), std::move(model), becomes_ready));
+    return server->add_worker(std::move(ours), 0, "setup");
+  }
+  std::optional<Server::Event> next_event(Duration patience = kPatience) {
+    Sleeping sleeping;
+    return server->next_event(sleeping.waiter(), Clock::now() + patience);
+  }
+  bool next_is(Server::Event::Kind kind, std::uint32_t worker) {
+    const std::optional<Server::Event> event = next_event();
+    return event && event->kind == kind && event->worker == worker;
+  }
+  std::uint32_t add_ready(Model model = add_one) {
+    const std::uint32_t id = add(std::move(model));
+    EXPECT_TRUE(next_is(Server::Event::Kind::kReady, id));
+    return id;
+  }
+
+  Engine engine;
+  std::unique_ptr<Server> server;
+  std::vector<std::unique_ptr<FakeWorker>> workers;
+};
+
+// Holds models back until it is opened.
+class Gate {
+ public:
+  Model before(Model model = add_one) {
+    return [this, model = std::move(model)](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+      ++entered_;
+      return eventually([this] { return open_.load(); }) && model(batch, reply);
+    };
+  }
+  bool entered(int times = 1) const {
+    return eventually([this, times] { return entered_ >= times; });
+  }
+  void open() { open_ = true; }
+  ~Gate() { open(); }
+
+ private:
+  std::atomic<int> entered_{0};
+  std::atomic<bool> open_{false};
+};
+
+}  // namespace service_streamer::support

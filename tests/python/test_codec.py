@@ -1,0 +1,431 @@
+"""How items travel: pickled, large buffers in shared memory, and back as something of one's own."""
+
+import gc
+import math
+import os
+import pickle
+import struct
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service_streamer import SerializationError, _core
+
+LARGE = 100_000  # numbers: far beyond what travels in the message
+
+
+def travel(*items):
+    """The items as a worker sees them."""
+    (seen,) = _core._travel(items, 1)
+    return seen
+
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def mapped_memfds():
+    return Path("/proc/self/maps").read_text().count("memfd:")
+
+
+# ------------------------------------------------------------------------ values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        False,
+        0,
+        255,
+        256,
+        -1,
+        2**31 - 1,
+        -(2**31),
+        2**31,
+        2**63 - 1,
+        -(2**63),
+        2**63,
+        10**300,
+        0.1,
+        math.inf,
+        -0.0,
+        "",
+        "text",
+        "x" * 255,
+        "x" * 256,
+        "x" * 4097,
+        "x" * 1_000_000,
+        "grün",
+        "\udc80 alone",
+        b"",
+        bytes(range(256)),
+        b"x" * 5000,
+        b"x" * 1_000_000,
+        bytearray(b"changeable"),
+        (),
+        (1, "two", [3]),
+        [],
+        [1, "two", 3.0, None, b"five", True],
+        ["grün", 1],
+        [[1], [2]],
+        ["x" * 1000] * 50,
+        {"a": 1, "b": [2]},
+        {1, 2},
+        1 + 2j,
+        range(3),
+        struct.Struct,
+    ],
+    ids=lambda value: f"{type(value).__name__}-{str(value)[:12]!a}",
+)
+def test_a_value_arrives_as_it_was(value):
+    (seen,) = travel(value)
+    assert type(seen) is type(value)
+    assert seen == value
+    assert repr(seen) == repr(value)  # tells -0.0 from 0.0, and True from 1
+
+
+def test_what_is_not_a_number_arrives_as_that():
+    assert math.isnan(travel(math.nan)[0])
+
+
+plain = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+)
+values = st.recursive(
+    plain, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(plain, inner)
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(values, max_size=5))
+def test_any_items_arrive_in_order(items):
+    seen = travel(*items)
+    assert seen == items
+    assert repr(seen) == repr(items)  # the types of all that is in them, too
+
+
+def test_subclasses_of_plain_types_stay_what_they_are():
+    class_of_int, class_of_list = type(travel(Count(3))[0]), type(travel(Names(["a"]))[0])
+    assert (class_of_int, class_of_list) == (Count, Names)
+
+
+class Count(int):
+    pass
+
+
+class Names(list):
+    pass
+
+
+def test_one_object_that_comes_twice_in_an_item_stays_one():
+    inner = ["x"]
+    ((first, second),) = travel((inner, inner))
+    assert first is second
+
+
+def test_an_item_that_contains_itself_arrives():
+    item = []
+    item.append(item)
+    (seen,) = travel(item)
+    assert seen[0] is seen
+
+
+# ------------------------------------------------------------------------ arrays
+
+DTYPES = ["?", *"bBhHiIlLqQefdgFDG", "S7", "U7", "M8[s]", "m8[ms]", "V5", ">f4", ">i8", "i4,f8"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 24, LARGE])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_of_every_type_arrive_writable(dtype, size):
+    array = np.frombuffer(bytes(range(1, 251)) * (size * 32 // 250 + 1), np.uint8)
+    array = np.resize(array, size * np.dtype(dtype).itemsize).view(dtype)
+    if dtype == "U7":
+        array = np.array([f"{i:07}" for i in range(size)], dtype)
+    (seen,) = travel(array)
+    assert seen.dtype == array.dtype
+    assert seen.tobytes() == array.tobytes()
+    assert seen.flags.writeable
+    seen[...] = array[::-1]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (50, 40, 30)])
+@pytest.mark.parametrize("layout", ["C", "F", "reversed", "strided", "broadcast", "read-only"])
+def test_arrays_of_every_layout_arrive(layout, shape):
+    array = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
+    if layout == "F":
+        array = np.asfortranarray(array)
+    elif layout == "reversed":
+        array = array[..., ::-1]
+    elif layout == "strided":
+        array = array[:, ::2]
+    elif layout == "broadcast":
+        array = np.broadcast_to(array[:1], shape)
+    elif layout == "read-only":
+        array.flags.writeable = False
+    (seen,) = travel(array)
+    assert np.array_equal(seen, array)
+    assert seen.flags.f_contiguous == array.flags.f_contiguous or layout == "broadcast"
+    assert seen.flags.writeable == (layout != "read-only"), "as a pickle has it"
+
+
+def test_arrays_of_objects_arrive():
+    array = np.array(["a", None, (1, 2)], dtype=object)
+    assert travel(array)[0].tolist() == array.tolist()
+
+
+def test_large_arrays_arrive_inside_of_other_objects():
+    item = {"pixels": np.arange(LARGE), "mask": [np.ones(LARGE), "small", np.zeros(3)]}
+    (seen,) = travel(item)
+    assert np.array_equal(seen["pixels"], item["pixels"])
+    assert np.array_equal(seen["mask"][0], item["mask"][0])
+    assert seen["mask"][1] == "small"
+    assert seen["mask"][2].tolist() == [0, 0, 0]
+
+
+def test_many_large_buffers_arrive_in_their_order():
+    items = [[np.full(LARGE, 10 * i + j) for j in range(3)] for i in range(5)]
+    for i, item in enumerate(travel(*items)):
+        assert [array[0] for array in item] == [10 * i, 10 * i + 1, 10 * i + 2]
+        assert all(array.min() == array.max() for array in item)
+
+
+@pytest.mark.parametrize("size", [100, LARGE])
+def test_who_writes_into_an_array_changes_nobody_elses(size):
+    array = np.arange(size)
+    first, second = (seen[0] for seen in _core._travel((array,), 2))
+    first[:] = -1
+    assert np.array_equal(second, np.arange(size))
+    assert np.array_equal(array, np.arange(size))
+    assert np.array_equal(travel(array)[0], np.arange(size))
+
+
+def test_an_array_is_valid_as_long_as_it_is_kept():
+    kept = [travel(np.full(LARGE, i))[0] for i in range(50)]
+    views = [array[10:20] for array in kept]
+    for i in range(50):
+        travel(np.full(LARGE, 1000 + i))
+    assert [array.min() for array in kept] == list(range(50))
+    del kept
+    gc.collect()
+    for i in range(50):
+        travel(np.full(LARGE, 2000 + i))
+    assert [(view.min(), view.max()) for view in views] == [(i, i) for i in range(50)]
+
+
+def test_what_was_dropped_is_used_again():
+    travel(np.zeros(LARGE))
+    before = open_descriptors()
+    for _ in range(1000):
+        travel(np.zeros(LARGE))
+    assert open_descriptors() == before
+
+
+def test_buffers_of_other_types_arrive():
+    data = bytearray(os.urandom(LARGE))
+    (seen,) = travel(pickle.PickleBuffer(data))
+    assert bytes(seen) == bytes(data)
+    assert not memoryview(seen).readonly
+
+
+# -------------------------------------------------------------------------- faults
+
+
+class Unpicklable:
+    def __init__(self, error):
+        self.error = error
+
+    def __reduce__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("no"), ValueError("bad"), RecursionError("deep"), pickle.PicklingError("x")]
+)
+def test_an_item_that_cannot_be_pickled_is_named(error):
+    with pytest.raises(SerializationError, match=r"item 2 .*test_codec\.Unpicklable") as caught:
+        travel("a", "b", Unpicklable(error), "d")
+    assert type(error).__name__ in str(caught.value)
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("item", [lambda: 0, threading.Lock(), (i for i in range(3))])
+def test_what_pickle_refuses_is_named(item):
+    with pytest.raises(SerializationError, match="item 0"):
+        travel(item)
+
+
+def test_an_item_that_is_nested_too_deeply_is_refused():
+    item = []
+    for _ in range(100_000):
+        item = [item]
+    with pytest.raises(SerializationError, match="RecursionError"):
+        travel(item)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), MemoryError()])
+def test_what_is_no_fault_of_the_item_is_raised_as_it_is(error):
+    with pytest.raises(type(error)):
+        travel(Unpicklable(error))
+
+
+def test_an_item_that_cannot_be_pickled_leaves_no_memory_behind():
+    travel(np.zeros(LARGE))
+    before = open_descriptors()
+    for _ in range(20):
+        with pytest.raises(SerializationError):
+            travel([np.zeros(LARGE)] * 3 + [lambda: 0])
+        with pytest.raises(SerializationError):
+            travel(np.zeros(LARGE), np.ones(LARGE), lambda: 0)
+    travel(np.zeros(LARGE))
+    assert open_descriptors() <= before + 3
+
+
+class Unloadable:
+    def __reduce__(self):
+        return _refuse, ()
+
+
+def _refuse():
+    raise RuntimeError("not here")
+
+
+def test_an_item_that_cannot_be_unpickled_raises_what_it_raised():
+    with pytest.raises(RuntimeError, match="not here"):
+        travel(Unloadable())
+    with pytest.raises(RuntimeError, match="not here"):
+        travel([np.zeros(LARGE), Unloadable()])
+
+
+class Nested:
+    """Sends others off while it is pickled itself."""
+
+    def __reduce__(self):
+        return tuple, (travel("inner", np.arange(LARGE)),)
+
+
+def test_an_item_may_send_others_while_it_is_pickled():
+    before, (text, array), after = travel("before", Nested(), "after")
+    assert (before, text, after) == ("before", "inner", "after")
+    assert np.array_equal(array, np.arange(LARGE))
+
+
+def test_threads_that_pickle_at_the_same_time_do_not_meet(threads):
+    def send_often(number):
+        for _ in range(20):
+            small, large, other = travel(number, np.full(300_000, number), [number] * 100)
+            assert small == number
+            assert other == [number] * 100
+            assert large.min() == large.max() == number
+
+    for number in range(8):
+        threads.run(send_often, number)
+    assert threads.join() == [None] * 8
+
+
+def test_without_descriptors_large_items_travel_all_the_same(child):
+    child(
+        """
+        import resource
+        import numpy as np
+        from service_streamer import _core
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+        arrays = tuple(np.full(100_000, i) for i in range(100))
+        (seen,) = _core._travel(arrays, 1)
+        assert [array[0] for array in seen] == list(range(100))
+        assert all(array.flags.writeable for array in seen)
+        """
+    )
+
+
+def test_a_forked_child_packs_on_its_own(child):
+    child(
+        """
+        import os
+        import numpy as np
+        import service_streamer
+        from service_streamer import _core
+
+        service_streamer.ThreadedStreamer(len, 8)  # knows of forks
+        (mine,) = _core._travel((np.arange(100_000),), 1)[0]
+        pid = os.fork()
+        if pid == 0:
+            assert mine.sum() == np.arange(100_000).sum()
+            mine[:] = 0
+            for i in range(50):
+                (seen,) = _core._travel((np.full(100_000, i),), 1)[0]
+                assert seen.min() == seen.max() == i
+            del mine, seen
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert mine.sum() == np.arange(100_000).sum()
+        """
+    )
+
+
+# --------------------------------------------------------------------------- torch
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("size", [0, 1, 24, LARGE])
+@pytest.mark.parametrize(
+    "name", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64"]
+)
+def test_tensors_arrive_writable_and_isolated(torch, name, size):
+    tensor = (torch.arange(size) % 2).to(getattr(torch, name))
+    first, second = (seen[0] for seen in _core._travel((tensor,), 2))
+    assert first.dtype == tensor.dtype
+    assert torch.equal(first, tensor)
+    first.fill_(0)
+    assert torch.equal(second, tensor)
+
+
+@pytest.mark.parametrize("make", ["scalar", "transposed", "strided", "expanded", "conj", "grad"])
+def test_tensors_of_every_layout_arrive(torch, make):
+    tensor = torch.arange(60_000, dtype=torch.float64).reshape(200, 300)
+    tensor = {
+        "scalar": lambda: torch.tensor(3.5),
+        "transposed": lambda: tensor.T,
+        "strided": lambda: tensor[::2, 1:],
+        "expanded": lambda: tensor[0].expand(7, 300),
+        "conj": lambda: torch.complex(tensor, tensor).conj(),
+        "grad": lambda: tensor.requires_grad_(),
+    }[make]()
+    ((seen,),) = travel([tensor])
+    assert torch.equal(seen, tensor)
+    assert seen.requires_grad == tensor.requires_grad
+    if make != "grad":
+        seen.fill_(0)
+
+
+def test_tensors_inside_of_other_objects_arrive(torch):
+    item = {"ids": torch.arange(LARGE), "mask": (torch.ones(3), np.zeros(LARGE))}
+    (seen,) = travel(item)
+    assert torch.equal(seen["ids"], item["ids"])
+    assert torch.equal(seen["mask"][0], item["mask"][0])
+
+
+def test_what_torch_has_beside_dense_tensors_arrives(torch):
+    sparse = torch.eye(3).to_sparse()
+    assert torch.equal(travel(sparse)[0].to_dense(), torch.eye(3))
+    parameter = torch.nn.Parameter(torch.ones(3))
+    assert isinstance(travel(parameter)[0], torch.nn.Parameter)
+
+
+def test_large_tensors_travel_in_shared_memory(torch):
+    tensor = torch.zeros(LARGE)
+    travel(tensor)
+    before = mapped_memfds()
+    kept = [travel(tensor)[0] for _ in range(5)]
+    assert mapped_memfds() >= before + len(kept)
