@@ -11,12 +11,7 @@
 #include <vector>
 
 #include "simulation/comparison.h"
-
-#if defined(__has_feature)
-#define HAS_FEATURE(name) __has_feature(name)
-#else
-#define HAS_FEATURE(name) 0
-#endif
+#include "support/sanitizers.h"
 
 namespace service_streamer::simulation {
 namespace {
@@ -24,12 +19,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(thread_sanitizer) || \
-    HAS_FEATURE(address_sanitizer)
-constexpr std::size_t kStride = 20;
-#else
-constexpr std::size_t kStride = 1;
-#endif
+constexpr std::size_t kStride = support::kSanitized ? 20 : 1;
 
 constexpr std::uint64_t kSeed = 1;
 constexpr Model kMedium{milliseconds(5), microseconds(200)};

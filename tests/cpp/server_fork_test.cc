@@ -13,11 +13,9 @@
 namespace service_streamer::support {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || SUPPORT_HAS_FEATURE(thread_sanitizer)
-constexpr bool kMayFork = false;  // it does not follow threads into children of processes with threads
-#else
-constexpr bool kMayFork = true;
-#endif
+// ThreadSanitizer does not follow threads into children of processes with threads; and the allocator of GCC 12's
+// AddressSanitizer stays locked in a child for ever where another thread was just in it, unlike malloc.
+constexpr bool kMayFork = !kSanitized;
 
 // A child process; it is gone when this is.
 class Child {

@@ -114,12 +114,13 @@ TEST(ServerPressure, LeaveNoDescriptorBehind) {
   Owner owner;
   owner.add_ready();
   const std::size_t before = ipc::support::open_descriptors();
+  constexpr std::size_t kBell = 1;  // the worker's, made when it first sleeps, which may be after the count
   for (int round = 0; round < 20; ++round) {
     RawClient client(*owner.server);
     client.submit(1, {1});
     client.result();
   }
-  EXPECT_TRUE(eventually([&] { return ipc::support::open_descriptors() == before; }));
+  EXPECT_TRUE(eventually([&] { return ipc::support::open_descriptors() <= before + kBell; }));
 }
 
 }  // namespace

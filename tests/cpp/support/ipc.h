@@ -27,6 +27,7 @@ namespace service_streamer::ipc::support {
 
 using service_streamer::support::eventually;
 using service_streamer::support::kPatience;
+using service_streamer::support::kSanitized;
 using service_streamer::support::kStressShare;
 using service_streamer::support::Thread;
 

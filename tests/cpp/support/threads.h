@@ -15,21 +15,11 @@
 #include <utility>
 
 #include "support/call.h"
-
-#if defined(__has_feature)
-#define SUPPORT_HAS_FEATURE(name) __has_feature(name)
-#else
-#define SUPPORT_HAS_FEATURE(name) 0
-#endif
+#include "support/sanitizers.h"
 
 namespace service_streamer::support {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || SUPPORT_HAS_FEATURE(thread_sanitizer) || \
-    SUPPORT_HAS_FEATURE(address_sanitizer)
-constexpr int kStressShare = 5;  // of the rounds of a stress test, one in so many is run
-#else
-constexpr int kStressShare = 1;
-#endif
+constexpr int kStressShare = kSanitized ? 5 : 1;  // of the rounds of a stress test, one in so many is run
 
 constexpr Duration kPatience = std::chrono::seconds(20);  // before a test gives up; no passing one takes it
 
