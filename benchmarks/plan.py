@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 
 ORIGINALS = ("original-0.1", "original-0.005")
 BATCHED = "batched-0.001"
+BARE = "ours-bare"  # without a batcher
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ CASES: tuple[Case, ...] = (
     threads("noop", 1, ("ours", "ours-spin", *ORIGINALS, BATCHED)),
     threads("noop", 16, THREADED),
     threads("noop", 128, THREADED),
-    threads("model", 1, THREADED),
+    threads("model", 1, (*THREADED, BARE)),
     threads("model", 16, THREADED),
     threads("model", 128, THREADED),
     case(
@@ -129,7 +130,7 @@ CASES: tuple[Case, ...] = (
         "flask-gthread",
         [
             ("ours", "gthread", "model", "1,16,128"),
-            ("ours-bare", "gthread", "bare", "1"),
+            (BARE, "gthread", "bare", "1"),
             ("original-0.1", "gthread", "model", "1,16,128"),
             ("original-0.005", "gthread", "model", "1,16,128"),
             ("original-0.001", "gthread", "model", "1,16,128"),

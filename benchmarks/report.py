@@ -16,6 +16,7 @@ from typing import Any
 
 import venvs
 from figures import Figure, Results, Row
+from plan import BARE
 from rows_processes import PROCESS_ROWS
 from rows_threads import THREAD_ROWS
 
@@ -75,7 +76,7 @@ def peer_cell(row: Row, results: Results) -> str:
         figures = [figure for figure in row.figures if not figure.is_ours_only]
         values = [results.get(figure.case, peer, figure.metric) for figure in figures]
         if any(value is not None for value in values):
-            name = "bare sleep" if peer == "ours-bare" else peer
+            name = "bare sleep" if peer == BARE else peer
             cells.append(f"{name}: {joined(values, figures)}")
     return "; ".join(cells) or NONE
 

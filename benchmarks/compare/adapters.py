@@ -1,8 +1,8 @@
 """One face for every package under test.
 
-A peer is named as in the tables: `ours`, `ours-greedy`, `ours-spin`, `original-0.1` (the number is
-max_latency in seconds) or `batched-0.001`. Imports are local: each virtual environment holds one
-package only.
+A peer is named as in the tables: `ours`, `ours-greedy`, `ours-spin`, `ours-bare` (no batcher at
+all), `original-0.1` (the number is max_latency in seconds) or `batched-0.001`. Imports are local:
+each virtual environment holds one package only.
 """
 
 from __future__ import annotations
@@ -38,12 +38,16 @@ def streamer(peer: str, model: Predict, workers: int = 0) -> Any:
         options["policy"] = variant
     if not workers:
         return ThreadedStreamer(model, BATCH_SIZE, **options)
-    return Streamer(model, BATCH_SIZE, worker_num=workers, wait_for_worker_ready=True, **options)
+    with_processes: Any = Streamer(model, BATCH_SIZE, worker_num=workers, **options)
+    with_processes._wait_for_worker_ready()  # the original's name for it
+    return with_processes
 
 
 def predict(peer: str, model: Predict, workers: int = 0) -> Predict:
-    """A blocking predict(batch) that batches the calls of many threads."""
+    """A blocking predict(batch) that batches the calls of many threads; `ours-bare`: the model."""
     family, variant = split(peer)
+    if variant == "bare":
+        return model
     if family != "batched":
         blocking: Predict = streamer(peer, model, workers).predict
         return blocking
