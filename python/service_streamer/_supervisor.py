@@ -201,15 +201,11 @@ class Supervisor:
     def _time_left(self) -> float | None:
         """Seconds until something is to be done; None: nothing is."""
         times = [at for at, _ in self._ending]
-        for place in self._places:
-            missing = place.worker is None and place.given_up is None
-            if missing or self._needs_successor(place):
-                times.append(place.start_at)
+        due = [place for place in self._places if place.worker is None and place.given_up is None]
+        if self._roll is not None and (behind := self._next_behind(self._roll)) is not None:
+            due.append(behind)
+        times += [place.start_at for place in due]
         return max(0.0, min(times) - self._clock()) if times else None
-
-    def _needs_successor(self, place: Place) -> bool:
-        roll = self._roll
-        return roll is not None and place.successor is None and place.is_behind(roll.version)
 
     # ------------------------------------------------------------------------ events
 
@@ -334,18 +330,27 @@ class Supervisor:
         return roll
 
     def _advance_roll(self, roll: Roll) -> None:
-        if any(place.successor is not None for place in self._places):
+        if self._has_successor():
             return
-        for place in self._places:
-            if place.is_behind(roll.version):
-                if place.start_at <= self._clock():
-                    place.successor = self._start_worker(place, roll.version)
-                return
+        behind = self._next_behind(roll)
+        if behind is not None:
+            if behind.start_at <= self._clock():
+                behind.successor = self._start_worker(behind, roll.version)
+            return
         for place in self._places:
             if place.given_up is not None:
                 place.revive(self._clock())
         if all(place.is_ready(roll.version) for place in self._places):
             self._end_roll(roll, None)
+
+    def _has_successor(self) -> bool:
+        return any(place.successor is not None for place in self._places)
+
+    def _next_behind(self, roll: Roll) -> Place | None:
+        """Return the place that is to have a successor next: none while another has one."""
+        if self._has_successor():
+            return None
+        return next((place for place in self._places if place.is_behind(roll.version)), None)
 
     def _end_roll(self, roll: Roll, error: Exception | None) -> None:
         roll.error, roll.done = error, True

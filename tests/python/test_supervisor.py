@@ -319,6 +319,17 @@ def test_a_restart_replaces_one_worker_after_the_other(fakes):
     assert fake.started[-1].version is NEW  # from now on
 
 
+def test_a_restart_sleeps_while_a_successor_loads(fakes):
+    fake = fakes(3)
+    fake.ready(0, 1, 2)
+    roll(fake)
+    assert fake.timeouts[-1] is None
+    fake.ready(3)
+    assert fake.timeouts[-1] is None
+    fake.fails(4)  # and is tried again before the third place has its turn
+    assert fake.timeouts[-1] == pytest.approx(0.1)
+
+
 def test_a_version_that_cannot_load_changes_nothing(fakes):
     fake = fakes(2)
     fake.ready(0, 1)
