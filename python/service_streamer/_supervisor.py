@@ -79,7 +79,7 @@ class Supervisor:
         self._workers: dict[int, Worker] = {}  # by the server's number, until they are gone
         self._roll: Roll | None = None
         self._failure: str | None = None
-        self._ending: list[tuple[float, Process]] = []  # gone, but not from the process table
+        self._ending: dict[Process, float] = {}  # what should end by itself, and until when
 
     # ------------------------------------------------------------ for other threads
 
@@ -200,7 +200,7 @@ class Supervisor:
 
     def _time_left(self) -> float | None:
         """Seconds until something is to be done; None: nothing is."""
-        times = [at for at, _ in self._ending]
+        times = list(self._ending.values())
         due = [place for place in self._places if place.worker is None and place.given_up is None]
         if self._roll is not None and (behind := self._next_behind(self._roll)) is not None:
             due.append(behind)
@@ -216,6 +216,7 @@ class Supervisor:
         if kind == "ready":
             self._is_ready(worker)
         elif kind == "init_failed":
+            self._let_end(worker.process)  # a thread that its model has started may keep it
             self._leaves(worker)
             self._could_not_load(worker.place, worker.version, text)
         elif kind == "gone":
@@ -239,7 +240,8 @@ class Supervisor:
 
     def _is_gone(self, worker: Worker, had_batch: bool, hung: bool) -> None:
         process, place, state = worker.process, worker.place, worker.state
-        self._end(process)
+        if not process.wait(0.1):  # the end of its socket comes a moment before its own
+            self._let_end(process)
         self._leaves(worker)
         if state is State.STARTING:
             how = f"worker process {process.pid} {process.describe()} while it loaded its model"
@@ -363,17 +365,17 @@ class Supervisor:
 
     # --------------------------------------------------------------------------- ends
 
-    def _end(self, process: Process) -> None:
-        if not process.wait(0.1):  # the end of its socket comes a moment before its own
-            self._ending.append((self._clock() + GRACE, process))
+    def _let_end(self, process: Process) -> None:
+        self._ending.setdefault(process, self._clock() + GRACE)
 
     def _collect(self) -> None:
         now = self._clock()
-        for index, (at, process) in enumerate(self._ending):
+        for process, at in list(self._ending.items()):
             if at <= now:
                 process.kill()
-                self._ending[index] = (now + GRACE, process)
-        self._ending = [(at, process) for at, process in self._ending if not process.wait(0)]
+                self._ending[process] = now + GRACE
+            if process.wait(0):
+                del self._ending[process]
 
     def _end_workers(self) -> None:
         for worker in self._workers.values():
@@ -381,7 +383,7 @@ class Supervisor:
                 worker.process.kill()
         self._server.stop()  # the end of file for the others
         processes = [worker.process for worker in self._workers.values()]
-        processes += [process for _, process in self._ending]
+        processes += self._ending
         late = wait_for_all(processes, time.monotonic() + GRACE)
         for process in late:
             process.kill()

@@ -445,6 +445,20 @@ def test_a_worker_lost_while_the_streamer_drains_is_replaced(fakes):
     assert fake.running == [0]
 
 
+def test_one_that_stays_after_it_could_not_load_its_model_is_killed(fakes):
+    fake = fakes(1)
+    fake.event("init_failed", 0, "Traceback: no weights")
+    fake.passes(0.1)
+    fake.ready(1)
+    assert fake.timeouts[-1] == pytest.approx(_supervisor.GRACE - 0.1)
+    assert not fake.started[0].killed
+    fake.passes(_supervisor.GRACE)
+    assert fake.started[0].killed
+    fake.event("gone", 0)
+    assert fake.timeouts[-1] is None
+    assert fake.running == [0]
+
+
 def test_one_that_stays_after_the_end_of_its_socket_is_killed(fakes):
     fake = fakes(1)
     fake.ready(0)
