@@ -70,6 +70,7 @@ class Supervisor:
         # messages from other threads
         self._worker_num = worker_num
         self._rolls: deque[Roll] = deque()
+        self._last_roll: Roll | None = None
         self._closing = False
         self._finishing = False
         self._started = False
@@ -94,10 +95,16 @@ class Supervisor:
 
     def restart(self, version: Version) -> Roll:
         """Replace all workers by those of another version object, one after the other."""
-        roll = Roll(version)
+        roll = self._last_roll = Roll(version)
         self._rolls.append(roll)
         self._server.interrupt()
         return roll
+
+    @property
+    def version(self) -> Version:
+        """What the workers have, or will have when the restarts asked for are done."""
+        roll = self._last_roll
+        return self._version if roll is None or roll.error is not None else roll.version
 
     def wait_rolled(self, roll: Roll, timeout: float | None) -> bool:
         """Wait until a restart is done; False if time is over first.

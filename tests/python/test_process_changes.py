@@ -147,8 +147,12 @@ def test_a_restart_that_takes_too_long_goes_on(versions, process_gate):
         streamer.restart(
             model_init_args=["new"], model_init_kwargs={"gate": process_gate}, timeout=0.1
         )
+    with pytest.raises(RequestTimeout):
+        streamer.restart(timeout=0)  # after that one, and of its version
     process_gate.open()
     eventually(lambda: streamer.predict([1]) == ["new"])
+    streamer.restart(timeout=LONG)
+    assert streamer.predict([1]) == ["new"]
 
 
 def test_wrong_arguments_of_a_restart_are_named(versions, monkeypatch):

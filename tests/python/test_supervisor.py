@@ -423,6 +423,18 @@ def test_restarts_asked_for_together_follow_each_other(fakes):
     assert fake.started[2].version.model == "newest"
 
 
+def test_its_version_is_the_last_that_was_asked_for_and_can_be_loaded(fakes):
+    fake = fakes(1)
+    fake.ready(0)
+    roll(fake)
+    assert fake.supervisor.version is NEW
+    fake.fails(1)
+    assert fake.supervisor.version is OLD
+    roll(fake)
+    fake.ready(2)
+    assert fake.supervisor.version is NEW
+
+
 def test_the_end_tells_those_who_wait(fakes, threads):
     fake = fakes(1)
     fake.ready(0)
