@@ -136,7 +136,7 @@ class Starter:
         self._isolate = isolate
         self._output_batch = output_batch
         # Imported now: while no fork may happen, nobody should have to wait for an import.
-        from . import _worker_main  # noqa: F401
+        from . import _forkserver, _worker_main  # noqa: F401
 
     def __call__(self, index: int, worker_num: int, batch_size: int, version: Version) -> Started:
         """Start the worker of one place.
@@ -264,15 +264,14 @@ def _fork(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pro
 def _from_forkserver(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:
     from multiprocessing import forkserver
 
-    from . import _worker_main
+    from . import _forkserver, _worker_main
 
-    server: Any = forkserver
-    status, pipe = server.connect_to_new_process([fd])
+    status, pipe = _forkserver.connect_to_new_process(fd)
     try:
         with open(pipe, "wb", closefd=False) as file:
             pickle.dump({}, file)  # what it prepares by itself: nothing
             pickle.dump(_worker_main.ForkserverStart(job.output_batch, variables), file)
-        pid = int(server.read_signed(status))
+        pid = int(forkserver.read_signed(status))
     except BaseException:  # the forkserver has ended
         os.close(status)
         os.close(pipe)
