@@ -62,15 +62,19 @@ class Streamer(BaseStreamer):
         model_init_args, model_init_kwargs: for ``init_model``.
         wait_for_worker_ready: return only when every worker has loaded its model.
         mp_start_method: "spawn", "fork" or "forkserver". Not "fork" where this process has used
-            CUDA.
+            CUDA. The forkserver is one of its own; it loads what ``set_forkserver_preload`` names,
+            but never the main module.
         worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
         policy, max_queue, overflow, output, spin, isolate_errors: as for `ThreadedStreamer`.
         retries: how often a batch is run again whose worker died.
         worker_hang_timeout: seconds after which a worker that still has the same batch is killed;
-            None: never.
+            None: never. It is for batches only: to load a model may rightly take minutes, so a
+            worker is never killed for that; `wait_ready` with a timeout tells of one that hangs.
         warmup: items that each worker predicts before its first request.
         address: where other processes `connect`: a path, or "@name" for a name that is not in the
-            file system. Only processes of the same user may. None: a name of its own.
+            file system. Only processes of the same user may. None: a name of its own. When this
+            process is killed the file at a path stays, until the next Streamer with that address
+            replaces it; a name leaves nothing.
 
     Raises:
         TypeError, ValueError: a setting is wrong; the message names it and its value.

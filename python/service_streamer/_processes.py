@@ -33,7 +33,7 @@ class ProcessOptions:
     retries: int = 1
     """how often a batch is run again whose worker died"""
     hang_timeout: float | None = None
-    """seconds after which a worker that is still in the model is killed; None: never"""
+    """seconds after which a worker that still has the same batch is killed; None: never"""
     address: str | None = None
     """where other processes connect; None: a name of its own"""
 
