@@ -11,7 +11,7 @@ from service_streamer import RequestTimeout, SerializationError, StreamerClosed,
 
 
 class Load:
-    """Clients that ask all the time; `end` gives what they were answered."""
+    """Clients that ask all the time, and once more in the end; `end` gives what they were told."""
 
     def __init__(self, streamer, clients=4):
         self._streamer = streamer
@@ -22,9 +22,11 @@ class Load:
 
     def _ask(self):
         answers = []
-        while not self._stop.is_set():
+        while True:
+            last = self._stop.is_set()
             answers += self._streamer.predict([1], timeout=LONG)
-        return answers
+            if last:
+                return answers
 
     def end(self):
         self._stop.set()
