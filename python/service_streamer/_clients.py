@@ -22,8 +22,10 @@ class Client:
     and comes back.
     """
 
-    def __init__(self, options: Options, address: str) -> None:
+    def __init__(self, options: Options, address: str, name: str | None = None) -> None:
         self.address = address
+        self.name = name or address
+        """what to call the model"""
         self.engine = make_engine(
             dataclasses.replace(options, policy="greedy"),  # the other engine makes the batches
             workers=1,

@@ -62,15 +62,19 @@ class Streamer(BaseStreamer):
         model_init_args, model_init_kwargs: for ``init_model``.
         wait_for_worker_ready: return only when every worker has loaded its model.
         mp_start_method: "spawn", "fork" or "forkserver". Not "fork" where this process has used
-            CUDA.
+            CUDA. The forkserver is one of its own; it loads what ``set_forkserver_preload`` names,
+            but never the main module.
         worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
         policy, max_queue, overflow, output, spin, isolate_errors: as for `ThreadedStreamer`.
         retries: how often a batch is run again whose worker died.
         worker_hang_timeout: seconds after which a worker that still has the same batch is killed;
-            None: never.
+            None: never. It is for batches only: to load a model may rightly take minutes, so a
+            worker is never killed for that; `wait_ready` with a timeout tells of one that hangs.
         warmup: items that each worker predicts before its first request.
         address: where other processes `connect`: a path, or "@name" for a name that is not in the
-            file system. Only processes of the same user may. None: a name of its own.
+            file system. Only processes of the same user may. None: a name of its own. When this
+            process is killed the file at a path stays, until the next Streamer with that address
+            replaces it; a name leaves nothing.
 
     Raises:
         TypeError, ValueError: a setting is wrong; the message names it and its value.
@@ -124,12 +128,9 @@ class Streamer(BaseStreamer):
             hang_timeout=worker_hang_timeout,
             address=address,
         )
-        self._model: Model | None = check_model(
-            predict_function_or_model, model_init_args, model_init_kwargs, warmup
-        )
+        model = check_model(predict_function_or_model, model_init_args, model_init_kwargs, warmup)
         self._start_method = mp_start_method
-        backend = Processes(options, process_options, self._version())
-        self._open(options, backend)
+        self._open(options, Processes(options, process_options, self._version(model)))
         if wait_for_worker_ready:
             try:
                 self.wait_ready()
@@ -161,7 +162,6 @@ class Streamer(BaseStreamer):
             output: as the Streamer was made with.
         """
         self = cls.__new__(cls)
-        self._model = None
         options = Options(
             batch_size=64,
             worker_timeout=worker_timeout,
@@ -200,7 +200,8 @@ class Streamer(BaseStreamer):
         until it is done. Only in the process that made the streamer.
 
         Args:
-            model: a new function or `ManagedModel` class; None: the one there is.
+            model: a new function or `ManagedModel` class; None: the one there is, or that of a
+                restart which is not done yet.
             model_init_args: for its ``init_model``; None: those there are.
             model_init_kwargs: the same.
             timeout: seconds to wait; the restart goes on after that. None: no limit.
@@ -212,8 +213,7 @@ class Streamer(BaseStreamer):
         """
         limit = _options.timeout("timeout", timeout)
         processes = self._owned("restart")
-        old = self._model
-        assert old is not None
+        old = processes.model
         new = check_model(
             old.source if model is None else model,
             old.args if model_init_args is None else model_init_args,
@@ -222,7 +222,6 @@ class Streamer(BaseStreamer):
         )
         if not _gevent.call(processes.restart, self._version(new), limit):
             raise RequestTimeout(f"{self._name()} was not restarted after {timeout} s")
-        self._model = new
 
     # -------------------------------------------------------------------- private
 
@@ -230,9 +229,7 @@ class Streamer(BaseStreamer):
         self._peer = backend
         super().__init__(options, backend)
 
-    def _version(self, model: Model | None = None) -> Version:
-        model = model or self._model
-        assert model is not None
+    def _version(self, model: Model) -> Version:
         return Version(model, b"" if self._start_method == "fork" else pack(model))
 
     def _owned(self, method: str) -> Processes:
@@ -244,12 +241,11 @@ class Streamer(BaseStreamer):
         return self._peer
 
     def _backend_in_child(self) -> Backend:
-        self._peer = Client(self._options, self.address)
+        self._peer = Client(self._options, self.address, self._peer.name)
         return self._peer
 
     def _name(self) -> str:
-        name = self.address if self._model is None else self._model.name
-        return f"{type(self).__name__}({name})"
+        return f"{type(self).__name__}({self._peer.name})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -10,6 +10,7 @@ from typing import Any
 from . import _callbacks, _core, _gevent, _lifecycle, _options, _threads
 from ._backend import join_in_background, make_engine
 from ._devices import Device
+from ._model import Model
 from ._options import Options
 from ._start import START_METHODS, Starter, Version
 from ._supervisor import Supervisor
@@ -32,7 +33,7 @@ class ProcessOptions:
     retries: int = 1
     """how often a batch is run again whose worker died"""
     hang_timeout: float | None = None
-    """seconds after which a worker that is still in the model is killed; None: never"""
+    """seconds after which a worker that still has the same batch is killed; None: never"""
     address: str | None = None
     """where other processes connect; None: a name of its own"""
 
@@ -118,6 +119,16 @@ class Processes:
         return self._supervisor.wait_ready(timeout)
 
     # ------------------------------------------------------------------------- workers
+
+    @property
+    def model(self) -> Model:
+        """What they have, or will have when the restarts asked for are done."""
+        return self._supervisor.version.model
+
+    @property
+    def name(self) -> str:
+        """What to call the model."""
+        return self.model.name
 
     def resize(self, worker_num: int) -> None:
         """Have another number of workers from now on. Does not wait for them."""

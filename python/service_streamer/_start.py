@@ -40,13 +40,17 @@ class Process:
         """-n: by signal n; None: it still runs, or somebody else has asked the system for it"""
         self.ended = False
         self._status = status  # where a forkserver, whose child it is, tells of its end
+        # `life`: by its end a forkserver's child knows that we have ended
+        self._descriptors = [fd for fd in (status, life) if fd is not None]
         try:
             self._handle = os.pidfd_open(pid)
         except OSError:  # no descriptor left; Linux before 5.3
             os.kill(pid, signal.SIGKILL)
+            self._collect()
+            for fd in self._descriptors:
+                os.close(fd)
             raise
-        # `life`: by its end a forkserver's child knows that we have ended
-        self._descriptors = [fd for fd in (self._handle, status, life) if fd is not None]
+        self._descriptors.append(self._handle)
         for fd in self._descriptors:
             _lifecycle.close_in_children(fd)
 
@@ -132,7 +136,7 @@ class Starter:
         self._isolate = isolate
         self._output_batch = output_batch
         # Imported now: while no fork may happen, nobody should have to wait for an import.
-        from . import _worker_main  # noqa: F401
+        from . import _forkserver, _worker_main  # noqa: F401
 
     def __call__(self, index: int, worker_num: int, batch_size: int, version: Version) -> Started:
         """Start the worker of one place.
@@ -260,14 +264,19 @@ def _fork(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pro
 def _from_forkserver(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:
     from multiprocessing import forkserver
 
-    from . import _worker_main
+    from . import _forkserver, _worker_main
 
-    server: Any = forkserver
-    status, pipe = server.connect_to_new_process([fd])
-    with open(pipe, "wb", closefd=False) as file:
-        pickle.dump({}, file)  # what it prepares by itself: nothing
-        pickle.dump(_worker_main.ForkserverStart(job.output_batch, variables), file)
-    return Process(int(server.read_signed(status)), status, pipe)
+    status, pipe = _forkserver.connect_to_new_process(fd)
+    try:
+        with open(pipe, "wb", closefd=False) as file:
+            pickle.dump({}, file)  # what it prepares by itself: nothing
+            pickle.dump(_worker_main.ForkserverStart(job.output_batch, variables), file)
+        pid = int(forkserver.read_signed(status))
+    except BaseException:  # the forkserver has ended
+        os.close(status)
+        os.close(pipe)
+        raise
+    return Process(pid, status, pipe)
 
 
 def _preparation(name: str) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class Supervisor:
         # messages from other threads
         self._worker_num = worker_num
         self._rolls: deque[Roll] = deque()
+        self._last_roll: Roll | None = None
         self._closing = False
         self._finishing = False
         self._started = False
@@ -79,7 +80,7 @@ class Supervisor:
         self._workers: dict[int, Worker] = {}  # by the server's number, until they are gone
         self._roll: Roll | None = None
         self._failure: str | None = None
-        self._ending: list[tuple[float, Process]] = []  # gone, but not from the process table
+        self._ending: dict[Process, float] = {}  # what should end by itself, and until when
 
     # ------------------------------------------------------------ for other threads
 
@@ -94,10 +95,16 @@ class Supervisor:
 
     def restart(self, version: Version) -> Roll:
         """Replace all workers by those of another version object, one after the other."""
-        roll = Roll(version)
+        roll = self._last_roll = Roll(version)
         self._rolls.append(roll)
         self._server.interrupt()
         return roll
+
+    @property
+    def version(self) -> Version:
+        """What the workers have, or will have when the restarts asked for are done."""
+        roll = self._last_roll
+        return self._version if roll is None or roll.error is not None else roll.version
 
     def wait_rolled(self, roll: Roll, timeout: float | None) -> bool:
         """Wait until a restart is done; False if time is over first.
@@ -200,16 +207,12 @@ class Supervisor:
 
     def _time_left(self) -> float | None:
         """Seconds until something is to be done; None: nothing is."""
-        times = [at for at, _ in self._ending]
-        for place in self._places:
-            missing = place.worker is None and place.given_up is None
-            if missing or self._needs_successor(place):
-                times.append(place.start_at)
+        times = list(self._ending.values())
+        due = [place for place in self._places if place.worker is None and place.given_up is None]
+        if self._roll is not None and (behind := self._next_behind(self._roll)) is not None:
+            due.append(behind)
+        times += [place.start_at for place in due]
         return max(0.0, min(times) - self._clock()) if times else None
-
-    def _needs_successor(self, place: Place) -> bool:
-        roll = self._roll
-        return roll is not None and place.successor is None and place.is_behind(roll.version)
 
     # ------------------------------------------------------------------------ events
 
@@ -220,6 +223,7 @@ class Supervisor:
         if kind == "ready":
             self._is_ready(worker)
         elif kind == "init_failed":
+            self._let_end(worker.process)  # a thread that its model has started may keep it
             self._leaves(worker)
             self._could_not_load(worker.place, worker.version, text)
         elif kind == "gone":
@@ -243,7 +247,8 @@ class Supervisor:
 
     def _is_gone(self, worker: Worker, had_batch: bool, hung: bool) -> None:
         process, place, state = worker.process, worker.place, worker.state
-        self._end(process)
+        if not process.wait(0.1):  # the end of its socket comes a moment before its own
+            self._let_end(process)
         self._leaves(worker)
         if state is State.STARTING:
             how = f"worker process {process.pid} {process.describe()} while it loaded its model"
@@ -334,18 +339,27 @@ class Supervisor:
         return roll
 
     def _advance_roll(self, roll: Roll) -> None:
-        if any(place.successor is not None for place in self._places):
+        if self._has_successor():
             return
-        for place in self._places:
-            if place.is_behind(roll.version):
-                if place.start_at <= self._clock():
-                    place.successor = self._start_worker(place, roll.version)
-                return
+        behind = self._next_behind(roll)
+        if behind is not None:
+            if behind.start_at <= self._clock():
+                behind.successor = self._start_worker(behind, roll.version)
+            return
         for place in self._places:
             if place.given_up is not None:
                 place.revive(self._clock())
         if all(place.is_ready(roll.version) for place in self._places):
             self._end_roll(roll, None)
+
+    def _has_successor(self) -> bool:
+        return any(place.successor is not None for place in self._places)
+
+    def _next_behind(self, roll: Roll) -> Place | None:
+        """Return the place that is to have a successor next: none while another has one."""
+        if self._has_successor():
+            return None
+        return next((place for place in self._places if place.is_behind(roll.version)), None)
 
     def _end_roll(self, roll: Roll, error: Exception | None) -> None:
         roll.error, roll.done = error, True
@@ -358,17 +372,17 @@ class Supervisor:
 
     # --------------------------------------------------------------------------- ends
 
-    def _end(self, process: Process) -> None:
-        if not process.wait(0.1):  # the end of its socket comes a moment before its own
-            self._ending.append((self._clock() + GRACE, process))
+    def _let_end(self, process: Process) -> None:
+        self._ending.setdefault(process, self._clock() + GRACE)
 
     def _collect(self) -> None:
         now = self._clock()
-        for index, (at, process) in enumerate(self._ending):
+        for process, at in list(self._ending.items()):
             if at <= now:
                 process.kill()
-                self._ending[index] = (now + GRACE, process)
-        self._ending = [(at, process) for at, process in self._ending if not process.wait(0)]
+                self._ending[process] = now + GRACE
+            if process.wait(0):
+                del self._ending[process]
 
     def _end_workers(self) -> None:
         for worker in self._workers.values():
@@ -376,7 +390,7 @@ class Supervisor:
                 worker.process.kill()
         self._server.stop()  # the end of file for the others
         processes = [worker.process for worker in self._workers.values()]
-        processes += [process for _, process in self._ending]
+        processes += self._ending
         late = wait_for_all(processes, time.monotonic() + GRACE)
         for process in late:
             process.kill()

@@ -26,6 +26,7 @@ from service_streamer import Streamer, ThreadedStreamer
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG = 30  # seconds: longer than anything here takes; reached only by a failure
+PROMPT = 5  # for what is promised within one second: a machine that tests may be busy
 
 
 def double(batch):

@@ -11,7 +11,7 @@ from service_streamer import RequestTimeout, SerializationError, StreamerClosed,
 
 
 class Load:
-    """Clients that ask all the time; `end` gives what they were answered."""
+    """Clients that ask all the time, and once more in the end; `end` gives what they were told."""
 
     def __init__(self, streamer, clients=4):
         self._streamer = streamer
@@ -22,9 +22,11 @@ class Load:
 
     def _ask(self):
         answers = []
-        while not self._stop.is_set():
+        while True:
+            last = self._stop.is_set()
             answers += self._streamer.predict([1], timeout=LONG)
-        return answers
+            if last:
+                return answers
 
     def end(self):
         self._stop.set()
@@ -147,8 +149,12 @@ def test_a_restart_that_takes_too_long_goes_on(versions, process_gate):
         streamer.restart(
             model_init_args=["new"], model_init_kwargs={"gate": process_gate}, timeout=0.1
         )
+    with pytest.raises(RequestTimeout):
+        streamer.restart(timeout=0)  # after that one, and of its version
     process_gate.open()
     eventually(lambda: streamer.predict([1]) == ["new"])
+    streamer.restart(timeout=LONG)
+    assert streamer.predict([1]) == ["new"]
 
 
 def test_wrong_arguments_of_a_restart_are_named(versions, monkeypatch):

@@ -5,9 +5,11 @@ import signal
 
 import pytest
 from conftest import LONG, eventually
-from process_models import WAYS_TO_DIE, deadly, die, first_time, is_alive
+from process_models import WAYS_TO_DIE, Model, deadly, die, first_time, is_alive
 
 from service_streamer import RequestTimeout, WorkerLost
+
+every_method = pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 
 
 def pid_of(streamer):
@@ -53,10 +55,11 @@ def test_retries_are_as_many_as_asked_for(process_streamers, process_journal, re
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+@every_method
 def test_a_worker_killed_with_a_batch_costs_nobody_his_answer(
-    process_streamers, process_gate, number
+    process_streamers, process_gate, method, number
 ):
-    streamer = process_streamers(process_gate, batch_size=4)
+    streamer = process_streamers(process_gate, batch_size=4, mp_start_method=method)
     first = streamer.submit(["first"])
     pid = process_gate.wait_entered()
     others = [streamer.submit([i]) for i in range(8)]
@@ -111,7 +114,7 @@ def test_what_a_model_writes_into_its_input_a_retry_does_not_see(process_streame
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+@every_method
 def test_a_worker_killed_while_idle_is_replaced(process_streamers, method, number):
     streamer = process_streamers(mp_start_method=method, wait_for_worker_ready=True)
     pid = pid_of(streamer)
@@ -132,10 +135,11 @@ def test_the_death_of_a_worker_is_logged_with_its_cause(process_streamers, caplo
 
 
 @pytest.mark.parametrize("how", ["in the model", "stopped"])
+@every_method
 def test_a_worker_that_hangs_is_killed_and_its_batch_run_again(
-    process_streamers, process_gate, how
+    process_streamers, process_gate, method, how
 ):
-    streamer = process_streamers(process_gate, worker_hang_timeout=0.3)
+    streamer = process_streamers(process_gate, worker_hang_timeout=0.3, mp_start_method=method)
     future = streamer.submit([1])
     pid = process_gate.wait_entered()
     if how == "stopped":
@@ -145,6 +149,20 @@ def test_a_worker_that_hangs_is_killed_and_its_batch_run_again(
     assert future.result(LONG) == [2]
     assert other != pid
     eventually(lambda: not is_alive(pid))
+
+
+@every_method
+def test_the_batch_of_a_worker_that_was_stopped_while_idle_is_run_elsewhere(
+    process_streamers, method
+):
+    streamer = process_streamers(
+        Model, worker_hang_timeout=0.3, mp_start_method=method, wait_for_worker_ready=True
+    )
+    stopped = pid_of(streamer)
+    os.kill(stopped, signal.SIGSTOP)
+    (seen,) = streamer.predict([1], timeout=LONG)
+    assert seen["pid"] != stopped
+    eventually(lambda: not is_alive(stopped))
 
 
 def test_without_a_timeout_a_stopped_worker_is_waited_for(process_streamers, process_gate):

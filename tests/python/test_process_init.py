@@ -8,6 +8,7 @@ import pytest
 from conftest import LONG, eventually
 from process_models import (
     BadInit,
+    Lingering,
     OddError,
     Once,
     Unloadable,
@@ -21,6 +22,7 @@ from service_streamer import (
     SerializationError,
     Streamer,
     WorkerInitError,
+    _supervisor,
 )
 from service_streamer._errors import WorkerTraceback
 
@@ -74,6 +76,19 @@ def test_a_model_that_loads_at_the_second_attempt(process_streamers, tmp_path, h
     eventually(lambda: streamer.submit([1]).exception(LONG) is None)
     streamer.wait_ready(LONG)
     assert streamer.predict([1]) == [1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_process_that_stays_though_its_model_cannot_be_loaded_is_killed(
+    process_streamers, process_journal, tmp_path, monkeypatch, method
+):
+    monkeypatch.setattr(_supervisor, "GRACE", 0.1)
+    streamer = process_streamers(
+        Lingering, model_init_args=[str(tmp_path), process_journal], mp_start_method=method
+    )
+    pid = process_journal.next()
+    eventually(lambda: not is_alive(pid))
+    eventually(lambda: streamer.submit([1]).exception(LONG) is None)
 
 
 def test_a_crash_loop_ends(process_streamers, process_journal):

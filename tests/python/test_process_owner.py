@@ -1,11 +1,14 @@
 """An owner that is killed leaves nothing behind: no process, no file, no memory."""
 
+import contextlib
+import glob
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
-from conftest import eventually
+from conftest import PROMPT, eventually
 from process_models import is_alive
 
 METHODS = ["spawn", "fork", "forkserver"]
@@ -29,9 +32,28 @@ if __name__ == "__main__":
 """
 
 
+def memfds(*pids):
+    """Tell which shared memory these processes have, or all processes."""
+    found = set()
+    for pid in pids or ["[0-9]*"]:
+        for fd in glob.glob(f"/proc/{pid}/fd/*"):
+            with contextlib.suppress(OSError):  # it is closed by now
+                if os.readlink(fd).startswith("/memfd:"):
+                    file = os.stat(fd)
+                    found.add((file.st_dev, file.st_ino))
+    return found
+
+
+@pytest.fixture
+def temporary():
+    """A folder for temporary files; not below tmp_path: a socket's name must be short."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_killed_owner_takes_its_workers_along(tmp_path, method, busy):
+def test_a_killed_owner_takes_its_workers_along(tmp_path, temporary, method, busy):
     pytest.importorskip("numpy")
     shared = set(os.listdir("/dev/shm"))
     folder = tmp_path / "gate"
@@ -39,11 +61,18 @@ def test_a_killed_owner_takes_its_workers_along(tmp_path, method, busy):
     file = tmp_path / "owner.py"
     tests = os.path.dirname(__file__)
     file.write_text(OWNER.format(tests=tests, folder=str(folder), method=method, busy=busy))
-    with subprocess.Popen([sys.executable, file], stdout=subprocess.PIPE, text=True) as owner:
+    environment = os.environ | {"TMPDIR": temporary}
+    with subprocess.Popen(
+        [sys.executable, file], stdout=subprocess.PIPE, text=True, env=environment
+    ) as owner:
         workers = [int(pid) for pid in owner.stdout.readline().split()]
         assert len(workers) == 2
         assert all(map(is_alive, workers))
+        memory = memfds(owner.pid, *workers)
+        assert bool(memory) == busy
         owner.kill()
-    eventually(lambda: not any(map(is_alive, workers)))
+    eventually(lambda: not any(map(is_alive, workers)), PROMPT)
+    eventually(lambda: os.listdir(temporary) == [], PROMPT)
+    assert not memory & memfds()
     assert set(os.listdir("/dev/shm")) <= shared
     assert sorted(os.listdir(tmp_path)) == ["gate", "owner.py"]

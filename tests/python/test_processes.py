@@ -69,10 +69,29 @@ def test_cores_are_divided_unless_the_user_says_otherwise(program, method):
     assert program(code, env=os.environ | user).stdout == "7\n"
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_the_environment_is_there_before_the_main_module_is_imported(program, method):
+# What makes a forkserver import the main module before it serves, as since Python 3.13.8.
+PRELOADING = """
+        from multiprocessing import spawn
+
+        def get_preparation_data(name, get=spawn.get_preparation_data):
+            data = get(name)
+            return data | {"main_path": data.get("init_main_from_path")}
+
+        spawn.get_preparation_data = get_preparation_data
+"""
+
+by_import = pytest.mark.parametrize(
+    ("method", "first"),
+    [("spawn", ""), ("forkserver", ""), ("forkserver", PRELOADING)],
+    ids=["spawn", "forkserver", "forkserver that preloads"],
+)
+
+
+@by_import
+def test_the_environment_is_there_before_the_main_module_is_imported(program, method, first):
     done = program(
         f"""
+        {first}
         import os
         device = os.environ.get("CUDA_VISIBLE_DEVICES")
         from service_streamer import Streamer
@@ -88,10 +107,13 @@ def test_the_environment_is_there_before_the_main_module_is_imported(program, me
     assert done.stdout == "('__mp_main__', '5') None\n"
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(program, tmp_path, method):
+@by_import
+def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(
+    program, tmp_path, method, first
+):
     done = program(
         f"""
+        {first}
         open({str(tmp_path / "imports")!r}, "a").write("import\\n")
         from service_streamer import Streamer
         Streamer(len, 8, mp_start_method={method!r}).predict([1])

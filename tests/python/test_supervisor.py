@@ -319,6 +319,17 @@ def test_a_restart_replaces_one_worker_after_the_other(fakes):
     assert fake.started[-1].version is NEW  # from now on
 
 
+def test_a_restart_sleeps_while_a_successor_loads(fakes):
+    fake = fakes(3)
+    fake.ready(0, 1, 2)
+    roll(fake)
+    assert fake.timeouts[-1] is None
+    fake.ready(3)
+    assert fake.timeouts[-1] is None
+    fake.fails(4)  # and is tried again before the third place has its turn
+    assert fake.timeouts[-1] == pytest.approx(0.1)
+
+
 def test_a_version_that_cannot_load_changes_nothing(fakes):
     fake = fakes(2)
     fake.ready(0, 1)
@@ -412,6 +423,18 @@ def test_restarts_asked_for_together_follow_each_other(fakes):
     assert fake.started[2].version.model == "newest"
 
 
+def test_its_version_is_the_last_that_was_asked_for_and_can_be_loaded(fakes):
+    fake = fakes(1)
+    fake.ready(0)
+    roll(fake)
+    assert fake.supervisor.version is NEW
+    fake.fails(1)
+    assert fake.supervisor.version is OLD
+    roll(fake)
+    fake.ready(2)
+    assert fake.supervisor.version is NEW
+
+
 def test_the_end_tells_those_who_wait(fakes, threads):
     fake = fakes(1)
     fake.ready(0)
@@ -431,6 +454,20 @@ def test_a_worker_lost_while_the_streamer_drains_is_replaced(fakes):
     fake.now += _places.PROVEN
     fake.supervisor.close()
     fake.dies(0, had_batch=True)
+    assert fake.running == [0]
+
+
+def test_one_that_stays_after_it_could_not_load_its_model_is_killed(fakes):
+    fake = fakes(1)
+    fake.event("init_failed", 0, "Traceback: no weights")
+    fake.passes(0.1)
+    fake.ready(1)
+    assert fake.timeouts[-1] == pytest.approx(_supervisor.GRACE - 0.1)
+    assert not fake.started[0].killed
+    fake.passes(_supervisor.GRACE)
+    assert fake.started[0].killed
+    fake.event("gone", 0)
+    assert fake.timeouts[-1] is None
     assert fake.running == [0]
 
 
