@@ -16,8 +16,8 @@ cmake_files := CMakeLists.txt tests/cpp/CMakeLists.txt
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-pythons test-python fuzz \
-	lint tidy format clean
+.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-pythons test-torch test-python \
+	fuzz lint tidy format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,7 +50,7 @@ bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help f
 
 # ---------------------------------------------------------------------- tests
 
-test: test-cpp test-tsan test-asan test-wheel test-pythons test-python  ## all tests
+test: test-cpp test-tsan test-asan test-wheel test-pythons test-torch test-python  ## all tests
 
 # $(call run_cpp_tests,build folder,cmake options)
 define run_cpp_tests
@@ -97,6 +97,20 @@ test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions t
 	for job in $$jobs; do \
 	  wait $${job#*=} || failed=1; cat build/python-$${job%%=*}.log; \
 	done; test -z "$$failed"
+
+# Empty leaves torch out, and its tests are skipped. It is large, and users need none: so it has a
+# folder of its own beside the environment. PyPI's brings CUDA's libraries along; the one without is
+# taken with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
+TORCH ?= torch
+
+build/torch/.installed: $(VENV)/.tools
+	rm -rf $(@D)
+	$(pip) install -q --target $(@D) $(TORCH)
+	@touch $@
+
+test-torch: $(VENV)/.installed $(if $(TORCH),build/torch/.installed)  ## the Python tests that need torch
+	$(if $(TORCH),PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -c 'import torch')
+	PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -m pytest -m torch $(ARGS)
 
 test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
 	rm -rf build/wheel

@@ -19,6 +19,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from multiprocessing import forkserver, process, spawn
@@ -77,6 +78,7 @@ def main(fd: int, parent: int, output_batch: bool) -> NoReturn:
 
 def run_forked(fd: int, parent: int, job: Job, model: Model, variables: Mapping[str, str]) -> int:
     """Be a forked worker; return the exit code."""
+    threading.main_thread().name = "MainThread"  # and not as the thread that forked
     _leave_handlers_to_parent()
     os.environ.update(variables)
     link = _open(fd, parent, job.output_batch)

@@ -1,10 +1,13 @@
 """A Streamer whose workers and clients die at random, while requests are given up at random.
 
 ``python chaos.py SECONDS SEED`` says at the end what is left: "ok", or what has grown. Every answer
-is checked, and that every request ends once.
+is checked, and that every request ends once. One client is spared, so that what it has at the
+beginning can be compared with what it has at the end; the same is done for the owner, and for the
+workers that are there.
 """
 
 import contextlib
+import dataclasses
 import gc
 import os
 import random
@@ -13,6 +16,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 
@@ -22,6 +27,7 @@ from service_streamer import (
     Streamer,
     StreamerClosed,
     WorkerLost,
+    _places,
 )
 
 LONG = 60
@@ -30,6 +36,7 @@ WORKERS = 2
 CALLERS = 6
 CLIENTS = 3
 GROWTH = 16  # MB of memory that are no leak, but the allocator's
+BLOCKS = 64  # of shared memory, kept to be used again: far more than are in use at a time
 
 
 def model(batch):
@@ -58,6 +65,16 @@ def check(items, result):
     except ENDS:
         return
     assert outputs == expected(items), (items, outputs)
+
+
+def use_once(streamer):
+    """Have made what a process makes when it is first needed, and then keeps."""
+    items = [numpy.ones(200_000, dtype=numpy.float32), 1]
+    ended = threading.Event()
+    future = streamer.submit(items)
+    future.add_done_callback(lambda _: ended.set())
+    check(items, lambda: future.result(LONG))
+    assert ended.wait(LONG)
 
 
 class Ends:
@@ -130,16 +147,58 @@ def start_client(address, rng):
     return subprocess.Popen(command)
 
 
-def be_client(address, seed):
-    """A client process, until it is killed or told to go."""
-    rng = random.Random(seed)
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+def ask_until(stop, address, rng):
+    """Be a client, and another one, and so on."""
     while not stop.is_set():
         with Streamer.connect(address) as streamer:
             for _ in range(rng.choice([1, 50, 1000])):
                 if not stop.is_set():
                     request(streamer, rng)
+
+
+def be_client(address, seed):
+    """A client process, until it is killed or told to go."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    ask_until(stop, address, random.Random(seed))
+
+
+def be_spared_client(address, seed):
+    """A client process that asks between one line of its input and the next."""
+    rng = random.Random(seed)
+    with Streamer.connect(address) as streamer:
+        use_once(streamer)
+    with ThreadPoolExecutor(1) as thread:
+        while sys.stdin.readline():
+            stop = threading.Event()
+            asking = thread.submit(ask_until, stop, address, rng)
+            sys.stdin.readline()
+            stop.set()
+            asking.result(LONG)
+            gc.collect()
+            print("at rest", flush=True)
+
+
+class SparedClient:
+    """The other end of it."""
+
+    def __init__(self, address):
+        command = [sys.executable, __file__, "spared", address, "0"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self._process.pid
+
+    def go(self):
+        print("go", file=self._process.stdin, flush=True)
+
+    def rest(self):
+        print("rest", file=self._process.stdin, flush=True)
+        assert self._process.stdout.readline() == "at rest\n", "the spared client failed"
+
+    def end(self):
+        self._process.communicate(timeout=LONG)
+        assert self._process.returncode == 0
 
 
 def end_client(client, rng, always=False):
@@ -154,34 +213,43 @@ def end_client(client, rng, always=False):
 
 
 def do_harm(streamer, clients, rng):
-    """One accident."""
+    """One accident; return which."""
     kind = rng.random()
     if kind < 0.5:
         ready = [worker for worker in streamer.stats().worker_processes if worker.state == "ready"]
-        if ready:
-            how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
-            os.kill(rng.choice(ready).pid, how)
-    elif kind < 0.7:
+        if not ready:
+            return "none"
+        how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+        os.kill(rng.choice(ready).pid, how)
+        return how.name
+    if kind < 0.7:
         streamer.resize(rng.choice([1, 2, 3]))
-    elif kind < 0.75:
+        return "resize"
+    if kind < 0.75:
         streamer.restart(timeout=LONG)
-    else:
-        i = rng.randrange(len(clients))
-        end_client(clients[i], rng)
-        clients[i] = start_client(streamer.address, rng)
+        return "restart"
+    i = rng.randrange(len(clients))
+    end_client(clients[i], rng)
+    clients[i] = start_client(streamer.address, rng)
+    return "end of a client"
 
 
-def chaos(streamer, seconds, rng):
+def chaos(streamer, spared, seconds, rng):
+    """Return how many accidents of each kind there were."""
+    accidents = Counter()
     callers = Callers(streamer, rng.randrange(1 << 30))
     clients = [start_client(streamer.address, rng) for _ in range(CLIENTS)]
+    spared.go()
     pace = threading.Event()
     until = time.monotonic() + seconds
     while time.monotonic() < until and not callers.failures:
-        do_harm(streamer, clients, rng)
+        accidents[do_harm(streamer, clients, rng)] += 1
         pace.wait(rng.uniform(0, 0.2))
     callers.stop()
+    spared.rest()
     for client in clients:
         end_client(client, rng, always=True)
+    return accidents
 
 
 def children():
@@ -192,17 +260,64 @@ def children():
     return found
 
 
-def open_files():
-    """What is open, but for the pool of shared memory: it grows to what was once used at a time."""
-    names = []
-    for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # that of the list itself
-            names.append(os.readlink(f"/proc/self/fd/{fd}"))
-    return [name for name in names if not name.startswith("/memfd:")]
+@dataclasses.dataclass
+class Residue:
+    """What a process has; of several, the most that one has."""
+
+    descriptors: int = 0
+    """but those of shared memory"""
+    blocks: int = 0
+    """of shared memory: their number grows to what was once used at a time"""
+    threads: int = 0
+    megabytes: float = 0
+    """of memory that is not shared"""
+    shared: float = 0
+    """megabytes"""
+
+    def __or__(self, other):
+        mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Residue(*map(max, mine, theirs))
+
+    def __str__(self):
+        return (
+            f"{self.descriptors} descriptors, {self.blocks} blocks, {self.threads} threads, "
+            f"{self.megabytes:.1f} MB, {self.shared:.1f} MB shared"
+        )
+
+    @classmethod
+    def of(cls, pid):
+        names = []
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # that of the list itself
+                names.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        blocks = sum(name.startswith("/memfd:service_streamer") for name in names)
+        with open(f"/proc/{pid}/status") as file:
+            status = dict(line.split(":", 1) for line in file)
+        kilobytes = {key: int(status[key].split()[0]) for key in ("VmRSS", "RssShmem")}
+        return cls(
+            descriptors=len(names) - blocks,
+            blocks=blocks,
+            threads=int(status["Threads"]),
+            megabytes=(kilobytes["VmRSS"] - kilobytes["RssShmem"]) / 1024,
+            shared=kilobytes["RssShmem"] / 1024,
+        )
+
+    def growth(self, before, spare):
+        """Name what there is more of than before, and more than there may be."""
+        grown = []
+        if not -spare <= self.descriptors - before.descriptors <= spare:
+            grown.append("descriptors")
+        if self.threads != before.threads:
+            grown.append("threads")
+        if self.megabytes > before.megabytes + GROWTH:
+            grown.append("memory")
+        if self.blocks > BLOCKS:
+            grown.append("shared memory")
+        return grown
 
 
-def residue(streamer):
-    """Descriptors, child processes and megabytes, when everything has come to rest."""
+def residues(streamer, spared):
+    """The processes and what each kind of them has, when everything has come to rest."""
     streamer.resize(WORKERS)
     deadline = time.monotonic() + LONG
     pause = threading.Event()
@@ -212,42 +327,55 @@ def residue(streamer):
         stats = streamer.stats()
         states = [worker.state for worker in stats.worker_processes]
         quiet = stats.running_items == stats.queued_requests == 0
-        if states == ["ready"] * WORKERS and len(children()) == WORKERS and quiet:
+        if states == ["ready"] * WORKERS and len(children()) == WORKERS + 1 and quiet:
             break
         assert time.monotonic() < deadline, (states, children(), stats)
         pause.wait(0.05)
-    with open("/proc/self/statm") as file:
-        megabytes = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    return len(open_files()), threading.active_count(), megabytes
+    workers = Residue()
+    for worker in stats.worker_processes:
+        workers |= Residue.of(worker.pid)
+    return {
+        "owner": Residue.of(os.getpid()),
+        "workers": workers,
+        "client": Residue.of(spared.pid),
+    }
 
 
 def main(seconds, seed):
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # or workers had more threads while they are fewer
+    _places.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
     rng = random.Random(seed)
     streamer = Streamer(model, 16, worker_num=WORKERS, retries=1, worker_hang_timeout=1.0)
-    chaos(streamer, min(3, seconds / 2), rng)  # what is made once is there then
-    before = residue(streamer)
-    chaos(streamer, seconds, rng)
-    after = residue(streamer)
+    use_once(streamer)
+    spared = SparedClient(streamer.address)
+    chaos(streamer, spared, min(3, seconds / 2), rng)  # what is made once is there then
+    before = residues(streamer, spared)
+    accidents = chaos(streamer, spared, seconds, rng)
+    after = residues(streamer, spared)
     stats = streamer.stats()
     streamer.close()
     with contextlib.suppress(StreamerClosed):
         streamer.predict([1])
         raise AssertionError("a closed streamer answered")
-    assert not children(), "a worker is left"
-    print(f"descriptors, threads, MB before {before}, after {after}")
-    print(f"{stats.submitted} requests, {stats.failed} failed")
-    grown = [
-        what
-        for what, a, b in zip(("descriptors", "threads"), before[:2], after[:2], strict=True)
-        if a != b
-    ]
-    if after[2] > before[2] + GROWTH:
-        grown.append("memory")
+    assert children() == {str(spared.pid)}, "a worker is left"
+    spared.end()
+    print("accidents:", ", ".join(f"{n} {kind}" for kind, n in accidents.most_common()))
+    print(
+        f"{stats.submitted} requests: {stats.completed} answered, {stats.failed} failed, "
+        f"{stats.expired} expired, {stats.cancelled} cancelled, {stats.dropped} dropped"
+    )
+    grown = []
+    for kind, residue in after.items():
+        print(f"{kind} before: {before[kind]}")
+        print(f"{kind} after:  {residue}")
+        spare = 1 if kind == "workers" else 0  # some have not yet mapped an array
+        grown += [f"{what} of {kind}" for what in residue.growth(before[kind], spare)]
     print("grown: " + ", ".join(grown) if grown else "ok")
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "client":
-        be_client(sys.argv[2], int(sys.argv[3]))
+    roles = {"client": be_client, "spared": be_spared_client}
+    if sys.argv[1] in roles:
+        roles[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
     else:
         main(float(sys.argv[1]), int(sys.argv[2]))

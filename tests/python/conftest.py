@@ -204,6 +204,14 @@ def process_journal(tmp_path):
     journal.close()
 
 
+@pytest.fixture(scope="session")
+def torch():
+    torch = pytest.importorskip("torch")
+    # More are kept in a pool, which a forked worker does not have: it would wait for them.
+    torch.set_num_threads(1)
+    return torch
+
+
 @pytest.fixture
 def held(streamers, gate):
     """A streamer whose model is busy with the item "first" until `gate.open()`."""

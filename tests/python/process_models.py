@@ -25,6 +25,11 @@ def echo(batch):
     return batch
 
 
+def double_after_a_while(batch):
+    time.sleep(0.002)  # so that it is mostly met at work
+    return double(batch)
+
+
 class Journal:
     """What processes have told, in the order in which it came: a named pipe in a folder."""
 

@@ -373,11 +373,7 @@ def test_a_forked_child_packs_on_its_own(child):
 # --------------------------------------------------------------------------- torch
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch")
-
-
+@pytest.mark.torch
 @pytest.mark.parametrize("size", [0, 1, 24, LARGE])
 @pytest.mark.parametrize(
     "name", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64"]
@@ -391,6 +387,7 @@ def test_tensors_arrive_writable_and_isolated(torch, name, size):
     assert torch.equal(second, tensor)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("make", ["scalar", "transposed", "strided", "expanded", "conj", "grad"])
 def test_tensors_of_every_layout_arrive(torch, make):
     tensor = torch.arange(60_000, dtype=torch.float64).reshape(200, 300)
@@ -409,6 +406,7 @@ def test_tensors_of_every_layout_arrive(torch, make):
         seen.fill_(0)
 
 
+@pytest.mark.torch
 def test_tensors_inside_of_other_objects_arrive(torch):
     item = {"ids": torch.arange(LARGE), "mask": (torch.ones(3), np.zeros(LARGE))}
     (seen,) = travel(item)
@@ -416,6 +414,7 @@ def test_tensors_inside_of_other_objects_arrive(torch):
     assert torch.equal(seen["mask"][0], item["mask"][0])
 
 
+@pytest.mark.torch
 def test_what_torch_has_beside_dense_tensors_arrives(torch):
     sparse = torch.eye(3).to_sparse()
     assert torch.equal(travel(sparse)[0].to_dense(), torch.eye(3))
@@ -423,6 +422,7 @@ def test_what_torch_has_beside_dense_tensors_arrives(torch):
     assert isinstance(travel(parameter)[0], torch.nn.Parameter)
 
 
+@pytest.mark.torch
 def test_large_tensors_travel_in_shared_memory(torch):
     tensor = torch.zeros(LARGE)
     travel(tensor)

@@ -101,10 +101,11 @@ class TestNumpy:
         assert result == [1, 5, 9]
 
 
+@pytest.mark.torch
 class TestTorch:
     @pytest.fixture(autouse=True)
-    def _torch(self):
-        self.torch = pytest.importorskip("torch")
+    def _torch(self, torch):
+        self.torch = torch
 
     def rows(self, batch):
         return self.torch.stack([self.torch.full((3,), item) for item in batch])

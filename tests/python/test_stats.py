@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 import re
+import time
 
 import pytest
 from conftest import LONG, double, eventually
@@ -195,3 +196,77 @@ def test_the_histogram_of_a_real_run_adds_up(streamers, threads):
     stats = streamer.stats()
     assert sum(size * n for size, n in stats.batch_sizes.items()) == stats.items == 400
     assert sum(stats.batch_sizes.values()) == sum(stats.close_reasons.values()) == stats.batches
+
+
+# ------------------------------------------------------------- of worker processes
+
+WORKER_TIMES = ("decode_time", "predict_time", "encode_time", "transport_time")
+
+
+def times_of_one_batch(streamer, items):
+    """What the worker's times are for one batch, the outputs, and the time that it took here."""
+    start = time.perf_counter()
+    outputs = streamer.predict(items, timeout=LONG)
+    wall = time.perf_counter() - start
+    (worker,) = streamer.stats().worker_processes
+    times = {name: getattr(worker, name) for name in WORKER_TIMES}
+    assert (worker.batches, worker.items) == (1, len(items))
+    assert {name: summary.count for name, summary in times.items()} == dict.fromkeys(times, 1)
+    return {name: summary.mean for name, summary in times.items()}, outputs, wall
+
+
+def test_a_large_array_there_and_back_is_timed_part_by_part(process_streamers):
+    numpy = pytest.importorskip("numpy")
+    streamer = process_streamers(lambda batch: [array + 1 for array in batch])
+    streamer.wait_ready(LONG)
+    times, (output,), wall = times_of_one_batch(streamer, [numpy.zeros(4_000_000)])
+    assert output.min() == output.max() == 1
+    assert all(seconds > 0 for seconds in times.values())
+    assert sum(times.values()) <= wall
+
+
+SLOW = 0.05  # seconds
+
+
+class SlowToLoad:
+    def __reduce__(self):
+        return time.sleep, (SLOW,)
+
+
+class SlowToDump:
+    def __reduce__(self):
+        time.sleep(SLOW)
+        return int, ()
+
+
+@pytest.mark.parametrize(
+    ("item", "output", "name"),
+    [(SlowToLoad(), 0, "decode_time"), (1, SlowToDump(), "encode_time")],
+)
+def test_the_time_to_pickle_is_no_time_of_the_model(process_streamers, item, output, name):
+    streamer = process_streamers(lambda batch: [output])
+    streamer.wait_ready(LONG)
+    times, outputs, wall = times_of_one_batch(streamer, [item])
+    assert outputs == [0]
+    assert times[name] >= SLOW
+    assert sum(times.values()) <= wall
+
+
+def test_the_times_of_each_worker_are_explained(process_streamers):
+    numpy = pytest.importorskip("numpy")
+    streamer = process_streamers(worker_num=2, wait_for_worker_ready=True)
+    streamer.predict([numpy.zeros(1_000_000)])
+    lines = streamer.explain().splitlines()
+    (first,) = (i for i, line in enumerate(lines) if line.startswith("worker processes"))
+    assert lines[first].split()[-8:] == [
+        *("state", "device", "batches", "items"),
+        *("decode", "model", "encode", "transport"),
+    ]
+    rows = [line.split() for line in lines[first + 1 : first + 3]]
+    workers = streamer.stats().worker_processes
+    assert [int(row[1]) for row in rows] == [worker.pid for worker in workers]
+    for row, worker in zip(rows, workers, strict=True):
+        assert row[2] == "ready"
+        assert row[4] == str(worker.batches)
+        assert (row[-4:] == ["-"] * 4) == (worker.batches == 0)
+    assert sum(worker.batches for worker in workers) == 1
