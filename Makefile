@@ -99,8 +99,8 @@ test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions t
 	done; test -z "$$failed"
 
 # Empty leaves torch out, and its tests are skipped. It is large, and users need none: so it has a
-# folder of its own beside the environment. PyPI's brings CUDA's libraries along; the one without is
-# taken with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
+# folder of its own beside the environment. The usual build brings CUDA's libraries along; where the
+# package index of PyTorch's own builds without CUDA is configured, that is taken.
 TORCH ?= torch
 
 build/torch/.installed: $(VENV)/.tools

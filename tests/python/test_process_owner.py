@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 from conftest import PROMPT, eventually
-from process_models import is_alive
+from process_models import files_in_shared_memory, is_alive
 
 METHODS = ["spawn", "fork", "forkserver"]
 
@@ -55,7 +55,7 @@ def temporary():
 @pytest.mark.parametrize("method", METHODS)
 def test_a_killed_owner_takes_its_workers_along(tmp_path, temporary, method, busy):
     pytest.importorskip("numpy")
-    shared = set(os.listdir("/dev/shm"))
+    shared = files_in_shared_memory()
     folder = tmp_path / "gate"
     folder.mkdir()
     file = tmp_path / "owner.py"
@@ -74,5 +74,5 @@ def test_a_killed_owner_takes_its_workers_along(tmp_path, temporary, method, bus
     eventually(lambda: not any(map(is_alive, workers)), PROMPT)
     eventually(lambda: os.listdir(temporary) == [], PROMPT)
     assert not memory & memfds()
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert files_in_shared_memory() <= shared
     assert sorted(os.listdir(tmp_path)) == ["gate", "owner.py"]

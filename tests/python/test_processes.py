@@ -8,7 +8,7 @@ import time
 
 import pytest
 from conftest import LONG, eventually
-from process_models import Model, double, is_alive
+from process_models import Model, double, files_in_shared_memory, is_alive
 
 from service_streamer import RequestTimeout, Streamer
 
@@ -271,11 +271,11 @@ def test_close_leaves_nothing_behind(tmp_path):
 
     for _ in range(3):
         use()  # what is made once in a process is there now
-    before, shared = left(), set(os.listdir("/dev/shm"))
+    before, shared = left(), files_in_shared_memory()
     for _ in range(3):
         use()
     eventually(lambda: left() <= before)
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert files_in_shared_memory() <= shared
 
 
 def test_a_streamer_that_nobody_refers_to_drains_and_goes(process_gate):
