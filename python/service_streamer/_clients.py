@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from . import _callbacks, _core, _lifecycle
@@ -54,15 +55,9 @@ class Client:
     def stats(self) -> dict[str, Any]:
         return dict(json.loads(self._ask("statistics", self._connect().stats(ASK_TIMEOUT))))
 
-    def configure(self, options: Options) -> None:
+    def configure(self, change: Mapping[str, Any]) -> None:
         self._ask(
-            "an answer to configure()",
-            self._connect().configure(
-                policy=options.policy,
-                batch_size=options.batch_size,
-                max_latency=options.max_latency,
-                timeout=ASK_TIMEOUT,
-            ),
+            "an answer to configure()", self._connect().configure(timeout=ASK_TIMEOUT, **change)
         )
 
     def wait_ready(self, timeout: float | None) -> bool:

@@ -111,6 +111,14 @@ def test_a_client_has_the_face_of_a_streamer(process_streamers, clients, address
     assert "worker processes" in client.explain()
 
 
+def test_a_client_changes_no_setting_but_what_it_is_given(process_streamers, clients):
+    streamer = process_streamers(double, batch_size=7, policy="window")
+    client = clients(streamer.address)
+    client.configure(max_latency=0.01)
+    stats = streamer.stats()
+    assert (stats.policy, stats.batch_size, stats.max_latency) == ("window", 7, 0.01)
+
+
 def test_what_belongs_to_the_owner_a_client_refuses(process_streamers, clients):
     client = clients(process_streamers(double).address)
     for call in (lambda: client.resize(2), client.restart):

@@ -138,8 +138,8 @@ class Engine {
 
   // --- life ---
 
-  // Throws std::invalid_argument; max_queue, workers, overflow and spin keep their first value.
-  void configure(const EngineOptions& options) EXCLUDES(mutex_);
+  // Throws std::invalid_argument; then nothing has changed.
+  void configure(const EngineChange& change) EXCLUDES(mutex_);
   EngineOptions options() const EXCLUDES(mutex_);
 
   // At least 1. For the policy, which spaces their batches.

@@ -192,7 +192,7 @@ Told Clients::told(Client& client, const Ask& ask) {
       return {.yes = true, .text = workers_.stats()};
     case Question::kConfigure:
       try {
-        engine_.configure(ask.options);
+        engine_.configure(ask.change);
       } catch (const std::invalid_argument& error) {
         return {.yes = false, .text = error.what()};
       }

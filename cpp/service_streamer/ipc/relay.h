@@ -35,8 +35,8 @@ class Relay {
   Completion::Wait running(const Request& request, Told& told, Waiter& waiter, TimePoint deadline);
   // The text is Server::stats().
   Completion::Wait stats(Told& told, Waiter& waiter, TimePoint deadline);
-  // batch_size, max_latency and policy. No: the text says why not. Throws std::invalid_argument.
-  Completion::Wait configure(const EngineOptions& options, Told& told, Waiter& waiter, TimePoint deadline);
+  // No: the text says why not. Throws std::invalid_argument.
+  Completion::Wait configure(const EngineChange& change, Told& told, Waiter& waiter, TimePoint deadline);
   // Until a worker can answer, and through broken connections. No: the text is the note of Server::set_failure().
   Completion::Wait wait_ready(Told& told, Waiter& waiter, TimePoint deadline);
 
