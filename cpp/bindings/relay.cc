@@ -99,8 +99,6 @@ PyObject* relay_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
       !change_from(batch_size, max_latency, policy, change) || !deadline_from(timeout, deadline)) {
     return nullptr;
   }
-  EngineOptions options;
-  if (!set_batching(options, batch_size, max_latency, policy) || !deadline_from(timeout, deadline)) return nullptr;
   auto* told = new Told;
   const int answered = ask([&, told](Waiter& waiter) { return relay->configure(change, *told, waiter, deadline); });
   PyObject* done = nullptr;
@@ -132,15 +130,18 @@ PyObject* relay_wait_ready(PyObject* self, PyObject* timeout) {
 PyObject* relay_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   EngineObject* engine;
   const char* address;
-  static const char* names[] = {"engine", "address", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s", const_cast<char**>(names), engine_type, &engine, &address)) {
+  int owner_returns = 1;
+  static const char* names[] = {"engine", "address", "owner_returns", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|p", const_cast<char**>(names), engine_type, &engine, &address,
+                                   &owner_returns)) {
     return nullptr;
   }
   if (!from_this_process(engine) || !check_remote(engine)) return nullptr;
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const Failure failure = attempt([&] { self_of(self)->relay = new ipc::Relay(*engine->engine, address); });
+  const Failure failure =
+      attempt([&] { self_of(self)->relay = new ipc::Relay(*engine->engine, address, owner_returns != 0); });
   if (failure.raise()) {
     Py_DECREF(self);
     return nullptr;

@@ -21,10 +21,17 @@ class Client:
 
     It connects when it is first used, and again, with back-off, when the other process has ended
     and comes back.
+
+    Args:
+        options: of this end.
+        address: of the other process.
+        owner_returns: whether another process may come there once that one has closed: what it
+            did not take waits for that. False: it raises `StreamerClosed`.
     """
 
-    def __init__(self, options: Options, address: str) -> None:
+    def __init__(self, options: Options, address: str, *, owner_returns: bool) -> None:
         self.address = address
+        self.owner_returns = owner_returns
         self.engine = make_engine(
             dataclasses.replace(options, policy="greedy"),  # the other engine makes the batches
             workers=1,
@@ -66,7 +73,7 @@ class Client:
     def _connect(self) -> _core.Relay:
         with self._lock:
             if self._relay is None:
-                relay = _core.Relay(self.engine, self.address)
+                relay = _core.Relay(self.engine, self.address, self.owner_returns)
                 relay.start()
                 self._relay = relay
             return self._relay

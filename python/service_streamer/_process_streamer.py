@@ -150,8 +150,9 @@ class Streamer(BaseStreamer):
         """Make a client of the Streamer that listens at an address.
 
         It has the methods of a streamer, but for `resize` and `restart`; `close` closes the client
-        only. It connects when it is first used, and again when that process was restarted: until
-        then new requests wait, and those that it had raise `WorkerLost`.
+        only. It connects when it is first used, and again when that process was restarted, whether
+        it was killed or ends gracefully: until then new requests wait, and those that it had not
+        answered when it ended raise `WorkerLost`.
 
         Args:
             address: of the Streamer: a path, or "@name".
@@ -169,7 +170,7 @@ class Streamer(BaseStreamer):
             overflow=overflow,
             output=output,
         )
-        self._open(options, Client(options, _options.address(address)))
+        self._open(options, Client(options, _options.address(address), owner_returns=True))
         return self
 
     @property
@@ -244,7 +245,8 @@ class Streamer(BaseStreamer):
         return self._peer
 
     def _backend_in_child(self) -> Backend:
-        self._peer = Client(self._options, self.address)
+        owner_returns = isinstance(self._peer, Client) and self._peer.owner_returns
+        self._peer = Client(self._options, self.address, owner_returns=owner_returns)
         return self._peer
 
     def _name(self) -> str:

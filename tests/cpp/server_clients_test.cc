@@ -182,7 +182,7 @@ TEST(ServerClients, HearOfTheEndOfTheirRequestsWhenTheServerStops) {
   client.submit(1, {1});
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
   owner.server->stop();
-  EXPECT_EQ(client.result().outcome, Outcome::kClosed);
+  EXPECT_EQ(client.result().outcome, Outcome::kNone) << "no worker had it";
   EXPECT_TRUE(client.is_cut_off());
   EXPECT_ANY_THROW(ipc::connect_to(owner.server->address())) << "and nobody else gets in";
 }
@@ -192,6 +192,19 @@ TEST(ServerClients, AClosedEngineTakesNothing) {
   close_remote(owner.engine, true);
   const RawClient client(*owner.server);
   client.submit(1, {1});
+  const ipc::EndedCall ended = client.result();
+  EXPECT_EQ(ended.id, 1U);
+  EXPECT_EQ(ended.outcome, Outcome::kNone);
+}
+
+TEST(ServerClients, HearThatWhatAWorkerHadEndsAsClosed) {
+  Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
+  Gate gate;
+  owner.add_ready(gate.before());
+  const RawClient client(*owner.server);
+  client.submit(1, {1});
+  ASSERT_TRUE(gate.entered());
+  abort_remote(owner.engine);
   EXPECT_EQ(client.result().outcome, Outcome::kClosed);
 }
 

@@ -140,7 +140,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
       break;
     case Engine::Admission::kFull:
     case Engine::Admission::kClosed:
-      client.ended.push_back({.id = call->id(), .outcome = Outcome::kClosed, .note = {}, .pieces = {}});
+      client.ended.push_back({.id = call->id(), .outcome = Outcome::kNone, .note = {}, .pieces = {}});
       client.calls.erase(call->id());
       call->unref();
       call->unref();
@@ -283,7 +283,10 @@ void Clients::bury_dead() {
 void Clients::stop() {
   poller_.forget(listener_.get());
   listener_.reset();
-  for (const auto& [id, client] : clients_) end_all(*client, Outcome::kClosed);
+  for (const auto& [id, client] : clients_) {
+    if (!client->held_up()) read(*client);  // what came meanwhile
+    end_all(*client, Outcome::kClosed);
+  }
   send_answers();
   for (const auto& [id, client] : clients_) client->peer.set_broken();
   bury_dead();  // sends the end of file

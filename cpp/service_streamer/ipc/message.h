@@ -118,8 +118,8 @@ struct ResultPiece {
 
 struct EndedCall {
   std::uint64_t id = 0;
-  Outcome outcome = Outcome::kNone;
-  std::string note;  // what there is to say of a loss
+  Outcome outcome = Outcome::kNone;  // kNone: the engine is closed and did not take it, nor will it take others
+  std::string note;                  // what there is to say of a loss
   std::vector<ResultPiece> pieces;
 };
 

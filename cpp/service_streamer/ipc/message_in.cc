@@ -180,10 +180,7 @@ bool parse(InMessage& message, std::vector<EndedCall>& calls) {
   calls.reserve(heads.size());
   for (const wire::ResultsCall& from : heads) {
     Bytes note;
-    if (from.outcome == static_cast<std::uint8_t>(Outcome::kNone) ||
-        from.outcome > static_cast<std::uint8_t>(Outcome::kLost) || !reader.read(note, from.note)) {
-      return false;
-    }
+    if (from.outcome > static_cast<std::uint8_t>(Outcome::kLost) || !reader.read(note, from.note)) return false;
     EndedCall& call = calls.emplace_back();
     call.id = from.id;
     call.outcome = static_cast<Outcome>(from.outcome);

@@ -13,7 +13,8 @@ std::uint64_t id_of(const Request& request) {
 
 }  // namespace
 
-Relay::Relay(Engine& engine, std::string address) : impl_(std::make_unique<Impl>(engine, std::move(address))) {}
+Relay::Relay(Engine& engine, std::string address, bool owner_returns)
+    : impl_(std::make_unique<Impl>(engine, std::move(address), owner_returns)) {}
 
 // In a forked child the thread is not there, and whatever it held is held for ever.
 Relay::~Relay() {
