@@ -3,9 +3,9 @@
 #include <sys/epoll.h>
 
 #include <deque>
+#include <exception>
 #include <limits>
 #include <stdexcept>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -74,7 +74,7 @@ void Clients::accept() {
     try {
       const std::uint64_t id = ++last_client_;
       clients_[id] = std::make_unique<Client>(poller_, id, std::move(socket));
-    } catch (const std::system_error&) {  // no room in epoll: it sees the end of file
+    } catch (const std::exception&) {  // no room in epoll, no memory: it sees the end of file
       clients_.erase(last_client_);
     }
   }
@@ -85,7 +85,9 @@ void Clients::read(Client& client) {
   for (int i = 0; i < kMessagesAtOnce && !client.held_up(); ++i) {
     client.more = client.peer.receive(message);
     if (!client.more) return;
-    if (!understand(client, message)) client.peer.set_broken();
+    client.peer.attempt([&] {
+      if (!understand(client, message)) client.peer.set_broken();
+    });
   }
   client.more = true;
 }
@@ -252,7 +254,7 @@ void Clients::send_answers() {
   }
   for (const auto& [id, client] : clients_) {
     if (client->ended.empty()) continue;
-    client->peer.send(make_results(client->ended));
+    client->peer.attempt([&] { client->peer.send(make_results(client->ended)); });
     client->ended.clear();
   }
 }

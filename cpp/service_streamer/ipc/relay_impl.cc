@@ -117,7 +117,7 @@ void Relay::Impl::hand_on() {
     heads.push_back({.id = id, .priority = part.request->priority, .deadline = part.request->deadline});
     payloads.push_back(&call.payload);
   }
-  server_->send(make_submit(heads, payloads));
+  server_->attempt([&] { server_->send(make_submit(heads, payloads)); });
 }
 
 void Relay::Impl::connect(TimePoint now) {
@@ -142,12 +142,16 @@ void Relay::Impl::send_small() {
 
 void Relay::Impl::receive() {
   for (InMessage message; server_->receive(message);) {
-    if (!understand(message)) server_->set_broken();
+    server_->attempt([&] {
+      if (!understand(message)) server_->set_broken();
+    });
   }
 }
 
 // False: not what a Server says.
 bool Relay::Impl::understand(InMessage& message) {
+  unread_ = message.unread;
+  if (unread_ > 0) return false;
   if (!std::exchange(heard_hello_, true)) {
     Hello hello;
     back_off_ = kFirstBackOff;
@@ -202,10 +206,13 @@ Outcome Relay::Impl::ends_as(LocalCall& call, Outcome told) const {
 void Relay::Impl::disconnect(Outcome outcome) {
   server_.reset();
   heard_hello_ = closing_ = false;
+  std::string note = "the connection to the streamer's process at " + address_ + " broke";
+  if (unread_ > 0) note += ": there was no memory for a message of " + std::to_string(unread_) + " bytes";
+  unread_ = 0;
   std::vector<Engine::Returned> returned;
   returned.reserve(handed_on_.size());
   for (const auto& [id, call] : std::exchange(handed_on_, {})) {
-    call->note = "the connection to the streamer's process at " + address_ + " broke";
+    call->note = note;
     returned.push_back({.request = &call->request, .outcome = outcome});
   }
   take_back(returned);

@@ -69,7 +69,8 @@ class Relay::Impl {
   std::uint64_t last_id_ = 0;
   bool promised_ = false;  // requests, by the engine
   bool heard_hello_ = false;
-  bool closing_ = false;  // it takes nothing more, but still answers
+  std::uint64_t unread_ = 0;  // bytes of a message for which there was no memory
+  bool closing_ = false;      // it takes nothing more, but still answers
 
   std::atomic<bool> stopping_{false};
 

@@ -1,5 +1,6 @@
 #include "service_streamer/ipc/worker_link.h"
 
+#include <new>
 #include <utility>
 
 namespace service_streamer::ipc {
@@ -53,12 +54,19 @@ WorkerLink::Got WorkerLink::next_batch(std::uint64_t& id, BatchMessage& batch) {
   InMessage message;
   const Got got = receive(MessageType::kBatch, message);
   if (got != Got::kBatch) return got;
-  if (!parse(message, batch)) {
-    connection_->shut_down();
-    return Got::kClosed;
-  }
   id = message.id;
-  return got;
+  batch.unread = message.unread;
+  if (batch.unread > 0) return got;
+  const std::size_t size = message.body.size();
+  try {
+    if (parse(message, batch)) return got;
+  } catch (const std::bad_alloc&) {
+    batch = {};
+    batch.unread = size;
+    return got;
+  }
+  connection_->shut_down();
+  return Got::kClosed;
 }
 
 bool WorkerLink::reply(std::uint64_t id, const ReplyMessage& reply) {
