@@ -47,7 +47,7 @@ struct FrameHeader {
 
 // Bounds that no honest peer crosses.
 constexpr std::uint64_t kMaxBody = std::uint64_t{1} << 40;
-constexpr std::uint32_t kMaxDescriptors = 1 << 16;
+constexpr std::uint32_t kMaxDescriptors = 1 << 16;  // a message with more blocks goes without
 
 // On its way out: a head made by the functions below, then slices that are not copied.
 struct OutMessage {
