@@ -47,7 +47,8 @@ class Streamer(BaseStreamer):
     a client there, from its first use on. So do processes that `connect`.
 
     A worker that dies is started again. What it had is run once more on another one (``retries``),
-    and then ends with `WorkerLost`. When no worker can load its model, requests end with
+    and then ends with `WorkerLost`. A request for which a worker has no memory ends with
+    ``MemoryError``. When no worker can load its model, requests end with
     `WorkerInitError`; after 5 attempts in a row the worker is given up until `restart`.
 
     Args:

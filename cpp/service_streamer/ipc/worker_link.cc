@@ -8,11 +8,12 @@ namespace service_streamer::ipc {
 WorkerLink::WorkerLink(FileDescriptor socket)
     : pool_(SharedPool::make()), connection_(Connection::make(std::move(socket))) {}
 
-// Blocks until a message of this type. Any other one cannot be, and is answered by hanging up.
+// Blocks until a message of this type. Any other one cannot be, and is answered by hanging up; so is a setup for which there is no
+// memory.
 WorkerLink::Got WorkerLink::receive(MessageType type, InMessage& message) {
   switch (connection_->wait_and_receive(message)) {
     case Received::kMessage:
-      if (message.type == type) return Got::kBatch;
+      if (message.type == type && (message.unread == 0 || type == MessageType::kBatch)) return Got::kBatch;
       break;
     case Received::kNothing:
       return Got::kInterrupted;
