@@ -107,6 +107,19 @@ bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_late
   return choose_policy(policy, options.policy);
 }
 
+bool change_from(PyObject* batch_size, PyObject* max_latency, PyObject* policy, EngineChange& change) {
+  const auto given = [](PyObject* value) { return value != nullptr && value != Py_None; };
+  const Py_ssize_t items = given(batch_size) ? PyLong_AsSsize_t(batch_size) : 1;
+  const double seconds = given(max_latency) ? PyFloat_AsDouble(max_latency) : 0.0;
+  const char* name = given(policy) ? PyUnicode_AsUTF8(policy) : "greedy";
+  EngineOptions options;
+  if (PyErr_Occurred() != nullptr || !set_batching(options, items, seconds, name)) return false;
+  if (given(batch_size)) change.batch_size = options.batch_size;
+  if (given(max_latency)) change.max_latency = options.max_latency;
+  if (given(policy)) change.policy = options.policy;
+  return true;
+}
+
 Duration duration_from(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kForever)));
 }

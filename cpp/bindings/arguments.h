@@ -24,6 +24,8 @@ bool priority_from(PyObject* value, int& priority);
 
 // Batching options as Python has them, which checks them for users (_options.py): here only what would break the core.
 bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy);
+// The same for configure(): nullptr or None is not given.
+bool change_from(PyObject* batch_size, PyObject* max_latency, PyObject* policy, EngineChange& change);
 
 // The index of `value` in `names`.
 bool choose(const char* name, const char* value, std::initializer_list<const char*> names, int& index);

@@ -3,6 +3,7 @@
 #include <structmember.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "bindings/errors.h"
 #include "bindings/plain_pickle.h"
+#include "service_streamer/ipc/message.h"
 
 namespace service_streamer::bindings {
 
@@ -28,8 +30,8 @@ namespace {
 // From here shared memory is cheaper than the socket, and a descriptor worth its price.
 constexpr Py_ssize_t kLarge = 32 << 10;
 
-// Copies that take as long as giving up the GIL may.
-constexpr std::size_t kLongCopy = 1 << 20;
+// So many bytes take as long, to be copied or to be found memory for, as giving up the GIL may.
+constexpr std::size_t kLong = 1 << 20;
 
 PyTypeObject* encoder_type = nullptr;
 Encoder* spare = nullptr;  // one that nobody uses: most encodings need no memory then
@@ -45,21 +47,22 @@ PyObject* self_of(Encoder* encoder) {
   return reinterpret_cast<PyObject*>(encoder);
 }
 
+// Something with so many bytes, without the GIL if that takes long.
+template <typename Function>
+Failure attempt_with(std::size_t size, Function function) {
+  return size < kLong ? attempt(function) : attempt_without_gil(function);
+}
+
 void copy(void* to, const void* from, std::size_t size) {
-  if (size < kLongCopy) {
-    std::memcpy(to, from, size);
-    return;
-  }
-  PyThreadState* state = PyEval_SaveThread();
-  std::memcpy(to, from, size);
-  PyEval_RestoreThread(state);
+  attempt_with(size, [&] { std::memcpy(to, from, size); });
 }
 
 // Whether one more block leaves enough of the descriptors that its process may have, to the application and to what comes back.
+// All that are in use may be of one message.
 bool may_have_another(const ipc::SharedPool& pool) {
   rlimit descriptors{};
-  if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return true;
-  return pool.blocks_in_use() < descriptors.rlim_cur / 8;
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return false;
+  return pool.blocks_in_use() < std::min<rlim_t>(descriptors.rlim_cur / 8, ipc::kMaxDescriptors);
 }
 
 // A new block at the end of the object that is being encoded; nullptr: there is none left (descriptors, memory), and what
@@ -67,7 +70,7 @@ bool may_have_another(const ipc::SharedPool& pool) {
 void* add_block(Encoder* encoder, std::size_t size) {
   void* data = nullptr;
   if (!may_have_another(*encoder->pool)) return nullptr;
-  const Failure failure = attempt([&] {
+  const Failure failure = attempt_with(size, [&] {
     encoder->blocks.push_back({.item = static_cast<std::uint32_t>(encoder->ends.size()), .block = {}});
     encoder->blocks.back().block = encoder->pool->allocate(size, data);
   });
@@ -118,7 +121,8 @@ bool add_pickle(Encoder* encoder, PyObject* object) {
   const Py_ssize_t size = PyBytes_GET_SIZE(pickled);
   Failure failure;
   if (size < kLarge || !add_large(encoder, {}, text, static_cast<std::size_t>(size), {})) {
-    failure = attempt([&] { encoder->text.append(text, static_cast<std::size_t>(size)); });
+    failure = attempt_with(static_cast<std::size_t>(size),
+                           [&] { encoder->text.append(text, static_cast<std::size_t>(size)); });
   }
   Py_DECREF(pickled);
   return !failure.raise();
@@ -248,7 +252,7 @@ bool encode(Encoder* encoder, PyObject* object) {
 }
 
 bool finish(Encoder* encoder, ipc::Payload& payload) {
-  const Failure failure = attempt([&] {
+  const Failure failure = attempt_with(encoder->text.size(), [&] {
     payload.bytes = ipc::Bytes::copy_of(encoder->text);
     payload.ends = encoder->ends;
     payload.blocks = std::move(encoder->blocks);

@@ -130,17 +130,16 @@ PyObject* engine_stats(PyObject* object, PyObject*) {
 
 PyObject* engine_configure(PyObject* object, PyObject* args, PyObject* kwargs) {
   EngineObject* self = self_of(object);
-  Py_ssize_t batch_size;
-  double max_latency;
-  const char* policy;
+  PyObject *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
   static const char* names[] = {"batch_size", "max_latency", "policy", nullptr};
-  if (!from_this_process(self) || !PyArg_ParseTupleAndKeywords(args, kwargs, "$nds", const_cast<char**>(names),
-                                                               &batch_size, &max_latency, &policy)) {
+  EngineChange change;
+  if (!from_this_process(self) ||
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOO", const_cast<char**>(names), &batch_size, &max_latency,
+                                   &policy) ||
+      !change_from(batch_size, max_latency, policy, change)) {
     return nullptr;
   }
-  EngineOptions options = self->engine->options();
-  if (!set_batching(options, batch_size, max_latency, policy)) return nullptr;
-  self->engine->configure(options);
+  self->engine->configure(change);
   Py_RETURN_NONE;
 }
 
@@ -264,8 +263,8 @@ PyMethodDef methods[] = {
      "run_timer($self)\n--\n\n"
      "Ends requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
-     "configure($self, *, batch_size, max_latency, policy)\n--\n\n"
-     "At run time, keeping what the policy learned."},
+     "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
+     "At run time, keeping what the policy learned; None leaves a setting as it is."},
     {"set_workers", engine_set_workers, METH_O,
      "set_workers($self, number, /)\n--\n\n"
      "How many workers there will be, at run time."},

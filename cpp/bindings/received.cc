@@ -56,6 +56,18 @@ bool Received::open() {
   return !failure.raise() && encoder_ != nullptr;
 }
 
+bool Received::answer_unread() {
+  const Failure failure = attempt([&] { message.parts.assign(1, {.items = 1}); });  // the one result is of them all
+  if (failure.raise() || !open()) return false;
+  PyObject* size = PyLong_FromUnsignedLongLong(message.unread);
+  PyObject* error = size != nullptr ? call_helper("service_streamer._pickle", "unread", size) : nullptr;
+  const bool answered =
+      error != nullptr && add_error({.part = 0, .begin = 0, .count = 1}, error) && send_when_complete();
+  Py_XDECREF(error);
+  Py_XDECREF(size);
+  return answered;
+}
+
 bool Received::from_this_process() const {
   return link_->fork_generation == fork_generation();
 }
@@ -176,6 +188,7 @@ bool Received::add_outputs(const Share& share, PyObject* outputs) {
 
 void Received::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& reply) const {
   reply.isolated = isolated;
+  reply.unread = message.unread > 0;
   reply.decode = decode_;
   reply.predict = predict_;
   reply.encode = encode_;

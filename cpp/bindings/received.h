@@ -29,6 +29,9 @@ class Received {
   ipc::BatchMessage message;
   bool open();
 
+  // Instead, where there was no memory for the message: answers it with that. False with an exception set.
+  bool answer_unread();
+
   std::uint32_t references = 1;  // batch objects
   bool isolated = false;
 

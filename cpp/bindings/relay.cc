@@ -89,20 +89,18 @@ PyObject* relay_stats(PyObject* self, PyObject* timeout) {
 
 PyObject* relay_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::Relay* relay = relay_of(self);
-  Py_ssize_t batch_size;
-  double max_latency;
-  const char* policy;
-  PyObject* timeout;
-  static const char* names[] = {"batch_size", "max_latency", "policy", "timeout", nullptr};
+  PyObject *timeout = Py_None, *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
+  static const char* names[] = {"timeout", "batch_size", "max_latency", "policy", nullptr};
+  EngineChange change;
   TimePoint deadline;
-  if (relay == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "$ndsO", const_cast<char**>(names), &batch_size,
-                                                       &max_latency, &policy, &timeout)) {
+  if (relay == nullptr ||
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO", const_cast<char**>(names), &timeout, &batch_size,
+                                   &max_latency, &policy) ||
+      !change_from(batch_size, max_latency, policy, change) || !deadline_from(timeout, deadline)) {
     return nullptr;
   }
-  EngineOptions options;
-  if (!set_batching(options, batch_size, max_latency, policy) || !deadline_from(timeout, deadline)) return nullptr;
   auto* told = new Told;
-  const int answered = ask([&, told](Waiter& waiter) { return relay->configure(options, *told, waiter, deadline); });
+  const int answered = ask([&, told](Waiter& waiter) { return relay->configure(change, *told, waiter, deadline); });
   PyObject* done = nullptr;
   if (answered == 1 && !told->yes) {
     PyErr_SetString(PyExc_ValueError, told->text.c_str());
@@ -132,15 +130,18 @@ PyObject* relay_wait_ready(PyObject* self, PyObject* timeout) {
 PyObject* relay_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   EngineObject* engine;
   const char* address;
-  static const char* names[] = {"engine", "address", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s", const_cast<char**>(names), engine_type, &engine, &address)) {
+  int owner_returns = 1;
+  static const char* names[] = {"engine", "address", "owner_returns", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|p", const_cast<char**>(names), engine_type, &engine, &address,
+                                   &owner_returns)) {
     return nullptr;
   }
   if (!from_this_process(engine) || !check_remote(engine)) return nullptr;
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const Failure failure = attempt([&] { self_of(self)->relay = new ipc::Relay(*engine->engine, address); });
+  const Failure failure =
+      attempt([&] { self_of(self)->relay = new ipc::Relay(*engine->engine, address, owner_returns != 0); });
   if (failure.raise()) {
     Py_DECREF(self);
     return nullptr;
@@ -181,8 +182,8 @@ PyMethodDef methods[] = {
      "stats($self, timeout, /)\n--\n\n"
      "What Server.stats() says there; None: not within the time."},
     {"configure", as_method(relay_configure), METH_VARARGS | METH_KEYWORDS,
-     "configure($self, *, batch_size, max_latency, policy, timeout)\n--\n\n"
-     "Changes the settings there; False: not within the time."},
+     "configure($self, *, timeout=None, batch_size=None, max_latency=None, policy=None)\n--\n\n"
+     "Changes the settings there that are not None; False: not within the time."},
     {"wait_ready", relay_wait_ready, METH_O,
      "wait_ready($self, timeout, /)\n--\n\n"
      "Blocks until a worker can answer; False: not within the time. Raises WorkerInitError or WorkerLost when none "

@@ -293,6 +293,12 @@ bool make_worker_batch_type(PyObject* module) {
 }
 
 PyObject* unpack(Received* received) {
+  if (received->message.unread > 0) {
+    bool answered = false;
+    const Failure failure = attempt([&] { answered = received->answer_unread(); });
+    release(received);
+    return failure.raise() || !answered ? nullptr : Py_NewRef(Py_None);
+  }
   if (!received->open()) {
     release(received);
     return nullptr;

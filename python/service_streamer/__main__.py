@@ -16,8 +16,8 @@ from ._errors import StreamerError
 from ._process_streamer import Streamer
 
 _MORE = """
-SIGTERM and Ctrl-C end it gracefully: what was accepted is answered, new requests are refused. A
-second signal ends it at once.
+SIGTERM and Ctrl-C end it gracefully: what was accepted is answered, new requests wait in their
+clients for the next process at the address. A second signal ends it at once.
 
 example:
   python -m service_streamer serve app:Sentiment --address /run/sentiment.sock \\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from . import _core, _gevent
@@ -40,8 +40,8 @@ class Backend(Protocol):
     def stats(self) -> dict[str, Any]:
         """Return what `StreamerStats` is made of."""
 
-    def configure(self, options: Options) -> None:
-        """Change policy, batch_size and max_latency."""
+    def configure(self, change: Mapping[str, Any]) -> None:
+        """Change those of policy, batch_size and max_latency that are in it, and nothing else."""
 
     def wait_ready(self, timeout: float | None) -> bool:
         """Wait until the model can answer; False if time is over first."""

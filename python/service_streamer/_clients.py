@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from . import _callbacks, _core, _lifecycle
@@ -20,12 +21,21 @@ class Client:
 
     It connects when it is first used, and again, with back-off, when the other process has ended
     and comes back.
+
+    Args:
+        options: of this end.
+        address: of the other process.
+        name: what to call its model; None: by the address.
+        owner_returns: whether another process may come there once that one has closed: what it
+            did not take waits for that. False: it raises `StreamerClosed`.
     """
 
-    def __init__(self, options: Options, address: str, name: str | None = None) -> None:
+    def __init__(
+        self, options: Options, address: str, *, name: str | None = None, owner_returns: bool
+    ) -> None:
         self.address = address
         self.name = name or address
-        """what to call the model"""
+        self.owner_returns = owner_returns
         self.engine = make_engine(
             dataclasses.replace(options, policy="greedy"),  # the other engine makes the batches
             workers=1,
@@ -56,15 +66,9 @@ class Client:
     def stats(self) -> dict[str, Any]:
         return dict(json.loads(self._ask("statistics", self._connect().stats(ASK_TIMEOUT))))
 
-    def configure(self, options: Options) -> None:
+    def configure(self, change: Mapping[str, Any]) -> None:
         self._ask(
-            "an answer to configure()",
-            self._connect().configure(
-                policy=options.policy,
-                batch_size=options.batch_size,
-                max_latency=options.max_latency,
-                timeout=ASK_TIMEOUT,
-            ),
+            "an answer to configure()", self._connect().configure(timeout=ASK_TIMEOUT, **change)
         )
 
     def wait_ready(self, timeout: float | None) -> bool:
@@ -73,7 +77,7 @@ class Client:
     def _connect(self) -> _core.Relay:
         with self._lock:
             if self._relay is None:
-                relay = _core.Relay(self.engine, self.address)
+                relay = _core.Relay(self.engine, self.address, self.owner_returns)
                 relay.start()
                 self._relay = relay
             return self._relay

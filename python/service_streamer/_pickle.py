@@ -49,6 +49,11 @@ def refuse_input(error: BaseException) -> SerializationError:
     return refused
 
 
+def unread(size: int) -> MemoryError:
+    """Say that the worker could not even receive what a request brought along."""
+    return MemoryError(f"the worker has no memory for the {size:,} bytes of a request")
+
+
 def refuse_answer(error: BaseException) -> SerializationError:
     """Say that what came from the worker cannot be unpickled here."""
     refused = SerializationError(f"the outputs cannot be unpickled: {_short(error)}")

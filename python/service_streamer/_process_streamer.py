@@ -47,7 +47,8 @@ class Streamer(BaseStreamer):
     a client there, from its first use on. So do processes that `connect`.
 
     A worker that dies is started again. What it had is run once more on another one (``retries``),
-    and then ends with `WorkerLost`. When no worker can load its model, requests end with
+    and then ends with `WorkerLost`. A request for which a worker has no memory ends with
+    ``MemoryError``. When no worker can load its model, requests end with
     `WorkerInitError`; after 5 attempts in a row the worker is given up until `restart`.
 
     Args:
@@ -151,8 +152,9 @@ class Streamer(BaseStreamer):
         """Make a client of the Streamer that listens at an address.
 
         It has the methods of a streamer, but for `resize` and `restart`; `close` closes the client
-        only. It connects when it is first used, and again when that process was restarted: until
-        then new requests wait, and those that it had raise `WorkerLost`.
+        only. It connects when it is first used, and again when that process was restarted, whether
+        it was killed or ends gracefully: until then new requests wait, and those that it had not
+        answered when it ended raise `WorkerLost`.
 
         Args:
             address: of the Streamer: a path, or "@name".
@@ -169,7 +171,7 @@ class Streamer(BaseStreamer):
             overflow=overflow,
             output=output,
         )
-        self._open(options, Client(options, _options.address(address)))
+        self._open(options, Client(options, _options.address(address), owner_returns=True))
         return self
 
     @property
@@ -241,7 +243,10 @@ class Streamer(BaseStreamer):
         return self._peer
 
     def _backend_in_child(self) -> Backend:
-        self._peer = Client(self._options, self.address, self._peer.name)
+        owner_returns = isinstance(self._peer, Client) and self._peer.owner_returns
+        self._peer = Client(
+            self._options, self.address, name=self._peer.name, owner_returns=owner_returns
+        )
         return self._peer
 
     def _name(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from . import _callbacks, _core, _gevent, _lifecycle, _options, _threads
@@ -110,10 +111,8 @@ class Processes:
     def stats(self) -> dict[str, Any]:
         return dict(json.loads(self._server.stats()))
 
-    def configure(self, options: Options) -> None:
-        self.engine.configure(
-            policy=options.policy, batch_size=options.batch_size, max_latency=options.max_latency
-        )
+    def configure(self, change: Mapping[str, Any]) -> None:
+        self.engine.configure(**change)
 
     def wait_ready(self, timeout: float | None) -> bool:
         return self._supervisor.wait_ready(timeout)

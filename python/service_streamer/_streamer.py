@@ -17,6 +17,7 @@ from ._explain import explain
 from ._future import Future
 from ._options import Options
 from ._stats import StreamerStats
+from ._threads import original
 
 _Self = TypeVar("_Self", bound="BaseStreamer")
 
@@ -34,6 +35,7 @@ class BaseStreamer:
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
+        self._changing = original("_thread", "allocate_lock")()
         self._state = LifeCycle.OPEN
         self._use(backend)
         _lifecycle.watch(self)
@@ -149,15 +151,13 @@ class BaseStreamer:
         Raises:
             ValueError: naming the setting and the value received; then nothing has changed.
         """
-        old = self._options
-        options = dataclasses.replace(
-            old,
-            policy=old.policy if policy is None else policy,
-            batch_size=old.batch_size if batch_size is None else batch_size,
-            max_latency=old.max_latency if max_latency is None else max_latency,
-        )
-        _gevent.call(self._backend.configure, options)
-        self._options = options
+        given = {"policy": policy, "batch_size": batch_size, "max_latency": max_latency}
+        change: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        checked = dataclasses.replace(self._options, **change)
+        change = {name: getattr(checked, name) for name in change}
+        _gevent.call(self._backend.configure, change)
+        with self._changing:
+            self._options = dataclasses.replace(self._options, **change)
 
     # ----------------------------------------------------------------- life cycle
 
@@ -257,6 +257,7 @@ class BaseStreamer:
             raise StreamerClosed(f"{self._name()} is {self._state.value}")
 
     def _reset_after_fork(self) -> None:
+        self._changing = original("_thread", "allocate_lock")()
         self._use(self._backend_in_child())
         if self._state is not LifeCycle.OPEN:
             self._engine.close(False)

@@ -9,7 +9,7 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from . import _core, _lifecycle, _threads
@@ -58,10 +58,8 @@ class Workers:
     def stats(self) -> dict[str, Any]:
         return self.engine.stats()
 
-    def configure(self, options: Options) -> None:
-        self.engine.configure(
-            policy=options.policy, batch_size=options.batch_size, max_latency=options.max_latency
-        )
+    def configure(self, change: Mapping[str, Any]) -> None:
+        self.engine.configure(**change)
 
     def wait_ready(self, timeout: float | None) -> bool:
         return True  # the model was there first

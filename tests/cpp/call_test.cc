@@ -143,6 +143,23 @@ TEST_F(CallEnds, IsWithdrawnWhereItWasHandedOnWhenItIsCancelled) {
   EXPECT_EQ(forwarder->withdrawn, 1) << "it expires there, too";
 }
 
+TEST_F(CallEnds, IsNotWithdrawnWhereItWasNotTaken) {
+  const auto forwarder = std::make_shared<Counting>();
+  const RemoteRequest back = sent(engine, {1});
+  back.call().handed_on(forwarder, 7);
+  back.call().came_back();
+  EXPECT_EQ(back.call().handed_on_as(), 0U);
+  end(engine, back, Outcome::kCancelled);
+  EXPECT_EQ(forwarder->withdrawn, 0);
+
+  const RemoteRequest again = sent(engine, {1});
+  again.call().handed_on(forwarder, 7);
+  again.call().came_back();
+  EXPECT_EQ(again.call().handed_on(forwarder, 8), 7U) << "its number stays";
+  end(engine, again, Outcome::kCancelled);
+  EXPECT_EQ(forwarder->withdrawn, 1);
+}
+
 TEST_F(CallEnds, IsWithdrawnOnceHoweverItsCancelAndItsHandingOnMeet) {
   for (int round = 0; round < 2000 / kStressShare; ++round) {
     const auto forwarder = std::make_shared<Counting>();

@@ -256,6 +256,25 @@ TEST(Connection, HandsOnThatADescriptorWasLost) {
   EXPECT_EQ(text_of(batch.payload.blocks[2].block), "here too");
 }
 
+TEST(Connection, BringsAMessageWithMoreBlocksThanItMayHaveWithoutTheirDescriptors) {
+  const Pair pair;
+  const auto pool = SharedPool::make();
+  const BlockRef block = block_of(*pool, "x");
+  constexpr std::size_t kTooMany = std::size_t{kMaxDescriptors} + 1;
+  ASSERT_TRUE(pair.here->send(batch_of(1, payload_with(block, kTooMany))));
+  InMessage message;
+  Received received = Received::kNothing;
+  while (received == Received::kNothing) {
+    ASSERT_TRUE(pair.here->flush());
+    received = pair.there->receive(message);
+  }
+  ASSERT_EQ(received, Received::kMessage);
+  BatchMessage batch;
+  ASSERT_TRUE(parse(message, batch));
+  ASSERT_EQ(batch.payload.blocks.size(), kTooMany);
+  EXPECT_EQ(batch.payload.blocks.front().block->fd(), -1);
+}
+
 // As a user without privileges: for others the kernel does not count.
 TEST(Connection, BringsMessagesWithoutDescriptorsWhileTooManyAreOnTheirWay) {
   const pid_t child = fork();

@@ -204,7 +204,7 @@ TEST(Engine, AWindowHoldsABatchUntilItIsFullOrTheWindowEnds) {
   answer(engine, full);
   const CallPtr third = submitted(engine, 1);
   EXPECT_EQ(take(engine).items, 0U);
-  engine.configure({.batch_size = 4, .max_latency = milliseconds(1), .policy = PolicyKind::kWindow});
+  engine.configure({.max_latency = milliseconds(1)});
   pass_time_until(third->arrived + milliseconds(1));
   Batch late = take(engine);
   EXPECT_EQ(late.reason, CloseReason::kWindow);
@@ -238,7 +238,7 @@ TEST(Engine, ARequestThatLeavesTheQueueTakesTheTimeItWasHeldAlong) {
   const CallPtr gone = submitted(engine, 1);
   EXPECT_EQ(take(engine).items, 0U);
   EXPECT_TRUE(cancel(engine, *gone));
-  engine.configure({.batch_size = 8, .max_latency = kHold});
+  engine.configure({.max_latency = kHold});
   pass_time_until(gone->ended + kHold);
   const CallPtr fresh = submitted(engine, 1);
   EXPECT_TRUE(eventually([&] {

@@ -262,6 +262,33 @@ TEST(EngineRelay, RequestsComeBackOneByOneAndEachInItsWay) {
   EXPECT_EQ(engine.stats().running_batches, 0);
 }
 
+TEST(EngineRelay, WhatWasNotTakenWaitsAgainAtItsOldPlace) {
+  Engine engine({.batch_size = 8, .policy = PolicyKind::kGreedy, .max_queue = 6});
+  const CallPtr first = submitted(engine, 1);
+  const CallPtr second = submitted(engine, 2);
+  const CallPtr gone = submitted(engine, 1);
+  Batch batch;
+  ASSERT_TRUE(hand_on(engine, batch, 8));
+  const CallPtr third = submitted(engine, 5);
+  EXPECT_TRUE(abandon(engine, *gone));
+  for (const CallPtr& call : {second, gone, first}) take_back(engine, call, Outcome::kNone);
+  EXPECT_TRUE(gone->ended_as(Outcome::kCancelled) && gone->released());
+  EXPECT_FALSE(engine.running(*first));
+  EXPECT_EQ(engine.stats().queued_items, 8U) << "whatever max_queue says";
+  EXPECT_EQ(engine.stats().running_items, 0U);
+  ASSERT_TRUE(hand_on(engine, batch, 8));
+  ASSERT_EQ(batch.parts.size(), 3U);
+  EXPECT_EQ(batch.parts[0].request, first.get());
+  EXPECT_EQ(batch.parts[1].request, second.get());
+  EXPECT_EQ(batch.parts[1].count, 2U);
+  EXPECT_EQ(batch.parts[2].request, third.get());
+
+  close(engine, true);
+  take_back(engine, first, Outcome::kNone);
+  EXPECT_TRUE(first->ended_as(Outcome::kClosed)) << "nobody will take it";
+  for (const CallPtr& call : {second, third}) take_back(engine, call, Outcome::kAnswered);
+}
+
 TEST(EngineRelay, WhatHasExpiredIsNotHandedOn) {
   Engine engine({.batch_size = 8, .policy = PolicyKind::kGreedy});
   const CallPtr late = submitted(engine, 1, {.deadline = Clock::now()});

@@ -260,8 +260,7 @@ TEST(EngineWorkers, AnInterruptedWorkerDoesNotTakeTheHeldBatchAlong) {
 
 TEST(EngineWorkers, ConfigureMakesIdleWorkersAskTheNewPolicy) {
   const EngineOptions window{.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2};
-  for (const EngineOptions& changed : {EngineOptions{.batch_size = 4, .policy = PolicyKind::kGreedy},
-                                       EngineOptions{.batch_size = 2, .policy = PolicyKind::kWindow}}) {
+  for (const EngineChange& changed : {EngineChange{.policy = PolicyKind::kGreedy}, EngineChange{.batch_size = 2}}) {
     Engine engine(window);
     IdleWorkers workers(engine, 2);
     const long before = workers[1].thread().voluntary_switches();

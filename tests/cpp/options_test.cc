@@ -77,7 +77,7 @@ TEST(EngineOptions, AnEngineRefusesBadOnesAndKeepsItsOwn) {
 
 TEST(EngineOptions, ConfigureChangesBatchSizeLatencyAndPolicyOnly) {
   Engine engine({.batch_size = 4, .workers = 2, .max_queue = 50, .overflow = Overflow::kReject, .spin = true});
-  engine.configure({.batch_size = 8, .max_latency = milliseconds(7), .policy = PolicyKind::kGreedy, .max_queue = 1});
+  engine.configure({.batch_size = 8, .max_latency = milliseconds(7), .policy = PolicyKind::kGreedy});
   const EngineOptions now = engine.options();
   EXPECT_EQ(now.batch_size, 8U);
   EXPECT_EQ(now.max_latency, milliseconds(7));
@@ -86,6 +86,16 @@ TEST(EngineOptions, ConfigureChangesBatchSizeLatencyAndPolicyOnly) {
   EXPECT_EQ(now.max_queue, 50U);
   EXPECT_EQ(now.overflow, Overflow::kReject);
   EXPECT_TRUE(now.spin);
+}
+
+TEST(EngineOptions, ConfigureLeavesWhatIsNotGiven) {
+  Engine engine({.batch_size = 4, .max_latency = milliseconds(3), .policy = PolicyKind::kWindow});
+  engine.configure({.max_latency = milliseconds(7)});
+  engine.configure({});
+  const EngineOptions now = engine.options();
+  EXPECT_EQ(now.batch_size, 4U);
+  EXPECT_EQ(now.max_latency, milliseconds(7));
+  EXPECT_EQ(now.policy, PolicyKind::kWindow);
 }
 
 }  // namespace

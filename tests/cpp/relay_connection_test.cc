@@ -59,12 +59,88 @@ TEST(RelayConnection, SurvivesRestartsOfTheOwner) {
   }
 }
 
-TEST(RelayConnection, AnOwnerThatClosesEndsItsRequestsAsClosed) {
+TEST(RelayConnection, WhatAClosingOwnerHasNotTakenWaitsForTheNextOneInItsOrder) {
+  const std::string address = unused_address();
+  Client client(address);
+  std::vector<RemoteRequest> requests;
+  {
+    Owner owner(kServed, {.address = address});
+    for (int i = 0; i < 3; ++i) requests.push_back(sent(client.engine, {i}));
+    ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 3; }));
+    close_remote(owner.engine, false);
+    for (int i = 3; i < 6; ++i) requests.push_back(sent(client.engine, {i}));
+    EXPECT_TRUE(eventually([&] { return client.engine.stats().queued_requests == 6; })) << "not kept there";
+  }
+  EXPECT_EQ(client.engine.stats().running_items, 0U);
+  std::vector<int> seen;
+  Owner next(kServed, {.address = address});
+  next.add([&seen](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    for (const int item : numbers_of(batch.payload.bytes)) seen.push_back(item);
+    return add_one(batch, reply);
+  });
+  for (const RemoteRequest& request : requests) EXPECT_TRUE(request.answered());
+  EXPECT_EQ(seen, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(RelayConnection, AClosingOwnerStillAnswersWhatItHas) {
+  const std::string address = unused_address();
+  Client client(address);
+  auto owner = std::make_unique<Owner>(EngineOptions{.batch_size = 1, .policy = PolicyKind::kGreedy},
+                                       ipc::ServerOptions{.address = address});
+  Gate gate;
+  owner->add(gate.before());
+  const RemoteRequest running = sent(client.engine, {1});
+  ASSERT_TRUE(gate.entered());
+  const RemoteRequest queued = sent(client.engine, {2});
+  ASSERT_TRUE(eventually([&] { return owner->engine.stats().queued_requests == 1; }));
+  close_remote(owner->engine, true);
+  const RemoteRequest late = sent(client.engine, {3});
+  const RemoteRequest cancelled = sent(client.engine, {4});
+  const RemoteRequest expired = sent(client.engine, {5}, {.deadline = Clock::now() + milliseconds(10)});
+  EXPECT_TRUE(expired.ends_as(Outcome::kExpired));
+  ASSERT_TRUE(eventually([&] { return client.engine.stats().queued_requests == 2; }));
+  EXPECT_TRUE(cancelled.cancel(client.engine)) << "nobody has it";
+  gate.open();
+  EXPECT_TRUE(running.answered());
+  EXPECT_TRUE(queued.answered());
+  EXPECT_FALSE(late.done());
+  owner.reset();
+  Owner next(kServed, {.address = address});
+  next.add();
+  EXPECT_TRUE(late.answered());
+}
+
+TEST(RelayConnection, WhatAWorkerHadIsLostWithTheOwnerThatCloses) {
+  const std::string address = unused_address();
+  Client client(address);
+  Owner owner(kServed, {.address = address});
+  Gate gate;
+  owner.add(gate.before());
+  const RemoteRequest running = sent(client.engine, {1});
+  ASSERT_TRUE(gate.entered());
+  abort_remote(owner.engine);
+  EXPECT_TRUE(running.ends_as(Outcome::kLost));
+  EXPECT_NE(running.call().note.find(address), std::string::npos) << running.call().note;
+}
+
+TEST(RelayConnection, WhatAnOwnerHasNotTakenThatDoesNotReturnEndsAsClosed) {
   auto owner = std::make_unique<Owner>();
-  Client client(owner->server->address());
+  Client client(owner->server->address(), kWaitingRoom, false);
   const RemoteRequest request = sent(client.engine, {1});
   ASSERT_TRUE(eventually([&] { return owner->engine.stats().queued_requests == 1; }));
-  owner.reset();
+  close_remote(owner->engine, false);
+  EXPECT_TRUE(request.ends_as(Outcome::kClosed));
+  EXPECT_TRUE(sent(client.engine, {2}).ends_as(Outcome::kClosed));
+  EXPECT_TRUE(sent(client.engine, {3}).ends_as(Outcome::kClosed)) << "each at once";
+}
+
+TEST(RelayConnection, WhatComesBackToAClosedClientEnds) {
+  Owner owner;
+  Client client(owner.server->address());
+  const RemoteRequest request = sent(client.engine, {1});
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
+  close_remote(client.engine, true);
+  close_remote(owner.engine, false);
   EXPECT_TRUE(request.ends_as(Outcome::kClosed));
 }
 

@@ -124,7 +124,7 @@ TEST(ServerClients, QuestionsAboutARequest) {
   owner.add_ready(gate.before());
   const RawClient client(*owner.server);
   const auto ask = [&](ipc::Question question, std::uint64_t request) {
-    client.ask(100 + request, {.question = question, .request = request, .options = {}});
+    client.ask(100 + request, {.question = question, .request = request, .change = {}});
     return client.told(100 + request).yes;
   };
   client.submit(1, {1});
@@ -134,7 +134,7 @@ TEST(ServerClients, QuestionsAboutARequest) {
   EXPECT_FALSE(ask(ipc::Question::kRunning, 2));
   EXPECT_FALSE(ask(ipc::Question::kCancel, 1)) << "it runs";
   EXPECT_FALSE(ask(ipc::Question::kCancel, 3)) << "there is none";
-  client.ask(9, {.question = ipc::Question::kCancel, .request = 2, .options = {}});
+  client.ask(9, {.question = ipc::Question::kCancel, .request = 2, .change = {}});
   EXPECT_EQ(client.result().outcome, Outcome::kCancelled) << "it hears of the end first";
   EXPECT_TRUE(client.told(9).yes);
 }
@@ -142,25 +142,25 @@ TEST(ServerClients, QuestionsAboutARequest) {
 TEST(ServerClients, QuestionsAboutTheEngine) {
   Owner owner;
   const RawClient client(*owner.server);
-  ipc::Ask configure{.question = ipc::Question::kConfigure, .request = 0, .options = {.batch_size = 3}};
+  ipc::Ask configure{.question = ipc::Question::kConfigure, .request = 0, .change = {.batch_size = 3}};
   client.ask(1, configure);
   EXPECT_TRUE(client.told(1).yes);
   EXPECT_EQ(owner.engine.options().batch_size, 3U);
-  configure.options.batch_size = 0;
+  configure.change.batch_size = 0;
   client.ask(2, configure);
   const ipc::Told refused = client.told(2);
   EXPECT_FALSE(refused.yes);
   EXPECT_NE(refused.text.find("batch_size"), std::string::npos);
-  client.ask(3, {.question = ipc::Question::kStats, .request = 0, .options = {}});
+  client.ask(3, {.question = ipc::Question::kStats, .request = 0, .change = {}});
   EXPECT_NE(client.told(3).text.find("\"batch_size\":3"), std::string::npos);
 }
 
 TEST(ServerClients, AreToldWhenAWorkerIsReadyOrThatNoneWillBe) {
   Owner owner;
   const RawClient client(*owner.server);
-  const ipc::Ask wait_ready{.question = ipc::Question::kWaitReady, .request = 0, .options = {}};
+  const ipc::Ask wait_ready{.question = ipc::Question::kWaitReady, .request = 0, .change = {}};
   client.ask(1, wait_ready);
-  client.ask(2, {.question = ipc::Question::kStats, .request = 0, .options = {}});
+  client.ask(2, {.question = ipc::Question::kStats, .request = 0, .change = {}});
   EXPECT_TRUE(client.told(2).yes) << "others are answered meanwhile";
   owner.server->set_failure("init: no model");
   const ipc::Told failed = client.told(1);
@@ -182,7 +182,7 @@ TEST(ServerClients, HearOfTheEndOfTheirRequestsWhenTheServerStops) {
   client.submit(1, {1});
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
   owner.server->stop();
-  EXPECT_EQ(client.result().outcome, Outcome::kClosed);
+  EXPECT_EQ(client.result().outcome, Outcome::kNone) << "no worker had it";
   EXPECT_TRUE(client.is_cut_off());
   EXPECT_ANY_THROW(ipc::connect_to(owner.server->address())) << "and nobody else gets in";
 }
@@ -192,6 +192,19 @@ TEST(ServerClients, AClosedEngineTakesNothing) {
   close_remote(owner.engine, true);
   const RawClient client(*owner.server);
   client.submit(1, {1});
+  const ipc::EndedCall ended = client.result();
+  EXPECT_EQ(ended.id, 1U);
+  EXPECT_EQ(ended.outcome, Outcome::kNone);
+}
+
+TEST(ServerClients, HearThatWhatAWorkerHadEndsAsClosed) {
+  Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
+  Gate gate;
+  owner.add_ready(gate.before());
+  const RawClient client(*owner.server);
+  client.submit(1, {1});
+  ASSERT_TRUE(gate.entered());
+  abort_remote(owner.engine);
   EXPECT_EQ(client.result().outcome, Outcome::kClosed);
 }
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 
@@ -47,6 +48,39 @@ TEST(ServerLosses, ItRunsAgainBeforeAnythingNew) {
   });
   EXPECT_TRUE(first.answered() && second.answered());
   EXPECT_EQ(seen, (std::vector<int>{1, 10}));
+}
+
+// A worker with memory for so many items only, and for no 13.
+Model with_memory_for(std::size_t items) {
+  return [items](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    const std::vector<int> numbers = numbers_of(batch.payload.bytes);
+    reply.unread = numbers.size() > items || std::find(numbers.begin(), numbers.end(), 13) != numbers.end();
+    if (!reply.unread) return add_one(batch, reply);
+    reply.results.push_back({.kind = ipc::ResultKind::kError, .bytes = bytes_of({}), .blocks = {}});
+    return true;
+  };
+}
+
+TEST(ServerLosses, ABatchForWhichAWorkerHasNoMemoryGoesOutInHalves) {
+  Owner owner;
+  owner.add_ready(with_memory_for(2));
+  const RemoteRequest large = sent(owner.engine, {1, 2, 3, 4, 5, 6, 7});
+  EXPECT_TRUE(large.answered());
+  EXPECT_EQ(owner.workers.front()->batches(), 7) << "of 7, 3, 1, 2, 4, 2, 2 items";
+  EXPECT_EQ(owner.engine.stats().running_batches, 0);
+  EXPECT_EQ(owner.engine.stats().running_items, 0U);
+}
+
+TEST(ServerLosses, AnItemForWhichNoWorkerHasMemoryFailsItsRequestAlone) {
+  Owner owner({.batch_size = 3, .max_latency = std::chrono::hours(1), .policy = PolicyKind::kWindow},
+              {.retries = 0, .address = {}});
+  owner.add_ready(with_memory_for(3));
+  const RemoteRequest first = sent(owner.engine, {1});
+  const RemoteRequest guilty = sent(owner.engine, {13});
+  const RemoteRequest last = sent(owner.engine, {2});
+  EXPECT_TRUE(guilty.ends_as(Outcome::kFailed));
+  EXPECT_TRUE(first.answered() && last.answered());
+  EXPECT_FALSE(owner.next_event(Duration::zero()).has_value()) << "the worker lives";
 }
 
 TEST(ServerLosses, ABatchThatKillsEveryWorkerIsLostAndSaysHow) {

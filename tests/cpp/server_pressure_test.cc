@@ -20,7 +20,7 @@ TEST(ServerPressure, WhoeverSendsMoreThanThereIsRoomForIsNotReadFrom) {
   for (std::uint64_t id = 1; id <= kSent; ++id) greedy.submit(id, {1});
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().waiting_requests == 1; }));
   const RawClient modest(*owner.server);
-  modest.ask(1, {.question = ipc::Question::kStats, .request = 0, .options = {}});
+  modest.ask(1, {.question = ipc::Question::kStats, .request = 0, .change = {}});
   EXPECT_TRUE(modest.told(1).yes) << "others are";
   EXPECT_EQ(owner.engine.stats().counters.submitted, 6U) << "a running one, a full queue, one that waits";
   gate.open();

@@ -1,15 +1,18 @@
 """How items travel: pickled, large buffers in shared memory, and back as something of one's own."""
 
+import contextlib
 import gc
 import math
 import os
 import pickle
 import struct
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import LONG
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -225,6 +228,32 @@ def test_what_was_dropped_is_used_again():
     for _ in range(1000):
         travel(np.zeros(LARGE))
     assert open_descriptors() == before
+
+
+def test_other_threads_run_while_shared_memory_is_made(threads):
+    sizes, growing, done = {}, set(), threading.Event()
+
+    def watch():
+        while not done.is_set():
+            for path in Path("/proc/self/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if "memfd:service_streamer" in str(path.readlink()):
+                        block = path.stat()
+                        if sizes.setdefault(block.st_ino, block.st_size) != block.st_size:
+                            growing.add(block.st_ino)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(LONG)  # who has the GIL gives it up of his own accord
+    try:
+        threads.run(watch)
+        for megabytes in (64, 96, 144, 216, 324, 486):  # each needs a larger block
+            if not growing:
+                travel(bytes(megabytes << 20))
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+    assert threads.join() == [None]
+    assert growing
 
 
 def test_buffers_of_other_types_arrive():

@@ -118,6 +118,14 @@ def test_a_client_has_the_face_of_a_streamer(process_streamers, clients, address
     assert "worker processes" in client.explain()
 
 
+def test_a_client_changes_no_setting_but_what_it_is_given(process_streamers, clients):
+    streamer = process_streamers(double, batch_size=7, policy="window")
+    client = clients(streamer.address)
+    client.configure(max_latency=0.01)
+    stats = streamer.stats()
+    assert (stats.policy, stats.batch_size, stats.max_latency) == ("window", 7, 0.01)
+
+
 def test_what_belongs_to_the_owner_a_client_refuses(process_streamers, clients):
     client = clients(process_streamers(double).address)
     for call in (lambda: client.resize(2), client.restart):
@@ -271,6 +279,45 @@ def test_the_death_of_the_owner_reaches_workers_past_a_child_that_lives(peers):
     owner.kill()
     eventually(lambda: not is_alive(worker), PROMPT)
     assert is_alive(child)
+
+
+def test_a_forked_child_is_told_at_once_that_its_owner_closes(child, tmp_path):
+    done = child(
+        PRELUDE
+        + f"""
+from conftest import eventually
+
+def refuses():
+    try:
+        streamer.submit([0])
+    except StreamerClosed:
+        return True
+    return False
+
+gate = ProcessGate({str(tmp_path)!r})
+streamer = Streamer(gate, 1, mp_start_method="fork")
+running = streamer.submit([1])
+gate.wait_entered()
+closed, tell_closed = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.read(closed, 1)
+    try:
+        streamer.predict([2], timeout=LONG)
+    except StreamerClosed:
+        os._exit(0)
+    os._exit(1)
+closing = threading.Thread(target=streamer.close)
+closing.start()
+eventually(refuses)
+os.write(tell_closed, b"x")
+print(os.waitpid(pid, 0)[1])
+gate.open()
+closing.join()
+print(running.result(LONG))
+"""
+    )
+    assert done.stdout == "0\n[2]\n"
 
 
 # ------------------------------------------------------------------------- deaths

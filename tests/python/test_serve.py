@@ -87,6 +87,33 @@ def test_a_signal_drains_what_was_accepted(serve, address, tmp_path, number):
     gate.close()
 
 
+def test_what_comes_while_it_drains_waits_for_the_next_one(serve, address, tmp_path):
+    gate = ProcessGate(tmp_path)
+    arguments = (
+        *("process_models:PathGate", "--address", address, "--batch-size", "1"),
+        *("--model-init-args", f'["{tmp_path}"]'),
+    )
+    first = serve(*arguments)
+    assert "is served" in first.line()
+    with Streamer.connect(address) as client:
+        futures = [client.submit([0])]
+        gate.wait_entered()
+        first.signal(signal.SIGTERM)
+        assert "ends when" in first.line()
+
+        def not_taken():
+            before = client.stats().submitted
+            futures.append(client.submit([len(futures)]))
+            return client.stats().submitted == before
+
+        eventually(not_taken)
+        gate.open()
+        assert first.wait() == 0
+        assert "is served" in serve(*arguments).line()
+        assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(len(futures))]
+    gate.close()
+
+
 def test_a_second_signal_ends_it_at_once(serve, address, tmp_path):
     gate = ProcessGate(tmp_path)
     service = serve(

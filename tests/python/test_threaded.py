@@ -101,6 +101,24 @@ def test_max_latency_zero_is_greedy(streamers):
     assert streamer.predict([1], timeout=LONG / 2) == [2]
 
 
+def test_configure_by_two_at_a_time_changes_what_either_was_given(streamers, threads, monkeypatch):
+    streamer = streamers(double)
+    configure, both = streamer._backend.configure, threading.Barrier(2)
+
+    def configure_together(change):
+        both.wait(LONG)
+        configure(change)
+
+    monkeypatch.setattr(streamer._backend, "configure", configure_together)
+    threads.run(streamer.configure, batch_size=3)
+    threads.run(streamer.configure, policy="greedy")
+    assert threads.join() == [None, None]
+    stats = streamer.stats()
+    assert (stats.batch_size, stats.policy) == (3, "greedy")
+    assert "batch_size=3" in repr(streamer)
+    assert "policy='greedy'" in repr(streamer)
+
+
 def test_configure_takes_effect_at_once(streamers):
     streamer = streamers(batch_size=100, max_latency=LONG, policy="window")
     waiting = [streamer.submit([i]) for i in range(3)]

@@ -145,14 +145,11 @@ bool Engine::running(const Request& request) const {
 
 // --- life ---
 
-void Engine::configure(const EngineOptions& options) {
-  const EngineOptions valid = options.validated();
+void Engine::configure(const EngineChange& change) {
   Wakes wakes;
   {
     MutexLock lock(mutex_);
-    options_.batch_size = valid.batch_size;
-    options_.max_latency = valid.max_latency;
-    options_.policy = valid.policy;
+    options_ = change.applied_to(options_);
     policy_.configure(options_.policy_options());
     for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the new policy
   }

@@ -118,6 +118,8 @@ class Engine {
   // What was promised by kBatch: whole requests, until they have `limit` items; false as cut(). Each comes back by itself.
   bool hand_on(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
 
+  // kNone: the other engine did not take it. It waits again, at its old place (the latest of them first, please); once this engine
+  // is closed it ends as kClosed.
   struct Returned {
     Request* request = nullptr;
     Outcome outcome = Outcome::kLost;
@@ -138,8 +140,8 @@ class Engine {
 
   // --- life ---
 
-  // Throws std::invalid_argument; max_queue, workers, overflow and spin keep their first value.
-  void configure(const EngineOptions& options) EXCLUDES(mutex_);
+  // Throws std::invalid_argument; then nothing has changed.
+  void configure(const EngineChange& change) EXCLUDES(mutex_);
   EngineOptions options() const EXCLUDES(mutex_);
 
   // At least 1. For the policy, which spaces their batches.
@@ -194,6 +196,7 @@ class Engine {
       REQUIRES(mutex_);
   void put_back(const BatchPart& part, Outcome outcome, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                 Wakes& wakes) REQUIRES(mutex_);
+  void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
 

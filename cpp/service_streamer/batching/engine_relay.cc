@@ -29,11 +29,24 @@ void Engine::take_back(std::span<const Returned> requests, EndedRequests& ended,
       const BatchPart all{.request = returned.request, .begin = 0, .count = returned.request->size};
       --running_batches_;
       running_items_ -= all.count;
-      put_back(all, returned.outcome, now, ended, released, wakes);
+      if (returned.outcome == Outcome::kNone && !closed()) {
+        queue_again(*returned.request, released);
+      } else {
+        const Outcome outcome = returned.outcome == Outcome::kNone ? Outcome::kClosed : returned.outcome;
+        put_back(all, outcome, now, ended, released, wakes);
+      }
     }
     settle(now, wakes);
   }
   wakes.run();
+}
+
+// --- under the mutex ---
+
+void Engine::queue_again(Request& request, ReleasedRequests& released) {
+  const bool ended_before = request.phase == Request::Phase::kEnded;
+  if (request.drop_hold()) released.push(request);
+  if (!ended_before) queue_.push_again(request);
 }
 
 }  // namespace service_streamer

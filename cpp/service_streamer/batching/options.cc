@@ -22,4 +22,11 @@ EngineOptions EngineOptions::validated() const {
   return options;
 }
 
+EngineOptions EngineChange::applied_to(EngineOptions options) const {
+  options.batch_size = batch_size.value_or(options.batch_size);
+  options.max_latency = max_latency.value_or(options.max_latency);
+  options.policy = policy.value_or(options.policy);
+  return options.validated();
+}
+
 }  // namespace service_streamer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
@@ -36,6 +37,16 @@ struct EngineOptions {
   BatchPolicy::Options policy_options() const {
     return {.kind = policy, .batch_size = batch_size, .max_latency = max_latency, .workers = workers};
   }
+};
+
+// What may change while the engine is at work; what is not given stays as it is.
+struct EngineChange {
+  std::optional<std::size_t> batch_size = std::nullopt;
+  std::optional<Duration> max_latency = std::nullopt;
+  std::optional<PolicyKind> policy = std::nullopt;
+
+  // The options with it; throws as EngineOptions::validated().
+  EngineOptions applied_to(EngineOptions options) const;
 };
 
 }  // namespace service_streamer

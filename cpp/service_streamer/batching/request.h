@@ -92,11 +92,15 @@ class RequestList {
   bool empty() const { return first_ == nullptr; }
   Request* first() const { return first_; }
 
-  void push_back(Request& request) {
-    request.*Previous = last_;
-    request.*Next = nullptr;
-    (last_ != nullptr ? last_->*Next : first_) = &request;
-    last_ = &request;
+  void push_back(Request& request) { insert(request, nullptr); }
+
+  // Before another one; nullptr: at the end.
+  void insert(Request& request, Request* before) {
+    Request* after = before != nullptr ? before->*Previous : last_;
+    request.*Previous = after;
+    request.*Next = before;
+    (after != nullptr ? after->*Next : first_) = &request;
+    (before != nullptr ? before->*Previous : last_) = &request;
   }
 
   void erase(Request& request) {

@@ -21,6 +21,17 @@ void RequestQueue::push_waiting(Request& request) {
   ++waiting_count_;
 }
 
+void RequestQueue::push_again(Request& request) {
+  QueueList& lane = lanes_[request.priority];
+  Request* later = lane.first();
+  while (later != nullptr && later->arrived <= request.arrived) later = later->next;
+  lane.insert(request, later);
+  request.phase = Request::Phase::kQueued;
+  request.dispatched = 0;
+  items_ += request.size;
+  ++requests_;
+}
+
 Request* RequestQueue::admit() {
   Request* request = waiting_.first();
   if (request == nullptr || (items_ > 0 && items_ + request->size > max_items_)) return nullptr;

@@ -23,6 +23,10 @@ class RequestQueue {
   void push(Request& request);
   void push_waiting(Request& request);
 
+  // One that had left it whole, at its old place, whether there is room or not. Quick for what was the first; many had better
+  // come back the latest first.
+  void push_again(Request& request);
+
   // Moves the first of the waiting room into the queue if it fits, and returns it; nullptr: nobody moved.
   Request* admit();
 

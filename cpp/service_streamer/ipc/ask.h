@@ -21,7 +21,7 @@ enum class Question : std::uint32_t {
 struct Ask {
   Question question = Question::kStats;
   std::uint64_t request = 0;  // kCancel, kRunning
-  EngineOptions options;      // kConfigure: batch_size, max_latency and policy
+  EngineChange change;        // kConfigure
 };
 
 struct Told {

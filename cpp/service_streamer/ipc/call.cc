@@ -81,10 +81,13 @@ bool LocalCall::observe(std::shared_ptr<Mailbox> mailbox, void* message) {
   return true;
 }
 
-void LocalCall::handed_on(std::shared_ptr<Forwarder> to, std::uint64_t id) {
-  forwarder_ = std::move(to);
-  id_ = id;
+std::uint64_t LocalCall::handed_on(const std::shared_ptr<Forwarder>& to, std::uint64_t id) {
+  if (forwarder_ == nullptr) {
+    forwarder_ = to;
+    id_ = id;
+  }
   if ((travel_.fetch_or(kHandedOn, std::memory_order_acq_rel) & kCancelled) != 0) forwarder_->withdraw(id_);
+  return id_;
 }
 
 std::uint64_t LocalCall::handed_on_as() const {

@@ -75,10 +75,13 @@ class LocalCall final : public Call {
   bool observe(std::shared_ptr<Mailbox> mailbox, void* message);
 
   // By the thread that hands it on, before it is sent: `to` will hear of it, once, if the request is cancelled (also if that
-  // was just before).
-  void handed_on(std::shared_ptr<Forwarder> to, std::uint64_t id);
+  // was just before). Returns its number: one that came back keeps that of the first time, and whom it was handed on by.
+  std::uint64_t handed_on(const std::shared_ptr<Forwarder>& to, std::uint64_t id);
 
-  // The number that it was handed on under; 0: it was not. Any thread.
+  // By the same thread, before the engine has it again: the other process did not take it.
+  void came_back() { travel_.fetch_and(~std::uint32_t{kHandedOn}, std::memory_order_acq_rel); }
+
+  // The number that it was handed on under; 0: it is not there. Any thread.
   std::uint64_t handed_on_as() const;
 
  private:
@@ -90,8 +93,8 @@ class LocalCall final : public Call {
 
   std::atomic<Observer*> observers_{nullptr};  // a stack; closed() once published
   std::atomic<std::uint32_t> travel_{0};
-  std::uint64_t id_ = 0;                  // valid with kHandedOn
-  std::shared_ptr<Forwarder> forwarder_;  // valid with kHandedOn
+  std::uint64_t id_ = 0;                  // written once, before kHandedOn
+  std::shared_ptr<Forwarder> forwarder_;  // the same
 };
 
 // The last step of every request, as bindings/publish.cc is for those of Python workers.

@@ -3,9 +3,9 @@
 #include <sys/epoll.h>
 
 #include <deque>
+#include <exception>
 #include <limits>
 #include <stdexcept>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -74,7 +74,7 @@ void Clients::accept() {
     try {
       const std::uint64_t id = ++last_client_;
       clients_[id] = std::make_unique<Client>(poller_, id, std::move(socket));
-    } catch (const std::system_error&) {  // no room in epoll: it sees the end of file
+    } catch (const std::exception&) {  // no room in epoll, no memory: it sees the end of file
       clients_.erase(last_client_);
     }
   }
@@ -85,7 +85,9 @@ void Clients::read(Client& client) {
   for (int i = 0; i < kMessagesAtOnce && !client.held_up(); ++i) {
     client.more = client.peer.receive(message);
     if (!client.more) return;
-    if (!understand(client, message)) client.peer.set_broken();
+    client.peer.attempt([&] {
+      if (!understand(client, message)) client.peer.set_broken();
+    });
   }
   client.more = true;
 }
@@ -140,7 +142,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
       break;
     case Engine::Admission::kFull:
     case Engine::Admission::kClosed:
-      client.ended.push_back({.id = call->id(), .outcome = Outcome::kClosed, .note = {}, .pieces = {}});
+      client.ended.push_back({.id = call->id(), .outcome = Outcome::kNone, .note = {}, .pieces = {}});
       client.calls.erase(call->id());
       call->unref();
       call->unref();
@@ -192,7 +194,7 @@ Told Clients::told(Client& client, const Ask& ask) {
       return {.yes = true, .text = workers_.stats()};
     case Question::kConfigure:
       try {
-        engine_.configure(ask.options);
+        engine_.configure(ask.change);
       } catch (const std::invalid_argument& error) {
         return {.yes = false, .text = error.what()};
       }
@@ -252,7 +254,7 @@ void Clients::send_answers() {
   }
   for (const auto& [id, client] : clients_) {
     if (client->ended.empty()) continue;
-    client->peer.send(make_results(client->ended));
+    client->peer.attempt([&] { client->peer.send(make_results(client->ended)); });
     client->ended.clear();
   }
 }
@@ -283,7 +285,10 @@ void Clients::bury_dead() {
 void Clients::stop() {
   poller_.forget(listener_.get());
   listener_.reset();
-  for (const auto& [id, client] : clients_) end_all(*client, Outcome::kClosed);
+  for (const auto& [id, client] : clients_) {
+    if (!client->held_up()) read(*client);  // what came meanwhile
+    end_all(*client, Outcome::kClosed);
+  }
   send_answers();
   for (const auto& [id, client] : clients_) client->peer.set_broken();
   bury_dead();  // sends the end of file

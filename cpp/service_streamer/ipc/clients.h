@@ -22,7 +22,8 @@ namespace service_streamer::ipc {
 // and each is answered once, those that a batch ended in one message.
 //
 // A client is not read from while a request of it has no room in the queue, or while it leaves too much of its answers unread: its
-// own queue then fills, and its own max_queue holds. One that dies has its requests cancelled. Used by the IO thread alone.
+// own queue then fills, and its own max_queue holds. One that dies has its requests cancelled. Once the engine is closed they are
+// told of each new request that it was not taken. Used by the IO thread alone.
 class Clients {
  public:
   // What they may ask about.
@@ -48,7 +49,8 @@ class Clients {
   // is more to be read.
   bool serve();
 
-  // Everybody is told that his requests end as kClosed, and sees the end of file. Nobody can connect any more.
+  // Everybody is told which of his requests no worker had, and that the others end as kClosed, and sees the end of file. Nobody
+  // can connect any more.
   void stop();
 
  private:

@@ -64,7 +64,7 @@ Received Inbox::receive(int socket, InMessage& message) try {
 void Inbox::clear() {
   buffer_.reset();
   begin_ = end_ = 0;
-  has_header_ = drained_ = false;
+  has_header_ = drained_ = unread_ = false;
   body_ = Bytes();
   filled_ = 0;
   chunks_.clear();
@@ -82,11 +82,13 @@ bool Inbox::next(InMessage& message, bool& corrupt) {
     }
     begin_ += sizeof header_;
     has_header_ = true;
-    data_ = nullptr;
-    body_ = Bytes::allocate(std::min<std::size_t>(header_.body, kTrusted), data_);
-    filled_ = std::min<std::size_t>(header_.body, end_ - begin_);
-    if (filled_ > 0) std::memcpy(data_, buffer_.get() + begin_, filled_);
-    begin_ += filled_;
+    filled_ = 0;
+    unread_ = false;
+    make_room(std::min<std::size_t>(header_.body, kTrusted));
+    const std::size_t here = std::min<std::size_t>(header_.body, end_ - begin_);
+    if (here > 0 && !unread_) std::memcpy(data_, buffer_.get() + begin_, here);
+    filled_ = here;
+    begin_ += here;
   }
   if (filled_ < header_.body) return false;
   message.descriptors.clear();
@@ -97,8 +99,21 @@ bool Inbox::next(InMessage& message, bool& corrupt) {
   message.type = header_.type;
   message.id = header_.id;
   message.body = std::exchange(body_, Bytes());
+  message.unread = unread_ ? header_.body : 0;
   has_header_ = false;
   return true;
+}
+
+// For so much of the body, also what came of it already.
+void Inbox::make_room(std::size_t size) try {
+  std::byte* data = nullptr;
+  Bytes larger = Bytes::allocate(size, data);
+  if (filled_ > 0) std::memcpy(data, data_, filled_);
+  body_ = std::move(larger);
+  data_ = data;
+} catch (const std::bad_alloc&) {
+  unread_ = true;
+  body_ = Bytes();
 }
 
 // Those of the message that is complete now.
@@ -138,16 +153,10 @@ Inbox::Read Inbox::read(int socket) {
   std::byte* to = nullptr;
   std::size_t room = 0;
   if (has_header_) {
-    if (filled_ == body_.size()) {
-      // Twice as much, now that this came.
-      std::byte* data = nullptr;
-      Bytes larger = Bytes::allocate(std::min<std::size_t>(header_.body, 2 * filled_), data);
-      std::memcpy(data, data_, filled_);
-      body_ = std::move(larger);
-      data_ = data;
-    }
-    to = data_ + filled_;
-    room = body_.size() - filled_;
+    // Twice as much, now that this came.
+    if (!unread_ && filled_ == body_.size()) make_room(std::min<std::size_t>(header_.body, 2 * filled_));
+    to = unread_ ? buffer_.get() : data_ + filled_;
+    room = unread_ ? std::min<std::size_t>(header_.body - filled_, kBuffer) : body_.size() - filled_;
   } else {
     if (buffer_ == nullptr) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBuffer);
     if (begin_ > 0) {

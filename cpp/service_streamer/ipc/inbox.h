@@ -14,7 +14,7 @@ namespace service_streamer::ipc {
 enum class Received { kMessage, kNothing, kClosed, kCorrupt };
 
 // Makes messages of what comes out of a socket. Checks the headers, and that each message has as many descriptors as it says,
-// neither fewer nor more. Used by one thread.
+// neither fewer nor more. One for whose body there is no memory comes without it. Used by one thread.
 class Inbox {
  public:
   // Never blocks; see Connection::receive().
@@ -32,6 +32,7 @@ class Inbox {
   enum class Read { kFull, kShort, kNothing, kClosed, kError };
 
   bool next(InMessage& message, bool& corrupt);
+  void make_room(std::size_t size);
   bool take_descriptors(std::vector<FileDescriptor>& descriptors);
   bool has_all_descriptors() const;
   bool surplus() const;
@@ -49,6 +50,7 @@ class Inbox {
   Bytes body_;  // its memory, which grows with what comes
   std::byte* data_ = nullptr;
   std::size_t filled_ = 0;
+  bool unread_ = false;  // there is no memory for it: what comes is dropped
 
   std::deque<Chunk> chunks_;
   std::size_t descriptors_ = 0;  // in all of them

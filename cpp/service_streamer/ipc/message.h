@@ -47,7 +47,7 @@ struct FrameHeader {
 
 // Bounds that no honest peer crosses.
 constexpr std::uint64_t kMaxBody = std::uint64_t{1} << 40;
-constexpr std::uint32_t kMaxDescriptors = 1 << 16;
+constexpr std::uint32_t kMaxDescriptors = 1 << 16;  // a message with more blocks goes without
 
 // On its way out: a head made by the functions below, then slices that are not copied.
 struct OutMessage {
@@ -65,6 +65,7 @@ struct InMessage {
   MessageType type = MessageType::kHello;
   std::uint64_t id = 0;
   Bytes body;
+  std::uint64_t unread = 0;                 // bytes of a body for which there was no memory: it is empty then
   std::vector<FileDescriptor> descriptors;  // none: lost on the way, for this process had too many open
   std::shared_ptr<BlockOwner> owner;        // the connection, for the blocks in it
 };
@@ -87,10 +88,12 @@ struct BatchHead {
 struct BatchMessage {
   std::vector<BatchHead> parts;  // in the order of the items
   Payload payload;
+  std::uint64_t unread = 0;  // bytes of it for which there was no memory: it has nothing else then
 };
 
 struct ReplyMessage {
   bool isolated = false;  // the batch raised and was run again in parts
+  bool unread = false;    // there was no memory for the batch: the one result is an error, for all of it
   Duration decode{0};
   Duration predict{0};
   Duration encode{0};
@@ -118,8 +121,8 @@ struct ResultPiece {
 
 struct EndedCall {
   std::uint64_t id = 0;
-  Outcome outcome = Outcome::kNone;
-  std::string note;  // what there is to say of a loss
+  Outcome outcome = Outcome::kNone;  // kNone: the engine is closed and did not take it, nor will it take others
+  std::string note;                  // what there is to say of a loss
   std::vector<ResultPiece> pieces;
 };
 

@@ -114,12 +114,13 @@ bool parse(InMessage& message, ReplyMessage& reply) {
   std::vector<wire::Result> results;
   std::vector<BlockRef> blocks;
   reply = {};
-  if (message.type != MessageType::kReply || !reader.read(head) || head.isolated > 1 ||
+  if (message.type != MessageType::kReply || !reader.read(head) || head.isolated > 1 || head.unread > 1 ||
       !to_duration(head.decode, reply.decode) || !to_duration(head.predict, reply.predict) ||
       !to_duration(head.encode, reply.encode) || !reader.read(results, head.results)) {
     return false;
   }
   reply.isolated = head.isolated != 0;
+  reply.unread = head.unread != 0;
   std::uint64_t block_count = 0;
   for (const wire::Result& result : results) block_count += result.blocks;
   if (!read_blocks(reader, message, block_count, blocks)) return false;
@@ -180,10 +181,7 @@ bool parse(InMessage& message, std::vector<EndedCall>& calls) {
   calls.reserve(heads.size());
   for (const wire::ResultsCall& from : heads) {
     Bytes note;
-    if (from.outcome == static_cast<std::uint8_t>(Outcome::kNone) ||
-        from.outcome > static_cast<std::uint8_t>(Outcome::kLost) || !reader.read(note, from.note)) {
-      return false;
-    }
+    if (from.outcome > static_cast<std::uint8_t>(Outcome::kLost) || !reader.read(note, from.note)) return false;
     EndedCall& call = calls.emplace_back();
     call.id = from.id;
     call.outcome = static_cast<Outcome>(from.outcome);

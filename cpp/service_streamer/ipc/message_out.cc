@@ -143,6 +143,7 @@ OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::s
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
   OutMessage message = message_of(MessageType::kReply, id);
   wire::append(message.head, wire::Reply{.isolated = reply.isolated,
+                                         .unread = reply.unread,
                                          .decode = reply.decode.count(),
                                          .predict = reply.predict.count(),
                                          .encode = reply.encode.count(),

@@ -66,7 +66,7 @@ std::size_t Outbox::Entry::size(std::size_t index) const {
 void Outbox::push(OutMessage message) {
   std::uint64_t body = message.head.size();
   for (const Bytes& bytes : message.tail) body += bytes.size();
-  const std::uint32_t descriptors = mark_lost(message, false);
+  const std::uint32_t descriptors = mark_lost(message, message.blocks.size() > kMaxDescriptors);
   const FrameHeader header{.magic = kMagic,
                            .type = message.type,
                            .reserved = 0,

@@ -27,13 +27,13 @@ Peer::~Peer() {
 
 void Peer::send(OutMessage message) {
   if (broken_ || ended_) return;
-  if (!connection_->send(std::move(message))) broken_ = true;
+  attempt([&] { broken_ = !connection_->send(std::move(message)); });
   update_watch();
 }
 
 void Peer::flush() {
   if (broken_ || ended_) return;
-  if (!connection_->flush()) broken_ = true;
+  attempt([&] { broken_ = !connection_->flush(); });
   update_watch();
 }
 
@@ -43,16 +43,10 @@ void Peer::flush_releases() {
 
 bool Peer::receive(InMessage& message) {
   if (broken_) return false;
-  switch (connection_->receive(message)) {
-    case Connection::Received::kMessage:
-      return true;
-    case Connection::Received::kNothing:
-      break;
-    case Connection::Received::kClosed:
-    case Connection::Received::kCorrupt:
-      broken_ = true;
-  }
-  return false;
+  auto received = Connection::Received::kCorrupt;
+  attempt([&] { received = connection_->receive(message); });
+  broken_ = received == Connection::Received::kClosed || received == Connection::Received::kCorrupt;
+  return received == Connection::Received::kMessage;
 }
 
 void Peer::read(bool wanted) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 
 #include "service_streamer/base/file_descriptor.h"
 #include "service_streamer/ipc/connection.h"
@@ -12,7 +13,8 @@
 namespace service_streamer::ipc {
 
 // Another process at the end of a connection that a poller watches. Used by the IO thread alone. A peer that is broken (it hung
-// up, or does not keep to the protocol) is not sent anything any more; its owner looks for that and lets it go.
+// up, does not keep to the protocol, or has us do what there is no memory for) is not sent anything any more; its owner looks for that
+// and lets it go.
 class Peer {
  public:
   // Throws std::system_error.
@@ -36,6 +38,16 @@ class Peer {
 
   // It sees the end of file, and can still be heard.
   void end_sending();
+
+  // Does something for it; it is broken where there is no memory for that.
+  template <typename Step>
+  void attempt(Step step) {
+    try {
+      step();
+    } catch (const std::bad_alloc&) {
+      broken_ = true;
+    }
+  }
 
   void set_broken() { broken_ = true; }
   bool broken() const { return broken_; }

@@ -13,7 +13,8 @@ std::uint64_t id_of(const Request& request) {
 
 }  // namespace
 
-Relay::Relay(Engine& engine, std::string address) : impl_(std::make_unique<Impl>(engine, std::move(address))) {}
+Relay::Relay(Engine& engine, std::string address, bool owner_returns)
+    : impl_(std::make_unique<Impl>(engine, std::move(address), owner_returns)) {}
 
 // In a forked child the thread is not there, and whatever it held is held for ever.
 Relay::~Relay() {
@@ -33,27 +34,27 @@ Completion::Wait Relay::cancel(Request& request, Told& told, Waiter& waiter, Tim
   const std::uint64_t id = id_of(request);
   told = {};
   if (id == 0) return Completion::Wait::kDone;  // not sent yet, or not from here
-  return impl_->asked().ask({.question = Question::kCancel, .request = id, .options = {}}, told, waiter, deadline);
+  return impl_->asked().ask({.question = Question::kCancel, .request = id, .change = {}}, told, waiter, deadline);
 }
 
 Completion::Wait Relay::running(const Request& request, Told& told, Waiter& waiter, TimePoint deadline) {
   const std::uint64_t id = id_of(request);
   told = {};
   if (id == 0) return Completion::Wait::kDone;
-  return impl_->asked().ask({.question = Question::kRunning, .request = id, .options = {}}, told, waiter, deadline);
+  return impl_->asked().ask({.question = Question::kRunning, .request = id, .change = {}}, told, waiter, deadline);
 }
 
 Completion::Wait Relay::stats(Told& told, Waiter& waiter, TimePoint deadline) {
-  return impl_->asked().ask({.question = Question::kStats, .request = 0, .options = {}}, told, waiter, deadline);
+  return impl_->asked().ask({.question = Question::kStats, .request = 0, .change = {}}, told, waiter, deadline);
 }
 
-Completion::Wait Relay::configure(const EngineOptions& options, Told& told, Waiter& waiter, TimePoint deadline) {
-  return impl_->asked().ask({.question = Question::kConfigure, .request = 0, .options = options.validated()}, told,
-                            waiter, deadline);
+Completion::Wait Relay::configure(const EngineChange& change, Told& told, Waiter& waiter, TimePoint deadline) {
+  change.applied_to({});  // throws
+  return impl_->asked().ask({.question = Question::kConfigure, .request = 0, .change = change}, told, waiter, deadline);
 }
 
 Completion::Wait Relay::wait_ready(Told& told, Waiter& waiter, TimePoint deadline) {
-  return impl_->asked().ask({.question = Question::kWaitReady, .request = 0, .options = {}}, told, waiter, deadline);
+  return impl_->asked().ask({.question = Question::kWaitReady, .request = 0, .change = {}}, told, waiter, deadline);
 }
 
 }  // namespace service_streamer::ipc

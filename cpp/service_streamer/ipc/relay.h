@@ -15,11 +15,13 @@ namespace service_streamer::ipc {
 //
 // The local engine is only a waiting room (make it greedy; its batch_size does not matter, its max_queue does): whole requests,
 // any number in flight. It connects when there is something to send. When the connection breaks, what was handed on ends as kLost
-// at once; it connects again with back-off (10 ms to 1 s), while new requests wait or reach their deadlines.
+// at once; it connects again with back-off (10 ms to 1 s), while new requests wait or reach their deadlines. What a Server that
+// closes has not taken waits for the next one as well.
 class Relay {
  public:
   // The engine must outlive it. Does nothing before start(). Throws std::system_error when no descriptor is left.
-  Relay(Engine& engine, std::string address);
+  // `owner_returns` false: there will be no other Server at the address, so what this one has not taken ends as kClosed.
+  Relay(Engine& engine, std::string address, bool owner_returns = true);
   ~Relay();  // stop()
 
   void start();
@@ -35,8 +37,8 @@ class Relay {
   Completion::Wait running(const Request& request, Told& told, Waiter& waiter, TimePoint deadline);
   // The text is Server::stats().
   Completion::Wait stats(Told& told, Waiter& waiter, TimePoint deadline);
-  // batch_size, max_latency and policy. No: the text says why not. Throws std::invalid_argument.
-  Completion::Wait configure(const EngineOptions& options, Told& told, Waiter& waiter, TimePoint deadline);
+  // No: the text says why not. Throws std::invalid_argument.
+  Completion::Wait configure(const EngineChange& change, Told& told, Waiter& waiter, TimePoint deadline);
   // Until a worker can answer, and through broken connections. No: the text is the note of Server::set_failure().
   Completion::Wait wait_ready(Told& told, Waiter& waiter, TimePoint deadline);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -19,7 +20,6 @@ constexpr std::size_t kMostUnsent = std::size_t{1} << 20;  // bytes; more waits 
 
 // Whether a peer's answer can be one to that request.
 bool fits(const Request& request, const EndedCall& answer) {
-  if (answer.outcome == Outcome::kNone) return false;
   if (answer.outcome == Outcome::kFailed) return !answer.pieces.empty();
   if (answer.outcome != Outcome::kAnswered) return answer.pieces.empty();
   std::uint64_t items = 0;
@@ -32,7 +32,8 @@ bool fits(const Request& request, const EndedCall& answer) {
 
 }  // namespace
 
-Relay::Impl::Impl(Engine& engine, std::string address) : engine_(engine), address_(std::move(address)) {}
+Relay::Impl::Impl(Engine& engine, std::string address, bool owner_returns)
+    : engine_(engine), address_(std::move(address)), owner_returns_(owner_returns) {}
 
 void Relay::Impl::start() {
   MutexLock lock(life_);
@@ -81,7 +82,7 @@ TimePoint Relay::Impl::expire() {
   return next;
 }
 
-// Hands on what the engine has. Without a connection the engine's promise is kept for when there is one.
+// Hands on what the engine has. Without a connection, or while the Server closes, the engine's promise is kept for the next one.
 TimePoint Relay::Impl::pull() {
   while (!server_ || (!server_->broken() && server_->unsent() < kMostUnsent)) {
     if (!promised_) {
@@ -92,7 +93,7 @@ TimePoint Relay::Impl::pull() {
       if (ready != Engine::Ready::kBatch) break;
       promised_ = true;
     }
-    if (!server_) break;
+    if (!server_ || closing_) break;
     hand_on();
   }
   return TimePoint::max();
@@ -111,13 +112,12 @@ void Relay::Impl::hand_on() {
   payloads.reserve(batch.parts.size());
   for (const BatchPart& part : batch.parts) {
     LocalCall& call = static_cast<LocalCall&>(Call::of(*part.request));
-    const std::uint64_t id = ++last_id_;
+    const std::uint64_t id = call.handed_on(withdrawals_, ++last_id_);
     handed_on_.emplace(id, &call);
-    call.handed_on(withdrawals_, id);
     heads.push_back({.id = id, .priority = part.request->priority, .deadline = part.request->deadline});
     payloads.push_back(&call.payload);
   }
-  server_->send(make_submit(heads, payloads));
+  server_->attempt([&] { server_->send(make_submit(heads, payloads)); });
 }
 
 void Relay::Impl::connect(TimePoint now) {
@@ -142,12 +142,16 @@ void Relay::Impl::send_small() {
 
 void Relay::Impl::receive() {
   for (InMessage message; server_->receive(message);) {
-    if (!understand(message)) server_->set_broken();
+    server_->attempt([&] {
+      if (!understand(message)) server_->set_broken();
+    });
   }
 }
 
 // False: not what a Server says.
 bool Relay::Impl::understand(InMessage& message) {
+  unread_ = message.unread;
+  if (unread_ > 0) return false;
   if (!std::exchange(heard_hello_, true)) {
     Hello hello;
     back_off_ = kFirstBackOff;
@@ -164,6 +168,7 @@ bool Relay::Impl::take_results(InMessage& message) {
   std::vector<EndedCall> answers;
   if (!parse(message, answers)) return false;
   std::vector<Engine::Returned> returned;
+  std::vector<std::pair<std::uint64_t, LocalCall*>> again;
   returned.reserve(answers.size());
   bool sound = true;
   for (EndedCall& answer : answers) {
@@ -174,21 +179,40 @@ bool Relay::Impl::take_results(InMessage& message) {
     handed_on_.erase(found);
     for (ResultPiece& piece : answer.pieces) call.add(std::move(piece));
     call.note = std::move(answer.note);
-    returned.push_back({.request = &call.request, .outcome = answer.outcome});
+    if (answer.outcome == Outcome::kNone && owner_returns_) {
+      closing_ = true;
+      call.came_back();
+      again.emplace_back(answer.id, &call);
+    } else {
+      returned.push_back({.request = &call.request, .outcome = ends_as(call, answer.outcome)});
+    }
   }
   std::reverse(returned.begin(), returned.end());  // the last to end there was published first
+  std::sort(again.begin(), again.end(), std::greater<>());
+  for (const auto& [id, call] : again) returned.push_back({.request = &call->request, .outcome = Outcome::kNone});
   take_back(returned);
   return sound;
+}
+
+// Here nobody closed anything where another Server may come.
+Outcome Relay::Impl::ends_as(LocalCall& call, Outcome told) const {
+  if (told == Outcome::kNone) return Outcome::kClosed;
+  if (told != Outcome::kClosed || !owner_returns_) return told;
+  call.note = "the streamer at " + address_ + " was closed while a worker had the request";
+  return Outcome::kLost;
 }
 
 // The connection is broken, or there is none to be had.
 void Relay::Impl::disconnect(Outcome outcome) {
   server_.reset();
-  heard_hello_ = false;
+  heard_hello_ = closing_ = false;
+  std::string note = "the connection to the streamer's process at " + address_ + " broke";
+  if (unread_ > 0) note += ": there was no memory for a message of " + std::to_string(unread_) + " bytes";
+  unread_ = 0;
   std::vector<Engine::Returned> returned;
   returned.reserve(handed_on_.size());
   for (const auto& [id, call] : std::exchange(handed_on_, {})) {
-    call->note = "the connection to the streamer's process at " + address_ + " broke";
+    call->note = note;
     returned.push_back({.request = &call->request, .outcome = outcome});
   }
   take_back(returned);

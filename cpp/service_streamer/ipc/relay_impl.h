@@ -22,7 +22,7 @@ namespace service_streamer::ipc {
 // The thread of a Relay, and its connection.
 class Relay::Impl {
  public:
-  Impl(Engine& engine, std::string address);
+  Impl(Engine& engine, std::string address, bool owner_returns);
   ~Impl() { stop(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -46,6 +46,7 @@ class Relay::Impl {
   void receive();
   bool understand(InMessage& message);
   bool take_results(InMessage& message);
+  Outcome ends_as(LocalCall& call, Outcome told) const;
   void disconnect(Outcome outcome);
   void take_back(const std::vector<Engine::Returned>& returned);
   void clean_up();
@@ -53,6 +54,7 @@ class Relay::Impl {
   // Constant after construction.
   Engine& engine_;
   const std::string address_;
+  const bool owner_returns_;
   const std::uint32_t generation_ = ForkLock::generation();
 
   // Of the IO thread, or with their own synchronisation.
@@ -67,6 +69,8 @@ class Relay::Impl {
   std::uint64_t last_id_ = 0;
   bool promised_ = false;  // requests, by the engine
   bool heard_hello_ = false;
+  std::uint64_t unread_ = 0;  // bytes of a message for which there was no memory
+  bool closing_ = false;      // it takes nothing more, but still answers
 
   std::atomic<bool> stopping_{false};
 

@@ -34,6 +34,7 @@ void Answers::close() {
 EndedCall RemoteCall::take_end() {
   const Outcome outcome = request.outcome;
   EndedCall end{.id = id_, .outcome = outcome, .note = {}, .pieces = {}};
+  if (outcome == Outcome::kClosed && request.dispatched == 0) end.outcome = Outcome::kNone;  // no worker had any of it
   if (outcome == Outcome::kLost) end.note = note;
   if (outcome == Outcome::kAnswered || outcome == Outcome::kFailed) end.pieces = std::move(pieces);
   return end;

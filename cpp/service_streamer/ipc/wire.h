@@ -35,6 +35,7 @@ struct [[gnu::packed]] BatchPart {
 // kReply: one, results, blocks of all of them, bytes
 struct [[gnu::packed]] Reply {
   std::uint8_t isolated;
+  std::uint8_t unread;
   std::int64_t decode;
   std::int64_t predict;
   std::int64_t encode;

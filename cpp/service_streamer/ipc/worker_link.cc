@@ -1,5 +1,6 @@
 #include "service_streamer/ipc/worker_link.h"
 
+#include <new>
 #include <utility>
 
 namespace service_streamer::ipc {
@@ -7,11 +8,12 @@ namespace service_streamer::ipc {
 WorkerLink::WorkerLink(FileDescriptor socket)
     : pool_(SharedPool::make()), connection_(Connection::make(std::move(socket))) {}
 
-// Blocks until a message of this type. Any other one cannot be, and is answered by hanging up.
+// Blocks until a message of this type. Any other one cannot be, and is answered by hanging up; so is a setup for which there is no
+// memory.
 WorkerLink::Got WorkerLink::receive(MessageType type, InMessage& message) {
   switch (connection_->wait_and_receive(message)) {
     case Received::kMessage:
-      if (message.type == type) return Got::kBatch;
+      if (message.type == type && (message.unread == 0 || type == MessageType::kBatch)) return Got::kBatch;
       break;
     case Received::kNothing:
       return Got::kInterrupted;
@@ -53,12 +55,19 @@ WorkerLink::Got WorkerLink::next_batch(std::uint64_t& id, BatchMessage& batch) {
   InMessage message;
   const Got got = receive(MessageType::kBatch, message);
   if (got != Got::kBatch) return got;
-  if (!parse(message, batch)) {
-    connection_->shut_down();
-    return Got::kClosed;
-  }
   id = message.id;
-  return got;
+  batch.unread = message.unread;
+  if (batch.unread > 0) return got;
+  const std::size_t size = message.body.size();
+  try {
+    if (parse(message, batch)) return got;
+  } catch (const std::bad_alloc&) {
+    batch = {};
+    batch.unread = size;
+    return got;
+  }
+  connection_->shut_down();
+  return Got::kClosed;
 }
 
 bool WorkerLink::reply(std::uint64_t id, const ReplyMessage& reply) {

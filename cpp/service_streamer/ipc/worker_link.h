@@ -25,7 +25,8 @@ class WorkerLink {
   bool send_ready(const std::string& about);
   bool send_init_failed(const std::string& traceback);
 
-  // Blocks until a batch, the end of file (or anything that is not the protocol), or a signal.
+  // Blocks until a batch (also one for which there is no memory: `unread` says so, and it is to be answered with that), the end of
+  // file (or anything that is not the protocol), or a signal.
   Got next_batch(std::uint64_t& id, BatchMessage& batch);
   // Blocks until written; false: the engine is gone.
   bool reply(std::uint64_t id, const ReplyMessage& reply);

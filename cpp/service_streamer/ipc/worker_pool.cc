@@ -79,7 +79,9 @@ void WorkerPool::handle(const Poller::Event& event) {
 
 void WorkerPool::receive(Worker& worker) {
   for (InMessage message; worker.peer.receive(message);) {
-    if (!understand(worker, message)) worker.peer.set_broken();
+    worker.peer.attempt([&] {
+      if (!understand(worker, message)) worker.peer.set_broken();
+    });
   }
 }
 
@@ -111,18 +113,35 @@ bool WorkerPool::understand(Worker& worker, InMessage& message) {
 }
 
 bool WorkerPool::answered(Worker& worker, InMessage& message) {
-  ReplyMessage reply;
-  if (!worker.flight || message.id != worker.flight->id || !parse(message, reply) ||
-      reply.results.size() != worker.flight->batch.parts.size()) {
-    return false;
+  if (!worker.flight || message.id != worker.flight->id) return false;
+  if (message.unread > 0) {
+    end(*std::exchange(worker.flight, nullptr), Outcome::kLost,
+        "there was no memory for an answer of " + std::to_string(message.unread) + " bytes");
+    give(worker);
+  } else {
+    ReplyMessage reply;
+    if (!parse(message, reply)) return false;
+    if (reply.unread && halve(worker)) {
+      give(worker);
+    } else if (!complete(worker, reply)) {
+      return false;
+    }
   }
-  const std::unique_ptr<Flight> flight = std::move(worker.flight);
-  worker.figures->answered(flight->batch.items, reply, Clock::now() - flight->sent);
-  for (std::size_t i = 0; i < reply.results.size(); ++i) {
-    BatchPart& part = flight->batch.parts[i];
+  if (worker.retiring) worker.peer.end_sending();
+  return true;
+}
+
+// False: that is no answer to its batch.
+bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
+  std::vector<BatchPart>& parts = worker.flight->batch.parts;
+  if (reply.results.size() != parts.size()) return false;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    BatchPart& part = parts[i];
     part.failed = reply.results[i].kind == ResultKind::kError;
     Call::of(*part.request).add({.begin = part.begin, .count = part.count, .result = std::move(reply.results[i])});
   }
+  const std::unique_ptr<Flight> flight = std::move(worker.flight);
+  worker.figures->answered(flight->batch.items, reply, Clock::now() - flight->sent);
   flight->batch.isolated = reply.isolated;
   EndedRequests ended;
   ReleasedRequests released;
@@ -130,7 +149,6 @@ bool WorkerPool::answered(Worker& worker, InMessage& message) {
   give(worker);  // before anybody is woken: it can begin meanwhile
   publish(ended);
   let_go(released);
-  if (worker.retiring) worker.peer.end_sending();
   return true;
 }
 

@@ -20,7 +20,8 @@
 namespace service_streamer::ipc {
 
 // The worker processes of a Server, as its IO thread sees them: each that is ready and has no batch waits for one of the engine.
-// A batch whose worker died is kept, still running for the engine, and goes to the next free worker before anything new is cut.
+// A batch whose worker died is kept, still running for the engine, and goes to the next free worker before anything new is cut. So
+// do the halves of one for which its worker had no memory.
 //
 // Used by the IO thread alone, but for reports().
 class WorkerPool {
@@ -81,6 +82,8 @@ class WorkerPool {
   void receive(Worker& worker);
   bool understand(Worker& worker, InMessage& message);
   bool answered(Worker& worker, InMessage& message);
+  bool complete(Worker& worker, ReplyMessage& reply);
+  bool halve(Worker& worker);
   void give(Worker& worker);
   bool give_again(Worker& worker);
   void forget_ended_retries();

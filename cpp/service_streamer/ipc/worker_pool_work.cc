@@ -63,6 +63,17 @@ bool WorkerPool::give_again(Worker& worker) {
   return true;
 }
 
+// The worker has no memory for all of its batch at once: it goes out again in halves. False: it cannot be cut.
+bool WorkerPool::halve(Worker& worker) {
+  auto rest = std::make_unique<Flight>();
+  retries_.reserve(retries_.size() + 2);
+  if (!engine_.split(worker.flight->batch, true, rest->batch)) return false;
+  rest->attempts = --worker.flight->attempts;  // it has not begun with it
+  retries_.insert(retries_.begin(), std::move(rest));
+  retries_.insert(retries_.begin(), std::move(worker.flight));
+  return true;
+}
+
 // Nobody may come to run them again, and somebody may wait for the last batch to end.
 void WorkerPool::forget_ended_retries() {
   std::erase_if(retries_, [this](const std::unique_ptr<Flight>& flight) { return !drop_ended(*flight); });

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fuzz/hostile_stream.h"
+#include "service_streamer/ipc/ask.h"
 #include "service_streamer/ipc/frame.h"
 #include "service_streamer/ipc/wire.h"
 #include "support/ipc.h"
@@ -73,6 +74,9 @@ std::map<std::string, std::string> seeds() {
   const std::vector<BatchHead> parts{{.items = 3}, {.items = 1, .deadline = TimePoint(Duration(9))}};
   const std::vector<PayloadRange> ranges{all_of(payload), all_of(plain)};
   const std::vector<std::uint64_t> first_handle{0};
+  const Ask configure{.question = Question::kConfigure,
+                      .request = 0,
+                      .change = {.batch_size = 8, .max_latency = Duration(9), .policy = PolicyKind::kWindow}};
 
   std::map<std::string, std::string> all{
       {"hello", stream_of(hello)},
@@ -80,6 +84,8 @@ std::map<std::string, std::string> seeds() {
       {"ready", stream_of(make_text(MessageType::kReady, "{}"))},
       {"batch", stream_of(make_batch(1, parts, ranges))},
       {"reply", stream_of(make_reply(1, reply))},
+      {"ask", stream_of(make_opaque(MessageType::kAsk, 1, to_bytes(configure)))},
+      {"told", stream_of(make_opaque(MessageType::kTold, 1, to_bytes(Told{.yes = false, .text = "why not"})))},
       {"cancel", stream_of(make_ids(MessageType::kCancel, std::vector<std::uint64_t>{1, 2}))},
       {"submit", stream_of(make_submit(heads, payloads))},
       {"results", stream_of(make_results(calls))},
@@ -112,7 +118,7 @@ TEST(MessageSeeds, AreWhatHonestPeersSend) {
 }
 
 TEST(MessageSeeds, AreAccepted) {
-  for (const auto& [name, bytes] : seeds()) EXPECT_EQ(play_of(bytes), name == "session" ? "8" : "1") << name;
+  for (const auto& [name, bytes] : seeds()) EXPECT_EQ(play_of(bytes), name == "session" ? "10" : "1") << name;
 }
 
 TEST(MessageSeeds, AndWhatEverWasFoundByTheFuzzerDoNoHarm) {

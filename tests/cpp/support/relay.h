@@ -20,8 +20,8 @@ inline constexpr EngineOptions kWaitingRoom{.batch_size = 1, .policy = PolicyKin
 
 class Client {
  public:
-  explicit Client(std::string address, const EngineOptions& options = kWaitingRoom)
-      : engine(options), relay(std::make_unique<Relay>(engine, std::move(address))) {
+  explicit Client(std::string address, const EngineOptions& options = kWaitingRoom, bool owner_returns = true)
+      : engine(options), relay(std::make_unique<Relay>(engine, std::move(address), owner_returns)) {
     relay->start();
   }
   ~Client() {

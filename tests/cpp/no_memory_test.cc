@@ -1,0 +1,179 @@
+// Messages for which there is no memory: they are said to be unread, and cost nobody his process.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/ipc.h"
+#include "support/raw_client.h"
+
+namespace {
+
+std::atomic<std::size_t> refused_from{std::numeric_limits<std::size_t>::max()};
+std::atomic<std::size_t> refused_to{std::numeric_limits<std::size_t>::max()};
+
+// For the life of it this process has no memory for anything of such a size.
+class NoMemoryFor {
+ public:
+  explicit NoMemoryFor(std::size_t from, std::size_t to = std::numeric_limits<std::size_t>::max()) {
+    refused_to = to;
+    refused_from = from;
+  }
+  ~NoMemoryFor() { refused_from = std::numeric_limits<std::size_t>::max(); }
+  NoMemoryFor(const NoMemoryFor&) = delete;
+  NoMemoryFor& operator=(const NoMemoryFor&) = delete;
+};
+
+}  // namespace
+
+// Not inlined, or GCC takes the halves of a pair for mismatched.
+// NOLINTBEGIN(cppcoreguidelines-no-malloc)
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  const bool refused = size >= refused_from && size < refused_to;
+  void* memory = refused ? nullptr : std::malloc(std::max<std::size_t>(size, 1));
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+// NOLINTEND(cppcoreguidelines-no-malloc)
+
+namespace service_streamer::ipc::support {
+namespace {
+
+using service_streamer::support::add_one;
+using service_streamer::support::bytes_of;
+using service_streamer::support::Owner;
+using service_streamer::support::RawClient;
+using service_streamer::support::RemoteRequest;
+using service_streamer::support::sent;
+
+// So many items without a byte: what is parsed of them takes exactly 8 bytes each, the message a little more.
+constexpr std::size_t kItems = 10'000;
+
+Payload empty_items() {
+  Payload payload;
+  payload.ends.resize(kItems);
+  return payload;
+}
+
+NoMemoryFor no_memory_for_the_items() {
+  return NoMemoryFor(8 * kItems, 8 * kItems + 1);
+}
+
+TEST(NoMemory, AMessageComesWithoutItsBodyAndTheNextOneIsWhole) {
+  for (const std::size_t size : {std::size_t{1} << 20, std::size_t{40} << 20}) {
+    const Pair pair;
+    const Payload payload = payload_of({std::string(size, 'x')});
+    ASSERT_TRUE(pair.here->send(batch_of(1, payload)));
+    ASSERT_TRUE(pair.here->send(batch_of(2, payload)));
+    const auto next = [&pair] {
+      InMessage message;
+      Received received = Received::kNothing;
+      while (received == Received::kNothing && pair.here->flush()) received = pair.there->receive(message);
+      EXPECT_EQ(received, Received::kMessage);
+      return message;
+    };
+    {
+      const NoMemoryFor large(size / 2);
+      const InMessage message = next();
+      EXPECT_EQ(message.id, 1U);
+      EXPECT_TRUE(message.body.empty());
+      EXPECT_GT(message.unread, size);
+    }
+    InMessage message = next();
+    EXPECT_EQ(message.id, 2U);
+    EXPECT_EQ(message.unread, 0U);
+    BatchMessage batch;
+    ASSERT_TRUE(parse(message, batch));
+    EXPECT_EQ(item_of(batch.payload, 0), std::string(size, 'x'));
+  }
+}
+
+TEST(NoMemory, AWorkerIsToldHowLargeTheBatchWasThatItCannotHave) {
+  auto [a, b] = socket_pair();
+  const auto engine = Connection::make(std::move(a));
+  WorkerLink link(std::move(b));
+  ASSERT_TRUE(engine->send(make_hello(Role::kEngine)));
+  ASSERT_TRUE(engine->send(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model"))));
+  Bytes setup;
+  ASSERT_EQ(link.receive_setup(setup), WorkerLink::Got::kBatch);
+
+  ASSERT_TRUE(engine->send(batch_of(1, payload_of({std::string(100'000, 'x')}))));
+  ASSERT_TRUE(engine->send(batch_of(2, empty_items())));
+  ASSERT_TRUE(engine->send(batch_of(3, payload_of({"x"}))));
+  std::uint64_t id = 0;
+  BatchMessage batch;
+  {
+    const NoMemoryFor large(100'000);
+    ASSERT_EQ(link.next_batch(id, batch), WorkerLink::Got::kBatch);
+  }
+  EXPECT_EQ(id, 1U);
+  EXPECT_GT(batch.unread, 100'000U);
+  {
+    const NoMemoryFor items = no_memory_for_the_items();
+    ASSERT_EQ(link.next_batch(id, batch), WorkerLink::Got::kBatch);
+  }
+  EXPECT_EQ(id, 2U);
+  EXPECT_GT(batch.unread, 8 * kItems);
+  ASSERT_EQ(link.next_batch(id, batch), WorkerLink::Got::kBatch);
+  EXPECT_EQ(batch.unread, 0U);
+  EXPECT_EQ(item_of(batch.payload, 0), "x");
+}
+
+TEST(NoMemory, AClientForWhoseRequestAServerHasNoneIsCutOffAndCostsNobodyElse) {
+  Owner owner;
+  owner.add_ready();
+  const RawClient honest(*owner.server);
+  const RawClient client(*owner.server);
+  const Payload payload = empty_items();
+  const Payload* const one = &payload;
+  const SubmitHead head{.id = 1};
+  OutMessage message = make_submit({&head, 1}, {&one, 1});
+  {
+    const NoMemoryFor items = no_memory_for_the_items();
+    client.connection->send_all(std::move(message));
+    EXPECT_TRUE(client.is_cut_off());
+  }
+  honest.submit(1, {1});
+  EXPECT_EQ(honest.result().outcome, Outcome::kAnswered);
+}
+
+TEST(NoMemory, AnAnswerForWhichAServerHasNoneIsLostAndTheWorkerStays) {
+  constexpr std::size_t kLarge = 1'000'000;
+  Owner owner;
+  std::atomic<bool> large{true};
+  owner.add_ready([&large, answer = bytes_of(std::vector<int>(kLarge / sizeof(int)))](const BatchMessage& batch,
+                                                                                      ReplyMessage& reply) {
+    add_one(batch, reply);
+    if (large) reply.results[0].bytes = answer;
+    return true;
+  });
+  {
+    const NoMemoryFor answers(kLarge);
+    const RemoteRequest request = sent(owner.engine, {1});
+    EXPECT_TRUE(request.ends_as(Outcome::kLost));
+    EXPECT_NE(request.call().note.find("no memory for an answer"), std::string::npos) << request.call().note;
+  }
+  large = false;
+  EXPECT_TRUE(sent(owner.engine, {1}).answered());
+  EXPECT_EQ(owner.workers.front()->batches(), 2);
+}
+
+}  // namespace
+}  // namespace service_streamer::ipc::support
