@@ -166,8 +166,9 @@ def be_client(address, seed):
 def be_spared_client(address, seed):
     """A client process that asks between one line of its input and the next."""
     rng = random.Random(seed)
-    with Streamer.connect(address) as streamer:
-        use_once(streamer)
+    with contextlib.ExitStack() as several:  # for one that is closed lives until its requests end
+        for _ in range(8):
+            use_once(several.enter_context(Streamer.connect(address)))
     with ThreadPoolExecutor(1) as thread:
         while sys.stdin.readline():
             stop = threading.Event()
@@ -305,7 +306,7 @@ class Residue:
     def growth(self, before, spare):
         """Name what there is more of than before, and more than there may be."""
         grown = []
-        if not -spare <= self.descriptors - before.descriptors <= spare:
+        if self.descriptors > before.descriptors + spare:
             grown.append("descriptors")
         if self.threads != before.threads:
             grown.append("threads")

@@ -112,6 +112,7 @@ def test_the_wait_for_room_counts(held):
 
 def test_a_deadline_in_the_middle_of_a_large_request_ends_it_all(streamers, gate):
     streamer = streamers(gate, batch_size=2)
+    streamer.wait_ready(LONG)
     future = streamer.submit(list(range(10)), timeout=SOON)
     gate.wait_entered()
     assert isinstance(future.exception(LATE), RequestTimeout)
