@@ -300,7 +300,10 @@ PyType_Spec spec = {"service_streamer._core.Engine", sizeof(EngineObject), 0, Py
 
 bool from_this_process(EngineObject* engine) {
   if (engine->fork_generation == fork_generation()) return true;
-  raise_message("StreamerClosed", "this engine belongs to the parent process");
+  // Where the interpreter forks the streamers have other engines by now.
+  raise_message("StreamerClosed",
+                "this process was forked without Python's hooks, so the streamer is still the parent's (uWSGI: set "
+                "py-call-uwsgi-fork-hooks)");
   return false;
 }
 
