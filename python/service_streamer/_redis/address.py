@@ -8,6 +8,8 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
+from .links import native
+
 PORTS = {"redis": 6379, "sentinel": 26379, "cluster": 6379}
 HELP = (
     'redis_broker must be "host:port" or a URL with redis://, rediss://, unix://, '
@@ -29,6 +31,10 @@ class Server:
         """Return one at another place with the same settings, or these."""
         changed = {**self.options, "host": host, "port": port, **options}
         return Server(self.connection_class, changed)
+
+    def link(self) -> Any:
+        """Make a connection of redis-py, which is not connected yet."""
+        return native(self.connection_class)(**self.options)
 
     def __str__(self) -> str:
         if "path" in self.options:
@@ -53,6 +59,8 @@ class Address:
         self._key = key
         hosts: list[tuple[str, int]] = []
         self._service = ""
+        if (not scheme and not rest.partition(":")[0]) or not rest:
+            raise ValueError(f"{HELP}, not {self.text!r}")
         if scheme in ("", "redis", "rediss"):
             url = f"{scheme or 'redis'}://{rest}"
         elif scheme == "unix":
@@ -133,7 +141,7 @@ class Address:
 def without_password(broker: str) -> str:
     """Return what may be shown of it."""
     hidden = re.sub(r"(?<=[?&])((?:\w+_)?password)=[^&]*", r"\1=***", broker)
-    return re.sub(r"(?<=://)([^/@]*?):[^/]*@", r"\1:***@", hidden)
+    return re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", hidden)  # also of one with / or @ in it
 
 
 def _server(url: str) -> Server:

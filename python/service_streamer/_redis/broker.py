@@ -26,6 +26,7 @@ except ImportError as _error:
 
 from .address import Address, Server
 from .failures import Unfit, words
+from .links import ask, ask_link
 
 OLDEST = (6, 2)
 BLOCK_MS = 5000  # the most a command may block: a blocked client does not see FLUSHALL (6.2)
@@ -105,7 +106,7 @@ class Broker:
 
     def server(self) -> Server:
         """Find out which server it is now; raises what redis-py does."""
-        return self._address.server(_ask)
+        return self._address.server(ask)
 
     def describe(self, error: BaseException) -> BrokerError:
         """Make the error that says in words what went wrong with this broker."""
@@ -232,7 +233,7 @@ class Connection:
         return error.transient or isinstance(error.__cause__, ReadOnlyError)
 
     def _connected(self) -> Any:
-        link = _link(self._broker.server())
+        link = self._broker.server().link()
         try:
             self._greet(link)
         except BaseException:
@@ -244,7 +245,7 @@ class Connection:
         """Look whether the server will do, and what time it is there."""
         link.connect()
         begin = time.monotonic()
-        now = _ask_link(link, ("TIME",))
+        now = ask_link(link, ("TIME",))
         self._broker.clock.set(begin, time.monotonic(), now)
         info = _ask_allowed(link, ("INFO", "server")) or b""
         found = re.search(rb"^redis_version:(\d+)\.(\d+)", info, re.MULTILINE)
@@ -266,22 +267,9 @@ def _shut(fd: int) -> None:
         plain.detach()
 
 
-def _ask(server: Server, command: Command) -> Any:
-    link = _link(server)
-    try:
-        return _ask_link(link, command)
-    finally:
-        link.disconnect()
-
-
-def _ask_link(link: Any, command: Command) -> Any:
-    link.send_command(*command)
-    return link.read_response()
-
-
 def _ask_allowed(link: Any, command: Command) -> Any:
     """Ask something that the user may have no permission for; None then."""
     try:
-        return _ask_link(link, command)
+        return ask_link(link, command)
     except ResponseError:
         return None
