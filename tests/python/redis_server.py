@@ -1,4 +1,4 @@
-"""Redis servers of the tests' own: one process each, on a free port of 127.0.0.1, nothing on disk."""
+"""Redis servers of the tests' own, on a free port of 127.0.0.1, by default with nothing on disk."""
 
 import importlib.util
 import os

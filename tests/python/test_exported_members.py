@@ -31,13 +31,17 @@ def test_all_is_sorted_and_complete():
 
 def test_what_is_exported():
     assert set(service_streamer.__all__) == {
+        "BrokerError",
         "CancelledError",
+        "ConsumerStats",
         "Future",
         "ManagedModel",
         "OutputSizeMismatch",
         "QueueFull",
+        "RedisStreamer",
         "RequestTimeout",
         "SerializationError",
+        "StreamStats",
         "Streamer",
         "StreamerClosed",
         "StreamerError",

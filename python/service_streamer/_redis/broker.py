@@ -172,18 +172,29 @@ class Connection:
         refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
         raise refused or BrokerError(f"the Redis broker {self._broker} has run no transaction")
 
+    @property
+    def connected(self) -> bool:
+        """Whether it is connected, as far as it knows."""
+        return self._link is not None and not self._interrupted
+
+    def describe(self, error: BaseException) -> BrokerError:
+        """Do what `Broker.describe` does."""
+        return self._broker.describe(error)
+
     def connect(self) -> None:
         """Connect, if it is not connected.
 
         Raises:
             BrokerError: that does not work.
         """
-        if self._link is None:
+        if self._link is None and not self._interrupted:
             try:
                 self._link = self._connected()
             except Exception as error:
                 raise self._broker.describe(error) from error
             self.made += 1
+        if self._interrupted:  # also while it was being made
+            raise BrokerError(f"the connection to the Redis broker {self._broker} was ended", True)
 
     def close(self) -> None:
         """Disconnect; it may be used again."""
@@ -192,7 +203,8 @@ class Connection:
             link.disconnect()
 
     def interrupt(self) -> None:
-        """Break the connection, so that a command which blocks raises. May be called by others."""
+        """Break the connection for good: whatever blocks raises. May be called by others."""
+        self._interrupted = True
         link = self._link
         sock = None if link is None else link._sock
         if sock is not None:

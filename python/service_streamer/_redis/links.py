@@ -1,8 +1,8 @@
 """redis-py's connections, also where gevent has replaced the sockets that they use.
 
 The threads that have connections are native ones. A socket of gevent's would give each of them a
-hub, with its loop, to wait in; so they get the sockets from before the patching. TLS keeps gevent's,
-whose contexts and sockets belong together.
+hub, with its loop, to wait in; so they get the sockets from before the patching. TLS keeps those of
+gevent, whose contexts and sockets belong together.
 """
 
 from __future__ import annotations

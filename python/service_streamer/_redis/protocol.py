@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import hmac
 import struct
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 VERSION = 1
 GROUP = b"w"  # the consumer group of the workers
@@ -58,27 +57,22 @@ class OtherVersion(Exception):
 # -------------------------------------------------------------------------- keys
 
 
-@dataclasses.dataclass(frozen=True)
 class Keys:
     """The keys of one prefix. They share a hash slot, so that a cluster keeps them together.
+
+    Attributes:
+        queue: the key of the stream of requests.
 
     Raises:
         ValueError: the prefix is not a str without braces.
     """
 
-    prefix: str = ""
-
-    def __post_init__(self) -> None:
-        prefix = self.prefix
+    def __init__(self, prefix: Any = "") -> None:
         if not isinstance(prefix, str) or "{" in prefix or "}" in prefix:
             raise ValueError(f"prefix must be a str without braces, not {prefix!r}")
         tag = b"{ss:" + prefix.encode("utf-8", "surrogatepass") + b"}:"
-        object.__setattr__(self, "queue", tag + b"q")
-        object.__setattr__(self, "_replies", tag + b"r:")
-
-    queue: bytes = dataclasses.field(init=False, repr=False)
-    """the stream of requests"""
-    _replies: bytes = dataclasses.field(init=False, repr=False)
+        self.queue = tag + b"q"
+        self._replies = tag + b"r:"
 
     def replies(self, client: bytes) -> bytes:
         """Return the key of a client's stream of replies; `client` is its 16 bytes."""
@@ -89,9 +83,16 @@ class Keys:
 
 
 class Signer:
-    """Signs messages with HMAC-SHA256, or without a secret takes and leaves them as they are."""
+    """Signs messages with HMAC-SHA256, or without a secret takes and leaves them as they are.
 
-    def __init__(self, secret: str | bytes | None) -> None:
+    Args:
+        secret: str, bytes or None.
+
+    Raises:
+        ValueError: it is something else, or empty. It is not shown.
+    """
+
+    def __init__(self, secret: Any) -> None:
         if secret is None:
             self._base = None
             return

@@ -1,0 +1,179 @@
+"""What the sender and the reader of a client share: its place at the broker, and what is there."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Iterable
+
+from .. import _core
+from .._errors import BrokerError
+from .._pickle import pack_error
+from .._threads import original
+from .broker import Broker
+from .protocol import Answer, Keys, Signer
+
+PATIENCE = 10.0  # s without a broker, after which requests end with an error
+BACKOFF = (0.01, 1.0)  # s, the first and the longest between two attempts
+
+_logger = logging.getLogger("service_streamer")
+
+Chunk = tuple[int, int]
+"""request, and the first of its items"""
+
+
+class Sent:
+    """The entries of this client in the queue whose answers have not come. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = original("_thread", "allocate_lock")()
+        # Of each request its chunks; None: on its way, so that its entry is not known yet. Oldest
+        # first.
+        self._entries: dict[int, dict[int, bytes | None]] = {}
+        self._repeats: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, chunk: Chunk) -> bool:
+        return chunk[1] in self._entries.get(chunk[0], ())
+
+    def begin(self, chunks: Iterable[Chunk]) -> None:
+        """Remember that they are on their way."""
+        entries = self._entries
+        with self._lock:
+            for request, begin in chunks:
+                if request in entries:
+                    entries[request][begin] = None
+                else:
+                    entries[request] = {begin: None}
+
+    def arrive(self, chunks: Iterable[tuple[Chunk, bytes]]) -> None:
+        """Remember their entries, unless they were answered meanwhile."""
+        entries = self._entries
+        with self._lock:
+            for (request, begin), entry in chunks:
+                of_request = entries.get(request)
+                if of_request is not None and begin in of_request:
+                    of_request[begin] = entry
+
+    def end(self, answers: Iterable[Answer]) -> None:
+        """Forget what was answered."""
+        entries = self._entries
+        with self._lock:
+            for request, begin, _, _ in answers:
+                of_request = entries.get(request)
+                if of_request is not None:
+                    of_request.pop(begin, None)
+                    if not of_request:
+                        del entries[request]
+                        self._repeats.pop(request, None)
+
+    def drop(self, requests: Iterable[int]) -> list[bytes]:
+        """Forget requests; return the entries that they have."""
+        dropped: list[bytes] = []
+        with self._lock:
+            for request in requests:
+                of_request = self._entries.pop(request, {})
+                self._repeats.pop(request, None)
+                dropped += [entry for entry in of_request.values() if entry is not None]
+        return dropped
+
+    def drop_all(self) -> list[int]:
+        """Forget all; return the requests."""
+        with self._lock:
+            requests = list(self._entries)
+            self._entries.clear()
+            self._repeats.clear()
+        return requests
+
+    def repeat(self, request: int) -> int:
+        """Count how often a request is sent again."""
+        with self._lock:
+            self._repeats[request] = count = self._repeats.get(request, 0) + 1
+        return count
+
+    def oldest(self) -> int | None:
+        """Return when the first of them came into the queue, in ms on the broker's clock."""
+        with self._lock:
+            of_request = next(iter(self._entries.values()), {})
+            times = [entry_time(entry) for entry in of_request.values() if entry is not None]
+        return min(times, default=None)
+
+    def older_than(self, redis_ms: int) -> list[tuple[Chunk, bytes]]:
+        """Return those that came into the queue before then."""
+        with self._lock:
+            return [
+                ((request, begin), entry)
+                for request, of_request in self._entries.items()
+                for begin, entry in of_request.items()
+                if entry is not None and entry_time(entry) < redis_ms
+            ]
+
+
+def entry_time(entry: bytes) -> int:
+    """Return when an entry was made, in ms on the broker's clock."""
+    return int(entry.partition(b"-")[0])
+
+
+class Session:
+    """One client at one broker."""
+
+    def __init__(
+        self, outlet: _core.Outlet, broker: Broker, keys: Keys, signer: Signer, client: bytes
+    ) -> None:
+        self.outlet = outlet
+        self.broker = broker
+        self.keys = keys
+        self.signer = signer
+        self.client = client
+        """16 bytes that no other client has"""
+        self.replies = keys.replies(client)
+        self.sent = Sent()
+        self._connected_once = False
+        self._lost: float | None = None  # since when there is no broker
+
+    def found(self) -> None:
+        """Say that the broker answers."""
+        if self._lost is not None:
+            self._lost = None
+            _logger.info("the Redis broker %s answers again", self.broker)
+        self._connected_once = True
+
+    def lost(self, error: BrokerError) -> bool:
+        """Say that it does not; tell whether requests should not wait for it any longer.
+
+        Those that it has end then.
+        """
+        if self._lost is None:
+            self._lost = time.monotonic()
+            _logger.warning("%s; trying again", error)
+        waited = time.monotonic() - self._lost
+        if error.transient and self._connected_once and waited < PATIENCE:
+            return False
+        self.fail(self.sent.drop_all(), error)
+        return True
+
+    def fail(self, requests: Iterable[int], error: Exception) -> None:
+        """End requests with an error."""
+        packed = pickle.dumps(pack_error(error), 5)
+        for request in requests:
+            self.outlet.fail(request, packed)
+
+
+class Backoff:
+    """How long to wait before the next attempt."""
+
+    def __init__(self) -> None:
+        self._delay = 0.0
+
+    def next(self) -> float:
+        """Return the seconds, more each time."""
+        first, longest = BACKOFF
+        self._delay = min(longest, max(first, 2 * self._delay))
+        return self._delay
+
+    def reset(self) -> None:
+        """Begin again: it worked."""
+        self._delay = 0.0
