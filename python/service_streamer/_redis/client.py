@@ -130,8 +130,13 @@ class RedisClient:
                 _threads.NativeThread(self._ending(self._sender.run), "service-streamer-sender"),
                 _threads.NativeThread(self._ending(self._reader.run), "service-streamer-reader"),
             ]
-            for thread in self._running:
-                thread.start()
+            try:
+                for thread in self._running:
+                    thread.start()
+            except BaseException:  # no thread left: the next request tries again
+                outlet.stop()
+                self._reader.stop()
+                raise
             self._outlet = outlet
 
     def _ending(self, run: Callable[[], None]) -> Callable[[], None]:

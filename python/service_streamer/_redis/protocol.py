@@ -61,6 +61,7 @@ class Keys:
     """The keys of one prefix. They share a hash slot, so that a cluster keeps them together.
 
     Attributes:
+        prefix: what they are the keys of.
         queue: the key of the stream of requests.
 
     Raises:
@@ -70,6 +71,7 @@ class Keys:
     def __init__(self, prefix: Any = "") -> None:
         if not isinstance(prefix, str) or "{" in prefix or "}" in prefix:
             raise ValueError(f"prefix must be a str without braces, not {prefix!r}")
+        self.prefix = prefix
         tag = b"{ss:" + prefix.encode("utf-8", "surrogatepass") + b"}:"
         self.queue = tag + b"q"
         self._replies = tag + b"r:"
