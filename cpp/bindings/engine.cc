@@ -162,17 +162,18 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   Py_ssize_t batch_size = 0, max_queue = 0;
   double max_latency = -1;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
-  int workers = 0, spin = 0, remote = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy", "workers",     "max_queue", "overflow", "output",
-                                "spin",       "future_type", "start",  "start_timer", "of_thread", "remote",   nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOOp", const_cast<char**>(names), &batch_size,
+  int workers = 0, spin = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
+  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers",   "max_queue",
+                                "overflow",   "output",      "spin",        "future_type", "start",
+                                "start_timer", "of_thread",  "remote",      "inline",    nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOOpp", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
-                                   &future_type, &start, &start_timer, &of_thread, &remote)) {
+                                   &future_type, &start, &start_timer, &of_thread, &remote, &inline_items)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
       start_timer == nullptr || of_thread == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "every argument but remote is needed");
+    PyErr_SetString(PyExc_TypeError, "every argument but remote and inline is needed");
     return nullptr;
   }
   EngineOptions options;
@@ -207,6 +208,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->fork_generation = fork_generation();
   self->output_batch = output_kind == 1;
   self->remote = remote != 0;
+  self->inline_items = inline_items != 0;
   return object;
 }
 
@@ -312,11 +314,17 @@ bool is_worker_of(const EngineObject* engine) {
 bool check_remote(EngineObject* engine) {
   if (!engine->remote) {
     PyErr_SetString(PyExc_ValueError, "this engine is not for other processes: it needs remote=True");
-  } else if (engine->server != nullptr || engine->relay != nullptr) {
-    PyErr_SetString(PyExc_ValueError, "this engine has a Server or a Relay already");
+  } else if (engine->server != nullptr || engine->relay != nullptr || engine->outlet != nullptr) {
+    PyErr_SetString(PyExc_ValueError, "this engine has a Server, a Relay or an Outlet already");
   } else {
     return true;
   }
+  return false;
+}
+
+bool check_inline(EngineObject* engine) {
+  if (engine->inline_items) return true;
+  PyErr_SetString(PyExc_ValueError, "the items of this engine cannot leave the machine: it needs inline=True");
   return false;
 }
 
