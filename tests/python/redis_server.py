@@ -39,9 +39,12 @@ def find_server():
 
 
 def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    while True:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
+        if port <= 55_535:  # the nodes of a cluster use port + 10,000 as well
+            return port
 
 
 class RedisServer:
@@ -139,3 +142,55 @@ class RedisServer:
                 return sock.recv(100).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
+
+
+COMMON_ANSWERS = {
+    "TIME": b"*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n",
+    "INFO": b"$19\r\nredis_version:7.0.0\r\n",
+    "ROLE": b"*1\r\n$6\r\nmaster\r\n",
+    "CONFIG": b"-NOPERM not permitted\r\n",
+    "CLIENT": b"+OK\r\n",
+    "PING": b"+PONG\r\n",
+}
+
+
+class FakeServer:
+    """Answers commands as a test says: with RESP, or what a function makes of the command.
+
+    A command is a list of str; one that is not known is answered by hanging up.
+    """
+
+    def __init__(self, answers=None):
+        self.answers = {**COMMON_ANSWERS, **(answers or {})}
+        self.commands = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock):
+        with sock, sock.makefile("rb") as file:
+            while head := file.readline():
+                if not head.startswith(b"*"):
+                    sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    return
+                command = []
+                for _ in range(int(head[1:])):
+                    size = int(file.readline()[1:])
+                    command.append(file.read(size + 2)[:-2].decode(errors="replace"))
+                self.commands.append(command)
+                answer = self.answers.get(command[0].upper())
+                if answer is None:
+                    return
+                sock.sendall(answer(command) if callable(answer) else answer)

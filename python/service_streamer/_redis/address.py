@@ -72,8 +72,10 @@ class Address:
             raise ValueError(f"{HELP}, not {self.text!r}")
         try:
             self._server = _server(url)
-        except (ValueError, TypeError) as error:
+        except TypeError as error:  # an option that is none
             raise ValueError(f"{HELP}, not {self.text!r}: {error}") from None
+        except ValueError:  # its text may have a piece of the password
+            raise ValueError(f"{HELP}, not {self.text!r}") from None
         self._hosts = hosts
 
     @property

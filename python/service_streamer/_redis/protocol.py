@@ -101,7 +101,7 @@ class Signer:
         if isinstance(secret, str):
             secret = secret.encode()
         if not isinstance(secret, bytes) or not secret:
-            raise ValueError("secret must be a str or bytes that is not empty, or None")
+            raise ValueError("secret must be a str or bytes, not empty, or None")
         self._base = hmac.new(secret, digestmod=hashlib.sha256)
 
     def seal(self, key: bytes, message: bytes) -> bytes:
