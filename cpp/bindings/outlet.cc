@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/answers.h"
 #include "bindings/arguments.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
@@ -16,7 +17,6 @@ namespace service_streamer::bindings {
 namespace {
 
 using Got = ipc::Outlet::Got;
-using Answer = ipc::HandedOut::Answer;
 
 struct OutletObject {
   PyObject_HEAD
@@ -41,18 +41,6 @@ PyObject* none_or_raise(const Failure& failure) {
 
 // --- what goes out ---
 
-PyObject* parcel_tuple(const ipc::Parcel& parcel) {
-  PyObject* body = make_body(parcel.body_size(), [&](char* to) { parcel.write_body(to); });
-  if (body == nullptr) return nullptr;
-  PyObject* deadline = seconds_of(parcel.deadline);
-  if (deadline == nullptr) {
-    Py_DECREF(body);
-    return nullptr;
-  }
-  return Py_BuildValue("(KIINiN)", static_cast<unsigned long long>(parcel.id), parcel.begin, parcel.items, deadline,
-                       parcel.priority, body);
-}
-
 // One for which there is no memory is lost: nobody would ever send it.
 PyObject* parcel_list(ipc::Outlet& outlet, const std::vector<ipc::Parcel>& parcels) {
   PyObject* list = PyList_New(0);
@@ -65,19 +53,6 @@ PyObject* parcel_list(ipc::Outlet& outlet, const std::vector<ipc::Parcel>& parce
       if (failure.raise()) Py_CLEAR(list);
     }
     Py_XDECREF(tuple);
-  }
-  return list;
-}
-
-PyObject* id_list(const std::vector<std::uint64_t>& ids) {
-  PyObject* list = PyList_New(static_cast<Py_ssize_t>(ids.size()));
-  for (std::size_t i = 0; list != nullptr && i < ids.size(); ++i) {
-    PyObject* id = PyLong_FromUnsignedLongLong(ids[i]);
-    if (id == nullptr) {
-      Py_CLEAR(list);
-    } else {
-      PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), id);
-    }
   }
   return list;
 }
@@ -149,47 +124,6 @@ PyObject* outlet_parcels(PyObject* self, PyObject* args, PyObject* kwargs) {
 
 // --- what comes back ---
 
-// Answers as they were given, and the bytes objects that their bodies are copied from.
-struct Answers {
-  std::vector<Answer> answers;
-  std::vector<PyObject*> bodies;
-  std::size_t size = 0;
-};
-
-// A range that no request can have is left out.
-bool add_answer(Answers& answers, PyObject* tuple) {
-  PyObject *number, *body;
-  Py_ssize_t begin, items;
-  Answer answer;
-  if (!PyTuple_Check(tuple)) {
-    PyErr_Format(PyExc_TypeError, "an answer must be a tuple, got %.200s", Py_TYPE(tuple)->tp_name);
-    return false;
-  }
-  if (!PyArg_ParseTuple(tuple, "OnnS", &number, &begin, &items, &body) || !id_from(number, answer.id)) return false;
-  if (begin < 0 || begin > UINT32_MAX || items < 1 || items > UINT32_MAX) return true;
-  answer.begin = static_cast<std::uint32_t>(begin);
-  answer.items = static_cast<std::uint32_t>(items);
-  const Failure failure = attempt([&] {
-    answers.answers.push_back(answer);
-    answers.bodies.push_back(body);
-  });
-  if (failure.raise()) return false;
-  Py_INCREF(body);
-  answers.size += static_cast<std::size_t>(PyBytes_GET_SIZE(body));
-  return true;
-}
-
-bool read_answers(PyObject* sequence, Answers& answers) {
-  PyObject* fast = PySequence_Fast(sequence, "a list of answers is wanted");
-  if (fast == nullptr) return false;
-  bool read = true;
-  for (Py_ssize_t i = 0; read && i < PySequence_Fast_GET_SIZE(fast); ++i) {
-    read = add_answer(answers, PySequence_Fast_GET_ITEM(fast, i));
-  }
-  Py_DECREF(fast);
-  return read;
-}
-
 PyObject* outlet_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::Outlet* outlet = outlet_of(self);
   PyObject* sequence;
@@ -202,28 +136,28 @@ PyObject* outlet_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
   bool done = read_answers(sequence, *answers);
   if (done) {
     const Failure failure = attempt_copying(answers->size, [&] {
-      for (std::size_t i = 0; i < answers->bodies.size(); ++i) answers->answers[i].body = copy_of(answers->bodies[i]);
+      answers->copy_bodies();
       taken = outlet->handed_out().answer(answers->answers);
     });
     done = !failure.raise();
   }
-  for (PyObject* body : answers->bodies) Py_DECREF(body);
+  answers->clear();
   delete answers;
   return done ? PyLong_FromSize_t(taken) : nullptr;
 }
 
 PyObject* outlet_lose(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::Outlet* outlet = outlet_of(self);
-  PyObject* numbers;
-  const char* note;
+  PyObject *numbers, *text;
   Py_ssize_t size;
   static const char* names[] = {"ids", "note", nullptr};
   if (outlet == nullptr ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "Os#", const_cast<char**>(names), &numbers, &note, &size)) {
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "OU", const_cast<char**>(names), &numbers, &text)) {
     return nullptr;
   }
+  const char* note = PyUnicode_AsUTF8AndSize(text, &size);
   std::vector<std::uint64_t> ids;
-  if (!ids_from(numbers, ids)) return nullptr;
+  if (note == nullptr || !ids_from(numbers, ids)) return nullptr;
   return none_or_raise(
       attempt([&] { outlet->handed_out().lose(ids, std::string(note, static_cast<std::size_t>(size))); }));
 }

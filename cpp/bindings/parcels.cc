@@ -6,6 +6,14 @@
 #include "bindings/arguments.h"
 
 namespace service_streamer::bindings {
+namespace {
+
+PyObject* seconds_of(TimePoint time) {
+  if (time == TimePoint::max()) return Py_NewRef(Py_None);
+  return PyFloat_FromDouble(std::chrono::duration<double>(time.time_since_epoch()).count());
+}
+
+}  // namespace
 
 bool id_from(PyObject* number, std::uint64_t& id) {
   if (!PyLong_Check(number)) {
@@ -42,9 +50,29 @@ bool time_from(PyObject* seconds, TimePoint& time) {
   return true;
 }
 
-PyObject* seconds_of(TimePoint time) {
-  if (time == TimePoint::max()) return Py_NewRef(Py_None);
-  return PyFloat_FromDouble(std::chrono::duration<double>(time.time_since_epoch()).count());
+PyObject* parcel_tuple(const ipc::Parcel& parcel) {
+  PyObject* body = make_body(parcel.body_size(), [&](char* to) { parcel.write_body(to); });
+  if (body == nullptr) return nullptr;
+  PyObject* deadline = seconds_of(parcel.deadline);
+  if (deadline == nullptr) {
+    Py_DECREF(body);
+    return nullptr;
+  }
+  return Py_BuildValue("(KIINiN)", static_cast<unsigned long long>(parcel.id), parcel.begin, parcel.items, deadline,
+                       parcel.priority, body);
+}
+
+PyObject* id_list(const std::vector<std::uint64_t>& ids) {
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(ids.size()));
+  for (std::size_t i = 0; list != nullptr && i < ids.size(); ++i) {
+    PyObject* id = PyLong_FromUnsignedLongLong(ids[i]);
+    if (id == nullptr) {
+      Py_CLEAR(list);
+    } else {
+      PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), id);
+    }
+  }
+  return list;
 }
 
 }  // namespace service_streamer::bindings

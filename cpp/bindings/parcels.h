@@ -9,6 +9,7 @@
 #include "bindings/errors.h"
 #include "service_streamer/base/clock.h"
 #include "service_streamer/ipc/bytes.h"
+#include "service_streamer/ipc/parcel.h"
 
 // What Outlet and Inlet have in common: numbers, times and bodies.
 
@@ -32,12 +33,15 @@ bool id_from(PyObject* number, std::uint64_t& id);
 // None: TimePoint::max(); otherwise what time.monotonic() says then. False with an exception set that names the value.
 bool time_from(PyObject* seconds, TimePoint& time);
 
-// The other way round.
-PyObject* seconds_of(TimePoint time);
-
 inline ipc::Bytes copy_of(PyObject* bytes) {
   return ipc::Bytes::copy_of({PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))});
 }
+
+// (id, begin, items, deadline, priority, body); nullptr with an exception set. Copies long ones without the GIL: the parcel must lie
+// on the heap.
+PyObject* parcel_tuple(const ipc::Parcel& parcel);
+
+PyObject* id_list(const std::vector<std::uint64_t>& ids);
 
 // A new bytes object of that size that `write(char*)` fills; nullptr with MemoryError set.
 template <typename Write>

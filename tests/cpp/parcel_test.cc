@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "fuzz/parcel_input.h"
 #include "support/ipc.h"
 #include "support/parcels.h"
 
@@ -146,6 +147,26 @@ TEST(ResultParcel, EnumsAndSizesMustBeThose) {
   EXPECT_FALSE(is_result(with(sound, 1, "\xff\xff\xff\xff"s), 1)) << "size of the note";
   EXPECT_FALSE(is_result(with(sound, 5, "\xff\xff\xff\xff"s), 1)) << "pieces";
   EXPECT_FALSE(is_result(with(sound, 18, "\xff\xff\xff\xff"s), 1)) << "size of a piece";
+}
+
+// As the fuzzer does: what is accepted must come out as it was.
+std::size_t read_as_parcels(const std::string& text) {
+  return ipc::fuzz::read_as_parcels({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+}
+
+TEST(Parcels, WhatEverIsChangedDoesNoHarm) {
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = "note", .pieces = {}};
+  answered.pieces.push_back(piece_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
+  answered.pieces.push_back(piece_of(2, 1, Bytes{}));
+  const std::vector<std::string> sound{text_of(parcel_of({"one", "", "three"}, 0, 3)), "\3" + text_of(answered),
+                                       "\1" + text_of(failure()), "\1" + text_of(loss("it died"))};
+  for (const std::string& text : sound) {
+    EXPECT_EQ(read_as_parcels(text), 1U);
+    for (std::size_t cut = 0; cut < text.size(); ++cut) read_as_parcels(text.substr(0, cut));
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      for (int value = 0; value < 256; ++value) read_as_parcels(with(text, at, std::string(1, static_cast<char>(value))));
+    }
+  }
 }
 
 TEST(ResultParcel, WhatLiesInSharedMemoryHasNoBody) {
