@@ -61,6 +61,8 @@ class RedisClient:
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)
+        if not drain and self._outlet is not None:
+            self._outlet.stop()  # nobody here knows which of them a worker has
 
     def join(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout

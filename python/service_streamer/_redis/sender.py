@@ -51,8 +51,7 @@ class Sender:
                     self._flush()
         finally:
             with contextlib.suppress(Exception):
-                if self._connection.connected:
-                    self._connection.execute("DEL", self._session.replies)
+                self._leave()
             self._connection.close()
 
     def send_again(self, chunks: set[Chunk]) -> None:
@@ -100,6 +99,16 @@ class Sender:
             again, self._again = self._again, set()
         parcels = self._session.outlet.parcels(sorted({request for request, _ in again}))
         return [parcel for parcel in parcels if parcel[:2] in again]
+
+    def _leave(self) -> None:
+        """Take back what is still at the broker, if that can be done at once."""
+        entries = self._withdrawn + self._session.sent.drop(self._session.sent.requests())
+        if not self._connection.connected:
+            return
+        commands: list[tuple[object, ...]] = [("DEL", self._session.replies)]
+        if entries:
+            commands.append(("XDEL", self._session.keys.queue, *entries))
+        self._connection.pipeline(commands)
 
     # ------------------------------------------------------------------------ sending
 

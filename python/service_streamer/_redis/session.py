@@ -80,13 +80,10 @@ class Sent:
                 dropped += [entry for entry in of_request.values() if entry is not None]
         return dropped
 
-    def drop_all(self) -> list[int]:
-        """Forget all; return the requests."""
+    def requests(self) -> list[int]:
+        """Return all of them."""
         with self._lock:
-            requests = list(self._entries)
-            self._entries.clear()
-            self._repeats.clear()
-        return requests
+            return list(self._entries)
 
     def repeat(self, request: int) -> int:
         """Count how often a request is sent again."""
@@ -152,7 +149,9 @@ class Session:
         waited = time.monotonic() - self._lost
         if error.transient and self._connected_once and waited < PATIENCE:
             return False
-        self.fail(self.sent.drop_all(), error)
+        requests = self.sent.requests()
+        self.sent.drop(requests)
+        self.fail(requests, error)
         return True
 
     def fail(self, requests: Iterable[int], error: Exception) -> None:
