@@ -9,7 +9,7 @@ Make a streamer of the model's predict function, and let the web application cal
     outputs = streamer.predict(batch)
 
 A `Streamer` runs the model in worker processes, which all processes of a web server share; a
-`RedisStreamer` hands the requests to workers on other machines.
+`RedisStreamer` hands the requests to `RedisWorker`s on other machines.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ._errors import (
 from ._future import Future
 from ._process_streamer import Streamer
 from ._redis.streamer import RedisStreamer
+from ._redis.worker import RedisWorker, run_redis_workers_forever
 from ._stats import ConsumerStats, StreamerStats, StreamStats, TimeSummary, WorkerStats
 from ._threaded import ThreadedStreamer
 from .managed_model import ManagedModel
@@ -43,6 +44,7 @@ __all__ = [
     "OutputSizeMismatch",
     "QueueFull",
     "RedisStreamer",
+    "RedisWorker",
     "RequestTimeout",
     "SerializationError",
     "StreamStats",
@@ -56,6 +58,7 @@ __all__ = [
     "WorkerLost",
     "WorkerStats",
     "__version__",
+    "run_redis_workers_forever",
 ]
 
 # users see where to import from, not where the definition is

@@ -39,6 +39,7 @@ def test_what_is_exported():
         "OutputSizeMismatch",
         "QueueFull",
         "RedisStreamer",
+        "RedisWorker",
         "RequestTimeout",
         "SerializationError",
         "StreamStats",
@@ -52,6 +53,7 @@ def test_what_is_exported():
         "WorkerLost",
         "WorkerStats",
         "__version__",
+        "run_redis_workers_forever",
     }
 
 
