@@ -155,7 +155,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_ENDS.format(new="left to other workers") + _REDIS_WORKER,
     )
     add("model", help="module:attribute of a ManagedModel class or a predict function")
-    add("--broker", dest="redis_broker", help="host:port or a URL (localhost:6379)")
+    add(
+        *("--broker", "--redis-broker"),
+        dest="redis_broker",
+        default=os.environ.get("REDIS_BROKER", "localhost:6379"),
+        help="host:port or a URL (the variable REDIS_BROKER, or localhost:6379)",
+    )
     add("--prefix", help="names the queue: that of the clients")
     add("--secret-file", metavar="FILE", help="has the secret that signs all messages")
     add("--log-level", help="debug, info, warning or error (info)")
