@@ -10,6 +10,7 @@
 #include "bindings/methods.h"
 #include "bindings/parcels.h"
 #include "bindings/server.h"
+#include "bindings/submissions.h"
 #include "service_streamer/ipc/inlet.h"
 #include "service_streamer/ipc/parcel.h"
 
@@ -42,38 +43,37 @@ PyObject* none_or_raise(const Failure& failure) {
 
 // --- what comes in ---
 
-PyObject* submitted_or_raise(ipc::Inlet::Submitted submitted, std::uint64_t id, std::uint32_t items) {
-  const auto number = static_cast<unsigned long long>(id);
-  switch (submitted) {
-    case ipc::Inlet::Submitted::kYes:
-      return PyLong_FromUnsignedLong(items);
-    case ipc::Inlet::Submitted::kMalformed:
-      return PyErr_Format(PyExc_ValueError, "the body of request %llu is malformed", number);
-    case ipc::Inlet::Submitted::kKnown:
-      return PyErr_Format(PyExc_ValueError, "request %llu is there already", number);
-    case ipc::Inlet::Submitted::kClosed:
-      break;
-  }
-  return raise_message("StreamerClosed", "the streamer is closed");
-}
-
 PyObject* inlet_submit(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::Inlet* inlet = inlet_of(self);
   PyObject *number, *body, *deadline, *priority;
-  ipc::SubmitHead head;
   static const char* names[] = {"id", "body", "deadline", "priority", nullptr};
   if (inlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "OSOO", const_cast<char**>(names), &number, &body,
                                                        &deadline, &priority)) {
     return nullptr;
   }
-  if (!id_from(number, head.id) || !time_from(deadline, head.deadline) || !priority_from(priority, head.priority)) {
+  auto* submissions = new Submissions;
+  PyObject* items = nullptr;
+  if (submissions->add(number, body, deadline, priority) && submissions->submit(*inlet)) {
+    items = items_or_raise(submissions->all.front());
+  }
+  submissions->clear();
+  delete submissions;
+  return items;
+}
+
+PyObject* inlet_submit_many(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::Inlet* inlet = inlet_of(self);
+  PyObject* requests;
+  static const char* names[] = {"requests", nullptr};
+  if (inlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &requests)) {
     return nullptr;
   }
-  std::uint32_t items = 0;
-  auto submitted = ipc::Inlet::Submitted::kYes;
-  const Failure failure = attempt_copying(static_cast<std::size_t>(PyBytes_GET_SIZE(body)),
-                                          [&] { submitted = inlet->submit(head, copy_of(body), items); });
-  return failure.raise() ? nullptr : submitted_or_raise(submitted, head.id, items);
+  auto* submissions = new Submissions;
+  PyObject* list = nullptr;
+  if (submissions->read(requests) && submissions->submit(*inlet)) list = items_or_reasons(submissions->all);
+  submissions->clear();
+  delete submissions;
+  return list;
 }
 
 PyObject* inlet_cancel(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -211,6 +211,10 @@ PyMethodDef methods[] = {
      "Brings a request in; returns its number of items. Never blocks: it goes in beyond max_queue.\n\n"
      "`deadline` is a time of time.monotonic(), or None. Raises ValueError for a malformed body, or a number that was "
      "not taken yet, and StreamerClosed."},
+    {"submit_many", as_method(inlet_submit_many), kWithNames,
+     "submit_many($self, requests)\n--\n\n"
+     "The same for [(id, body, deadline, priority)], so that they can be one batch; returns their numbers of items, or a "
+     "str that says why not."},
     {"cancel", as_method(inlet_cancel), kWithNames,
      "cancel($self, ids)\n--\n\n"
      "Ends requests whose answer nobody wants; unknown ones are left out."},

@@ -25,6 +25,12 @@ using Ends = std::vector<EndedCall>;
 using Ids = std::vector<std::uint64_t>;
 using std::chrono::milliseconds;
 
+Submitted submit_to(Inlet& inlet, const ipc::SubmitHead& head, const Bytes& body) {
+  Inlet::Submission submission{.head = head, .body = body};
+  inlet.submit({&submission, 1});
+  return submission.submitted;
+}
+
 class InletTest : public testing::Test {
  protected:
   explicit InletTest(const EngineOptions& options = kServed)
@@ -32,11 +38,7 @@ class InletTest : public testing::Test {
         inlet(std::make_unique<Inlet>(owner.engine, *owner.server)) {}
 
   Submitted submit(std::uint64_t id, const std::vector<int>& items, TimePoint deadline = TimePoint::max()) const {
-    std::uint32_t count = 0;
-    const Submitted submitted =
-        inlet->submit({.id = id, .priority = 0, .deadline = deadline}, request_of(items), count);
-    EXPECT_TRUE(submitted != Submitted::kYes || count == items.size());
-    return submitted;
+    return submit_to(*inlet, {.id = id, .priority = 0, .deadline = deadline}, request_of(items));
   }
   Ends take(std::size_t count = 1) const {
     Ends all;
@@ -89,12 +91,28 @@ TEST_F(InletTest, ManyAreAndALargeOneToo) {
   EXPECT_EQ(seen.size(), 101U);
 }
 
+TEST_F(InletTest, WhatComesTogetherCanBeOneBatch) {
+  owner.add_ready();
+  ASSERT_TRUE(idle_workers_are(owner.engine, 1));
+  std::vector<Inlet::Submission> submissions(9);
+  for (std::size_t i = 0; i < 8; ++i) submissions[i] = {.head = {.id = i + 1}, .body = request_of({1})};
+  submissions[3].body = Bytes::copy_of("nonsense");
+  submissions[8] = {.head = {.id = 1}, .body = request_of({1})};
+  inlet->submit(submissions);
+  for (std::size_t i = 0; i < 9; ++i) {
+    const Submitted expected = i == 3 ? Submitted::kMalformed : i == 8 ? Submitted::kKnown : Submitted::kYes;
+    EXPECT_EQ(submissions[i].submitted, expected) << i;
+    EXPECT_EQ(submissions[i].items, i == 3 ? 0U : 1U);
+  }
+  EXPECT_EQ(take(7).size(), 7U);
+  EXPECT_EQ(owner.engine.stats().counters.batches, 1U);
+}
+
 TEST_F(InletTest, GoInBeyondTheBoundOfTheQueue) {
   Owner full({.batch_size = 1, .policy = PolicyKind::kGreedy, .max_queue = 2, .overflow = Overflow::kReject});
   Inlet into(full.engine, *full.server);
-  std::uint32_t items = 0;
   for (std::uint64_t id = 1; id <= 50; ++id) {
-    EXPECT_EQ(into.submit({.id = id}, request_of({1, 2}), items), Submitted::kYes);
+    EXPECT_EQ(submit_to(into, {.id = id}, request_of({1, 2})), Submitted::kYes);
   }
   full.add_ready();
   std::size_t answered = 0;
@@ -152,9 +170,8 @@ TEST_F(InletTest, AWorkerThatSendsSharedMemoryIsRefused) {
 }
 
 TEST_F(InletTest, MalformedOnesAndKnownNumbersAreRefused) {
-  std::uint32_t items = 0;
-  EXPECT_EQ(inlet->submit({.id = 1}, Bytes::copy_of("nonsense"), items), Submitted::kMalformed);
-  EXPECT_EQ(inlet->submit({.id = 1}, Bytes{}, items), Submitted::kMalformed);
+  EXPECT_EQ(submit_to(*inlet, {.id = 1}, Bytes::copy_of("nonsense")), Submitted::kMalformed);
+  EXPECT_EQ(submit_to(*inlet, {.id = 1}, Bytes{}), Submitted::kMalformed);
   EXPECT_EQ(submit(1, {1}), Submitted::kYes);
   EXPECT_EQ(submit(1, {2}), Submitted::kKnown);
   owner.add_ready();
@@ -226,7 +243,7 @@ TEST_F(InletTest, WhatHadEndedBeforeStopIsStillTaken) {
 TEST_F(InletTest, AnEndAnInterruptAndStopWakeWhoTakes) {
   std::atomic<int> ended{0};
   std::atomic<int> nothing{0};
-  Thread taker([&] {
+  const auto taker = std::make_unique<Thread>([&] {
     for (;;) {
       Ends ends;
       const Got got = inlet->take(soon(), ends);
@@ -235,15 +252,15 @@ TEST_F(InletTest, AnEndAnInterruptAndStopWakeWhoTakes) {
       if (got == Got::kNothing) ++nothing;
     }
   });
-  EXPECT_TRUE(eventually([&] { return taker.asleep(); }));
+  EXPECT_TRUE(eventually([&] { return taker->asleep(); }));
   EXPECT_EQ(submit(1, {1}), Submitted::kYes);
   const Ids ids{1};
   inlet->cancel(ids);
-  EXPECT_TRUE(eventually([&] { return ended == 1 && taker.asleep(); }));
+  EXPECT_TRUE(eventually([&] { return ended == 1 && taker->asleep(); }));
   inlet->interrupt();
   EXPECT_TRUE(eventually([&] { return nothing == 1; }));
   inlet->stop();
-  EXPECT_TRUE(eventually([&] { return taker.finished(); }));
+  EXPECT_TRUE(eventually([&] { return taker->finished(); }));
 }
 
 TEST_F(InletTest, ASignalInterruptsTake) {
@@ -316,9 +333,11 @@ TEST_F(InletTest, NothingIsLeftWhereStopComesInBetween) {
     std::atomic<int> taken{0};
     {
       Thread submitter([&] {
-        std::uint32_t items = 0;
-        for (std::uint64_t id = 1; id <= 20; ++id) {
-          if (short_lived.submit({.id = id}, request_of({1}), items) == Submitted::kYes) ++accepted;
+        for (std::uint64_t id = 1; id <= 20; id += 2) {
+          std::vector<Inlet::Submission> pair(2);
+          for (std::size_t i = 0; i < 2; ++i) pair[i] = {.head = {.id = id + i}, .body = request_of({1})};
+          short_lived.submit(pair);
+          for (const Inlet::Submission& one : pair) accepted += one.submitted == Submitted::kYes ? 1 : 0;
         }
       });
       Thread canceller([&] {

@@ -42,7 +42,7 @@ class Engine {
   Admission submit(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
 
   // The same for a request that another engine has accepted: never kFull.
-  Admission submit_accepted(Request& request) EXCLUDES(mutex_);
+  Admission submit_accepted(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
 
   // Blocks until a request left the waiting room (kDone: into the queue, or it ended), the deadline, or a signal.
   Completion::Wait wait_for_room(Request& request, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);

@@ -1,5 +1,6 @@
 #include "service_streamer/ipc/inlet.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -43,61 +44,91 @@ Inlet::~Inlet() {
 
 // --- any thread ---
 
-Inlet::Submitted Inlet::submit(const SubmitHead& head, const Bytes& body, std::uint32_t& items) {
-  Payload payload;
-  if (!parse_request(body, payload)) return Submitted::kMalformed;
-  items = static_cast<std::uint32_t>(payload.items());
-  auto* call = new RemoteCall(answers_, kNoClient, head.id);
-  call->request.size = items;
-  call->request.priority = head.priority;
-  call->request.deadline = head.deadline;
-  call->payload = std::move(payload);
-  Submitted submitted = Submitted::kYes;
-  {
-    MutexLock lock(mutex_);
-    if (stopped_) {
-      submitted = Submitted::kClosed;
-    } else if (!held_.try_emplace(head.id, Held{.call = call}).second) {
-      submitted = Submitted::kKnown;
-    } else {
-      call->ref();  // of held_
-    }
+void Inlet::submit(std::span<Submission> submissions) {
+  std::vector<RemoteCall*> calls;  // a reference each
+  calls.reserve(submissions.size());
+  for (Submission& submission : submissions) calls.push_back(make_call(submission));
+  register_all(submissions, calls);
+  std::vector<Waiter*> to_wake;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i] == nullptr || enter(*calls[i], to_wake)) continue;
+    submissions[i].submitted = Submitted::kClosed;
+    std::exchange(calls[i], nullptr)->unref();
   }
-  if (submitted == Submitted::kYes) {
-    call->ref();  // the engine's
-    switch (engine_.submit_accepted(call->request)) {
-      case Engine::Admission::kQueued:
-      case Engine::Admission::kWaiting:
-        enter(*call);
-        break;
-      case Engine::Admission::kFull:
-      case Engine::Admission::kClosed:
-        call->unref();
-        forget(*call);
-        submitted = Submitted::kClosed;
-    }
+  for (Waiter* waiter : to_wake) waiter->parker.unpark();
+  std::erase(calls, nullptr);
+  have_entered(calls);
+  for (RemoteCall* call : calls) {
+    server_.check_failure(call->request);
+    call->unref();
   }
-  call->unref();
-  return submitted;
 }
 
-// From here on it can be cancelled; deals with a cancel that came before.
-void Inlet::enter(RemoteCall& call) {
-  bool cancelled = false;
-  {
-    MutexLock lock(mutex_);
-    const auto found = held_.find(call.id());  // or it has ended, was taken, and its number may have come again
-    if (found != held_.end() && found->second.call == &call) {
-      found->second.entered = true;
-      cancelled = found->second.cancelled;
+// nullptr: it is malformed.
+RemoteCall* Inlet::make_call(Submission& submission) {
+  Payload payload;
+  if (!parse_request(submission.body, payload)) {
+    submission.submitted = Submitted::kMalformed;
+    return nullptr;
+  }
+  submission.items = static_cast<std::uint32_t>(payload.items());
+  auto* call = new RemoteCall(answers_, kNoClient, submission.head.id);
+  call->request.size = submission.items;
+  call->request.priority = submission.head.priority;
+  call->request.deadline = submission.head.deadline;
+  call->payload = std::move(payload);
+  return call;
+}
+
+// Those that cannot be are dropped.
+void Inlet::register_all(std::span<Submission> submissions, std::span<RemoteCall*> calls) {
+  MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    RemoteCall*& call = calls[i];
+    if (call == nullptr) continue;
+    const bool fresh = !stopped_ && held_.try_emplace(call->id(), Held{.call = call}).second;
+    if (fresh) {
+      call->ref();  // of held_
+    } else {
+      submissions[i].submitted = stopped_ ? Submitted::kClosed : Submitted::kKnown;
+      std::exchange(call, nullptr)->unref();
     }
   }
-  if (cancelled) {
-    EndedRequests ended;
-    engine_.end_early(call.request, Outcome::kCancelled, true, ended);
-    publish(ended);
+}
+
+// False: the engine is closed.
+bool Inlet::enter(RemoteCall& call, std::vector<Waiter*>& to_wake) {
+  call.ref();  // the engine's
+  Waiter* waiter = nullptr;
+  switch (engine_.submit_accepted(call.request, &waiter)) {
+    case Engine::Admission::kQueued:
+    case Engine::Admission::kWaiting:
+      break;
+    case Engine::Admission::kFull:
+    case Engine::Admission::kClosed:
+      call.unref();
+      forget(call);
+      return false;
   }
-  server_.check_failure(call.request);
+  if (waiter != nullptr && std::find(to_wake.begin(), to_wake.end(), waiter) == to_wake.end()) {
+    to_wake.push_back(waiter);
+  }
+  return true;
+}
+
+// From here on they can be cancelled; deals with cancels that came before.
+void Inlet::have_entered(std::span<RemoteCall* const> calls) {
+  std::vector<RemoteCall*> cancelled;
+  {
+    MutexLock lock(mutex_);
+    for (RemoteCall* call : calls) {
+      const auto found = held_.find(call->id());  // or it has ended, was taken, and its number may have come again
+      if (found == held_.end() || found->second.call != call) continue;
+      found->second.entered = true;
+      if (found->second.cancelled) collect(found->second, cancelled);
+    }
+  }
+  end_all(cancelled);
 }
 
 void Inlet::forget(RemoteCall& call) {

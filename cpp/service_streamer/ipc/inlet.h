@@ -32,9 +32,16 @@ class Inlet {
   // --- any thread ---
 
   enum class Submitted { kYes, kMalformed, kKnown, kClosed };
-  // Never blocks: it waits for room by itself. kKnown: one with this number is here and was not taken yet. `items`: how many it
-  // has. Keeps slices of the body.
-  Submitted submit(const SubmitHead& head, const Bytes& body, std::uint32_t& items) EXCLUDES(mutex_);
+  struct Submission {
+    SubmitHead head;
+    Bytes body;  // slices of it are kept
+
+    // What became of it. kKnown: one with this number is here, and was not taken yet.
+    Submitted submitted = Submitted::kYes;
+    std::uint32_t items = 0;
+  };
+  // Never blocks: they wait for room by themselves. Workers are woken when all are there.
+  void submit(std::span<Submission> submissions) EXCLUDES(mutex_);
 
   void cancel(std::span<const std::uint64_t> ids) EXCLUDES(mutex_);
 
@@ -59,7 +66,10 @@ class Inlet {
     bool cancelled = false;      // before that
   };
 
-  void enter(RemoteCall& call) EXCLUDES(mutex_);
+  RemoteCall* make_call(Submission& submission);
+  void register_all(std::span<Submission> submissions, std::span<RemoteCall*> calls) EXCLUDES(mutex_);
+  bool enter(RemoteCall& call, std::vector<Waiter*>& to_wake);
+  void have_entered(std::span<RemoteCall* const> calls) EXCLUDES(mutex_);
   void forget(RemoteCall& call) EXCLUDES(mutex_);
   void collect(Held& held, std::vector<RemoteCall*>& to_cancel) REQUIRES(mutex_);
   void end_all(const std::vector<RemoteCall*>& calls);
