@@ -213,7 +213,8 @@ PyMethodDef methods[] = {
      "not taken yet, and StreamerClosed."},
     {"submit_many", as_method(inlet_submit_many), kWithNames,
      "submit_many($self, requests)\n--\n\n"
-     "The same for [(id, body, deadline, priority)], so that they can be one batch; returns their numbers of items, or a "
+     "The same for [(id, body, deadline, priority)], so that they can be one batch; returns their numbers of items, or "
+     "a "
      "str that says why not."},
     {"cancel", as_method(inlet_cancel), kWithNames,
      "cancel($self, ids)\n--\n\n"

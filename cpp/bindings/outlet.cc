@@ -196,8 +196,7 @@ PyObject* outlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   EngineObject* engine;
   Py_ssize_t chunk_size;
   static const char* names[] = {"engine", "chunk_size", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!n", const_cast<char**>(names), engine_type, &engine,
-                                   &chunk_size)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!n", const_cast<char**>(names), engine_type, &engine, &chunk_size)) {
     return nullptr;
   }
   if (!from_this_process(engine) || !check_remote(engine) || !check_inline(engine)) return nullptr;
@@ -244,7 +243,8 @@ PyMethodDef methods[] = {
      "Blocks until something is queued or withdrawn: ([(id, begin, items, deadline, priority, body)], [id]).\n\n"
      "A parcel is a range of the items of a request, about `limit` items in all, or none with 0; `deadline` is a time "
      "of time.monotonic(), or None. The second list has requests that ended with items out that are not answered "
-     "(cancelled, timed out, one part failed), each once, but for those of lose() and fail(). ([], []): interrupted, or "
+     "(cancelled, timed out, one part failed), each once, but for those of lose() and fail(). ([], []): interrupted, "
+     "or "
      "not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "
      "Watches deadlines meanwhile. For one thread."},
     {"answer", as_method(outlet_answer), kWithNames,

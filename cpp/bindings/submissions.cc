@@ -53,8 +53,8 @@ bool Submissions::read(PyObject* sequence) {
     PyObject* tuple = PySequence_Fast_GET_ITEM(fast, i);
     PyObject *id, *body, *deadline, *priority;
     if (PyTuple_Check(tuple)) {
-      sound = PyArg_ParseTuple(tuple, "OSOO", &id, &body, &deadline, &priority) != 0 &&
-              add(id, body, deadline, priority);
+      sound =
+          PyArg_ParseTuple(tuple, "OSOO", &id, &body, &deadline, &priority) != 0 && add(id, body, deadline, priority);
     } else {
       PyErr_Format(PyExc_TypeError, "a request must be a tuple, got %.200s", Py_TYPE(tuple)->tp_name);
       sound = false;

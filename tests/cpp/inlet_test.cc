@@ -34,8 +34,7 @@ Submitted submit_to(Inlet& inlet, const ipc::SubmitHead& head, const Bytes& body
 class InletTest : public testing::Test {
  protected:
   explicit InletTest(const EngineOptions& options = kServed)
-      : owner(options, {.retries = 0, .address = {}}),
-        inlet(std::make_unique<Inlet>(owner.engine, *owner.server)) {}
+      : owner(options, {.retries = 0, .address = {}}), inlet(std::make_unique<Inlet>(owner.engine, *owner.server)) {}
 
   Submitted submit(std::uint64_t id, const std::vector<int>& items, TimePoint deadline = TimePoint::max()) const {
     return submit_to(*inlet, {.id = id, .priority = 0, .deadline = deadline}, request_of(items));

@@ -500,9 +500,7 @@ TEST_F(OutletTest, NothingIsLeftWhereStopComesInBetween) {
           taken = {};
         }
       });
-      Thread canceller([&] {
-        abort_remote(room);
-      });
+      Thread canceller([&] { abort_remote(room); });
       for (int i = 0; i < round % 20; ++i) std::this_thread::yield();
       short_lived.stop();
     }

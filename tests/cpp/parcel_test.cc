@@ -164,7 +164,8 @@ TEST(Parcels, WhatEverIsChangedDoesNoHarm) {
     EXPECT_EQ(read_as_parcels(text), 1U);
     for (std::size_t cut = 0; cut < text.size(); ++cut) read_as_parcels(text.substr(0, cut));
     for (std::size_t at = 0; at < text.size(); ++at) {
-      for (int value = 0; value < 256; ++value) read_as_parcels(with(text, at, std::string(1, static_cast<char>(value))));
+      for (int value = 0; value < 256; ++value)
+        read_as_parcels(with(text, at, std::string(1, static_cast<char>(value))));
     }
   }
 }

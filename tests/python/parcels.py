@@ -1,4 +1,4 @@
-"""Two processes as one: requests leave by an Outlet and come in by an Inlet, carried by the test."""
+"""Requests that leave by an Outlet and come in by an Inlet, carried by the test."""
 
 import pickle
 import struct

@@ -1,7 +1,6 @@
-"""The interpreter ends, forks or is interrupted around an Outlet and an Inlet; nothing stays behind."""
+"""The interpreter ends, forks or is interrupted around an Outlet and an Inlet; nothing is left."""
 
 import pytest
-
 from parcels import __file__ as helpers
 
 PRELUDE = f"""
@@ -122,7 +121,9 @@ def test_a_signal_handler_that_does_not_raise_is_not_an_end(child, which):
 handled = []
 def handler(number, frame):
     handled.append(number)
-    if len(handled) == 3: signal.setitimer(signal.ITIMER_REAL, 0); getattr(one, "outlet", one).interrupt()
+    if len(handled) == 3:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        getattr(one, "outlet", one).interrupt()
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
 print(take())

@@ -122,9 +122,8 @@ void HandedOut::fail(std::uint64_t id, const Bytes& error) {
     const auto found = flights_.find(id);
     if (found == flights_.end()) return;
     LocalCall& call = *found->second.call;
-    call.add({.begin = 0,
-              .count = call.request.size,
-              .result = {.kind = ResultKind::kError, .bytes = error, .blocks = {}}});
+    call.add(
+        {.begin = 0, .count = call.request.size, .result = {.kind = ResultKind::kError, .bytes = error, .blocks = {}}});
     erase(found, Outcome::kFailed, ends);
   }
   carry_out(ends);

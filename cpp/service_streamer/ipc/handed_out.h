@@ -69,8 +69,8 @@ class HandedOut final : public Forwarder, public std::enable_shared_from_this<Ha
   struct Flight {
     LocalCall* call = nullptr;
     std::shared_ptr<const Payload> payload;
-    std::uint32_t out = 0;             // items
-    std::uint32_t answered = 0;        // items
+    std::uint32_t out = 0;              // items
+    std::uint32_t answered = 0;         // items
     std::vector<bool> chunks_answered;  // none where there is but one
   };
   using Flights = std::unordered_map<std::uint64_t, Flight>;

@@ -41,8 +41,7 @@ inline Bytes body_of(const EndedCall& result) {
 // A request of its own, with one parcel.
 inline Bytes request_of(const std::vector<int>& items) {
   const auto count = static_cast<std::uint32_t>(items.size());
-  return body_of(
-      Parcel{.items = count, .payload = std::make_shared<const ipc::Payload>(payload_of(items))});
+  return body_of(Parcel{.items = count, .payload = std::make_shared<const ipc::Payload>(payload_of(items))});
 }
 
 inline ipc::ResultPiece piece_of(std::uint32_t begin, std::uint32_t count, Bytes bytes,
