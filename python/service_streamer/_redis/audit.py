@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redis.exceptions import ResponseError
-
-from .broker import Connection
+from .broker import Connection, ResponseError
 from .protocol import GROUP
 from .session import Chunk
 

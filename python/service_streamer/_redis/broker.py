@@ -18,7 +18,8 @@ from .._errors import BrokerError
 from .._threads import original
 
 try:
-    from redis.exceptions import ReadOnlyError, ResponseError
+    from redis.exceptions import ReadOnlyError
+    from redis.exceptions import ResponseError as ResponseError
 except ImportError as _error:
     raise ImportError(
         "the package redis is missing: pip install 'service-streamer[redis]'"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from .._stats import ConsumerStats, StreamStats
-from .broker import Broker, Connection
+from .broker import Broker, Connection, ResponseError
 from .protocol import GROUP
 from .session import entry_time
 

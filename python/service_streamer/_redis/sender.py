@@ -36,6 +36,7 @@ class Sender:
         self._connection = session.broker.connection()
         self._backoff = Backoff()
         self._not_before = 0.0  # the next attempt
+        self._room = min(FLUSH, max_queue)  # entries that the queue may take now
         self._full = False
         self._full_pause = FULL_PAUSE[0]
         self._hand: list[Parcel] = []  # taken, and not known to have arrived
@@ -74,7 +75,7 @@ class Sender:
         elif self._full:
             taken = self._session.outlet.take(0, self._full_pause)
         else:
-            taken = self._session.outlet.take(FLUSH, None)
+            taken = self._session.outlet.take(self._room, None)
         if taken is None:
             return False
         parcels, withdrawn = taken
@@ -185,9 +186,11 @@ class Sender:
         return True
 
     def _look_at_length(self, length: object) -> None:
-        if isinstance(length, int) and length >= self._max_queue:
-            first, longest = FULL_PAUSE
-            self._full_pause = min(longest, 2 * self._full_pause) if self._full else first
-            self._full = True
-        else:
+        room = self._max_queue - length if isinstance(length, int) else FLUSH
+        self._room = min(FLUSH, room)
+        if room > 0:
             self._full = False
+            return
+        first, longest = FULL_PAUSE
+        self._full_pause = min(longest, 2 * self._full_pause) if self._full else first
+        self._full = True

@@ -15,6 +15,7 @@ from .broker import Broker
 from .protocol import Answer, Keys, Signer
 
 PATIENCE = 10.0  # s without a broker, after which requests end with an error
+FIRST_PATIENCE = 1.0  # the same before there was a connection: more likely it never will be
 BACKOFF = (0.01, 1.0)  # s, the first and the longest between two attempts
 
 _logger = logging.getLogger("service_streamer")
@@ -147,7 +148,7 @@ class Session:
             self._lost = time.monotonic()
             _logger.warning("%s; trying again", error)
         waited = time.monotonic() - self._lost
-        if error.transient and self._connected_once and waited < PATIENCE:
+        if error.transient and waited < (PATIENCE if self._connected_once else FIRST_PATIENCE):
             return False
         requests = self.sent.requests()
         self.sent.drop(requests)

@@ -22,7 +22,7 @@ class RedisStreamer(BaseStreamer):
 
     Nothing is sent to a broker, and nothing is asked of it, before the first request. A request
     survives the death of a worker, a broken connection, and a broker that has lost its data;
-    without a broker it waits for 10 seconds, and the very first for none, before it ends with
+    without a broker it waits for 10 seconds, and the very first for one, before it ends with
     `BrokerError`. In a forked child it is a client of its own.
 
     Items and outputs are pickled: who can write to the broker can run code in the workers and, by
