@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -178,17 +179,20 @@ class ProcessWorker:
         options.setdefault("_claim_after", QUICK)
         arguments = {"model": model, "batch_size": batch_size, "prefix": prefix, **options}
         arguments.setdefault("redis_broker", server.url)
-        self.process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", SCRIPT, json.dumps(arguments)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._log, path = tempfile.mkstemp()
+        os.unlink(path)
+        command = [sys.executable, "-X", "faulthandler", SCRIPT, json.dumps(arguments)]
+        self.process = subprocess.Popen(command, stderr=self._log)
         self.pid = self.process.pid
 
     def wait_ready(self, client):
         mark = f"-{self.pid}-".encode()
         eventually(lambda: any(mark in name for name in client.consumers()))
         return self
+
+    def log(self):
+        """What it has said so far."""
+        return os.pread(self._log, 1 << 20, 0).decode(errors="replace")
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -206,7 +210,9 @@ class ProcessWorker:
             self.process.wait(LONG)
         finally:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
+            print(self.log())
+            os.close(self._log)
 
 
 __all__ = ["Forged", "ProcessWorker", "RawClient", "ThreadedWorker", "new_prefix"]

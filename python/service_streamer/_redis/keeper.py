@@ -88,11 +88,11 @@ class Keeper:
     def _round(self, connection: Connection) -> None:
         def work() -> None:
             self._broker.clock.refresh(connection)
-            if self._is_ready():
-                self._queue.touch(connection)
             self._beat(connection)
             self._claim(connection)
             self._clean(connection)
+            if self._is_ready():
+                self._queue.touch(connection)
 
         self._queue.with_group(connection, work)
 
@@ -106,6 +106,10 @@ class Keeper:
             self._intake.counts.withdrawn += len(withdrawn)
             self._intake.counts.taken += len(taken)
             self._inlet.cancel(self._held.remove(withdrawn + taken))
+            if taken:
+                _logger.warning(
+                    "%s: was stalled; others have taken over %d entries", self._who, len(taken)
+                )
 
     def _claim(self, connection: Connection) -> None:
         room = min(self._room(), AT_A_TIME)
