@@ -46,19 +46,23 @@ class Queue:
             self.create_group(connection)  # FLUSHALL, or a restart without persistence
             return work()
 
-    def read(
-        self, connection: Connection, most: int, block_ms: int | None, start: bytes = b">"
-    ) -> list[Any]:
-        """Fetch new entries: [id, fields]; those after `start` that this consumer has already.
+    def fetch(self, connection: Connection, most: int, block_ms: int) -> tuple[list[Any], int]:
+        """Fetch new entries, [id, fields], and the length of the queue, with those at workers.
 
         Blocks for `block_ms`, if there are none.
         """
-        block = () if block_ms is None else ("BLOCK", block_ms)
-        found = connection.execute(
-            *("XREADGROUP", "GROUP", GROUP, self.consumer, "COUNT", most),
-            *block,
-            *("STREAMS", self.keys.queue, start),
+        replies = connection.pipeline(
+            [self._read(most, ("BLOCK", block_ms), b">"), ("XLEN", self.keys.queue)]
         )
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        found, length = replies
+        return found[0][1] if found else [], length
+
+    def history(self, connection: Connection, most: int, start: bytes) -> list[Any]:
+        """Fetch entries after `start` that this consumer has; deleted ones have no fields."""
+        found = connection.execute(*self._read(most, (), start))
         return found[0][1] if found else []
 
     def touch(self, connection: Connection) -> None:
@@ -67,7 +71,7 @@ class Queue:
         Nor is it XGROUP CREATECONSUMER: that is refused by a broker whose memory is full, of
         requests maybe.
         """
-        self.read(connection, 1, None, _BEHIND_ALL)
+        self.history(connection, 1, _BEHIND_ALL)
 
     def run(self, connection: Connection, script: str, *arguments: Any) -> Any:
         """Run one of `scripts`, for the group."""
@@ -99,6 +103,10 @@ class Queue:
         for reply in connection.pipeline(self._removal(ids)):
             if isinstance(reply, Exception):
                 raise reply
+
+    def _read(self, most: int, block: tuple[Any, ...], start: bytes) -> tuple[Any, ...]:
+        group = ("GROUP", GROUP, self.consumer)
+        return ("XREADGROUP", *group, "COUNT", most, *block, "STREAMS", self.keys.queue, start)
 
     def _removal(self, ids: Sequence[bytes]) -> list[tuple[Any, ...]]:
         return [("XACK", self.keys.queue, GROUP, *ids), ("XDEL", self.keys.queue, *ids)]

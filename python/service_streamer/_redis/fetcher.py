@@ -22,7 +22,8 @@ class Fetcher:
     """Reads as much as the workers can soon run, and no more: other machines are there, too.
 
     Args:
-        capacity: most items that may be here.
+        batches: items of one batch for each model. Twice as many may be here, unless that is more
+            than this worker's share of all that is in the queue or at a worker.
         is_ready: whether a model can answer; else nothing is fetched.
         is_over: whether it should end. The bell rings when that, or `is_ready`, changes.
         block_ms: most ms that the broker may keep it waiting.
@@ -35,7 +36,7 @@ class Fetcher:
         intake: Intake,
         held: Held,
         *,
-        capacity: int,
+        batches: int,
         block_ms: int,
         bell: Bell,
         is_ready: Callable[[], bool],
@@ -46,13 +47,15 @@ class Fetcher:
         self._queue = queue
         self._intake = intake
         self._held = held
-        self._capacity = capacity
+        self._batches = batches
+        self._workers = 1  # that share the queue, as far as is known
+        self._length = 0  # of the queue, with what is at workers
         self._block_ms = block_ms
         self._bell = bell
         self._is_ready = is_ready
         self._is_over = is_over
         self._who = who
-        self._items_each = float(capacity)  # of an entry, as far as can be told
+        self._items_each = 2.0 * batches  # of an entry, as far as can be told
         self._connections = 0
 
     def run(self) -> None:
@@ -64,12 +67,22 @@ class Fetcher:
         """End its wait for the broker, if it is over. Any thread."""
         self._line.connection.interrupt()
 
+    def see_workers(self, count: int) -> None:
+        """Be told how many workers share the queue."""
+        self._workers = count
+
     def room(self) -> int:
         """Return how many more entries may come: none while no model is ready."""
-        free = self._capacity - self._held.items
+        free = self._capacity() - self._held.items
         if free <= 0 or not self._is_ready():
             return 0
         return max(1, int(free / self._items_each))
+
+    def _capacity(self) -> float:
+        if self._workers <= 1:
+            return 2 * self._batches
+        share = self._length * self._items_each / self._workers
+        return min(max(share, self._batches), 2 * self._batches)
 
     def _wait(self) -> bool:
         self._bell.wait(lambda: self._is_over() or self.room() > 0, None)
@@ -85,8 +98,8 @@ class Fetcher:
         room = self.room()
         if room == 0:
             return
-        entries = self._queue.with_group(
-            connection, lambda: self._queue.read(connection, room, self._block_ms)
+        entries, self._length = self._queue.with_group(
+            connection, lambda: self._queue.fetch(connection, room, self._block_ms)
         )
         if entries:
             self._intake.counts.fetched += len(entries)
@@ -95,7 +108,7 @@ class Fetcher:
     def _take_lost(self, connection: Connection) -> None:
         """Take what is ours, but was on its way here when the connection broke."""
         start = b"0"
-        while entries := self._queue.read(connection, HISTORY, None, start):
+        while entries := self._queue.history(connection, HISTORY, start):
             start = entries[-1][0]
             self._take(connection, entries)
 

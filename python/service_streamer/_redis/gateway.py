@@ -38,7 +38,6 @@ from .replier import Replier
 _logger = logging.getLogger("service_streamer")
 
 CLAIM_AFTER = 6.0  # s without a sign of life after which others may have what a worker had
-BATCHES_HERE = 2  # per model: the one that runs and the next
 LAST_WORDS = 5.0  # s that a broker may be away while we end
 _INIT = b"init: "  # how the note of a result begins that no model was there for
 
@@ -107,7 +106,7 @@ class Gateway:
             queue,
             intake,
             held,
-            capacity=BATCHES_HERE * batch_size * models,
+            batches=batch_size * models,
             block_ms=max(1, min(BLOCK_MS, int(claim_after * 1000))),
             bell=bell,
             is_ready=processes.any_ready,
@@ -136,6 +135,7 @@ class Gateway:
             bell=bell,
             is_ready=processes.any_ready,
             room=lambda: 0 if self._draining else fetcher.room(),
+            see_workers=fetcher.see_workers,
             is_over=self._is_over,
             who=self.name,
         )

@@ -135,25 +135,26 @@ class Intake:
             ]
         )
         to_monotonic = self._clock.to_monotonic
-        for number, (entry_id, m) in zip(numbers, messages, strict=True):
-            if not number:
-                continue  # it is here already
-            try:
-                items = self._inlet.submit(number, m.body, to_monotonic(m.deadline), m.priority)
-                if items != m.items:
-                    self._inlet.cancel([number])
-                    raise ValueError(f"it has {items} items, not the {m.items} that it says")
-            except StreamerClosed:
-                self._held.remove([entry_id])  # others will have it
+        new = [(number, *each) for number, each in zip(numbers, messages, strict=True) if number]
+        try:
+            submitted = self._inlet.submit_many(
+                [(number, m.body, to_monotonic(m.deadline), m.priority) for number, _, m in new]
+            )
+        except StreamerClosed:
+            self._held.remove([entry_id for _, entry_id, _ in new])  # others will have them
+            return
+        for (number, entry_id, m), items in zip(new, submitted, strict=True):
+            if items == m.items:
+                outcome.taken += 1
+                outcome.items += m.items
                 continue
-            except ValueError as error:
-                self.counts.foreign += 1
-                self._held.remove([entry_id])
-                self._refuse(entry_id, m, f"the request cannot be read: {error}", outcome)
-                self._tell_once("malformed", f"refused a malformed request: {error}")
-                continue
-            outcome.taken += 1
-            outcome.items += items
+            self._held.remove([entry_id])
+            if isinstance(items, int):
+                self._inlet.cancel([number])
+                items = f"it has {items} items, not the {m.items} that it says"
+            self.counts.foreign += 1
+            self._refuse(entry_id, m, f"the request cannot be read: {items}", outcome)
+            self._tell_once("malformed", f"refused a malformed request: {items}")
 
     def _refuse_poison(
         self, entry_id: bytes, message: RequestMessage, deliveries: int, outcome: Outcome

@@ -33,6 +33,7 @@ class Keeper:
     Args:
         is_ready: whether a model can answer.
         room: how many more entries may come.
+        see_workers: is told how many share the queue.
         is_over: whether it should end; the bell rings then.
     """
 
@@ -49,6 +50,7 @@ class Keeper:
         bell: Bell,
         is_ready: Callable[[], bool],
         room: Callable[[], int],
+        see_workers: Callable[[int], None],
         is_over: Callable[[], bool],
         who: str,
     ) -> None:
@@ -63,9 +65,9 @@ class Keeper:
         self._bell = bell
         self._is_ready = is_ready
         self._room = room
+        self._see_workers = see_workers
         self._is_over = is_over
         self._who = who
-        self._clean_at = 0.0
         self._told_at = time.monotonic()
         self._told = ""
 
@@ -128,11 +130,10 @@ class Keeper:
         finish(connection, self._queue, self._intake.take(claimed))
 
     def _clean(self, connection: Connection) -> None:
-        now = time.monotonic()
-        if now < self._clean_at:
-            return
-        self._clean_at = now + self._claim_after
-        removed = self._queue.run(connection, scripts.CLEAN, DEAD_AFTER * self._claim_ms)
+        workers, removed = self._queue.run(
+            connection, scripts.CLEAN, DEAD_AFTER * self._claim_ms, self._claim_ms
+        )
+        self._see_workers(workers)
         for name in removed:
             _logger.info("%s: removed the dead consumer %s", self._who, name.decode())
 

@@ -74,6 +74,7 @@ A consumer that has entries stays, for with it they would be forgotten.
 """
 
 CLEAN = """
+local live = 0
 local removed = {}
 for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local about = {}
@@ -81,8 +82,13 @@ for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   if about.pending == 0 and about.idle >= tonumber(ARGV[2]) then
     redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], about.name)
     removed[#removed + 1] = about.name
+  elseif about.idle < tonumber(ARGV[3]) then
+    live = live + 1
   end
 end
-return removed
+return {live, removed}
 """
-"""group, ms → names of consumers that had nothing and asked for nothing for so long: dead ones."""
+"""group, dead, silent → how many live, and the names of dead ones, which are removed.
+
+Dead is who has no entries and was not seen for `dead` ms; who was within `silent` ms lives.
+"""
