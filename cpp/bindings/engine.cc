@@ -35,7 +35,7 @@ PyObject* no_batch(PyObject* batch, bool error) {
   Py_RETURN_NONE;
 }
 
-// The batches of a remote engine, and its deadlines, are its Server's or its Relay's.
+// The batches of a remote engine are its Server's, its Relay's or its Outlet's, and so are its deadlines but for the last.
 bool refuse_remote(const EngineObject* self) {
   if (self->remote) PyErr_SetString(PyExc_RuntimeError, "the workers of this engine are processes");
   return self->remote;
@@ -74,7 +74,7 @@ PyObject* engine_next_batch(PyObject* object, PyObject*) {
 
 PyObject* engine_run_timer(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
-  if (refuse_remote(self)) return nullptr;
+  if (self->outlet == nullptr && refuse_remote(self)) return nullptr;
   for (;;) {
     if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
     Waiter& waiter = WaiterPool::acquire();
@@ -83,7 +83,10 @@ PyObject* engine_run_timer(PyObject* object, PyObject*) {
     PyEval_RestoreThread(state);
     WaiterPool::release(waiter);
     if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
-    if (PyErr_CheckSignals() < 0) return nullptr;
+    if (PyErr_CheckSignals() < 0) {
+      if (self->fork_generation == fork_generation()) self->engine->leave_deadlines();
+      return nullptr;
+    }
     EndedRequests expired;
     self->engine->expire(expired);
     publish(self, expired);

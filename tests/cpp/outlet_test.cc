@@ -193,6 +193,18 @@ TEST_F(OutletTest, ACorruptAnswerLosesItsRequestAndNamesIt) {
   EXPECT_TRUE(other.answered());
 }
 
+TEST_F(OutletTest, WhatNoMessageCanHaveIsLostBeforeItLeaves) {
+  constexpr std::uint64_t kTooMuch = 5'000'000'000;
+  RemoteRequest large({1, 2, 3, 4, 5, 6, 7, 8});
+  large.call().payload.ends = {1, 2, 3, 4, 5, 6, 7, kTooMuch};  // of bytes that nobody will look at
+  ASSERT_TRUE(large.submit(engine));
+  const RemoteRequest other = sent(engine, {1});
+  EXPECT_TRUE(answer(out(), take_one()));
+  EXPECT_TRUE(other.answered());
+  EXPECT_TRUE(large.ends_as(Outcome::kLost));
+  EXPECT_NE(large.call().note.find("4294967295 bytes"), std::string::npos) << large.call().note;
+}
+
 TEST_F(OutletTest, WhoTakesMayLoseAndFailThem) {
   const RemoteRequest lost = sent(engine, {1});
   const RemoteRequest failed = sent(engine, {2, 3});
@@ -282,6 +294,30 @@ TEST_F(OutletTest, ALateAnswerToAnExpiredRequestIsIgnored) {
   EXPECT_EQ(take().withdrawn, Ids{parcel.id});
   EXPECT_FALSE(answer(out(), parcel));
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
+}
+
+TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
+  std::atomic<bool> waits{false};
+  Thread timer([&] {
+    Sleeping sleeping;
+    for (waits = true; engine.wait_for_deadline(sleeping.waiter()) != Engine::Ready::kClosed;) {
+      EndedRequests ended;
+      engine.expire(ended);
+      ipc::publish(ended);
+    }
+  });
+  EXPECT_TRUE(eventually([&] { return waits && timer.asleep(); }));
+  Parcel parcel;
+  const RemoteRequest request = taken_before_it_expires(parcel);
+  EXPECT_TRUE(request.ends_as(Outcome::kExpired));
+  EXPECT_EQ(take(0).withdrawn, Ids{parcel.id});
+  const RemoteRequest queued = sent(engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
+  EXPECT_TRUE(queued.ends_as(Outcome::kExpired));
+  outlet->stop();
+  const RemoteRequest later = sent(engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
+  EXPECT_TRUE(later.ends_as(Outcome::kExpired)) << "also where nobody takes any more";
+  close_remote(engine, true);
+  EXPECT_TRUE(eventually([&] { return timer.finished(); }));
 }
 
 TEST_F(OutletTest, InterruptEndsThisTakeOrTheNext) {

@@ -170,6 +170,13 @@ TEST(Parcels, WhatEverIsChangedDoesNoHarm) {
   }
 }
 
+TEST(ResultParcel, WhatIsTooLargeHasNoBody) {
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  const std::byte some{};
+  answered.pieces.push_back(piece_of(0, 1, Bytes(nullptr, &some, 5'000'000'000)));  // nobody looks at them
+  EXPECT_NE(why_no_body(answered).find("5000000013 bytes"), std::string::npos) << why_no_body(answered);
+}
+
 TEST(ResultParcel, WhatLiesInSharedMemoryHasNoBody) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
   answered.pieces.push_back(piece_of(0, 1, Bytes::copy_of("a")));

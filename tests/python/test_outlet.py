@@ -219,6 +219,23 @@ def test_deadlines_expire_while_take_waits(client):
     assert one.outlet.in_flight() == 1
 
 
+def test_a_timer_thread_keeps_deadlines_while_nobody_takes(threads):
+    one = Client(start_timer=lambda: threads.run(one.engine.run_timer))
+    future = one.submit([1], 0.05)
+    with pytest.raises(RequestTimeout):
+        future.result(LONG)
+    out = one.submit([1], LONG)
+    parcel = one.take_one()
+    impatient = one.submit([1], 0.05)
+    assert len(one.take()) <= 1
+    with pytest.raises(RequestTimeout):
+        impatient.result(LONG)
+    assert parcel[0] not in one.outlet.take(0, 0)[1]
+    assert not out.done()
+    one.close()
+    assert threads.join() == [None]
+
+
 def test_a_predict_that_times_out_is_withdrawn(client, threads):
     one = client()
     thread = threads.run(one.predict, [1], 0.05)

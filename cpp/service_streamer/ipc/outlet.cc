@@ -73,7 +73,7 @@ TimePoint Outlet::pull(std::size_t limit, bool& closed) {
 }
 
 void Outlet::leave() {
-  engine_.stop_watching();
+  engine_.stop_watching(waiter_);
   engine_.stop_waiting(idle_);
 }
 

@@ -15,7 +15,8 @@ namespace service_streamer::ipc {
 // thread takes them, any thread brings answers. Has no thread of its own, and opens nothing.
 //
 // The engine is only a waiting room (make it greedy; its batch_size does not matter, its max_queue does). As its Relay would, the
-// thread that takes watches the deadlines of requests that nobody waits for: while it is elsewhere, nobody ends those.
+// thread that takes watches the deadlines of requests that nobody waits for: while it is elsewhere, nobody ends those, unless the
+// engine has a timer thread (Engine::wait_for_deadline).
 //
 // To be made and destroyed with what guards WaiterPool (the GIL). In a forked child nothing of it may be used.
 class Outlet {
