@@ -28,38 +28,38 @@ except ImportError as _error:
 from .address import Address, Server
 from .failures import Unfit, words
 from .links import ask, ask_link
+from .wire import Command as Command
+from .wire import SlowWire, Wire, wire
 
 OLDEST = (6, 2)
 BLOCK_MS = 5000  # the most a command may block: a blocked client does not see FLUSHALL (6.2)
 MESSAGE_LIMIT = 512 * 2**20  # bytes of a value: Redis' proto-max-bulk-len if it does not say
 CLOCK_AGE = 60.0  # s that an estimate of the broker's clock is good for
 
-Command = tuple[Any, ...]
-
 
 class Clock:
     """An estimate of the broker's clock: wall clocks of two machines are never compared."""
 
     def __init__(self) -> None:
-        self._ahead = 0.0  # s, of the monotonic clock
+        self._ahead = 0.0  # ms, of the monotonic clock
         self._estimated: float | None = None
 
     def now_ms(self) -> int:
         """Return the time there, in ms. Before the first connection it is meaningless."""
-        return int((time.monotonic() + self._ahead) * 1000)
+        return int(time.monotonic() * 1000 + self._ahead)
 
     def to_redis(self, monotonic: float | None) -> int:
         """Convert a ``time.monotonic()`` to ms there; None is 0: no deadline."""
-        return 0 if monotonic is None else max(1, int((monotonic + self._ahead) * 1000))
+        return 0 if monotonic is None else max(1, int(monotonic * 1000 + self._ahead))
 
     def to_monotonic(self, redis_ms: int) -> float | None:
         """Convert ms there to a ``time.monotonic()``; 0 is None: no deadline."""
-        return None if redis_ms == 0 else redis_ms / 1000 - self._ahead
+        return None if redis_ms == 0 else (redis_ms - self._ahead) / 1000
 
     def set(self, begin: float, end: float, reply: Sequence[Any]) -> None:
         """Take the reply of TIME, which was asked and answered between two monotonic times."""
         seconds, micros = int(reply[0]), int(reply[1])
-        self._ahead = seconds + micros / 1e6 - (begin + end) / 2
+        self._ahead = seconds * 1000 + micros / 1000 - (begin + end) * 500
         self._estimated = end
 
     def refresh(self, connection: Connection) -> None:
@@ -111,6 +111,8 @@ class Broker:
 
     def describe(self, error: BaseException) -> BrokerError:
         """Make the error that says in words what went wrong with this broker."""
+        if isinstance(error, BrokerError):
+            return error
         text, transient = words(error, self.moves) or (f"answered {error}", False)
         described = BrokerError(f"the Redis broker {self} {text}", transient)
         described.__cause__ = error
@@ -130,6 +132,7 @@ class Connection:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._link: Any = None  # redis-py's
+        self._wire: Wire | SlowWire
         self._interrupted = False
         self.made = 0
         """how often it was connected: who sees another number than before has missed something"""
@@ -191,6 +194,7 @@ class Connection:
         if self._link is None and not self._interrupted:
             try:
                 self._link = self._connected()
+                self._wire = wire(self._link)
             except Exception as error:
                 raise self._broker.describe(error) from error
             self.made += 1
@@ -214,27 +218,22 @@ class Connection:
 
     def _send(self, commands: Sequence[Command]) -> list[Any]:
         self.connect()
-        link = self._link
         try:
-            link.send_packed_command(link.pack_commands(commands), check_health=False)
-            replies = [self._reply(link) for _ in commands]
+            self._wire.send(commands)
+            replies = self._wire.receive(len(commands))
         except BaseException as error:
             self.close()
             if isinstance(error, Exception):
                 raise self._broker.describe(error) from error
             raise
-        for reply in replies:
-            if isinstance(reply, BrokerError) and self._should_move(reply):
-                self.close()
-                if reply.transient:
-                    raise reply
+        for i, reply in enumerate(replies):
+            if isinstance(reply, Exception):
+                replies[i] = described = self._described(reply)
+                if isinstance(described, BrokerError) and self._should_move(described):
+                    self.close()
+                    if described.transient:
+                        raise described
         return replies
-
-    def _reply(self, link: Any) -> Any:
-        try:
-            return link.read_response()
-        except ResponseError as error:
-            return self._described(error)
 
     def _described(self, reply: Any) -> Any:
         """Describe a reply that is an error and is about more than its command."""
@@ -280,7 +279,7 @@ def _shut(fd: int) -> None:
         plain.detach()
 
 
-def _ask_allowed(link: Any, command: Command) -> Any:
+def _ask_allowed(link: Any, command: tuple[Any, ...]) -> Any:
     """Ask something that the user may have no permission for; None then."""
     try:
         return ask_link(link, command)

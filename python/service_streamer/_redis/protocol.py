@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 VERSION = 1
@@ -254,22 +254,20 @@ def unpack_replies(message: bytes) -> list[Answer] | Refusal:
     count = _REPLY_HEAD.unpack_from(message)[3]
     if count > (len(message) - _REPLY_HEAD.size) // _ANSWER_HEAD.size:
         raise Foreign(f"a reply of {len(message)} bytes with {count} answers")
-    return list(_answers(message, count))
-
-
-def _answers(message: bytes, count: int) -> Iterable[Answer]:
+    answers: list[Answer] = []
+    unpack, head = _ANSWER_HEAD.unpack_from, _ANSWER_HEAD.size
     at = _REPLY_HEAD.size
     for _ in range(count):
-        if len(message) - at < _ANSWER_HEAD.size:
+        if len(message) - at < head:
             raise Foreign("a reply that ends within an answer")
-        request, begin, items, size = _ANSWER_HEAD.unpack_from(message, at)
-        at += _ANSWER_HEAD.size
-        if len(message) - at < size:
-            raise Foreign(f"an answer of {size} bytes in a reply that has {len(message) - at} left")
-        yield request, begin, items, message[at : at + size]
-        at += size
+        request, begin, items, size = unpack(message, at)
+        at += head + size
+        if len(message) < at:
+            raise Foreign(f"an answer of {size} bytes in a reply that has too few left")
+        answers.append((request, begin, items, message[at - size : at]))
     if at != len(message):
         raise Foreign(f"{len(message) - at} bytes behind the last answer")
+    return answers
 
 
 def _unpack_refusal(message: bytes) -> Refusal:

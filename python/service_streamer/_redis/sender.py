@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from .._errors import BrokerError
 from .._threads import original
+from .broker import Command
 from .protocol import FIELD, pack_request
 from .session import Backoff, Chunk, Session
 
@@ -34,6 +35,11 @@ class Sender:
         self._max_queue = max_queue
         self._announce = announce
         self._connection = session.broker.connection()
+        queue = session.keys.queue
+        self._append = b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$%d\r\n%b\r\n" % (
+            *(len(queue), queue),
+            *(len(FIELD), FIELD),
+        )
         self._backoff = Backoff()
         self._not_before = 0.0  # the next attempt
         self._room = min(FLUSH, max_queue)  # entries that the queue may take now
@@ -129,44 +135,47 @@ class Sender:
 
     def _send(self) -> None:
         session = self._session
-        queue = session.keys.queue
-        messages = self._messages()
-        chunks = [chunk for chunk, _ in messages]
-        commands: list[tuple[object, ...]] = [
-            ("XADD", queue, "*", FIELD, message) for _, message in messages
-        ]
+        chunks, commands = self._messages()
         withdrawn = len(self._withdrawn)
         if withdrawn:
-            commands.append(("XDEL", queue, *self._withdrawn))
-        commands.append(("XLEN", queue))
+            commands.append(("XDEL", session.keys.queue, *self._withdrawn))
+        commands.append(("XLEN", session.keys.queue))
         if chunks:
             session.sent.begin(chunks)
             self._announce()
         replies = self._connection.pipeline(commands)
         self._hand.clear()
         del self._withdrawn[:withdrawn]
-        arrived = list(zip(chunks, replies, strict=False))
-        if any(isinstance(reply, Exception) for reply in replies):
-            arrived = [pair for pair in arrived if not self._refused(*pair)]
-        session.sent.arrive(arrived)
+        entries = replies[: len(chunks)]
+        if set(map(type, entries)) - {bytes}:
+            self._refused(zip(chunks, entries, strict=True))
+        session.sent.arrive(chunks, entries)
         self._look_at_length(replies[-1])
 
-    def _messages(self) -> list[tuple[Chunk, bytes]]:
+    def _messages(self) -> tuple[list[Chunk], list[Command]]:
+        """Make a command of each parcel in hand, but for those that are too large."""
         session = self._session
-        clock, queue, seal = session.broker.clock, session.keys.queue, session.signer.seal
-        now, most = clock.now_ms(), session.broker.message_limit
-        messages = []
+        queue = session.keys.queue
+        seal = session.signer.seal if session.signer else None
+        to_redis, now = session.broker.clock.to_redis, session.broker.clock.now_ms()
+        most = session.broker.message_limit
+        chunks: list[Chunk] = []
+        commands: list[Command] = []
         for request, begin, items, deadline, priority, body in self._hand:
-            until = 0 if deadline is None else clock.to_redis(deadline)
-            message = seal(
-                queue,
-                pack_request(session.client, request, begin, items, until, now, priority, body),
+            until = 0 if deadline is None else to_redis(deadline)
+            message = pack_request(
+                session.client, request, begin, items, until, now, priority, body
             )
-            if len(message) > most:
-                self._too_large(request, items, len(message))
-            else:
-                messages.append(((request, begin), message))
-        return messages
+            if seal is not None:
+                message = seal(queue, message)
+            size = len(message)
+            if size > most:
+                self._too_large(request, items, size)
+                continue
+            chunks.append((request, begin))
+            # what packing the command would make, at half its price
+            commands.append(b"%b$%d\r\n%b\r\n" % (self._append, size, message))
+        return chunks, commands
 
     def _too_large(self, request: int, items: int, size: int) -> None:
         broker = self._session.broker
@@ -177,13 +186,12 @@ class Sender:
         self._session.sent.drop([request])
         self._session.fail([request], error)
 
-    def _refused(self, chunk: Chunk, reply: object) -> bool:
-        if not isinstance(reply, Exception):
-            return False
-        error = reply if isinstance(reply, BrokerError) else self._session.broker.describe(reply)
-        self._withdrawn += self._session.sent.drop([chunk[0]])
-        self._session.fail([chunk[0]], error)
-        return True
+    def _refused(self, replies: Iterable[tuple[Chunk, object]]) -> None:
+        for (request, _), reply in replies:
+            if isinstance(reply, Exception):
+                error = self._session.broker.describe(reply)
+                self._withdrawn += self._session.sent.drop([request])
+                self._session.fail([request], error)
 
     def _look_at_length(self, length: object) -> None:
         room = self._max_queue - length if isinstance(length, int) else FLUSH

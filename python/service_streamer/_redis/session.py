@@ -29,62 +29,60 @@ class Sent:
 
     def __init__(self) -> None:
         self._lock = original("_thread", "allocate_lock")()
-        # Of each request its chunks; None: on its way, so that its entry is not known yet. Oldest
-        # first.
-        self._entries: dict[int, dict[int, bytes | None]] = {}
+        # Oldest first. None: it is on its way, so that its entry is not known yet.
+        self._entries: dict[Chunk, bytes | None] = {}
+        self._further: dict[int, list[int]] = {}  # of large requests all chunks but the first
         self._repeats: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __contains__(self, chunk: Chunk) -> bool:
-        return chunk[1] in self._entries.get(chunk[0], ())
+        return chunk in self._entries
 
     def begin(self, chunks: Iterable[Chunk]) -> None:
         """Remember that they are on their way."""
-        entries = self._entries
+        fresh: dict[Chunk, bytes | None] = dict.fromkeys(chunks)
+        further = [chunk for chunk in fresh if chunk[1]]
         with self._lock:
-            for request, begin in chunks:
-                if request in entries:
-                    entries[request][begin] = None
-                else:
-                    entries[request] = {begin: None}
+            self._entries.update(fresh)
+            for request, begin in further:
+                of_request = self._further.setdefault(request, [])
+                if begin not in of_request:
+                    of_request.append(begin)
 
-    def arrive(self, chunks: Iterable[tuple[Chunk, bytes]]) -> None:
+    def arrive(self, chunks: Iterable[Chunk], entries: Iterable[bytes]) -> None:
         """Remember their entries, unless they were answered meanwhile."""
-        entries = self._entries
+        known = self._entries
         with self._lock:
-            for (request, begin), entry in chunks:
-                of_request = entries.get(request)
-                if of_request is not None and begin in of_request:
-                    of_request[begin] = entry
+            for chunk, entry in zip(chunks, entries, strict=False):
+                if chunk in known:
+                    known[chunk] = entry
 
     def end(self, answers: Iterable[Answer]) -> None:
         """Forget what was answered."""
-        entries = self._entries
+        forget = self._entries.pop
         with self._lock:
+            if self._further or self._repeats:
+                answers = list(answers)
+                self._end_large(answers)
             for request, begin, _, _ in answers:
-                of_request = entries.get(request)
-                if of_request is not None:
-                    of_request.pop(begin, None)
-                    if not of_request:
-                        del entries[request]
-                        self._repeats.pop(request, None)
+                forget((request, begin), None)
 
     def drop(self, requests: Iterable[int]) -> list[bytes]:
         """Forget requests; return the entries that they have."""
-        dropped: list[bytes] = []
+        dropped: list[bytes | None] = []
         with self._lock:
             for request in requests:
-                of_request = self._entries.pop(request, {})
                 self._repeats.pop(request, None)
-                dropped += [entry for entry in of_request.values() if entry is not None]
-        return dropped
+                for begin in (0, *self._further.pop(request, ())):
+                    dropped.append(self._entries.pop((request, begin), None))
+        return [entry for entry in dropped if entry is not None]
 
     def requests(self) -> list[int]:
         """Return all of them."""
         with self._lock:
-            return list(self._entries)
+            return list({request for request, _ in self._entries})
 
     def repeat(self, request: int) -> int:
         """Count how often a request is sent again."""
@@ -93,21 +91,30 @@ class Sent:
         return count
 
     def oldest(self) -> int | None:
-        """Return when the first of them came into the queue, in ms on the broker's clock."""
+        """Return about when the first of them came into the queue, in ms on the broker's clock."""
         with self._lock:
-            of_request = next(iter(self._entries.values()), {})
-            times = [entry_time(entry) for entry in of_request.values() if entry is not None]
-        return min(times, default=None)
+            entry = next(iter(self._entries.values()), None)
+        return None if entry is None else entry_time(entry)
 
     def older_than(self, redis_ms: int) -> list[tuple[Chunk, bytes]]:
         """Return those that came into the queue before then."""
         with self._lock:
-            return [
-                ((request, begin), entry)
-                for request, of_request in self._entries.items()
-                for begin, entry in of_request.items()
-                if entry is not None and entry_time(entry) < redis_ms
-            ]
+            all_of_them = list(self._entries.items())
+        return [
+            (chunk, entry)
+            for chunk, entry in all_of_them
+            if entry is not None and entry_time(entry) < redis_ms
+        ]
+
+    def _end_large(self, answers: Iterable[Answer]) -> None:
+        for request, begin, _, _ in answers:
+            of_request = self._further.get(request)
+            if of_request is None:
+                self._repeats.pop(request, None)
+            elif begin in of_request:
+                of_request.remove(begin)
+                if not of_request:
+                    del self._further[request]
 
 
 def entry_time(entry: bytes) -> int:
