@@ -50,7 +50,7 @@ class RedisClient:
             remote=True,
             inline=True,
             start=weakly(self._start),
-            start_timer=_nothing,
+            start_timer=weakly(self._start_timer),
         )
         self._lock = _threads.original("_thread", "allocate_lock")()
         self._outlet: _core.Outlet | None = None
@@ -73,10 +73,10 @@ class RedisClient:
         if self._outlet is not None:
             self._outlet.stop()
             self._reader.stop()
-            sending, reading = self._running
+            sending = self._running[0]
             if not sending.join(min(INTERRUPT_AFTER, left() or INTERRUPT_AFTER)):
                 self._sender.interrupt()
-            if not (sending.join(left()) and reading.join(left())):
+            if not all(thread.join(left()) for thread in list(self._running)):
                 return False
         return _callbacks.flush(left())
 
@@ -128,18 +128,25 @@ class RedisClient:
             session = Session(outlet, self._broker, self._keys, self._signer, client)
             self._reader = Reader(session, lambda chunks: self._sender.send_again(chunks))
             self._sender = Sender(session, self._max_queue, self._reader.announce)
-            self._running = [
+            running = [
                 _threads.NativeThread(self._ending(self._sender.run), "service-streamer-sender"),
                 _threads.NativeThread(self._ending(self._reader.run), "service-streamer-reader"),
             ]
             try:
-                for thread in self._running:
+                for thread in running:
                     thread.start()
             except BaseException:  # no thread left: the next request tries again
                 outlet.stop()
                 self._reader.stop()
                 raise
+            self._running = running
             self._outlet = outlet
+
+    def _start_timer(self) -> None:
+        # the sender cannot watch the deadlines: it may be stuck with a broker that does not answer
+        timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
+        timer.start()
+        self._running.append(timer)
 
     def _ending(self, run: Callable[[], None]) -> Callable[[], None]:
         """Let nobody wait for ever when a thread ends, whatever the reason."""
@@ -149,11 +156,8 @@ class RedisClient:
             try:
                 run()
             finally:
-                engine.close(False)
-                engine.abort()
+                if self._outlet is not None:  # else it was not started
+                    engine.close(False)
+                    engine.abort()
 
         return run_and_end
-
-
-def _nothing() -> None:
-    """Start nothing: whoever takes from the outlet watches the deadlines."""
