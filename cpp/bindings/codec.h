@@ -16,7 +16,8 @@ namespace service_streamer::bindings {
 bool make_encoder_type();
 bool make_decoder(PyObject* module);
 
-// Pickles objects one after the other. One thread's; nullptr with an exception set, and to be ended by end_encoding().
+// Pickles objects one after the other, without a pool all of them inline. One thread's; nullptr with an exception set, and to be
+// ended by end_encoding().
 struct Encoder;
 Encoder* begin_encoding(std::shared_ptr<ipc::SharedPool> pool);
 void end_encoding(Encoder* encoder);
@@ -28,7 +29,7 @@ bool encode(Encoder* encoder, PyObject* object);
 bool finish(Encoder* encoder, ipc::Payload& payload);
 
 // The items of a request of this process; false with SerializationError set, which names the item.
-bool encode_items(PyObject* items, ipc::Payload& payload);
+bool encode_items(PyObject* items, ipc::Payload& payload, bool inline_items = false);
 
 // Pickle and blocks back as an object: its large buffers are private to it, writable, and valid as long as it keeps them.
 // nullptr with what unpickling raised. The bytes must stay where they are meanwhile.

@@ -69,7 +69,7 @@ bool may_have_another(const ipc::SharedPool& pool) {
 // should go into it travels with the message instead.
 void* add_block(Encoder* encoder, std::size_t size) {
   void* data = nullptr;
-  if (!may_have_another(*encoder->pool)) return nullptr;
+  if (encoder->pool == nullptr || !may_have_another(*encoder->pool)) return nullptr;
   const Failure failure = attempt_with(size, [&] {
     encoder->blocks.push_back({.item = static_cast<std::uint32_t>(encoder->ends.size()), .block = {}});
     encoder->blocks.back().block = encoder->pool->allocate(size, data);
@@ -260,9 +260,9 @@ bool finish(Encoder* encoder, ipc::Payload& payload) {
   return !failure.raise();
 }
 
-bool encode_items(PyObject* items, ipc::Payload& payload) {
+bool encode_items(PyObject* items, ipc::Payload& payload, bool inline_items) {
   Encoder* encoder = nullptr;
-  const Failure failure = attempt([&] { encoder = begin_encoding(pool_of_callers()); });
+  const Failure failure = attempt([&] { encoder = begin_encoding(inline_items ? nullptr : pool_of_callers()); });
   if (failure.raise() || encoder == nullptr) return false;
   bool encoded = true;
   for (Py_ssize_t i = 0; encoded && i < PyTuple_GET_SIZE(items); ++i) {

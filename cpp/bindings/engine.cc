@@ -35,7 +35,7 @@ PyObject* no_batch(PyObject* batch, bool error) {
   Py_RETURN_NONE;
 }
 
-// The batches of a remote engine, and its deadlines, are its Server's or its Relay's.
+// The batches of a remote engine are its Server's, its Relay's or its Outlet's, and so are its deadlines but for the last.
 bool refuse_remote(const EngineObject* self) {
   if (self->remote) PyErr_SetString(PyExc_RuntimeError, "the workers of this engine are processes");
   return self->remote;
@@ -74,7 +74,7 @@ PyObject* engine_next_batch(PyObject* object, PyObject*) {
 
 PyObject* engine_run_timer(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
-  if (refuse_remote(self)) return nullptr;
+  if (self->outlet == nullptr && refuse_remote(self)) return nullptr;
   for (;;) {
     if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
     Waiter& waiter = WaiterPool::acquire();
@@ -83,7 +83,10 @@ PyObject* engine_run_timer(PyObject* object, PyObject*) {
     PyEval_RestoreThread(state);
     WaiterPool::release(waiter);
     if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
-    if (PyErr_CheckSignals() < 0) return nullptr;
+    if (PyErr_CheckSignals() < 0) {
+      if (self->fork_generation == fork_generation()) self->engine->leave_deadlines();
+      return nullptr;
+    }
     EndedRequests expired;
     self->engine->expire(expired);
     publish(self, expired);
@@ -161,17 +164,18 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   Py_ssize_t batch_size = 0, max_queue = 0;
   double max_latency = -1;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
-  int workers = 0, spin = 0, remote = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy", "workers",     "max_queue", "overflow", "output",
-                                "spin",       "future_type", "start",  "start_timer", "of_thread", "remote",   nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOOp", const_cast<char**>(names), &batch_size,
+  int workers = 0, spin = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
+  static const char* names[] = {"batch_size",  "max_latency", "policy", "workers",     "max_queue",
+                                "overflow",    "output",      "spin",   "future_type", "start",
+                                "start_timer", "of_thread",   "remote", "inline",      nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOOpp", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
-                                   &future_type, &start, &start_timer, &of_thread, &remote)) {
+                                   &future_type, &start, &start_timer, &of_thread, &remote, &inline_items)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
       start_timer == nullptr || of_thread == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "every argument but remote is needed");
+    PyErr_SetString(PyExc_TypeError, "every argument but remote and inline is needed");
     return nullptr;
   }
   EngineOptions options;
@@ -206,6 +210,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->fork_generation = fork_generation();
   self->output_batch = output_kind == 1;
   self->remote = remote != 0;
+  self->inline_items = inline_items != 0;
   return object;
 }
 
@@ -314,11 +319,17 @@ bool is_worker_of(const EngineObject* engine) {
 bool check_remote(EngineObject* engine) {
   if (!engine->remote) {
     PyErr_SetString(PyExc_ValueError, "this engine is not for other processes: it needs remote=True");
-  } else if (engine->server != nullptr || engine->relay != nullptr) {
-    PyErr_SetString(PyExc_ValueError, "this engine has a Server or a Relay already");
+  } else if (engine->server != nullptr || engine->relay != nullptr || engine->outlet != nullptr) {
+    PyErr_SetString(PyExc_ValueError, "this engine has a Server, a Relay or an Outlet already");
   } else {
     return true;
   }
+  return false;
+}
+
+bool check_inline(EngineObject* engine) {
+  if (engine->inline_items) return true;
+  PyErr_SetString(PyExc_ValueError, "the items of this engine cannot leave the machine: it needs inline=True");
   return false;
 }
 

@@ -8,6 +8,7 @@
 #include "service_streamer/batching/engine.h"
 
 namespace service_streamer::ipc {
+class Outlet;
 class Relay;
 class Server;
 }  // namespace service_streamer::ipc
@@ -28,8 +29,10 @@ struct EngineObject {
   std::atomic<bool> serving;  // a worker has, or is about to ask for, the GIL
   bool output_batch;          // callers get slices of the model's array, not lists
   bool remote;                // its workers are processes: requests are Calls, which a Server or a Relay takes
+  bool inline_items;          // nothing of them is in shared memory: they may go to other machines
   ipc::Server* server;        // of a remote engine, as long as it is there
   ipc::Relay* relay;
+  ipc::Outlet* outlet;
   PyObject* relay_object;  // borrowed
 };
 
@@ -38,6 +41,9 @@ bool make_engine_type(PyObject* module);
 
 // Whether it is for worker processes, and free; sets a ValueError where it is not.
 bool check_remote(EngineObject* engine);
+
+// Whether its items may go to other machines; the same.
+bool check_inline(EngineObject* engine);
 
 // A forked child has a copy of the parent's engine, whose mutex may be held by a thread that it does not have: false, with
 // StreamerClosed raised.

@@ -25,7 +25,7 @@ FutureObject* make_call(PyTypeObject* type, EngineObject* self, PyObject* items)
     raise_message("StreamerClosed", "the streamer is closed");
   } else {
     const Failure failure = attempt([&] { call = new ipc::LocalCall; });
-    encoded = !failure.raise() && encode_items(items, call->payload);
+    encoded = !failure.raise() && encode_items(items, call->payload, self->inline_items);
   }
   const auto size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
   Py_DECREF(items);

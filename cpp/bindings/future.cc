@@ -69,9 +69,15 @@ PyObject* future_done(PyObject* self, PyObject*) {
   return PyBool_FromLong(is_done(self_of(self)));
 }
 
+// Whether a worker may have any of it, as far as this process knows: what left by an Outlet queues elsewhere, and nobody here hears
+// more of it than its answer. So it can be cancelled, too.
+bool runs(FutureObject* future) {
+  return future->engine->outlet == nullptr && future->engine->engine->running(*future->request);
+}
+
 // Whether a worker has any of it, also of another process' engine; -1: an exception.
 int is_running(FutureObject* future) {
-  if (is_done(future) || !future->engine->engine->running(*future->request)) return 0;
+  if (is_done(future) || !runs(future)) return 0;
   return future->engine->relay == nullptr ? 1 : ask_running(future);
 }
 
@@ -88,7 +94,7 @@ PyObject* future_cancelled(PyObject* self, PyObject*) {
 PyObject* future_cancel(PyObject* self, PyObject*) {
   FutureObject* future = self_of(self);
   if (!is_done(future)) {
-    end_future(future, Outcome::kCancelled, false);
+    end_future(future, Outcome::kCancelled, future->engine->outlet != nullptr);
     if (!is_done(future) && ask_cancel(future) < 0) return nullptr;
   }
   return PyBool_FromLong(future->request->completion.done() && future->request->outcome == Outcome::kCancelled);
@@ -133,7 +139,7 @@ PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
 PyObject* future_state(PyObject* self, void*) {
   FutureObject* future = self_of(self);
   if (!is_done(future)) {
-    return PyUnicode_FromString(future->engine->engine->running(*future->request) ? "RUNNING" : "PENDING");
+    return PyUnicode_FromString(runs(future) ? "RUNNING" : "PENDING");
   }
   if (future->condition != nullptr && !future->announced) return PyUnicode_FromString("RUNNING");
   return PyUnicode_FromString(future->request->outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");

@@ -50,7 +50,7 @@ bool Received::open() {
   mark_ = Clock::now();
   const Failure failure = attempt([&] {
     parts_.resize(message.parts.size());
-    encoder_ = begin_encoding(link().pool());
+    encoder_ = begin_encoding(link_->inline_outputs ? nullptr : link().pool());
   });
   open_ = parts_.size();
   return !failure.raise() && encoder_ != nullptr;

@@ -13,15 +13,12 @@
 #include "service_streamer/ipc/server.h"
 
 namespace service_streamer::bindings {
+
+PyTypeObject* server_type = nullptr;
+
 namespace {
 
 using Event = ipc::Server::Event;
-
-struct ServerObject {
-  PyObject_HEAD
-  EngineObject* engine;
-  ipc::Server* server;
-};
 
 ServerObject* self_of(PyObject* self) {
   return reinterpret_cast<ServerObject*>(self);
@@ -249,11 +246,8 @@ PyType_Spec spec = {"service_streamer._core.Server", sizeof(ServerObject), 0, Py
 }  // namespace
 
 bool make_server_type(PyObject* module) {
-  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) return false;
-  const bool added = PyModule_AddType(module, type) == 0;
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
-  return added;
+  server_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return server_type != nullptr && PyModule_AddType(module, server_type) == 0;
 }
 
 }  // namespace service_streamer::bindings

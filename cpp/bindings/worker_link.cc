@@ -80,13 +80,16 @@ PyObject* link_next_batch(PyObject* object, PyObject*) {
 PyObject* link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   int socket;
   int output_batch;
-  static const char* names[] = {"socket", "output_batch", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ip", const_cast<char**>(names), &socket, &output_batch)) {
+  int inline_outputs = 0;
+  static const char* names[] = {"socket", "output_batch", "inline", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ip|p", const_cast<char**>(names), &socket, &output_batch,
+                                   &inline_outputs)) {
     return nullptr;
   }
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->output_batch = output_batch != 0;
+  self_of(self)->inline_outputs = inline_outputs != 0;
   self_of(self)->fork_generation = fork_generation();
   const Failure failure = attempt([&] { self_of(self)->link = new ipc::WorkerLink(FileDescriptor(socket)); });
   if (failure.raise()) Py_CLEAR(self);

@@ -13,7 +13,8 @@ struct WorkerLinkObject {
   PyObject_HEAD
   ipc::WorkerLink* link;
   std::uint32_t fork_generation;
-  bool output_batch;  // callers get slices of the model's array, not lists
+  bool output_batch;    // callers get slices of the model's array, not lists
+  bool inline_outputs;  // nothing of the answers is in shared memory
 };
 
 bool make_worker_link_type(PyObject* module);

@@ -8,13 +8,15 @@ Make a streamer of the model's predict function, and let the web application cal
     streamer = ThreadedStreamer(model.predict, batch_size=64)
     outputs = streamer.predict(batch)
 
-A `Streamer` runs the model in worker processes, which all processes of a web server share.
+A `Streamer` runs the model in worker processes, which all processes of a web server share; a
+`RedisStreamer` hands the requests to `RedisWorker`s on other machines.
 """
 
 from __future__ import annotations
 
 from ._core import __version__
 from ._errors import (
+    BrokerError,
     CancelledError,
     OutputSizeMismatch,
     QueueFull,
@@ -27,18 +29,25 @@ from ._errors import (
 )
 from ._future import Future
 from ._process_streamer import Streamer
-from ._stats import StreamerStats, TimeSummary, WorkerStats
+from ._redis.streamer import RedisStreamer
+from ._redis.worker import RedisWorker, run_redis_workers_forever
+from ._stats import ConsumerStats, StreamerStats, StreamStats, TimeSummary, WorkerStats
 from ._threaded import ThreadedStreamer
 from .managed_model import ManagedModel
 
 __all__ = [
+    "BrokerError",
     "CancelledError",
+    "ConsumerStats",
     "Future",
     "ManagedModel",
     "OutputSizeMismatch",
     "QueueFull",
+    "RedisStreamer",
+    "RedisWorker",
     "RequestTimeout",
     "SerializationError",
+    "StreamStats",
     "Streamer",
     "StreamerClosed",
     "StreamerError",
@@ -49,6 +58,7 @@ __all__ = [
     "WorkerLost",
     "WorkerStats",
     "__version__",
+    "run_redis_workers_forever",
 ]
 
 # users see where to import from, not where the definition is

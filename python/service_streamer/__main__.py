@@ -1,30 +1,50 @@
-"""``python -m service_streamer serve``: a Streamer of its own, which other processes connect to."""
+"""``python -m service_streamer``: a model that serves other processes, or other machines.
+
+``serve`` runs a Streamer which processes of this machine connect to, ``redis-worker`` answers the
+clients of a Redis broker.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import json
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ._errors import StreamerError
 from ._process_streamer import Streamer
+from ._redis.worker import RedisWorker
 
-_MORE = """
-SIGTERM and Ctrl-C end it gracefully: what was accepted is answered, new requests wait in their
-clients for the next process at the address. A second signal ends it at once.
+_ENDS = """
+SIGTERM and Ctrl-C end it gracefully: what was accepted is answered, new requests {new}.
+A second signal ends it at once.
+"""
 
+_SERVE = """
 example:
   python -m service_streamer serve app:Sentiment --address /run/sentiment.sock \\
       --worker-num 2 --cuda-devices 0 1 --model-init-args '["sentiment.pt"]'
 
 and in each web process:
   streamer = Streamer.connect("/run/sentiment.sock")
+"""
+
+_REDIS_WORKER = """
+While the broker is away it waits. It exits with 1 if the broker will not do (a wrong password, say)
+or the model cannot be loaded.
+
+example:
+  python -m service_streamer redis-worker app:Sentiment --broker redis://broker:6379 \\
+      --prefix sentiment --workers 2 --devices 0 1 --model-init-args '["sentiment.pt"]'
+
+and in each web process:
+  streamer = RedisStreamer("redis://broker:6379", "sentiment")
 """
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -37,8 +57,15 @@ class _Stop(BaseException):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     options = vars(_parser().parse_args(arguments))
-    name, drain_timeout = options.pop("model"), options.pop("drain_timeout")
-    del options["command"]
+    command = _serve if options.pop("command") == "serve" else _run_redis_worker
+    try:
+        return command(options.pop("model"), **options)
+    except (StreamerError, TypeError, ValueError, OSError, ImportError, AttributeError) as error:
+        _say(f"{type(error).__name__}: {error}")
+    return 1
+
+
+def _serve(name: str, drain_timeout: float | None = None, **options: Any) -> int:
     streamer = None
     for number in _SIGNALS:
         signal.signal(number, _stop)
@@ -52,11 +79,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say("ends when all requests are answered")
             streamer.close(timeout=drain_timeout)
         return 0
-    except (StreamerError, TypeError, ValueError, OSError, ImportError, AttributeError) as error:
+    except BaseException:
         if streamer is not None:
             streamer.close(drain=False, timeout=0)
-        _say(f"{type(error).__name__}: {error}")
-    return 1
+        raise
+    return 0
+
+
+def _run_redis_worker(
+    name: str, secret_file: str | None = None, log_level: str = "INFO", **options: Any
+) -> int:
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    secret = None
+    if secret_file is not None:
+        with open(secret_file, "rb") as file:
+            secret = file.read().strip()
+    worker = RedisWorker(_find(name), secret=secret, **options)
+    _say(f"{worker} begins")
+    worker.run_forever()
+    return 0
 
 
 def _stop(number: int, frame: Any) -> NoReturn:
@@ -85,33 +126,62 @@ def _find(name: str) -> Any:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m service_streamer")
     commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser(
+
+    def command(name: str, **about: Any) -> Callable[..., Any]:
+        return commands.add_parser(
+            name,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            argument_default=argparse.SUPPRESS,  # what is not given has the default of the class
+            **about,
+        ).add_argument
+
+    add = command(
         "serve",
         help="run a Streamer that other processes connect to",
         description="Runs a model in worker processes, for clients that connect to an address.",
-        epilog=_MORE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,  # what is not given has the default of Streamer
+        epilog=_ENDS.format(new="wait in their clients for the next one") + _SERVE,
     )
-    add = serve.add_argument
     add("model", help="module:attribute of a ManagedModel class or a predict function")
     add("--address", required=True, help='a path, or "@name" for one not in the file system')
-    add("--batch-size", type=int, default=64, help="most items per batch (64)")
-    add("--max-latency", type=float, help="seconds to wait for company")
-    add("--worker-num", "--workers", type=int, help="worker processes (1)")
-    add("--cuda-devices", nargs="+", metavar="GPU", help="their GPUs: numbers, UUIDs, MIG")
-    add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
-    add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")
-    add("--warmup", type=json.loads, metavar="JSON", help="a list of items to predict first")
-    add("--mp-start-method", help="spawn, fork or forkserver")
-    add("--policy", help="adaptive, greedy or window")
+    _add_model_options(add)
     add("--max-queue", type=int, help="most items in the queue")
     add("--overflow", help="what happens to more: block or reject")
     add("--output", help="items or batch")
+
+    add = command(
+        "redis-worker",
+        help="answer the clients of a Redis broker",
+        description="Runs a model in worker processes, for RedisStreamer clients on any machine.",
+        epilog=_ENDS.format(new="are left to other workers") + _REDIS_WORKER,
+    )
+    add("model", help="module:attribute of a ManagedModel class or a predict function")
+    add(
+        *("--broker", "--redis-broker"),
+        dest="redis_broker",
+        default=os.environ.get("REDIS_BROKER", "localhost:6379"),
+        help="host:port or a URL (the variable REDIS_BROKER, or localhost:6379)",
+    )
+    add("--prefix", help="names the queue: that of the clients")
+    add("--secret-file", metavar="FILE", help="has the secret that signs all messages")
+    add("--log-level", help="debug, info, warning or error (info)")
+    _add_model_options(add)
+    return parser
+
+
+def _add_model_options(add: Callable[..., Any]) -> None:
+    """Add what tells about the model and its processes."""
+    add("--batch-size", type=int, default=64, help="most items per batch (64)")
+    add("--max-latency", type=float, help="seconds to wait for company")
+    add("--worker-num", "--workers", type=int, help="worker processes (1)")
+    add("--cuda-devices", "--devices", nargs="+", metavar="GPU", help="numbers, UUIDs, MIG")
+    add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
+    add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")
+    add("--warmup", type=json.loads, metavar="JSON", help="a list of items to predict first")
+    add("--mp-start-method", default="spawn", help="spawn, fork or forkserver (spawn)")
+    add("--policy", help="adaptive, greedy or window")
     add("--retries", type=int, help="how often a batch is run again whose worker died (1)")
     add("--worker-hang-timeout", type=float, help="seconds after which a batch's worker is killed")
-    add("--drain-timeout", type=float, default=None, help="most seconds to answer what is queued")
-    return parser
+    add("--drain-timeout", type=float, default=None, help="most seconds to answer what is there")
 
 
 if __name__ == "__main__":

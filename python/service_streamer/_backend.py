@@ -52,6 +52,7 @@ def make_engine(
     *,
     workers: int,
     remote: bool = False,
+    inline: bool = False,
     start: Callable[[], None],
     start_timer: Callable[[], None],
 ) -> _core.Engine:
@@ -61,6 +62,7 @@ def make_engine(
         options: of the streamer.
         workers: how many there will be.
         remote: whether they are in other processes, so that items and outputs travel.
+        inline: whether they may travel to other machines: nothing of them is in shared memory.
         start: called by the first request.
         start_timer: called by the first request whose deadline nobody watches, unless `remote`.
     """
@@ -77,7 +79,8 @@ def make_engine(
         start=start,
         start_timer=start_timer,
         of_thread=_gevent.of_thread,
-        **({"remote": True} if remote else {}),
+        remote=remote,
+        inline=inline,
     )
 
 

@@ -10,7 +10,8 @@
         ├── WorkerLost           the worker died with the request
         ├── WorkerInitError      the worker could not load its model (its traceback is inside)
         ├── OutputSizeMismatch   the model's output has another length than its input
-        └── SerializationError   an item or an output cannot travel to or from the worker
+        ├── SerializationError   an item or an output cannot travel to or from the worker
+        └── BrokerError          the Redis broker cannot be used (also a ConnectionError)
 
 A cancelled request raises ``concurrent.futures.CancelledError``. An exception of the user's
 ``predict_function`` reaches its callers as itself, with a `WorkerTraceback` as its cause.
@@ -23,6 +24,7 @@ import sys
 from concurrent.futures import CancelledError
 
 __all__ = [
+    "BrokerError",
     "CancelledError",
     "OutputSizeMismatch",
     "QueueFull",
@@ -105,6 +107,21 @@ class OutputSizeMismatch(StreamerError):
 
 class SerializationError(StreamerError):
     """An item or an output could not be pickled or unpickled."""
+
+
+class BrokerError(StreamerError, ConnectionError):
+    """The Redis broker is unreachable, or refuses; the message says why. Also a ConnectionError.
+
+    Attributes:
+        transient: whether that may pass by itself: it is unreachable, starting, or failing over.
+    """
+
+    def __init__(self, message: str, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
+
+    def __reduce__(self) -> tuple[type[BrokerError], tuple[str, bool]]:
+        return type(self), (str(self), self.transient)
 
 
 class WorkerTraceback(Exception):

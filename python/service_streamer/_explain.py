@@ -27,14 +27,14 @@ def explain(name: str, stats: StreamerStats) -> str:
     """Say in words what the numbers mean: the text of ``streamer.explain()``."""
     title = (
         f"{name}: policy {stats.policy}, batch_size {stats.batch_size}, "
-        f"max_latency {_duration(stats.max_latency)}, {_count(stats.workers, 'worker')}"
+        f"max_latency {duration(stats.max_latency)}, {count(stats.workers, 'worker')}"
     )
     if not stats.batches:
         return f"{title}\nNo batch has run yet, so there is nothing to explain."
     lines = [
         title,
-        f"{_count(stats.submitted, 'request')} so far; {_count(stats.items, 'item')} in "
-        f"{_count(stats.batches, 'batch', 'batches')}, {stats.mean_batch_size:.1f} on average",
+        f"{count(stats.submitted, 'request')} so far; {count(stats.items, 'item')} in "
+        f"{count(stats.batches, 'batch', 'batches')}, {stats.mean_batch_size:.1f} on average",
         "",
         *_table("items per batch", [(_range(*b), n) for b, n in _bins(stats.batch_sizes)]),
         "",
@@ -46,9 +46,9 @@ def explain(name: str, stats: StreamerStats) -> str:
             ),
         ),
         "",
-        *_times(stats),
+        *times(stats),
         *_workers(stats),
-        *_troubles(stats),
+        *troubles(stats),
         "",
         _limit(stats),
     ]
@@ -71,15 +71,15 @@ def _limit(stats: StreamerStats) -> str:
         )
     if reachable < stats.batch_size:
         return (
-            f"At most {_count(stats.peak_requests, 'caller')} "
+            f"At most {count(stats.peak_requests, 'caller')} "
             f"{'was' if stats.peak_requests == 1 else 'were'} ever waiting: give the web server "
-            f"more than {_count(stats.peak_requests, 'thread')} (or the load generator more "
+            f"more than {count(stats.peak_requests, 'thread')} (or the load generator more "
             "connections), or lower batch_size."
         )
     if share["max_latency"] + share["window"] >= 0.5:
         hint = ' or policy="adaptive"' if stats.policy == "window" else ""
         return (
-            f"max_latency={_duration(stats.max_latency)} is the limit: most batches close when it "
+            f"max_latency={duration(stats.max_latency)} is the limit: most batches close when it "
             f"is over; raise it for larger batches{hint}."
         )
     if share["returned"] + share["linger"] >= 0.5:
@@ -97,7 +97,7 @@ def _limit(stats: StreamerStats) -> str:
     if stats.queue_time.mean > BUSY * stats.service_time.mean:
         return (
             "The load is the limit: the model is busy when requests come, and each batch holds all "
-            f"that came while the one before it ran ({_duration(stats.service_time.mean)} on "
+            f"that came while the one before it ran ({duration(stats.service_time.mean)} on "
             "average); more concurrent callers make larger batches."
         )
     if stats.policy == "greedy":
@@ -132,7 +132,7 @@ def _table(title: str, rows: list[tuple[str, int]]) -> list[str]:
     return lines
 
 
-def _times(stats: StreamerStats) -> list[str]:
+def times(stats: StreamerStats) -> list[str]:
     columns: list[tuple[str, Callable[[TimeSummary], float]]] = [
         ("mean", lambda time: time.mean),
         ("p50", lambda time: time.p50),
@@ -147,7 +147,7 @@ def _times(stats: StreamerStats) -> list[str]:
     ]
     lines = [f"{'times':<44}" + "".join(f"{name:>9}" for name, _ in columns)]
     for label, summary in rows:
-        cells = (_duration(get(summary)) if summary.count else "-" for _, get in columns)
+        cells = (duration(get(summary)) if summary.count else "-" for _, get in columns)
         lines.append(f"  {label:<42}" + "".join(f"{cell:>9}" for cell in cells))
     return lines
 
@@ -169,14 +169,14 @@ def _workers(stats: StreamerStats) -> list[str]:
             "-" if worker.device is None else worker.device[:9] or "none",
             f"{worker.batches:,}",
             f"{worker.items:,}",
-            *(_duration(time.mean) if time.count else "-" for time in times),
+            *(duration(time.mean) if time.count else "-" for time in times),
         )
         rows.append((f"  pid {worker.pid}", cells))
     lines = [f"{label:<32}" + "".join(f"{cell:>10}" for cell in cells) for label, cells in rows]
     return ["", *lines]
 
 
-def _troubles(stats: StreamerStats) -> list[str]:
+def troubles(stats: StreamerStats) -> list[str]:
     counts = [
         (stats.failed, "failed with an exception of the model"),
         (stats.isolated, "answered although their batch raised"),
@@ -193,11 +193,11 @@ def _range(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _count(n: int, singular: str, plural: str | None = None) -> str:
+def count(n: int, singular: str, plural: str | None = None) -> str:
     return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"

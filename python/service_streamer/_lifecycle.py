@@ -18,20 +18,29 @@ import os
 import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _asyncio, _callbacks, _gevent
 from ._threads import original
 
 if TYPE_CHECKING:
-    from ._backend import Backend
     from ._streamer import BaseStreamer
 
 EXIT_WAIT = 4.0
 
+
+class Service(Protocol):
+    """What is closed at exit: a `Backend`, or something that asks one."""
+
+    engine: Any
+
+    def close(self, drain: bool) -> None: ...
+    def join(self, timeout: float | None) -> bool: ...
+
+
 _streamers: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
 # Not the same: what serves a streamer that was forgotten goes on until its requests have ended.
-_backends: weakref.WeakSet[Backend] = weakref.WeakSet()
+_backends: weakref.WeakSet[Service] = weakref.WeakSet()
 _hooked = False
 
 
@@ -41,7 +50,7 @@ def watch(streamer: BaseStreamer) -> None:
     _streamers.add(streamer)
 
 
-def watch_backend(backend: Backend) -> None:
+def watch_backend(backend: Service) -> None:
     """Close the engine, and end what serves it, at exit."""
     _hook()
     _backends.add(backend)

@@ -54,33 +54,46 @@ class ProcessOptions:
 class Processes:
     """A `Backend`: an engine, and the worker processes that serve it from the start."""
 
-    def __init__(self, options: Options, process_options: ProcessOptions, version: Version) -> None:
+    def __init__(
+        self,
+        options: Options,
+        process_options: ProcessOptions,
+        version: Version,
+        *,
+        inline: bool = False,
+    ) -> None:
         count = process_options.worker_num
         self.engine = make_engine(
-            options, workers=count, remote=True, start=_nothing, start_timer=_nothing
+            options,
+            workers=count,
+            remote=True,
+            inline=inline,
+            start=_nothing,
+            start_timer=_nothing,
         )
-        self._server = _core.Server(
+        self.server = _core.Server(
             self.engine,
             retries=process_options.retries,
             hang_timeout=process_options.hang_timeout,
             address=process_options.address,
         )
-        self.address: str = self._server.address
+        self.address: str = self.server.address
         """where other processes connect"""
         starter = Starter(
             process_options.start_method,
             process_options.devices,
             isolate=options.isolate_errors,
             output_batch=options.output == "batch",
+            inline=inline,
         )
-        self._supervisor = Supervisor(self._server, starter, version, count, options.batch_size)
+        self._supervisor = Supervisor(self.server, starter, version, count, options.batch_size)
         self._thread = _threads.NativeThread(self._supervise, "service-streamer-supervisor")
         _lifecycle.watch_backend(self)
-        self._server.start()
+        self.server.start()
         try:
             self._thread.start()
         except BaseException:
-            self._server.stop()
+            self.server.stop()
             raise
         if process_options.start_method == "fork":
             # What the caller opens next, a pipe to a subprocess say, they should not have.
@@ -109,7 +122,7 @@ class Processes:
         return _callbacks.in_callback()
 
     def stats(self) -> dict[str, Any]:
-        return dict(json.loads(self._server.stats()))
+        return dict(json.loads(self.server.stats()))
 
     def configure(self, change: Mapping[str, Any]) -> None:
         self.engine.configure(**change)
@@ -128,6 +141,28 @@ class Processes:
     def name(self) -> str:
         """What to call the model."""
         return self.model.name
+
+    @property
+    def bell(self) -> _threads.Bell:
+        """Rings when workers come, go or become ready; others may ring it, too."""
+        return self._supervisor.bell
+
+    def any_ready(self) -> bool:
+        """Whether at least one worker has loaded its model."""
+        return self._supervisor.any_ready()
+
+    def all_ready(self) -> bool:
+        """Whether every worker has loaded its model."""
+        return self._supervisor.all_ready()
+
+    def obstacle(self, started: bool) -> str | None:
+        """Why it makes no sense to go on; None: it does.
+
+        Args:
+            started: whether all workers were ready once. Until then no failure is forgiven; later
+                some of them may come back.
+        """
+        return self._supervisor.given_up() if started else self._supervisor.init_failure()
 
     def resize(self, worker_num: int) -> None:
         """Have another number of workers from now on. Does not wait for them."""

@@ -130,11 +130,13 @@ class Starter:
         *,
         isolate: bool,
         output_batch: bool,
+        inline: bool = False,
     ) -> None:
         self._start = {"spawn": _spawn, "fork": _fork, "forkserver": _from_forkserver}[method]
         self._devices = devices
         self._isolate = isolate
         self._output_batch = output_batch
+        self._inline = inline
         # Imported now: while no fork may happen, nobody should have to wait for an import.
         from . import _forkserver, _worker_main  # noqa: F401
 
@@ -154,6 +156,7 @@ class Starter:
             batch_size=batch_size,
             isolate=self._isolate,
             output_batch=self._output_batch,
+            inline=self._inline,
         )
         variables = _devices.environment(device, worker_num)
         with _lifecycle.no_fork:
@@ -202,7 +205,7 @@ def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pr
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     program = f"import sys; sys.path.append({package!r}); "
     program += "from service_streamer._worker_main import main; "
-    program += f"main({_FD}, {job.owner}, {job.output_batch})"
+    program += f"main({_FD}, {job.owner}, {job.output_batch}, {job.inline})"
     executable = _executable(os.fsdecode(spawn.get_executable() or ""))
     own = None
     if fd == _FD:
@@ -270,7 +273,8 @@ def _from_forkserver(fd: int, job: Any, version: Version, variables: dict[str, s
     try:
         with open(pipe, "wb", closefd=False) as file:
             pickle.dump({}, file)  # what it prepares by itself: nothing
-            pickle.dump(_worker_main.ForkserverStart(job.output_batch, variables), file)
+            start = _worker_main.ForkserverStart(job.output_batch, job.inline, variables)
+            pickle.dump(start, file)
         pid = int(forkserver.read_signed(status))
     except BaseException:  # the forkserver has ended
         os.close(status)

@@ -62,6 +62,34 @@ class WorkerStats:
 
 
 @dataclasses.dataclass(frozen=True)
+class ConsumerStats:
+    """A worker machine's place in the group that reads the queue at the broker."""
+
+    name: str
+    """its host, pid and a random part"""
+    pending: int
+    """requests that it has, or had when it died"""
+    idle: float
+    """seconds since it last did something; before Redis 7.2 since it last got something to do"""
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamStats:
+    """The queue at the Redis broker: the requests of all clients with the same prefix."""
+
+    length: int
+    """requests, or parts of large ones, that wait or that workers have"""
+    pending: int
+    """those that workers have"""
+    oldest_waiting: float | None
+    """seconds since the oldest of all came; None: there are none"""
+    consumers: tuple[ConsumerStats, ...]
+    """the workers that have joined and not left; a dead one is forgotten after a while"""
+    refused: int
+    """messages to this client that were none of ours, or wrongly signed"""
+
+
+@dataclasses.dataclass(frozen=True)
 class StreamerStats:
     """The numbers of one streamer since it was made.
 
@@ -119,6 +147,9 @@ class StreamerStats:
     worker_processes: tuple[WorkerStats, ...] = ()
     """those of a Streamer that run"""
 
+    stream: StreamStats | None = None
+    """a RedisStreamer's queue at the broker; None: the broker cannot be asked now"""
+
     @property
     def mean_batch_size(self) -> float:
         """Items per batch."""
@@ -128,6 +159,7 @@ class StreamerStats:
     def from_engine(cls, values: Mapping[str, Any]) -> StreamerStats:
         """Make it from the dictionary of ``Engine.stats``, or that of ``Server.stats``."""
         fields = {field.name: values.get(field.name, ()) for field in dataclasses.fields(cls)}
+        fields["stream"] = values.get("stream")
         workers = [WorkerStats.from_server(worker) for worker in fields["worker_processes"]]
         fields["worker_processes"] = tuple(workers)
         fields["batch_sizes"] = {

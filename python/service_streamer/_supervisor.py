@@ -66,7 +66,8 @@ class Supervisor:
         self._start = start
         self._batch_size = batch_size
         self._clock = clock
-        self._bell = Bell()
+        self.bell = Bell()
+        """rings when workers come, go or become ready"""
         # messages from other threads
         self._worker_num = worker_num
         self._rolls: deque[Roll] = deque()
@@ -86,7 +87,7 @@ class Supervisor:
 
     def wait_started(self) -> None:
         """Wait until the first workers are processes."""
-        self._bell.wait(lambda: self._started, None)
+        self.bell.wait(lambda: self._started, None)
 
     def resize(self, worker_num: int) -> None:
         """Have more workers, or fewer."""
@@ -113,7 +114,7 @@ class Supervisor:
             WorkerInitError: the new workers cannot load their model.
             StreamerClosed: the streamer was closed first.
         """
-        if not self._bell.wait(lambda: roll.done or self._finishing, timeout):
+        if not self.bell.wait(lambda: roll.done or self._finishing, timeout):
             return False
         if not roll.done:
             raise StreamerClosed("the streamer was closed")
@@ -128,23 +129,40 @@ class Supervisor:
             WorkerInitError: none can, or one was given up.
             StreamerClosed: the streamer is closed.
         """
-        if not self._bell.wait(lambda: self._obstacle() is not None or self._all_ready(), timeout):
+        if not self.bell.wait(lambda: self._obstacle() is not None or self.all_ready(), timeout):
             return False
         obstacle = self._obstacle()
-        if obstacle is not None and not self._all_ready():
+        if obstacle is not None and not self.all_ready():
             raise obstacle
         return True
+
+    def any_ready(self) -> bool:
+        """Whether at least one worker has loaded its model."""
+        return any(place.is_ready() for place in self._places)
+
+    def all_ready(self) -> bool:
+        """Whether every worker has loaded its model."""
+        return self._worker_num == len(self._places) and all(p.is_ready() for p in self._places)
+
+    def init_failure(self) -> str | None:
+        """Say why no worker can load its model, or why one was given up; None while all may."""
+        return self._failure or next((p.given_up for p in self._places if p.given_up), None)
+
+    def given_up(self) -> str | None:
+        """Say why every worker was given up; None while there is hope for one."""
+        reasons = [place.given_up for place in self._places]
+        return reasons[0] if all(reasons) else None
 
     def close(self) -> None:
         """End what waits for workers to become ready; go on until `finish`."""
         self._closing = True
-        self._bell.ring()
+        self.bell.ring()
         self._server.interrupt()
 
     def finish(self) -> None:
         """End all workers, and then the supervising thread. Nobody waits for an answer any more."""
         self._finishing = True
-        self._bell.ring()
+        self.bell.ring()
         self._server.interrupt()
 
     def kill(self) -> None:
@@ -161,7 +179,7 @@ class Supervisor:
                 self._follow_messages()
                 self._start_due()
                 self._started = True
-                self._bell.ring()
+                self.bell.ring()
                 event = self._server.next_event(self._time_left())
                 if event is not None:
                     self._handle(*event)
@@ -169,7 +187,7 @@ class Supervisor:
         finally:
             self._started = self._closing = self._finishing = True
             self._end_rolls()
-            self._bell.ring()
+            self.bell.ring()
             self._end_workers()
 
     def _follow_messages(self) -> None:
@@ -316,13 +334,10 @@ class Supervisor:
         self._failure = why = why.encode(errors="replace").decode()  # an odd path in a traceback
         self._server.set_failure(f"init: {why}")
 
-    def _all_ready(self) -> bool:
-        return self._worker_num == len(self._places) and all(p.is_ready() for p in self._places)
-
     def _obstacle(self) -> Exception | None:
         if self._closing:
             return StreamerClosed("the streamer is closed")
-        why = self._failure or next((p.given_up for p in self._places if p.given_up), None)
+        why = self.init_failure()
         return None if why is None else WorkerInitError(why)
 
     # -------------------------------------------------------------- rolling restarts

@@ -30,7 +30,7 @@ class NativeThread:
         Raises:
             RuntimeError: the system has no thread left, or the interpreter is shutting down.
         """
-        if _is_patched():
+        if is_patched("threading"):
             original("_thread", "start_new_thread")(self._run_unmanaged, ())
         else:
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
@@ -61,9 +61,10 @@ class NativeThread:
             sys.excepthook(*sys.exc_info())
 
 
-def _is_patched() -> bool:
+def is_patched(module: str) -> bool:
+    """Tell whether gevent has replaced what is in a module of the standard library."""
     monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched("threading"))
+    return monkey is not None and bool(monkey.is_module_patched(module))
 
 
 def original(module: str, name: str) -> Any:

@@ -42,6 +42,8 @@ class Job:
     batch_size: int
     isolate: bool
     output_batch: bool
+    inline: bool = False
+    """answers may travel to other machines: without shared memory"""
 
 
 class Worker(BaseProcess):
@@ -71,9 +73,9 @@ class Worker(BaseProcess):
             _lifecycle.close_all()  # of streamers that the model has made
 
 
-def main(fd: int, parent: int, output_batch: bool) -> NoReturn:
+def main(fd: int, parent: int, output_batch: bool, inline: bool) -> NoReturn:
     """Be a spawned worker: the whole program of a new interpreter."""
-    sys.exit(_run(fd, parent, output_batch, None))
+    sys.exit(_run(fd, parent, output_batch, inline, None))
 
 
 def run_forked(fd: int, parent: int, job: Job, model: Model, variables: Mapping[str, str]) -> int:
@@ -81,7 +83,7 @@ def run_forked(fd: int, parent: int, job: Job, model: Model, variables: Mapping[
     threading.main_thread().name = "MainThread"  # and not as the thread that forked
     _leave_handlers_to_parent()
     os.environ.update(variables)
-    link = _open(fd, parent, job.output_batch)
+    link = _open(fd, parent, job.output_batch, job.inline)
     if link is None or link.receive_setup() is None:
         return 0
     return _bootstrap(link, job, model, None)
@@ -94,8 +96,9 @@ class ForkserverStart:
     ours could set the environment.
     """
 
-    def __init__(self, output_batch: bool, variables: Mapping[str, str]) -> None:
+    def __init__(self, output_batch: bool, inline: bool, variables: Mapping[str, str]) -> None:
         self._output_batch = output_batch
+        self._inline = inline
         self._variables = dict(variables)
 
     def _bootstrap(self, parent_sentinel: int) -> int:
@@ -105,11 +108,11 @@ class ForkserverStart:
         # Kept open it would keep the forkserver alive after our owner's death, and so us.
         os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = server._forkserver_address = None
-        return _run(fd, os.getppid(), self._output_batch, parent_sentinel)
+        return _run(fd, os.getppid(), self._output_batch, self._inline, parent_sentinel)
 
 
-def _run(fd: int, parent: int, output_batch: bool, sentinel: int | None) -> int:
-    link = _open(fd, parent, output_batch)
+def _run(fd: int, parent: int, output_batch: bool, inline: bool, sentinel: int | None) -> int:
+    link = _open(fd, parent, output_batch, inline)
     setup = None if link is None else link.receive_setup()
     if link is None or setup is None:
         return 0  # the owner is gone
@@ -128,13 +131,13 @@ def _run(fd: int, parent: int, output_batch: bool, sentinel: int | None) -> int:
     return _bootstrap(link, job, model, sentinel)
 
 
-def _open(fd: int, parent: int, output_batch: bool) -> _core.WorkerLink | None:
+def _open(fd: int, parent: int, output_batch: bool, inline: bool) -> _core.WorkerLink | None:
     # Ctrl-C is for the owner, which ends us. It has been blocked so far.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if not _core.die_with_parent(parent):
         return None
-    return _core.WorkerLink(fd, output_batch)
+    return _core.WorkerLink(fd, output_batch, inline)
 
 
 def _bootstrap(link: _core.WorkerLink, job: Job, model: Model, sentinel: int | None) -> int:

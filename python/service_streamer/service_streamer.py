@@ -2,7 +2,17 @@
 
 from ._future import Future
 from ._process_streamer import Streamer
+from ._redis.streamer import RedisStreamer
+from ._redis.worker import RedisWorker, run_redis_workers_forever
 from ._threaded import ThreadedStreamer
 from .managed_model import ManagedModel
 
-__all__ = ["Future", "ManagedModel", "Streamer", "ThreadedStreamer"]
+__all__ = [
+    "Future",
+    "ManagedModel",
+    "RedisStreamer",
+    "RedisWorker",
+    "Streamer",
+    "ThreadedStreamer",
+    "run_redis_workers_forever",
+]

@@ -121,26 +121,33 @@ TEST_F(CallEnds, AnErrorReplacesWhatWasThereAndNothingReplacesIt) {
 
 class Counting final : public Forwarder {
  public:
-  void withdraw(std::uint64_t id) override {
+  void withdraw(std::uint64_t id, Outcome outcome) override {
     EXPECT_EQ(id, 7U);
+    as = outcome;
     ++withdrawn;
   }
   std::atomic<int> withdrawn{0};
+  std::atomic<Outcome> as{Outcome::kNone};
 };
 
-TEST_F(CallEnds, IsWithdrawnWhereItWasHandedOnWhenItIsCancelled) {
-  const auto forwarder = std::make_shared<Counting>();
-  const RemoteRequest request = sent(engine, {1});
-  EXPECT_EQ(request.call().handed_on_as(), 0U);
-  request.call().handed_on(forwarder, 7);
-  EXPECT_EQ(request.call().handed_on_as(), 7U);
-  end(engine, request, Outcome::kCancelled);
-  EXPECT_EQ(forwarder->withdrawn, 1);
-
-  const RemoteRequest expired = sent(engine, {1});
-  expired.call().handed_on(forwarder, 7);
-  end(engine, expired, Outcome::kExpired);
-  EXPECT_EQ(forwarder->withdrawn, 1) << "it expires there, too";
+TEST_F(CallEnds, IsWithdrawnWhereItWasHandedOnWhenItEndsWithoutAnAnswer) {
+  for (const Outcome outcome : {Outcome::kCancelled, Outcome::kExpired, Outcome::kClosed, Outcome::kLost}) {
+    const auto forwarder = std::make_shared<Counting>();
+    const RemoteRequest request = sent(engine, {1});
+    EXPECT_EQ(request.call().handed_on_as(), 0U);
+    request.call().handed_on(forwarder, 7);
+    EXPECT_EQ(request.call().handed_on_as(), 7U);
+    end(engine, request, outcome);
+    EXPECT_EQ(forwarder->withdrawn, 1);
+    EXPECT_EQ(forwarder->as, outcome);
+  }
+  for (const Outcome outcome : {Outcome::kAnswered, Outcome::kFailed}) {
+    const auto forwarder = std::make_shared<Counting>();
+    const RemoteRequest request = sent(engine, {1});
+    request.call().handed_on(forwarder, 7);
+    end(engine, request, outcome);
+    EXPECT_EQ(forwarder->withdrawn, 0);
+  }
 }
 
 TEST_F(CallEnds, IsNotWithdrawnWhereItWasNotTaken) {

@@ -186,7 +186,7 @@ TEST(EngineWaiting, DeadlinesAreEndedAndTheNextOneTold) {
   EXPECT_TRUE(late->ended_as(Outcome::kExpired));
   EXPECT_FALSE(later->done());
 
-  engine.stop_watching();
+  engine.stop_watching(waiter);
   const CallPtr unseen = submitted(engine, 1, {.deadline = Clock::now()});
   EXPECT_FALSE(workers.woken());
   serve_all(engine);

@@ -3,9 +3,11 @@
 No test sleeps to wait for something: models block on events (`Gate`), and what only the streamer
 knows is observed in its statistics (`eventually`).
 
-A test that uses `streamers`, `held` or `gate` runs twice: with a ThreadedStreamer, and with a
-Streamer whose worker is a forked process. One whose model shares objects with the test is marked
-``in_process`` and runs with the first only.
+A test that uses `streamers`, `held` or `gate` runs three times: with a ThreadedStreamer, with a
+Streamer whose worker is a forked process, and with a RedisStreamer whose worker has a forked
+process. One whose model shares objects with the test is marked ``in_process`` and runs with the
+first only; one that is about what happens between the callers and the worker of one machine is
+marked ``not_redis``.
 """
 
 import asyncio
@@ -106,6 +108,9 @@ def pytest_generate_tests(metafunc):
     if "backend" in metafunc.fixturenames:
         in_process = metafunc.definition.get_closest_marker("in_process")
         kinds = ["threads"] if in_process else ["threads", "processes"]
+        not_redis = metafunc.definition.get_closest_marker("not_redis")
+        if "streamers" in metafunc.fixturenames and not in_process and not not_redis:
+            kinds.append("redis")
         metafunc.parametrize("backend", kinds, indirect=True)
 
 
@@ -155,13 +160,46 @@ def journal(backend, tmp_path):
         journal.close()
 
 
+@pytest.fixture(scope="session")
+def shared_redis_server():
+    """A server for many tests, each of which has a prefix of its own."""
+    pytest.importorskip("redis")
+    from redis_server import RedisServer, find_server
+
+    if find_server() is None:
+        pytest.skip("no Redis server")
+    server = RedisServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def streamers(backend, leftovers):
+def redis_server(shared_redis_server):
+    """A server whose clients, settings and data are the test's own."""
+    from redis_server import RedisServer
+
+    server = RedisServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def streamers(request, backend, leftovers):
     """Makes streamers and closes them after the test."""
     made = []
+    pairs = []
+
+    def make_over_redis(*args, **kwargs):
+        from redis_backend import RedisPair
+
+        server = request.getfixturevalue("shared_redis_server")
+        pairs.append(RedisPair(server, *args, **kwargs))
+        return pairs[-1].streamer
 
     def make(predict=double, batch_size=8, *args, **kwargs):
-        if backend == "threads":
+        if backend == "redis":
+            return make_over_redis(predict, batch_size, *args, **kwargs)
+        elif backend == "threads":
             streamer = ThreadedStreamer(predict, batch_size, *args, **kwargs)
         else:
             kwargs.setdefault("mp_start_method", "fork")
@@ -172,6 +210,8 @@ def streamers(backend, leftovers):
     yield make
     for streamer in made:
         streamer.close(drain=False, timeout=LONG)
+    for pair in pairs:
+        pair.close()
 
 
 @pytest.fixture

@@ -13,13 +13,14 @@ NO_PID = 2**22 + 1  # larger than any: nothing may be killed here
 class RemoteEngine:
     """What Streamer has of the core: an engine, its server, and workers at the other end."""
 
-    def __init__(self, predict, *, workers=1, retries=1, output="items", **options):
-        self.engine = make_engine(output=output, workers=max(workers, 1), **options)
+    def __init__(self, predict, *, workers=1, retries=1, output="items", inline=False, **options):
+        self.engine = make_engine(output=output, workers=max(workers, 1), inline=inline, **options)
         self.server = _core.Server(self.engine, retries, None, None)
         self.server.start()
         self.sockets = []
         self._predict = predict
         self._output_batch = output == "batch"
+        self._inline = inline
         self._threads = []
         for _ in range(workers):
             self.add_worker()
@@ -57,7 +58,7 @@ class RemoteEngine:
             os.close(fd)
 
     def _work(self, fd):
-        link = _core.WorkerLink(fd, self._output_batch)
+        link = _core.WorkerLink(fd, self._output_batch, self._inline)
         assert link.receive_setup() == b"setup"
         link.send_ready('{"pid": 1}')
         while (batch := link.next_batch()) is not None:

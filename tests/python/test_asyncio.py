@@ -26,7 +26,7 @@ def test_apredict_and_await_of_a_future(streamers, run):
     run(main())
 
 
-def test_many_tasks_get_their_own_answers(streamers, run):
+def test_many_tasks_get_their_own_answers(streamers, backend, run):
     streamer = streamers(batch_size=32)
 
     async def client(k):
@@ -38,7 +38,8 @@ def test_many_tasks_get_their_own_answers(streamers, run):
         return await asyncio.gather(*(client(k) for k in range(64)))
 
     assert run(main()) == list(range(64))
-    assert streamer.stats().mean_batch_size > 2
+    if backend != "redis":  # where batches are the workers' affair
+        assert streamer.stats().mean_batch_size > 2
 
 
 def test_the_loop_goes_on_while_the_model_works(held, gate, run):

@@ -9,6 +9,7 @@ from conftest import settled
 from service_streamer import CancelledError, QueueFull, RequestTimeout, StreamerClosed
 
 
+@pytest.mark.not_redis
 def test_cancelling_the_task_cancels_the_request(held, gate, run):
     streamer = held()
 

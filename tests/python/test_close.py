@@ -38,6 +38,7 @@ def test_close_drains_what_is_queued(held, gate, threads):
     assert [future.result() for future in futures] == [[2 * i] for i in range(5)]
 
 
+@pytest.mark.not_redis
 def test_close_without_drain_ends_what_is_queued_and_lets_the_batch_finish(held, gate, threads):
     streamer = held()
     futures = [streamer.submit([i]) for i in range(3)]
@@ -52,6 +53,7 @@ def test_close_without_drain_ends_what_is_queued_and_lets_the_batch_finish(held,
     assert gate.batches == [["first"]]
 
 
+@pytest.mark.not_redis
 def test_close_while_callers_wait(held, gate, threads):
     streamer = held(worker_timeout=LONG)
     for i in range(4):
@@ -96,6 +98,7 @@ def test_close_refuses_a_wrong_timeout(streamers, timeout):
     assert streamer.predict([1]) == [2]
 
 
+@pytest.mark.not_redis
 def test_close_twice_and_from_many_threads(held, gate, threads):
     streamer = held()
     for i in range(8):
@@ -177,6 +180,7 @@ def test_an_exception_leaves_with_without_the_queued_work(gate):
     assert isinstance(futures[1].exception(0), StreamerClosed)
 
 
+@pytest.mark.not_redis
 def test_close_waits_for_the_worker_thread(streamers):
     before = threading.active_count()
     streamer = streamers()

@@ -54,6 +54,7 @@ def test_futures_of_the_original_example(streamers):
     assert all(future.done() for future in xs)
 
 
+@pytest.mark.not_redis
 def test_old_names_of_the_life_cycle_work(streamers):
     streamer = streamers()
     streamer._wait_for_worker_ready()
@@ -123,6 +124,7 @@ def test_a_lone_request_does_not_wait_for_company(streamers):
     assert [streamer.predict([i]) for i in range(3)] == [[0], [2], [4]]
 
 
+@pytest.mark.not_redis
 def test_max_latency_bounds_the_wait_while_requests_trickle(streamers):
     # the original starts its wait anew with each arrival
     streamer = streamers(batch_size=10**6, max_latency=1.0, policy="window")

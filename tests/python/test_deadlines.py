@@ -110,6 +110,7 @@ def test_the_wait_for_room_counts(held):
     assert (stats.waiting_requests, stats.queued_items) == (0, 1)
 
 
+@pytest.mark.not_redis
 def test_a_deadline_in_the_middle_of_a_large_request_ends_it_all(streamers, gate):
     streamer = streamers(gate, batch_size=2)
     streamer.wait_ready(LONG)

@@ -31,13 +31,18 @@ def test_all_is_sorted_and_complete():
 
 def test_what_is_exported():
     assert set(service_streamer.__all__) == {
+        "BrokerError",
         "CancelledError",
+        "ConsumerStats",
         "Future",
         "ManagedModel",
         "OutputSizeMismatch",
         "QueueFull",
+        "RedisStreamer",
+        "RedisWorker",
         "RequestTimeout",
         "SerializationError",
+        "StreamStats",
         "Streamer",
         "StreamerClosed",
         "StreamerError",
@@ -48,6 +53,7 @@ def test_what_is_exported():
         "WorkerLost",
         "WorkerStats",
         "__version__",
+        "run_redis_workers_forever",
     }
 
 

@@ -183,6 +183,7 @@ def test_an_exit_in_the_model_ends_neither_the_worker_nor_a_caller(held, gate, e
     assert streamer.predict(["next"]) == ["next"]
 
 
+@pytest.mark.not_redis
 def test_an_exception_instance_as_an_output_fails_that_request_only(held, gate):
     gate._predict = lambda batch: [ValueError(item) if item == "bad" else item for item in batch]
     streamer = held()

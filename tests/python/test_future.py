@@ -63,6 +63,7 @@ def test_exception_returns_what_result_raises(streamers):
     assert streamers().submit([1]).exception() is None
 
 
+@pytest.mark.not_redis
 def test_pending_then_running_then_done(held, gate):
     streamer = held()
     future = streamer.submit([1])
@@ -74,6 +75,7 @@ def test_pending_then_running_then_done(held, gate):
     assert (future.running(), future.done(), future.cancelled()) == (False, True, False)
 
 
+@pytest.mark.not_redis
 def test_a_queued_request_is_cancelled_and_never_reaches_the_model(held, gate):
     streamer = held()
     future = streamer.submit(["unwanted"])
@@ -90,6 +92,7 @@ def test_a_queued_request_is_cancelled_and_never_reaches_the_model(held, gate):
     assert streamer.stats().cancelled == 1
 
 
+@pytest.mark.not_redis
 def test_a_running_or_finished_request_is_not_cancelled(held, gate):
     streamer = held()
     assert not streamer.first.cancel()
@@ -99,6 +102,7 @@ def test_a_running_or_finished_request_is_not_cancelled(held, gate):
     assert not streamer.first.cancelled()
 
 
+@pytest.mark.not_redis
 def test_the_rest_of_a_request_is_cancelled_while_its_first_part_runs(streamers, gate):
     streamer = streamers(gate, batch_size=2)
     future = streamer.submit([1, 2, 3, 4])
@@ -201,6 +205,7 @@ def test_only_the_streamer_makes_futures():
         Future()
 
 
+@pytest.mark.not_redis
 def test_repr_tells_the_state(held, gate, streamers):
     streamer = held()
     queued = streamer.submit([1])

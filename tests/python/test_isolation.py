@@ -7,6 +7,8 @@ from conftest import LONG, eventually
 
 from service_streamer import RequestTimeout, WorkerLost
 
+pytestmark = pytest.mark.not_redis  # which requests share a batch is up to the worker there
+
 
 class Poisoned:
     """Raises for batches that hold a poisonous item; tells its runs."""

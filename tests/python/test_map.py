@@ -17,6 +17,7 @@ def test_outputs_come_in_the_order_of_the_items(streamers):
     assert list(streamer.map("ab" for _ in range(2))) == ["abab", "abab"]
 
 
+@pytest.mark.not_redis
 def test_items_go_to_the_model_in_chunks(streamers, journal):
     streamer = streamers(lambda batch: journal.append(len(batch)) or batch, batch_size=4)
     list(streamer.map(range(10)))
@@ -124,6 +125,7 @@ def test_progress_without_tqdm_names_the_extra(streamers, monkeypatch):
         streamers().map([1], progress=True)
 
 
+@pytest.mark.not_redis
 def test_map_of_low_priority_lets_others_pass(held, gate):
     streamer = held(batch_size=2)
     gate._predict = double

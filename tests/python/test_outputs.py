@@ -44,6 +44,7 @@ def test_any_sequence_will_do(held, gate):
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.not_redis
 def test_batch_output_gives_slices_of_the_sequence(held, gate, kind):
     results = cut(held, gate, kind, [[1, 2], [3]], output="batch")
     assert results == [kind([1, 2]), kind([3])]

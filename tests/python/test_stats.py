@@ -43,6 +43,7 @@ BASE = StreamerStats(
 )
 
 
+@pytest.mark.not_redis
 def test_requests_and_batches_are_counted(held, gate):
     streamer = held(batch_size=4)
     futures = [streamer.submit([i]) for i in range(4)]
@@ -82,6 +83,7 @@ def test_each_way_to_end_is_counted_once(streamers, threads):
     assert (stats.failed, stats.expired) == (1, 1)
 
 
+@pytest.mark.not_redis
 def test_times_are_measured(held, gate):
     streamer = held()
     gate.open()
@@ -95,6 +97,7 @@ def test_times_are_measured(held, gate):
         assert 0 < summary.mean <= summary.max < LONG
 
 
+@pytest.mark.not_redis
 def test_stats_are_plain_and_frozen(streamers):
     streamer = streamers()
     streamer.predict([1])
@@ -105,6 +108,7 @@ def test_stats_are_plain_and_frozen(streamers):
         stats.batches = 0
 
 
+@pytest.mark.not_redis
 def test_stats_and_explain_work_at_every_stage(streamers):
     streamer = streamers()
     assert streamer.stats().mean_batch_size == 0
@@ -188,6 +192,7 @@ def test_troubles_are_told_when_there_are_any():
     assert "6 ended by close" in text
 
 
+@pytest.mark.not_redis
 def test_the_histogram_of_a_real_run_adds_up(streamers, threads):
     streamer = streamers(double, batch_size=4)
     for i in range(8):

@@ -13,6 +13,7 @@ from conftest import LONG, Gate, Threads, double, eventually
 from service_streamer import QueueFull, StreamerClosed, ThreadedStreamer
 
 
+@pytest.mark.not_redis
 def test_requests_that_wait_go_into_one_batch_in_their_order(held, gate):
     streamer = held(batch_size=8)
     futures = [streamer.submit([i]) for i in range(5)]
@@ -21,6 +22,7 @@ def test_requests_that_wait_go_into_one_batch_in_their_order(held, gate):
     assert gate.batches == [["first"], [0, 1, 2, 3, 4]]
 
 
+@pytest.mark.not_redis
 def test_a_batch_has_at_most_batch_size_items(held, gate):
     streamer = held(batch_size=4)
     futures = [streamer.submit([i]) for i in range(10)]
@@ -30,6 +32,7 @@ def test_a_batch_has_at_most_batch_size_items(held, gate):
     assert [len(batch) for batch in gate.batches] == [1, 4, 4, 2]
 
 
+@pytest.mark.not_redis
 def test_an_oversized_request_is_cut_and_joined_in_order(streamers, journal):
     streamer = streamers(lambda batch: journal.append(len(batch)) or double(batch), batch_size=8)
     assert streamer.predict(list(range(100))) == list(range(0, 200, 2))
@@ -37,6 +40,7 @@ def test_an_oversized_request_is_cut_and_joined_in_order(streamers, journal):
     assert sum(journal.all()) == 100
 
 
+@pytest.mark.not_redis
 def test_requests_of_a_higher_priority_go_first(held, gate):
     streamer = held(batch_size=2)
     futures = [
@@ -75,6 +79,7 @@ def test_predict_and_apredict_and_map_use_one_queue(streamers):
 # --------------------------------------------------------------------- policies
 
 
+@pytest.mark.not_redis
 def test_window_waits_for_company_until_the_batch_is_full(streamers):
     streamer = streamers(batch_size=3, max_latency=LONG, policy="window")
     futures = [streamer.submit([i]) for i in range(3)]
@@ -83,12 +88,14 @@ def test_window_waits_for_company_until_the_batch_is_full(streamers):
     assert streamer.stats().close_reasons["full"] == 1
 
 
+@pytest.mark.not_redis
 def test_window_ends_max_latency_after_the_first_request(streamers):
     streamer = streamers(batch_size=100, max_latency=0.05, policy="window")
     assert streamer.predict([1]) == [2]
     assert streamer.stats().close_reasons["window"] == 1
 
 
+@pytest.mark.not_redis
 def test_greedy_never_waits(streamers):
     streamer = streamers(batch_size=100, max_latency=LONG, policy="greedy")
     for i in range(20):
@@ -119,6 +126,7 @@ def test_configure_by_two_at_a_time_changes_what_either_was_given(streamers, thr
     assert "policy='greedy'" in repr(streamer)
 
 
+@pytest.mark.not_redis
 def test_configure_takes_effect_at_once(streamers):
     streamer = streamers(batch_size=100, max_latency=LONG, policy="window")
     waiting = [streamer.submit([i]) for i in range(3)]
@@ -136,6 +144,7 @@ def test_configure_takes_effect_at_once(streamers):
 @pytest.mark.parametrize(
     "wrong", [{"policy": "best"}, {"batch_size": 0}, {"max_latency": float("nan")}]
 )
+@pytest.mark.not_redis
 def test_configure_refuses_what_the_constructor_refuses_and_changes_nothing(streamers, wrong):
     streamer = streamers(batch_size=8)
     (name,) = wrong
@@ -147,6 +156,7 @@ def test_configure_refuses_what_the_constructor_refuses_and_changes_nothing(stre
 # ---------------------------------------------------------------- bounded queue
 
 
+@pytest.mark.not_redis
 def test_a_full_queue_rejects_with_an_estimate(held, gate):
     streamer = held(max_queue=3, overflow="reject")
     queued = [streamer.submit([i]) for i in range(3)]
@@ -160,6 +170,7 @@ def test_a_full_queue_rejects_with_an_estimate(held, gate):
     assert streamer.stats().rejected == 2
 
 
+@pytest.mark.not_redis
 def test_a_full_queue_blocks_until_there_is_room(held, gate, threads):
     streamer = held(max_queue=2)
     queued = [streamer.submit([i]) for i in range(2)]
@@ -177,6 +188,7 @@ def test_a_request_larger_than_the_queue_is_answered(streamers):
     assert streamer.predict(list(range(100))) == list(range(0, 200, 2))
 
 
+@pytest.mark.not_redis
 def test_cancelling_makes_room(held, threads):
     streamer = held(max_queue=1)
     queued = streamer.submit([1])
@@ -268,6 +280,7 @@ def test_one_debug_line_per_batch(streamers, caplog):
     assert "3 items" in record.getMessage()
 
 
+@pytest.mark.not_redis
 def test_repr_tells_the_model_and_the_state(streamers):
     streamer = streamers(batch_size=4, policy="greedy")
     assert repr(streamer).startswith(f"<{type(streamer).__name__}(double) open")

@@ -48,8 +48,8 @@ Engine::Admission Engine::submit(Request& request, Waiter** to_wake) {
   return accept(request, false, to_wake);
 }
 
-Engine::Admission Engine::submit_accepted(Request& request) {
-  return accept(request, true, nullptr);
+Engine::Admission Engine::submit_accepted(Request& request, Waiter** to_wake) {
+  return accept(request, true, to_wake);
 }
 
 Engine::Admission Engine::accept(Request& request, bool may_wait, Waiter** to_wake) {

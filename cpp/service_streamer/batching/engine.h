@@ -42,7 +42,7 @@ class Engine {
   Admission submit(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
 
   // The same for a request that another engine has accepted: never kFull.
-  Admission submit_accepted(Request& request) EXCLUDES(mutex_);
+  Admission submit_accepted(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
 
   // Blocks until a request left the waiting room (kDone: into the queue, or it ended), the deadline, or a signal.
   Completion::Wait wait_for_room(Request& request, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
@@ -129,14 +129,16 @@ class Engine {
   // --- deadlines ---
 
   // Blocks until the deadline of an unwatched request may have passed (kBatch: call expire()), the engine is closed and
-  // empty (kClosed), or a signal. For one thread at a time.
+  // empty (kClosed), or a signal. For one thread at a time; from the first call on, until it says that it comes no more, all
+  // deadlines are its.
   Ready wait_for_deadline(Waiter& waiter) EXCLUDES(mutex_);
+  void leave_deadlines() EXCLUDES(mutex_);
   void expire(EndedRequests& ended) EXCLUDES(mutex_);
 
-  // Instead of these two, for a thread that waits for many things at once: expires, and tells when to be called again, unless
-  // the waiter is woken before. Never blocks; looks at all requests only when one of them is due.
+  // Instead of these, for a thread that waits for many things at once: expires, and tells when to be called again, unless the
+  // waiter is woken before. Never blocks; looks at all requests only when one of them is due.
   TimePoint watch_deadlines(Waiter& waiter, EndedRequests& ended) EXCLUDES(mutex_);
-  void stop_watching() EXCLUDES(mutex_);
+  void stop_watching(const Waiter& waiter) EXCLUDES(mutex_);
 
   // --- life ---
 
@@ -225,6 +227,7 @@ class Engine {
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
   Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // who watches the deadlines, and sleeps until when
   TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
+  bool has_timer_thread_ GUARDED_BY(mutex_) = false;
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);
   Counters counters_ GUARDED_BY(mutex_);
 };

@@ -11,6 +11,7 @@ Engine::Ready Engine::wait_for_deadline(Waiter& waiter) {
   {
     MutexLock lock(mutex_);
     if (closed() && live_.empty()) return Ready::kClosed;
+    has_timer_thread_ = true;
     timer_ = &waiter;
     until = timer_until_ = next_deadline();
   }
@@ -19,6 +20,11 @@ Engine::Ready Engine::wait_for_deadline(Waiter& waiter) {
   timer_ = nullptr;
   if (closed() && live_.empty()) return Ready::kClosed;
   return wake == Parker::Wake::kInterrupted ? Ready::kInterrupted : Ready::kBatch;
+}
+
+void Engine::leave_deadlines() {
+  MutexLock lock(mutex_);
+  has_timer_thread_ = false;
 }
 
 void Engine::expire(EndedRequests& ended) {
@@ -37,6 +43,7 @@ TimePoint Engine::watch_deadlines(Waiter& waiter, EndedRequests& ended) {
   TimePoint until;
   {
     MutexLock lock(mutex_);
+    if (has_timer_thread_) return TimePoint::max();
     const TimePoint now = Clock::now();
     if (timer_ != nullptr && now < timer_until_) return timer_until_;
     timer_ = &waiter;
@@ -48,9 +55,9 @@ TimePoint Engine::watch_deadlines(Waiter& waiter, EndedRequests& ended) {
   return until;
 }
 
-void Engine::stop_watching() {
+void Engine::stop_watching(const Waiter& waiter) {
   MutexLock lock(mutex_);
-  timer_ = nullptr;
+  if (timer_ == &waiter) timer_ = nullptr;
 }
 
 // --- under the mutex ---

@@ -52,9 +52,8 @@ LocalCall::~LocalCall() {
 }
 
 void LocalCall::publish(WakeChain& chain) {
-  if (request.outcome == Outcome::kCancelled &&
-      (travel_.fetch_or(kCancelled, std::memory_order_acq_rel) & kHandedOn) != 0) {
-    forwarder_->withdraw(id_);
+  if (!has_result(request.outcome) && (travel_.fetch_or(kEnded, std::memory_order_acq_rel) & kHandedOn) != 0) {
+    forwarder_->withdraw(id_, request.outcome);
   }
   chain.publish(request.completion);  // first: who may no longer observe must see the end
   Observer* latest = observers_.exchange(closed(), std::memory_order_acq_rel);
@@ -86,7 +85,9 @@ std::uint64_t LocalCall::handed_on(const std::shared_ptr<Forwarder>& to, std::ui
     forwarder_ = to;
     id_ = id;
   }
-  if ((travel_.fetch_or(kHandedOn, std::memory_order_acq_rel) & kCancelled) != 0) forwarder_->withdraw(id_);
+  if ((travel_.fetch_or(kHandedOn, std::memory_order_acq_rel) & kEnded) != 0) {
+    forwarder_->withdraw(id_, request.outcome);
+  }
   return id_;
 }
 

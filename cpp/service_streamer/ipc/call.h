@@ -56,11 +56,12 @@ class Call {
   std::atomic<std::uint32_t> references_{1};
 };
 
-// Who hands requests on to another process, and there takes back those that were cancelled here.
+// Who hands requests on to another process, and there takes back those that have ended here.
 class Forwarder {
  public:
   virtual ~Forwarder() = default;
-  virtual void withdraw(std::uint64_t id) = 0;  // any thread, no lock
+  // Neither answered nor failed; also for what it ended itself. Any thread, no lock.
+  virtual void withdraw(std::uint64_t id, Outcome outcome) = 0;
 };
 
 // One that was made in this process: a Future waits for it.
@@ -74,8 +75,8 @@ class LocalCall final : public Call {
   // Any thread, no lock.
   bool observe(std::shared_ptr<Mailbox> mailbox, void* message);
 
-  // By the thread that hands it on, before it is sent: `to` will hear of it, once, if the request is cancelled (also if that
-  // was just before). Returns its number: one that came back keeps that of the first time, and whom it was handed on by.
+  // By the thread that hands it on, before it is sent: `to` will hear of it, once, if the request ends without an answer (also
+  // if that was just before). Returns its number: one that came back keeps that of the first time, and whom it was handed on by.
   std::uint64_t handed_on(const std::shared_ptr<Forwarder>& to, std::uint64_t id);
 
   // By the same thread, before the engine has it again: the other process did not take it.
@@ -86,7 +87,7 @@ class LocalCall final : public Call {
 
  private:
   struct Observer;
-  enum : std::uint32_t { kHandedOn = 1, kCancelled = 2 };
+  enum : std::uint32_t { kHandedOn = 1, kEnded = 2 };
 
   ~LocalCall() override;
   static Observer* closed();

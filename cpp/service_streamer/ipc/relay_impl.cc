@@ -229,7 +229,7 @@ void Relay::Impl::take_back(const std::vector<Engine::Returned>& returned) {
 }
 
 void Relay::Impl::clean_up() {
-  engine_.stop_watching();
+  engine_.stop_watching(poller_.waiter());
   engine_.stop_waiting(idle_);
   if (std::exchange(promised_, false)) engine_.decline();
   asked_.close();

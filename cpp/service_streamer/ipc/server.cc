@@ -192,7 +192,7 @@ TimePoint Server::Impl::expire() {
 }
 
 void Server::Impl::clean_up() {
-  engine_.stop_watching();
+  engine_.stop_watching(poller_.waiter());
   if (!address_.starts_with('@')) unlink(address_.c_str());
   workers_.stop();
   clients_.stop();

@@ -4,7 +4,8 @@
 
 namespace service_streamer::ipc {
 
-void Withdrawals::withdraw(std::uint64_t id) {
+void Withdrawals::withdraw(std::uint64_t id, Outcome outcome) {
+  if (outcome != Outcome::kCancelled) return;
   {
     MutexLock lock(mutex_);
     ids_.push_back(id);

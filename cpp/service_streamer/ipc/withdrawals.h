@@ -9,12 +9,13 @@
 
 namespace service_streamer::ipc {
 
-// Requests that a Relay handed on and that were cancelled here, on their way to its IO thread. Requests may outlive the Relay.
+// Requests that a Relay handed on and that were cancelled here, on their way to its IO thread. (Deadlines are watched there,
+// too.) Requests may outlive the Relay.
 class Withdrawals final : public Forwarder {
  public:
   explicit Withdrawals(Waiter& to_wake) : waiter_(to_wake) {}
 
-  void withdraw(std::uint64_t id) override EXCLUDES(mutex_);
+  void withdraw(std::uint64_t id, Outcome outcome) override EXCLUDES(mutex_);
 
   // All since the last call.
   std::vector<std::uint64_t> take() EXCLUDES(mutex_);

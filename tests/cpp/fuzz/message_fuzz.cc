@@ -1,12 +1,14 @@
-// `make fuzz`: a peer that writes what libFuzzer thinks of.
+// `make fuzz`: a peer that writes what libFuzzer thinks of, and a broker that brings it.
 
 #include <cstddef>
 #include <cstdint>
 
 #include "fuzz/hostile_stream.h"
+#include "fuzz/parcel_input.h"
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   service_streamer::ipc::fuzz::play({data, size});
+  service_streamer::ipc::fuzz::read_as_parcels({data, size});
   return 0;
 }

@@ -1,0 +1,9 @@
+#pragma once
+
+#include <Python.h>
+
+namespace service_streamer::bindings {
+
+bool make_outlet_type(PyObject* module);
+
+}  // namespace service_streamer::bindings

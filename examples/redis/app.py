@@ -1,0 +1,45 @@
+"""A web application whose model runs elsewhere: on any machines that have workers.
+
+gunicorn -c gunicorn_conf.py app:app
+"""
+
+from flask import Flask, Response, jsonify, request
+from models import BadSentence
+from settings import BROKER, SECRET
+
+from service_streamer import QueueFull, RedisStreamer, RequestTimeout, StreamerError
+
+app = Flask(__name__)
+streamer = RedisStreamer(BROKER, prefix="text-infilling", secret=SECRET, overflow="reject")
+
+
+@app.post("/stream")
+def stream_predict() -> Response:
+    inputs = request.form.getlist("s")
+    outputs = streamer.predict(inputs, timeout=10)
+    return jsonify(outputs)
+
+
+@app.get("/explain")
+def explain() -> Response:
+    return Response(streamer.explain(), mimetype="text/plain")
+
+
+@app.get("/health")
+def health() -> Response:
+    """The web process is there; the broker and the workers have probes of their own."""
+    return Response("ok", mimetype="text/plain")
+
+
+@app.errorhandler(BadSentence)  # raised by the model: it reaches its caller as itself
+def bad_sentence(error: BadSentence) -> tuple[Response, int]:
+    return jsonify(error=str(error)), 400
+
+
+@app.errorhandler(StreamerError)
+def not_now(error: StreamerError) -> tuple[Response, int]:
+    status = 504 if isinstance(error, RequestTimeout) else 503
+    response = jsonify(error=str(error))
+    if isinstance(error, QueueFull):
+        response.headers["Retry-After"] = str(max(1, round(error.retry_after)))
+    return response, status

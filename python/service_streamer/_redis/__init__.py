@@ -1,0 +1,1 @@
+"""RedisStreamer and RedisWorker: requests travel over a broker. README.md has the protocol."""

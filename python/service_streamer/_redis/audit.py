@@ -1,0 +1,116 @@
+"""Which of a client's entries the broker no longer has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .broker import Connection, ResponseError
+from .protocol import GROUP
+from .session import Chunk
+
+AT_ONCE = 200  # entries that are asked for in one go
+
+Id = tuple[int, int]
+NEVER: Id = (0, 0)
+
+_ENDS = """
+local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+return {first and first[1], last and last[1]}
+"""
+
+_ABSENT = """
+local absent = {}
+for _, id in ipairs(ARGV) do
+  if #redis.call('XRANGE', KEYS[1], id, id) == 0 then absent[#absent + 1] = id end
+end
+return absent
+"""
+
+
+def missing_entries(
+    connection: Connection, queue: bytes, entries: Sequence[tuple[Chunk, bytes]], full: bool
+) -> list[Chunk]:
+    """Return the chunks whose entry is neither waiting nor with a worker.
+
+    No request travels back for that.
+
+    Args:
+        connection: to ask by.
+        queue: the key of the stream.
+        entries: chunks and their entries.
+        full: look for each that waits; else only whether it lies between the first and the last.
+
+    Raises:
+        BrokerError: the connection broke, or asking is not permitted.
+    """
+    groups, ends = _answers(
+        connection, [("XINFO", "GROUPS", queue), ("EVAL", _ENDS, 1, queue)], "no such key"
+    )
+    if not ends:  # the stream is empty
+        return [chunk for chunk, _ in entries]
+    delivered = max(
+        (_id(_field(group, b"last-delivered-id")) for group in groups or () if _is_ours(group)),
+        default=NEVER,
+    )
+    first, last = _id(ends[0]), _id(ends[1])
+    missing = [chunk for chunk, entry in entries if not first <= _id(entry) <= last]
+    inside = [pair for pair in entries if first <= _id(pair[1]) <= last]
+    taken = [pair for pair in inside if _id(pair[1]) <= delivered]
+    missing += _not_pending(connection, queue, taken)
+    if full:
+        missing += _absent(connection, queue, [pair for pair in inside if _id(pair[1]) > delivered])
+    return missing
+
+
+def _not_pending(
+    connection: Connection, queue: bytes, entries: Sequence[tuple[Chunk, bytes]]
+) -> list[Chunk]:
+    missing = []
+    for some in _slices(entries):
+        commands = [("XPENDING", queue, GROUP, entry, entry, 1) for _, entry in some]
+        replies = _answers(connection, commands, "NOGROUP")
+        missing += [chunk for (chunk, _), reply in zip(some, replies, strict=True) if not reply]
+    return missing
+
+
+def _absent(
+    connection: Connection, queue: bytes, entries: Sequence[tuple[Chunk, bytes]]
+) -> list[Chunk]:
+    missing = []
+    for some in _slices(entries):
+        command = ("EVAL", _ABSENT, 1, queue, *(entry for _, entry in some))
+        absent = set(_answers(connection, [command])[0])
+        missing += [chunk for chunk, entry in some if entry in absent]
+    return missing
+
+
+def _answers(connection: Connection, commands: list[Any], nothing: str = "") -> list[Any]:
+    """Return the replies; None for an error that begins with `nothing`."""
+    replies = connection.pipeline(commands)
+    for i, reply in enumerate(replies):
+        if isinstance(reply, ResponseError) and nothing and nothing in str(reply):
+            replies[i] = None
+        elif isinstance(reply, ResponseError):
+            raise connection.describe(reply)
+        elif isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+def _slices(entries: Sequence[tuple[Chunk, bytes]]) -> list[Sequence[tuple[Chunk, bytes]]]:
+    return [entries[at : at + AT_ONCE] for at in range(0, len(entries), AT_ONCE)]
+
+
+def _field(row: list[Any], name: bytes) -> Any:
+    return row[row.index(name) + 1]
+
+
+def _is_ours(group: list[Any]) -> bool:
+    return bool(_field(group, b"name") == GROUP)
+
+
+def _id(entry: bytes) -> Id:
+    ms, _, count = entry.partition(b"-")
+    return int(ms), int(count)

@@ -1,0 +1,287 @@
+"""Connections to the Redis broker, one per thread, and what their failures mean in words.
+
+A connection is redis-py's, used without its pools and client classes: those lock, retry by
+themselves and make dictionaries of replies, where here one thread has one connection, the callers
+know best what may be sent again, and replies stay what RESP2 has: bytes, int, None, lists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from .._errors import BrokerError
+from .._threads import original
+
+try:
+    from redis.exceptions import ReadOnlyError
+    from redis.exceptions import ResponseError as ResponseError
+except ImportError as _error:
+    raise ImportError(
+        "the package redis is missing: pip install 'service-streamer[redis]'"
+    ) from _error
+
+from .address import Address, Server
+from .failures import Unfit, words
+from .links import ask, ask_link
+from .wire import Command as Command
+from .wire import SlowWire, Wire, wire
+
+OLDEST = (6, 2)
+BLOCK_MS = 5000  # the most a command may block: a blocked client does not see FLUSHALL (6.2)
+MESSAGE_LIMIT = 512 * 2**20  # bytes of a value: Redis' proto-max-bulk-len if it does not say
+CLOCK_AGE = 60.0  # s that an estimate of the broker's clock is good for
+
+
+class Clock:
+    """An estimate of the broker's clock: wall clocks of two machines are never compared."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0  # ms, of the monotonic clock
+        self._estimated: float | None = None
+
+    def now_ms(self) -> int:
+        """Return the time there, in ms. Before the first connection it is meaningless."""
+        return int(time.monotonic() * 1000 + self._ahead)
+
+    def to_redis(self, monotonic: float | None) -> int:
+        """Convert a ``time.monotonic()`` to ms there; None is 0: no deadline."""
+        return 0 if monotonic is None else max(1, int(monotonic * 1000 + self._ahead))
+
+    def to_monotonic(self, redis_ms: int) -> float | None:
+        """Convert ms there to a ``time.monotonic()``; 0 is None: no deadline."""
+        return None if redis_ms == 0 else (redis_ms - self._ahead) / 1000
+
+    def set(self, begin: float, end: float, reply: Sequence[Any]) -> None:
+        """Take the reply of TIME, which was asked and answered between two monotonic times."""
+        seconds, micros = int(reply[0]), int(reply[1])
+        self._ahead = seconds * 1000 + micros / 1000 - (begin + end) * 500
+        self._estimated = end
+
+    def refresh(self, connection: Connection) -> None:
+        """Ask again if the last estimate is old."""
+        if self._estimated is None or time.monotonic() > self._estimated + CLOCK_AGE:
+            begin = time.monotonic()
+            reply = connection.execute("TIME")
+            self.set(begin, time.monotonic(), reply)
+
+
+class Broker:
+    """A place where connections lead to.
+
+    Args:
+        redis_broker: ``host:port`` or a URL; README.md has the kinds.
+        key: one of those that will be used: it decides on the node of a cluster.
+
+    Raises:
+        ValueError, TypeError: what is given is no place.
+    """
+
+    def __init__(self, redis_broker: str, key: bytes) -> None:
+        self._address = Address(redis_broker, key)
+        self.clock = Clock()
+        self.message_limit = MESSAGE_LIMIT
+        """bytes that a message may have; the broker's own setting once there is a connection"""
+
+    @property
+    def moves(self) -> bool:
+        """Whether another server may take its place: that of a sentinel or cluster."""
+        return self._address.moves
+
+    def connection(self) -> Connection:
+        """Make a connection for one thread. It connects when it is first used."""
+        return Connection(self)
+
+    def check(self) -> None:
+        """Connect once.
+
+        Raises:
+            BrokerError: that does not work, or the server will not do.
+        """
+        with contextlib.closing(self.connection()) as connection:
+            connection.execute("PING")
+
+    def server(self) -> Server:
+        """Find out which server it is now; raises what redis-py does."""
+        return self._address.server(ask)
+
+    def describe(self, error: BaseException) -> BrokerError:
+        """Make the error that says in words what went wrong with this broker."""
+        if isinstance(error, BrokerError):
+            return error
+        text, transient = words(error, self.moves) or (f"answered {error}", False)
+        described = BrokerError(f"the Redis broker {self} {text}", transient)
+        described.__cause__ = error
+        return described
+
+    def __str__(self) -> str:
+        return self._address.text
+
+
+class Connection:
+    """One connection, for one thread at a time; only `interrupt` may be called by others.
+
+    It connects when it is first used, and again after it broke. Nothing is sent twice: the caller
+    decides on that.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._link: Any = None  # redis-py's
+        self._wire: Wire | SlowWire
+        self._interrupted = False
+        self.made = 0
+        """how often it was connected: who sees another number than before has missed something"""
+
+    def execute(self, *command: Any) -> Any:
+        """Send one command and return its reply.
+
+        Raises:
+            BrokerError: the connection cannot be made, broke (`transient`), or the broker refuses
+                as a whole: read-only, out of memory, no permission…
+            redis.exceptions.ResponseError: the command was answered with any other error.
+        """
+        (reply,) = self.pipeline((command,))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one go and return their replies.
+
+        An error is returned in its place, described as a BrokerError or as it is: see `execute`.
+
+        Raises:
+            BrokerError: the connection cannot be made or broke: any of them may have been run.
+        """
+        return self._send(commands)
+
+    def transaction(self, commands: Sequence[Command]) -> list[Any]:
+        """Do the same within MULTI and EXEC: all of them are run, or none.
+
+        But not more than that: one that fails when it is run stops no other.
+
+        Raises:
+            BrokerError: as `pipeline`, or the first error for which none was run.
+            redis.exceptions.ResponseError: the same.
+        """
+        replies = self._send([("MULTI",), *commands, ("EXEC",)])
+        done = replies[-1]
+        if isinstance(done, list):
+            return [self._described(reply) for reply in done]
+        refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        raise refused or BrokerError(f"the Redis broker {self._broker} has run no transaction")
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is connected, as far as it knows."""
+        return self._link is not None and not self._interrupted
+
+    def describe(self, error: BaseException) -> BrokerError:
+        """Do what `Broker.describe` does."""
+        return self._broker.describe(error)
+
+    def connect(self) -> None:
+        """Connect, if it is not connected.
+
+        Raises:
+            BrokerError: that does not work.
+        """
+        if self._link is None and not self._interrupted:
+            try:
+                self._link = self._connected()
+                self._wire = wire(self._link)
+            except Exception as error:
+                raise self._broker.describe(error) from error
+            self.made += 1
+        if self._interrupted:  # also while it was being made
+            raise BrokerError(f"the connection to the Redis broker {self._broker} was ended", True)
+
+    def close(self) -> None:
+        """Disconnect; it may be used again."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.disconnect()
+
+    def interrupt(self) -> None:
+        """Break the connection for good: whatever blocks raises. May be called by others."""
+        self._interrupted = True
+        link = self._link
+        sock = None if link is None else link._sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                _shut(sock.fileno())
+
+    def _send(self, commands: Sequence[Command]) -> list[Any]:
+        self.connect()
+        try:
+            self._wire.send(commands)
+            replies = self._wire.receive(len(commands))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Exception):
+                raise self._broker.describe(error) from error
+            raise
+        for i, reply in enumerate(replies):
+            if isinstance(reply, Exception):
+                replies[i] = described = self._described(reply)
+                if isinstance(described, BrokerError) and self._should_move(described):
+                    self.close()
+                    if described.transient:
+                        raise described
+        return replies
+
+    def _described(self, reply: Any) -> Any:
+        """Describe a reply that is an error and is about more than its command."""
+        known = isinstance(reply, Exception) and words(reply, self._broker.moves) is not None
+        return self._broker.describe(reply) if known else reply
+
+    def _should_move(self, error: BrokerError) -> bool:
+        # a name may lead to another server by now
+        return error.transient or isinstance(error.__cause__, ReadOnlyError)
+
+    def _connected(self) -> Any:
+        link = self._broker.server().link()
+        try:
+            self._greet(link)
+        except BaseException:
+            link.disconnect()
+            raise
+        return link
+
+    def _greet(self, link: Any) -> None:
+        """Look whether the server will do, and what time it is there."""
+        link.connect()
+        begin = time.monotonic()
+        now = ask_link(link, ("TIME",))
+        self._broker.clock.set(begin, time.monotonic(), now)
+        info = _ask_allowed(link, ("INFO", "server")) or b""
+        found = re.search(rb"^redis_version:(\d+)\.(\d+)", info, re.MULTILINE)
+        if found and (int(found[1]), int(found[2])) < OLDEST:
+            raise Unfit(f"is version {found[1].decode()}.{found[2].decode()}: 6.2 is needed")
+        if self._broker.moves and (_ask_allowed(link, ("ROLE",)) or [b"master"])[0] != b"master":
+            raise LookupError("the server that was found is not the master now")
+        limit = _ask_allowed(link, ("CONFIG", "GET", "proto-max-bulk-len"))
+        if limit:
+            self._broker.message_limit = int(limit[1])
+
+
+def _shut(fd: int) -> None:
+    """Shut the socket itself: that of TLS would be taken from whoever reads, gevent's has a hub."""
+    plain = original("socket", "socket")(fileno=fd)
+    try:
+        plain.shutdown(socket.SHUT_RDWR)
+    finally:
+        plain.detach()
+
+
+def _ask_allowed(link: Any, command: tuple[Any, ...]) -> Any:
+    """Ask something that the user may have no permission for; None then."""
+    try:
+        return ask_link(link, command)
+    except ResponseError:
+        return None

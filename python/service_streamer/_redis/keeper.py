@@ -1,0 +1,147 @@
+"""The thread that keeps what is ours, claims what dead workers had, and cleans up behind them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from .. import _core
+from .._threads import Bell
+from . import scripts
+from .broker import Broker, Connection
+from .commands import Queue
+from .fetcher import finish
+from .held import Held
+from .intake import Intake
+from .line import Line
+
+_logger = logging.getLogger("service_streamer")
+
+BEATS = 3  # per claim_after
+DEAD_AFTER = 10  # times claim_after that a consumer without entries has not been seen
+AT_A_TIME = 500  # entries in one script
+TELL = 60.0  # s between two lines of statistics in the log
+
+
+class Keeper:
+    """Tells the others that we live, by touching our entries, and takes those of who does not.
+
+    An entry that nobody has touched for `claim_after` seconds is anybody's. A model that holds the
+    GIL for longer does not matter: it is in another process.
+
+    Args:
+        is_ready: whether a model can answer.
+        room: how many more entries may come.
+        see_workers: is told how many share the queue.
+        is_over: whether it should end; the bell rings then.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        queue: Queue,
+        inlet: _core.Inlet,
+        intake: Intake,
+        held: Held,
+        broker: Broker,
+        *,
+        claim_after: float,
+        bell: Bell,
+        is_ready: Callable[[], bool],
+        room: Callable[[], int],
+        see_workers: Callable[[int], None],
+        is_over: Callable[[], bool],
+        who: str,
+    ) -> None:
+        self._line = line
+        self._queue = queue
+        self._inlet = inlet
+        self._intake = intake
+        self._held = held
+        self._broker = broker
+        self._claim_after = claim_after
+        self._claim_ms = max(1, int(claim_after * 1000))
+        self._bell = bell
+        self._is_ready = is_ready
+        self._room = room
+        self._see_workers = see_workers
+        self._is_over = is_over
+        self._who = who
+        self._told_at = time.monotonic()
+        self._told = ""
+
+    def run(self) -> None:
+        """Keep until it is over."""
+        while not self._bell.wait(self._is_over, self._claim_after / BEATS):
+            self._line.call(self._round)
+            self._tell()
+
+    def leave(self, connection: Connection) -> None:
+        """Leave the group; what is still here may be claimed at once."""
+        queue = self._queue
+        released = queue.with_group(
+            connection,
+            lambda: queue.run(connection, scripts.RELEASE, queue.consumer, self._claim_ms),
+        )
+        if released:
+            _logger.warning("%s: left %d entries to other workers", self._who, released)
+
+    def _round(self, connection: Connection) -> None:
+        def work() -> None:
+            self._broker.clock.refresh(connection)
+            self._beat(connection)
+            self._claim(connection)
+            self._clean(connection)
+            if self._is_ready():
+                self._queue.touch(connection)
+
+        self._queue.with_group(connection, work)
+
+    def _beat(self, connection: Connection) -> None:
+        ids = self._held.ids()
+        for start in range(0, len(ids), AT_A_TIME):
+            part = ids[start : start + AT_A_TIME]
+            told = self._queue.run(connection, scripts.BEAT, self._queue.consumer, *part)
+            withdrawn = [i for i, what in zip(part, told, strict=True) if what == scripts.WITHDRAWN]
+            taken = [i for i, what in zip(part, told, strict=True) if what == scripts.TAKEN]
+            self._intake.counts.withdrawn += len(withdrawn)
+            self._intake.counts.taken += len(taken)
+            self._inlet.cancel(self._held.remove(withdrawn + taken))
+            if taken:
+                _logger.warning(
+                    "%s: was stalled; others have taken over %d entries", self._who, len(taken)
+                )
+
+    def _claim(self, connection: Connection) -> None:
+        room = min(self._room(), AT_A_TIME)
+        if room == 0:
+            return
+        claimed = self._queue.run(
+            connection, scripts.CLAIM, self._queue.consumer, self._claim_ms, room
+        )
+        if not claimed:
+            return
+        self._intake.counts.claimed += len(claimed)
+        owners = {entry[2].decode("utf-8", "replace") for entry in claimed}
+        _logger.warning(
+            "%s: took over %d entries of %s", self._who, len(claimed), ", ".join(sorted(owners))
+        )
+        finish(connection, self._queue, self._intake.take(claimed))
+
+    def _clean(self, connection: Connection) -> None:
+        workers, removed = self._queue.run(
+            connection, scripts.CLEAN, DEAD_AFTER * self._claim_ms, self._claim_ms
+        )
+        self._see_workers(workers)
+        for name in removed:
+            _logger.info("%s: removed the dead consumer %s", self._who, name.decode())
+
+    def _tell(self) -> None:
+        if time.monotonic() < self._told_at + TELL:
+            return
+        self._told_at = time.monotonic()
+        counts = str(self._intake.counts)
+        if counts != self._told:
+            self._told = counts
+            _logger.debug("%s: entries: %s; %d are here", self._who, counts, len(self._held))

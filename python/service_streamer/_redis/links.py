@@ -1,0 +1,81 @@
+"""redis-py's connections, also where gevent has replaced the sockets that they use.
+
+The threads that have connections are native ones. A socket of gevent's would give each of them a
+hub, with its loop, to wait in; so they get the sockets from before the patching. TLS keeps those of
+gevent, whose contexts and sockets belong together.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+from typing import Any
+
+from redis.connection import Connection, UnixDomainSocketConnection
+
+from .._threads import is_patched, original
+
+
+def native(connection_class: Any) -> Any:
+    """Return the class for a thread that is no greenlet's."""
+    if not is_patched("socket") or connection_class not in _NATIVE:
+        return connection_class
+    return _native(connection_class)
+
+
+def ask(server: Any, command: tuple[Any, ...]) -> Any:
+    """Send one command to a server, by a connection just for that, and return its reply."""
+    link = server.link()
+    try:
+        return ask_link(link, command)
+    finally:
+        link.disconnect()
+
+
+def ask_link(link: Any, command: tuple[Any, ...]) -> Any:
+    """Send one command and return its reply."""
+    link.send_command(*command)
+    return link.read_response()
+
+
+def _connect_tcp(self: Any) -> Any:
+    last: OSError | None = None
+    found = original("socket", "getaddrinfo")(self.host, self.port, 0, socket.SOCK_STREAM)
+    for family, kind, number, _, address in found:
+        sock = original("socket", "socket")(family, kind, number)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in self.socket_keepalive_options.items():
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            _connect(sock, address, self)
+            return sock
+        except OSError as error:
+            sock.close()
+            last = error
+    raise last or OSError(f"no address of {self.host}")
+
+
+def _connect_unix(self: Any) -> Any:
+    sock = original("socket", "socket")(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _connect(sock, self.path, self)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connect(sock: Any, address: Any, link: Any) -> None:
+    sock.settimeout(link.socket_connect_timeout)
+    sock.connect(address)
+    sock.settimeout(link.socket_timeout)
+
+
+_NATIVE = {Connection: _connect_tcp, UnixDomainSocketConnection: _connect_unix}
+
+
+@functools.cache
+def _native(connection_class: Any) -> Any:
+    members = {"_connect": _NATIVE[connection_class]}
+    return type(f"Native{connection_class.__name__}", (connection_class,), members)

@@ -1,0 +1,76 @@
+"""What the broker tells about a queue."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from .._stats import ConsumerStats, StreamStats
+from .broker import Broker, Connection, ResponseError
+from .protocol import GROUP
+from .session import entry_time
+
+_OLDEST = "local e = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]; return e and e[1]"
+
+
+def read(broker: Broker, queue: bytes, refused: int) -> StreamStats:
+    """Ask for them, by a connection just for that.
+
+    Raises:
+        BrokerError: it cannot be asked.
+    """
+    with contextlib.closing(broker.connection()) as connection:
+        length, pending, consumers, oldest = _ask(
+            connection,
+            [
+                ("XLEN", queue),
+                ("XPENDING", queue, GROUP),
+                ("XINFO", "CONSUMERS", queue, GROUP),
+                ("EVAL", _OLDEST, 1, queue),
+            ],
+        )
+    return StreamStats(
+        length=length or 0,
+        pending=pending[0] if pending else 0,
+        oldest_waiting=(
+            max(0.0, (broker.clock.now_ms() - entry_time(oldest)) / 1000) if oldest else None
+        ),
+        consumers=tuple(_consumer(row) for row in consumers or ()),
+        refused=refused,
+    )
+
+
+def has_consumer(broker: Broker, queue: bytes) -> bool:
+    """Ask whether a worker has joined.
+
+    Raises:
+        BrokerError: it cannot be asked.
+    """
+    with contextlib.closing(broker.connection()) as connection:
+        return bool(_ask(connection, [("XINFO", "CONSUMERS", queue, GROUP)])[0])
+
+
+def _ask(connection: Connection, commands: list[tuple[Any, ...]]) -> list[Any]:
+    """Return the replies; None for what is not there."""
+    replies = connection.pipeline(commands)
+    for i, reply in enumerate(replies):
+        if isinstance(reply, ResponseError) and ("NOGROUP" in str(reply) or _no_key(reply)):
+            replies[i] = None
+        elif isinstance(reply, ResponseError):
+            raise connection.describe(reply)
+        elif isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+def _no_key(error: ResponseError) -> bool:
+    return "no such key" in str(error)
+
+
+def _consumer(row: list[Any]) -> ConsumerStats:
+    about = dict(zip(row[::2], row[1::2], strict=True))
+    return ConsumerStats(
+        name=about[b"name"].decode(errors="replace"),
+        pending=about[b"pending"],
+        idle=about[b"idle"] / 1000,
+    )

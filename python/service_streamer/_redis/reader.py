@@ -1,0 +1,213 @@
+"""The thread of a client that waits for answers, and sees to it that none stays away."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .. import _threads
+from .._errors import BrokerError
+from .audit import missing_entries
+from .broker import BLOCK_MS
+from .protocol import (
+    FIELD,
+    Answer,
+    Foreign,
+    Forged,
+    OtherVersion,
+    Refusal,
+    unpack_replies,
+)
+from .session import Backoff, Chunk, Session
+
+AUDITS = (2.0, 10.0)  # s: first look after what has not been answered for so long, then rarer
+REPEATS = 3  # how often a request is sent again
+READ_ENTRIES = 100  # the most in one read
+READ_BYTES = 2**24  # about as many at most
+
+_logger = logging.getLogger("service_streamer")
+
+
+class Reader:
+    """Reads the client's stream of replies, from the last one that it has seen.
+
+    A reply that gets lost on a broken connection is read again. While nothing is in flight it
+    parks. What has no answer for some seconds is looked for at the broker: entries that are no
+    longer there, and not answered, are sent again. So a broker that has lost its data costs time.
+
+    Args:
+        session: whose replies.
+        send_again: has chunks sent once more.
+    """
+
+    def __init__(self, session: Session, send_again: Callable[[set[Chunk]], None]) -> None:
+        self._session = session
+        self._send_again = send_again
+        self._connection = session.broker.connection()
+        self._bell = _threads.Bell()
+        self._stopping = False
+        self._backoff = Backoff()
+        self._made = 0  # connections, so far
+        self._last = b"0-0"  # the last entry that was read
+        self._trim = False  # whether there are entries that were read
+        self._largest = 0  # bytes, of an entry lately
+        self._audit_delay = AUDITS[0]
+        self._next_audit = 0.0
+        self.refused = 0
+        """messages that were none of ours, or wrongly signed"""
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        try:
+            while self._bell.wait(self._has_work, None) and not self._stopping:
+                try:
+                    self._work()
+                except BrokerError as error:
+                    self._fail(error)
+        finally:
+            self._connection.close()
+
+    def announce(self) -> None:
+        """Say that there is something to wait for. Any thread."""
+        self._bell.ring()
+
+    def stop(self) -> None:
+        """Have it end. Any thread."""
+        self._stopping = True
+        self._bell.ring()
+        self._connection.interrupt()
+
+    def _has_work(self) -> bool:
+        return self._stopping or len(self._session.sent) > 0
+
+    def _work(self) -> None:
+        """Read until nothing is in flight and nothing has come for a while."""
+        while not self._stopping:
+            self._connection.connect()
+            if self._connection.made != self._made:
+                again, self._made = self._made > 0, self._connection.made
+                if again:
+                    self._audit(full=True)
+            wait = self._until_audit()
+            read = self._read(self._last, max(1, min(BLOCK_MS, int(wait * 1000))))
+            self._session.found()
+            self._backoff.reset()
+            if not read and not self._has_work():
+                return
+            if self._until_audit() <= 0:
+                self._audit(full=False)
+
+    def _fail(self, error: BrokerError) -> None:
+        if self._stopping:
+            return
+        self._session.lost(error)
+        delay = self._backoff.next()
+        self._bell.wait(lambda: self._stopping, delay)
+
+    # ------------------------------------------------------------------------ reading
+
+    def _read(self, after: bytes, block_ms: int | None) -> int:
+        """Read once; return how many entries."""
+        replies = self._session.replies
+        commands: list[tuple[object, ...]] = []
+        if self._trim:
+            ms, _, count = self._last.partition(b"-")
+            commands.append(("XTRIM", replies, "MINID", b"%s-%d" % (ms, int(count) + 1)))
+        most = max(1, min(READ_ENTRIES, READ_BYTES // (self._largest + 1)))
+        block = () if block_ms is None else ("BLOCK", block_ms)
+        commands.append(("XREAD", "COUNT", most, *block, "STREAMS", replies, after))
+        got = self._connection.pipeline(commands)[-1]
+        self._trim = False
+        if isinstance(got, Exception):
+            if str(got).startswith("UNBLOCKED"):  # the stream was deleted
+                return 0
+            raise got if isinstance(got, BrokerError) else self._session.broker.describe(got)
+        if not got:
+            return 0
+        ((_, entries),) = got
+        self._trim = True
+        self._take_in(entries)
+        return len(entries)
+
+    def _take_in(self, entries: list[Any]) -> None:
+        answers: list[Answer] = []
+        largest = 0
+        for entry, fields in entries:
+            self._last = entry
+            try:
+                if not fields or fields[0] != FIELD:
+                    raise Foreign("an entry without a message")
+                largest = max(largest, len(fields[1]))
+                message = self._session.signer.open(self._session.replies, fields[1])
+                replies = unpack_replies(message)
+            except (Foreign, Forged, OtherVersion) as error:
+                self._refuse(error)
+                continue
+            if isinstance(replies, Refusal):
+                self._session.sent.drop([replies.request])
+                self._session.outlet.lose([replies.request], replies.note)
+            else:
+                answers += replies
+        self._largest = largest
+        if answers:
+            self._session.outlet.answer(answers)
+            self._session.sent.end(answers)
+
+    def _refuse(self, error: Exception) -> None:
+        self.refused += 1
+        if self.refused == 1:
+            _logger.error(
+                "a message in the stream of replies %s at %s is ignored: %s. Further ones are "
+                "only counted",
+                self._session.replies.decode(errors="replace"),
+                self._session.broker,
+                error,
+            )
+
+    # ----------------------------------------------------------------------- auditing
+
+    def _until_audit(self) -> float:
+        """Return the seconds until something will have waited so long that it is looked for."""
+        oldest = self._session.sent.oldest()
+        if oldest is None:
+            self._audit_delay = AUDITS[0]
+            return AUDITS[0]
+        age = (self._session.broker.clock.now_ms() - oldest) / 1000
+        if age < AUDITS[0]:
+            self._audit_delay = AUDITS[0]
+        return max(AUDITS[0] - age, self._next_audit - time.monotonic())
+
+    def _audit(self, full: bool) -> None:
+        """Have sent again what the broker has lost."""
+        session = self._session
+        until = session.broker.clock.now_ms()
+        if not full:
+            until -= int(AUDITS[0] * 1000)
+            self._next_audit = time.monotonic() + self._audit_delay
+            self._audit_delay = min(AUDITS[1], 2 * self._audit_delay)
+        waiting = session.sent.older_than(until)
+        if not waiting:
+            return
+        missing = missing_entries(self._connection, session.keys.queue, waiting, full)
+        if not missing:
+            return
+        # Answers go before entries. From the beginning: a stream that was lost counts anew.
+        while self._read(b"0-0", None):
+            pass
+        lost = {chunk for chunk in missing if chunk in session.sent}
+        requests = {request for request, _ in lost}
+        given_up = {request for request in requests if session.sent.repeat(request) > REPEATS}
+        if given_up:
+            session.sent.drop(given_up)
+            session.outlet.lose(
+                sorted(given_up),
+                f"the request was taken from the queue {REPEATS + 1} times and not answered: is "
+                "the broker losing data, or have the workers another secret?",
+            )
+        lost = {chunk for chunk in lost if chunk[0] not in given_up}
+        if lost:
+            _logger.warning("%d requests are sent to %s again", len(lost), session.broker)
+            session.sent.begin(lost)
+            self._send_again(lost)

@@ -1,0 +1,204 @@
+"""The thread of a client that brings its requests to the broker."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+from .._errors import BrokerError
+from .._threads import original
+from .broker import Command
+from .protocol import FIELD, pack_request
+from .session import Backoff, Chunk, Session
+
+FLUSH = 256  # about how many items go in one round trip
+FULL_PAUSE = (0.005, 0.05)  # s between two looks at a queue that is full
+
+Parcel = tuple[int, int, int, "float | None", int, bytes]
+
+
+class Sender:
+    """Takes what callers have queued, many at a time, and appends it to the broker's queue.
+
+    While the broker is away, or its queue full, it takes nothing: then the engine's queue fills,
+    and its callers are blocked or rejected.
+
+    Args:
+        session: whose requests.
+        max_queue: entries in the broker's queue, those of all clients, from which on it is full.
+        announce: called when there will be answers to wait for.
+    """
+
+    def __init__(self, session: Session, max_queue: int, announce: Callable[[], None]) -> None:
+        self._session = session
+        self._max_queue = max_queue
+        self._announce = announce
+        self._connection = session.broker.connection()
+        queue = session.keys.queue
+        self._append = b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$%d\r\n%b\r\n" % (
+            *(len(queue), queue),
+            *(len(FIELD), FIELD),
+        )
+        self._backoff = Backoff()
+        self._not_before = 0.0  # the next attempt
+        self._room = min(FLUSH, max_queue)  # entries that the queue may take now
+        self._full = False
+        self._full_pause = FULL_PAUSE[0]
+        self._hand: list[Parcel] = []  # taken, and not known to have arrived
+        self._withdrawn: list[bytes] = []  # entries to be deleted
+        self._lock = original("_thread", "allocate_lock")()
+        self._again: set[Chunk] = set()  # to be sent once more
+
+    def run(self) -> None:
+        """Work until the outlet is stopped."""
+        try:
+            while self._take():
+                if self._pause() <= 0 and (self._hand or self._withdrawn or self._full):
+                    self._flush()
+        finally:
+            with contextlib.suppress(Exception):
+                self._leave()
+            self._connection.close()
+
+    def send_again(self, chunks: set[Chunk]) -> None:
+        """Have chunks sent once more that the broker has lost. Any thread."""
+        with self._lock:
+            self._again |= chunks
+        self._session.outlet.interrupt()
+
+    def interrupt(self) -> None:
+        """Break the connection for good. Any thread."""
+        self._connection.interrupt()
+
+    # ------------------------------------------------------------------------- taking
+
+    def _take(self) -> bool:
+        """Wait for something to do; False: there will be nothing more."""
+        pause = self._pause()
+        if pause > 0 or self._hand:
+            taken = self._session.outlet.take(0, max(pause, 0.0))
+        elif self._full:
+            taken = self._session.outlet.take(0, self._full_pause)
+        else:
+            taken = self._session.outlet.take(self._room, None)
+        if taken is None:
+            return False
+        parcels, withdrawn = taken
+        if withdrawn:
+            self._withdraw(withdrawn)
+        if self._again:
+            self._hand += self._lost_parcels()
+        self._hand += parcels
+        return True
+
+    def _pause(self) -> float:
+        return self._not_before - time.monotonic()
+
+    def _withdraw(self, requests: list[int]) -> None:
+        self._withdrawn += self._session.sent.drop(requests)
+        if self._hand:
+            gone = set(requests)
+            self._hand = [parcel for parcel in self._hand if parcel[0] not in gone]
+
+    def _lost_parcels(self) -> list[Parcel]:
+        with self._lock:
+            again, self._again = self._again, set()
+        parcels = self._session.outlet.parcels(sorted({request for request, _ in again}))
+        return [parcel for parcel in parcels if parcel[:2] in again]
+
+    def _leave(self) -> None:
+        """Take back what is still at the broker, if that can be done at once."""
+        entries = self._withdrawn + self._session.sent.drop(self._session.sent.requests())
+        if not self._connection.connected:
+            return
+        commands: list[tuple[object, ...]] = [("DEL", self._session.replies)]
+        if entries:
+            commands.append(("XDEL", self._session.keys.queue, *entries))
+        self._connection.pipeline(commands)
+
+    # ------------------------------------------------------------------------ sending
+
+    def _flush(self) -> None:
+        try:
+            self._connection.connect()  # the clock is known from here on
+            self._session.broker.clock.refresh(self._connection)
+            self._send()
+        except BrokerError as error:
+            if self._session.lost(error):
+                self._session.fail({parcel[0] for parcel in self._hand}, error)
+                self._hand.clear()
+            self._not_before = time.monotonic() + self._backoff.next()
+        else:
+            self._session.found()
+            self._backoff.reset()
+
+    def _send(self) -> None:
+        session = self._session
+        chunks, commands = self._messages()
+        withdrawn = len(self._withdrawn)
+        if withdrawn:
+            commands.append(("XDEL", session.keys.queue, *self._withdrawn))
+        commands.append(("XLEN", session.keys.queue))
+        if chunks:
+            session.sent.begin(chunks)
+            self._announce()
+        replies = self._connection.pipeline(commands)
+        self._hand.clear()
+        del self._withdrawn[:withdrawn]
+        entries = replies[: len(chunks)]
+        if set(map(type, entries)) - {bytes}:
+            self._refused(zip(chunks, entries, strict=True))
+        session.sent.arrive(chunks, entries)
+        self._look_at_length(replies[-1])
+
+    def _messages(self) -> tuple[list[Chunk], list[Command]]:
+        """Make a command of each parcel in hand, but for those that are too large."""
+        session = self._session
+        queue = session.keys.queue
+        seal = session.signer.seal if session.signer else None
+        to_redis, now = session.broker.clock.to_redis, session.broker.clock.now_ms()
+        most = session.broker.message_limit
+        chunks: list[Chunk] = []
+        commands: list[Command] = []
+        for request, begin, items, deadline, priority, body in self._hand:
+            until = 0 if deadline is None else to_redis(deadline)
+            message = pack_request(
+                session.client, request, begin, items, until, now, priority, body
+            )
+            if seal is not None:
+                message = seal(queue, message)
+            size = len(message)
+            if size > most:
+                self._too_large(request, items, size)
+                continue
+            chunks.append((request, begin))
+            # what packing the command would make, at half its price
+            commands.append(b"%b$%d\r\n%b\r\n" % (self._append, size, message))
+        return chunks, commands
+
+    def _too_large(self, request: int, items: int, size: int) -> None:
+        broker = self._session.broker
+        error = BrokerError(
+            f"a message of {items} item{'' if items == 1 else 's'} and {size:,} bytes is more than "
+            f"the Redis broker {broker} takes: {broker.message_limit:,} (proto-max-bulk-len)"
+        )
+        self._session.sent.drop([request])
+        self._session.fail([request], error)
+
+    def _refused(self, replies: Iterable[tuple[Chunk, object]]) -> None:
+        for (request, _), reply in replies:
+            if isinstance(reply, Exception):
+                error = self._session.broker.describe(reply)
+                self._withdrawn += self._session.sent.drop([request])
+                self._session.fail([request], error)
+
+    def _look_at_length(self, length: object) -> None:
+        room = self._max_queue - length if isinstance(length, int) else FLUSH
+        self._room = min(FLUSH, room)
+        if room > 0:
+            self._full = False
+            return
+        first, longest = FULL_PAUSE
+        self._full_pause = min(longest, 2 * self._full_pause) if self._full else first
+        self._full = True

@@ -1,0 +1,186 @@
+"""What the sender and the reader of a client share: its place at the broker, and what is there."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Iterable
+
+from .. import _core
+from .._errors import BrokerError
+from .._pickle import pack_error
+from .._threads import original
+from .broker import Broker
+from .protocol import Answer, Keys, Signer
+
+PATIENCE = 10.0  # s without a broker, after which requests end with an error
+FIRST_PATIENCE = 1.0  # the same before there was a connection: more likely it never will be
+BACKOFF = (0.01, 1.0)  # s, the first and the longest between two attempts
+
+_logger = logging.getLogger("service_streamer")
+
+Chunk = tuple[int, int]
+"""request, and the first of its items"""
+
+
+class Sent:
+    """The entries of this client in the queue whose answers have not come. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = original("_thread", "allocate_lock")()
+        # Oldest first. None: it is on its way, so that its entry is not known yet.
+        self._entries: dict[Chunk, bytes | None] = {}
+        self._further: dict[int, list[int]] = {}  # of large requests all chunks but the first
+        self._repeats: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, chunk: Chunk) -> bool:
+        return chunk in self._entries
+
+    def begin(self, chunks: Iterable[Chunk]) -> None:
+        """Remember that they are on their way."""
+        fresh: dict[Chunk, bytes | None] = dict.fromkeys(chunks)
+        further = [chunk for chunk in fresh if chunk[1]]
+        with self._lock:
+            self._entries.update(fresh)
+            for request, begin in further:
+                of_request = self._further.setdefault(request, [])
+                if begin not in of_request:
+                    of_request.append(begin)
+
+    def arrive(self, chunks: Iterable[Chunk], entries: Iterable[bytes]) -> None:
+        """Remember their entries, unless they were answered meanwhile."""
+        known = self._entries
+        with self._lock:
+            for chunk, entry in zip(chunks, entries, strict=False):
+                if chunk in known:
+                    known[chunk] = entry
+
+    def end(self, answers: Iterable[Answer]) -> None:
+        """Forget what was answered."""
+        forget = self._entries.pop
+        with self._lock:
+            if self._further or self._repeats:
+                answers = list(answers)
+                self._end_large(answers)
+            for request, begin, _, _ in answers:
+                forget((request, begin), None)
+
+    def drop(self, requests: Iterable[int]) -> list[bytes]:
+        """Forget requests; return the entries that they have."""
+        dropped: list[bytes | None] = []
+        with self._lock:
+            for request in requests:
+                self._repeats.pop(request, None)
+                for begin in (0, *self._further.pop(request, ())):
+                    dropped.append(self._entries.pop((request, begin), None))
+        return [entry for entry in dropped if entry is not None]
+
+    def requests(self) -> list[int]:
+        """Return all of them."""
+        with self._lock:
+            return list({request for request, _ in self._entries})
+
+    def repeat(self, request: int) -> int:
+        """Count how often a request is sent again."""
+        with self._lock:
+            self._repeats[request] = count = self._repeats.get(request, 0) + 1
+        return count
+
+    def oldest(self) -> int | None:
+        """Return about when the first of them came into the queue, in ms on the broker's clock."""
+        with self._lock:
+            entry = next(iter(self._entries.values()), None)
+        return None if entry is None else entry_time(entry)
+
+    def older_than(self, redis_ms: int) -> list[tuple[Chunk, bytes]]:
+        """Return those that came into the queue before then."""
+        with self._lock:
+            all_of_them = list(self._entries.items())
+        return [
+            (chunk, entry)
+            for chunk, entry in all_of_them
+            if entry is not None and entry_time(entry) < redis_ms
+        ]
+
+    def _end_large(self, answers: Iterable[Answer]) -> None:
+        for request, begin, _, _ in answers:
+            of_request = self._further.get(request)
+            if of_request is None:
+                self._repeats.pop(request, None)
+            elif begin in of_request:
+                of_request.remove(begin)
+                if not of_request:
+                    del self._further[request]
+
+
+def entry_time(entry: bytes) -> int:
+    """Return when an entry was made, in ms on the broker's clock."""
+    return int(entry.partition(b"-")[0])
+
+
+class Session:
+    """One client at one broker."""
+
+    def __init__(
+        self, outlet: _core.Outlet, broker: Broker, keys: Keys, signer: Signer, client: bytes
+    ) -> None:
+        self.outlet = outlet
+        self.broker = broker
+        self.keys = keys
+        self.signer = signer
+        self.client = client
+        """16 bytes that no other client has"""
+        self.replies = keys.replies(client)
+        self.sent = Sent()
+        self._connected_once = False
+        self._lost: float | None = None  # since when there is no broker
+
+    def found(self) -> None:
+        """Say that the broker answers."""
+        if self._lost is not None:
+            self._lost = None
+            _logger.info("the Redis broker %s answers again", self.broker)
+        self._connected_once = True
+
+    def lost(self, error: BrokerError) -> bool:
+        """Say that it does not; tell whether requests should not wait for it any longer.
+
+        Those that it has end then.
+        """
+        if self._lost is None:
+            self._lost = time.monotonic()
+            _logger.warning("%s; trying again", error)
+        waited = time.monotonic() - self._lost
+        if error.transient and waited < (PATIENCE if self._connected_once else FIRST_PATIENCE):
+            return False
+        requests = self.sent.requests()
+        self.sent.drop(requests)
+        self.fail(requests, error)
+        return True
+
+    def fail(self, requests: Iterable[int], error: Exception) -> None:
+        """End requests with an error."""
+        packed = pickle.dumps(pack_error(error), 5)
+        for request in requests:
+            self.outlet.fail(request, packed)
+
+
+class Backoff:
+    """How long to wait before the next attempt."""
+
+    def __init__(self) -> None:
+        self._delay = 0.0
+
+    def next(self) -> float:
+        """Return the seconds, more each time."""
+        first, longest = BACKOFF
+        self._delay = min(longest, max(first, 2 * self._delay))
+        return self._delay
+
+    def reset(self) -> None:
+        """Begin again: it worked."""
+        self._delay = 0.0

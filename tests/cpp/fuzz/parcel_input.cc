@@ -1,0 +1,51 @@
+#include "fuzz/parcel_input.h"
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "service_streamer/ipc/parcel.h"
+
+namespace service_streamer::ipc::fuzz {
+namespace {
+
+void require(bool holds) {
+  if (!holds) abort();
+}
+
+Bytes bytes_of(std::span<const std::uint8_t> input) {
+  return Bytes::copy_of({reinterpret_cast<const char*>(input.data()), input.size()});
+}
+
+bool read_request(const Bytes& body) {
+  auto payload = std::make_shared<Payload>();
+  if (!parse_request(body, *payload)) return false;
+  const auto items = static_cast<std::uint32_t>(payload->items());
+  const Parcel parcel{.items = items, .payload = std::move(payload)};
+  std::string written(parcel.body_size(), '\0');
+  parcel.write_body(written.data());
+  require(written == body.text());
+  return true;
+}
+
+bool read_result(const Bytes& body, std::uint32_t items) {
+  EndedCall result;
+  if (!parse_result(body, items, result)) return false;
+  require(why_no_body(result).empty());
+  std::string written(body_size(result), '\0');
+  write_body(result, written.data());
+  require(written == body.text());
+  return true;
+}
+
+}  // namespace
+
+std::size_t read_as_parcels(std::span<const std::uint8_t> input) {
+  std::size_t accepted = read_request(bytes_of(input)) ? 1 : 0;
+  if (!input.empty() && read_result(bytes_of(input.subspan(1)), input[0])) ++accepted;
+  return accepted;
+}
+
+}  // namespace service_streamer::ipc::fuzz

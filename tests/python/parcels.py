@@ -1,0 +1,113 @@
+"""Requests that leave by an Outlet and come in by an Inlet, carried by the test."""
+
+import pickle
+import struct
+import threading
+
+from remote import LONG, make_engine
+
+from service_streamer import _core
+
+PLENTY = 10**6
+
+
+class Client:
+    """What a client of a broker has of the core."""
+
+    def __init__(self, chunk_size=4, **options):
+        self.engine = make_engine(policy="greedy", inline=True, **options)
+        self.outlet = _core.Outlet(self.engine, chunk_size)
+
+    def submit(self, batch, timeout=None, priority=0):
+        return self.engine.submit(batch, timeout, priority)
+
+    def predict(self, batch, timeout=LONG, priority=0):
+        return self.engine.predict(batch, timeout, priority)
+
+    def take(self, limit=PLENTY, timeout=LONG):
+        """All parcels of what was submitted."""
+        parcels, withdrawn = self.outlet.take(limit, timeout)
+        assert not withdrawn
+        return parcels
+
+    def take_one(self):
+        (parcel,) = self.take()
+        return parcel
+
+    def withdrawn(self):
+        parcels, withdrawn = self.outlet.take(0, LONG)
+        assert not parcels
+        return withdrawn
+
+    def close(self):
+        self.engine.close(False)
+        self.outlet.stop()
+        self.engine.abort()
+
+
+class Carrier:
+    """The threads of a client and a worker machine, and what lies between them."""
+
+    def __init__(self, client, server):
+        self.outlet = client.outlet
+        self.inlet = _core.Inlet(server)
+        self.numbers = {}  # of the inlet's requests, by ours
+        self.threads = [threading.Thread(target=run) for run in (self._send, self._reply)]
+        for thread in self.threads:
+            thread.start()
+
+    def _send(self):
+        number = 0
+        while (taken := self.outlet.take(PLENTY, LONG)) is not None:
+            parcels, withdrawn = taken
+            for id, begin, items, deadline, priority, body in parcels:
+                number += 1
+                self.numbers[number] = id, begin, items
+                assert self.inlet.submit(number, body, deadline, priority) == items
+            ids = set(withdrawn)
+            self.inlet.cancel([n for n, key in self.numbers.copy().items() if key[0] in ids])
+
+    def _reply(self):
+        while (ended := self.inlet.take(LONG)) is not None:
+            answers = [(*self.numbers.pop(number), body) for number, body in ended]
+            self.outlet.answer([answer for answer in answers if answer[-1]])
+
+    def close(self):
+        """After the client."""
+        self.outlet.stop()
+        self.inlet.stop()
+        for thread in self.threads:
+            thread.join(LONG)
+            assert not thread.is_alive()
+
+
+def request(*items):
+    """The body of a request, made by hand."""
+    packed = [pickle.dumps(item) for item in items]
+    ends = [sum(map(len, packed[: i + 1])) for i in range(len(packed))]
+    return struct.pack(f"<{1 + len(ends)}I", len(ends), *ends) + b"".join(packed)
+
+
+def result_of(outputs, outcome=0):
+    """An answered result of one piece, made by hand."""
+    packed = pickle.dumps(outputs)
+    head = struct.pack("<BIIIIBI", outcome, 0, 1, 0, len(outputs), 0, len(packed))
+    return head + packed
+
+
+def answer_to(parcel, outputs):
+    id, begin, items, *_ = parcel
+    assert len(outputs) == items
+    return id, begin, items, result_of(outputs)
+
+
+def items_of(parcel):
+    """What a parcel holds, read by hand."""
+    body = parcel[-1]
+    (count,) = struct.unpack_from("<I", body)
+    ends = struct.unpack_from(f"<{count}I", body, 4)
+    start = 4 + 4 * count
+    assert len(body) == start + ends[-1]
+    return [
+        pickle.loads(body[start + a : start + b]) for a, b in zip((0, *ends), ends, strict=False)
+    ]

@@ -1,0 +1,35 @@
+"""A Redis worker for tests that end it: `redis_gateway.py ARGUMENTS`, of RedisWorker as JSON."""
+
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+
+from service_streamer import RedisWorker
+from service_streamer._redis import commands
+
+
+def die_after_reply(finish):
+    """Reply, but die before the entries are acknowledged."""
+
+    def replying(self, connection, replies, ids):
+        finish(self, connection, replies, [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return replying
+
+
+def main():
+    logging.basicConfig(level="INFO", format="%(message)s")
+    options = json.loads(sys.argv[1])
+    if options.pop("die_after_reply", False):
+        commands.Queue.finish = die_after_reply(commands.Queue.finish)
+    module, _, name = options.pop("model").partition(":")
+    model = getattr(importlib.import_module(module), name)
+    RedisWorker(model, max_latency=0.01, **options).run_forever()
+
+
+if __name__ == "__main__":
+    main()
