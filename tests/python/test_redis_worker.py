@@ -2,7 +2,9 @@
 
 import inspect
 import os
+import random
 import signal
+import struct
 import subprocess
 import sys
 
@@ -303,6 +305,24 @@ def test_another_version_of_the_protocol_is_refused_by_name(workers, client):
     with pytest.raises(WorkerLost, match=f"version {VERSION + 1}"):
         client.result(future)
     eventually(client.is_clean)
+
+
+def test_damaged_heads_end_nobody_but_their_request(workers, client):
+    worker = workers()
+    rng = random.Random(1)
+    _, (parcel,) = client.parcels([1, 2, 3])
+    good = client.message(parcel)
+    for _ in range(300):
+        damaged = bytearray(good)
+        for at in rng.sample(range(64), rng.choice([1, 1, 2, 8])):  # the head, and the counts
+            damaged[at] = rng.choice([0, 1, 127, 128, 255])
+        client.post(bytes(damaged))
+    extreme = struct.pack("<qq", 2**63 - 1, -(2**63))
+    client.post(good[:32] + extreme + good[48:])
+    client.post(good[:32] + extreme[::-1] + good[48:])
+    assert client.ask([1]) == [2]
+    eventually(client.is_clean)
+    assert worker.error is None
 
 
 @pytest.mark.parametrize("secret", [None, "wrong"])

@@ -54,7 +54,6 @@ class Outage:
             lasted = time.monotonic() - self._since
             _logger.warning("%s: the Redis broker works again after %.1f s", self._who, lasted)
 
-
     def forget(self, line: object) -> None:
         """Note that nobody asks any more."""
         with self._lock:
