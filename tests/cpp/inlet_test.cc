@@ -307,7 +307,7 @@ TEST_F(InletTest, EveryRequestIsTakenOnceUnderStress) {
       for (int thread = 0; thread < kThreads; ++thread) {
         submitters.push_back(std::make_unique<Thread>([&, thread] {
           for (int round = 0; round < kRounds; ++round) {
-            const auto id = static_cast<std::uint64_t>(thread * kRounds + round + 1);
+            const auto id = static_cast<std::uint64_t>(thread) * kRounds + static_cast<std::uint64_t>(round) + 1;
             const TimePoint deadline = round % 7 == 0 ? Clock::now() + milliseconds(1) : TimePoint::max();
             EXPECT_EQ(submit(id, std::vector<int>(1 + id % 12, round), deadline), Submitted::kYes);
             const Ids ids{id, id > 5 ? id - 5 : id};

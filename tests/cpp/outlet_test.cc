@@ -298,7 +298,7 @@ TEST_F(OutletTest, ALateAnswerToAnExpiredRequestIsIgnored) {
 
 TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
   std::atomic<bool> waits{false};
-  Thread timer([&] {
+  const auto timer = std::make_unique<Thread>([&] {
     Sleeping sleeping;
     for (waits = true; engine.wait_for_deadline(sleeping.waiter()) != Engine::Ready::kClosed;) {
       EndedRequests ended;
@@ -306,7 +306,7 @@ TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
       ipc::publish(ended);
     }
   });
-  EXPECT_TRUE(eventually([&] { return waits && timer.asleep(); }));
+  EXPECT_TRUE(eventually([&] { return waits && timer->asleep(); }));
   Parcel parcel;
   const RemoteRequest request = taken_before_it_expires(parcel);
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
@@ -317,7 +317,7 @@ TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
   const RemoteRequest later = sent(engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
   EXPECT_TRUE(later.ends_as(Outcome::kExpired)) << "also where nobody takes any more";
   close_remote(engine, true);
-  EXPECT_TRUE(eventually([&] { return timer.finished(); }));
+  EXPECT_TRUE(eventually([&] { return timer->finished(); }));
 }
 
 TEST_F(OutletTest, InterruptEndsThisTakeOrTheNext) {

@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-from process_models import ProcessGate
+from process_models import ProcessGate, first_time
 
 from service_streamer import ManagedModel
 
@@ -34,3 +34,12 @@ class Gated(ManagedModel):
     def predict(self, batch):
         self.model(batch)
         return [(item, os.getppid()) for item in batch]
+
+
+class LoadsOnce(Gated):
+    """Can be loaded by one process only."""
+
+    def init_model(self, folder):
+        if not first_time(folder):
+            raise LookupError("the GPU has fallen off the bus")
+        super().init_model(folder)

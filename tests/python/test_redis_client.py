@@ -43,7 +43,21 @@ def prefix():
 
 
 @pytest.fixture
-def make(server, prefix):
+def servers():
+    """Makes servers of the test's own, which end after the clients and workers."""
+    made = []
+
+    def servers(**options):
+        made.append(RedisServer(**options))
+        return made[-1]
+
+    yield servers
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def make(server, servers, prefix):
     """Makes RedisStreamers."""
     made = []
 
@@ -58,7 +72,7 @@ def make(server, prefix):
 
 
 @pytest.fixture
-def work(server, prefix, leftovers):
+def work(server, servers, prefix):
     """Makes workers."""
     made = []
 
@@ -204,7 +218,8 @@ def test_large_payloads_travel(work, make):
     assert numpy.array_equal(received, array)
 
 
-def test_a_message_that_the_broker_does_not_take_is_refused_with_its_size(work, redis_server, make):
+def test_a_message_that_the_broker_does_not_take_is_refused_with_its_size(work, servers, make):
+    redis_server = servers()
     redis_server.client().config_set("proto-max-bulk-len", "1mb")
     streamer = make(redis_server)
     with pytest.raises(BrokerError, match=r"1 item and 2,000,\d+ bytes .* takes: 1,048,576"):
@@ -295,7 +310,8 @@ def test_close_does_not_wait_for_a_read_that_blocks(work, make, queue):
     assert time.monotonic() - begin < 4  # reads block for 5 s
 
 
-def test_an_idle_client_asks_nothing(work, make, redis_server, monkeypatch):
+def test_an_idle_client_asks_nothing(work, make, servers, monkeypatch):
+    redis_server = servers()
     monkeypatch.setattr(reader, "BLOCK_MS", 50)
     monkeypatch.setattr(reader, "AUDITS", (0.05, 0.05))
     worker = work(server=redis_server)
@@ -374,80 +390,68 @@ def test_without_a_broker_the_first_request_says_so_soon(make, threads):
     assert "cannot be asked" in streamer.explain()
 
 
-def test_a_broker_that_comes_later_is_found(make, work, prefix):
-    server = RedisServer()
-    try:
-        streamer = make(server)
-        server.stop()
-        with pytest.raises(BrokerError):
+def test_a_broker_that_comes_later_is_found(make, work, prefix, servers):
+    server = servers()
+    streamer = make(server)
+    server.stop()
+    with pytest.raises(BrokerError):
+        streamer.predict([1])
+    server.start()
+    work(server=server)
+    assert streamer.predict([1]) == [2]
+
+
+def test_a_broker_that_refuses_says_why(make, servers):
+    server = servers(requirepass="right")
+    for address, words in [
+        (server.address, "asks for a password"),
+        (f"redis://:wrong@{server.address}", "refuses the user or the password"),
+    ]:
+        streamer = make(address)
+        with pytest.raises(BrokerError, match=words):
             streamer.predict([1])
-        server.start()
-        work(server=server)
-        assert streamer.predict([1]) == [2]
-    finally:
-        server.close()
+        with pytest.raises(BrokerError, match=words):
+            streamer.wait_ready(LONG)
 
 
-def test_a_broker_that_refuses_says_why(make):
-    server = RedisServer(requirepass="right")
-    try:
-        for address, words in [
-            (server.address, "asks for a password"),
-            (f"redis://:wrong@{server.address}", "refuses the user or the password"),
-        ]:
-            streamer = make(address)
-            with pytest.raises(BrokerError, match=words):
-                streamer.predict([1])
-            with pytest.raises(BrokerError, match=words):
-                streamer.wait_ready(LONG)
-    finally:
-        server.close()
+def test_a_replica_says_that_it_is_one(make, servers):
+    redis_server = servers()
+    replica = servers()
+    replica.client().execute_command("REPLICAOF", "127.0.0.1", redis_server.port)
+    eventually(lambda: replica.client().info("replication")["master_link_status"] == "up")
+    with pytest.raises(BrokerError, match="is a replica that is only to be read"):
+        make(replica).predict([1])
 
 
-def test_a_replica_says_that_it_is_one(make, redis_server):
-    replica = RedisServer()
-    try:
-        replica.client().execute_command("REPLICAOF", "127.0.0.1", redis_server.port)
-        eventually(lambda: replica.client().info("replication")["master_link_status"] == "up")
-        with pytest.raises(BrokerError, match="is a replica that is only to be read"):
-            make(replica).predict([1])
-    finally:
-        replica.close()
+def test_a_broker_without_memory_says_so_and_takes_more_later(make, work, servers):
+    server = servers(maxmemory="4mb")
+    streamer = make(server)
+    futures = [streamer.submit([bytes(1_000_000)]) for _ in range(8)]
+    eventually(lambda: futures[-1].done())
+    for future in futures[-1:]:
+        assert isinstance(future.exception(0), BrokerError)
+        assert "is out of memory" in str(future.exception(0))
+    for future in futures:
+        future.cancel()
+    work(server=server)
+    eventually(lambda: server.client().info("memory")["used_memory"] < 3_000_000)
+    assert streamer.predict([1]) == [2]
 
 
-def test_a_broker_without_memory_says_so_and_takes_more_later(make, work):
-    server = RedisServer(maxmemory="4mb")
-    try:
-        streamer = make(server)
-        futures = [streamer.submit([bytes(1_000_000)]) for _ in range(8)]
-        eventually(lambda: futures[-1].done())
-        for future in futures[-1:]:
-            assert isinstance(future.exception(0), BrokerError)
-            assert "is out of memory" in str(future.exception(0))
-        for future in futures:
-            future.cancel()
-        work(server=server)
-        eventually(lambda: server.client().info("memory")["used_memory"] < 3_000_000)
-        assert streamer.predict([1]) == [2]
-    finally:
-        server.close()
-
-
-def test_an_outage_ends_requests_without_a_deadline_and_service_resumes(make, work, monkeypatch):
+def test_an_outage_ends_requests_without_a_deadline_and_service_resumes(
+    make, work, monkeypatch, servers
+):
     monkeypatch.setattr(session, "PATIENCE", 0.3)
-    server = RedisServer()
-    try:
-        work(server=server)
-        streamer = make(server)
-        assert streamer.predict([1]) == [2]
-        server.stop()
-        futures = [streamer.submit([i]) for i in range(5)]
-        for future in futures:
-            assert isinstance(future.exception(LONG), BrokerError)
-        server.start()
-        eventually(lambda: answers(streamer))
-    finally:
-        server.close()
+    server = servers()
+    work(server=server)
+    streamer = make(server)
+    assert streamer.predict([1]) == [2]
+    server.stop()
+    futures = [streamer.submit([i]) for i in range(5)]
+    for future in futures:
+        assert isinstance(future.exception(LONG), BrokerError)
+    server.start()
+    eventually(lambda: answers(streamer))
 
 
 def answers(streamer):
@@ -457,73 +461,62 @@ def answers(streamer):
         return False
 
 
-def test_what_was_sent_ends_too_when_the_broker_stays_away(make, monkeypatch):
+def test_what_was_sent_ends_too_when_the_broker_stays_away(make, monkeypatch, servers):
     monkeypatch.setattr(session, "PATIENCE", 0.3)
-    server = RedisServer()
-    try:
-        streamer = make(server)
-        future = streamer.submit([1])
-        eventually(lambda: streamer.stats().stream.length == 1)
-        server.stop()
-        assert isinstance(future.exception(LONG), BrokerError)
-    finally:
-        server.close()
+    server = servers()
+    streamer = make(server)
+    future = streamer.submit([1])
+    eventually(lambda: streamer.stats().stream.length == 1)
+    server.stop()
+    assert isinstance(future.exception(LONG), BrokerError)
 
 
-def test_deadlines_are_kept_while_the_broker_is_away(make, work):
-    server = RedisServer()
-    try:
-        work(server=server)
-        streamer = make(server)
-        assert streamer.predict([1]) == [2]
-        server.freeze()
-        begin = time.monotonic()
-        for call in (streamer.predict, lambda *a, **k: streamer.submit(*a, **k).result()):
-            with pytest.raises(RequestTimeout):
-                call([1], timeout=SOON)
-        assert time.monotonic() - begin < 5
-        server.thaw()
-        assert streamer.predict([1]) == [2]
-    finally:
-        server.close()
+def test_deadlines_are_kept_while_the_broker_is_away(make, work, servers):
+    server = servers()
+    work(server=server)
+    streamer = make(server)
+    assert streamer.predict([1]) == [2]
+    server.freeze()
+    begin = time.monotonic()
+    for call in (streamer.predict, lambda *a, **k: streamer.submit(*a, **k).result()):
+        with pytest.raises(RequestTimeout):
+            call([1], timeout=SOON)
+    assert time.monotonic() - begin < 5
+    server.thaw()
+    assert streamer.predict([1]) == [2]
 
 
 # ------------------------------------------------------------------ lost entries
 
 
-def test_a_restart_with_persistence_loses_nothing(make, work):
-    server = RedisServer(appendonly="yes")
-    try:
-        streamer = make(server)
-        futures = [streamer.submit([i]) for i in range(50)]
-        eventually(lambda: streamer.stats().stream.length == 50)
-        server.kill()
-        futures += [streamer.submit([i]) for i in range(50, 100)]
-        server.start()
-        work(server=server)
-        assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(100)]
-    finally:
-        server.close()
+def test_a_restart_with_persistence_loses_nothing(make, work, servers):
+    server = servers(appendonly="yes")
+    streamer = make(server)
+    futures = [streamer.submit([i]) for i in range(50)]
+    eventually(lambda: streamer.stats().stream.length == 50)
+    server.kill()
+    futures += [streamer.submit([i]) for i in range(50, 100)]
+    server.start()
+    work(server=server)
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(100)]
 
 
-def test_a_restart_without_persistence_costs_only_time(make, work):
-    server = RedisServer()
-    try:
-        streamer = make(server)
-        futures = [streamer.submit([i]) for i in range(50)]
-        large = streamer.submit(list(range(200)))
-        eventually(lambda: streamer.stats().stream.length == 54)
-        server.kill()
-        server.start()
-        work(server=server)
-        assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(50)]
-        assert large.result(LONG) == list(range(0, 400, 2))
-    finally:
-        server.close()
+def test_a_restart_without_persistence_costs_only_time(make, work, servers):
+    server = servers()
+    streamer = make(server)
+    futures = [streamer.submit([i]) for i in range(50)]
+    large = streamer.submit(list(range(200)))
+    eventually(lambda: streamer.stats().stream.length == 54)
+    server.kill()
+    server.start()
+    work(server=server)
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(50)]
+    assert large.result(LONG) == list(range(0, 400, 2))
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_flushall_costs_only_time(make, work, redis_server, threads):
+def test_flushall_costs_only_time(make, work, servers, threads):
+    redis_server = servers()
     work(server=redis_server, batch_size=4)
     streamer = make(redis_server)
     over = threading.Event()
@@ -588,7 +581,8 @@ def test_a_request_that_vanishes_each_time_is_given_up(make, queue):
         future.result(0)
 
 
-def test_killed_connections_cost_only_time(make, work, redis_server, threads):
+def test_killed_connections_cost_only_time(make, work, servers, threads):
+    redis_server = servers()
     work(server=redis_server)
     streamer = make(redis_server)
 

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import signal
+import socket
 import threading
 import time
 
@@ -18,7 +19,7 @@ from redis_models import double
 from redis_server import RedisServer, find_server
 from redis_tools import QUICK, ProcessWorker, RawClient, ThreadedWorker, new_prefix
 
-from service_streamer import WorkerLost
+from service_streamer import RedisStreamer, WorkerLost
 from service_streamer._redis.protocol import GROUP
 
 pytestmark = pytest.mark.skipif(find_server() is None, reason="no Redis server")
@@ -149,6 +150,46 @@ class Callers:
             self.client.read(0.05)
 
 
+class StreamerCallers:
+    """Threads that ask by a RedisStreamer until they are told to stop, and look at every answer."""
+
+    def __init__(self, server, prefix, seed):
+        self.streamer = RedisStreamer(server.url, prefix, worker_timeout=LONG)
+        self.failures = []
+        self._ends = []
+        self._stop = False
+        self._threads = [
+            threading.Thread(target=self._run, args=(random.Random(f"{seed}-{n}"),), daemon=True)
+            for n in range(8)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self):
+        self._stop = True
+        for thread in self._threads:
+            thread.join(2 * LONG)
+            assert not thread.is_alive(), "a request was never answered"
+        self.streamer.close()
+        assert not self.failures, self.failures
+        assert len(self._ends) == len(set(map(id, self._ends))), "a request ended twice"
+        return len(self._ends), 0
+
+    @property
+    def answered(self):
+        return len(self._ends)
+
+    def _run(self, rng):
+        try:
+            while not self._stop and not self.failures:
+                batch = [rng.randrange(1000) for _ in range(rng.choice([1, 1, 3, 100]))]
+                future = self.streamer.submit(batch)
+                future.add_done_callback(self._ends.append)
+                assert future.result(LONG) == [2 * item for item in batch]
+        except BaseException as error:
+            self.failures.append(error)
+
+
 # -------------------------------------------------------------- dead workers
 
 
@@ -244,28 +285,35 @@ def test_a_model_that_holds_the_gil_for_long_keeps_its_batch(processes, client):
 
 
 @pytest.mark.timeout(300)
-def test_fifty_kills_under_load_lose_nothing_and_double_nothing(server, prefix, processes, client):
+@pytest.mark.parametrize("kind", [Callers, StreamerCallers])
+def test_fifty_kills_under_load_lose_nothing_and_double_nothing(
+    server, prefix, processes, client, kind
+):
     rng = random.Random(os.getpid())
-    alive = [processes("redis_models:steps", worker_num=2) for _ in range(2)]
-    for worker in alive:
-        worker.wait_ready(client)
-    callers = [Callers(server, prefix, seed) for seed in range(2)]
+
+    def start():
+        return processes("redis_models:steps", worker_num=2, retries=10)
+
+    alive = [start().wait_ready(client) for _ in range(2)]
+    callers = [kind(server, prefix, seed) for seed in range(2)]
     pace = threading.Event()
     whole = 0
     for _ in range(50):
-        pace.wait(rng.uniform(0, 0.2))
+        before = [each.answered for each in callers]
+        pace.wait(rng.uniform(0, 0.1))
         victim = rng.choice(alive)
         models = children(victim.pid)
-        if rng.random() < 0.7 and models:
+        if rng.random() < 0.6 and models:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rng.choice(models), signal.SIGKILL)
         else:
             whole += 1
             victim.kill()
-            alive[alive.index(victim)] = processes("redis_models:steps", worker_num=2)
+            alive[alive.index(victim)] = start()
+        for each, count in zip(callers, before, strict=True):
+            eventually(lambda each=each, count=count: each.answered > count or each.failures)
     accepted, ignored = zip(*[each.stop() for each in callers], strict=True)
     print(f"{sum(accepted)} answers, {sum(ignored)} again, {whole} workers killed as a whole")
-    assert sum(accepted) > 0
     eventually(client.is_clean)
 
 
@@ -278,7 +326,99 @@ def children(pid):
     return found
 
 
+def test_what_a_worker_had_whose_models_cannot_be_loaded_any_more_is_answered_by_another(
+    processes, workers, client, tmp_path
+):
+    gate = ProcessGate(tmp_path)
+    broken = processes("redis_models:LoadsOnce", model_init_args=[str(tmp_path)])
+    futures = client.send([1])
+    model = gate.wait_entered()
+    futures += client.send([2])
+    eventually(lambda: client.pending() == 2)
+    os.kill(model, signal.SIGKILL)
+    workers()
+    assert client.results(futures) == [[2], [4]]
+    assert broken.wait() == 1
+    assert "the GPU has fallen off the bus" in broken.log()
+    eventually(client.is_clean)
+    gate.close()
+
+
 # --------------------------------------------------------- connections, brokers
+
+
+class Proxy:
+    """A way to the broker that can be cut: nothing comes through, and nobody is told."""
+
+    def __init__(self, server):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}?socket_timeout=2"
+        self._server = ("127.0.0.1", server.port)
+        self._whole = threading.Event()
+        self._whole.set()
+        self._threads = []
+        self._start(self._accept)
+
+    def cut(self):
+        self._whole.clear()
+
+    def mend(self):
+        self._whole.set()
+
+    def close(self):
+        self.mend()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(LONG)
+
+    def _start(self, target, *args):
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def _accept(self):
+        with self._listener, contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self._start(self._connect, near)
+
+    def _connect(self, near):
+        with near, socket.create_connection(self._server) as far:
+            back = self._start(self._pass_on, far, near)
+            self._pass_on(near, far)
+            back.join()
+
+    def _pass_on(self, source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._whole.wait()
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_worker_behind_a_cut_network_loses_what_it_has_and_comes_back(
+    server, workers, client, tmp_path, leftovers
+):
+    gate = ProcessGate(tmp_path)
+    leftovers.append(gate.close)
+    proxy = Proxy(server)
+    far = workers(gate, redis_broker=proxy.url)
+    futures = client.send([1], [2])
+    gate.wait_entered()
+    eventually(lambda: client.pending() == 2)
+    proxy.cut()
+    near = workers()
+    assert client.results(futures) == [[2], [4]]
+    near.close()
+    gate.open()
+    proxy.mend()
+    assert client.ask([3]) == [6]
+    assert far.error is None
+    far.close()
+    proxy.close()
 
 
 @own()

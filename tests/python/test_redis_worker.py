@@ -2,7 +2,9 @@
 
 import inspect
 import os
+import random
 import signal
+import struct
 import subprocess
 import sys
 
@@ -22,6 +24,7 @@ from service_streamer import (
     run_redis_workers_forever,
 )
 from service_streamer._errors import BrokerError, WorkerTraceback
+from service_streamer._redis import keeper
 from service_streamer._redis.protocol import GROUP, VERSION, Keys, Signer
 
 pytestmark = pytest.mark.skipif(find_server() is None, reason="no Redis server")
@@ -304,6 +307,24 @@ def test_another_version_of_the_protocol_is_refused_by_name(workers, client):
     eventually(client.is_clean)
 
 
+def test_damaged_heads_end_nobody_but_their_request(workers, client):
+    worker = workers()
+    rng = random.Random(1)
+    _, (parcel,) = client.parcels([1, 2, 3])
+    good = client.message(parcel)
+    for _ in range(300):
+        damaged = bytearray(good)
+        for at in rng.sample(range(64), rng.choice([1, 1, 2, 8])):  # the head, and the counts
+            damaged[at] = rng.choice([0, 1, 127, 128, 255])
+        client.post(bytes(damaged))
+    extreme = struct.pack("<qq", 2**63 - 1, -(2**63))
+    client.post(good[:32] + extreme + good[48:])
+    client.post(good[:32] + extreme[::-1] + good[48:])
+    assert client.ask([1]) == [2]
+    eventually(client.is_clean)
+    assert worker.error is None
+
+
 @pytest.mark.parametrize("secret", [None, "wrong"])
 def test_messages_without_the_secret_are_dropped_unread(workers, clients, secret, caplog):
     stranger, client = clients(secret=secret), clients(secret="right")
@@ -545,6 +566,43 @@ def test_the_function_of_the_original_runs_in_main_and_in_a_thread(
     (done,) = threads.join()
     assert done.stdout == "ended\n"
     eventually(lambda: not is_alive(seen["pid"]))
+
+
+def test_the_end_of_the_interpreter_leaves_what_is_here_to_others(
+    server, prefix, client, workers, tmp_path
+):
+    gate = ProcessGate(tmp_path)
+    script = """
+import os, sys, threading
+from process_models import ProcessGate
+from service_streamer import RedisWorker
+
+broker, prefix, folder = sys.argv[1:]
+worker = RedisWorker(ProcessGate.at(folder), 8, redis_broker=broker, prefix=prefix)
+threading.Thread(target=worker.run_forever, daemon=True).start()
+os.read(0, 1)
+"""
+    command = [sys.executable, "-c", script, server.address, prefix, str(tmp_path)]
+    with subprocess.Popen(command, cwd=TESTS, stdin=subprocess.PIPE) as process:
+        (future,) = client.send([1])
+        model = gate.wait_entered()
+        process.stdin.close()
+        assert process.wait(LONG) == 0
+    assert not is_alive(model)
+    assert (client.length(), client.pending()) == (1, 1)
+    workers(_claim_after=5.0)  # it is as idle as that already
+    assert client.result(future) == [2]
+    eventually(client.is_clean)
+    gate.close()
+
+
+def test_statistics_are_logged_now_and_then(workers, client, caplog, monkeypatch):
+    monkeypatch.setattr(keeper, "TELL", 0.0)
+    caplog.set_level("DEBUG", "service_streamer")
+    workers()
+    client.ask([1])
+    told = "entries: fetched 1, answered 1; 0 are here"
+    eventually(lambda: any(told in record.getMessage() for record in caplog.records))
 
 
 # --------------------------------------------------------------- the command

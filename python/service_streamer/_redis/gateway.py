@@ -220,7 +220,8 @@ class Gateway:
         self._give_up_at = over
         if any(line.connection.made for line in self._lines):
             self._last_line.call(self._keeper.leave)
-        self._last_line.close()
+        for line in (*self._lines, self._last_line):
+            line.close()
         return drained
 
     def _drain(self, deadline: float | None) -> bool:

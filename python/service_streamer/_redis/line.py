@@ -54,6 +54,11 @@ class Outage:
             lasted = time.monotonic() - self._since
             _logger.warning("%s: the Redis broker works again after %.1f s", self._who, lasted)
 
+    def forget(self, line: object) -> None:
+        """Note that nobody asks any more."""
+        with self._lock:
+            self._failing.discard(line)
+
 
 class Line:
     """One thread's connection: what is done with it is done again until it works."""
@@ -85,5 +90,5 @@ class Line:
 
     def close(self) -> None:
         """End it, at the end of its thread."""
-        self._outage.worked(self)
+        self._outage.forget(self)
         self.connection.close()
