@@ -196,8 +196,11 @@ def unpack_request(message: bytes) -> RequestMessage:
     """
     if not message.startswith(_REQUEST_START) or len(message) < _REQUEST_HEAD.size:
         _refuse_request(message)
-    head = _REQUEST_HEAD.unpack_from(message)
-    return RequestMessage(*head[3:], message[_REQUEST_HEAD.size :])
+    _, _, _, client, request, begin, items, deadline, sent, priority = _REQUEST_HEAD.unpack_from(
+        message
+    )
+    body = message[_REQUEST_HEAD.size :]
+    return RequestMessage(client, request, begin, items, deadline, sent, priority, body)
 
 
 def _refuse_request(message: bytes) -> NoReturn:
