@@ -11,16 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from service_streamer import (
+    BrokerError,
+    ConsumerStats,
     Future,
     ManagedModel,
     OutputSizeMismatch,
     QueueFull,
+    RedisStreamer,
     RequestTimeout,
     SerializationError,
     Streamer,
     StreamerClosed,
     StreamerError,
     StreamerStats,
+    StreamStats,
     ThreadedStreamer,
     TimeSummary,
     WorkerInitError,
@@ -28,6 +32,7 @@ from service_streamer import (
     WorkerStats,
 )
 from service_streamer.managed_model import ManagedModel as OldManagedModel
+from service_streamer.service_streamer import RedisStreamer as OldRedisStreamer
 from service_streamer.service_streamer import Streamer as OldStreamer
 from service_streamer.service_streamer import ThreadedStreamer as OldThreadedStreamer
 
@@ -210,3 +215,30 @@ def refused(streamer: ThreadedStreamer) -> None:
     Streamer(lengths, 64, 0.1, 1, 0)  # type: ignore[arg-type]
     Streamer.connect("@lengths", batch_size=64)  # type: ignore[call-arg]
     ManagedModel(gpu_id=1.5)  # type: ignore[arg-type]
+
+
+def a_client_of_redis_workers() -> StreamStats | None:
+    OldRedisStreamer(redis_broker="localhost:6379", prefix="old")
+    streamer = RedisStreamer(
+        "redis://localhost",
+        "models",
+        batch_size=64,
+        worker_timeout=None,
+        max_queue=1024,
+        overflow="reject",
+        output="batch",
+        secret=b"secret",
+    )
+    RedisStreamer(batch_sizes=8)  # type: ignore[call-arg]
+    try:
+        outputs: list[int] = streamer.predict(["a"], timeout=1.0, priority=1)
+        print(outputs, streamer.explain())
+    except BrokerError as error:
+        transient: bool = error.transient
+        print(transient)
+    stream = streamer.stats().stream
+    if stream is not None:
+        workers: tuple[ConsumerStats, ...] = stream.consumers
+        waiting: float | None = stream.oldest_waiting
+        print(workers[0].name, workers[0].pending, workers[0].idle, waiting, stream.length)
+    return stream

@@ -83,19 +83,21 @@ class Intake:
         self._told: set[str] = set()
 
     def take(self, entries: Sequence[Any]) -> Outcome:
-        """Look at entries as the broker gives them: [id, fields or None, …]."""
+        """Look at entries: [id, fields or None], of claimed ones also [whose, deliveries]."""
         outcome = Outcome()
         now = self._clock.now_ms()
         good: list[tuple[bytes, RequestMessage]] = []
-        for entry_id, fields, *about in entries:
-            message = self._read(entry_id, fields, outcome)
+        signed = bool(self._signer)
+        for entry in entries:
+            entry_id = entry[0]
+            message = self._read(entry_id, entry[1], outcome)
             if message is None:
                 continue
-            if message.expired(now, signed=bool(self._signer)):
+            if (message.deadline or signed) and message.expired(now, signed=signed):
                 self.counts.expired += 1
                 outcome.done.append(entry_id)
-            elif about and about[1] >= MAX_DELIVERIES:
-                self._refuse_poison(entry_id, message, about[1], outcome)
+            elif len(entry) > 2 and entry[3] >= MAX_DELIVERIES:
+                self._refuse_poison(entry_id, message, entry[3], outcome)
             else:
                 good.append((entry_id, message))
         self._submit(good, outcome)

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 VERSION = 1
 GROUP = b"w"  # the consumer group of the workers
@@ -25,6 +25,7 @@ _REFUSAL_HEAD = struct.Struct("<2sBBQII")
 _REPLY_HEAD = struct.Struct("<2sBBI")
 _ANSWER_HEAD = struct.Struct("<QIII")
 _HEAD = struct.Struct("<2sBB")
+_REQUEST_START = _HEAD.pack(_MAGIC, VERSION, _REQUEST)
 
 
 class Foreign(Exception):
@@ -193,19 +194,23 @@ def unpack_request(message: bytes) -> RequestMessage:
     Raises:
         Foreign, OtherVersion: see there.
     """
-    _check_head(message, (_REQUEST,))
-    if message[2] != VERSION:
-        if len(message) < _ADDRESSED.size:
-            raise OtherVersion(message[2])
-        _, version, _, client, request, begin, items = _ADDRESSED.unpack_from(message)
-        raise OtherVersion(version, client, request, begin, items)
-    if len(message) < _REQUEST_HEAD.size:
-        raise Foreign(f"a request of {len(message)} bytes")
+    if not message.startswith(_REQUEST_START) or len(message) < _REQUEST_HEAD.size:
+        _refuse_request(message)
     _, _, _, client, request, begin, items, deadline, sent, priority = _REQUEST_HEAD.unpack_from(
         message
     )
     body = message[_REQUEST_HEAD.size :]
     return RequestMessage(client, request, begin, items, deadline, sent, priority, body)
+
+
+def _refuse_request(message: bytes) -> NoReturn:
+    _check_head(message, (_REQUEST,))
+    if message[2] == VERSION:
+        raise Foreign(f"a request of {len(message)} bytes")
+    if len(message) < _ADDRESSED.size:
+        raise OtherVersion(message[2])
+    _, version, _, client, request, begin, items = _ADDRESSED.unpack_from(message)
+    raise OtherVersion(version, client, request, begin, items)
 
 
 # ----------------------------------------------------------------------- replies

@@ -20,7 +20,6 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-hiredis: Any
 try:
     import hiredis
 except ImportError:  # the extra brings it, but it is not needed
