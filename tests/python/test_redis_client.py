@@ -690,6 +690,19 @@ def test_an_answer_that_is_corrupt_ends_its_request(make, queue):
         future.result(LONG)
 
 
+def test_what_is_left_of_a_refused_request_is_taken_back(make, queue):
+    streamer = make(batch_size=2)
+    large = streamer.submit(list(range(6)))
+    eventually(lambda: len(queue) == 3)
+    waiting = queue.requests()
+    refusal = protocol.pack_refusal(waiting[0].request, 0, 2, "poison")
+    queue.redis.xadd(queue.keys.replies(waiting[0].client), {"m": refusal})
+    with pytest.raises(WorkerLost, match="poison"):
+        large.result(LONG)
+    streamer.submit([7])
+    eventually(lambda: len(queue) == 1)
+
+
 # -------------------------------------------------------------------- statistics
 
 

@@ -146,8 +146,7 @@ class Reader:
                 self._refuse(error)
                 continue
             if isinstance(replies, Refusal):
-                self._session.sent.drop([replies.request])
-                self._session.outlet.lose([replies.request], replies.note)
+                self._session.lose([replies.request], replies.note)
             else:
                 answers += replies
         self._largest = largest
@@ -200,9 +199,8 @@ class Reader:
         requests = {request for request, _ in lost}
         given_up = {request for request in requests if session.sent.repeat(request) > REPEATS}
         if given_up:
-            session.sent.drop(given_up)
-            session.outlet.lose(
-                sorted(given_up),
+            session.lose(
+                given_up,
                 f"the request was taken from the queue {REPEATS + 1} times and not answered: is "
                 "the broker losing data, or have the workers another secret?",
             )

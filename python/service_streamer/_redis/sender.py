@@ -109,7 +109,8 @@ class Sender:
 
     def _leave(self) -> None:
         """Take back what is still at the broker, if that can be done at once."""
-        entries = self._withdrawn + self._session.sent.drop(self._session.sent.requests())
+        entries = self._withdrawn + self._session.take_orphans()
+        entries += self._session.sent.drop(self._session.sent.requests())
         if not self._connection.connected:
             return
         commands: list[tuple[object, ...]] = [("DEL", self._session.replies)]
@@ -136,6 +137,7 @@ class Sender:
     def _send(self) -> None:
         session = self._session
         chunks, commands = self._messages()
+        self._withdrawn += session.take_orphans()
         withdrawn = len(self._withdrawn)
         if withdrawn:
             commands.append(("XDEL", session.keys.queue, *self._withdrawn))
@@ -183,14 +185,12 @@ class Sender:
             f"a message of {items} item{'' if items == 1 else 's'} and {size:,} bytes is more than "
             f"the Redis broker {broker} takes: {broker.message_limit:,} (proto-max-bulk-len)"
         )
-        self._session.sent.drop([request])
         self._session.fail([request], error)
 
     def _refused(self, replies: Iterable[tuple[Chunk, object]]) -> None:
         for (request, _), reply in replies:
             if isinstance(reply, Exception):
                 error = self._session.broker.describe(reply)
-                self._withdrawn += self._session.sent.drop([request])
                 self._session.fail([request], error)
 
     def _look_at_length(self, length: object) -> None:

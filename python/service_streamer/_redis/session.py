@@ -136,6 +136,7 @@ class Session:
         """16 bytes that no other client has"""
         self.replies = keys.replies(client)
         self.sent = Sent()
+        self._orphans: list[bytes] = []
         self._connected_once = False
         self._lost: float | None = None  # since when there is no broker
 
@@ -157,16 +158,27 @@ class Session:
         waited = time.monotonic() - self._lost
         if error.transient and waited < (PATIENCE if self._connected_once else FIRST_PATIENCE):
             return False
-        requests = self.sent.requests()
-        self.sent.drop(requests)
-        self.fail(requests, error)
+        self.fail(self.sent.requests(), error)
         return True
 
     def fail(self, requests: Iterable[int], error: Exception) -> None:
-        """End requests with an error."""
+        """End requests with an error. What they have in the queue is an orphan."""
         packed = pickle.dumps(pack_error(error), 5)
         for request in requests:
+            self._orphans += self.sent.drop([request])
             self.outlet.fail(request, packed)
+
+    def lose(self, requests: Iterable[int], note: str) -> None:
+        """End requests with `WorkerLost`. What they have in the queue is an orphan."""
+        requests = list(requests)
+        self._orphans += self.sent.drop(requests)
+        self.outlet.lose(requests, note)
+
+    def take_orphans(self) -> list[bytes]:
+        """Return the entries that are to be deleted, once."""
+        orphans = self._orphans[:]
+        del self._orphans[: len(orphans)]  # others may have come
+        return orphans
 
 
 class Backoff:
