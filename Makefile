@@ -50,7 +50,7 @@ bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help f
 
 # ---------------------------------------------------------------------- tests
 
-test: test-cpp test-tsan test-asan test-wheel test-pythons test-torch test-python  ## all tests
+test: test-cpp test-tsan test-asan test-wheel test-torch test-pythons  ## all tests
 
 # $(call run_cpp_tests,build folder,cmake options)
 define run_cpp_tests
@@ -87,13 +87,15 @@ STRESS_SECONDS ?= $(if $(CI),60,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
 
-# All at a time: the tests of one wait most of their time.
-test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
+# All at a time: the tests of one wait most of their time. What takes long runs on one Python only.
+test-pythons: $(VENV)/.installed  ## the Python tests, also on the other Python versions that are there
 	@found=$$($(bin)/python tests/other_pythons.py) || exit 1; jobs=; mkdir -p build; \
 	for python in $$found; do \
 	  $(MAKE) --no-print-directory test-python VENV=build/venv-$${python%%=*} PYTHON=$${python#*=} \
-	    STRESS_SECONDS=4 </dev/null >build/python-$${python%%=*}.log 2>&1 & jobs="$$jobs $${python%%=*}=$$!"; \
+	    STRESS_SECONDS=4 ARGS='-m "not endurance"' \
+	    </dev/null >build/python-$${python%%=*}.log 2>&1 & jobs="$$jobs $${python%%=*}=$$!"; \
 	done; failed=; \
+	$(MAKE) --no-print-directory test-python || failed=1; \
 	for job in $$jobs; do \
 	  wait $${job#*=} || failed=1; cat build/python-$${job%%=*}.log; \
 	done; test -z "$$failed"
@@ -135,8 +137,8 @@ build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 	  -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
 	@touch $@
 
-# Each file is looked at again only when it or any header has changed.
-tidy: $(cpp_sources:%=build/lint/%.tidy)
+# Each file is looked at again only when it or any header has changed. Tests are left to the compiler's warnings.
+tidy: $(patsubst %,build/lint/%.tidy,$(filter cpp/%,$(cpp_sources)))
 build/lint/%.tidy: % $(cpp_headers) .clang-tidy $(VENV)/.lint-tools | build/lint/compile_commands.json
 	$(bin)/clang-tidy -p build/lint --quiet $<
 	@mkdir -p $(@D) && touch $@

@@ -5,6 +5,8 @@ That of the workers, too, where they are processes.
 
 import pytest
 
+pytestmark = pytest.mark.endurance
+
 PRELUDE = """
 import gc, os, select, threading
 from service_streamer import *

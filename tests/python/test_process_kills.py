@@ -12,6 +12,8 @@ from process_models import double_after_a_while
 
 from service_streamer import _places
 
+pytestmark = pytest.mark.endurance
+
 CALLERS = 8
 
 

@@ -7,6 +7,8 @@ import os
 
 import pytest
 
+pytestmark = pytest.mark.endurance
+
 PRELUDE = f"""
 import os, resource, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)

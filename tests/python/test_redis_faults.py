@@ -22,7 +22,10 @@ from redis_tools import QUICK, ProcessWorker, RawClient, ThreadedWorker, new_pre
 from service_streamer import RedisStreamer, WorkerLost
 from service_streamer._redis.protocol import GROUP
 
-pytestmark = pytest.mark.skipif(find_server() is None, reason="no Redis server")
+pytestmark = [
+    pytest.mark.endurance,
+    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
+]
 
 LATER = 3.0  # s: a claim_after that nothing reaches by chance
 
