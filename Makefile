@@ -17,7 +17,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-pythons test-torch test-python \
-	fuzz lint tidy format clean
+	test-redis fuzz lint tidy format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,7 +50,7 @@ bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help f
 
 # ---------------------------------------------------------------------- tests
 
-test: test-cpp test-tsan test-asan test-wheel test-torch test-pythons  ## all tests
+test: test-cpp test-tsan test-asan test-wheel test-torch test-pythons test-python  ## all tests but test-redis
 
 # $(call run_cpp_tests,build folder,cmake options)
 define run_cpp_tests
@@ -87,18 +87,20 @@ STRESS_SECONDS ?= $(if $(CI),60,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
 
-# All at a time: the tests of one wait most of their time. What takes long runs on one Python only.
-test-pythons: $(VENV)/.installed  ## the Python tests, also on the other Python versions that are there
+# All at a time: the tests of one wait most of their time. What takes long runs on the main one only.
+test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
 	@found=$$($(bin)/python tests/other_pythons.py) || exit 1; jobs=; mkdir -p build; \
 	for python in $$found; do \
 	  $(MAKE) --no-print-directory test-python VENV=build/venv-$${python%%=*} PYTHON=$${python#*=} \
-	    STRESS_SECONDS=4 ARGS='-m "not endurance"' \
+	    STRESS_SECONDS=4 ARGS='-m "not endurance and not over_redis"' \
 	    </dev/null >build/python-$${python%%=*}.log 2>&1 & jobs="$$jobs $${python%%=*}=$$!"; \
 	done; failed=; \
-	$(MAKE) --no-print-directory test-python || failed=1; \
 	for job in $$jobs; do \
 	  wait $${job#*=} || failed=1; cat build/python-$${job%%=*}.log; \
 	done; test -z "$$failed"
+
+test-redis: $(VENV)/.installed  ## the tests of the other streamers with RedisStreamer
+	$(bin)/python -m pytest -m over_redis $(ARGS)
 
 # Empty leaves torch out, and its tests are skipped. It is large, and users need none: so it has a
 # folder of its own beside the environment. The usual build brings CUDA's libraries along; where the

@@ -3,11 +3,11 @@
 No test sleeps to wait for something: models block on events (`Gate`), and what only the streamer
 knows is observed in its statistics (`eventually`).
 
-A test that uses `streamers`, `held` or `gate` runs three times: with a ThreadedStreamer, with a
-Streamer whose worker is a forked process, and with a RedisStreamer whose worker has a forked
-process. One whose model shares objects with the test is marked ``in_process`` and runs with the
-first only; one that is about what happens between the callers and the worker of one machine is
-marked ``not_redis``.
+A test that uses `streamers`, `held` or `gate` runs with a ThreadedStreamer and with a Streamer
+whose worker is a forked process; ``make test-redis`` runs it with a RedisStreamer whose worker has
+a forked process. One whose model shares objects with the test is marked ``in_process`` and runs
+with the first only; one that is about what happens between the callers and the worker of one
+machine is marked ``not_redis``.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ def pytest_generate_tests(metafunc):
         kinds = ["threads"] if in_process else ["threads", "processes"]
         not_redis = metafunc.definition.get_closest_marker("not_redis")
         if "streamers" in metafunc.fixturenames and not in_process and not not_redis:
-            kinds.append("redis")
+            kinds.append(pytest.param("redis", marks=pytest.mark.over_redis))
         metafunc.parametrize("backend", kinds, indirect=True)
 
 
