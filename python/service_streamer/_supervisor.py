@@ -274,7 +274,8 @@ class Supervisor:
         elif state is State.READY:
             how = "was killed because it hung" if hung else process.describe()
             while_busy = ", while it worked on a batch" if had_batch else ""
-            _logger.error("worker process %d %s%s", process.pid, how, while_busy)
+            if not self._finishing:  # then it is we who end them
+                _logger.error("worker process %d %s%s", process.pid, how, while_busy)
             now = self._clock()
             if now - worker.ready_at >= PROVEN:
                 place.deaths = 0

@@ -6,6 +6,8 @@ import pstats
 import pytest
 from conftest import run_python
 
+pytestmark = pytest.mark.endurance
+
 METHODS = ["spawn", "fork", "forkserver"]
 
 every_method = pytest.mark.parametrize("method", METHODS)

@@ -354,8 +354,7 @@ def test_a_full_queue_blocks_until_there_is_room(make, queue, work, threads):
     streamer = make(max_queue=2)
     for i in range(8):
         threads.run(streamer.predict, [i])
-    eventually(lambda: streamer.stats().waiting_requests == 4)
-    assert len(queue) == 2
+    eventually(lambda: streamer.stats().waiting_requests == 4 and len(queue) == 2)
     work()
     assert threads.join() == [[2 * i] for i in range(8)]
 

@@ -108,6 +108,7 @@ def test_max_latency_zero_is_greedy(streamers):
     assert streamer.predict([1], timeout=LONG / 2) == [2]
 
 
+@pytest.mark.not_redis
 def test_configure_by_two_at_a_time_changes_what_either_was_given(streamers, threads, monkeypatch):
     streamer = streamers(double)
     configure, both = streamer._backend.configure, threading.Barrier(2)
