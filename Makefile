@@ -99,7 +99,7 @@ test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions t
 	  wait $${job#*=} || failed=1; cat build/python-$${job%%=*}.log; \
 	done; test -z "$$failed"
 
-test-redis: $(VENV)/.installed  ## the tests of the other streamers with RedisStreamer
+test-redis: $(VENV)/.installed  ## the tests with a Redis server, and those of the other streamers over it
 	$(bin)/python -m pytest -m over_redis $(ARGS)
 
 # Empty leaves torch out, and its tests are skipped. It is large, and users need none: so it has a

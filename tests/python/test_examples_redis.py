@@ -20,7 +20,10 @@ pytest.importorskip("redis")
 pytest.importorskip("gevent")
 yaml = pytest.importorskip("yaml")
 
-pytestmark = pytest.mark.skipif(find_server() is None, reason="no Redis server")
+pytestmark = [
+    pytest.mark.over_redis,
+    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
+]
 
 FOLDER = Path(__file__).parents[2] / "examples" / "redis"
 LONG = 60  # seconds: longer than anything here takes; reached only by a failure

@@ -21,7 +21,10 @@ import service_streamer
 from service_streamer import RedisStreamer
 from service_streamer._redis import wire
 
-pytestmark = pytest.mark.skipif(find_server() is None, reason="no Redis server")
+pytestmark = [
+    pytest.mark.over_redis,
+    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
+]
 
 README = Path(service_streamer.__file__).parent / "_redis" / "README.md"
 

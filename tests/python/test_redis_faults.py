@@ -23,7 +23,7 @@ from service_streamer import RedisStreamer, WorkerLost
 from service_streamer._redis.protocol import GROUP
 
 pytestmark = [
-    pytest.mark.endurance,
+    pytest.mark.over_redis,
     pytest.mark.skipif(find_server() is None, reason="no Redis server"),
 ]
 

@@ -27,7 +27,10 @@ from service_streamer._errors import BrokerError, WorkerTraceback
 from service_streamer._redis import keeper
 from service_streamer._redis.protocol import GROUP, VERSION, Keys, Signer
 
-pytestmark = pytest.mark.skipif(find_server() is None, reason="no Redis server")
+pytestmark = [
+    pytest.mark.over_redis,
+    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
+]
 
 TESTS = os.path.dirname(__file__)
 COMMAND = [sys.executable, "-m", "service_streamer", "redis-worker"]
