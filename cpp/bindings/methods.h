@@ -10,4 +10,13 @@ PyCFunction as_method(Function function) noexcept {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
+// Adds a type that nobody here needs by name; false with an exception set.
+inline bool add_type(PyObject* module, PyType_Spec& spec) {
+  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (type == nullptr) return false;
+  const bool added = PyModule_AddType(module, type) == 0;
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+  return added;
+}
+
 }  // namespace service_streamer::bindings

@@ -288,11 +288,7 @@ PyType_Spec spec = {"service_streamer._core.Outlet", sizeof(OutletObject), 0, Py
 }  // namespace
 
 bool make_outlet_type(PyObject* module) {
-  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) return false;
-  const bool added = PyModule_AddType(module, type) == 0;
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
-  return added;
+  return add_type(module, spec);
 }
 
 }  // namespace service_streamer::bindings

@@ -218,11 +218,7 @@ int ask_running(FutureObject* future) {
 }
 
 bool make_relay_type(PyObject* module) {
-  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) return false;
-  const bool added = PyModule_AddType(module, type) == 0;
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
-  return added;
+  return add_type(module, spec);
 }
 
 }  // namespace service_streamer::bindings

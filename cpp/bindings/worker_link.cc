@@ -5,6 +5,7 @@
 
 #include "bindings/errors.h"
 #include "bindings/future.h"
+#include "bindings/methods.h"
 #include "bindings/worker_batch.h"
 
 namespace service_streamer::bindings {
@@ -132,11 +133,7 @@ PyType_Spec spec = {"service_streamer._core.WorkerLink", sizeof(WorkerLinkObject
 }  // namespace
 
 bool make_worker_link_type(PyObject* module) {
-  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) return false;
-  const bool added = PyModule_AddType(module, type) == 0;
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
-  return added;
+  return add_type(module, spec);
 }
 
 }  // namespace service_streamer::bindings
