@@ -15,6 +15,18 @@ using ipc::Told;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
+// The next one, once a request has come over it.
+std::shared_ptr<ipc::Connection> connection_that_submits(const FileDescriptor& listener) {
+  FileDescriptor socket;
+  EXPECT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
+  auto connection = ipc::Connection::make(std::move(socket));
+  ipc::InMessage message;
+  do {
+    EXPECT_EQ(ipc::support::receive(*connection, message), ipc::Received::kMessage);
+  } while (message.type != ipc::MessageType::kSubmit);
+  return connection;
+}
+
 TEST(RelayConnection, WhatWasHandedOnIsLostAtOnceWhenTheOwnerDies) {
   const std::string address = unused_address();
   Client client(address);
@@ -24,13 +36,8 @@ TEST(RelayConnection, WhatWasHandedOnIsLostAtOnceWhenTheOwnerDies) {
     // An owner that says nothing when it goes.
     const FileDescriptor listener = ipc::listen_on(address);
     running = std::make_unique<RemoteRequest>(sent(client.engine, {1}));
-    FileDescriptor socket;
-    ASSERT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
-    const auto connection = ipc::Connection::make(std::move(socket));
-    ipc::InMessage message;
-    do {
-      ASSERT_EQ(ipc::support::receive(*connection, message), ipc::Received::kMessage);
-    } while (message.type != ipc::MessageType::kSubmit);
+    const auto connection = connection_that_submits(listener);
+    connection->send_all(ipc::make_hello(ipc::Role::kEngine));
     EXPECT_FALSE(running->done());
   }
   EXPECT_TRUE(running->ends_as(Outcome::kLost));
@@ -56,6 +63,29 @@ TEST(RelayConnection, SurvivesRestartsOfTheOwner) {
     Owner owner(kServed, {.address = address});
     owner.add();
     EXPECT_TRUE(sent(client.engine, {round}).answered());
+  }
+}
+
+TEST(RelayConnection, WhatAnOwnerDidNotReadBeforeItClosedWaitsForTheNextOne) {
+  for (const bool says_hello : {false, true}) {
+    const std::string address = unused_address();
+    Client client(address);
+    std::vector<RemoteRequest> requests;
+    {
+      const FileDescriptor listener = ipc::listen_on(address);
+      requests.push_back(sent(client.engine, {0}));
+      const auto connection = connection_that_submits(listener);
+      if (says_hello) {
+        connection->send_all(ipc::make_hello(ipc::Role::kEngine));
+        connection->send_all(ipc::make_closed());
+        ASSERT_TRUE(eventually([&] { return client.engine.stats().queued_requests == 1; })) << "comes back";
+        requests.push_back(sent(client.engine, {1}));
+      }
+    }
+    requests.push_back(sent(client.engine, {2}));
+    Owner next({.batch_size = 1, .policy = PolicyKind::kGreedy}, {.address = address});
+    next.add();
+    for (const RemoteRequest& request : requests) EXPECT_TRUE(request.answered()) << says_hello;
   }
 }
 
@@ -204,13 +234,7 @@ TEST(RelayConnection, AServerThatBreaksTheProtocolIsLeft) {
     const FileDescriptor listener = ipc::listen_on(address);
     Client client(address);
     const RemoteRequest request = sent(client.engine, {1});
-    FileDescriptor socket;
-    ASSERT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
-    const auto connection = ipc::Connection::make(std::move(socket));
-    ipc::InMessage message;
-    do {
-      ASSERT_EQ(ipc::support::receive(*connection, message), ipc::Received::kMessage);
-    } while (message.type != ipc::MessageType::kSubmit);
+    const auto connection = connection_that_submits(listener);
     if (kind > 0) connection->send_all(ipc::make_hello(ipc::Role::kEngine));
     ipc::EndedCall answer{.id = 1, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};  // of nothing
     if (kind == 2) answer.id = 99;

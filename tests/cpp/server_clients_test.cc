@@ -187,6 +187,22 @@ TEST(ServerClients, HearOfTheEndOfTheirRequestsWhenTheServerStops) {
   EXPECT_ANY_THROW(ipc::connect_to(owner.server->address())) << "and nobody else gets in";
 }
 
+TEST(ServerClients, AreToldThatItStopsAfterTheLastAnswerHoweverLong) {
+  Owner owner;
+  owner.add_ready([](const ipc::BatchMessage&, ipc::ReplyMessage& reply) {
+    reply.results.push_back(outputs_of(std::vector<int>(1 << 20)));  // more than a socket takes
+    return true;
+  });
+  const RawClient client(*owner.server);
+  client.submit(1, {1});
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().counters.completed == 1; }));
+  Thread stopping([&] { owner.server->stop(); });
+  EXPECT_EQ(client.result().outcome, Outcome::kAnswered);
+  ipc::InMessage message;
+  EXPECT_TRUE(client.receive(message) && message.type == ipc::MessageType::kClosed);
+  EXPECT_TRUE(client.is_cut_off());
+}
+
 TEST(ServerClients, AClosedEngineTakesNothing) {
   Owner owner;
   close_remote(owner.engine, true);

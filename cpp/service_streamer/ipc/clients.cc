@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::uint64_t kListenerKey = Clients::kKeys;
 constexpr std::size_t kMostUnread = std::size_t{64} << 20;  // bytes of answers that a client may leave unread
+constexpr Duration kFarewell = std::chrono::seconds(1);     // until all have read their last answers
 constexpr int kMessagesAtOnce = 32;                         // of one client, before the others have their turn
 
 }  // namespace
@@ -290,7 +291,12 @@ void Clients::stop() {
     end_all(*client, Outcome::kClosed);
   }
   send_answers();
-  for (const auto& [id, client] : clients_) client->peer.set_broken();
+  const TimePoint deadline = Clock::now() + kFarewell;
+  for (const auto& [id, client] : clients_) {
+    client->peer.send(make_closed());
+    client->peer.send_rest(deadline);
+    client->peer.set_broken();
+  }
   bury_dead();  // sends the end of file
   answers_->close();
 }

@@ -33,6 +33,7 @@ enum class MessageType : std::uint16_t {
   kAsk,         // client → engine: a question about a request (cancel it if it is queued; does it run?) or the engine
   kTold,        // engine → client: its answer, of the same id
   kResults,     // engine → client: requests that ended
+  kClosed,      // engine → client, its last: what it has not told the end of by now it did not take
 };
 
 struct FrameHeader {
@@ -136,6 +137,7 @@ OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply);
 OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids);  // kReleased, kCancel
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads);
 OutMessage make_results(std::span<const EndedCall> calls);
+OutMessage make_closed();
 
 // --- in ---
 // Blocks that came along become BlockRefs that tell `message.owner` when they go. Texts and opaque bytes are just the body.

@@ -173,6 +173,10 @@ OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payloa
   return message;
 }
 
+OutMessage make_closed() {
+  return message_of(MessageType::kClosed);
+}
+
 OutMessage make_results(std::span<const EndedCall> calls) {
   OutMessage message = message_of(MessageType::kResults);
   wire::append(message.head, wire::Results{.calls = static_cast<std::uint32_t>(calls.size())});

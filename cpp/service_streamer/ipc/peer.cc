@@ -1,8 +1,10 @@
 #include "service_streamer/ipc/peer.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <utility>
 
 namespace service_streamer::ipc {
@@ -26,15 +28,26 @@ Peer::~Peer() {
 }
 
 void Peer::send(OutMessage message) {
-  if (broken_ || ended_) return;
-  attempt([&] { broken_ = !connection_->send(std::move(message)); });
+  if (broken() || ended_) return;
+  attempt([&] { hung_up_ = !connection_->send(std::move(message)); });
   update_watch();
 }
 
 void Peer::flush() {
-  if (broken_ || ended_) return;
-  attempt([&] { broken_ = !connection_->flush(); });
+  if (broken() || ended_) return;
+  attempt([&] { hung_up_ = !connection_->flush(); });
   update_watch();
+}
+
+void Peer::send_rest(TimePoint deadline) {
+  using std::chrono::milliseconds;
+  while (!broken() && !ended_ && unsent() > 0) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    if (left <= milliseconds::zero()) return;
+    pollfd writable{.fd = connection_->fd(), .events = POLLOUT, .revents = 0};
+    poll(&writable, 1, static_cast<int>(left.count()));
+    flush();
+  }
 }
 
 void Peer::flush_releases() {
@@ -62,7 +75,7 @@ void Peer::end_sending() {
 
 void Peer::update_watch() {
   const std::uint32_t wanted = (reading_ ? EPOLLIN : 0U) | (!ended_ && connection_->unsent() > 0 ? EPOLLOUT : 0U);
-  if (wanted == watched_ || broken_) return;
+  if (wanted == watched_ || broken()) return;
   watched_ = wanted;
   poller_.change(connection_->fd(), key_, wanted);
 }

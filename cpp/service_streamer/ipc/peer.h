@@ -14,7 +14,7 @@ namespace service_streamer::ipc {
 
 // Another process at the end of a connection that a poller watches. Used by the IO thread alone. A peer that is broken (it hung
 // up, does not keep to the protocol, or has us do what there is no memory for) is not sent anything any more; its owner looks for that
-// and lets it go.
+// and lets it go. Of one that hung up, what it said before can still be received.
 class Peer {
  public:
   // Throws std::system_error.
@@ -39,6 +39,9 @@ class Peer {
   // It sees the end of file, and can still be heard.
   void end_sending();
 
+  // Blocks until everything is written, it is broken, or the time is over.
+  void send_rest(TimePoint deadline);
+
   // Does something for it; it is broken where there is no memory for that.
   template <typename Step>
   void attempt(Step step) {
@@ -50,7 +53,7 @@ class Peer {
   }
 
   void set_broken() { broken_ = true; }
-  bool broken() const { return broken_; }
+  bool broken() const { return broken_ || hung_up_; }
 
  private:
   void update_watch();
@@ -62,6 +65,7 @@ class Peer {
   std::uint32_t watched_;
   bool reading_ = true;
   bool ended_ = false;
+  bool hung_up_ = false;  // nothing can be sent any more
   bool broken_ = false;
 };
 

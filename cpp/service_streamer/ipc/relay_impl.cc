@@ -69,7 +69,10 @@ void Relay::Impl::run() {
       if ((event.events & EPOLLOUT) != 0) server_->flush();
       receive();
     }
-    if (server_ && server_->broken()) disconnect(Outcome::kLost);
+    if (server_ && server_->broken()) {
+      receive();  // what it said before it went
+      disconnect(Outcome::kLost);
+    }
     look |= poller_.take_wake() || Clock::now() >= until;
   }
   clean_up();
@@ -159,6 +162,10 @@ bool Relay::Impl::understand(InMessage& message) {
            hello.role == Role::kEngine;
   }
   if (message.type == MessageType::kResults) return take_results(message);
+  if (message.type == MessageType::kClosed) {
+    return_all_untaken();
+    return true;
+  }
   Told told;
   return message.type == MessageType::kTold && from_bytes(message.body, told) &&
          asked_.told(message.id, std::move(told));
@@ -168,7 +175,7 @@ bool Relay::Impl::take_results(InMessage& message) {
   std::vector<EndedCall> answers;
   if (!parse(message, answers)) return false;
   std::vector<Engine::Returned> returned;
-  std::vector<std::pair<std::uint64_t, LocalCall*>> again;
+  std::vector<std::pair<std::uint64_t, LocalCall*>> untaken;
   returned.reserve(answers.size());
   bool sound = true;
   for (EndedCall& answer : answers) {
@@ -179,24 +186,39 @@ bool Relay::Impl::take_results(InMessage& message) {
     handed_on_.erase(found);
     for (ResultPiece& piece : answer.pieces) call.add(std::move(piece));
     call.note = std::move(answer.note);
-    if (answer.outcome == Outcome::kNone && owner_returns_) {
-      closing_ = true;
-      call.came_back();
-      again.emplace_back(answer.id, &call);
+    if (answer.outcome == Outcome::kNone) {
+      untaken.emplace_back(answer.id, &call);
     } else {
       returned.push_back({.request = &call.request, .outcome = ends_as(call, answer.outcome)});
     }
   }
   std::reverse(returned.begin(), returned.end());  // the last to end there was published first
-  std::sort(again.begin(), again.end(), std::greater<>());
-  for (const auto& [id, call] : again) returned.push_back({.request = &call->request, .outcome = Outcome::kNone});
+  return_untaken(std::move(untaken), returned);
   take_back(returned);
   return sound;
 }
 
+void Relay::Impl::return_all_untaken() {
+  closing_ = owner_returns_;
+  std::vector<Engine::Returned> returned;
+  return_untaken({handed_on_.begin(), handed_on_.end()}, returned);
+  handed_on_.clear();
+  take_back(returned);
+}
+
+// They wait for the next Server, in their order, where one may come.
+void Relay::Impl::return_untaken(std::vector<std::pair<std::uint64_t, LocalCall*>> untaken,
+                                 std::vector<Engine::Returned>& returned) {
+  closing_ |= owner_returns_ && !untaken.empty();
+  std::sort(untaken.begin(), untaken.end(), std::greater<>());
+  for (const auto& [id, call] : untaken) {
+    if (owner_returns_) call->came_back();
+    returned.push_back({.request = &call->request, .outcome = owner_returns_ ? Outcome::kNone : Outcome::kClosed});
+  }
+}
+
 // Here nobody closed anything where another Server may come.
 Outcome Relay::Impl::ends_as(LocalCall& call, Outcome told) const {
-  if (told == Outcome::kNone) return Outcome::kClosed;
   if (told != Outcome::kClosed || !owner_returns_) return told;
   call.note = "the streamer at " + address_ + " was closed while a worker had the request";
   return Outcome::kLost;
@@ -205,7 +227,9 @@ Outcome Relay::Impl::ends_as(LocalCall& call, Outcome told) const {
 // The connection is broken, or there is none to be had.
 void Relay::Impl::disconnect(Outcome outcome) {
   server_.reset();
-  heard_hello_ = closing_ = false;
+  if (outcome == Outcome::kLost && !heard_hello_) return_all_untaken();  // it was gone before it took any
+  heard_hello_ = false;
+  closing_ = false;
   std::string note = "the connection to the streamer's process at " + address_ + " broke";
   if (unread_ > 0) note += ": there was no memory for a message of " + std::to_string(unread_) + " bytes";
   unread_ = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "service_streamer/base/file_descriptor.h"
@@ -47,6 +48,9 @@ class Relay::Impl {
   bool understand(InMessage& message);
   bool take_results(InMessage& message);
   Outcome ends_as(LocalCall& call, Outcome told) const;
+  void return_all_untaken();
+  void return_untaken(std::vector<std::pair<std::uint64_t, LocalCall*>> untaken,
+                      std::vector<Engine::Returned>& returned);
   void disconnect(Outcome outcome);
   void take_back(const std::vector<Engine::Returned>& returned);
   void clean_up();
@@ -70,7 +74,7 @@ class Relay::Impl {
   bool promised_ = false;  // requests, by the engine
   bool heard_hello_ = false;
   std::uint64_t unread_ = 0;  // bytes of a message for which there was no memory
-  bool closing_ = false;      // it takes nothing more, but still answers
+  bool closing_ = false;      // it takes nothing more, but may still answer
 
   std::atomic<bool> stopping_{false};
 

@@ -72,7 +72,7 @@ void WorkerPool::handle(const Poller::Event& event) {
   Worker& worker = *found->second;
   const bool died = event.key % 2 == 1;
   if (!died && (event.events & EPOLLOUT) != 0) worker.peer.flush();
-  receive(worker);  // of the dead, too: its last reply counts
+  receive(worker);
   if (died) worker.peer.set_broken();
   deaths_ |= worker.peer.broken();
 }
@@ -170,6 +170,7 @@ void WorkerPool::bury_dead() {
       ++next;
       continue;
     }
+    receive(*next->second);  // its last reply counts
     const std::unique_ptr<Worker> worker = std::move(next->second);
     next = workers_.erase(next);
     take_from(*worker);

@@ -232,24 +232,27 @@ class Owner {
   std::vector<std::unique_ptr<FakeWorker>> workers;
 };
 
-// Holds models back until it is opened.
+// Holds models back until it is opened; they may outlive it.
 class Gate {
  public:
   Model before(Model model = add_one) {
-    return [this, model = std::move(model)](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
-      ++entered_;
-      return eventually([this] { return open_.load(); }) && model(batch, reply);
+    return [state = state_, model = std::move(model)](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+      ++state->entered;
+      return eventually([&] { return state->open.load(); }) && model(batch, reply);
     };
   }
   bool entered(int times = 1) const {
-    return eventually([this, times] { return entered_ >= times; });
+    return eventually([this, times] { return state_->entered >= times; });
   }
-  void open() { open_ = true; }
+  void open() { state_->open = true; }
   ~Gate() { open(); }
 
  private:
-  std::atomic<int> entered_{0};
-  std::atomic<bool> open_{false};
+  struct State {
+    std::atomic<int> entered{0};
+    std::atomic<bool> open{false};
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace service_streamer::support
