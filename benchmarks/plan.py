@@ -84,7 +84,13 @@ def web(name: str, measurements: Sequence[tuple[str, str, str, str]]) -> Case:
     )
 
 
+def redis(name: str, script: str, peers: Sequence[str], *arguments: str, **options: float) -> Case:
+    """A Redis server on loopback, a worker behind it unless the arguments say otherwise."""
+    return case(f"redis-{name}", script, peers, "--redis", "--workers", "1", *arguments, **options)
+
+
 PROCESSES = ("ours", *ORIGINALS)
+ORIGINAL = "original-0.005"
 THREADED = ("ours", *ORIGINALS, BATCHED)
 
 CASES: tuple[Case, ...] = (
@@ -198,6 +204,22 @@ CASES: tuple[Case, ...] = (
         at_once=True,
     ),
     case("processes-memory", "cases.shared_model", ("ours",), once=True),
+    redis("noop-1", "cases.threads", PROCESSES),
+    redis("noop-128", "cases.threads", PROCESSES, "--clients", "128", seconds=4),
+    redis("noop-forked", "cases.clients", ("ours", ORIGINAL), seconds=4),
+    redis("asyncio-noop-128", "cases.tasks", ("ours",), "--clients", "128"),
+    redis("model-128", "cases.threads", ("ours", ORIGINAL), "--model", "model", "--clients", "128"),
+    *(
+        redis(
+            f"2-model-{clients}",
+            "cases.threads",
+            ("ours", ORIGINAL),
+            *("--workers", "2", "--model", "model", "--clients", str(clients)),
+        )
+        for clients in (128, 256)
+    ),
+    redis("futures", "cases.futures", ("ours", ORIGINAL)),
+    redis("memory", "cases.redis_memory", ("ours",), once=True),
 )
 
 

@@ -18,6 +18,7 @@ import venvs
 from figures import Figure, Results, Row
 from plan import BARE
 from rows_processes import PROCESS_ROWS
+from rows_redis import REDIS_ROWS
 from rows_threads import THREAD_ROWS
 
 HERE = Path(__file__).resolve().parent
@@ -86,7 +87,7 @@ def targets_table(data: Mapping[str, Any]) -> list[str]:
     results = Results(data["medians"])
     lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for row in (*THREAD_ROWS, *PROCESS_ROWS):
+    for row in (*THREAD_ROWS, *PROCESS_ROWS, *REDIS_ROWS):
         if not any(figure.case in data["cases"] for figure in row.figures):
             continue
         compared = [figure for figure in row.figures if not figure.is_ours_only]

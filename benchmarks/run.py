@@ -26,6 +26,7 @@ import machine
 import plan
 import report
 import venvs
+from compare import broker
 
 HERE = Path(__file__).resolve().parent
 RUNS, QUICK_RUNS = 3, 1
@@ -104,6 +105,9 @@ class Bench:
         ready = [m for m in case.measurements if m.environment in self.pythons]
         if not shutil.which("wrk") and any(m.module == "cases.web" for m in ready):
             self.skip(case.name, "wrk is missing (a system package)")
+            return
+        if case.name.startswith("redis-") and broker.find_server() is None:
+            self.skip(case.name, "redis-server is missing (a system package)")
             return
         if case.at_once:
             processes = [start(m, self.pythons[m.environment], seconds, extra) for m in ready]

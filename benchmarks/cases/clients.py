@@ -1,4 +1,7 @@
-"""Closed loop of forked client processes that share one Streamer, as under gunicorn --preload."""
+"""Closed loop of client processes.
+
+They are forked and share one Streamer, as under gunicorn --preload, or each has a RedisStreamer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import threading
 import time
 
-from compare import adapters
+from compare import adapters, broker
 
 from cases import common
 
@@ -35,13 +38,19 @@ def run_client(streamer: adapters.Predict, clients: int, begin: float, end: floa
 def main() -> None:
     options = common.arguments(__doc__, clients=32)
     model = common.MODELS[options.model]
-    streamer = adapters.streamer(options.peer, model, options.workers)
-    begin = time.monotonic() + 0.5 + common.warm_up(options.seconds)
+    if options.redis:
+        address = broker.start_server()
+        broker.start_workers(options.peer, address, options.model, options.workers)
+    else:
+        streamer = adapters.streamer(options.peer, model, options.workers)
+    begin = time.monotonic() + (2.0 if options.redis else 0.5) + common.warm_up(options.seconds)
     end = begin + options.seconds
     pipes = []
     for _ in range(PROCESSES):
         reader, writer = os.pipe()
         if os.fork() == 0:
+            if options.redis:
+                streamer = adapters.redis_streamer(address)
             count = run_client(streamer.predict, options.clients, begin, end)
             os.write(writer, json.dumps(count).encode())
             os._exit(0)
@@ -54,7 +63,7 @@ def main() -> None:
     common.answer(
         {"per_s": sum(counts) / options.seconds, "fairness": min(counts) / max(max(counts), 1)}
     )
-    streamer.destroy_workers()
+    common.leave()
 
 
 if __name__ == "__main__":

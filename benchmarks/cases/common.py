@@ -34,11 +34,12 @@ MODELS = {"noop": noop, "model": model}
 
 
 def arguments(description: str | None, **numbers: float) -> argparse.Namespace:
-    """The command line of a script: --peer, --model, --workers, --seconds and the numbers given."""
+    """The command line of a script: --peer, --model, --workers, --redis, --seconds and numbers."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--peer", default="ours")
     parser.add_argument("--model", choices=sorted(MODELS), default="noop")
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: a thread")
+    parser.add_argument("--redis", action="store_true", help="those of a Redis queue")
     parser.add_argument("--seconds", type=float, default=1.5)
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)

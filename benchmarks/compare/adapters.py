@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from compare import broker
+
 BATCH_SIZE = 64
 Predict = Callable[[list[Any]], list[Any]]
 AsyncPredict = Callable[[list[Any]], Awaitable[list[Any]]]
@@ -21,35 +23,51 @@ def split(peer: str) -> tuple[str, str]:
     return family, variant
 
 
-def streamer(peer: str, model: Predict, workers: int = 0) -> Any:
+def settings(peer: str) -> dict[str, Any]:
+    """What the peer's name says of its streamer, or its Redis workers."""
+    family, variant = split(peer)
+    if family == "original":
+        return {"max_latency": float(variant)}
+    if variant == "spin":
+        return {"spin": True}
+    return {"policy": variant} if variant else {}
+
+
+def streamer(peer: str, model: Predict, workers: int = 0, redis: bool = False) -> Any:
     """A streamer, ours or the original's, with predict, submit and destroy_workers.
 
-    A ThreadedStreamer, or with `workers` a Streamer that has so many worker processes ready.
+    A ThreadedStreamer, or with `workers` a Streamer that has so many worker processes ready, or
+    with `redis` a RedisStreamer that has so many workers at a server of its own.
     """
     from service_streamer import Streamer, ThreadedStreamer
 
-    family, variant = split(peer)
-    options: dict[str, Any] = {}
-    if family == "original":
-        options["max_latency"] = float(variant)
-    elif variant == "spin":
-        options["spin"] = True
-    elif variant:
-        options["policy"] = variant
+    if redis:
+        address = broker.start_server()
+        broker.start_workers(peer, address, model.__name__, workers)
+        return redis_streamer(address)
     if not workers:
-        return ThreadedStreamer(model, BATCH_SIZE, **options)
-    with_processes: Any = Streamer(model, BATCH_SIZE, worker_num=workers, **options)
+        return ThreadedStreamer(model, BATCH_SIZE, **settings(peer))
+    with_processes: Any = Streamer(model, BATCH_SIZE, worker_num=workers, **settings(peer))
     with_processes._wait_for_worker_ready()  # the original's name for it
     return with_processes
 
 
-def predict(peer: str, model: Predict, workers: int = 0) -> Predict:
+def redis_streamer(address: str) -> Any:
+    """A RedisStreamer that has its first answer."""
+    from service_streamer import RedisStreamer
+
+    streamer: Any = RedisStreamer(redis_broker=address)
+    streamer.predict([0])
+    return streamer
+
+
+def predict(peer: str, model: Predict, workers: int = 0, redis: bool = False) -> Predict:
     """A blocking predict(batch) that batches the calls of many threads; `ours-bare`: the model."""
     family, variant = split(peer)
     if variant == "bare":
         return model
     if family != "batched":
-        blocking: Predict = streamer(peer, model, workers).predict
+        blocking: Predict = streamer(peer, model, workers, redis).predict
         return blocking
     import batched
 
@@ -59,11 +77,11 @@ def predict(peer: str, model: Predict, workers: int = 0) -> Predict:
     return processor
 
 
-def apredict(peer: str, model: Predict, workers: int = 0) -> AsyncPredict:
+def apredict(peer: str, model: Predict, workers: int = 0, redis: bool = False) -> AsyncPredict:
     """An awaitable predict(batch) that batches the calls of many tasks."""
     family, variant = split(peer)
     if family != "batched":
-        awaitable: AsyncPredict = streamer(peer, model, workers).apredict
+        awaitable: AsyncPredict = streamer(peer, model, workers, redis).apredict
         return awaitable
     from batched import aio
 

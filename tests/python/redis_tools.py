@@ -173,15 +173,19 @@ class ThreadedWorker:
 
 
 class ProcessWorker:
-    """A RedisWorker in a process: redis_gateway.py with its arguments as JSON."""
+    """A RedisWorker in a process: redis_gateway.py with its arguments as JSON.
 
-    def __init__(self, model, server, prefix, batch_size=8, **options):
+    Args:
+        under: a command that runs it.
+    """
+
+    def __init__(self, model, server, prefix, batch_size=8, under=(), **options):
         options.setdefault("_claim_after", QUICK)
         arguments = {"model": model, "batch_size": batch_size, "prefix": prefix, **options}
         arguments.setdefault("redis_broker", server.url)
         self._log, path = tempfile.mkstemp()
         os.unlink(path)
-        command = [sys.executable, "-X", "faulthandler", SCRIPT, json.dumps(arguments)]
+        command = [*under, sys.executable, "-X", "faulthandler", SCRIPT, json.dumps(arguments)]
         self.process = subprocess.Popen(command, stderr=self._log)
         self.pid = self.process.pid
 

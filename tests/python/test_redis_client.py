@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -599,6 +600,17 @@ def test_killed_connections_cost_only_time(make, work, servers, threads):
         client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         eventually(lambda before=before: streamer.stats().completed > before)
     assert threads.join() == [[[2 * i, 2 * n] for n in range(200)] for i in range(8)]
+
+
+def test_one_thread_finds_the_broker_while_another_says_it_is_lost(monkeypatch):
+    place = session.Session(None, "a broker", Keys(""), Signer(None), bytes(16))
+
+    def monotonic():
+        place.found()
+        return time.monotonic()
+
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=monotonic))
+    assert not place.lost(BrokerError("it is away", transient=True))
 
 
 def test_entries_that_are_there_twice_are_answered_once(make, work, queue):

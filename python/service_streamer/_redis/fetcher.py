@@ -22,8 +22,8 @@ class Fetcher:
     """Reads as much as the workers can soon run, and no more: other machines are there, too.
 
     Args:
-        batches: items of one batch for each model. Twice as many may be here, unless that is more
-            than this worker's share of all that is in the queue or at a worker.
+        batches: items of one batch for each model. Twice as many may be here without their answers,
+            unless that is more than this worker's share of all that is in the queue or at a worker.
         is_ready: whether a model can answer; else nothing is fetched.
         is_over: whether it should end. The bell rings when that, or `is_ready`, changes.
         block_ms: most ms that the broker may keep it waiting.
@@ -73,9 +73,9 @@ class Fetcher:
 
     def room(self) -> int:
         """Return how many more entries may come: none while no model is ready."""
-        free = self._capacity() - self._held.items
-        if free <= 0 or not self._is_ready():
-            return 0
+        free = self._capacity() - self._held.unanswered_items
+        if free <= 0 or len(self._held) >= 4 * self._batches or not self._is_ready():
+            return 0  # also while answers do not get away
         return max(1, int(free / self._items_each))
 
     def _capacity(self) -> float:

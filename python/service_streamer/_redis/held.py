@@ -27,11 +27,11 @@ class Held:
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
         self._lock = original("_thread", "allocate_lock")()
-        self._entries: dict[int, Entry] = {}
-        self._numbers: dict[bytes, int] = {}
+        self._unanswered: dict[int, Entry] = {}
+        self._numbers: dict[bytes, int] = {}  # of all
         self._last = 0
-        self.items = 0
-        """that they have, all together"""
+        self.unanswered_items = 0
+        """that a model still has to see, all together"""
 
     def add(self, entries: Iterable[Entry]) -> list[int]:
         """Take entries; return the number of each, or 0 for one that is here already."""
@@ -42,15 +42,19 @@ class Held:
                     added.append(0)
                     continue
                 self._last += 1
-                self._entries[self._last] = entry
+                self._unanswered[self._last] = entry
                 self._numbers[entry.id] = self._last
-                self.items += entry.items
+                self.unanswered_items += entry.items
                 added.append(self._last)
         return added
 
-    def get(self, number: int) -> Entry | None:
-        """Return one of them; None: it is not here any more."""
-        return self._entries.get(number)
+    def answer(self, numbers: Iterable[int]) -> list[Entry | None]:
+        """Note that entries have their answers; return each; None: it is not here any more."""
+        with self._lock:
+            entries = [self._unanswered.pop(number, None) for number in numbers]
+            self.unanswered_items -= sum(entry.items for entry in entries if entry is not None)
+        self._bell.ring()
+        return entries
 
     def ids(self) -> list[bytes]:
         """Return all of them."""
@@ -63,9 +67,12 @@ class Held:
         with self._lock:
             for entry_id in ids:
                 number = self._numbers.pop(entry_id, 0)
-                if number:
-                    self.items -= self._entries.pop(number).items
-                    removed.append(number)
+                if not number:
+                    continue
+                removed.append(number)
+                entry = self._unanswered.pop(number, None)
+                if entry is not None:
+                    self.unanswered_items -= entry.items
         if removed:
             self._bell.ring()
         return removed

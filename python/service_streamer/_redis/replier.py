@@ -83,8 +83,8 @@ class Replier:
     def _look_at(self, ended: list[tuple[int, bytes]]) -> tuple[list[Reply], list[bytes]]:
         """Return replies, and the ids of entries that need none."""
         replies, done, now = [], [], 0
-        for number, body in ended:
-            entry = self._held.get(number)
+        entries = self._held.answer([number for number, _ in ended])
+        for entry, (_, body) in zip(entries, ended, strict=True):
             if entry is None:
                 continue  # it is somebody else's by now, or nobody's
             if body and not self._is_no_answer(body):

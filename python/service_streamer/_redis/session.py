@@ -152,10 +152,11 @@ class Session:
 
         Those that it has end then.
         """
-        if self._lost is None:
-            self._lost = time.monotonic()
+        since = self._lost  # the other thread may find it meanwhile
+        if since is None:
+            since = self._lost = time.monotonic()
             _logger.warning("%s; trying again", error)
-        waited = time.monotonic() - self._lost
+        waited = time.monotonic() - since
         if error.transient and waited < (PATIENCE if self._connected_once else FIRST_PATIENCE):
             return False
         self.fail(self.sent.requests(), error)

@@ -1,0 +1,64 @@
+"""RedisStreamer between machines, as Linux' namespaces play them: cut networks, other clocks."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import LONG, eventually
+
+pytest.importorskip("redis")
+
+from redis_server import find_server
+from redis_tools import ProcessWorker, RawClient, new_prefix
+
+from service_streamer import RedisStreamer
+
+HERE = Path(__file__).parent
+AHEAD = 1_000_000  # s that the clock of one machine is ahead of the other's
+
+
+def can_unshare(*namespace):
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return False
+    tried = subprocess.run(["unshare", *namespace, "true"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+NETWORK = ("--net",)
+CLOCK = ("--time", "--monotonic", str(AHEAD))
+
+pytestmark = [
+    pytest.mark.over_redis,
+    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
+]
+
+
+@pytest.mark.endurance
+@pytest.mark.skipif(not can_unshare(*NETWORK), reason="network namespaces are not permitted")
+def test_five_seconds_without_a_network_cost_only_time():
+    command = ["unshare", *NETWORK, sys.executable, "redis_cut_network.py"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=4 * LONG)
+    assert done.returncode == 0, done.stderr
+    before, during, after = map(int, done.stdout.split())
+    assert before > 0
+    assert during <= 8, "only what each caller had on its way came through the cut"
+    assert after > 0
+
+
+@pytest.mark.skipif(not can_unshare(*CLOCK), reason="time namespaces are not permitted")
+def test_deadlines_hold_between_machines_whose_clocks_differ(shared_redis_server):
+    server, prefix = shared_redis_server, new_prefix()
+    worker = ProcessWorker("redis_models:double", server, prefix, under=["unshare", *CLOCK])
+    client = RawClient(server, prefix)
+    try:
+        with RedisStreamer(server.address, prefix) as streamer:
+            assert streamer.predict([1], timeout=LONG) == [2]
+        client.send([2], deadline=-0.001)
+        assert client.results(client.send([3], deadline=LONG)) == [[6]]
+        eventually(client.is_clean)
+        assert client.accepted == 1, "what had expired was answered"
+    finally:
+        client.close()
+        worker.close()
