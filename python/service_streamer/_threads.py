@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -76,18 +77,21 @@ def original(module: str, name: str) -> Any:
 
 
 class Bell:
-    """Wakes threads that wait for a change of something that other threads read."""
+    """Wakes threads that wait for a change of something that other threads read.
+
+    What they wait for is looked at by who rings, so that only those wake whom it concerns. So it
+    must be quick, take no lock that is held while ringing, and not ring itself.
+    """
 
     def __init__(self) -> None:
         self._lock = original("_thread", "allocate_lock")()
-        self._sleepers: list[Any] = []
+        self._sleepers: list[tuple[Callable[[], bool], Any]] = []
 
     def ring(self) -> None:
         """Say that something may have changed."""
         with self._lock:
-            sleepers, self._sleepers = self._sleepers, []
-        for sleeper in sleepers:
-            sleeper.release()
+            if self._sleepers:
+                self._sleepers = [each for each in self._sleepers if not _woken(*each)]
 
     def wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until it is true (blocking, also for a hub); False if time is over first."""
@@ -95,13 +99,25 @@ class Bell:
         while True:
             sleeper = original("_thread", "allocate_lock")()
             sleeper.acquire()
+            entry = (predicate, sleeper)
             with self._lock:
                 if predicate():
                     return True
-                self._sleepers.append(sleeper)
+                self._sleepers.append(entry)
             left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
             if not sleeper.acquire(timeout=left):
                 with self._lock:
-                    if sleeper in self._sleepers:
-                        self._sleepers.remove(sleeper)
+                    if entry in self._sleepers:
+                        self._sleepers.remove(entry)
                 return predicate()
+
+
+def _woken(predicate: Callable[[], bool], sleeper: Any) -> bool:
+    try:
+        if not predicate():
+            return False
+    except Exception:
+        pass  # it is for who waits to see
+    with contextlib.suppress(RuntimeError):  # an interrupted ring() has done it
+        sleeper.release()
+    return True

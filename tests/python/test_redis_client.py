@@ -506,7 +506,7 @@ def test_a_restart_with_persistence_loses_nothing(make, work, servers):
 
 def test_a_restart_without_persistence_costs_only_time(make, work, servers):
     server = servers()
-    streamer = make(server)
+    streamer = make(server, batch_size=64)
     futures = [streamer.submit([i]) for i in range(50)]
     large = streamer.submit(list(range(200)))
     eventually(lambda: streamer.stats().stream.length == 54)

@@ -213,7 +213,7 @@ class Connection:
         link = self._link
         sock = None if link is None else link._sock
         if sock is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # it is being closed
                 _shut(sock.fileno())
 
     def _send(self, commands: Sequence[Command]) -> list[Any]:

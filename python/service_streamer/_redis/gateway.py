@@ -264,4 +264,4 @@ class Gateway:
 
 def _is_no_answer(body: bytes) -> bool:
     """Whether a result only says that no model is there; see cpp/service_streamer/ipc/parcel.h."""
-    return body[:1] == b"\x02" and body[5 : 5 + len(_INIT)] == _INIT
+    return body[0] == 2 and body[5 : 5 + len(_INIT)] == _INIT

@@ -20,6 +20,7 @@ _SIGNATURE = 32  # bytes
 
 # Up to `items` a request looks like this in every version of the protocol; so does all of a refusal
 _REQUEST_HEAD = struct.Struct("<2sBB16sQIIqqi")
+_REQUEST_FIELDS = struct.Struct("<4x16sQIIqqi")  # what of it is not the same for all
 _ADDRESSED = struct.Struct("<2sBB16sQII")
 _REFUSAL_HEAD = struct.Struct("<2sBBQII")
 _REPLY_HEAD = struct.Struct("<2sBBI")
@@ -196,11 +197,7 @@ def unpack_request(message: bytes) -> RequestMessage:
     """
     if not message.startswith(_REQUEST_START) or len(message) < _REQUEST_HEAD.size:
         _refuse_request(message)
-    _, _, _, client, request, begin, items, deadline, sent, priority = _REQUEST_HEAD.unpack_from(
-        message
-    )
-    body = message[_REQUEST_HEAD.size :]
-    return RequestMessage(client, request, begin, items, deadline, sent, priority, body)
+    return RequestMessage(*_REQUEST_FIELDS.unpack_from(message), message[_REQUEST_HEAD.size :])
 
 
 def _refuse_request(message: bytes) -> NoReturn:

@@ -158,6 +158,10 @@ class Replier:
 
 def _parts(replies: list[Reply]) -> Iterator[list[Reply]]:
     """Cut where a transaction would get large."""
+    if sum(len(reply.answer[3]) for reply in replies) <= PUSH:
+        if replies:
+            yield replies
+        return
     part: list[Reply] = []
     size = 0
     for reply in replies:

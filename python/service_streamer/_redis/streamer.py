@@ -55,7 +55,7 @@ class RedisStreamer(BaseStreamer):
         redis_broker: str = "localhost:6379",
         prefix: str = "",
         *,
-        batch_size: int = 64,
+        batch_size: int = 128,
         worker_timeout: float | None = 20,
         max_queue: int | None = None,
         overflow: str = "block",
