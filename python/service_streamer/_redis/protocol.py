@@ -197,7 +197,8 @@ def unpack_request(message: bytes) -> RequestMessage:
     """
     if not message.startswith(_REQUEST_START) or len(message) < _REQUEST_HEAD.size:
         _refuse_request(message)
-    return RequestMessage(*_REQUEST_FIELDS.unpack_from(message), message[_REQUEST_HEAD.size :])
+    fields = _REQUEST_FIELDS.unpack_from(message)
+    return RequestMessage._make((*fields, message[_REQUEST_HEAD.size :]))
 
 
 def _refuse_request(message: bytes) -> NoReturn:
