@@ -112,9 +112,21 @@ build/torch/.installed: $(VENV)/.tools
 	$(pip) install -q --target $(@D) $(TORCH)
 	@touch $@
 
-test-torch: $(VENV)/.installed $(if $(TORCH),build/torch/.installed)  ## the Python tests that need torch
-	$(if $(TORCH),PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -c 'import torch')
-	PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -m pytest -m torch $(ARGS)
+# The module of native models, for that torch; put beside _core, where build_torch would put it.
+native_python := PYTHONPATH=$(CURDIR)/build/torch $(bin)/python
+
+build/native/.built: build/torch/.installed $(VENV)/.installed CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
+	PYTHONPATH=$(CURDIR)/build/torch $(cmake) -S . -B $(@D) -DCMAKE_BUILD_TYPE=Release --log-level=WARNING \
+	  -DSERVICE_STREAMER_PYTHON=OFF -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_TORCH=ON \
+	  -DSERVICE_STREAMER_VERSION=$$($(bin)/python -c 'import service_streamer as s; print(s.__version__)') \
+	  -DPython_EXECUTABLE=$(abspath $(bin)/python) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir)
+	$(bin)/cmake --build $(@D) --target _torch
+	cp $(@D)/_torch.*.so $$($(bin)/python -c 'from service_streamer import _core; print(_core.__file__)' | xargs dirname)
+	$(native_python) -c 'import torch, service_streamer._torch'
+	@touch $@
+
+test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built)  ## the Python tests that need torch
+	$(native_python) -m pytest -m torch $(ARGS)
 
 test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
 	rm -rf build/wheel
