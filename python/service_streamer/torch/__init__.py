@@ -1,0 +1,27 @@
+"""Native models: torch modules compiled into a file, which runs without the interpreter.
+
+::
+
+    import service_streamer.torch
+
+    service_streamer.torch.compile(module, (ids, mask), "encoder.pt2", max_batch=64, sequence=512)
+
+Importing this imports no torch; what needs it does.
+"""
+
+from __future__ import annotations
+
+from ._compile import compile
+from ._errors import AnswersDiffer, CompileError, DimensionFixed, SidecarError
+from ._sidecar import Signature, TensorSpec, read_sidecar
+
+__all__ = [
+    "AnswersDiffer",
+    "CompileError",
+    "DimensionFixed",
+    "SidecarError",
+    "Signature",
+    "TensorSpec",
+    "compile",
+    "read_sidecar",
+]
