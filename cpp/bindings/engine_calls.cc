@@ -1,5 +1,7 @@
 #include <Python.h>
 
+#include <utility>
+
 #include "bindings/arguments.h"
 #include "bindings/codec.h"
 #include "bindings/engine.h"
@@ -44,10 +46,9 @@ FutureObject* make_native_call(PyTypeObject* type, EngineObject* self, PyObject*
   native::Call* call = nullptr;
   if (self->engine->closed()) {
     raise_message("StreamerClosed", "the streamer is closed");
-  } else if (native::Items* read = self->native->read(items).release()) {
+  } else if (native::ItemsRef read = self->native->read(items)) {
     const auto size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
-    const Failure failure = attempt([&] { call = new native::Call(native::ItemsRef(read), size); });
-    if (failure.raise()) read->retire();
+    attempt([&] { call = new native::Call(std::move(read), size); }).raise();
   }
   Py_DECREF(items);
   return call != nullptr ? make_future(type, self, call, &call->observers) : nullptr;

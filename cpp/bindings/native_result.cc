@@ -1,5 +1,7 @@
 #include <Python.h>
 
+#include <vector>
+
 #include "bindings/call_result.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
@@ -53,7 +55,7 @@ bool settle_native(FutureObject* future) {
         }
         if (value == nullptr) error = take_error();
       },
-      [&] { call.pieces = {}; });
+      [&] { std::vector<native::Piece>().swap(call.pieces); });
 }
 
 }  // namespace service_streamer::bindings

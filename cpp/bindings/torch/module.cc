@@ -7,7 +7,7 @@
 
 #include "bindings/torch/loaded_model.h"
 #include "bindings/torch/options.h"
-#include "service_streamer/torch/program.h"
+#include "service_streamer/torch/process.h"
 
 static_assert(PYBIND11_VERSION_MAJOR == SERVICE_STREAMER_PYBIND11_MAJOR &&
                   PYBIND11_VERSION_MINOR == SERVICE_STREAMER_PYBIND11_MINOR,
@@ -67,6 +67,6 @@ PYBIND11_MODULE(_torch, module) {
   module.def("load", &load, py::arg("model"), py::pos_only(), "Loads the file of a model now. Raises RuntimeError.");
   module.def("run", &run, py::arg("model"), py::arg("items"), py::arg("as_batch"), py::pos_only(),
              "Runs a model on a tuple of items in the calling thread.");
-  module.def("forget_loading", &service_streamer::torch_backend::forget_loading,
+  module.def("renew_process_lock", &service_streamer::torch_backend::renew_process_lock,
              "To be called in a forked child: another thread of its parent may have been loading.");
 }

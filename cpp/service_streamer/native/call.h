@@ -23,7 +23,7 @@ struct Piece {
 // Why a request ended as kFailed.
 struct Failure {
   Fault fault = Fault::kModel;
-  std::string message;
+  std::string message = {};
   std::int64_t expected = 0;  // kOutputs
   std::int64_t received = 0;
 };

@@ -1,6 +1,7 @@
 #include "service_streamer/native/workers.h"
 
 #include <atomic>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -44,9 +45,10 @@ void Workers::start(const std::shared_ptr<void>& keep) {
         kept.reset();
         shared->leave();
       }).detach();
-    } catch (...) {
-      shared_->leave();
-      shared_->leave();
+    } catch (const std::system_error&) {
+      shared_->running.fetch_sub(1, std::memory_order_relaxed);
+      if (i > 0) break;
+      shared_->started = false;
       throw;
     }
   }

@@ -24,7 +24,8 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Once. Throws std::system_error when the system has no thread left; then those that were started serve alone, if any.
+  // Once; where the system has no thread left fewer than wanted are started. Throws std::system_error when that is none: then
+  // it may be tried again.
   void start(const std::shared_ptr<void>& keep);
 
   // Blocks until all that were started have ended (kDone), the deadline, or a signal. Any thread.

@@ -1,10 +1,9 @@
 #include "service_streamer/torch/model.h"
 
-#include <ATen/Parallel.h>
-
 #include <exception>
 
 #include "service_streamer/torch/errors.h"
+#include "service_streamer/torch/process.h"
 #include "service_streamer/torch/runner.h"
 
 namespace service_streamer::torch_backend {
@@ -38,7 +37,7 @@ Program& Model::program() {
 // The number of threads is a setting of the calling thread.
 std::unique_ptr<native::Runner> Model::make_runner() {
   program();
-  at::set_num_threads(options_.intra_op_threads);
+  set_intra_op_threads(options_.intra_op_threads);
   return std::make_unique<Runner>(*this);
 }
 

@@ -3,13 +3,11 @@
 #include <mutex>
 #include <utility>
 
+#include "service_streamer/torch/process.h"
 #include "service_streamer/torch/program.h"
 
 namespace service_streamer::torch_backend {
 namespace {
-
-// Two loaders in construction at the same time crash each other. Leaked: a forked child makes a new one.
-std::mutex* loading = new std::mutex;
 
 class Package final : public Program {
  public:
@@ -28,12 +26,8 @@ class Package final : public Program {
 }  // namespace
 
 std::unique_ptr<Program> load_package(const LoadOptions& options) {
-  const std::lock_guard lock(*loading);
+  const std::lock_guard held(process_lock());
   return std::make_unique<Package>(options);
-}
-
-void forget_loading() {
-  loading = new std::mutex;
 }
 
 }  // namespace service_streamer::torch_backend

@@ -31,7 +31,4 @@ struct LoadOptions {
 std::unique_ptr<Program> load_package(const LoadOptions& options);
 std::unique_ptr<Program> load_script(const LoadOptions& options, const native::Signature& signature);
 
-// For a forked child: another thread of its parent's may have been in one of the above.
-void forget_loading();
-
 }  // namespace service_streamer::torch_backend

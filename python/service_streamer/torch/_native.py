@@ -151,7 +151,7 @@ class NativeModel(NativeSource):
         if self._owner != os.getpid():
             # What a thread of the parent may have been at is left alone; it is loaded when it is
             # first needed. OpenMP has no threads here, and would wait for them.
-            load_module().forget_loading()
+            load_module().renew_process_lock()
             self._options["intra_op_threads"] = 1
             self._capsule = load_module().make_model(self._options)
             self._owner = os.getpid()
