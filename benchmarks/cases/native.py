@@ -1,4 +1,7 @@
-"""Native models beside a busy Python thread, and what making a batch costs. Needs torch (make test-torch)."""
+"""Native models beside a busy Python thread, and what making a batch costs.
+
+Needs the module _torch (make test-torch).
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,7 @@ class Corner(torch.nn.Module):
 class Masked(torch.nn.Module):
     """Looks at one number of each input of padded sequences."""
 
-    def forward(
-        self, ids: torch.Tensor, mask: torch.Tensor, lengths: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         return ids[:, 0] + mask[:, 0] + lengths
 
 
@@ -110,7 +111,7 @@ def streamer(peer: str, name: str, workers: int = 1) -> ThreadedStreamer:
 
 
 class Busy:
-    """A Python thread that computes all the time: its rounds per second, alone and beside others."""
+    """A Python thread that computes all the time."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -139,8 +140,10 @@ def busy(wanted: bool) -> Iterator[Busy | None]:
     yield thread
 
 
-async def tasks(served: ThreadedStreamer, clients: int, seconds: float, with_busy: bool) -> dict[str, float]:
-    """A loop of tasks that ask one item each; how fast they are, and the busy thread beside them."""
+async def tasks(
+    served: ThreadedStreamer, clients: int, seconds: float, with_busy: bool
+) -> dict[str, float]:
+    """Tasks that ask for one item each: how fast they are, and the busy thread beside them."""
     loop = common.ClosedLoop(clients)
 
     async def client(number: int) -> None:
@@ -244,7 +247,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peer", choices=("native", "native-eager"), default="native")
     parser.add_argument(
-        "--case", choices=("tasks", "caller", "threads", "nothing", "collate", "pad"), default="tasks"
+        "--case",
+        choices=("tasks", "caller", "threads", "nothing", "collate", "pad"),
+        default="tasks",
     )
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--switch", type=float, default=0.005, help="sys.setswitchinterval")

@@ -167,16 +167,14 @@ PyObject* engine_set_workers(PyObject* object, PyObject* number) {
 }
 
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *of_thread = nullptr,
-           *model = Py_None;
+  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *of_thread = nullptr, *model = Py_None;
   Py_ssize_t batch_size = 0, max_queue = 0;
   double max_latency = -1;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, spin = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",  "max_latency", "policy", "workers",     "max_queue",
-                                "overflow",    "output",      "spin",   "future_type", "start",
-                                "start_timer", "of_thread",   "remote", "inline",      "model",
-                                nullptr};
+  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",   "overflow",
+                                "output",     "spin",        "future_type", "start",   "start_timer", "of_thread",
+                                "remote",     "inline",      "model",       nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOOppO", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
                                    &future_type, &start, &start_timer, &of_thread, &remote, &inline_items, &model)) {

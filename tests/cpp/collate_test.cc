@@ -23,7 +23,8 @@ Number number(std::int64_t value) {
 
 // A contiguous tensor of int64, which must outlive the view.
 TensorView view_of(const std::vector<std::int64_t>& numbers, const Shape& sizes) {
-  TensorView view{.data = reinterpret_cast<const std::byte*>(numbers.data()), .dtype = kInt64, .sizes = sizes, .strides = sizes};
+  TensorView view{
+      .data = reinterpret_cast<const std::byte*>(numbers.data()), .dtype = kInt64, .sizes = sizes, .strides = sizes};
   std::int64_t stride = sizeof(std::int64_t);
   for (std::size_t i = sizes.rank(); i-- > 0;) {
     view.strides[i] = stride;

@@ -46,8 +46,9 @@ TEST_F(CheckTensor, NamesWhatCameAndWhatIsWanted) {
   const auto rank = check(tensor({1, 5, 3}));
   ASSERT_TRUE(rank);
   EXPECT_TRUE(rank->wrong_type);
-  EXPECT_EQ(rank->message,
-            "input 'ids' of an item has the shape (1, 5, 3), the model wants (sequence, 3) (items have no batch dimension)");
+  EXPECT_EQ(
+      rank->message,
+      "input 'ids' of an item has the shape (1, 5, 3), the model wants (sequence, 3) (items have no batch dimension)");
 
   const auto size = check(tensor({5, 4}));
   ASSERT_TRUE(size);
@@ -76,7 +77,8 @@ TEST_F(CheckTensor, WantsTheSameSizeInAllInputs) {
   const auto refused = check(tensor({5, 3}));
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->message,
-            "input 'ids' of an item has the shape (5, 3), the model wants (sequence, 3), where sequence is 4 in another input");
+            "input 'ids' of an item has the shape (5, 3), the model wants (sequence, 3), where sequence is 4 in "
+            "another input");
 }
 
 TEST(Dtype, HasANameAndASize) {

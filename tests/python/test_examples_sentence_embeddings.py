@@ -103,7 +103,9 @@ def test_company_does_not_change_an_answer(service, torch):
     """A short sentence, filled up in a batch with long ones, means what it means alone."""
     together = service.embed([*SENTENCES, "Yes.", "word " * 300])
     alone = service.embed_alone(["Yes."])
-    torch.testing.assert_close(torch.tensor(together[-2:-1]), torch.tensor(alone), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        torch.tensor(together[-2:-1]), torch.tensor(alone), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -115,7 +117,10 @@ def test_flask_answers_with_vectors(service, route):
     assert response.status_code == 200
     assert response.get_json() == approximately(service.embed_alone(SENTENCES[:2]))
     response = client.post(route, data={"t": "no field s"})
-    assert (response.status_code, response.get_json()["error"]) == (400, "the form has no field 's'")
+    assert (response.status_code, response.get_json()["error"]) == (
+        400,
+        "the form has no field 's'",
+    )
     assert client.get("/explain").text
 
 

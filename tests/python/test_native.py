@@ -1,6 +1,8 @@
 """NativeModel: requests of tensors and arrays, answered by C++ threads."""
 
 import asyncio
+import os
+import sys
 import threading
 
 import pytest
@@ -421,3 +423,89 @@ def test_a_package_for_another_processor_is_refused(files, monkeypatch):
     monkeypatch.setattr(_file, "_processor_flags", lambda: {"sse2"})
     with pytest.raises(ModelFileError, match="is compiled for processors with"):
         NativeModel(files("Floats", "pt2"), signature=FLOATS)
+
+
+# -------------------------------------------------------------- other processes
+
+
+def test_a_forked_child_has_a_model_of_its_own(files, child):
+    done = child(
+        """
+        import os, sys, signal
+        import torch
+        from native_models import FLOATS
+        from service_streamer import ThreadedStreamer
+        from service_streamer.torch import NativeModel
+
+        model = NativeModel(sys.argv[1], signature=FLOATS, intra_op_threads=2)
+        streamer = ThreadedStreamer(model, 8)
+        ask = lambda: streamer.predict([torch.zeros(3)])[0].tolist()
+        assert ask() == [1, 1, 1]
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)
+            assert ask() == [1, 1, 1]
+            assert model([torch.zeros(3)])[0].tolist() == [1, 1, 1]
+            streamer.close()
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert status == 0, status
+        assert ask() == [1, 1, 1]
+        print("both answered")
+        """,
+        str(files("Floats")),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "both answered" in done.stdout
+
+
+@pytest.mark.parametrize("ending", ["pass", "streamer.close()", "del streamer", "raise SystemExit"])
+def test_the_interpreter_ends_with_batches_under_way(files, child, ending):
+    done = child(
+        f"""
+        import sys
+        import torch
+        from native_models import FLOATS
+        from service_streamer import ThreadedStreamer
+        from service_streamer.torch import NativeModel
+
+        model = NativeModel(sys.argv[1], signature=FLOATS)
+        streamer = ThreadedStreamer(model, 1)
+        futures = [streamer.submit([torch.zeros(3)]) for _ in range(3)]
+        {ending}
+        """,
+        str(files("Slow")),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stderr == ""
+
+
+def test_other_threads_keep_their_number_of_threads(torch, served, threads):
+    before = torch.get_num_threads()
+    streamer = served(workers=2, intra_op_threads=before + 1)
+    streamer.predict([torch.zeros(3)])
+    threads.run(torch.get_num_threads)
+    assert threads.join() == [before]
+    assert torch.get_num_threads() == before
+
+
+def test_callers_and_closing_meet_at_any_time(torch, model, threads):
+    for _ in range(10):
+        streamer = ThreadedStreamer(model(workers=2), 4)
+        ready = threading.Barrier(3)
+
+        def ask(streamer=streamer, ready=ready):
+            ready.wait()
+            for number in range(1000):
+                try:
+                    (output,) = streamer.predict([torch.full((3,), float(number))])
+                except StreamerClosed:
+                    return number
+                assert output[0].item() == 3 * number + 1
+            return 1000
+
+        for _ in range(2):
+            threads.run(ask)
+        ready.wait()
+        streamer.close(drain=False)
+    assert all(isinstance(count, int) for count in threads.join())

@@ -39,9 +39,7 @@ class BaseCall {
   virtual void drop_inputs() = 0;
 
   // Whether there is something to read: of one that ended otherwise no output is kept.
-  bool has_result() const {
-    return request.outcome == Outcome::kAnswered || request.outcome == Outcome::kFailed;
-  }
+  bool has_result() const { return request.outcome == Outcome::kAnswered || request.outcome == Outcome::kFailed; }
 
  protected:
   BaseCall() = default;

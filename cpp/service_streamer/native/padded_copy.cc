@@ -69,7 +69,7 @@ class Copy {
   const PadSide side_;
   const Number& number_;
   const std::size_t size_;
-  std::size_t solid_;                                         // from this dimension on it is one piece
+  std::size_t solid_;                                      // from this dimension on it is one piece
   std::array<std::size_t, kMostDimensions + 1> blocks_{};  // bytes of what lies below each dimension
 };
 

@@ -35,7 +35,8 @@ const char* to_string(Dtype dtype) {
 }
 
 bool from_string(std::string_view name, Dtype& dtype) {
-  const auto* const row = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Row& each) { return name == each.name; });
+  const auto* const row =
+      std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Row& each) { return name == each.name; });
   if (row == kDtypes.end()) return false;
   dtype = static_cast<Dtype>(row - kDtypes.begin());
   return true;

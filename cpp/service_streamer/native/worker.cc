@@ -107,8 +107,8 @@ void Worker::bisect(Held failed) {
   std::vector<Held> groups;
   groups.push_back(std::move(failed));
   while (!groups.empty()) {
-    const auto largest = std::max_element(
-        groups.begin(), groups.end(), [](const Held& a, const Held& b) { return a.batch.items < b.batch.items; });
+    const auto largest = std::max_element(groups.begin(), groups.end(),
+                                          [](const Held& a, const Held& b) { return a.batch.items < b.batch.items; });
     Held first = std::move(*largest);
     groups.erase(largest);
     Held second(engine_);

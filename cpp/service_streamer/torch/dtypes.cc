@@ -7,8 +7,9 @@ namespace service_streamer::torch_backend {
 namespace {
 
 // In the order of native::Dtype.
-constexpr std::array kTypes{c10::kBool,     c10::kByte,  c10::kChar,   c10::kShort,         c10::kInt,          c10::kLong,
-                            c10::kHalf,     c10::kBFloat16, c10::kFloat, c10::kDouble, c10::kComplexFloat, c10::kComplexDouble};
+constexpr std::array kTypes{c10::kBool,  c10::kByte,   c10::kChar,         c10::kShort,
+                            c10::kInt,   c10::kLong,   c10::kHalf,         c10::kBFloat16,
+                            c10::kFloat, c10::kDouble, c10::kComplexFloat, c10::kComplexDouble};
 
 }  // namespace
 

@@ -23,8 +23,8 @@ struct ModelOptions {
 
 // What one run of the model gave, shared by everybody who has a part in it.
 struct RunResult {
-  std::vector<at::Tensor> tensors;           // with the rows of the items, and perhaps more
-  std::vector<std::int64_t> padded;          // sizes of the symbols in this run
+  std::vector<at::Tensor> tensors;                 // with the rows of the items, and perhaps more
+  std::vector<std::int64_t> padded;                // sizes of the symbols in this run
   std::vector<std::vector<std::int64_t>> extents;  // those of each row, where outputs are trimmed
 };
 
@@ -33,8 +33,8 @@ class TensorOutputs final : public native::Outputs {
  public:
   struct Slice {
     std::shared_ptr<const RunResult> run;
-    std::int64_t row = 0;      // the first
-    std::uint32_t begin = 0;   // in the range
+    std::int64_t row = 0;     // the first
+    std::uint32_t begin = 0;  // in the range
     std::uint32_t count = 0;
   };
   std::vector<Slice> slices;

@@ -15,9 +15,7 @@ class Package final : public Program {
       : loader_(options.path, "model", /*run_single_threaded=*/false, static_cast<std::size_t>(options.runners),
                 options.device.is_cuda() ? options.device.index() : c10::DeviceIndex{-1}) {}
 
-  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) override {
-    return loader_.boxed_run(std::move(inputs));
-  }
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) override { return loader_.boxed_run(std::move(inputs)); }
 
  private:
   ::torch::inductor::AOTIModelPackageLoader loader_;

@@ -25,8 +25,8 @@ void Runner::run(std::span<const native::Part> parts, std::span<std::unique_ptr<
     for (std::size_t row = 0; row < group_places_.size(); ++row) {
       const Place& place = group_places_[row];
       auto& slices = made[place.part]->slices;
-      const bool goes_on = !slices.empty() && slices.back().run == result &&
-                           place.index == slices.back().begin + slices.back().count;
+      const bool goes_on =
+          !slices.empty() && slices.back().run == result && place.index == slices.back().begin + slices.back().count;
       if (goes_on) {
         ++slices.back().count;
       } else {

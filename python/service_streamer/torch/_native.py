@@ -90,9 +90,7 @@ class NativeModel(NativeSource):
         self._path = os.fspath(path)
         script = is_script(path)
         self.signature = (
-            read_sidecar(path)
-            if signature is None
-            else Signature.from_dict(signature, "signature")
+            read_sidecar(path) if signature is None else Signature.from_dict(signature, "signature")
         )
         self._check_device(device, script)
         symbols = [name for name in self.signature.dims if name != BATCH]
@@ -191,22 +189,26 @@ class NativeModel(NativeSource):
         return [float(by_name.get(name, 0)) for name in names]
 
     def _made_input(
-        self, option: str, name: str | None, collate: str, symbols: list[str], shape: tuple[Any, ...]
+        self,
+        option: str,
+        name: str | None,
+        collate: str,
+        symbols: list[str],
+        shape: tuple[Any, ...],
     ) -> int:
         """The place of an input that is made here; -1: there is none."""
         if name is None:
             return -1
         if collate != "pad" or len(symbols) != 1:
             raise ValueError(
-                f"{option}={name!r} needs collate='pad', and a model with one dimension that varies "
-                f"besides the batch; this one has {symbols}"
+                f"{option}={name!r} needs collate='pad', and a model with one dimension that "
+                f"varies besides the batch; this one has {symbols}"
             )
-        for place, spec in enumerate(self.signature.inputs):
-            if spec.name == name:
-                break
-        else:
-            names = [spec.name for spec in self.signature.inputs]
+        names = [spec.name for spec in self.signature.inputs]
+        if name not in names:
             raise ValueError(f"{option} must be one of the inputs {names}, not {name!r}")
+        place = names.index(name)
+        spec = self.signature.inputs[place]
         if spec.shape != shape:
             raise ValueError(f"{option}={name!r} must have the shape {shape}, not {spec.shape}")
         if option == "lengths" and spec.dtype not in ("int32", "int64"):
