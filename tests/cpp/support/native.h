@@ -20,15 +20,18 @@ namespace service_streamer::support {
 
 class IntItems final : public native::Items {
  public:
-  IntItems(std::vector<int> items, std::atomic<int>& alive) : numbers(std::move(items)), alive_(alive) { ++alive_; }
-  ~IntItems() override { --alive_; }
+  IntItems(std::vector<int> items, std::shared_ptr<std::atomic<int>> alive)
+      : numbers(std::move(items)), alive_(std::move(alive)) {
+    ++*alive_;
+  }
+  ~IntItems() override { --*alive_; }
 
   void retire() noexcept override { delete this; }
 
   const std::vector<int> numbers;
 
  private:
-  std::atomic<int>& alive_;
+  const std::shared_ptr<std::atomic<int>> alive_;  // they may go after their caller
 };
 
 class IntOutputs final : public native::Outputs {
@@ -89,7 +92,7 @@ class NativeRequest {
  public:
   explicit NativeRequest(std::vector<int> items, const Terms& terms = {}) : items_(std::move(items)) {
     call_ =
-        new native::Call(native::ItemsRef(new IntItems(items_, *alive_)), static_cast<std::uint32_t>(items_.size()));
+        new native::Call(native::ItemsRef(new IntItems(items_, alive_)), static_cast<std::uint32_t>(items_.size()));
     call_->request.deadline = terms.deadline;
   }
   ~NativeRequest() {
