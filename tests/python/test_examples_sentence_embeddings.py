@@ -87,14 +87,14 @@ def test_near_sentences_are_nearer_than_far_ones(service, torch):
 
 def test_all_ways_to_run_the_model_answer_the_same(files, torch):
     from encoder import Tokenizer, load_encoder, pad
-    from service import load_model
+    from service import PythonModel
 
     ids = pad([Tokenizer()(sentence) for sentence in SENTENCES])
     with torch.no_grad():
         expected = load_encoder()(ids)
         for path in files.values():
             for rows in (ids, ids[:1], ids[3:5, :9]):
-                received = load_model(path)(rows)
+                received = PythonModel(path).model(rows)
                 wanted = expected if rows is ids else load_encoder()(rows)
                 torch.testing.assert_close(received, wanted, rtol=1e-5, atol=1e-5)
 
@@ -103,7 +103,9 @@ def test_company_does_not_change_an_answer(service, torch):
     """A short sentence, filled up in a batch with long ones, means what it means alone."""
     together = service.embed([*SENTENCES, "Yes.", "word " * 300])
     alone = service.embed_alone(["Yes."])
-    torch.testing.assert_close(torch.tensor(together[-2:-1]), torch.tensor(alone), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        torch.tensor(together[-2:-1]), torch.tensor(alone), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -115,7 +117,10 @@ def test_flask_answers_with_vectors(service, route):
     assert response.status_code == 200
     assert response.get_json() == approximately(service.embed_alone(SENTENCES[:2]))
     response = client.post(route, data={"t": "no field s"})
-    assert (response.status_code, response.get_json()["error"]) == (400, "the form has no field 's'")
+    assert (response.status_code, response.get_json()["error"]) == (
+        400,
+        "the form has no field 's'",
+    )
     assert client.get("/explain").text
 
 

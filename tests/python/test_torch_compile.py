@@ -88,7 +88,9 @@ def modules(torch):
     namespace = Namespace()
     for module in (Encoder, Scaled, Many, Doubled, Fixed, Ids):
         setattr(namespace, module.__name__, lambda module=module: module().eval())
-    namespace.Mlp = lambda: nn.Sequential(nn.Linear(4, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 3)).eval()
+    namespace.Mlp = lambda: nn.Sequential(
+        nn.Linear(4, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 3)
+    ).eval()
     return namespace
 
 
@@ -229,7 +231,7 @@ def test_a_program_that_was_exported_elsewhere(torch, modules, example, tmp_path
         compile(program, example, tmp_path / "n.pt2", max_batch=33, sequence=10)
     with pytest.raises(ValueError, match=r"dimension 1 of input 'ids' varies .* as sequence="):
         compile(program, example, tmp_path / "n.pt2", max_batch=4)
-    with pytest.raises(CompileError, match="the program takes .*, the example has 1 tensors"):
+    with pytest.raises(CompileError, match=r"the program takes .*, the example has 1 tensors"):
         compile(program, example[0], tmp_path / "n.pt2", max_batch=4)
     with pytest.raises(TypeError, match=r"for a \.pt give the module"):
         compile(program, example, tmp_path / "n.pt", max_batch=4, sequence=10)
@@ -246,7 +248,7 @@ def test_a_batch_that_the_module_fixes_is_named(torch, modules, tmp_path):
 
 
 def test_a_sequence_that_the_module_fixes_is_named(modules, example, tmp_path):
-    with pytest.raises(DimensionFixed, match="dimension 1 of input 'ids'.* to 6") as caught:
+    with pytest.raises(DimensionFixed, match=r"dimension 1 of input 'ids'.* to 6") as caught:
         compile(modules.Ids(), example[0], tmp_path / "m.pt2", max_batch=8, sequence=20)
     error = caught.value
     assert (error.input, error.dimension, error.size) == ("ids", 1, 6)
@@ -255,7 +257,7 @@ def test_a_sequence_that_the_module_fixes_is_named(modules, example, tmp_path):
 def test_a_batch_that_a_program_fixes_is_named(torch, modules, tmp_path):
     x = torch.randn(3, 4)
     program = torch.export.export(modules.Mlp(), (x,))
-    with pytest.raises(DimensionFixed, match="dimension 0 of input 'input'.* to 3"):
+    with pytest.raises(DimensionFixed, match=r"dimension 0 of input 'input'.* to 3"):
         compile(program, x, tmp_path / "m.pt2", max_batch=8)
 
 
@@ -310,7 +312,7 @@ def test_an_example_that_does_not_fit_the_arguments(
 
 def test_a_name_that_the_module_does_not_know(modules, example, tmp_path):
     ids, mask = example
-    with pytest.raises(CompileError, match="does not fit forward.* 'masc'"):
+    with pytest.raises(CompileError, match=r"does not fit forward.* 'masc'"):
         compile(modules.Encoder(), {"ids": ids, "masc": mask}, tmp_path / "m.pt", max_batch=4)
 
 
@@ -392,7 +394,7 @@ def test_a_sequence_needs_an_input_that_has_one(torch, modules, tmp_path):
 
 def test_a_path_that_cannot_be_written_is_noticed_before_the_work(torch, modules, tmp_path):
     x = torch.ones(2, 4)
-    with pytest.raises(FileNotFoundError, match="there is no folder '.*nowhere'"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder '.*nowhere'"):
         compile(modules.Mlp(), x, tmp_path / "nowhere" / "m.pt2", max_batch=4)
     (tmp_path / "folder.pt2").mkdir()
     with pytest.raises(IsADirectoryError, match="is a folder"):
@@ -410,7 +412,7 @@ def test_what_is_no_module_is_refused(torch, tmp_path):
 
 
 def test_a_module_elsewhere_is_refused(torch, modules, tmp_path):
-    with pytest.raises(ValueError, match="0.weight of the module is on meta, device is cpu"):
+    with pytest.raises(ValueError, match=r"0\.weight of the module is on meta, device is cpu"):
         compile(modules.Mlp().to("meta"), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 

@@ -60,9 +60,7 @@ def check_answers(
                 raise AnswersDiffer(message, name, batch, length, difference) from None
         seen.append(wanted)
     outputs = tuple(
-        TensorSpec(
-            name, _dtype(seen[0][name]), _shape(name, [each[name] for each in seen], sizes)
-        )
+        TensorSpec(name, _dtype(seen[0][name]), _shape(name, [each[name] for each in seen], sizes))
         for name in seen[0]
     )
     return structure, outputs

@@ -98,8 +98,10 @@ def read_sidecar(model: str | os.PathLike[str]) -> Signature:
         given = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SidecarError(
-            str(path), "", "is missing: it says what the model takes; "
-            "service_streamer.torch.compile writes it, or give the same as signature="
+            str(path),
+            "",
+            "is missing: it says what the model takes; "
+            "service_streamer.torch.compile writes it, or give the same as signature=",
         ) from None
     except (OSError, ValueError) as error:
         raise SidecarError(str(path), "", f"cannot be read: {error}") from error
