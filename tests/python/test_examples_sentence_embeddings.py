@@ -56,11 +56,17 @@ def files(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module", params=["eager", "encoder.pt", "encoder.pt2"])
+@pytest.fixture(
+    scope="module",
+    params=["eager", "encoder.pt", "encoder.pt2", "native encoder.pt", "native encoder.pt2"],
+)
 def service(request, files, torch):
     from service import EmbeddingService
 
-    service = EmbeddingService(files[request.param])
+    *native, model = request.param.split()
+    if native:
+        pytest.importorskip("service_streamer._torch", reason="build_torch was not run")
+    service = EmbeddingService(files[model], native=bool(native))
     yield service
     service.streamer.close()
 
@@ -94,7 +100,7 @@ def test_all_ways_to_run_the_model_answer_the_same(files, torch):
     with torch.no_grad():
         expected = load_encoder()(ids)
         for path in files.values():
-            for rows in (ids, ids[:1], ids[3:5, :9]):
+            for rows in (ids, ids[:1], ids[3:5, :9].contiguous()):
                 received = PythonModel(path).model(rows)
                 wanted = expected if rows is ids else load_encoder()(rows)
                 torch.testing.assert_close(received, wanted, rtol=1e-5, atol=1e-5)

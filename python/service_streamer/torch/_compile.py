@@ -37,8 +37,9 @@ def compile(
 
     The file takes batches of 1 to `max_batch` items. Beside it, ``<path>.json`` says what it takes
     and gives. Both are written only when all answers were equal. A `.pt2` runs on processors with
-    the vector instructions of this one, and with this version of torch. It takes a C++ compiler
-    to make one, and from seconds to minutes.
+    the vector instructions of this one, and with this version of torch; it takes contiguous tensors
+    only, and does not notice others. It takes a C++ compiler to make one, and from seconds to
+    minutes.
 
     Args:
         model: a `torch.nn.Module` in eval mode, or for a `.pt2` also a
