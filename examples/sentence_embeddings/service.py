@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from encoder import Tokenizer, load_encoder, pad
+from encoder import PAD, Tokenizer, load_encoder, pad
 from torch import Tensor
 
 from service_streamer import ThreadedStreamer
@@ -41,13 +41,8 @@ class EmbeddingService:
 
     def __init__(self, model: str = "eager", *, native: bool = False) -> None:
         self._tokenize = Tokenizer()
-        self._model = load_model(model)
-        predict: Any = self._predict
-        if native:
-            from service_streamer.torch import NativeModel
-
-            predict = NativeModel(model, collate="pad")
-        self.streamer = ThreadedStreamer(predict, batch_size=64, max_latency=0.1)
+        self._predict = native_model(model) if native else PythonModel(model)
+        self.streamer = ThreadedStreamer(self._predict, batch_size=64, max_latency=0.1)
 
     @classmethod
     def from_environment(cls) -> EmbeddingService:
@@ -73,25 +68,35 @@ class EmbeddingService:
             raise BadRequest("the form has no field 's'")
         return [self._tokenize(sentence) for sentence in sentences]
 
+
+class PythonModel:
+    """The model, run by the interpreter: a batch of token ids in, a row for each out."""
+
+    def __init__(self, model: str) -> None:
+        if model == "eager":
+            self.model: Callable[[Tensor], Tensor] = load_encoder()
+        elif model.endswith(".pt2"):
+            self.model = torch._inductor.aoti_load_package(model)
+        else:
+            self.model = torch.jit.load(model)
+
     @torch.no_grad()
-    def _predict(self, batch: Sequence[Tensor]) -> Tensor:
-        return self._model(pad(batch))
+    def __call__(self, batch: Sequence[Tensor]) -> Tensor:
+        return self.model(pad(batch))
 
 
-def load_model(model: str) -> Callable[[Tensor], Tensor]:
-    """The model as a function of Python."""
-    if model == "eager":
-        return load_encoder()
-    if model.endswith(".pt2"):
-        return torch._inductor.aoti_load_package(model)
-    return torch.jit.load(model)
+def native_model(model: str) -> Callable[[Sequence[Tensor]], Any]:
+    """The file, run by C++: token ids in, which it pads itself, and a vector for each out."""
+    from service_streamer.torch import NativeModel
+
+    return NativeModel(model, collate="pad", pad_value=PAD)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Sentences to vectors.")
     parser.add_argument("sentences", nargs="*", default=SENTENCES, help="to compare")
     parser.add_argument("--model", default="eager", help="eager, or a file of export.py")
-    parser.add_argument("--native", action="store_true", help="run the file without the interpreter")
+    parser.add_argument("--native", action="store_true", help="without the interpreter")
     parser.add_argument("--web", choices=["flask", "fastapi"], help="serve, with this framework")
     parser.add_argument("--port", type=int, default=5005)
     options = parser.parse_args()

@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -146,7 +147,8 @@ def test_ninja_is_taken_where_it_is(machine, capsys):
 
 @pytest.mark.usefixtures("machine")
 def test_a_place_that_cannot_be_written_to_is_noticed_before_the_build(monkeypatch, capsys):
-    monkeypatch.setattr(build_torch.os, "access", lambda path, mode: False)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
     assert build_torch.main([]) == 1
     assert "cannot be written to" in capsys.readouterr().err
 

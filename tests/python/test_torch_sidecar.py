@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from service_streamer.torch import Signature, SidecarError, TensorSpec, read_sidecar
+from service_streamer.torch import SidecarError, Signature, TensorSpec, read_sidecar
 from service_streamer.torch._sidecar import sidecar_path, write_sidecar
 
 SIGNATURE = Signature(

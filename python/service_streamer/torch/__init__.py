@@ -30,3 +30,9 @@ __all__ = [
     "compile",
     "read_sidecar",
 ]
+
+# users see where to import from, not where the definition is
+for _name in __all__:
+    _member = globals()[_name]
+    _member.__module__ = __name__
+del _name, _member

@@ -40,12 +40,7 @@ def check_answers(
     seen = []
     for batch, length in sizes:
         at = f"a batch of {batch}" + ("" if length is None else f" of length {length}")
-        given = example.resized(batch, length)
-        try:
-            expected = module(*given.args, **given.kwargs)
-        except Exception as error:
-            raise CompileError(f"the module itself raises for {at}: {first_line(error)}") from error
-        structure, wanted = flatten(expected)
+        structure, wanted = ask(module, example.resized(batch, length), at)
         given = example.resized(batch, length)  # it may have written into its inputs
         try:
             answered = run(given.tensors)
@@ -66,12 +61,21 @@ def check_answers(
     return structure, outputs
 
 
-def flatten(outputs: Any) -> tuple[str, dict[str, Tensor]]:
-    """The structure of what a module returned, and its tensors with their names.
+def ask(module: Callable[..., Any], given: Example, at: str) -> tuple[str, dict[str, Tensor]]:
+    """The structure of what the module itself answers, and its tensors with their names.
 
     Raises:
-        CompileError: it is no tensor, tuple, list or dict of tensors.
+        CompileError: it raises (`at` says for what), or its answer is no tensor, tuple, list or
+            dict of tensors.
     """
+    try:
+        answer = module(*given.args, **given.kwargs)
+    except Exception as error:
+        raise CompileError(f"the module itself raises for {at}: {first_line(error)}") from error
+    return _flatten(answer)
+
+
+def _flatten(outputs: Any) -> tuple[str, dict[str, Tensor]]:
     import torch
 
     if isinstance(outputs, Mapping):
@@ -106,7 +110,7 @@ def _sizes(example: Example, limits: Limits) -> list[tuple[int, int | None]]:
 
 def _named(answered: Any, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs by the names that the module has for them; a package knows only their order."""
-    _, received = flatten(answered)
+    _, received = _flatten(answered)
     if received.keys() != wanted.keys() and len(received) == len(wanted):
         received = dict(zip(wanted, received.values(), strict=True))
     if received.keys() != wanted.keys():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._options import count
-from ._check import check_answers
+from ._check import ask, check_answers
 from ._example import read_example
 from ._export import Limits, load_package, load_script, make_package, make_script
 from ._sidecar import BATCH, SEQUENCE, Signature, TensorSpec, sidecar_path, write_sidecar
@@ -37,8 +37,9 @@ def compile(
 
     The file takes batches of 1 to `max_batch` items. Beside it, ``<path>.json`` says what it takes
     and gives. Both are written only when all answers were equal. A `.pt2` runs on processors with
-    the vector instructions of this one, and with this version of torch. It takes a C++ compiler
-    to make one, and from seconds to minutes.
+    the vector instructions of this one, and with this version of torch; it takes contiguous tensors
+    only, and does not notice others. It takes a C++ compiler to make one, and from seconds to
+    minutes.
 
     Args:
         model: a `torch.nn.Module` in eval mode, or for a `.pt2` also a
@@ -79,6 +80,8 @@ def compile(
     ):
         inputs = read_example(model, example, limits.lengths is not None, where)
         fit = limits.fit(inputs)
+        module = model.module() if is_program else model
+        ask(module, fit.resized(fit.batch, fit.length), "the example")  # before the long work
         draft = Path(folder) / target.name
         isa = None
         if target.suffix == ".pt2":
@@ -88,7 +91,6 @@ def compile(
         else:
             make_script(model, fit, draft)
             run = load_script(draft, where)
-        module = model.module() if is_program else model
         structure, outputs = check_answers(module, run, inputs, limits, tolerance)
         dims = {BATCH: (1, limits.max_batch)}
         if limits.lengths is not None:

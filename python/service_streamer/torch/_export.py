@@ -151,7 +151,8 @@ def _export(module: Any, example: Example, limits: Limits) -> ExportedProgram:
         found = None
     if found is not None:
         _check_varying(found, example, limits)
-    raise CompileError(f"torch.export refuses it: {first_line(failure)}") from failure
+    reasons = "; ".join(line.strip() for line in str(failure).strip().splitlines()[:4])
+    raise CompileError(f"torch.export refuses it: {reasons}") from failure
 
 
 def _export_with(
@@ -177,7 +178,7 @@ def _check_limits(program: ExportedProgram, example: Example, limits: Limits) ->
     for place, shape in enumerate(_shapes(program)):
         for dimension, size in enumerate(shape):
             name = example.names[place]
-            if isinstance(size, int):
+            if _constant(size) is not None:
                 continue
             if (place, dimension) not in varying:
                 hint = "; give its range as sequence=" if dimension == 1 else ""
@@ -188,23 +189,28 @@ def _check_limits(program: ExportedProgram, example: Example, limits: Limits) ->
             wanted = limits.max_batch
             if dimension == 1 and limits.lengths is not None:
                 wanted = limits.lengths[1]
-            upper = program.range_constraints[size.node.expr].upper
-            if upper < wanted:
+            allowed = program.range_constraints.get(size.node.expr)
+            if allowed is not None and allowed.upper < wanted:
                 raise ValueError(
-                    f"dimension {dimension} of input {name!r} is at most {upper} in the program, "
-                    f"it shall be {wanted}"
+                    f"dimension {dimension} of input {name!r} is at most {allowed.upper} in the "
+                    f"program, it shall be {wanted}"
                 )
 
 
 def _check_varying(program: ExportedProgram, example: Example, limits: Limits) -> None:
     shapes = _shapes(program)
     for place, dimension in limits.varying(example):
-        size = shapes[place][dimension]
-        if isinstance(size, int):
+        size = _constant(shapes[place][dimension])
+        if size is not None:
             raise DimensionFixed(example.names[place], dimension, size)
 
 
+def _constant(size: Any) -> int | None:
+    """The only value that a size has, which a SymInt may have, too."""
+    return size if isinstance(size, int) else size.node.maybe_as_int()
+
+
 def _shapes(program: ExportedProgram) -> list[Any]:
-    """The shapes of the inputs; a size that varies is a SymInt."""
+    """The shapes of the inputs, of int and SymInt."""
     nodes = {node.name: node for node in program.graph.nodes}
     return [nodes[name].meta["val"].shape for name in program.graph_signature.user_inputs]

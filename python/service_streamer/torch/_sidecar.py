@@ -26,8 +26,10 @@ DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
 
-_FIELDS = ("format", "torch", "isa", "device", "inputs", "outputs", "input_structure")
-_FIELDS += ("output_structure", "max_batch", "dims")
+_FIELDS = (
+    *("format", "torch", "isa", "device", "inputs", "outputs"),
+    *("input_structure", "output_structure", "max_batch", "dims"),
+)
 _OPTIONAL = ("torch", "isa")
 
 
@@ -65,7 +67,7 @@ class Signature:
     """the vector instructions that its processor must have, in torch's words; None: any will do"""
 
     def to_dict(self) -> dict[str, Any]:
-        """What the file says, as plain lists and dicts."""
+        """The fields of the file."""
         fields = dataclasses.asdict(self)
         for name in _OPTIONAL:
             if fields[name] is None:
