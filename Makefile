@@ -157,8 +157,9 @@ build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 	  -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
 	@touch $@
 
-# Each file is looked at again only when it or any header has changed. Tests are left to the compiler's warnings.
-tidy: $(patsubst %,build/lint/%.tidy,$(filter cpp/%,$(cpp_sources)))
+# Each file is looked at again only when it or any header has changed. Tests are left to the compiler's warnings, and so is
+# what needs torch's headers.
+tidy: $(patsubst %,build/lint/%.tidy,$(filter-out cpp/service_streamer/torch/% cpp/bindings/torch/%,$(filter cpp/%,$(cpp_sources))))
 build/lint/%.tidy: % $(cpp_headers) .clang-tidy $(VENV)/.lint-tools | build/lint/compile_commands.json
 	$(bin)/clang-tidy -p build/lint --quiet $<
 	@mkdir -p $(@D) && touch $@

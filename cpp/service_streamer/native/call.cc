@@ -33,7 +33,7 @@ void Call::publish(WakeChain& chain) {
     MutexLock lock(mutex_);
     ended_ = true;
     arrived.swap(arrived_);
-    if (failed_) failure = *std::exchange(failed_, std::nullopt);
+    if (failed_) failure = *std::move(failed_);
   }
   if (request.outcome == Outcome::kAnswered) {
     pieces.swap(arrived);
