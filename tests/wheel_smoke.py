@@ -16,8 +16,8 @@ assert base_dependencies == [], base_dependencies
 
 package = Path(service_streamer.__file__).parent
 assert "site-packages" in package.parts, package
-for name in ("py.typed", "_core.pyi"):
-    assert (package / name).is_file(), f"{name} is missing from the wheel"
+for name in ("py.typed", "_core.pyi", "_src/CMakeLists.txt", "_src/cpp/service_streamer"):
+    assert (package / name).exists(), f"{name} is missing from the wheel"
 
 
 def double(batch: list[int]) -> list[int]:

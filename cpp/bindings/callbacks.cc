@@ -10,7 +10,6 @@
 #include "bindings/errors.h"
 #include "bindings/mailbox.h"
 #include "bindings/methods.h"
-#include "service_streamer/ipc/call.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -32,7 +31,7 @@ bool will_be_followed(FutureObject* future) {
   if (!start_thread() || is_done(future)) return false;  // it may have ended meanwhile
   if (future->followed) return true;                     // or another thread was here
   PyObject* self = Py_NewRef(reinterpret_cast<PyObject*>(future));
-  const Failure failure = attempt([&] { future->followed = future->call->observe(*ended_calls, self); });
+  const Failure failure = attempt([&] { future->followed = future->observers->add(*ended_calls, self); });
   if (!future->followed) Py_DECREF(self);
   failure.raise();
   return future->followed;
@@ -44,7 +43,7 @@ bool mail(FutureObject* future, PyObject* mailbox, PyObject* token) {
   if (open == nullptr) return true;
   bool observed = false;
   Py_INCREF(token);
-  const Failure failure = attempt([&] { observed = future->call->observe(std::move(open), token); });
+  const Failure failure = attempt([&] { observed = future->observers->add(std::move(open), token); });
   if (!observed) Py_DECREF(token);
   failure.raise();
   return observed;

@@ -10,6 +10,7 @@
 #include "bindings/errors.h"
 #include "bindings/future.h"
 #include "bindings/methods.h"
+#include "bindings/native_model.h"
 #include "bindings/waiting.h"
 
 namespace service_streamer::bindings {
@@ -41,9 +42,15 @@ bool refuse_remote(const EngineObject* self) {
   return self->remote;
 }
 
+// Those of a native model are its NativeWorkers'.
+bool refuse_native(const EngineObject* self) {
+  if (self->native != nullptr) PyErr_SetString(PyExc_RuntimeError, "the workers of this engine are native threads");
+  return self->native != nullptr;
+}
+
 PyObject* engine_next_batch(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
-  if (refuse_remote(self)) return nullptr;
+  if (refuse_remote(self) || refuse_native(self)) return nullptr;
   PyObject* batch = make_batch(self);
   if (batch == nullptr) return nullptr;
   served = self;
@@ -160,22 +167,22 @@ PyObject* engine_set_workers(PyObject* object, PyObject* number) {
 }
 
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *of_thread = nullptr;
+  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *of_thread = nullptr, *model = Py_None;
   Py_ssize_t batch_size = 0, max_queue = 0;
   double max_latency = -1;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, spin = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",  "max_latency", "policy", "workers",     "max_queue",
-                                "overflow",    "output",      "spin",   "future_type", "start",
-                                "start_timer", "of_thread",   "remote", "inline",      nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOOpp", const_cast<char**>(names), &batch_size,
+  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",   "overflow",
+                                "output",     "spin",        "future_type", "start",   "start_timer", "of_thread",
+                                "remote",     "inline",      "model",       nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOOppO", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
-                                   &future_type, &start, &start_timer, &of_thread, &remote, &inline_items)) {
+                                   &future_type, &start, &start_timer, &of_thread, &remote, &inline_items, &model)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
       start_timer == nullptr || of_thread == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "every argument but remote and inline is needed");
+    PyErr_SetString(PyExc_TypeError, "every argument but remote, inline and model is needed");
     return nullptr;
   }
   EngineOptions options;
@@ -187,6 +194,11 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(future_type), future_base_type)) {
     PyErr_Format(PyExc_TypeError, "future_type must be a subclass of FutureBase, got %R", future_type);
     return nullptr;
+  }
+  NativeModel* native = nullptr;
+  if (model != Py_None) {
+    native = static_cast<NativeModel*>(PyCapsule_GetPointer(model, NativeModel::kCapsule));
+    if (native == nullptr) return nullptr;
   }
   options.workers = workers;
   options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
@@ -210,6 +222,8 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->fork_generation = fork_generation();
   self->output_batch = output_kind == 1;
   self->remote = remote != 0;
+  self->native = native;
+  self->model = native != nullptr ? Py_NewRef(model) : nullptr;
   self->inline_items = inline_items != 0;
   return object;
 }
@@ -223,6 +237,7 @@ int engine_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->start);
   Py_VISIT(self->start_timer);
   Py_VISIT(self->of_thread);
+  Py_VISIT(self->model);
   return 0;
 }
 
@@ -246,6 +261,7 @@ void engine_dealloc(PyObject* object) {
     publish(self, left);
     delete self->engine;
   }
+  Py_CLEAR(self->model);  // only now: what was published may still have been read by it
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
   Py_DECREF(type);

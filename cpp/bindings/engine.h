@@ -15,6 +15,8 @@ class Server;
 
 namespace service_streamer::bindings {
 
+class NativeModel;
+
 // An engine of the core together with what Python gave it.
 struct EngineObject {
   PyObject_HEAD
@@ -29,11 +31,16 @@ struct EngineObject {
   std::atomic<bool> serving;  // a worker has, or is about to ask for, the GIL
   bool output_batch;          // callers get slices of the model's array, not lists
   bool remote;                // its workers are processes: requests are Calls, which a Server or a Relay takes
+  NativeModel* native;        // its workers are threads that run this, in `model`: requests are native Calls
   bool inline_items;          // nothing of them is in shared memory: they may go to other machines
   ipc::Server* server;        // of a remote engine, as long as it is there
   ipc::Relay* relay;
   ipc::Outlet* outlet;
   PyObject* relay_object;  // borrowed
+  PyObject* model;         // the capsule of `native`, or nullptr
+
+  // Whether requests are BaseCalls, which threads without the GIL end.
+  bool has_calls() const { return remote || native != nullptr; }
 };
 
 extern PyTypeObject* engine_type;

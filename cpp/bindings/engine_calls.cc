@@ -1,13 +1,17 @@
 #include <Python.h>
 
+#include <utility>
+
 #include "bindings/arguments.h"
 #include "bindings/codec.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
+#include "bindings/native_model.h"
 #include "bindings/waiting.h"
 #include "service_streamer/ipc/call.h"
 #include "service_streamer/ipc/server.h"
+#include "service_streamer/native/call.h"
 
 // What callers of an engine meet: predict and submit.
 
@@ -34,7 +38,20 @@ FutureObject* make_call(PyTypeObject* type, EngineObject* self, PyObject* items)
     return nullptr;
   }
   call->request.size = size;
-  return make_future(type, self, call);
+  return make_future(type, self, call, &call->observers);
+}
+
+// A request for a native model, which reads its items; steals them. nullptr with an exception set.
+FutureObject* make_native_call(PyTypeObject* type, EngineObject* self, PyObject* items) {
+  native::Call* call = nullptr;
+  if (self->engine->closed()) {
+    raise_message("StreamerClosed", "the streamer is closed");
+  } else if (native::ItemsRef read = self->native->read(items)) {
+    const auto size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
+    attempt([&] { call = new native::Call(std::move(read), size); }).raise();
+  }
+  Py_DECREF(items);
+  return call != nullptr ? make_future(type, self, call, &call->observers) : nullptr;
 }
 
 // Callers who get single outputs bring the list for them along. Made by the worker, many lists at a time, it would often
@@ -61,8 +78,13 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   if (items == nullptr) return nullptr;
   PyTypeObject* type =
       caller == Caller::kPredict ? future_base_type : reinterpret_cast<PyTypeObject*>(self->future_type);
-  const bool travels = self->remote && PyTuple_GET_SIZE(items) > 0;
-  FutureObject* future = travels ? make_call(type, self, items) : make_future(type, self, items);
+  const bool travels = self->has_calls() && PyTuple_GET_SIZE(items) > 0;
+  FutureObject* future;
+  if (!travels) {
+    future = make_future(type, self, items);
+  } else {
+    future = self->remote ? make_call(type, self, items) : make_native_call(type, self, items);
+  }
   if (future == nullptr) return nullptr;
   if (!travels && !self->output_batch && !bring_list(future)) {
     Py_DECREF(reinterpret_cast<PyObject*>(future));

@@ -10,7 +10,6 @@
 #include "bindings/mailbox.h"
 #include "bindings/methods.h"
 #include "bindings/relay.h"
-#include "service_streamer/ipc/call.h"
 
 namespace service_streamer::bindings {
 
@@ -298,13 +297,14 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* it
   return future;
 }
 
-FutureObject* make_future(PyTypeObject* type, EngineObject* engine, ipc::LocalCall* call) {
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, BaseCall* call, Observers* observers) {
   FutureObject* future = new_future(type, engine);
   if (future == nullptr) {
     call->unref();
     return nullptr;
   }
   future->call = call;
+  future->observers = observers;
   future->request = &call->request;
   return future;
 }

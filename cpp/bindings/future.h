@@ -7,11 +7,8 @@
 #include <vector>
 
 #include "bindings/fork.h"
+#include "service_streamer/batching/call.h"
 #include "service_streamer/batching/request.h"
-
-namespace service_streamer::ipc {
-class LocalCall;
-}
 
 namespace service_streamer::bindings {
 
@@ -26,8 +23,9 @@ struct Piece {
 // A Future is the queue node: the request of the core, embedded in the Python object of its caller. The type made here is
 // the base of service_streamer.Future and, by itself, the node of a blocking predict().
 //
-// A request for worker processes stands in a Call of the core instead, whose other half may end it, and publish that, in any
-// thread at any moment: what becomes of the future (its value, its callbacks) waits for somebody who has the GIL.
+// A request for worker processes, or for a native model, stands in a call of the core instead, whose other half may end it, and
+// publish that, in any thread at any moment: what becomes of the future (its value, its callbacks) waits for somebody who has
+// the GIL.
 //
 // While a request of its own has a hold on it the object has one more reference. Everything here is touched with the GIL held;
 // the waits release it. Frames that do, or that may run Python code, own no C++ object that would need the GIL to be destroyed:
@@ -36,7 +34,8 @@ struct FutureObject {
   PyObject_HEAD
   Request* request;      // `own`, or that of `call`
   Request own;           // there is none where there is a call
-  ipc::LocalCall* call;  // counted; nullptr: the workers are threads of this process
+  BaseCall* call;        // counted, ipc::LocalCall or native::Call; nullptr: the workers are Python threads
+  Observers* observers;  // of the call
   EngineObject* engine;
   PyObject* items;    // tuple; while the request has a hold
   PyObject* outputs;  // what its worker brought, on the way to value or exception
@@ -49,7 +48,7 @@ struct FutureObject {
   PyObject* condition;  // made when concurrent.futures.wait asks
   PyObject* waiters;
   std::uint32_t fork_generation;
-  std::uint32_t decoders;  // threads that make the value of what a worker process sent
+  std::uint32_t decoders;  // threads that make the value of what its call has
   bool delivered;
   bool announced;  // once there is a condition: `_state` shows the end only when this is set, under that condition
   bool followed;   // of a call: the thread for callbacks will come when it has ended
@@ -66,8 +65,8 @@ inline FutureObject* future_of(Request& request) {
 // A new future of `type` (future_base_type or a subclass); steals `items`.
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items);
 
-// The same for a request that goes to worker processes; takes the reference to `call` over.
-FutureObject* make_future(PyTypeObject* type, EngineObject* engine, ipc::LocalCall* call);
+// The same for a request that others than Python threads work on; takes the reference to `call` over.
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, BaseCall* call, Observers* observers);
 
 // Whether there may be greenlets, which wait otherwise than threads.
 bool gevent_is_loaded();
@@ -86,8 +85,8 @@ void drop_pieces(FutureObject* future);
 // Notes the first time that somebody has the answer.
 void note_delivery(FutureObject* future);
 
-// Makes the value or exception of a future that is done, of what came from a worker process; nothing where that was done
-// before. False with an exception set: not now (a signal, no memory).
+// Makes the value or exception of a future that is done, of what came from a worker process or a native model; nothing where
+// that was done before. False with an exception set: not now (a signal, no memory).
 bool settle(FutureObject* future);
 
 // What result() gives for a future that is done: a new reference, or nullptr with its exception raised.

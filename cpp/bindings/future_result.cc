@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "bindings/call_result.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
@@ -92,6 +93,12 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
   });
 }
 
+bool settle(FutureObject* future) {
+  if (future->call == nullptr || future->value != nullptr || future->exception != nullptr) return true;
+  if (!future->call->has_result()) return true;
+  return future->engine->remote ? settle_remote(future) : settle_native(future);
+}
+
 PyObject* take_result(FutureObject* future) {
   const Request& request = *future->request;
   note_delivery(future);
@@ -125,7 +132,10 @@ PyObject* take_result(FutureObject* future) {
     case Outcome::kFailed:
       break;
     case Outcome::kLost:
-      if (future->call != nullptr && !future->call->note.empty()) return raise_lost(future->call->note);
+      if (future->call != nullptr && future->engine->remote) {
+        const auto& call = static_cast<const ipc::LocalCall&>(*future->call);
+        if (!call.note.empty()) return raise_lost(call.note);
+      }
       break;
   }
   return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer",

@@ -4,7 +4,7 @@
 #include "bindings/engine.h"
 #include "bindings/future.h"
 #include "bindings/mailbox.h"
-#include "service_streamer/ipc/call.h"
+#include "service_streamer/batching/call.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -45,11 +45,11 @@ void publish_futures(EndedRequests& ended) {
 }  // namespace
 
 void publish(const EngineObject* engine, EndedRequests& ended) {
-  engine->remote ? ipc::publish(ended) : publish_futures(ended);
+  engine->has_calls() ? calls::publish(ended) : publish_futures(ended);
 }
 
 void let_go(const EngineObject* engine, ReleasedRequests& released) {
-  if (engine->remote) return ipc::let_go(released);
+  if (engine->has_calls()) return calls::let_go(released);
   while (Request* request = released.pop()) let_go(*request);
 }
 

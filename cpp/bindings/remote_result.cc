@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "bindings/call_result.h"
 #include "bindings/codec.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
@@ -66,35 +67,19 @@ PyObject* refuse_answer() {
 
 }  // namespace
 
-// Unpickling may give up the GIL: threads that ask meanwhile do it too, and the first that is ready has it for all. The last
-// of them lets go of the pickles.
-bool settle(FutureObject* future) {
-  if (future->call == nullptr || future->value != nullptr || future->exception != nullptr) return true;
-  const Outcome outcome = future->request->outcome;
-  if (outcome != Outcome::kAnswered && outcome != Outcome::kFailed) return true;
-
-  std::vector<ResultPiece>& pieces = future->call->pieces;
-  ++future->decoders;
-  PyObject* value = nullptr;
-  PyObject* error = nullptr;
-  if (outcome == Outcome::kFailed) {
-    error = decode_error(pieces);
-  } else {
-    value = decode_outputs(pieces, future->engine->output_batch);
-  }
-  if (value == nullptr && error == nullptr) error = refuse_answer();
-  --future->decoders;
-
-  if (value == nullptr && error == nullptr) return false;
-  const bool first = future->value == nullptr && future->exception == nullptr;
-  if (first) {
-    future->value = std::exchange(value, nullptr);
-    future->exception = std::exchange(error, nullptr);
-  }
-  if (future->decoders == 0 && future->fork_generation == fork_generation()) pieces = {};
-  Py_XDECREF(value);
-  Py_XDECREF(error);
-  return true;
+bool settle_remote(FutureObject* future) {
+  std::vector<ResultPiece>& pieces = static_cast<ipc::LocalCall&>(*future->call).pieces;
+  return settle_with(
+      future,
+      [&](PyObject*& value, PyObject*& error) {
+        if (future->request->outcome == Outcome::kFailed) {
+          error = decode_error(pieces);
+        } else {
+          value = decode_outputs(pieces, future->engine->output_batch);
+        }
+        if (value == nullptr && error == nullptr) error = refuse_answer();
+      },
+      [&] { pieces = {}; });
 }
 
 }  // namespace service_streamer::bindings

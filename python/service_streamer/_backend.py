@@ -53,6 +53,7 @@ def make_engine(
     workers: int,
     remote: bool = False,
     inline: bool = False,
+    model: Any = None,
     start: Callable[[], None],
     start_timer: Callable[[], None],
 ) -> _core.Engine:
@@ -63,6 +64,7 @@ def make_engine(
         workers: how many there will be.
         remote: whether they are in other processes, so that items and outputs travel.
         inline: whether they may travel to other machines: nothing of them is in shared memory.
+        model: a native model, which C++ threads run.
         start: called by the first request.
         start_timer: called by the first request whose deadline nobody watches, unless `remote`.
     """
@@ -81,6 +83,7 @@ def make_engine(
         of_thread=_gevent.of_thread,
         remote=remote,
         inline=inline,
+        model=model,
     )
 
 

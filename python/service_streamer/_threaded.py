@@ -1,11 +1,13 @@
-"""ThreadedStreamer: the model runs in a thread of this process."""
+"""ThreadedStreamer: the model runs in threads of this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from ._backend import Backend
 from ._model import check_callable, is_managed, name_of
+from ._native import NativeSource, NativeWorkers
 from ._options import Options
 from ._streamer import BaseStreamer
 from ._worker import Workers
@@ -21,10 +23,12 @@ class ThreadedStreamer(BaseStreamer):
         streamer = ThreadedStreamer(model.predict, batch_size=64)
         outputs = streamer.predict(["one item", "another"])
 
+    Given a `service_streamer.torch.NativeModel`, C++ threads run that, and never take the GIL.
+
     Args:
         predict_function: called with a list of items; returns a sequence with one output per item
             (list, tuple, numpy array, tensor). An exception instance as an output is raised to
-            the caller of that request.
+            the caller of that request. Or a native model.
         batch_size: most items per batch.
         max_latency: seconds that a request may wait for company when the worker could take it.
             0: never, which is the policy "greedy".
@@ -49,7 +53,7 @@ class ThreadedStreamer(BaseStreamer):
 
     def __init__(
         self,
-        predict_function: Callable[[list[Any]], Any],
+        predict_function: Callable[[list[Any]], Any] | NativeSource,
         batch_size: int,
         max_latency: float = 0.1,
         worker_timeout: float | None = 20,
@@ -79,10 +83,17 @@ class ThreadedStreamer(BaseStreamer):
             spin=spin,
             isolate_errors=isolate_errors,
         )
-        super().__init__(options, Workers(self._predict_function, options, count=1))
+        if isinstance(predict_function, NativeSource):
+            predict_function.check_batch_size(options.batch_size)
+        super().__init__(options, self._make_backend(options))
 
-    def _backend_in_child(self) -> Workers:
-        return Workers(self._predict_function, self._options, count=1)
+    def _backend_in_child(self) -> Backend:
+        return self._make_backend(self._options)
+
+    def _make_backend(self, options: Options) -> Backend:
+        if isinstance(self._predict_function, NativeSource):
+            return NativeWorkers(self._predict_function, options)
+        return Workers(self._predict_function, options, count=1)
 
     def _name(self) -> str:
         return f"{type(self).__name__}({name_of(self._predict_function)})"

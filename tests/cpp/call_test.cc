@@ -39,12 +39,12 @@ class CallEnds : public testing::Test {
 TEST_F(CallEnds, ObserversHearOfTheEndOnceAndInOrder) {
   const auto mailbox = std::make_shared<Mailbox>();
   const RemoteRequest request = sent(engine, {1});
-  EXPECT_TRUE(request.call().observe(mailbox, message(1)));
-  EXPECT_TRUE(request.call().observe(mailbox, message(2)));
+  EXPECT_TRUE(request.call().observers.add(mailbox, message(1)));
+  EXPECT_TRUE(request.call().observers.add(mailbox, message(2)));
   EXPECT_TRUE(mailbox->drain().empty());
   end(engine, request, Outcome::kExpired);
   EXPECT_EQ(mailbox->drain(), (std::vector<void*>{message(1), message(2)}));
-  EXPECT_FALSE(request.call().observe(mailbox, message(3))) << "it has ended";
+  EXPECT_FALSE(request.call().observers.add(mailbox, message(3))) << "it has ended";
   EXPECT_TRUE(request.done()) << "and whoever is told so sees it";
   EXPECT_TRUE(mailbox->drain().empty());
 }
@@ -57,7 +57,7 @@ TEST_F(CallEnds, EveryObserverIsToldByTheEndOrAtOnce) {
     {
       Thread observer([&] {
         for (std::uintptr_t i = 1; i <= 4; ++i) {
-          if (!request.call().observe(mailbox, message(i))) ++refused;
+          if (!request.call().observers.add(mailbox, message(i))) ++refused;
         }
       });
       end(engine, request, Outcome::kCancelled);
@@ -71,7 +71,7 @@ TEST_F(CallEnds, AMailboxLivesAsLongAsItIsNeeded) {
   const std::weak_ptr<Mailbox> watched = mailbox;
   {
     const RemoteRequest request = sent(engine, {1});
-    EXPECT_TRUE(request.call().observe(std::move(mailbox), message(1)));
+    EXPECT_TRUE(request.call().observers.add(std::move(mailbox), message(1)));
     EXPECT_FALSE(watched.expired());
     end(engine, request, Outcome::kCancelled);
     EXPECT_TRUE(watched.expired());
@@ -80,7 +80,7 @@ TEST_F(CallEnds, AMailboxLivesAsLongAsItIsNeeded) {
   const std::weak_ptr<Mailbox> also_watched = unused;
   {
     const RemoteRequest never_submitted({1});
-    EXPECT_TRUE(never_submitted.call().observe(std::move(unused), message(1)));
+    EXPECT_TRUE(never_submitted.call().observers.add(std::move(unused), message(1)));
   }
   EXPECT_TRUE(also_watched.expired());
 }

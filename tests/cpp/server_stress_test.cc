@@ -105,7 +105,7 @@ class Caller {
     std::uint64_t told = 0;
     for (int i = 0; i < kCallsOfEach; ++i) {
       RemoteRequest request = any_request();
-      EXPECT_TRUE(request.call().observe(mailbox, &engine_));
+      EXPECT_TRUE(request.call().observers.add(mailbox, &engine_));
       if (!request.submit(engine_, server_)) break;
       ++accepted;
       open.push_back(std::move(request));

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import service_streamer
+import service_streamer.torch
 from service_streamer import _core
 
 PACKAGE = Path(service_streamer.__file__).parent
@@ -80,6 +81,16 @@ def test_public_methods_are_documented(cls):
 @pytest.mark.parametrize("name", ["_errors", "_future", "_streamer", "_stats", "_worker"])
 def test_modules_are_documented(name):
     assert inspect.getdoc(getattr(service_streamer, name))
+
+
+def test_native_models_are_exported_sorted_and_documented(child):
+    names = service_streamer.torch.__all__
+    assert names == sorted(names)
+    for name in names:
+        member = getattr(service_streamer.torch, name)
+        assert inspect.getdoc(member), name
+        assert member.__module__ == "service_streamer.torch"
+    child("import sys, service_streamer.torch; assert 'torch' not in sys.modules")
 
 
 def test_importing_configures_no_logging(child):

@@ -9,13 +9,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Each level and the levels it may include; ipc, torch and cuda know nothing of each other.
+# Each level and the levels it may include; ipc, torch and cuda know nothing of each other. Of what
+# `native` has only the worker threads need `ipc`.
 LEVELS = {
     "base": {"base"},
     "batching": {"base", "batching"},
     "ipc": {"base", "batching", "ipc"},
-    "torch": {"base", "batching", "torch"},
-    "cuda": {"base", "batching", "cuda"},
+    "native": {"base", "batching", "ipc", "native"},
+    "torch": {"base", "native", "torch"},
+    "cuda": {"base", "native", "cuda"},
 }
 
 # Headers from outside that belong to some levels only.

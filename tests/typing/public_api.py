@@ -8,7 +8,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.nn import Module
 
 from service_streamer import (
     BrokerError,
@@ -35,6 +40,7 @@ from service_streamer.managed_model import ManagedModel as OldManagedModel
 from service_streamer.service_streamer import RedisStreamer as OldRedisStreamer
 from service_streamer.service_streamer import Streamer as OldStreamer
 from service_streamer.service_streamer import ThreadedStreamer as OldThreadedStreamer
+from service_streamer.torch import Signature, compile, read_sidecar
 
 
 def lengths(batch: list[str]) -> list[int]:
@@ -242,3 +248,13 @@ def a_client_of_redis_workers() -> StreamStats | None:
         waiting: float | None = stream.oldest_waiting
         print(workers[0].name, workers[0].pending, workers[0].idle, waiting, stream.length)
     return stream
+
+
+def native_models(encoder: Module, program: ExportedProgram, ids: Tensor) -> None:
+    signature: Signature = compile(encoder, ids, "encoder.pt2", max_batch=64)
+    compile(program, (ids, ids), Path("encoder.pt2"), max_batch=64, sequence=(2, 512))
+    compile(encoder, {"ids": ids}, "encoder.pt", max_batch=64, sequence=512, tolerance=1e-3)
+    compile(encoder, ids, "encoder.pt2")  # type: ignore[call-arg]
+    compile(encoder, ids, "encoder.pt2", max_batch="64")  # type: ignore[arg-type]
+    shapes: list[tuple[int | str | None, ...]] = [spec.shape for spec in signature.inputs]
+    print(shapes, read_sidecar("encoder.pt2").dims["batch"])

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "service_streamer/batching/mailbox.h"
+#include "service_streamer/batching/call.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/ipc/message.h"
 #include "service_streamer/ipc/payload.h"
@@ -15,18 +15,8 @@ namespace service_streamer::ipc {
 
 // A request whose items travel: the node that the engine of a Server or a Relay queues. Knows no Python: it is ended and
 // published by threads that never take the GIL.
-//
-// Counted: the engine's holds (Request::holds) are together one reference, whoever wants the answer has another. So: made with
-// one, ref() before submit, unref() again if the engine refused it.
-class Call {
+class Call : public BaseCall {
  public:
-  // The request, and the way back from it.
-  struct Node : Request {
-    explicit Node(Call& whole) : call(whole) {}
-    Call& call;
-  };
-
-  Node request{*this};
   Payload payload;  // dropped when the last hold goes
 
   // Written by the IO thread before the request ends as kAnswered, kFailed or kLost; read once it is published, and only after
@@ -34,26 +24,16 @@ class Call {
   std::vector<ResultPiece> pieces;
   std::string note;  // kLost: what became of the worker; begins with "init: " when no worker could load its model
 
-  static Call& of(Request& request) { return static_cast<Node&>(request).call; }
-
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-
-  void ref() { references_.fetch_add(1, std::memory_order_relaxed); }
-  void unref();
+  static Call& of(Request& request) { return static_cast<Call&>(BaseCall::of(request)); }
 
   // What came for a range of the items. By the IO thread alone; after an error nothing more is taken.
   void add(ResultPiece piece);
 
-  // Wakes who waits for it, or sends it on its way. Any thread; the request has ended.
-  virtual void publish(WakeChain& chain) = 0;
+  void drop_inputs() final;
 
  protected:
   Call() = default;
-  virtual ~Call() = default;
-
- private:
-  std::atomic<std::uint32_t> references_{1};
+  ~Call() override = default;
 };
 
 // Who hands requests on to another process, and there takes back those that have ended here.
@@ -71,9 +51,7 @@ class LocalCall final : public Call {
 
   void publish(WakeChain& chain) override;
 
-  // Has `message` posted to the mailbox when the request has ended; false: it has. The mailbox lives as long as that.
-  // Any thread, no lock.
-  bool observe(std::shared_ptr<Mailbox> mailbox, void* message);
+  Observers observers;
 
   // By the thread that hands it on, before it is sent: `to` will hear of it, once, if the request ends without an answer (also
   // if that was just before). Returns its number: one that came back keeps that of the first time, and whom it was handed on by.
@@ -86,20 +64,16 @@ class LocalCall final : public Call {
   std::uint64_t handed_on_as() const;
 
  private:
-  struct Observer;
   enum : std::uint32_t { kHandedOn = 1, kEnded = 2 };
 
-  ~LocalCall() override;
-  static Observer* closed();
+  ~LocalCall() override = default;
 
-  std::atomic<Observer*> observers_{nullptr};  // a stack; closed() once published
   std::atomic<std::uint32_t> travel_{0};
   std::uint64_t id_ = 0;                  // written once, before kHandedOn
   std::shared_ptr<Forwarder> forwarder_;  // the same
 };
 
-// The last step of every request, as bindings/publish.cc is for those of Python workers.
-void publish(EndedRequests& ended);
-void let_go(ReleasedRequests& released);
+using calls::let_go;
+using calls::publish;
 
 }  // namespace service_streamer::ipc

@@ -27,7 +27,7 @@ void settle_in(const char* name);
 template <typename Body>
 std::thread start_io_thread(const char* name, Body body) {
   const BlockedSignals blocked;
-  return std::thread([name, body = std::move(body)] {
+  return std::thread([name, body = std::move(body)]() mutable {
     settle_in(name);
     body();
   });

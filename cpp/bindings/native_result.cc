@@ -1,0 +1,61 @@
+#include <Python.h>
+
+#include <vector>
+
+#include "bindings/call_result.h"
+#include "bindings/engine.h"
+#include "bindings/errors.h"
+#include "bindings/native_model.h"
+#include "service_streamer/native/call.h"
+
+// The answer of a native model as Python objects, made by the first thread that asks for it.
+
+namespace service_streamer::bindings {
+namespace {
+
+// As a Python callable would have raised it.
+void raise_failure(const native::Failure& failure) {
+  const char* message = failure.message.c_str();
+  switch (failure.fault) {
+    case native::Fault::kModel:
+      PyErr_SetString(PyExc_RuntimeError, message);
+      break;
+    case native::Fault::kMemory:
+      PyErr_SetString(PyExc_MemoryError, message);
+      break;
+    case native::Fault::kOutputs:
+      raise_error("OutputSizeMismatch", Py_BuildValue("(LLs)", static_cast<long long>(failure.expected),
+                                                      static_cast<long long>(failure.received), message));
+      break;
+  }
+}
+
+// The exception that is set; what ends this thread, rather than the request, is left where it is.
+PyObject* take_error() {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return error;
+}
+
+}  // namespace
+
+bool settle_native(FutureObject* future) {
+  auto& call = static_cast<native::Call&>(*future->call);
+  return settle_with(
+      future,
+      [&](PyObject*& value, PyObject*& error) {
+        if (future->request->outcome == Outcome::kFailed) {
+          raise_failure(call.failure);
+        } else {
+          value = future->engine->native->value_of(call.pieces, future->engine->output_batch);
+        }
+        if (value == nullptr) error = take_error();
+      },
+      [&] { std::vector<native::Piece>().swap(call.pieces); });
+}
+
+}  // namespace service_streamer::bindings

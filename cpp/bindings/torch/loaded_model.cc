@@ -1,0 +1,59 @@
+#include "bindings/torch/loaded_model.h"
+
+#include <array>
+#include <exception>
+#include <utility>
+
+#include "bindings/leftovers.h"
+#include "bindings/torch/reader.h"
+#include "service_streamer/torch/errors.h"
+#include "service_streamer/torch/runner.h"
+
+namespace service_streamer::bindings {
+
+native::ItemsRef LoadedModel::read(PyObject* items) {
+  clear_leftovers();
+  try {
+    return read_items(items, *model_);
+  } catch (const std::exception& error) {
+    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_MemoryError, error.what());
+    return nullptr;
+  }
+}
+
+PyObject* LoadedModel::value_of(const std::vector<native::Piece>& pieces, bool as_batch) {
+  clear_leftovers();
+  return as_batch ? batch_of(pieces, *model_, kind_) : items_of(pieces, *model_, kind_);
+}
+
+PyObject* LoadedModel::run(PyObject* items, bool as_batch) {
+  const native::ItemsRef read_here = read(items);
+  if (read_here == nullptr) return nullptr;
+  const auto count = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
+  const native::Part part{.items = read_here.get(), .begin = 0, .count = count};
+  std::array<std::unique_ptr<native::Outputs>, 1> outputs;
+  std::exception_ptr failure;
+  PyThreadState* state = PyEval_SaveThread();
+  try {
+    const std::lock_guard lock(running_);
+    if (runner_ == nullptr) runner_ = std::make_unique<torch_backend::Runner>(*model_);  // with the caller's threads
+    runner_->run(std::span(&part, 1), outputs);
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  PyEval_RestoreThread(state);
+  if (failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& error) {
+      const native::RunError known = torch_backend::run_error_of(error);
+      PyErr_SetString(known.fault == native::Fault::kMemory ? PyExc_MemoryError : PyExc_RuntimeError, known.what());
+      return nullptr;
+    }
+  }
+  std::vector<native::Piece> pieces;
+  pieces.push_back({.begin = 0, .count = count, .outputs = std::move(outputs[0])});
+  return value_of(pieces, as_batch);
+}
+
+}  // namespace service_streamer::bindings

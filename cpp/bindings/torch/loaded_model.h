@@ -1,0 +1,35 @@
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <mutex>
+
+#include "bindings/native_model.h"
+#include "bindings/torch/results.h"
+#include "service_streamer/torch/model.h"
+
+namespace service_streamer::bindings {
+
+// A model of torch as _core and Python see it.
+class LoadedModel final : public NativeModel {
+ public:
+  LoadedModel(std::shared_ptr<torch_backend::Model> model, OutputKind kind) : model_(std::move(model)), kind_(kind) {}
+
+  std::shared_ptr<native::Model> model() override { return model_; }
+  const std::shared_ptr<torch_backend::Model>& torch_model() const { return model_; }
+  native::ItemsRef read(PyObject* items) override;
+  PyObject* value_of(const std::vector<native::Piece>& pieces, bool as_batch) override;
+
+  // Reads, runs and gives the outputs in the calling thread, whose GIL is released meanwhile; one thread at a time.
+  PyObject* run(PyObject* items, bool as_batch);
+
+ private:
+  const std::shared_ptr<torch_backend::Model> model_;
+  const OutputKind kind_;
+
+  std::mutex running_;  // taken without the GIL
+  std::unique_ptr<native::Runner> runner_;
+};
+
+}  // namespace service_streamer::bindings

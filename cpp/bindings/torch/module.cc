@@ -1,0 +1,72 @@
+// Before torch's headers, which come with an older copy of their own.
+#include <pybind11/pybind11.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "bindings/torch/loaded_model.h"
+#include "bindings/torch/options.h"
+#include "service_streamer/torch/process.h"
+
+static_assert(PYBIND11_VERSION_MAJOR == SERVICE_STREAMER_PYBIND11_MAJOR &&
+                  PYBIND11_VERSION_MINOR == SERVICE_STREAMER_PYBIND11_MINOR,
+              "torch's copy of pybind11 hides ours: the order of the include folders is wrong");
+
+namespace py = pybind11;
+
+namespace service_streamer::bindings {
+namespace {
+
+// Virtual tables differ between versions of torch: another one than that of the build would call anything.
+void check_torch() {
+  const std::string found = py::str(py::module_::import("torch").attr("__version__"));
+  const std::string built_for = SERVICE_STREAMER_TORCH_VERSION;
+  const auto release = [](const std::string& version) { return version.substr(0, version.find('+')); };
+  if (release(found) == release(built_for)) return;
+  throw py::import_error("service_streamer._torch was built for torch " + built_for + ", this is torch " + found);
+}
+
+py::capsule capsule_of(std::unique_ptr<NativeModel> model) {
+  return {model.release(), NativeModel::kCapsule, [](void* pointer) { delete static_cast<NativeModel*>(pointer); }};
+}
+
+LoadedModel& model_in(const py::capsule& capsule) {
+  return static_cast<LoadedModel&>(*capsule.get_pointer<NativeModel>());
+}
+
+py::capsule make_model(const py::dict& given) {
+  const OutputKind kind = given["numpy"].cast<bool>() ? OutputKind::kNumpy : OutputKind::kTensor;
+  return capsule_of(
+      std::make_unique<LoadedModel>(std::make_shared<torch_backend::Model>(model_options_from(given)), kind));
+}
+
+void load(const py::capsule& capsule) {
+  const std::shared_ptr<torch_backend::Model> model = model_in(capsule).torch_model();
+  const py::gil_scoped_release released;
+  model->program();
+}
+
+py::object run(const py::capsule& capsule, const py::tuple& items, bool as_batch) {
+  PyObject* outputs = model_in(capsule).run(items.ptr(), as_batch);
+  if (outputs == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(outputs);
+}
+
+}  // namespace
+}  // namespace service_streamer::bindings
+
+PYBIND11_MODULE(_torch, module) {
+  using namespace service_streamer::bindings;
+  check_torch();
+  module.doc() = "Native models of torch for service_streamer; private.";
+  module.attr("__version__") = SERVICE_STREAMER_VERSION;
+  module.attr("torch_version") = SERVICE_STREAMER_TORCH_VERSION;
+  module.def("make_model", &make_model, py::arg("options"), py::pos_only(),
+             "Returns the capsule that Engine takes. The file is loaded when it is first needed.");
+  module.def("load", &load, py::arg("model"), py::pos_only(), "Loads the file of a model now. Raises RuntimeError.");
+  module.def("run", &run, py::arg("model"), py::arg("items"), py::arg("as_batch"), py::pos_only(),
+             "Runs a model on a tuple of items in the calling thread.");
+  module.def("renew_process_lock", &service_streamer::torch_backend::renew_process_lock,
+             "To be called in a forked child: another thread of its parent may have been loading.");
+}

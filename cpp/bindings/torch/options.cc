@@ -1,0 +1,96 @@
+#include "bindings/torch/options.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "service_streamer/torch/dtypes.h"
+
+namespace py = pybind11;
+
+namespace service_streamer::bindings {
+namespace {
+
+using native::Structure;
+
+Structure structure_from(const std::string& name) {
+  if (name == "tensor") return Structure::kTensor;
+  if (name == "tuple") return Structure::kTuple;
+  if (name == "list") return Structure::kList;
+  if (name == "dict") return Structure::kDict;
+  throw py::value_error("unknown structure: " + name);
+}
+
+int symbol_named(const native::Signature& signature, const std::string& name) {
+  for (std::size_t i = 0; i < signature.symbols.size(); ++i) {
+    if (signature.symbols[i].name == name) return static_cast<int>(i);
+  }
+  throw py::value_error("unknown dimension: " + name);
+}
+
+// (name, dtype, sizes without the batch): a number is fixed, a name is a symbol; None is anything.
+native::TensorSpec spec_from(const native::Signature& signature, const py::handle& given) {
+  const auto tuple = given.cast<py::tuple>();
+  native::TensorSpec spec{.name = tuple[0].cast<std::string>(), .dtype = {}, .dimensions = {}};
+  if (!native::from_string(tuple[1].cast<std::string>(), spec.dtype)) throw py::value_error("unknown dtype");
+  for (const py::handle size : tuple[2]) {
+    native::Dimension dimension;
+    if (py::isinstance<py::str>(size)) {
+      dimension.symbol = symbol_named(signature, size.cast<std::string>());
+    } else if (!size.is_none()) {
+      dimension.size = size.cast<std::int64_t>();
+    }
+    spec.dimensions.push_back(dimension);
+  }
+  if (spec.dimensions.size() > native::kMostDimensions - 1) throw py::value_error("too many dimensions");
+  return spec;
+}
+
+native::Number number_from(double value, native::Dtype dtype) {
+  const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(torch_backend::scalar_type_of(dtype)));
+  native::Number number{};
+  std::memcpy(number.data(), tensor.const_data_ptr(), native::size_of(dtype));
+  return number;
+}
+
+}  // namespace
+
+torch_backend::ModelOptions model_options_from(const py::dict& given) {
+  torch_backend::ModelOptions options;
+  options.file = {.path = given["path"].cast<std::string>(),
+                  .script = given["script"].cast<bool>(),
+                  .runners = given["runners"].cast<int>(),
+                  .device = c10::Device(given["device"].cast<std::string>())};
+  native::Signature& signature = options.signature;
+  for (const py::handle symbol : given["symbols"]) {
+    const auto [name, least, most] = symbol.cast<std::tuple<std::string, std::int64_t, std::int64_t>>();
+    signature.symbols.push_back({.name = name, .least = least, .most = most});
+  }
+  for (const py::handle input : given["inputs"]) signature.inputs.push_back(spec_from(signature, input));
+  for (const py::handle output : given["outputs"]) signature.outputs.push_back(spec_from(signature, output));
+  signature.input_structure = structure_from(given["input_structure"].cast<std::string>());
+  signature.output_structure = structure_from(given["output_structure"].cast<std::string>());
+  signature.least_batch = given["least_batch"].cast<std::int64_t>();
+  signature.most_batch = given["most_batch"].cast<std::int64_t>();
+
+  native::CollateOptions& collate = options.collate;
+  collate.pad = given["pad"].cast<bool>();
+  collate.side = given["pad_left"].cast<bool>() ? native::PadSide::kLeft : native::PadSide::kRight;
+  collate.pad_to = given["pad_to"].cast<std::vector<std::int64_t>>();
+  collate.batch_sizes = given["batch_sizes"].cast<std::vector<std::int64_t>>();
+  const auto values = given["pad_values"].cast<std::vector<double>>();
+  for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+    collate.pad_values.push_back(number_from(values.at(i), signature.inputs[i].dtype));
+  }
+  collate.mask = given["mask"].cast<int>();
+  collate.lengths = given["lengths"].cast<int>();
+  options.intra_op_threads = given["intra_op_threads"].cast<int>();
+  return options;
+}
+
+}  // namespace service_streamer::bindings

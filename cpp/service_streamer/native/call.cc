@@ -1,0 +1,50 @@
+#include "service_streamer/native/call.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace service_streamer::native {
+
+bool Call::add(Piece piece) {
+  MutexLock lock(mutex_);
+  if (ended_ || failed_) return true;
+  try {
+    arrived_.push_back(std::move(piece));
+  } catch (const std::bad_alloc&) {
+    failed_.emplace(Failure{.fault = Fault::kMemory});
+  }
+  return !failed_;
+}
+
+void Call::fail(const Failure& why) {
+  MutexLock lock(mutex_);
+  if (ended_ || failed_) return;
+  try {
+    failed_ = why;
+  } catch (const std::bad_alloc&) {
+    failed_.emplace(Failure{.fault = Fault::kMemory});
+  }
+}
+
+void Call::publish(WakeChain& chain) {
+  std::vector<Piece> arrived;
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    arrived.swap(arrived_);
+    if (failed_) failure = *std::move(failed_);
+  }
+  if (request.outcome == Outcome::kAnswered) {
+    pieces.swap(arrived);
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  }
+  chain.publish(request.completion);
+  observers.tell();
+}
+
+void Call::drop_inputs() {
+  items_.reset();
+}
+
+}  // namespace service_streamer::native

@@ -1,0 +1,122 @@
+#include "service_streamer/native/collate.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace service_streamer::native {
+namespace {
+
+// The first bucket that is large enough, or the size itself.
+std::int64_t bucket_for(std::int64_t size, const std::vector<std::int64_t>& buckets) {
+  const auto found = std::lower_bound(buckets.begin(), buckets.end(), size);
+  return found != buckets.end() ? *found : size;
+}
+
+// The bytes of a tensor of a row.
+std::size_t row_bytes(const Collator::Tensor& tensor) {
+  std::size_t bytes = size_of(tensor.dtype);
+  for (const std::int64_t size : tensor.sizes.values().subspan(1)) bytes *= static_cast<std::size_t>(size);
+  return bytes;
+}
+
+}  // namespace
+
+Collator::Collator(const Signature& signature, const CollateOptions& options)
+    : signature_(signature),
+      options_(options),
+      extents_(signature.symbols.size()),
+      staging_(signature.inputs.size()),
+      tensors_(signature.inputs.size()) {
+  for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+    if (std::cmp_not_equal(i, options.mask) && std::cmp_not_equal(i, options.lengths)) given_.push_back(i);
+  }
+}
+
+bool Collator::fit(const Item& a, const Item& b) const {
+  return options_.pad || std::equal(a.extents, a.extents + signature_.symbols.size(), b.extents);
+}
+
+bool Collator::holds(const void* address) const {
+  return std::any_of(staging_.begin(), staging_.end(), [&](const Staging& each) { return each.holds(address); });
+}
+
+std::span<const Collator::Tensor> Collator::collate(std::span<const Item> items) {
+  measure(items);
+  const std::size_t rows = rows_for(items.size());
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const TensorSpec& input = signature_.inputs[i];
+    Tensor& tensor = tensors_[i];
+    tensor.dtype = input.dtype;
+    tensor.sizes = sizes_of(input, rows);
+    tensor.data = staging_[i].reserve(rows * row_bytes(tensor));
+  }
+  for (std::size_t given = 0; given < given_.size(); ++given) {
+    const Tensor& tensor = tensors_[given_[given]];
+    const Number& pad = options_.pad_values[given_[given]];
+    const std::size_t bytes = row_bytes(tensor);
+    Shape sizes;
+    for (const std::int64_t size : tensor.sizes.values().subspan(1)) sizes.push_back(size);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const Item& item = items[std::min(row, items.size() - 1)];
+      copy_padded(item.tensors[given], tensor.data + row * bytes, sizes, options_.side, pad);
+    }
+  }
+  if (options_.mask >= 0) fill_mask(tensors_[static_cast<std::size_t>(options_.mask)], items);
+  if (options_.lengths >= 0) fill_lengths(tensors_[static_cast<std::size_t>(options_.lengths)], items);
+  return tensors_;
+}
+
+// The sizes of the symbols in this batch: the largest of any item, and from there up to a bucket as far as the model goes.
+void Collator::measure(std::span<const Item> items) {
+  for (std::size_t i = 0; i < extents_.size(); ++i) {
+    std::int64_t& extent = extents_[i];
+    extent = 0;
+    for (const Item& item : items) extent = std::max(extent, item.extents[i]);
+    if (!options_.pad) continue;
+    const Symbol& symbol = signature_.symbols[i];
+    extent = std::clamp(bucket_for(extent, options_.pad_to), symbol.least, symbol.most);
+  }
+}
+
+std::size_t Collator::rows_for(std::size_t items) const {
+  const auto rows = bucket_for(static_cast<std::int64_t>(items), options_.batch_sizes);
+  return static_cast<std::size_t>(std::clamp(rows, signature_.least_batch, signature_.most_batch));
+}
+
+Shape Collator::sizes_of(const TensorSpec& input, std::size_t rows) const {
+  Shape sizes{static_cast<std::int64_t>(rows)};
+  for (const Dimension& dimension : input.dimensions) {
+    const bool fixed = dimension.symbol == Dimension::kFixed;
+    sizes.push_back(fixed ? dimension.size : extents_[static_cast<std::size_t>(dimension.symbol)]);
+  }
+  return sizes;
+}
+
+void Collator::fill_mask(const Tensor& mask, std::span<const Item> items) const {
+  const Number one = one_of(mask.dtype);
+  const std::size_t size = size_of(mask.dtype);
+  const std::size_t bytes = row_bytes(mask);
+  const auto rows = static_cast<std::size_t>(mask.sizes[0]);
+  // A row of ones, of which each item gets as many as it is long.
+  std::byte* const first = mask.data;
+  for (std::size_t at = 0; at < bytes; at += size) std::memcpy(first + at, one.data(), size);
+  for (std::size_t row = rows; row-- > 0;) {
+    const Item& item = items[std::min(row, items.size() - 1)];
+    const std::size_t something = static_cast<std::size_t>(item.extents[0]) * size;
+    std::byte* const to = mask.data + row * bytes;
+    const bool left = options_.side == PadSide::kLeft;
+    if (row > 0) std::memcpy(left ? to + bytes - something : to, first, something);
+    std::memset(left ? to : to + something, 0, bytes - something);
+  }
+}
+
+void Collator::fill_lengths(const Tensor& lengths, std::span<const Item> items) const {
+  const std::size_t size = size_of(lengths.dtype);
+  for (std::size_t row = 0; std::cmp_less(row, lengths.sizes[0]); ++row) {
+    const std::int64_t length = items[std::min(row, items.size() - 1)].extents[0];
+    std::memcpy(lengths.data + row * size, &length, size);  // little-endian: the low bytes come first
+  }
+}
+
+}  // namespace service_streamer::native

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace service_streamer::native {
+
+// What workers without the GIL run. The core knows neither tensors nor libraries: a model reads the items of a request in its
+// caller's thread, runs on batches of them, and gives everybody his part of the outputs, which only its own bindings can read.
+
+// The items of one request, as the model has read them.
+class Items {
+ public:
+  // Nobody needs them any more; any thread. Whoever made them deletes them, later where that takes a lock of Python's.
+  virtual void retire() noexcept = 0;
+
+ protected:
+  virtual ~Items() = default;
+};
+
+struct Retire {
+  void operator()(Items* items) const noexcept { items->retire(); }
+};
+using ItemsRef = std::unique_ptr<Items, Retire>;
+
+// The outputs of a range of a request.
+class Outputs {
+ public:
+  virtual ~Outputs() = default;
+};
+
+// A range of the items of a request, to be run.
+struct Part {
+  const Items* items = nullptr;
+  std::uint32_t begin = 0;
+  std::uint32_t count = 0;
+};
+
+enum class Fault : std::uint8_t {
+  kModel,    // it raised
+  kMemory,   // there was too little for so many items
+  kOutputs,  // another number of outputs than of items
+};
+
+// What went wrong in a run, for the callers: one line, or two of which the second says what to do.
+struct RunError : std::runtime_error {
+  RunError(Fault its_fault, const std::string& message) : std::runtime_error(message), fault(its_fault) {}
+
+  Fault fault;
+  std::int64_t expected = 0;  // kOutputs
+  std::int64_t received = 0;
+};
+
+// A model as one worker has it, with the buffers of its batches. Used by that worker's thread alone.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+
+  // Blocks while the model runs; fills in the outputs of each part. Throws RunError, std::bad_alloc, or what says why not.
+  virtual void run(std::span<const Part> parts, std::span<std::unique_ptr<Outputs>> outputs) = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // By the thread that will use it. Throws as Runner::run().
+  virtual std::unique_ptr<Runner> make_runner() = 0;
+};
+
+}  // namespace service_streamer::native

@@ -1,0 +1,28 @@
+#include "service_streamer/native/staging.h"
+
+#include <algorithm>
+#include <functional>
+#include <new>
+
+namespace service_streamer::native {
+
+// Grows by half at least, so that batches which become larger one by one do not each get new memory.
+std::byte* Staging::reserve(std::size_t bytes) {
+  if (bytes > capacity_ || data_ == nullptr) {
+    const std::size_t wanted = std::max({bytes, capacity_ + capacity_ / 2, kAlignment});
+    const std::size_t rounded = (wanted + kAlignment - 1) / kAlignment * kAlignment;
+    data_.reset();
+    capacity_ = 0;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+    if (data_ == nullptr) throw std::bad_alloc();
+    capacity_ = rounded;
+  }
+  return data_.get();
+}
+
+bool Staging::holds(const void* address) const {
+  const std::less<const void*> before;
+  return data_ != nullptr && !before(address, data_.get()) && before(address, data_.get() + capacity_);
+}
+
+}  // namespace service_streamer::native

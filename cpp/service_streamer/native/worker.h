@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "service_streamer/batching/engine.h"
+#include "service_streamer/native/call.h"
+#include "service_streamer/native/model.h"
+
+namespace service_streamer::native {
+
+// A batch that a worker has taken. Dropped before anything became of it, its requests are lost.
+class Held {
+ public:
+  explicit Held(Engine& engine) : engine_(&engine) {}
+  ~Held() { give_back(Outcome::kLost); }
+  Held(Held&& other) noexcept { swap(other); }
+  Held& operator=(Held&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  Batch batch;
+  Failure failure;  // of its last run
+
+  // Everybody in it has his outputs, or the failure.
+  void give_back(Outcome outcome);
+  void fail();
+
+  // Before it runs again. False: nothing is left of it, and the engine has it back.
+  bool drop_ended();
+
+  // See Engine::split().
+  bool split(bool between_items, Held& second) { return engine_->split(batch, between_items, second.batch); }
+
+ private:
+  void swap(Held& other) noexcept;
+
+  Engine* engine_ = nullptr;
+};
+
+// One thread's work for a native model: batches from the engine, each answered or failed, as python/service_streamer/_worker.py
+// does it for predict_function.
+class Worker {
+ public:
+  Worker(Engine& engine, Model& model, bool isolate_errors)
+      : engine_(engine), model_(model), isolate_errors_(isolate_errors) {}
+
+  // Blocks until the engine is closed and empty.
+  void run();
+
+ private:
+  void serve(Held& held);
+  void bisect(Held failed);
+  bool attempt(Held& held);
+  void run_model(const Batch& batch);
+
+  Engine& engine_;
+  Model& model_;
+  const bool isolate_errors_;
+
+  std::unique_ptr<Runner> runner_;
+  std::vector<Part> parts_;  // of the run under way
+  std::vector<std::unique_ptr<Outputs>> outputs_;
+};
+
+}  // namespace service_streamer::native

@@ -1,0 +1,63 @@
+#include "service_streamer/native/workers.h"
+
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "service_streamer/ipc/io_thread.h"
+#include "service_streamer/native/worker.h"
+
+namespace service_streamer::native {
+
+struct Workers::Shared {
+  Shared(Engine& its_engine, std::shared_ptr<Model> its_model, const WorkersOptions& its_options)
+      : engine(its_engine), model(std::move(its_model)), options(its_options) {}
+
+  void leave() {
+    if (running.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    WakeChain chain(1);
+    chain.publish(ended);
+    chain.wake();
+  }
+
+  Engine& engine;
+  const std::shared_ptr<Model> model;
+  const WorkersOptions options;
+  std::atomic<int> running{1};  // threads, and start()
+  std::atomic<bool> started{false};
+  Completion ended;
+};
+
+Workers::Workers(Engine& engine, std::shared_ptr<Model> model, const WorkersOptions& options)
+    : shared_(std::make_shared<Shared>(engine, std::move(model), options)) {}
+
+Workers::~Workers() = default;
+
+void Workers::start(const std::shared_ptr<void>& keep) {
+  if (shared_->started.exchange(true)) return;
+  for (int i = 0; i < shared_->options.count; ++i) {
+    shared_->running.fetch_add(1, std::memory_order_relaxed);
+    try {
+      // The thread drops what it used before it says that it has ended.
+      ipc::start_io_thread("streamer-model", [shared = shared_, kept = keep]() mutable {
+        Worker(shared->engine, *shared->model, shared->options.isolate_errors).run();
+        kept.reset();
+        shared->leave();
+      }).detach();
+    } catch (const std::system_error&) {
+      shared_->running.fetch_sub(1, std::memory_order_relaxed);
+      if (i > 0) break;
+      shared_->started = false;
+      throw;
+    }
+  }
+  shared_->leave();
+}
+
+Completion::Wait Workers::join(Waiter& waiter, TimePoint deadline) const {
+  if (!shared_->started) return Completion::Wait::kDone;
+  return shared_->ended.wait(waiter, deadline);
+}
+
+}  // namespace service_streamer::native

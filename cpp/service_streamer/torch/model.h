@@ -1,0 +1,72 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "service_streamer/base/mutex.h"
+#include "service_streamer/native/collate.h"
+#include "service_streamer/native/model.h"
+#include "service_streamer/native/signature.h"
+#include "service_streamer/torch/program.h"
+
+namespace service_streamer::torch_backend {
+
+struct ModelOptions {
+  LoadOptions file;
+  native::Signature signature;
+  native::CollateOptions collate;
+  int intra_op_threads = 1;  // of each worker
+};
+
+// What one run of the model gave, shared by everybody who has a part in it.
+struct RunResult {
+  std::vector<at::Tensor> tensors;                 // with the rows of the items, and perhaps more
+  std::vector<std::int64_t> padded;                // sizes of the symbols in this run
+  std::vector<std::vector<std::int64_t>> extents;  // those of each row, where outputs are trimmed
+};
+
+// The outputs of a range of a request: rows of one run, or of several where its items were run in groups.
+class TensorOutputs final : public native::Outputs {
+ public:
+  struct Slice {
+    std::shared_ptr<const RunResult> run;
+    std::int64_t row = 0;     // the first
+    std::uint32_t begin = 0;  // in the range
+    std::uint32_t count = 0;
+  };
+  std::vector<Slice> slices;
+};
+
+// A program with what it takes and how batches are made for it. Thread-safe; each worker has a runner.
+class Model final : public native::Model {
+ public:
+  explicit Model(const ModelOptions& options);
+
+  std::unique_ptr<native::Runner> make_runner() override;
+
+  const native::Signature& signature() const { return options_.signature; }
+  const ModelOptions& options() const { return options_; }
+
+  // Loaded by the first who asks: blocks. Throws RunError.
+  Program& program();
+
+  // An output, and which of its dimensions was padded with which symbol.
+  struct Trim {
+    std::size_t output = 0;
+    std::int64_t dimension = 0;  // without the batch
+    std::size_t symbol = 0;
+  };
+  const std::vector<Trim>& trims() const { return trims_; }
+
+ private:
+  const ModelOptions options_;
+  std::vector<Trim> trims_;
+
+  Mutex mutex_;
+  std::unique_ptr<Program> program_ GUARDED_BY(mutex_);  // stays once it is there
+};
+
+}  // namespace service_streamer::torch_backend

@@ -1,0 +1,126 @@
+"""Sentences to vectors: the model behind a streamer, for the web applications and by itself.
+
+python service.py                                    # which of some sentences lie close together
+python service.py --model encoder.pt2 --web flask    # serves; encoder.pt2 comes from export.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from encoder import PAD, Tokenizer, load_encoder, pad
+from torch import Tensor
+
+from service_streamer import ThreadedStreamer
+
+SENTENCES = [
+    "A man is playing the guitar on the street.",
+    "A musician performs outside with his instrument.",
+    "How do I reset my password?",
+    "I forgot my login and cannot get into my account.",
+    "The recipe needs two eggs and a cup of flour.",
+    "Beat the eggs, then add flour to the dough.",
+]
+
+
+class BadRequest(ValueError):
+    """A request that the service cannot answer; the message says why."""
+
+
+class EmbeddingService:
+    """Embeds sentences for any number of callers.
+
+    Args:
+        model: "eager", or a file of export.py: TorchScript (.pt), AOTInductor (.pt2).
+        native: run the file on threads that never hold the interpreter.
+    """
+
+    def __init__(self, model: str = "eager", *, native: bool = False) -> None:
+        self._tokenize = Tokenizer()
+        self._predict = native_model(model) if native else PythonModel(model)
+        self.streamer = ThreadedStreamer(self._predict, batch_size=64, max_latency=0.1)
+
+    @classmethod
+    def from_environment(cls) -> EmbeddingService:
+        """What the variables MODEL and NATIVE ask for."""
+        return cls(os.environ.get("MODEL", "eager"), native=os.environ.get("NATIVE") == "1")
+
+    def embed_alone(self, sentences: Sequence[str]) -> list[list[float]]:
+        """Run the model for these sentences only, as without a streamer."""
+        return [vector.tolist() for vector in self._predict(self.tokenize(sentences))]
+
+    def embed(self, sentences: Sequence[str]) -> list[list[float]]:
+        """The vectors of the sentences, of a batch with those of others."""
+        return [vector.tolist() for vector in self.streamer.predict(self.tokenize(sentences))]
+
+    async def embed_async(self, sentences: Sequence[str]) -> list[list[float]]:
+        """The same for an event loop."""
+        outputs = await self.streamer.apredict(self.tokenize(sentences))
+        return [vector.tolist() for vector in outputs]
+
+    def tokenize(self, sentences: Sequence[str]) -> list[Tensor]:
+        """What the model takes; done by the caller, so that batches need not wait for it."""
+        if not sentences:
+            raise BadRequest("the form has no field 's'")
+        return [self._tokenize(sentence) for sentence in sentences]
+
+
+class PythonModel:
+    """The model, run by the interpreter: a batch of token ids in, a row for each out."""
+
+    def __init__(self, model: str) -> None:
+        if model == "eager":
+            self.model: Callable[[Tensor], Tensor] = load_encoder()
+        elif model.endswith(".pt2"):
+            self.model = torch._inductor.aoti_load_package(model)
+        else:
+            self.model = torch.jit.load(model)
+
+    @torch.no_grad()
+    def __call__(self, batch: Sequence[Tensor]) -> Tensor:
+        return self.model(pad(batch))
+
+
+def native_model(model: str) -> Callable[[Sequence[Tensor]], Any]:
+    """The file, run by C++: token ids in, which it pads itself, and a vector for each out."""
+    from service_streamer.torch import NativeModel
+
+    return NativeModel(model, collate="pad", pad_value=PAD)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Sentences to vectors.")
+    parser.add_argument("sentences", nargs="*", default=SENTENCES, help="to compare")
+    parser.add_argument("--model", default="eager", help="eager, or a file of export.py")
+    parser.add_argument("--native", action="store_true", help="without the interpreter")
+    parser.add_argument("--web", choices=["flask", "fastapi"], help="serve, with this framework")
+    parser.add_argument("--port", type=int, default=5005)
+    options = parser.parse_args()
+    service = EmbeddingService(options.model, native=options.native)
+    if options.web == "flask":
+        from flask_service import create_app
+
+        create_app(service).run(port=options.port)
+    elif options.web == "fastapi":
+        import uvicorn
+        from fastapi_service import create_app as create_async_app
+
+        uvicorn.run(create_async_app(service), port=options.port, log_level="warning")
+    else:
+        show_nearest(options.sentences, torch.tensor(service.embed(options.sentences)))
+
+
+def show_nearest(sentences: Sequence[str], vectors: Tensor) -> None:
+    """Print for each sentence the nearest other one."""
+    nearness = vectors @ vectors.T  # of unit vectors: the cosine of the angle between them
+    nearest = nearness.fill_diagonal_(-1).max(1)
+    for sentence, value, place in zip(sentences, *nearest, strict=True):
+        print(f"{sentence}\n  {value:.2f}  {sentences[int(place)]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Compares the answers of a compiled model with those of the module that it was made of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._errors import AnswersDiffer, CompileError
+from ._example import Example
+from ._export import Limits, Run, first_line
+from ._sidecar import BATCH, SEQUENCE, TensorSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# How far two numbers of a type may be apart, relative to 1 + their size: sums in another order.
+TOLERANCES = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+TOLERANCES |= {"complex128": 1e-8, "complex64": 1e-4}
+
+
+def check_answers(
+    module: Callable[..., Any],
+    run: Run,
+    example: Example,
+    limits: Limits,
+    tolerance: float | None,
+) -> tuple[str, tuple[TensorSpec, ...]]:
+    """Ask both with batches of 1, 2 and the largest size, and with the shortest and longest
+    sequences.
+
+    Returns:
+        The structure of the outputs, and each of them.
+
+    Raises:
+        AnswersDiffer: they differ by more than the tolerance, in shape or in type.
+        CompileError: one of them raises, or an output is no tensor with a row for each item.
+    """
+    sizes = _sizes(example, limits)
+    seen = []
+    for batch, length in sizes:
+        at = f"a batch of {batch}" + ("" if length is None else f" of length {length}")
+        structure, wanted = ask(module, example.resized(batch, length), at)
+        given = example.resized(batch, length)  # it may have written into its inputs
+        try:
+            answered = run(given.tensors)
+        except Exception as error:
+            raise CompileError(f"it raises for {at}: {first_line(error)}") from error
+        received = _named(answered, wanted)
+        for name, tensor in wanted.items():
+            try:
+                _compare(tensor, received[name], tolerance)
+            except _Difference as found:
+                message, difference = found.args
+                raise AnswersDiffer(message, name, batch, length, difference) from None
+        seen.append(wanted)
+    outputs = tuple(
+        TensorSpec(name, _dtype(seen[0][name]), _shape(name, [each[name] for each in seen], sizes))
+        for name in seen[0]
+    )
+    return structure, outputs
+
+
+def ask(module: Callable[..., Any], given: Example, at: str) -> tuple[str, dict[str, Tensor]]:
+    """The structure of what the module itself answers, and its tensors with their names.
+
+    Raises:
+        CompileError: it raises (`at` says for what), or its answer is no tensor, tuple, list or
+            dict of tensors.
+    """
+    try:
+        answer = module(*given.args, **given.kwargs)
+    except Exception as error:
+        raise CompileError(f"the module itself raises for {at}: {first_line(error)}") from error
+    return _flatten(answer)
+
+
+def _flatten(outputs: Any) -> tuple[str, dict[str, Tensor]]:
+    import torch
+
+    if isinstance(outputs, Mapping):
+        structure, tensors = "dict", {str(name): value for name, value in outputs.items()}
+    elif isinstance(outputs, tuple | list):
+        structure = "tuple" if isinstance(outputs, tuple) else "list"
+        tensors = {str(place): value for place, value in enumerate(outputs)}
+    else:
+        structure, tensors = "tensor", {"0": outputs}
+    for name, value in tensors.items():
+        if not isinstance(value, torch.Tensor):
+            raise CompileError(
+                "the module must return a tensor, or a tuple, list or dict of them; "
+                f"output {name!r} is a {type(value).__name__}"
+            )
+    if not tensors:
+        raise CompileError("the module must return a tensor at least")
+    return structure, tensors
+
+
+def _sizes(example: Example, limits: Limits) -> list[tuple[int, int | None]]:
+    """Batches and lengths to ask with; the largest of both at once could take minutes."""
+    batches = dict.fromkeys(min(size, limits.max_batch) for size in (1, 2, limits.max_batch))
+    usual = limits.fit(example).length
+    sizes = [(batch, usual) for batch in batches]
+    if limits.lengths is not None:
+        few = min(2, limits.max_batch)
+        low, high = limits.lengths
+        sizes += [(few, length) for length in {low, high} - {usual}]
+    return sizes
+
+
+def _named(answered: Any, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs by the names that the module has for them; a package knows only their order."""
+    _, received = _flatten(answered)
+    if received.keys() != wanted.keys() and len(received) == len(wanted):
+        received = dict(zip(wanted, received.values(), strict=True))
+    if received.keys() != wanted.keys():
+        raise CompileError(f"it has {len(received)} outputs, the module {len(wanted)}")
+    return received
+
+
+class _Difference(Exception):
+    """Two tensors differ: a message, and the largest difference."""
+
+
+def _compare(expected: Tensor, received: Tensor, tolerance: float | None) -> None:
+    import torch
+
+    if received.dtype != expected.dtype:
+        raise _Difference(f"{received.dtype} instead of {expected.dtype}", None)
+    if received.shape != expected.shape:
+        raise _Difference(f"shape {[*received.shape]} instead of {[*expected.shape]}", None)
+    allowed = TOLERANCES.get(_dtype(expected), 0.0)
+    if allowed and tolerance is not None:
+        allowed = tolerance
+    if torch.allclose(received, expected, rtol=allowed, atol=allowed, equal_nan=True):
+        return
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    difference = float((received.to(wide) - expected.to(wide)).abs().nan_to_num(torch.inf).max())
+    raise _Difference(
+        f"it differs from the module's by up to {difference:.3g}, allowed is "
+        f"{allowed:g} * (1 + its size)",
+        difference,
+    )
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _shape(
+    name: str, tensors: Sequence[Tensor], sizes: Sequence[tuple[int, int | None]]
+) -> tuple[int | str | None, ...]:
+    """What the dimensions of an output are, seen from its shapes for several sizes of inputs."""
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    batches, lengths = (list(column) for column in zip(*sizes, strict=True))
+    if len({len(shape) for shape in shapes}) > 1 or [s[:1] for s in shapes] != [
+        (batch,) for batch in batches
+    ]:
+        raise CompileError(
+            f"output {name!r} must have a row for each item; for batches of {batches} its shapes "
+            f"are {', '.join(str([*shape]) for shape in shapes)}"
+        )
+    found: list[int | str | None] = []
+    for column in itertools.islice(zip(*shapes, strict=True), 1, None):
+        if len(set(column)) == 1:
+            found.append(int(column[0]))
+        elif list(column) == lengths:
+            found.append(SEQUENCE)
+        else:
+            found.append(BATCH if list(column) == batches else None)
+    return (BATCH, *found)

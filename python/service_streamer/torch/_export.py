@@ -1,0 +1,216 @@
+"""Makes the file of a compiled model, and loads it again to be run.
+
+A `.pt2` is a package of AOTInductor: machine code made of an exported program. A `.pt` is
+TorchScript: a graph that libtorch interprets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._errors import CompileError, DimensionFixed
+from ._example import Example
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+
+Run = Callable[[Sequence["Tensor"]], Any]
+"""the model in the file: the inputs one after the other, as native code gives them to it"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The sizes that the model shall take."""
+
+    max_batch: int
+    lengths: tuple[int, int] | None
+    """of the sequences, the smallest and the largest; None: no dimension but the batch varies"""
+
+    def fit(self, example: Example) -> Example:
+        """The example in sizes to export with: torch takes a size of 1 for a constant."""
+        batch = min(max(example.batch, 2), self.max_batch)
+        length = example.length
+        if self.lengths is not None and length is not None:
+            low, high = self.lengths
+            length = min(max(length, low, 2), high)
+        return example.resized(batch, length)
+
+    def varying(self, example: Example) -> list[tuple[int, int]]:
+        """The places of inputs and their dimensions that shall vary."""
+        places = range(len(example.names))
+        batches = [(place, 0) for place in places] if self.max_batch > 1 else []
+        return batches + [(place, 1) for place in places if example.has_sequence[place]]
+
+
+def make_package(model: Any, example: Example, limits: Limits, path: Path) -> None:
+    """Write a package of AOTInductor; takes from seconds to minutes.
+
+    Raises:
+        DimensionFixed: a dimension that shall vary is a constant in the module.
+        CompileError: it cannot be exported or compiled.
+    """
+    import torch
+
+    if isinstance(model, torch.export.ExportedProgram):
+        program = model
+        _check_limits(program, example, limits)
+    else:
+        program = _export(model, example, limits)
+    try:
+        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+    except Exception as error:
+        raise CompileError(f"AOTInductor cannot compile it: {first_line(error)}") from error
+
+
+def load_package(path: Path, device: Any) -> tuple[Run, dict[str, str]]:
+    """Load a package; what AOTInductor notes about the machine comes along."""
+    import torch
+
+    index = -1 if device.index is None else device.index
+    try:
+        loader = torch._inductor.aoti_load_package(str(path), device_index=index).loader
+    except Exception as error:
+        raise CompileError(f"the package cannot be loaded: {first_line(error)}") from error
+    return lambda tensors: loader.run(list(tensors)), loader.get_metadata()
+
+
+def make_script(model: Any, example: Example, path: Path) -> None:
+    """Write a TorchScript file.
+
+    Raises:
+        CompileError: it cannot be traced.
+        TypeError: it is an exported program.
+    """
+    import torch
+
+    if isinstance(model, torch.export.ExportedProgram):
+        raise TypeError("an ExportedProgram becomes a .pt2; for a .pt give the module")
+    script = model
+    try:
+        if not isinstance(model, torch.jit.ScriptModule):
+            # Wrong answers for other sizes than these are found by `check_answers`.
+            script = torch.jit.trace(
+                _by_position(model, example.names) if example.kwargs else model,
+                example.tensors,
+                check_trace=False,
+                strict=False,  # outputs may be dicts and lists
+            )
+        torch.jit.save(torch.jit.freeze(script), str(path))
+    except Exception as error:
+        raise CompileError(f"TorchScript cannot be made of it: {first_line(error)}") from error
+
+
+def load_script(path: Path, device: Any) -> Run:
+    """Load a TorchScript file."""
+    import torch
+
+    script = torch.jit.load(str(path), map_location=device)
+    return lambda tensors: script(*tensors)
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong; torch appends C++ backtraces and advice to its messages."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _by_position(module: Any, names: Sequence[str]) -> Any:
+    """A module that takes by position what this one takes by name."""
+    import torch
+
+    class ByPosition(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *tensors: Tensor) -> Any:
+            return self.module(**dict(zip(names, tensors, strict=True)))
+
+    return ByPosition().eval()
+
+
+def _export(module: Any, example: Example, limits: Limits) -> ExportedProgram:
+    import torch
+
+    batch = torch.export.Dim("batch", min=1, max=limits.max_batch)
+    sequence = None
+    if limits.lengths is not None:
+        sequence = torch.export.Dim("sequence", min=limits.lengths[0], max=limits.lengths[1])
+    try:
+        return _export_with(module, example, limits, (batch, sequence))
+    except Exception as error:
+        failure = error
+    try:
+        # Once more, but torch may decide what is constant: then one can see what it is.
+        found = _export_with(module, example, limits, (torch.export.Dim.AUTO,) * 2)
+    except Exception:
+        found = None
+    if found is not None:
+        _check_varying(found, example, limits)
+    reasons = "; ".join(line.strip() for line in str(failure).strip().splitlines()[:4])
+    raise CompileError(f"torch.export refuses it: {reasons}") from failure
+
+
+def _export_with(
+    module: Any, example: Example, limits: Limits, dims: tuple[Any, Any]
+) -> ExportedProgram:
+    import torch
+
+    shapes: dict[int, dict[int, Any]] = {place: {} for place in range(len(example.tensors))}
+    for place, dimension in limits.varying(example):
+        shapes[place][dimension] = dims[dimension]
+    collection = torch.export.ShapesCollection()
+    for place, tensor in enumerate(example.tensors):
+        collection[tensor] = shapes[place]
+    return torch.export.export(
+        module, example.args, example.kwargs or None, dynamic_shapes=collection
+    )
+
+
+def _check_limits(program: ExportedProgram, example: Example, limits: Limits) -> None:
+    """Check that an exported program takes the sizes that it shall take, and no others vary."""
+    _check_varying(program, example, limits)
+    varying = limits.varying(example)
+    for place, shape in enumerate(_shapes(program)):
+        for dimension, size in enumerate(shape):
+            name = example.names[place]
+            if _constant(size) is not None:
+                continue
+            if (place, dimension) not in varying:
+                hint = "; give its range as sequence=" if dimension == 1 else ""
+                raise ValueError(
+                    f"dimension {dimension} of input {name!r} varies in the program, which only "
+                    f"the batch and the sequence (dimension 1) may{hint}"
+                )
+            wanted = limits.max_batch
+            if dimension == 1 and limits.lengths is not None:
+                wanted = limits.lengths[1]
+            allowed = program.range_constraints.get(size.node.expr)
+            if allowed is not None and allowed.upper < wanted:
+                raise ValueError(
+                    f"dimension {dimension} of input {name!r} is at most {allowed.upper} in the "
+                    f"program, it shall be {wanted}"
+                )
+
+
+def _check_varying(program: ExportedProgram, example: Example, limits: Limits) -> None:
+    shapes = _shapes(program)
+    for place, dimension in limits.varying(example):
+        size = _constant(shapes[place][dimension])
+        if size is not None:
+            raise DimensionFixed(example.names[place], dimension, size)
+
+
+def _constant(size: Any) -> int | None:
+    """The only value that a size has, which a SymInt may have, too."""
+    return size if isinstance(size, int) else size.node.maybe_as_int()
+
+
+def _shapes(program: ExportedProgram) -> list[Any]:
+    """The shapes of the inputs, of int and SymInt."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    return [nodes[name].meta["val"].shape for name in program.graph_signature.user_inputs]

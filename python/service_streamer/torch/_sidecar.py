@@ -1,0 +1,219 @@
+"""What a compiled model takes and gives, and the file beside the model that says it.
+
+A package of AOTInductor checks nothing: wrong shapes run and give garbage. So requests are checked
+against this description, which `compile` writes as ``<model>.json``. Reading it needs no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ._errors import SidecarError
+
+FORMAT = 1  # of the file; a reader refuses any other
+BATCH = "batch"  # the name of dimension 0
+SEQUENCE = "sequence"  # what `compile` calls a dimension 1 that varies
+
+INPUT_STRUCTURES = ("tensor", "tuple", "dict")
+OUTPUT_STRUCTURES = ("tensor", "tuple", "list", "dict")
+DTYPES = (
+    *("bool", "uint8", "int8", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+
+_FIELDS = (
+    *("format", "torch", "isa", "device", "inputs", "outputs"),
+    *("input_structure", "output_structure", "max_batch", "dims"),
+)
+_OPTIONAL = ("torch", "isa")
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of a model."""
+
+    name: str
+    """an argument of the module, a key, or the place among the outputs ("0", "1", ...)"""
+    dtype: str
+    """torch's name for it, as "float32" """
+    shape: tuple[int | str | None, ...]
+    """the batch first; a number is fixed, a name varies, None (outputs only) varies otherwise"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """What a model takes and gives, in the order in which it takes and gives it."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    input_structure: str
+    """what a request's item is: one of INPUT_STRUCTURES"""
+    output_structure: str
+    """what the module returns: one of OUTPUT_STRUCTURES"""
+    max_batch: int
+    """most items that it takes at a time"""
+    dims: Mapping[str, tuple[int, int]]
+    """the smallest and largest size of each dimension that has a name"""
+    device: str = "cpu"
+    """torch's type of device that it runs on"""
+    torch: str | None = None
+    """the version of torch that compiled it"""
+    isa: str | None = None
+    """the vector instructions that its processor must have, in torch's words; None: any will do"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of the file."""
+        fields = dataclasses.asdict(self)
+        for name in _OPTIONAL:
+            if fields[name] is None:
+                del fields[name]
+        return {"format": FORMAT, **fields}
+
+    @classmethod
+    def from_dict(cls, given: Any, source: str) -> Signature:
+        """Check a description; `source` is what errors call it.
+
+        Raises:
+            SidecarError: naming the source, the field and the value.
+        """
+        return _Check(source).signature(given)
+
+
+def sidecar_path(model: str | os.PathLike[str]) -> Path:
+    """The file that describes this model."""
+    return Path(f"{os.fspath(model)}.json")
+
+
+def read_sidecar(model: str | os.PathLike[str]) -> Signature:
+    """Read and check what describes a model file.
+
+    Raises:
+        SidecarError: there is none, it cannot be read, or a field of it is wrong.
+    """
+    path = sidecar_path(model)
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SidecarError(
+            str(path),
+            "",
+            "is missing: it says what the model takes; "
+            "service_streamer.torch.compile writes it, or give the same as signature=",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise SidecarError(str(path), "", f"cannot be read: {error}") from error
+    return Signature.from_dict(given, str(path))
+
+
+def write_sidecar(model: str | os.PathLike[str], signature: Signature) -> None:
+    """Write what describes a model file, where `read_sidecar` finds it."""
+    text = json.dumps(signature.to_dict(), indent=2)
+    sidecar_path(model).write_text(f"{text}\n", encoding="utf-8")
+
+
+class _Check:
+    """Checks the fields of one description."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def _demand(self, holds: bool, field: str, wanted: str, value: Any) -> None:
+        if not holds:
+            raise SidecarError(self._source, field, f"must be {wanted}, not {value!r}")
+
+    def signature(self, given: Any) -> Signature:
+        self._demand(isinstance(given, Mapping), "", "an object with fields", given)
+        fields = dict(given)
+        number = fields.pop("format", None)
+        self._demand(number == FORMAT, "format", f"{FORMAT}, which this version knows", number)
+        for name in fields:
+            self._demand(name in _FIELDS, "fields", f"some of {', '.join(_FIELDS)}", name)
+        for name in _FIELDS[1:]:
+            if name not in fields and name not in _OPTIONAL:
+                raise SidecarError(self._source, name, "is missing")
+        for name in ("device", *_OPTIONAL):
+            value = fields.get(name)
+            optional = name in _OPTIONAL and value is None
+            self._demand(optional or _is_name(value), name, "a text", value)
+        for name, known in (
+            ("input_structure", INPUT_STRUCTURES),
+            ("output_structure", OUTPUT_STRUCTURES),
+        ):
+            value = fields[name]
+            self._demand(value in known, name, f"one of {', '.join(map(repr, known))}", value)
+        dims = self._dims(fields.pop("dims"))
+        most = fields["max_batch"]
+        self._demand(_is_size(most), "max_batch", "a number of items, at least 1", most)
+        self._demand(
+            dims[BATCH][0] <= most <= dims[BATCH][1], "max_batch", f"in dims.{BATCH}", most
+        )
+        tensors = {
+            which: self._tensors(which, fields.pop(which), fields[structure], dims)
+            for which, structure in (("inputs", "input_structure"), ("outputs", "output_structure"))
+        }
+        return Signature(dims=dims, **tensors, **fields)  # type: ignore[arg-type]
+
+    def _dims(self, given: Any) -> dict[str, tuple[int, int]]:
+        self._demand(isinstance(given, Mapping), "dims", "an object of names and ranges", given)
+        self._demand(BATCH in given, "dims", f"an object with {BATCH!r}", given)
+        for name, value in given.items():
+            is_range = isinstance(value, list | tuple) and len(value) == 2
+            if is_range:
+                low, high = value
+                is_range = _is_size(low) and _is_size(high) and low <= high
+            wanted = "the smallest and the largest size"
+            self._demand(_is_name(name) and is_range, f"dims.{name}", wanted, value)
+        return {name: (low, high) for name, (low, high) in given.items()}
+
+    def _tensors(
+        self, which: str, given: Any, structure: str, dims: Mapping[str, Any]
+    ) -> tuple[TensorSpec, ...]:
+        is_list = isinstance(given, list | tuple) and len(given) > 0
+        self._demand(is_list, which, "a list of tensors, at least one", given)
+        if structure == "tensor":
+            self._demand(len(given) == 1, which, "one, for structure is 'tensor'", len(given))
+        specs = tuple(
+            self._tensor(f"{which}[{place}]", each, dims, others=which == "outputs")
+            for place, each in enumerate(given)
+        )
+        names = [spec.name for spec in specs]
+        self._demand(len(set(names)) == len(names), which, "tensors of different names", names)
+        return specs
+
+    def _tensor(
+        self, field: str, given: Any, dims: Mapping[str, Any], *, others: bool
+    ) -> TensorSpec:
+        wanted = {"name", "dtype", "shape"}
+        self._demand(
+            isinstance(given, Mapping) and set(given) == wanted,
+            field,
+            "an object with name, dtype and shape",
+            given,
+        )
+        name, dtype, shape = given["name"], given["dtype"], given["shape"]
+        self._demand(_is_name(name), f"{field}.name", "a text", name)
+        self._demand(dtype in DTYPES, f"{field}.dtype", f"one of {', '.join(DTYPES)}", dtype)
+        is_shape = isinstance(shape, list | tuple) and list(shape[:1]) == [BATCH]
+        self._demand(is_shape, f"{field}.shape", f"a list that begins with {BATCH!r}", shape)
+        for size in shape:
+            known = size in dims if isinstance(size, str) else _is_size(size)
+            self._demand(
+                known or (size is None and others),
+                f"{field}.shape",
+                "a list of numbers and names of dims",
+                shape,
+            )
+        return TensorSpec(name, dtype, tuple(shape))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""

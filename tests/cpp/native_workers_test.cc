@@ -1,0 +1,249 @@
+// Threads that run a native model: batches are answered, the guilty fail alone, nobody is left.
+
+#include "service_streamer/native/workers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <latch>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/native.h"
+
+namespace service_streamer::support {
+namespace {
+
+using native::Fault;
+using native::RunError;
+
+bool contains(const std::vector<int>& items, int item) {
+  return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+void refuse_13(const std::vector<int>& items) {
+  if (contains(items, 13)) throw std::runtime_error("13 is bad luck\nand a backtrace");
+}
+
+// Submits the requests before there is a worker, so that they are one batch.
+std::vector<NativeRequest> sent_together(NativeServing& serving, const std::vector<std::vector<int>>& requests) {
+  std::vector<NativeRequest> sent;
+  sent.reserve(requests.size());
+  for (const std::vector<int>& items : requests) sent.push_back(serving.sent(items));
+  serving.start();
+  return sent;
+}
+
+TEST(NativeWorkers, AnswerEverybodyWithHisOutputs) {
+  const auto model = std::make_shared<IntModel>();
+  NativeServing serving(model);
+  const auto requests = sent_together(serving, {{1}, {2, 3}, {4}});
+  for (const NativeRequest& request : requests) EXPECT_TRUE(request.answered());
+  EXPECT_EQ(model->runs, 1);
+}
+
+TEST(NativeWorkers, ARequestLargerThanABatchIsJoinedInOrder) {
+  const auto model = std::make_shared<IntModel>();
+  NativeServing serving(model, {.count = 3});
+  std::vector<int> items(100);
+  for (int i = 0; i < 100; ++i) items[static_cast<std::size_t>(i)] = i;
+  const NativeRequest request = serving.sent(items);
+  serving.start();
+  EXPECT_TRUE(request.answered());
+  EXPECT_GE(model->runs, 100 / 8);
+}
+
+TEST(NativeWorkers, ManyCallersGetTheirsFromManyWorkers) {
+  NativeServing serving(std::make_shared<IntModel>(), {.count = 2});
+  serving.start();
+  std::atomic<int> wrong{0};
+  {
+    std::vector<std::unique_ptr<Thread>> callers;
+    for (int caller = 0; caller < 4; ++caller) {
+      callers.push_back(std::make_unique<Thread>([&, caller] {
+        for (int i = 0; i < 500 / kStressShare; ++i) {
+          if (!serving.sent({caller, i, caller * i}).answered()) ++wrong;
+        }
+      }));
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(NativeWorkers, OnlyTheGuiltyRequestFails) {
+  NativeServing serving(std::make_shared<IntModel>(refuse_13));
+  const auto requests = sent_together(serving, {{1}, {2}, {13, 3}, {4}});
+  ASSERT_TRUE(requests[2].ends_as(Outcome::kFailed));
+  EXPECT_EQ(requests[2].call().failure.fault, Fault::kModel);
+  EXPECT_EQ(requests[2].call().failure.message, "13 is bad luck") << "without the backtrace";
+  for (const std::size_t innocent : {0U, 1U, 3U}) EXPECT_TRUE(requests[innocent].answered());
+}
+
+TEST(NativeWorkers, WithoutIsolationABatchFailsTogether) {
+  const auto model = std::make_shared<IntModel>(refuse_13);
+  NativeServing serving(model, {.count = 1, .isolate_errors = false});
+  const auto requests = sent_together(serving, {{1}, {13}});
+  for (const NativeRequest& request : requests) EXPECT_TRUE(request.ends_as(Outcome::kFailed));
+  EXPECT_EQ(model->runs, 1);
+}
+
+TEST(NativeWorkers, ABatchTooLargeForTheMemoryIsAnsweredInParts) {
+  const auto model = std::make_shared<IntModel>([](const std::vector<int>& items) {
+    if (items.size() > 2) throw std::bad_alloc();
+  });
+  NativeServing serving(model);
+  const auto requests = sent_together(serving, {{1, 2, 3, 4, 5, 6}, {7, 8}});
+  for (const NativeRequest& request : requests) EXPECT_TRUE(request.answered());
+}
+
+TEST(NativeWorkers, AnItemTooLargeForTheMemoryFailsAlone) {
+  const auto model = std::make_shared<IntModel>([](const std::vector<int>& items) {
+    if (contains(items, 13)) throw RunError(Fault::kMemory, "13 is too large");
+  });
+  NativeServing serving(model);
+  const auto requests = sent_together(serving, {{1}, {13}, {2}});
+  ASSERT_TRUE(requests[1].ends_as(Outcome::kFailed));
+  EXPECT_EQ(requests[1].call().failure.fault, Fault::kMemory);
+  EXPECT_EQ(requests[1].call().failure.message, "13 is too large");
+  EXPECT_TRUE(requests[0].answered());
+  EXPECT_TRUE(requests[2].answered());
+}
+
+TEST(NativeWorkers, OfAWrongNumberOfOutputsNobodyIsGuilty) {
+  const auto model = std::make_shared<IntModel>([](const std::vector<int>& items) {
+    RunError error(Fault::kOutputs, "too few");
+    error.expected = static_cast<std::int64_t>(items.size());
+    throw error;
+  });
+  NativeServing serving(model);
+  const auto requests = sent_together(serving, {{1}, {2}});
+  for (const NativeRequest& request : requests) {
+    ASSERT_TRUE(request.ends_as(Outcome::kFailed));
+    EXPECT_EQ(request.call().failure.fault, Fault::kOutputs);
+    EXPECT_EQ(request.call().failure.expected, 2);
+  }
+  EXPECT_EQ(model->runs, 1) << "it is not run again";
+}
+
+// Its runners cannot be made until it is told so.
+class LateModel final : public native::Model {
+ public:
+  std::unique_ptr<native::Runner> make_runner() override {
+    if (++asked == 1) throw std::runtime_error("not now");
+    return model_.make_runner();
+  }
+
+  std::atomic<int> asked{0};
+
+ private:
+  IntModel model_;
+};
+
+TEST(NativeWorkers, ARunnerThatCannotBeMadeFailsItsBatchAndIsAskedForAgain) {
+  NativeServing serving(std::make_shared<LateModel>());
+  serving.start();
+  const NativeRequest first = serving.sent({1});
+  ASSERT_TRUE(first.ends_as(Outcome::kFailed));
+  EXPECT_EQ(first.call().failure.message, "not now");
+  EXPECT_TRUE(serving.sent({2}).answered());
+}
+
+TEST(NativeWorkers, ExpiredRequestsEndBeforeTheBatchRuns) {
+  std::latch running(1);
+  std::latch open(1);
+  const auto model = std::make_shared<IntModel>([&](const std::vector<int>&) {
+    running.count_down();
+    open.wait();
+  });
+  NativeServing serving(model);
+  const NativeRequest late = serving.sent({1}, {.deadline = Clock::now()});
+  const NativeRequest other = serving.sent({2});
+  serving.start();
+  EXPECT_TRUE(late.ends_as(Outcome::kExpired)) << "although the model is at work";
+  running.wait();
+  EXPECT_FALSE(other.done());
+  open.count_down();
+  EXPECT_TRUE(other.answered());
+}
+
+TEST(NativeWorkers, ItemsGoWhenTheyWereRunAndOutputsStay) {
+  NativeServing serving(std::make_shared<IntModel>());
+  serving.start();
+  const NativeRequest request = serving.sent({1});
+  ASSERT_TRUE(request.answered());
+  EXPECT_TRUE(eventually([&] { return !request.has_items(); }));
+  EXPECT_EQ(request.call().pieces.size(), 1U);
+}
+
+TEST(NativeWorkers, OutputsThatNobodyWantsAnyMoreGo) {
+  std::latch running(1);
+  std::latch open(1);
+  const auto model = std::make_shared<IntModel>([&](const std::vector<int>&) {
+    running.count_down();
+    open.wait();
+  });
+  NativeServing serving(model);
+  serving.start();
+  const NativeRequest request = serving.sent({1});
+  running.wait();
+  EndedRequests ended;
+  ASSERT_TRUE(serving.engine.end_early(request.call().request, Outcome::kCancelled, true, ended));
+  calls::publish(ended);
+  EXPECT_TRUE(request.has_items()) << "the model is at them";
+  open.count_down();
+  serving.finish(true);
+  EXPECT_FALSE(request.has_items());
+  EXPECT_TRUE(request.call().pieces.empty());
+}
+
+TEST(NativeWorkers, DrainWhatIsQueuedWhenTheEngineIsClosed) {
+  NativeServing serving(std::make_shared<IntModel>());
+  std::vector<NativeRequest> requests;
+  for (int i = 0; i < 20; ++i) requests.push_back(serving.sent({i}));
+  serving.start();
+  serving.finish(true);
+  for (const NativeRequest& request : requests) EXPECT_TRUE(request.done() && request.answered());
+}
+
+TEST(NativeWorkers, KeepWhatTheyUseUntilTheyHaveEnded) {
+  std::latch running(1);
+  std::latch open(1);
+  auto model = std::make_shared<IntModel>([&](const std::vector<int>&) {
+    running.count_down();
+    open.wait();
+  });
+  const std::weak_ptr<IntModel> watched_model = model;
+  const auto serving = std::make_unique<Engine>(EngineOptions{.batch_size = 8});
+  auto kept = std::make_shared<int>(0);
+  const std::weak_ptr<int> watched = kept;
+  {
+    native::Workers workers(*serving, model, {});
+    workers.start(kept);
+  }
+  model.reset();
+  kept.reset();
+  const NativeRequest request({1});
+  ASSERT_TRUE(request.submit(*serving));
+  running.wait();
+  EndedRequests ended;
+  serving->close(true, ended);
+  calls::publish(ended);
+  EXPECT_FALSE(watched.expired());
+  EXPECT_FALSE(watched_model.expired());
+  open.count_down();
+  EXPECT_TRUE(request.answered());
+  EXPECT_TRUE(eventually([&] { return watched.expired() && watched_model.expired(); }));
+}
+
+TEST(NativeWorkers, ThatWereNeverStartedHaveEnded) {
+  Engine engine({.batch_size = 8});
+  const native::Workers workers(engine, std::make_shared<IntModel>(), {});
+  Sleeping sleeping;
+  EXPECT_EQ(workers.join(sleeping.waiter(), TimePoint::max()), Completion::Wait::kDone);
+}
+
+}  // namespace
+}  // namespace service_streamer::support

@@ -1,0 +1,98 @@
+// What a model says of an item that is none of its own.
+
+#include "service_streamer/native/signature.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace service_streamer::native {
+namespace {
+
+class CheckTensor : public testing::Test {
+ protected:
+  CheckTensor() {
+    signature.symbols = {{.name = "sequence", .least = 2, .most = 9}};
+    signature.inputs = {{.name = "ids",
+                         .dtype = Dtype::kInt64,
+                         .dimensions = {{.symbol = 0, .size = 0}, {.symbol = Dimension::kFixed, .size = 3}}}};
+  }
+
+  std::optional<Refusal> check(const TensorView& tensor, bool may_grow = false) {
+    return check_tensor(signature, signature.inputs[0], tensor, may_grow, extents);
+  }
+
+  static TensorView tensor(const Shape& sizes, Dtype dtype = Dtype::kInt64) {
+    return {.data = nullptr, .dtype = dtype, .sizes = sizes, .strides = sizes};
+  }
+
+  Signature signature;
+  std::vector<std::int64_t> extents{-1};
+};
+
+TEST_F(CheckTensor, NotesTheSizeOfWhatVaries) {
+  EXPECT_FALSE(check(tensor({5, 3})));
+  EXPECT_EQ(extents[0], 5);
+}
+
+TEST_F(CheckTensor, NamesWhatCameAndWhatIsWanted) {
+  const auto dtype = check(tensor({5, 3}, Dtype::kInt32));
+  ASSERT_TRUE(dtype);
+  EXPECT_TRUE(dtype->wrong_type);
+  EXPECT_EQ(dtype->message, "input 'ids' of an item is int32, the model wants int64");
+
+  const auto rank = check(tensor({1, 5, 3}));
+  ASSERT_TRUE(rank);
+  EXPECT_TRUE(rank->wrong_type);
+  EXPECT_EQ(
+      rank->message,
+      "input 'ids' of an item has the shape (1, 5, 3), the model wants (sequence, 3) (items have no batch dimension)");
+
+  const auto size = check(tensor({5, 4}));
+  ASSERT_TRUE(size);
+  EXPECT_FALSE(size->wrong_type);
+  EXPECT_EQ(size->message, "input 'ids' of an item has the shape (5, 4), the model wants (sequence, 3)");
+}
+
+TEST_F(CheckTensor, RefusesSizesOutOfTheRange) {
+  const auto refused = check(tensor({10, 3}));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->message,
+            "input 'ids' of an item has the shape (10, 3), the model wants (sequence, 3) with sequence of 2 to 9");
+  EXPECT_TRUE(check(tensor({1, 3})));
+}
+
+TEST_F(CheckTensor, LetsThemBeShorterWhereTheyArePadded) {
+  EXPECT_FALSE(check(tensor({1, 3}), true));
+  extents = {-1};
+  EXPECT_TRUE(check(tensor({0, 3}), true)) << "of nothing no model makes sense that does not say so";
+  signature.symbols[0].least = 0;
+  EXPECT_FALSE(check(tensor({0, 3}), true));
+}
+
+TEST_F(CheckTensor, WantsTheSameSizeInAllInputs) {
+  EXPECT_FALSE(check(tensor({4, 3})));
+  const auto refused = check(tensor({5, 3}));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->message,
+            "input 'ids' of an item has the shape (5, 3), the model wants (sequence, 3), where sequence is 4 in "
+            "another input");
+}
+
+TEST(Dtype, HasANameAndASize) {
+  for (const char* name : {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
+                           "float64", "complex64", "complex128"}) {
+    Dtype dtype{};
+    ASSERT_TRUE(from_string(name, dtype));
+    EXPECT_STREQ(to_string(dtype), name);
+  }
+  EXPECT_EQ(size_of(Dtype::kBfloat16), 2U);
+  EXPECT_EQ(size_of(Dtype::kComplex128), 16U);
+  Dtype dtype{};
+  EXPECT_FALSE(from_string("float8", dtype));
+}
+
+}  // namespace
+}  // namespace service_streamer::native

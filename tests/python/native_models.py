@@ -1,0 +1,120 @@
+"""Small models of torch for the tests of native models, as files with their descriptions."""
+
+import copy
+import warnings
+
+FLOATS = {
+    "format": 1,
+    "device": "cpu",
+    "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 3]}],
+    "outputs": [{"name": "0", "dtype": "float32", "shape": ["batch", 3]}],
+    "input_structure": "tensor",
+    "output_structure": "tensor",
+    "max_batch": 8,
+    "dims": {"batch": [1, 8]},
+}
+"""vectors of three numbers; one more than three times each"""
+
+SEQUENCES = {
+    "format": 1,
+    "device": "cpu",
+    "inputs": [
+        {"name": "ids", "dtype": "int64", "shape": ["batch", "sequence"]},
+        {"name": "mask", "dtype": "int64", "shape": ["batch", "sequence"]},
+    ],
+    "outputs": [
+        {"name": "seen", "dtype": "int64", "shape": ["batch", "sequence"]},
+        {"name": "sum", "dtype": "int64", "shape": ["batch"]},
+    ],
+    "input_structure": "dict",
+    "output_structure": "dict",
+    "max_batch": 8,
+    "dims": {"batch": [1, 8], "sequence": [1, 16]},
+}
+"""ids and a mask: each id where the mask is 1, and their sum"""
+
+PAIRS = {
+    "format": 1,
+    "device": "cpu",
+    "inputs": [
+        {"name": "a", "dtype": "float32", "shape": ["batch", "length"]},
+        {"name": "b", "dtype": "float32", "shape": ["batch", "length"]},
+    ],
+    "outputs": [
+        {"name": "0", "dtype": "float32", "shape": ["batch", "length"]},
+        {"name": "1", "dtype": "float32", "shape": ["batch"]},
+    ],
+    "input_structure": "tuple",
+    "output_structure": "tuple",
+    "max_batch": 8,
+    "dims": {"batch": [1, 8], "length": [1, 16]},
+}
+"""two vectors: their sum, and their product"""
+
+
+def changed(signature, **fields):
+    return {**copy.deepcopy(signature), **fields}
+
+
+def modules(torch):
+    """The modules, by name."""
+
+    class Floats(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 3 * x + 1
+
+    class Sequences(torch.nn.Module):
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+            seen = ids * mask
+            return {"seen": seen, "sum": seen.sum(1)}
+
+    class Pairs(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return a + b, (a * b).sum(1)
+
+    class Picky(torch.nn.Module):
+        """As Floats, but refuses 13, and takes much memory for 17."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if bool((x == 13).any()):
+                raise ValueError("13 is bad luck")
+            if bool((x == 17).any()):
+                return x + torch.ones([1 << 46]).sum()
+            return 3 * x + 1
+
+    class Slow(torch.nn.Module):
+        """As Floats, in some tenths of a second."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.sum()
+            for _ in range(100000):
+                y = y * 1.0000001
+            return 3 * x + 1 + 0 * y
+
+    class Same(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    class Summed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sum(0, keepdim=True)
+
+    return {each.__name__: each() for each in (Floats, Sequences, Pairs, Picky, Slow, Same, Summed)}
+
+
+def save_script(torch, name, path):
+    """Write a model as TorchScript."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(modules(torch)[name]).save(str(path))
+
+
+def save_package(torch, name, path):
+    """Write one of floats as a package of AOTInductor; takes seconds."""
+    batch = torch.export.Dim("batch", min=1, max=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what torch itself uses
+        program = torch.export.export(
+            modules(torch)[name], (torch.zeros(2, 3),), dynamic_shapes=({0: batch},)
+        )
+        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
