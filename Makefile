@@ -16,7 +16,7 @@ cmake_files := CMakeLists.txt tests/cpp/CMakeLists.txt
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-pythons test-torch test-python \
+.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-beside test-pythons test-torch test-python \
 	test-redis fuzz lint tidy format clean
 
 help:  ## this list
@@ -50,7 +50,7 @@ bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help f
 
 # ---------------------------------------------------------------------- tests
 
-test: test-cpp test-tsan test-asan test-wheel test-torch test-pythons test-python  ## all tests but test-redis
+test: test-cpp test-tsan test-asan test-wheel test-beside test-python  ## all tests but test-redis
 
 # $(call run_cpp_tests,build folder,cmake options)
 define run_cpp_tests
@@ -87,7 +87,13 @@ STRESS_SECONDS ?= $(if $(CI),60,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
 
-# All at a time: the tests of one wait most of their time. What takes long runs on the main one only.
+# All at a time, and those with torch beside them: the tests wait most of their time.
+test-beside: $(VENV)/.installed
+	@mkdir -p build; $(MAKE) --no-print-directory test-torch </dev/null >build/test-torch.log 2>&1 & torch=$$!; failed=; \
+	$(MAKE) --no-print-directory test-pythons || failed=1; \
+	wait $$torch || failed=1; cat build/test-torch.log; test -z "$$failed"
+
+# What takes long runs on the main one only.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
 	@found=$$($(bin)/python tests/other_pythons.py) || exit 1; jobs=; mkdir -p build; \
 	for python in $$found; do \
