@@ -49,7 +49,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     made = {"eager": "eager"}
     for name in ("encoder.pt", "encoder.pt2"):
-        done = run_script("export.py", str(folder / name), "--max-batch", "16")
+        done = run_script("export.py", str(folder / name))
         assert done.returncode == 0, done.stderr
         assert "answers like the encoder" in done.stdout
         made[name] = str(folder / name)

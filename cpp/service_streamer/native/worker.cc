@@ -1,6 +1,7 @@
 #include "service_streamer/native/worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <new>
 #include <utility>
@@ -27,9 +28,7 @@ Failure failure_of(const std::exception& error) {
 
 // 2·log2(n) + 2: enough to find one guilty request of n.
 int runs_to_isolate(std::size_t items) {
-  double exponent = 0;
-  for (double reached = 1; reached * 2 <= static_cast<double>(items); reached *= 2) ++exponent;
-  return static_cast<int>(2 * exponent) + 2;
+  return 2 * static_cast<int>(std::log2(std::max<std::size_t>(items, 1))) + 2;
 }
 
 }  // namespace
