@@ -207,6 +207,25 @@ def test_a_padded_batch_is_as_long_as_its_longest(torch, served, side):
     assert output["sum"].tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("collate", ["stack", "pad"])
+def test_workers_may_warm_up(torch, served, collate):
+    options = {"pad_to": (4, 8), "mask": "mask"} if collate == "pad" else {}
+    streamer = served("Sequences", SEQUENCES, collate=collate, warmup=(1, 8), workers=2, **options)
+    streamer.wait_ready(LONG)
+    item = {"ids": torch.arange(3)}
+    if collate == "stack":
+        item["mask"] = torch.ones(3, dtype=torch.int64)
+    assert streamer.predict([item])[0]["sum"].item() == 3
+    assert streamer.stats().batches == 1
+
+
+def test_what_a_model_thinks_of_zeros_does_not_matter(torch, served):
+    streamer = served("Summed", warmup=(2,))
+    streamer.wait_ready(LONG)
+    with pytest.raises(OutputSizeMismatch):
+        streamer.predict([torch.zeros(3)] * 2)
+
+
 # ----------------------------------------------------------------- bad items
 
 
@@ -483,7 +502,7 @@ def test_the_interpreter_ends_with_batches_under_way(files, child, ending):
 def test_other_threads_keep_their_number_of_threads(torch, served, threads):
     before = torch.get_num_threads()
     streamer = served(workers=2, intra_op_threads=before + 1)
-    streamer.predict([torch.zeros(3)])
+    streamer.wait_ready(LONG)
     threads.run(torch.get_num_threads)
     assert threads.join() == [before]
     assert torch.get_num_threads() == before
