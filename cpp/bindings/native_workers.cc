@@ -48,6 +48,14 @@ PyObject* workers_start(PyObject* object, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* workers_wait_ready(PyObject* object, PyObject* timeout) {
+  NativeWorkersObject* self = self_of(object);
+  TimePoint deadline;
+  if (!from_this_process(self->engine) || !deadline_from(timeout, deadline)) return nullptr;
+  const int ready = wait_without_gil([&](Waiter& waiter) { return self->workers->wait_ready(waiter, deadline); });
+  return ready < 0 ? nullptr : PyBool_FromLong(ready);
+}
+
 PyObject* workers_join(PyObject* object, PyObject* timeout) {
   NativeWorkersObject* self = self_of(object);
   TimePoint deadline;
@@ -103,6 +111,9 @@ PyMethodDef methods[] = {
     {"start", workers_start, METH_NOARGS,
      "start($self)\n--\n\n"
      "Starts the threads; once. Raises OSError."},
+    {"wait_ready", workers_wait_ready, METH_O,
+     "wait_ready($self, timeout, /)\n--\n\n"
+     "Blocks until all have warmed up; False: not within the time."},
     {"join", workers_join, METH_O,
      "join($self, timeout, /)\n--\n\n"
      "Blocks until they have ended, which they do when the engine is closed and empty; False: not within the time."},

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _callbacks, _core, _lifecycle, _threads
-from ._backend import make_engine, weakly
+from ._backend import join_in_background, make_engine, weakly
 from ._options import Options
 
 
@@ -39,6 +39,7 @@ class NativeWorkers:
     def __init__(self, source: NativeSource, options: Options) -> None:
         self._source = source
         self._timer: _threads.NativeThread | None = None
+        self._started = False
         self.engine = make_engine(
             options,
             workers=source.workers,
@@ -52,7 +53,12 @@ class NativeWorkers:
     def close(self, drain: bool) -> None:
         self.engine.close(drain)
 
-    close_alone = close  # the threads end by themselves, and keep the engine until then
+    def close_alone(self, drain: bool) -> None:
+        self.engine.close(drain)
+        if self._started:
+            # The threads end by themselves, but not before the interpreter, whose end must wait
+            # for them: somebody has to know this backend until then.
+            join_in_background(self)
 
     def join(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -79,10 +85,12 @@ class NativeWorkers:
         self.engine.configure(**change)
 
     def wait_ready(self, timeout: float | None) -> bool:
-        return True  # the model was there first
+        self._start_workers()
+        return self._workers.wait_ready(timeout)
 
     def _start_workers(self) -> None:
         self._workers.start()
+        self._started = True
 
     def _start_timer(self) -> None:
         # ends the requests whose deadline passes while nobody waits

@@ -128,11 +128,11 @@ TEST(NativeWorkers, OfAWrongNumberOfOutputsNobodyIsGuilty) {
   EXPECT_EQ(model->runs, 1) << "it is not run again";
 }
 
-// Its runners cannot be made until it is told so.
+// Its runners cannot be made the first two times: when the thread starts, and for its first batch.
 class LateModel final : public native::Model {
  public:
   std::unique_ptr<native::Runner> make_runner() override {
-    if (++asked == 1) throw std::runtime_error("not now");
+    if (++asked <= 2) throw std::runtime_error("not now");
     return model_.make_runner();
   }
 
@@ -236,6 +236,16 @@ TEST(NativeWorkers, KeepWhatTheyUseUntilTheyHaveEnded) {
   open.count_down();
   EXPECT_TRUE(request.answered());
   EXPECT_TRUE(eventually([&] { return watched.expired() && watched_model.expired(); }));
+}
+
+TEST(NativeWorkers, AreReadyWhenAllHaveTheirRunners) {
+  const auto model = std::make_shared<IntModel>();
+  NativeServing serving(model, {.count = 3});
+  Sleeping sleeping;
+  EXPECT_EQ(serving.workers.wait_ready(sleeping.waiter(), Clock::now()), Completion::Wait::kTimeout);
+  serving.start();
+  EXPECT_EQ(serving.workers.wait_ready(sleeping.waiter(), Clock::now() + kPatience), Completion::Wait::kDone);
+  EXPECT_EQ(model->runners, 3);
 }
 
 TEST(NativeWorkers, ThatWereNeverStartedHaveEnded) {

@@ -90,6 +90,7 @@ torch_backend::ModelOptions model_options_from(const py::dict& given) {
   collate.mask = given["mask"].cast<int>();
   collate.lengths = given["lengths"].cast<int>();
   options.intra_op_threads = given["intra_op_threads"].cast<int>();
+  options.warm_up = given["warmup"].cast<std::vector<std::int64_t>>();
   return options;
 }
 

@@ -71,6 +71,14 @@ bool Held::drop_ended() {
 
 // --- Worker ---
 
+void Worker::prepare() {
+  try {
+    runner_ = model_.make_runner();
+  } catch (const std::exception&) {
+    runner_ = nullptr;
+  }
+}
+
 void Worker::run() {
   Waiter& waiter = WaiterPool::acquire();
   for (;;) {

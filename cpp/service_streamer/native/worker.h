@@ -47,6 +47,9 @@ class Worker {
   Worker(Engine& engine, Model& model, bool isolate_errors)
       : engine_(engine), model_(model), isolate_errors_(isolate_errors) {}
 
+  // Makes the runner. One that cannot be made is asked for again by each batch, which fails with the reason.
+  void prepare();
+
   // Blocks until the engine is closed and empty.
   void run();
 

@@ -14,18 +14,21 @@ struct Workers::Shared {
   Shared(Engine& its_engine, std::shared_ptr<Model> its_model, const WorkersOptions& its_options)
       : engine(its_engine), model(std::move(its_model)), options(its_options) {}
 
-  void leave() {
-    if (running.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // The last one to be done with something publishes it.
+  static void count_down(std::atomic<int>& left, Completion& completion) {
+    if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     WakeChain chain(1);
-    chain.publish(ended);
+    chain.publish(completion);
     chain.wake();
   }
 
   Engine& engine;
   const std::shared_ptr<Model> model;
   const WorkersOptions options;
-  std::atomic<int> running{1};  // threads, and start()
+  std::atomic<int> preparing{1};  // threads, and start()
+  std::atomic<int> running{1};    // the same
   std::atomic<bool> started{false};
+  Completion ready;
   Completion ended;
 };
 
@@ -37,22 +40,34 @@ Workers::~Workers() = default;
 void Workers::start(const std::shared_ptr<void>& keep) {
   if (shared_->started.exchange(true)) return;
   for (int i = 0; i < shared_->options.count; ++i) {
+    shared_->preparing.fetch_add(1, std::memory_order_relaxed);
     shared_->running.fetch_add(1, std::memory_order_relaxed);
     try {
       // The thread drops what it used before it says that it has ended.
       ipc::start_io_thread("streamer-model", [shared = shared_, kept = keep]() mutable {
-        Worker(shared->engine, *shared->model, shared->options.isolate_errors).run();
+        {
+          Worker worker(shared->engine, *shared->model, shared->options.isolate_errors);
+          worker.prepare();
+          Shared::count_down(shared->preparing, shared->ready);
+          worker.run();
+        }
         kept.reset();
-        shared->leave();
+        Shared::count_down(shared->running, shared->ended);
       }).detach();
     } catch (const std::system_error&) {
+      shared_->preparing.fetch_sub(1, std::memory_order_relaxed);
       shared_->running.fetch_sub(1, std::memory_order_relaxed);
       if (i > 0) break;
       shared_->started = false;
       throw;
     }
   }
-  shared_->leave();
+  Shared::count_down(shared_->preparing, shared_->ready);
+  Shared::count_down(shared_->running, shared_->ended);
+}
+
+Completion::Wait Workers::wait_ready(Waiter& waiter, TimePoint deadline) const {
+  return shared_->ready.wait(waiter, deadline);
 }
 
 Completion::Wait Workers::join(Waiter& waiter, TimePoint deadline) const {

@@ -28,6 +28,9 @@ class Workers {
   // it may be tried again.
   void start(const std::shared_ptr<void>& keep);
 
+  // Blocks until all that were started have a runner, or could not make one. Any thread.
+  Completion::Wait wait_ready(Waiter& waiter, TimePoint deadline) const;
+
   // Blocks until all that were started have ended (kDone), the deadline, or a signal. Any thread.
   Completion::Wait join(Waiter& waiter, TimePoint deadline) const;
 

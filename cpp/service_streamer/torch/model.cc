@@ -38,7 +38,9 @@ Program& Model::program() {
 std::unique_ptr<native::Runner> Model::make_runner() {
   program();
   set_intra_op_threads(options_.intra_op_threads);
-  return std::make_unique<Runner>(*this);
+  auto runner = std::make_unique<Runner>(*this);
+  for (const std::int64_t items : options_.warm_up) runner->warm_up(static_cast<std::size_t>(items));
+  return runner;
 }
 
 }  // namespace service_streamer::torch_backend

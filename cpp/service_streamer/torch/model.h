@@ -18,7 +18,8 @@ struct ModelOptions {
   LoadOptions file;
   native::Signature signature;
   native::CollateOptions collate;
-  int intra_op_threads = 1;  // of each worker
+  int intra_op_threads = 1;           // of each worker
+  std::vector<std::int64_t> warm_up;  // numbers of items that each worker runs before the first batch
 };
 
 // What one run of the model gave, shared by everybody who has a part in it.

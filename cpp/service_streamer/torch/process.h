@@ -11,6 +11,7 @@ std::mutex& process_lock();
 void renew_process_lock();
 
 // Has the calling thread compute with so many threads, and no other one: torch would give threads that start later the same number.
+// So may this, to one that first asks while this runs.
 void set_intra_op_threads(int count);
 
 }  // namespace service_streamer::torch_backend

@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "service_streamer/torch/dtypes.h"
@@ -34,6 +35,45 @@ void Runner::run(std::span<const native::Part> parts, std::span<std::unique_ptr<
       }
     }
   }
+}
+
+void Runner::warm_up(std::size_t items) {
+  const native::CollateOptions& collate = model_.options().collate;
+  std::vector<std::int64_t> extents = collate.pad ? collate.pad_to : std::vector<std::int64_t>{};
+  if (extents.empty()) extents.push_back(1);
+  for (const std::int64_t extent : extents) {
+    try {
+      warm_up(items, extent);
+    } catch (const native::RunError&) {
+      continue;
+    }
+  }
+}
+
+void Runner::warm_up(std::size_t items, std::int64_t extent) {
+  const native::Signature& signature = model_.signature();
+  const native::CollateOptions& collate = model_.options().collate;
+  std::vector<std::int64_t> extents;
+  for (const native::Symbol& symbol : signature.symbols) {
+    extents.push_back(std::clamp(extent, symbol.least, symbol.most));
+  }
+  const native::Number zero{};
+  std::vector<native::TensorView> views;
+  for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+    if (std::cmp_equal(i, collate.mask) || std::cmp_equal(i, collate.lengths)) continue;
+    const native::TensorSpec& input = signature.inputs[i];
+    native::TensorView& view = views.emplace_back();
+    view.dtype = input.dtype;
+    for (const native::Dimension& dimension : input.dimensions) {
+      const bool fixed = dimension.symbol == native::Dimension::kFixed;
+      view.sizes.push_back(fixed ? dimension.size : extents[static_cast<std::size_t>(dimension.symbol)]);
+      view.strides.push_back(0);  // everywhere the same zero
+    }
+    view.data = zero.data();
+  }
+  group_.assign(items, {.tensors = views.data(), .extents = extents.data()});
+  run_group();
+  group_.clear();
 }
 
 void Runner::read(std::span<const native::Part> parts) {

@@ -20,6 +20,9 @@ class Runner final : public native::Runner {
 
   void run(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) override;
 
+  // Runs so many items of zeros, with each size that they are padded to. What the model thinks of zeros does not matter.
+  void warm_up(std::size_t items);
+
  private:
   using Item = native::Collator::Item;
 
@@ -30,6 +33,7 @@ class Runner final : public native::Runner {
   };
 
   void read(std::span<const native::Part> parts);
+  void warm_up(std::size_t items, std::int64_t extent);
   bool pick_group();
   std::shared_ptr<const RunResult> run_group();
   at::Tensor checked(at::Tensor output) const;

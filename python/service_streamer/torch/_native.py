@@ -52,6 +52,8 @@ class NativeModel(NativeSource):
         mask: the input that is made here when items are padded: 1 where an item has something.
         lengths: the input that is made here: how long each item is.
         output: "tensor", or "numpy": callers get arrays.
+        warmup: numbers of items, say 1 and ``batch_size``: each worker runs as many, of zeros, in
+            all sizes of ``pad_to``, before its first batch. ``streamer.wait_ready()`` waits for it.
         signature: what the model takes and gives, as in the file ``<path>.json`` that
             `service_streamer.torch.compile` writes, for a model without that file.
 
@@ -78,6 +80,7 @@ class NativeModel(NativeSource):
         mask: str | None = None,
         lengths: str | None = None,
         output: str = "tensor",
+        warmup: Sequence[int] = (),
         signature: Mapping[str, Any] | None = None,
     ) -> None:
         one_of("collate", collate, COLLATES)
@@ -103,6 +106,7 @@ class NativeModel(NativeSource):
             "runners": self._workers + 1,  # one for calls in the caller's thread
             "intra_op_threads": intra_op_threads,
             "numpy": output == "numpy",
+            "warmup": [count("warmup", items) for items in warmup],
             "symbols": [(name, *self.signature.dims[name]) for name in symbols],
             "inputs": [_plain(spec) for spec in self.signature.inputs],
             "outputs": [_plain(spec) for spec in self.signature.outputs],
@@ -118,6 +122,7 @@ class NativeModel(NativeSource):
             "mask": self._made_input("mask", mask, collate, symbols, ("batch", *symbols[:1])),
             "lengths": self._made_input("lengths", lengths, collate, symbols, ("batch",)),
         }
+        self.check_batch_size(max(self._options["warmup"], default=1))
         self._owner = os.getpid()
         self._capsule = load_module().make_model(self._options)
         try:

@@ -91,8 +91,7 @@ class IntModel final : public native::Model {
 class NativeRequest {
  public:
   explicit NativeRequest(std::vector<int> items, const Terms& terms = {}) : items_(std::move(items)) {
-    call_ =
-        new native::Call(native::ItemsRef(new IntItems(items_, alive_)), static_cast<std::uint32_t>(items_.size()));
+    call_ = new native::Call(native::ItemsRef(new IntItems(items_, alive_)), static_cast<std::uint32_t>(items_.size()));
     call_->request.deadline = terms.deadline;
   }
   ~NativeRequest() {

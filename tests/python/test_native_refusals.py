@@ -1,0 +1,132 @@
+"""What NativeModel refuses: items, settings, files that are none of its own."""
+
+import pytest
+from native_models import FLOATS, PAIRS, SEQUENCES, changed
+
+pytest_plugins = ["native_fixtures"]
+pytestmark = pytest.mark.torch
+
+
+# ------------------------------------------------------------------- bad items
+
+
+@pytest.mark.parametrize(
+    ("item", "error", "message"),
+    [
+        ("[1.0, 2.0, 3.0]", TypeError, "input 'x' of an item must be a tensor or an array"),
+        ("torch.zeros(3, dtype=torch.float64)", TypeError, "is float64, the model wants float32"),
+        ("numpy.zeros(3)", TypeError, "is float64, the model wants float32"),
+        ("numpy.zeros(3, dtype='>f4')", TypeError, "the model wants float32"),
+        ("numpy.array(['a'] * 3)", TypeError, "the model wants float32"),
+        ("torch.zeros(1, 3)", TypeError, r"shape \(1, 3\), the model wants \(3,\)"),
+        ("torch.zeros(4)", ValueError, r"shape \(4,\), the model wants \(3,\)"),
+        ("torch.zeros(0)", ValueError, r"shape \(0,\), the model wants \(3,\)"),
+        ("torch.zeros(3).to_sparse()", TypeError, "special"),
+        ("torch.zeros(3, device='meta')", TypeError, "meta"),
+        ("{'x': torch.zeros(3)}", TypeError, "must be a tensor or an array"),
+        ("None", TypeError, "got NoneType"),
+    ],
+)
+def test_an_item_that_is_none_of_the_models_is_refused(torch, served, item, error, message):
+    import numpy
+
+    streamer = served()
+    bad = eval(item, {"torch": torch, "numpy": numpy})
+    with pytest.raises(error, match=message):
+        streamer.predict([torch.zeros(3), bad])
+    assert streamer.predict([torch.zeros(3)])[0].tolist() == [1, 1, 1]
+    assert streamer.stats().submitted == 1
+
+
+def test_a_structure_that_is_none_of_the_models_is_refused(torch, served):
+    pairs = served("Pairs", PAIRS)
+    with pytest.raises(TypeError, match="an item must be a tuple of 2 tensors, 'a', 'b', got"):
+        pairs.predict([torch.zeros(3)])
+    with pytest.raises(ValueError, match="length is 2 in another input"):
+        pairs.predict([(torch.zeros(2), torch.zeros(3))])
+    with pytest.raises(ValueError, match="with length of 1 to 16"):
+        pairs.predict([(torch.zeros(17), torch.zeros(17))])
+    dicts = served("Sequences", SEQUENCES, collate="pad", mask="mask")
+    with pytest.raises(TypeError, match=r"a dict of 1 tensors, 'ids', got \['id'\]"):
+        dicts.predict([{"id": torch.zeros(3, dtype=torch.int64)}])
+    with pytest.raises(ValueError, match="sequence of 1 to 16"):
+        dicts.predict([{"ids": torch.zeros(0, dtype=torch.int64)}])
+
+
+def test_nan_is_a_number_like_any(torch, served):
+    (output,) = served().predict([torch.tensor([float("nan"), 1, 2])])
+    assert output.isnan().tolist() == [True, False, False]
+
+
+# ------------------------------------------------------------------- settings
+
+
+def test_a_batch_larger_than_the_models_is_refused(torch, served):
+    with pytest.raises(ValueError, match="batch_size=9 is more than the 8 items"):
+        served(batch_size=9)
+    streamer = served()
+    with pytest.raises(ValueError, match="batch_size=9"):
+        streamer.configure(batch_size=9)
+    streamer.configure(batch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"collate": "join"}, "collate must be one of 'stack', 'pad', not 'join'"),
+        ({"pad_side": "top"}, "pad_side must be one of"),
+        ({"output": "list"}, "output must be one of"),
+        ({"workers": 0}, "workers must be an int of at least 1, not 0"),
+        ({"intra_op_threads": 0}, "intra_op_threads must be"),
+        ({"pad_to": (8, 4)}, "pad_to must be ascending"),
+        ({"pad_value": "x"}, "pad_value must be a number"),
+        ({"pad_value": {"y": 1}}, "no input 'y'"),
+        ({"mask": "x"}, "needs collate='pad'"),
+        ({"device": "tpu"}, "device must be"),
+    ],
+)
+def test_wrong_settings_are_named(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        model(**options)
+
+
+def test_made_inputs_must_be_the_models(model):
+    with pytest.raises(ValueError, match="mask must be one of the inputs"):
+        model("Sequences", SEQUENCES, collate="pad", mask="attention")
+    with pytest.raises(ValueError, match=r"lengths='mask' must have the shape \('batch',\)"):
+        model("Sequences", SEQUENCES, collate="pad", lengths="mask")
+
+
+def test_files_that_are_no_models_are_refused(torch, files, tmp_path):
+    import shutil
+
+    from service_streamer.torch import ModelFileError, NativeModel, SidecarError
+
+    with pytest.raises(FileNotFoundError, match="there is no model file"):
+        NativeModel(tmp_path / "missing.pt2", signature=FLOATS)
+    text = tmp_path / "text.pt2"
+    text.write_text("no model")
+    with pytest.raises(ModelFileError, match="is no model file, or only a part"):
+        NativeModel(text, signature=FLOATS)
+    half = tmp_path / "half.pt"
+    half.write_bytes(files("Floats").read_bytes()[:-50])
+    with pytest.raises(ModelFileError, match="only a part of one"):
+        NativeModel(half, signature=FLOATS)
+    weights = tmp_path / "weights.pt"
+    torch.save({"a": torch.zeros(3)}, weights)
+    with pytest.raises(ModelFileError, match="neither a package of AOTInductor nor"):
+        NativeModel(weights, signature=FLOATS)
+    bare = tmp_path / "bare.pt"
+    shutil.copy(files("Floats"), bare)
+    with pytest.raises(SidecarError, match="signature="):
+        NativeModel(bare)
+    with pytest.raises(ModelFileError, match="is compiled for cuda, not for cpu"):
+        NativeModel(bare, signature=changed(FLOATS, device="cuda"))
+
+
+def test_a_package_for_another_processor_is_refused(files, monkeypatch):
+    from service_streamer.torch import ModelFileError, NativeModel, _file
+
+    monkeypatch.setattr(_file, "_processor_flags", lambda: {"sse2"})
+    with pytest.raises(ModelFileError, match="is compiled for processors with"):
+        NativeModel(files("Floats", "pt2"), signature=FLOATS)
