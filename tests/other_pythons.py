@@ -1,7 +1,8 @@
 """Prints "version=path" of an interpreter for each supported Python but the running one.
 
-`make test-pythons` runs the Python tests on them. Looks along PATH and among pyenv's versions, and
-leaves out what cannot build an extension: no venv module or no headers.
+Or for those of the versions given. `make test-pythons` runs the Python tests on them. Looks along
+PATH and among pyenv's versions, and leaves out what cannot build an extension: no venv module or no
+headers.
 """
 
 import shutil
@@ -42,7 +43,7 @@ def candidates(version: str) -> Iterator[str]:
 def main() -> None:
     """Prints one line for each version found."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
-    for version in SUPPORTED:
+    for version in sys.argv[1:] or SUPPORTED:
         if version == running:
             continue
         for path in candidates(version):
