@@ -87,9 +87,9 @@ STRESS_SECONDS ?= $(if $(CI),60,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
 
-# All at a time, and those with torch beside them: the tests wait most of their time.
+# All at a time, and those with torch (TORCH_ARGS, for a choice) beside them: the tests wait most of their time.
 test-beside: $(VENV)/.installed
-	@mkdir -p build; $(MAKE) --no-print-directory test-torch </dev/null >build/test-torch.log 2>&1 & torch=$$!; failed=; \
+	@mkdir -p build; $(MAKE) --no-print-directory test-torch ARGS='$(TORCH_ARGS)' </dev/null >build/test-torch.log 2>&1 & torch=$$!; failed=; \
 	$(MAKE) --no-print-directory test-pythons || failed=1; \
 	wait $$torch || failed=1; cat build/test-torch.log; test -z "$$failed"
 
