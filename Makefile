@@ -118,17 +118,9 @@ build/torch/.installed: $(VENV)/.tools
 	$(pip) install -q --target $(@D) $(TORCH)
 	@touch $@
 
-# The module of native models, for that torch; put beside _core, where build_torch would put it.
-native_python := PYTHONPATH=$(CURDIR)/build/torch $(bin)/python
-
+# The module of native models, for that torch; put beside _core.
 build/native/.built: build/torch/.installed $(VENV)/.installed CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
-	PYTHONPATH=$(CURDIR)/build/torch $(cmake) -S . -B $(@D) -DCMAKE_BUILD_TYPE=Release --log-level=WARNING \
-	  -DSERVICE_STREAMER_PYTHON=OFF -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_TORCH=ON \
-	  -DSERVICE_STREAMER_VERSION=$$($(bin)/python -c 'import service_streamer as s; print(s.__version__)') \
-	  -DPython_EXECUTABLE=$(abspath $(bin)/python) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir)
-	$(bin)/cmake --build $(@D) --target _torch
-	cp $(@D)/_torch.*.so $$($(bin)/python -c 'from service_streamer import _core; print(_core.__file__)' | xargs dirname)
-	$(native_python) -c 'import torch, service_streamer._torch'
+	PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -m service_streamer.build_torch --build-dir $(@D)
 	@touch $@
 
 # The model of examples/sentence_embeddings. Its packages ask for many others that it does not need.
