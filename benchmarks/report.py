@@ -17,6 +17,7 @@ from typing import Any
 import venvs
 from figures import Figure, Results, Row
 from plan import BARE
+from rows_native import NATIVE_ROWS
 from rows_processes import PROCESS_ROWS
 from rows_redis import REDIS_ROWS
 from rows_threads import THREAD_ROWS
@@ -87,7 +88,7 @@ def targets_table(data: Mapping[str, Any]) -> list[str]:
     results = Results(data["medians"])
     lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for row in (*THREAD_ROWS, *PROCESS_ROWS, *REDIS_ROWS):
+    for row in (*THREAD_ROWS, *PROCESS_ROWS, *REDIS_ROWS, *NATIVE_ROWS):
         if not any(figure.case in data["cases"] for figure in row.figures):
             continue
         compared = [figure for figure in row.figures if not figure.is_ours_only]
@@ -104,7 +105,7 @@ def unit_of(metric: str) -> str:
         return "ms"
     if name.endswith("_per_s") or name == "per_s":
         return "count" if name == "switches_per_s" else "/s"
-    return "x" if name == "fairness" else "count"
+    return "x" if name in ("fairness", "kept", "busy_kept") else "count"
 
 
 def everything_table(data: Mapping[str, Any]) -> list[str]:

@@ -109,6 +109,9 @@ class Bench:
         if case.name.startswith("redis-") and broker.find_server() is None:
             self.skip(case.name, "redis-server is missing (a system package)")
             return
+        if case.name.startswith("native-") and not venvs.TORCH.exists():
+            self.skip(case.name, "torch is missing: make test-torch installs it")
+            return
         if case.at_once:
             processes = [start(m, self.pythons[m.environment], seconds, extra) for m in ready]
             for measurement, process in zip(ready, processes, strict=True):

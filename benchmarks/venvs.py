@@ -12,6 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent / "build" / "bench-venvs"
+TORCH = HERE.parent / "build" / "native" / ".built"  # with build/torch, of make test-torch
 
 
 class Unavailable(Exception):

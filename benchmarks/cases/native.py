@@ -1,6 +1,6 @@
 """Native models beside a busy Python thread, and what making a batch costs.
 
-Needs the module _torch (make test-torch).
+`ours` is a package of AOTInductor on C++ threads, `ours-eager` the module as a predict function.
 """
 
 from __future__ import annotations
@@ -12,98 +12,20 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
+import service_streamer.torch as native
 from cases import common
+from cases.native_models import EXAMPLES, eager, ids, package, torch  # first: it finds torch
+from service_streamer import ThreadedStreamer
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "build" / "torch"))
-
-import torch  # noqa: E402
-
-import service_streamer.torch as native  # noqa: E402
-from service_streamer import ThreadedStreamer  # noqa: E402
-
-MODELS = ROOT / "build" / "bench-models"
-WIDTH, LENGTH = 128, 32
-
-
-class Encoder(torch.nn.Module):
-    """4 layers of width 128, sequences of 32."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        layer = torch.nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, batch_first=True)
-        self.layers = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
-        self.words = torch.nn.Embedding(1000, WIDTH)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.layers(self.words(ids)).mean(1)
-
-
-class Nothing(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 0
-
-
-class Corner(torch.nn.Module):
-    """Looks at one number of each image: only making the batch takes time."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[:, 0, 0, 0] + 0
-
-
-class Masked(torch.nn.Module):
-    """Looks at one number of each input of padded sequences."""
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        return ids[:, 0] + mask[:, 0] + lengths
-
-
-def ids() -> torch.Tensor:
-    return torch.randint(1000, (LENGTH,))
-
-
-EXAMPLES: dict[str, tuple[type[torch.nn.Module], Callable[[], Any], dict[str, Any]]] = {
-    "encoder": (Encoder, lambda: torch.randint(1000, (2, LENGTH)), {}),
-    "nothing": (Nothing, lambda: torch.zeros(2, 8), {}),
-    "corner": (Corner, lambda: torch.zeros(2, 3, 224, 224), {}),
-    "masked": (
-        Masked,
-        lambda: (
-            *(torch.zeros(2, 16, dtype=torch.int64) for _ in range(2)),
-            torch.zeros(2, dtype=torch.int64),
-        ),
-        {"sequence": (1, 512)},
-    ),
-}
-
-
-def package(name: str) -> Path:
-    """The compiled model, made when it is first needed."""
-    path = MODELS / f"{name}.pt2"
-    if not path.exists():
-        MODELS.mkdir(parents=True, exist_ok=True)
-        module, example, options = EXAMPLES[name]
-        native.compile(module().eval(), example(), path, max_batch=64, **options)
-    return path
-
-
-def eager(module: torch.nn.Module) -> Callable[[list[Any]], Any]:
-    @torch.no_grad()
-    def predict(batch: list[Any]) -> Any:
-        return module(torch.stack(batch))
-
-    return predict
+Metrics = dict[str, float]
 
 
 def streamer(peer: str, name: str, workers: int = 1) -> ThreadedStreamer:
     torch.set_num_threads(1)
-    if peer == "native":
+    if peer == "ours":
         model: Any = native.NativeModel(package(name), workers=workers, intra_op_threads=1)
     else:
         model = eager(EXAMPLES[name][0]().eval())
@@ -115,7 +37,7 @@ class Busy:
 
     def __init__(self) -> None:
         self.rounds = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
@@ -123,28 +45,18 @@ class Busy:
                 pass
             self.rounds += 1
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def speed(self, seconds: float) -> float:
-        before, begin = self.rounds, time.perf_counter()
-        time.sleep(seconds)
-        return (self.rounds - before) / (time.perf_counter() - begin)
+    def count(self) -> tuple[int, float]:
+        return self.rounds, time.perf_counter()
 
 
-@contextmanager
-def busy(wanted: bool) -> Iterator[Busy | None]:
-    thread = Busy() if wanted else None
-    if thread is not None:
-        thread.start()
-    yield thread
+def speed(before: tuple[int, float], after: tuple[int, float]) -> float:
+    return (after[0] - before[0]) / (after[1] - before[1])
 
 
-async def tasks(
-    served: ThreadedStreamer, clients: int, seconds: float, with_busy: bool
-) -> dict[str, float]:
-    """Tasks that ask for one item each: how fast they are, and the busy thread beside them."""
-    loop = common.ClosedLoop(clients)
+def tasks(options: argparse.Namespace) -> Metrics:
+    """Tasks of one loop that ask for one item each, first alone and then beside a busy thread."""
+    served = streamer(options.peer, "encoder")
+    loop = common.ClosedLoop(32)
 
     async def client(number: int) -> None:
         while True:
@@ -152,25 +64,37 @@ async def tasks(
             await served.apredict([ids()])
             loop.calls[number].append(time.perf_counter() - start)
 
-    with busy(with_busy) as thread:
-        alone = thread.speed(0.5) if thread is not None else 0.0
-        running = [asyncio.create_task(client(number)) for number in range(clients)]
-        await asyncio.sleep(common.warm_up(seconds))
-        before = thread.rounds if thread is not None else 0
+    async def window() -> Metrics:
+        await asyncio.sleep(common.warm_up(options.seconds))
+        loop.marks.clear()
         loop.mark()
-        begin = time.perf_counter()
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(options.seconds)
         loop.mark()
-        metrics = loop.metrics()
-        if thread is not None:
-            speed = (thread.rounds - before) / (time.perf_counter() - begin)
-            metrics["busy_share"] = speed / alone
-        del running
-        return metrics
+        return loop.metrics()
+
+    async def main() -> Metrics:
+        running = [asyncio.create_task(client(number)) for number in range(32)]
+        quiet = await window()
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+        busy = Busy()
+        begin = busy.count()
+        await asyncio.sleep(0.5)
+        alone = speed(begin, busy.count())
+        running += [asyncio.create_task(client(number)) for number in range(32)]
+        begin = busy.count()
+        beside = await window()
+        beside["quiet_per_s"] = quiet["per_s"]
+        beside["kept"] = beside["per_s"] / quiet["per_s"]
+        beside["busy_kept"] = speed(begin, busy.count()) / alone
+        return beside
+
+    return asyncio.run(main())
 
 
-def caller(served: ThreadedStreamer, item: Any, seconds: float) -> dict[str, float]:
-    """One blocking caller."""
+def one_caller(served: ThreadedStreamer, item: Any, seconds: float) -> Metrics:
+    """A closed loop of one blocking caller."""
     loop = common.ClosedLoop(1)
     end_of_warm_up = time.perf_counter() + common.warm_up(seconds)
     end = end_of_warm_up + seconds
@@ -183,9 +107,17 @@ def caller(served: ThreadedStreamer, item: Any, seconds: float) -> dict[str, flo
     return loop.metrics()
 
 
-def many(served: ThreadedStreamer, clients: int, seconds: float) -> dict[str, float]:
-    """Client threads."""
-    loop = common.ClosedLoop(clients)
+def caller(options: argparse.Namespace) -> Metrics:
+    """One blocking caller beside a busy thread."""
+    served = streamer(options.peer, "encoder")
+    Busy()
+    return one_caller(served, ids(), options.seconds)
+
+
+def threads(options: argparse.Namespace) -> Metrics:
+    """64 client threads."""
+    served = streamer(options.peer, "encoder", options.workers)
+    loop = common.ClosedLoop(64)
 
     def client(number: int) -> None:
         item = ids()
@@ -194,16 +126,33 @@ def many(served: ThreadedStreamer, clients: int, seconds: float) -> dict[str, fl
             served.predict([item])
             loop.calls[number].append(time.perf_counter() - start)
 
-    for number in range(clients):
+    for number in range(64):
         threading.Thread(target=client, args=(number,), daemon=True).start()
-    time.sleep(common.warm_up(seconds))
+    time.sleep(common.warm_up(options.seconds))
     loop.mark()
-    time.sleep(seconds)
+    time.sleep(options.seconds)
     loop.mark()
     return loop.metrics()
 
 
-def repeated(function: Callable[[], object], seconds: float) -> dict[str, float]:
+def nothing(options: argparse.Namespace) -> Metrics:
+    """A model that does next to nothing, beyond its own time and that of the two wake-ups."""
+    item = torch.zeros(8)
+    metrics = one_caller(streamer(options.peer, "nothing"), item, options.seconds)
+    plain = one_caller(ThreadedStreamer(common.noop, 64), 0, options.seconds)
+    if options.peer == "ours":
+        runner = torch._inductor.aoti_load_package(str(package("nothing")))
+    else:
+        runner = EXAMPLES["nothing"][0]().eval()
+    batch = item[None]
+    with torch.inference_mode():
+        own = repeated(lambda: runner(batch), options.seconds / 2)
+    metrics["own_ms"], metrics["wakes_ms"] = own["p50_ms"], plain["p50_ms"]
+    metrics["beyond_ms"] = metrics["p50_ms"] - own["p50_ms"] - plain["p50_ms"]
+    return metrics
+
+
+def repeated(function: Callable[[], object], seconds: float) -> Metrics:
     took: list[float] = []
     for _ in range(3):
         function()
@@ -214,65 +163,53 @@ def repeated(function: Callable[[], object], seconds: float) -> dict[str, float]
     return common.latencies(took)
 
 
-def collate(peer: str, seconds: float) -> dict[str, float]:
+def collate(options: argparse.Namespace) -> Metrics:
     """64 images in a batch."""
     images = [torch.rand(3, 224, 224) for _ in range(64)]
-    if peer == "native":
+    if options.peer == "ours":
         model = native.NativeModel(package("corner"), intra_op_threads=1)
-        return repeated(functools.partial(model, images), seconds)
-    return repeated(lambda: torch.stack(images)[:, 0, 0, 0] + 0, seconds)
+        return repeated(functools.partial(model, images), options.seconds)
+    return repeated(lambda: torch.stack(images), options.seconds)
 
 
-def pad(peer: str, seconds: float) -> dict[str, float]:
-    """64 sequences of up to 512 in a batch."""
+def pad(options: argparse.Namespace) -> Metrics:
+    """64 sequences of up to 512 in a batch, with mask and lengths.
+
+    A call of ours also reads the items, runs the model and cuts its outputs: what it costs with
+    sequences of 1 is taken off.
+    """
     random.seed(0)
-    sequences = [torch.ones(random.randint(1, 512), dtype=torch.int64) for _ in range(64)]
-    if peer == "native":
+    lengths = [random.randint(1, 512) for _ in range(64)]
+    if options.peer == "ours":
         model = native.NativeModel(
             package("masked"), collate="pad", mask="mask", lengths="lengths", intra_op_threads=1
         )
-        return repeated(functools.partial(model, [(each,) for each in sequences]), seconds)
-    padded = torch.nn.utils.rnn.pad_sequence
+        long = [(torch.ones(length, dtype=torch.int64),) for length in lengths]
+        short = [(torch.ones(1, dtype=torch.int64),) for _ in lengths]
+        metrics = repeated(functools.partial(model, long), options.seconds)
+        around = repeated(functools.partial(model, short), options.seconds)
+        return {**metrics, "pad_ms": metrics["p50_ms"] - around["p50_ms"]}
+    sequences = [torch.ones(length, dtype=torch.int64) for length in lengths]
+    by_torch = functools.partial(
+        torch.nn.utils.rnn.pad_sequence, sequences, batch_first=True, padding_value=0
+    )
+    metrics = repeated(by_torch, options.seconds)
+    return {**metrics, "pad_ms": metrics["p50_ms"]}
 
-    def by_torch() -> torch.Tensor:
-        lengths = torch.tensor([len(each) for each in sequences])
-        together = padded(sequences, batch_first=True)
-        mask = (torch.arange(together.shape[1]) < lengths[:, None]).to(torch.int64)
-        return together[:, 0] + mask[:, 0] + lengths
 
-    return repeated(by_torch, seconds)
+CASES = {each.__name__: each for each in (tasks, caller, threads, nothing, collate, pad)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", choices=("native", "native-eager"), default="native")
-    parser.add_argument(
-        "--case",
-        choices=("tasks", "caller", "threads", "nothing", "collate", "pad"),
-        default="tasks",
-    )
-    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--peer", choices=("ours", "ours-eager"), default="ours")
+    parser.add_argument("--case", choices=sorted(CASES), required=True)
     parser.add_argument("--switch", type=float, default=0.005, help="sys.setswitchinterval")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=1.5)
     options = parser.parse_args()
     sys.setswitchinterval(options.switch)
-    if options.case in ("collate", "pad"):
-        measure = collate if options.case == "collate" else pad
-        common.answer(measure(options.peer, options.seconds))
-    elif options.case == "tasks":
-        served = streamer(options.peer, "encoder")
-        common.answer(asyncio.run(tasks(served, options.clients, options.seconds, options.busy)))
-    elif options.case == "threads":
-        served = streamer(options.peer, "encoder", options.workers)
-        common.answer(many(served, options.clients, options.seconds))
-    else:
-        nothing = options.case == "nothing"
-        served = streamer(options.peer, "nothing" if nothing else "encoder")
-        with busy(options.busy):
-            item = torch.zeros(8) if nothing else ids()
-            common.answer(caller(served, item, options.seconds))
+    common.answer(CASES[options.case](options))
     common.leave()
 
 

@@ -1,8 +1,8 @@
 """One face for every package under test.
 
 A peer is named as in the tables: `ours`, `ours-greedy`, `ours-spin`, `ours-bare` (no batcher at
-all), `original-0.1` (the number is max_latency in seconds) or `batched-0.001`. Imports are local:
-each virtual environment holds one package only.
+all), `ours-eager` (with a module of torch), `original-0.1` (the number is max_latency in seconds)
+or `batched-0.001`. Imports are local: each virtual environment holds one package only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def settings(peer: str) -> dict[str, Any]:
         return {"max_latency": float(variant)}
     if variant == "spin":
         return {"spin": True}
-    return {"policy": variant} if variant else {}
+    return {"policy": variant} if variant == "greedy" else {}
 
 
 def streamer(peer: str, model: Predict, workers: int = 0, redis: bool = False) -> Any:

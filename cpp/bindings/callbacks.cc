@@ -61,12 +61,7 @@ void run_callback(PyObject* callback, PyObject* future) {
 
 // Those who wait for one of many must hear of it, also when there is no memory to unpickle its answer.
 void end_unsettled(FutureObject* future) {
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  PyErr_NormalizeException(&type, &error, &traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  Py_XSETREF(future->exception, error);
+  Py_XSETREF(future->exception, take_exception());
 }
 
 // --- the thread ---

@@ -169,17 +169,13 @@ const std::shared_ptr<ipc::SharedPool>& pool_of_callers() {
 
 bool refuse_item(Py_ssize_t index, PyObject* item) {
   if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return false;
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  PyErr_NormalizeException(&type, &error, &traceback);
+  PyObject* error = take_exception();
   PyObject* arguments = Py_BuildValue("(nO)", index, item);
   PyObject* none =
       arguments != nullptr ? call_helper("service_streamer._pickle", "refuse_item", error, arguments) : nullptr;
   Py_XDECREF(none);
   Py_XDECREF(arguments);
-  Py_XDECREF(type);
-  Py_XDECREF(error);
-  Py_XDECREF(traceback);
+  Py_DECREF(error);
   return false;
 }
 

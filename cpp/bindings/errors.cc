@@ -29,6 +29,16 @@ PyObject* raise_message(const char* name, const char* format, ...) {
   return raise_error(name, message != nullptr ? Py_BuildValue("(N)", message) : nullptr);
 }
 
+PyObject* take_exception(bool with_traceback) {
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  if (with_traceback && traceback != nullptr) PyException_SetTraceback(error, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return error;
+}
+
 PyObject* raise_lost(std::string_view note) {
   constexpr std::string_view kInit = "init: ";
   const bool init = note.starts_with(kInit);

@@ -17,6 +17,10 @@ PyObject* raise_message(const char* name, const char* format, ...);
 // WorkerLost, or WorkerInitError for a note "init: …", with the note as its message.
 PyObject* raise_lost(std::string_view note);
 
+// The exception that is set, as an object, and set no longer. Its traceback, which keeps alive what its frames refer to, is left out
+// unless it is asked for.
+PyObject* take_exception(bool with_traceback = false);
+
 // What a function of the core threw, kept until the GIL is there to raise it in Python. Nothing to destroy.
 class Failure {
  public:

@@ -5,6 +5,7 @@
 
 #include "bindings/callbacks.h"
 #include "bindings/codec.h"
+#include "service_streamer/native/workers.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -15,6 +16,7 @@ void after_fork_in_child() {
   ++generation;
   forget_callbacks_thread();
   forget_pool();
+  native::Workers::forget_those_of_parent();
 }
 
 }  // namespace

@@ -56,12 +56,7 @@ PyObject* future_exception(PyObject* self, PyObject* const* args, Py_ssize_t nar
   if (future->request->outcome == Outcome::kAnswered) Py_RETURN_NONE;
   PyObject* value = take_result(future);
   if (value != nullptr || future->request->outcome == Outcome::kCancelled) return value;
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  PyErr_NormalizeException(&type, &error, &traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return error;
+  return take_exception();
 }
 
 PyObject* future_done(PyObject* self, PyObject*) {

@@ -45,6 +45,10 @@ PYBIND11_MODULE(_core, module) {
     throw py::error_already_set();
   }
   module.def(
+      "leave_native_threads", &leave_native_threads,
+      "Has the process end without destructors if threads of native models still run then, which need what those "
+      "take away.");
+  module.def(
       "die_with_parent", &die_with_parent, py::arg("parent"), py::pos_only(),
       "Has the kernel kill this process when the thread that forked it ends; False: the parent has gone already.");
 }

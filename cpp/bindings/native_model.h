@@ -15,7 +15,7 @@ namespace service_streamer::bindings {
 class NativeModel {
  public:
   // The name of the capsule; its number changes with any of the types that both modules know.
-  static constexpr const char* kCapsule = "service_streamer.native_model.1";
+  static constexpr const char* kCapsule = "service_streamer.native_model.2";
 
   virtual ~NativeModel() = default;
 

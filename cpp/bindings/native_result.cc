@@ -30,17 +30,6 @@ void raise_failure(const native::Failure& failure) {
   }
 }
 
-// The exception that is set; what ends this thread, rather than the request, is left where it is.
-PyObject* take_error() {
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  PyErr_NormalizeException(&type, &error, &traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return error;
-}
-
 }  // namespace
 
 bool settle_native(FutureObject* future) {
@@ -53,7 +42,8 @@ bool settle_native(FutureObject* future) {
         } else {
           value = future->engine->native->value_of(call.pieces, future->engine->output_batch);
         }
-        if (value == nullptr) error = take_error();
+        // what ends this thread, rather than the request, is left where it is
+        if (value == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) error = take_exception();
       },
       [&] { std::vector<native::Piece>().swap(call.pieces); });
 }

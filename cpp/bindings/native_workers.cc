@@ -1,5 +1,9 @@
 #include "bindings/native_workers.h"
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "bindings/arguments.h"
@@ -64,6 +68,15 @@ PyObject* workers_join(PyObject* object, PyObject* timeout) {
   clear_leftovers();
   return ended < 0 ? nullptr : PyBool_FromLong(ended);
 }
+
+#ifdef __GLIBC__
+// Runs before the destructors of what was loaded before it was registered. Python has ended, and has written its files.
+void end_without_destructors(int status, void*) {
+  if (native::Workers::alive() == 0) return;
+  std::fflush(nullptr);
+  _exit(status);
+}
+#endif
 
 PyObject* workers_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   EngineObject* engine;
@@ -136,6 +149,12 @@ PyType_Spec spec = {"service_streamer._core.NativeWorkers", sizeof(NativeWorkers
 
 bool make_native_workers_type(PyObject* module) {
   return add_type(module, spec);
+}
+
+void leave_native_threads() {
+#ifdef __GLIBC__
+  if (native::Workers::alive() > 0) on_exit(end_without_destructors, nullptr);
+#endif
 }
 
 }  // namespace service_streamer::bindings

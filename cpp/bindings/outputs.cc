@@ -176,13 +176,7 @@ void finish_value(FutureObject* future, bool as_batch) {
   PyObject* pieces = list_of(*future->pieces);
   future->value = pieces != nullptr ? join_outputs(pieces, true) : nullptr;
   Py_XDECREF(pieces);
-  if (future->value == nullptr) {
-    PyObject *type, *traceback;
-    PyErr_Fetch(&type, &future->exception, &traceback);
-    PyErr_NormalizeException(&type, &future->exception, &traceback);
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
-  }
+  if (future->value == nullptr) future->exception = take_exception();
   drop_pieces(future);
 }
 

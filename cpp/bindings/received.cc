@@ -16,16 +16,9 @@ bool is_array(PyObject* outputs) {
   return !PyList_CheckExact(outputs) && !PyTuple_CheckExact(outputs);
 }
 
-// The exception that is set, as one of Exception: nullptr where it is none, and still set.
-PyObject* take_exception() {
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  PyErr_NormalizeException(&type, &error, &traceback);
-  if (traceback != nullptr) PyException_SetTraceback(error, traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return error;
+// nullptr: the exception that is set is none of Exception, and still set.
+PyObject* take_ordinary_exception() {
+  return PyErr_ExceptionMatches(PyExc_Exception) ? take_exception(true) : nullptr;
 }
 
 // For an error of which not even a text can be made.
@@ -81,7 +74,7 @@ void Received::count(Duration& time) {
 
 // Answers a part with what unpickling raised; false where that is no Exception.
 bool Received::refuse(const Share& share) {
-  PyObject* reason = take_exception();
+  PyObject* reason = take_ordinary_exception();
   if (reason == nullptr) return false;
   PyObject* refused = call_helper("service_streamer._pickle", "refuse_input", reason);
   const bool added = refused != nullptr && add_error(share, refused);
@@ -144,7 +137,7 @@ bool Received::encode_outputs(Part& part, PyObject* outputs) {
       set_result(part, encoded_++, !output_batch() && is_array(outputs) ? ResultKind::kRows : ResultKind::kOutputs);
       return true;
     }
-    PyObject* reason = take_exception();
+    PyObject* reason = take_ordinary_exception();
     if (reason == nullptr) return false;
     error = call_helper("service_streamer._pickle", "refuse_output", reason, outputs);
     Py_DECREF(reason);

@@ -55,13 +55,9 @@ PyObject* decode_error(const std::vector<ResultPiece>& pieces) {
 // What unpickling raised, as the exception that the future ends with: nullptr with it set if it is none of the answer's.
 PyObject* refuse_answer() {
   if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return nullptr;
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  PyErr_NormalizeException(&type, &error, &traceback);
+  PyObject* error = take_exception();
   PyObject* refused = call_helper("service_streamer._pickle", "refuse_answer", error);
-  Py_XDECREF(type);
-  Py_XDECREF(error);
-  Py_XDECREF(traceback);
+  Py_DECREF(error);
   return refused;
 }
 

@@ -1,12 +1,14 @@
 """Awaiting futures: one mailbox per event loop.
 
 The engine mails the tokens of the requests that have ended and makes the mailbox's descriptor
-readable once per batch; the loop then wakes all their tasks in one callback. That costs a loop
+readable once per batch; the loop then runs all their tasks in one callback. That costs a loop
 far less than one ``call_soon_threadsafe`` per result.
 """
 
 from __future__ import annotations
 
+import collections
+import contextvars
 import sys
 import weakref
 from collections.abc import Generator
@@ -16,6 +18,8 @@ from . import _core, _errors
 
 if TYPE_CHECKING:
     import asyncio
+
+    from ._token import Token
 
 # The loop itself keeps its mailbox, by the reader it has registered: a loop that is closed lets go
 # of it, with its descriptor.
@@ -27,20 +31,35 @@ _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Lo
 class _LoopMailbox:
     """Where one loop receives the requests that have ended."""
 
-    __slots__ = ("__weakref__", "mailbox")
+    __slots__ = ("__weakref__", "_due", "mailbox", "token_type")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        from ._token import Token
+
+        self.token_type = Token
+        self._due: collections.deque[Token] = collections.deque()
         mailbox = _core.Mailbox()
         self.mailbox: _core.Mailbox | None = mailbox
-        loop.add_reader(mailbox.fileno(), self.drain)
+        # in an empty context: the loop would keep that of the first task that waits
+        contextvars.Context().run(loop.add_reader, mailbox.fileno(), self.drain)
 
     def drain(self) -> None:
-        """Wake the tasks whose requests have ended. Runs in the loop."""
+        """Run the tasks whose requests have ended. Runs in the loop."""
         if self.mailbox is None:
             return
-        for token in self.mailbox.drain():
+        tokens = self.mailbox.drain()
+        if len(tokens) > 1:
+            # for the others, should a task end the loop's run or, in a notebook, run it within
+            tokens[0].get_loop().call_soon(self._run_due)
+        self._due.extend(tokens)
+        self._run_due()
+
+    def _run_due(self) -> None:
+        due = self._due
+        while due:
+            token = due.popleft()
             if not token.done():
-                token.set_result(None)
+                token.wake()
 
 
 def wait(future: Any) -> Generator[Any, None, None]:
@@ -52,7 +71,7 @@ def wait(future: Any) -> Generator[Any, None, None]:
     box = reference() if reference is not None else None
     if box is None:
         box = _open(loop)
-    token = loop.create_future()
+    token = box.token_type(loop=loop)
     waiting = future._attach(box.mailbox, token)
     del box, loop  # a request may outlive its loop, and must not keep it
     if waiting:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from . import _core, _gevent
 from ._future import Future
@@ -45,6 +45,37 @@ class Backend(Protocol):
 
     def wait_ready(self, timeout: float | None) -> bool:
         """Wait until the model can answer; False if time is over first."""
+
+
+class NoBackend:
+    """In place of a `Backend` and its engine where there can be none: asking it raises why."""
+
+    def __init__(self, error: Exception) -> None:
+        self.engine: Any = self
+        self._error = error
+
+    def close(self, drain: bool) -> None:
+        """Do nothing: nothing is open."""
+
+    def join(self, timeout: float | None) -> bool:
+        """Return that nothing has to end."""
+        return True
+
+    def close_alone(self, drain: bool) -> None:
+        """Do nothing."""
+
+    def own_this_thread(self) -> bool:
+        """Return that no thread is its own."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise type(self._error)(*self._error.args)
+
+        return refuse
 
 
 def make_engine(

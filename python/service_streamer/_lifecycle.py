@@ -20,7 +20,7 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import _asyncio, _callbacks, _gevent
+from . import _asyncio, _callbacks, _core, _gevent
 from ._threads import original
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def close_all() -> None:
             backend.engine.abort()
     for backend in live:
         backend.join(max(0.0, deadline - time.monotonic()))
+    _core.leave_native_threads()
 
 
 def _after_fork_in_child() -> None:

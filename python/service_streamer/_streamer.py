@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from . import _gevent, _lifecycle, _map, _options
-from ._backend import Backend
+from ._backend import Backend, NoBackend
 from ._errors import RequestTimeout, StreamerClosed
 from ._explain import explain
 from ._future import Future
@@ -258,6 +258,11 @@ class BaseStreamer:
 
     def _reset_after_fork(self) -> None:
         self._changing = original("_thread", "allocate_lock")()
-        self._use(self._backend_in_child())
+        backend: Backend
+        try:
+            backend = self._backend_in_child()
+        except Exception as error:  # its callers are told, and those of other streamers need not be
+            backend = NoBackend(error)
+        self._use(backend)
         if self._state is not LifeCycle.OPEN:
             self._engine.close(False)

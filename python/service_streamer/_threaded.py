@@ -23,7 +23,10 @@ class ThreadedStreamer(BaseStreamer):
         streamer = ThreadedStreamer(model.predict, batch_size=64)
         outputs = streamer.predict(["one item", "another"])
 
-    Given a `service_streamer.torch.NativeModel`, C++ threads run that, and never take the GIL.
+    Given a `service_streamer.torch.NativeModel`, C++ threads run that, and never take the GIL. With
+    ``collate`` or ``device`` it is a callable on batched tensors, a ``torch.nn.Module`` say, and
+    the items are tensors: short for a `service_streamer.torch.BatchedModel` of it, which has more
+    settings.
 
     Args:
         predict_function: called with a list of items; returns a sequence with one output per item
@@ -45,10 +48,14 @@ class ThreadedStreamer(BaseStreamer):
             the model is that fast.
         isolate_errors: when a batch raises, run it again in parts so that only the guilty requests
             fail; a batch too large for the memory is then answered in parts.
+        collate: "stack" tensors of one shape, or "pad" sequences to the longest of the batch.
+        device: "cpu", or a GPU as "cuda:0", where the batches and the module are brought to; None:
+            the batches to where the module is.
 
     Raises:
         TypeError: ``predict_function`` is not callable.
         ValueError: a setting is wrong; the message names it and its value.
+        ImportError: ``collate`` or ``device`` is given, and torch is missing, or the module for it.
     """
 
     def __init__(
@@ -64,6 +71,8 @@ class ThreadedStreamer(BaseStreamer):
         output: str = "items",
         spin: bool = False,
         isolate_errors: bool = True,
+        collate: str | None = None,
+        device: str | None = None,
     ) -> None:
         if is_managed(predict_function):
             name = name_of(predict_function)
@@ -71,7 +80,14 @@ class ThreadedStreamer(BaseStreamer):
                 f"predict_function must be a function, not the class {name}: make and initialise "
                 "a model, and pass its predict method, or use Streamer, whose workers do that"
             )
-        self._predict_function = check_callable(predict_function, "predict_function")
+        predict_function = check_callable(predict_function, "predict_function")
+        if collate is not None or device is not None:
+            from .torch import BatchedModel  # without these nothing of torch's is needed
+
+            predict_function = BatchedModel(
+                predict_function, collate="stack" if collate is None else collate, device=device
+            )
+        self._predict_function = predict_function
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,

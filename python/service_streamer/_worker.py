@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from . import _core, _lifecycle, _threads
 from ._backend import make_engine, weakly
-from ._errors import WorkerLost, WorkerTraceback
+from ._errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
 from ._options import Options
 
 _logger = logging.getLogger("service_streamer")
@@ -103,12 +103,20 @@ def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], isolate: boo
         raise
 
 
+class OutputRefused(ValueError):
+    """What the model returns cannot be what its settings want of it, whatever its items are."""
+
+
+FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused)
+"""Of these no item is guilty."""
+
+
 def serve(batch: AnyBatch, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
     """Answer every request of the batch."""
     entry = _LogEntry(batch) if _logger.isEnabledFor(logging.DEBUG) else None
     error = run(batch, predict)
     if error is not None:
-        if isolate:
+        if isolate and not isinstance(error, FAULTS_OF_THE_MODEL):
             bisect(batch, error, predict)
         else:
             batch.fail(error)
@@ -126,11 +134,11 @@ def run(batch: AnyBatch, predict: Callable[[list[Any]], Any]) -> Exception | Non
     try:
         outputs = predict(batch.items)
     except BaseException as error:
-        return _detached(error)
+        return detached(error)
     try:
         batch.complete(outputs)
     except BaseException as error:  # a fault of the model, whatever its input was
-        batch.fail(_detached(error))
+        batch.fail(detached(error))
     return None
 
 
@@ -148,7 +156,7 @@ def bisect(batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any
     while groups:
         groups.sort(key=lambda group: len(group[0]))
         group, error = groups.pop()
-        halves = group.split(_is_out_of_memory(error)) if runs_left >= 2 else None
+        halves = group.split(is_out_of_memory(error)) if runs_left >= 2 else None
         if halves is None:
             group.fail(error)
             continue
@@ -159,7 +167,7 @@ def bisect(batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any
                 groups.append((half, half_error))
 
 
-def _detached(error: BaseException) -> Exception:
+def detached(error: BaseException) -> Exception:
     """Copy what the model raised, which it may raise again, with its traceback as text only.
 
     The traceback itself would keep the frames, and so the items of all callers. What is no
@@ -176,11 +184,11 @@ def _detached(error: BaseException) -> Exception:
             text = type(error).__name__
     if isinstance(error, Exception):
         error.__traceback__ = error.__context__ = None
-        detached = copy_error(error)
+        copied = copy_error(error)
     else:
-        detached = WorkerLost(f"predict_function raised {error!r}")
-    detached.__cause__ = WorkerTraceback(text) if text is not None else None
-    return detached
+        copied = WorkerLost(f"predict_function raised {error!r}")
+    copied.__cause__ = WorkerTraceback(text) if text is not None else None
+    return copied
 
 
 def copy_error(error: Exception) -> Exception:
@@ -188,13 +196,19 @@ def copy_error(error: Exception) -> Exception:
     try:
         twin = copy.copy(error)
         same = type(twin) is type(error) and len(twin.args) == len(error.args)
-        if not same or any(a is not b for a, b in zip(twin.args, error.args, strict=True)):
+        if not same or not all(map(_is_same, twin.args, error.args)):
             return error
     except Exception:
         return error  # a class that cannot be made from its args
     if twin is not error:
         twin.__cause__ = error.__cause__
     return twin
+
+
+def _is_same(copied: Any, original: Any) -> bool:
+    # a class that makes its message makes it again; what else may be compared is not known
+    are_words = type(copied) is type(original) is str
+    return copied is original or (are_words and copied == original)
 
 
 def join_outputs(pieces: list[Any]) -> Any:
@@ -209,7 +223,8 @@ def join_outputs(pieces: list[Any]) -> Any:
     return [output for piece in pieces for output in piece]
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether there was no memory for a batch, on the host or on a GPU."""
     return isinstance(error, MemoryError) or any(
         base.__name__ == "OutOfMemoryError" for base in type(error).__mro__
     )

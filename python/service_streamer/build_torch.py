@@ -42,21 +42,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         *("-j", "--jobs"), type=_at_least_one, default=os.cpu_count() or 1, help="compilers at once"
     )
+    parser.add_argument(
+        *("-D", "--define"), action="append", default=[], metavar="NAME=VALUE", help="for CMake"
+    )
     options = parser.parse_args(arguments)
     try:
         if options.build_dir is not None:
-            _build(options.build_dir.absolute(), options.jobs, only_print=options.print)
+            _build(options.build_dir.absolute(), options)
         else:
             with tempfile.TemporaryDirectory(prefix="service-streamer-") as folder:
-                _build(Path(folder), options.jobs, only_print=options.print)
+                _build(Path(folder), options)
     except (BuildError, OSError) as error:
         print(f"service_streamer: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def commands(build: Path, jobs: int) -> list[list[str]]:
-    """What is run to build it in a folder: configure, compile.
+def commands(build: Path, jobs: int, define: Sequence[str] = ()) -> list[list[str]]:
+    """What is run to build it in a folder: configure, with more definitions, and compile.
 
     Raises:
         BuildError: torch, a tool or the sources are missing.
@@ -89,6 +92,7 @@ def commands(build: Path, jobs: int) -> list[list[str]]:
     if ninja:
         configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
     configure += [f"-D{name}={value}" for name, value in definitions.items()]
+    configure += [f"-D{definition}" for definition in define]
     return [
         configure,
         [cmake, "--build", str(build), "--target", "_torch", "--parallel", str(jobs)],
@@ -107,10 +111,10 @@ def sources() -> Path:
     raise BuildError(f"the C++ sources are missing: there is no folder {_PACKAGE / '_src'}")
 
 
-def _build(build: Path, jobs: int, *, only_print: bool) -> None:
-    steps = commands(build, jobs)
+def _build(build: Path, options: argparse.Namespace) -> None:
+    steps = commands(build, options.jobs, options.define)
     target = Path(_core.__file__).parent
-    if only_print:
+    if options.print:
         for step in steps:
             print(shlex.join(step))
         return

@@ -212,6 +212,35 @@ TEST_F(Sequences, OfOneShapeOnlyFitWhereNothingIsPadded) {
   EXPECT_TRUE(stacks.fit(items[0], items[2]));
 }
 
+TEST_F(Sequences, OfOtherKeysNeverFit) {
+  make_items({2, 2, 2});
+  items[1].key = 7;
+  items[2].key = 7;
+  for (const bool pad : {true, false}) {
+    options.pad = pad;
+    const Collator collator(signature, options);
+    EXPECT_FALSE(collator.fit(items[0], items[1]));
+    EXPECT_TRUE(collator.fit(items[1], items[2]));
+  }
+}
+
+TEST_F(Sequences, AreMadeInSomebodyElsesMemory) {
+  options.batch_sizes = {4};
+  Collator collator(signature, options);
+  make_items({2, 3});
+  std::vector<Numbers> memory;
+  for (Collator::Tensor& tensor : collator.arrange(items)) {
+    EXPECT_EQ(tensor.data, nullptr);
+    Numbers& own = memory.emplace_back(bytes_of(tensor) / sizeof(std::int64_t), -1);
+    tensor.data = reinterpret_cast<std::byte*>(own.data());
+  }
+  collator.fill(items);
+  EXPECT_EQ(memory[0], (Numbers{1, 2, 0, 1, 2, 3, 1, 2, 3, 1, 2, 3}));
+  EXPECT_EQ(memory[1], (Numbers{1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(memory[2], (Numbers{2, 3, 3, 3}));
+  EXPECT_FALSE(collator.holds(memory[0].data()));
+}
+
 TEST_F(Sequences, BatchAfterBatchIsMadeInTheSameMemory) {
   Collator collator(signature, options);
   make_items({8, 8, 8});

@@ -28,6 +28,19 @@ void refuse_13(const std::vector<int>& items) {
   if (contains(items, 13)) throw std::runtime_error("13 is bad luck\nand a backtrace");
 }
 
+// Has models stop in their first batch until the test lets them go on.
+struct HeldModel {
+  std::shared_ptr<IntModel> model() {
+    return std::make_shared<IntModel>([this](const std::vector<int>&) {
+      running.count_down();
+      open.wait();
+    });
+  }
+
+  std::latch running{1};
+  std::latch open{1};
+};
+
 // Submits the requests before there is a worker, so that they are one batch.
 std::vector<NativeRequest> sent_together(NativeServing& serving, const std::vector<std::vector<int>>& requests) {
   std::vector<NativeRequest> sent;
@@ -152,20 +165,16 @@ TEST(NativeWorkers, ARunnerThatCannotBeMadeFailsItsBatchAndIsAskedForAgain) {
 }
 
 TEST(NativeWorkers, ExpiredRequestsEndBeforeTheBatchRuns) {
-  std::latch running(1);
-  std::latch open(1);
-  const auto model = std::make_shared<IntModel>([&](const std::vector<int>&) {
-    running.count_down();
-    open.wait();
-  });
+  HeldModel held;
+  const auto model = held.model();
   NativeServing serving(model);
   const NativeRequest late = serving.sent({1}, {.deadline = Clock::now()});
   const NativeRequest other = serving.sent({2});
   serving.start();
   EXPECT_TRUE(late.ends_as(Outcome::kExpired)) << "although the model is at work";
-  running.wait();
+  held.running.wait();
   EXPECT_FALSE(other.done());
-  open.count_down();
+  held.open.count_down();
   EXPECT_TRUE(other.answered());
 }
 
@@ -179,21 +188,17 @@ TEST(NativeWorkers, ItemsGoWhenTheyWereRunAndOutputsStay) {
 }
 
 TEST(NativeWorkers, OutputsThatNobodyWantsAnyMoreGo) {
-  std::latch running(1);
-  std::latch open(1);
-  const auto model = std::make_shared<IntModel>([&](const std::vector<int>&) {
-    running.count_down();
-    open.wait();
-  });
+  HeldModel held;
+  const auto model = held.model();
   NativeServing serving(model);
   serving.start();
   const NativeRequest request = serving.sent({1});
-  running.wait();
+  held.running.wait();
   EndedRequests ended;
   ASSERT_TRUE(serving.engine.end_early(request.call().request, Outcome::kCancelled, true, ended));
   calls::publish(ended);
   EXPECT_TRUE(request.has_items()) << "the model is at them";
-  open.count_down();
+  held.open.count_down();
   serving.finish(true);
   EXPECT_FALSE(request.has_items());
   EXPECT_TRUE(request.call().pieces.empty());
@@ -209,12 +214,8 @@ TEST(NativeWorkers, DrainWhatIsQueuedWhenTheEngineIsClosed) {
 }
 
 TEST(NativeWorkers, KeepWhatTheyUseUntilTheyHaveEnded) {
-  std::latch running(1);
-  std::latch open(1);
-  auto model = std::make_shared<IntModel>([&](const std::vector<int>&) {
-    running.count_down();
-    open.wait();
-  });
+  HeldModel held;
+  auto model = held.model();
   const std::weak_ptr<IntModel> watched_model = model;
   const auto serving = std::make_unique<Engine>(EngineOptions{.batch_size = 8});
   auto kept = std::make_shared<int>(0);
@@ -227,13 +228,13 @@ TEST(NativeWorkers, KeepWhatTheyUseUntilTheyHaveEnded) {
   kept.reset();
   const NativeRequest request({1});
   ASSERT_TRUE(request.submit(*serving));
-  running.wait();
+  held.running.wait();
   EndedRequests ended;
   serving->close(true, ended);
   calls::publish(ended);
   EXPECT_FALSE(watched.expired());
   EXPECT_FALSE(watched_model.expired());
-  open.count_down();
+  held.open.count_down();
   EXPECT_TRUE(request.answered());
   EXPECT_TRUE(eventually([&] { return watched.expired() && watched_model.expired(); }));
 }

@@ -11,6 +11,8 @@ machine is marked ``not_redis``.
 """
 
 import asyncio
+import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -242,6 +244,27 @@ def process_journal(tmp_path):
     journal = Journal(tmp_path)
     yield journal
     journal.close()
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("needs_cuda"):
+        demand_gpu(sees_gpu(), os.environ.get("SERVICE_STREAMER_EXPECT_CUDA"))
+
+
+def sees_gpu():
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def demand_gpu(seen, expected):
+    """Skip a test where there is no GPU; fail where somebody says that there is one."""
+    if not seen and expected == "1":
+        pytest.fail("SERVICE_STREAMER_EXPECT_CUDA=1, but torch sees no GPU", pytrace=False)
+    if not seen:
+        pytest.skip("torch sees no GPU")
 
 
 @pytest.fixture(scope="session")

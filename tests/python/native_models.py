@@ -91,6 +91,25 @@ def modules(torch):
                 y = y * 1.0000001
             return 3 * x + 1 + 0 * y
 
+    class Endless(torch.nn.Module):
+        """As Floats, but never done with 13."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x
+            while bool((y == 13).any()):
+                y = torch.relu(y * 1.0)
+            return 3 * x + 1
+
+    class Lookup(torch.nn.Module):
+        """A number for each of 0 to 19."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(100.0, 120.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.table[x.long()]
+
     class Same(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x
@@ -99,7 +118,14 @@ def modules(torch):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.sum(0, keepdim=True)
 
-    return {each.__name__: each() for each in (Floats, Sequences, Pairs, Picky, Slow, Same, Summed)}
+    class Crowd(torch.nn.Module):
+        """Each item gets the sum of all that it is run with."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 0 * x + x.sum(0, keepdim=True)
+
+    kinds = (Floats, Sequences, Pairs, Picky, Slow, Endless, Lookup, Same, Summed, Crowd)
+    return {each.__name__: each() for each in kinds}
 
 
 def save_script(torch, name, path):

@@ -22,6 +22,7 @@ from service_streamer._redis.protocol import (
     Signer,
     pack_request,
     unpack_replies,
+    unpack_request,
 )
 
 QUICK = 0.3  # s: a claim_after for tests
@@ -134,6 +135,26 @@ class RawClient:
         return self.length() == 0 and self.pending() == 0
 
 
+class Queue:
+    """The queue of a prefix, by plain commands."""
+
+    def __init__(self, server, prefix):
+        self.redis = server.client()
+        self.keys = Keys(prefix)
+
+    def __len__(self):
+        return self.redis.xlen(self.keys.queue)
+
+    def entries(self):
+        return [(entry, fields[b"m"]) for entry, fields in self.redis.xrange(self.keys.queue)]
+
+    def requests(self):
+        return [unpack_request(message) for _, message in self.entries()]
+
+    def reply_streams(self):
+        return self.redis.keys(self.keys.queue[:-1] + b"r:*")
+
+
 class ThreadedWorker:
     """A RedisWorker in a thread of the test."""
 
@@ -219,4 +240,4 @@ class ProcessWorker:
             os.close(self._log)
 
 
-__all__ = ["Forged", "ProcessWorker", "RawClient", "ThreadedWorker", "new_prefix"]
+__all__ = ["Forged", "ProcessWorker", "Queue", "RawClient", "ThreadedWorker", "new_prefix"]

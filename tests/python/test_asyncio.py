@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import gc
 import os
+import selectors
 import threading
 import weakref
 
@@ -179,3 +180,84 @@ def test_the_executor_way_works_too(streamers, run):
             return await asyncio.gather(*calls)
 
     assert run(main()) == [[2 * i] for i in range(20)]
+
+
+class CountingSelector(selectors.DefaultSelector):
+    rounds = 0
+    answered_in = 0  # the last round in which there was something to read
+
+    def select(self, timeout=None):
+        ready = super().select(timeout)
+        self.rounds += 1
+        if ready:
+            self.answered_in = self.rounds
+        return ready
+
+
+def test_tasks_go_on_in_the_round_that_has_their_answers(held, gate):
+    """Between two rounds a loop gives up the GIL, which a busy thread keeps for 5 ms."""
+    streamer = held(batch_size=8)
+    selector = CountingSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+
+    async def client():
+        await streamer.apredict([1])
+        return selector.rounds - selector.answered_in
+
+    try:
+        tasks = [loop.create_task(client()) for _ in range(4)]
+        loop.run_until_complete(settled())
+        gate.open()
+        rounds_later = loop.run_until_complete(asyncio.gather(*tasks))
+    finally:
+        loop.close()
+    assert rounds_later == [0] * 4
+
+
+def test_a_task_that_ends_the_loop_keeps_no_other_from_its_answer(held, gate):
+    streamer = held(batch_size=8)
+    loop = asyncio.new_event_loop()
+    answers = []
+
+    async def client(k):
+        answers.append(await streamer.apredict([k]))
+        if len(answers) == 1:
+            raise SystemExit
+
+    try:
+        tasks = [loop.create_task(client(k)) for k in range(4)]
+        loop.run_until_complete(settled())
+        gate.open()
+        loop.call_later(LONG, loop.stop)
+        with pytest.raises(SystemExit):
+            loop.run_forever()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    finally:
+        loop.close()
+    assert sorted(answers) == [[0], [2], [4], [6]]
+
+
+def test_a_cancelled_task_ends_in_the_next_round(held):
+    """And not in the middle of the task that cancels it."""
+    streamer = held()
+    loop = asyncio.new_event_loop()
+    steps = []
+
+    async def client():
+        try:
+            await streamer.apredict([1])
+        finally:
+            steps.append("cancelled")
+
+    async def main():
+        task = asyncio.ensure_future(client())
+        await settled()
+        task.cancel()
+        steps.append("goes on")
+        await asyncio.wait([task], timeout=LONG)
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    assert steps == ["goes on", "cancelled"]

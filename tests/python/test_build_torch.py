@@ -104,6 +104,13 @@ def test_print_runs_nothing(machine, capsys):
     assert not any((machine / "target").iterdir())
 
 
+def test_definitions_are_passed_on(machine, capsys):
+    assert build_torch.main(["--print", "-D", "SERVICE_STREAMER_WERROR=ON", "-DA=b c"]) == 0
+    configure = shlex.split(capsys.readouterr().out.splitlines()[0])
+    assert configure[-2:] == ["-DSERVICE_STREAMER_WERROR=ON", "-DA=b c"]
+    assert not (machine / "tools" / "calls").exists()
+
+
 def test_a_build_that_fails_changes_nothing(machine, monkeypatch, capsys):
     old = machine / "target" / MODULE
     old.write_text("old")

@@ -12,19 +12,12 @@ def test_a_mailbox_without_a_descriptor_is_an_error(child):
     child(
         """
         import asyncio, errno, os, resource
+        from descriptors import give_back, use_up
         from service_streamer import ThreadedStreamer, _core
 
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         streamer = ThreadedStreamer(lambda batch: batch, 8)
         streamer.predict([1])
-
-        def use_up():
-            taken = []
-            while True:
-                try:
-                    taken.append(os.dup(0))
-                except OSError:
-                    return taken
 
         async def main():
             taken = use_up()
@@ -38,15 +31,15 @@ def test_a_mailbox_without_a_descriptor_is_an_error(child):
                 await streamer.apredict([2])
             except OSError as error:
                 errors.append(error.errno)
-            for descriptor in taken:
-                os.close(descriptor)
+            give_back(taken)
             assert errors == [errno.EMFILE] * 3, errors
             assert await streamer.apredict([3]) == [3]
             assert _core.Mailbox().drain() == []
 
         asyncio.run(main())
         assert streamer.predict([4], timeout=30) == [4]
-        """
+        """,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(__file__)},
     )
 
 

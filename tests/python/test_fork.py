@@ -281,3 +281,32 @@ def test_hooks_are_registered_with_the_first_streamer_only(child):
         """
     )
     assert done.stdout == "2\n"
+
+
+def test_a_streamer_that_cannot_be_had_in_a_child_costs_no_other_its_own(child):
+    done = child(
+        PRELUDE
+        + """
+class OnlyInTheParent(ThreadedStreamer):
+    def _backend_in_child(self):
+        raise RuntimeError("make it after the fork")
+
+streamers = [kind(double, 8) for kind in (ThreadedStreamer, OnlyInTheParent) * 4]
+
+def use_them():
+    for streamer in streamers:
+        try:
+            assert streamer.predict([1]) == [2]
+        except RuntimeError as error:
+            assert isinstance(streamer, OnlyInTheParent), error
+            assert "make it after the fork" in str(error)
+        else:
+            assert not isinstance(streamer, OnlyInTheParent)
+        streamer.close(timeout=30)
+
+wait(in_child(use_them))
+assert all(streamer.predict([1]) == [2] for streamer in streamers)
+""",
+        timeout=60,
+    )
+    assert done.stderr == ""

@@ -9,14 +9,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Each level and the levels it may include; ipc, torch and cuda know nothing of each other. Of what
-# `native` has only the worker threads need `ipc`.
+# Each level and the levels it may include; ipc knows nothing of torch and cuda, nor they of it. Of
+# what `native` has only the worker threads need `ipc`.
 LEVELS = {
     "base": {"base"},
     "batching": {"base", "batching"},
     "ipc": {"base", "batching", "ipc"},
     "native": {"base", "batching", "ipc", "native"},
-    "torch": {"base", "native", "torch"},
+    "torch": {"base", "native", "cuda", "torch"},
     "cuda": {"base", "native", "cuda"},
 }
 
@@ -24,7 +24,8 @@ LEVELS = {
 FOREIGN = {
     r"(Python\.h|pybind11/.*)": {"bindings"},
     r"(torch|ATen|c10)/.*": {"torch", "bindings"},
-    r"(cuda|nvrtc).*": {"cuda", "torch", "bindings"},
+    r"(cuda|nvrtc).*": {"cuda"},
+    r"nvtx.*": {"base"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -34,7 +35,7 @@ def includes_of_level(cpp, level, allowed):
     """Yields a line for each include that this level must not have."""
     folder = cpp / "bindings" if level == "bindings" else cpp / "service_streamer" / level
     for file in sorted(folder.rglob("*")):
-        if file.suffix not in {".h", ".cc", ".cu"}:
+        if file.suffix not in {".h", ".cc", ".cu", ".cuh"}:
             continue
         for bracket, path in INCLUDE.findall(file.read_text(encoding="utf-8")):
             where = f"{file.relative_to(cpp)} includes {path}"

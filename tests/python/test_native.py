@@ -197,6 +197,19 @@ def test_what_the_model_raises_reaches_only_who_asked_for_it(torch, served):
     assert streamer.predict([torch.zeros(3)])[0].tolist() == [1, 1, 1]
 
 
+def test_what_an_operator_raises_is_told_in_one_line(torch, served, kind):
+    """And the thread that met it answers the next."""
+    streamer = served("Lookup", kind=kind)
+    good, bad = (streamer.submit([torch.full((3,), value)]) for value in (3.0, 99.0))
+    with pytest.raises(RuntimeError, match=r"index.*out of (bounds|range)") as caught:
+        bad.result(LONG)
+    assert "\n" not in str(caught.value)
+    if kind == "pt":
+        assert "torch.index(" in str(caught.value)
+    assert good.result(LONG)[0].tolist() == [103] * 3
+    assert streamer.predict([torch.zeros(3)])[0].tolist() == [100] * 3
+
+
 def test_without_memory_the_guilty_gets_a_memory_error(torch, served):
     streamer = served("Picky")
     good, bad = (streamer.submit([torch.full((3,), value)]) for value in (0.0, 17.0))

@@ -136,6 +136,34 @@ def test_the_interpreter_ends_with_batches_under_way(files, child, ending):
     assert done.stderr == ""
 
 
+def test_the_interpreter_ends_although_a_model_never_does(files, child):
+    """Its thread goes on, and so no library may be torn down: `abort` stands for a destructor."""
+    done = child(
+        """
+        import atexit, ctypes, sys
+        # the last of them to be called, for it is the first to be registered
+        atexit.register(lambda: print(type(futures[0].exception(0)).__name__))
+        import torch
+        from native_models import FLOATS
+        from conftest import eventually
+        from service_streamer import StreamerClosed, ThreadedStreamer
+        from service_streamer.torch import NativeModel
+
+        model = NativeModel(sys.argv[1], signature=FLOATS, workers=2)
+        streamer = ThreadedStreamer(model, 1)
+        futures = [streamer.submit([torch.full((3,), 13.0)]) for _ in range(2)]
+        eventually(lambda: all(future.running() for future in futures))
+        libc = ctypes.CDLL(None)
+        libc["__cxa_atexit"](ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+        sys.exit(7)
+        """,
+        str(files("Endless")),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "StreamerClosed\n", "")
+
+
 def test_other_threads_keep_their_number_of_threads(torch, served, threads):
     before = torch.get_num_threads()
     streamer = served(workers=2, intra_op_threads=before + 1)

@@ -1,5 +1,8 @@
 """What NativeModel refuses: items, settings, files that are none of its own."""
 
+import io
+import zipfile
+
 import pytest
 from native_models import FLOATS, PAIRS, SEQUENCES, changed
 
@@ -23,6 +26,8 @@ pytestmark = pytest.mark.torch
         ("torch.zeros(0)", ValueError, r"shape \(0,\), the model wants \(3,\)"),
         ("torch.zeros(3).to_sparse()", TypeError, "special"),
         ("torch.zeros(3, device='meta')", TypeError, "meta"),
+        ("torch.zeros(6)[::2][:0]", ValueError, r"shape \(0,\), the model wants \(3,\)"),
+        ("numpy.zeros((3, 0), numpy.float32)", TypeError, r"shape \(3, 0\)"),
         ("{'x': torch.zeros(3)}", TypeError, "must be a tensor or an array"),
         ("None", TypeError, "got NoneType"),
     ],
@@ -54,8 +59,11 @@ def test_a_structure_that_is_none_of_the_models_is_refused(torch, served):
 
 
 def test_nan_is_a_number_like_any(torch, served):
-    (output,) = served().predict([torch.tensor([float("nan"), 1, 2])])
+    streamer = served()
+    (output,) = streamer.predict([torch.tensor([float("nan"), 1, 2])])
     assert output.isnan().tolist() == [True, False, False]
+    outputs = streamer.predict([torch.full((3,), float("nan")), torch.zeros(3)])
+    assert [bool(output.isnan().any()) for output in outputs] == [True, False]
 
 
 # ------------------------------------------------------------------- settings
@@ -82,7 +90,15 @@ def test_a_batch_larger_than_the_models_is_refused(torch, served):
         ({"pad_value": "x"}, "pad_value must be a number"),
         ({"pad_value": {"y": 1}}, "no input 'y'"),
         ({"mask": "x"}, "needs collate='pad'"),
-        ({"device": "tpu"}, "device must be"),
+        (
+            {"device": "tpu"},
+            "device must be 'cpu', one like 'cuda:0', or several of these, not 'tpu'",
+        ),
+        ({"device": ()}, "device must be"),
+        ({"device": ("cpu", "cpu")}, "device must be"),
+        ({"device": ("cuda:0", "cuda:0")}, "device must be"),
+        ({"device": ("cpu", "cuda:0")}, "device must be"),
+        ({"device": "cuda:x"}, "device must be"),
     ],
 )
 def test_wrong_settings_are_named(model, options, message):
@@ -122,6 +138,105 @@ def test_files_that_are_no_models_are_refused(torch, files, tmp_path):
         NativeModel(bare)
     with pytest.raises(ModelFileError, match="is compiled for cuda, not for cpu"):
         NativeModel(bare, signature=changed(FLOATS, device="cuda"))
+
+
+def rewritten(path, target, change):
+    """A copy of an archive whose members are what a function makes of their names and bytes."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w") as copy:
+        for name in archive.namelist():
+            copy.writestr(name, change(name, archive.read(name)))
+    return target
+
+
+def test_damaged_packages_are_refused(files, tmp_path):
+    from service_streamer.torch import ModelFileError, NativeModel
+
+    package = files("Floats", "pt2")
+    whole = package.read_bytes()
+    for name, content, message in [
+        ("empty.pt2", b"", "is no model file, or only a part"),
+        ("empty.pt", b"", "is no model file, or only a part"),
+        ("head.pt2", whole[: len(whole) // 2], "is no model file, or only a part"),
+        ("tail.pt2", whole[len(whole) // 2 :], "is no model file, or only a part"),
+        ("other.pt2", archive_of("notes.txt"), "neither a package of AOTInductor nor"),
+    ]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(ModelFileError, match=message):
+            NativeModel(path, signature=FLOATS)
+
+    def cut(name, content):
+        return content[:100] if name.endswith(".so") else content
+
+    half = rewritten(package, tmp_path / "cut.pt2", cut)
+    with pytest.raises(ModelFileError, match="cannot be loaded"):
+        NativeModel(half, signature=FLOATS)
+
+
+def archive_of(name):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(name, "no model")
+    return made.getvalue()
+
+
+@pytest.mark.usefixtures("files")
+def test_a_module_for_another_torch_is_refused_with_the_command_that_builds_it(child):
+    done = child(
+        """
+        import torch
+        torch.__version__ = "2.0.1+cpu"
+        from service_streamer.torch._module import load_module
+        try:
+            load_module()
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert "for torch 2.0.1" in done.stdout
+    assert "build it with `python -m service_streamer.build_torch`" in done.stdout
+    assert "was built for torch" in done.stdout
+
+
+def test_a_module_of_another_version_of_the_package_is_refused(files, monkeypatch):
+    from service_streamer import _torch
+    from service_streamer.torch import NativeModel, _module
+
+    monkeypatch.setattr(_module, "_loaded", None)
+    monkeypatch.setattr(_torch, "__version__", "0.0.1")
+    with pytest.raises(ImportError, match=r"is of version 0\.0\.1, .*build_torch"):
+        NativeModel(files("Floats"), signature=FLOATS)
+
+
+def test_devices_that_are_not_there_are_refused(files, monkeypatch, torch):
+    from service_streamer.torch import ModelFileError, NativeModel
+
+    package = files("Floats", "pt2")  # torch itself asks for devices when it compiles
+    for_cuda = changed(FLOATS, device="cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"device='cuda:0': torch sees no CUDA devices"):
+        NativeModel(files("Floats"), signature=for_cuda, device="cuda:0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match=r"device='cuda:2': torch sees 2 CUDA devices"):
+        NativeModel(files("Floats"), signature=for_cuda, device=("cuda:1", "cuda:2"))
+    with pytest.raises(ModelFileError, match="is compiled for cpu, not for cuda"):
+        NativeModel(package, signature=FLOATS, device="cuda:0")
+
+
+@pytest.mark.parametrize("names", [("cuda", "cuda:1"), ("cuda:01", "cuda:1")])
+def test_a_device_that_is_named_twice_is_refused(files, monkeypatch, torch, names):
+    from service_streamer.torch import NativeModel
+
+    for name, value in {
+        "is_available": True,
+        "device_count": 2,
+        "init": None,
+        "current_device": 1,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    with pytest.raises(ValueError, match="names a device twice: cuda:1, cuda:1"):
+        NativeModel(files("Floats"), signature=changed(FLOATS, device="cuda"), device=names)
 
 
 def test_a_package_for_another_processor_is_refused(files, monkeypatch):

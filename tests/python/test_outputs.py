@@ -83,6 +83,11 @@ class TestNumpy:
         assert first.base is not None
         assert first.base is second.base
 
+    def test_batch_output_is_an_array_of_each_callers_rows(self, held, gate):
+        first, second = cut(held, gate, self.rows, [[1, 2], [3]], output="batch")
+        assert type(first) is type(second) is self.numpy.ndarray
+        assert (first.tolist(), second.tolist()) == ([[1, 1, 1], [2, 2, 2]], [[3, 3, 3]])
+
     def test_an_oversized_request_is_joined(self, streamers):
         streamer = streamers(self.rows, batch_size=4)
         result = streamer.predict(range(10))
@@ -126,6 +131,11 @@ class TestTorch:
         assert first.tolist() == [[1, 1, 1], [2, 2, 2]]
         assert second.tolist() == [[3, 3, 3]]
         assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+
+    def test_batch_output_is_a_tensor_of_each_callers_rows(self, held, gate):
+        first, second = cut(held, gate, self.rows, [[1, 2], [3]], output="batch")
+        assert type(first) is type(second) is self.torch.Tensor
+        assert (first.tolist(), second.tolist()) == ([[1, 1, 1], [2, 2, 2]], [[3, 3, 3]])
 
     def test_an_oversized_request_is_joined(self, streamers):
         result = streamers(self.rows, batch_size=4, output="batch").predict(range(10))

@@ -14,23 +14,12 @@ import os, resource, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from conftest import eventually
+from descriptors import *
 from process_models import *
 from service_streamer import *
 
 def limit(kind, size):
     resource.setrlimit(kind, (size, resource.getrlimit(kind)[1]))
-
-def use_up():
-    taken = []
-    while True:
-        try:
-            taken.append(os.dup(0))
-        except OSError:
-            return taken
-
-def give_back(taken):
-    while taken:
-        os.close(taken.pop())
 
 def ends(future):
     error = future.exception(LONG)

@@ -1,16 +1,25 @@
 """Connections to the broker: every kind of address, and what goes wrong said by its cause."""
 
+import gc
 import pickle
 import re
+import socket
+import ssl
+import struct
 import threading
 import time
+import warnings
 
 import pytest
+import redis
 from conftest import LONG, eventually
+from redis.connection import SSLConnection
 from redis_server import FakeServer, RedisServer, free_port
 
 from service_streamer import BrokerError, StreamerError
 from service_streamer._redis.broker import Broker, Clock
+from service_streamer._redis.failures import words
+from service_streamer._redis.links import native
 from service_streamer._redis.protocol import Keys
 
 QUEUE = Keys("test").queue
@@ -192,6 +201,11 @@ def test_a_server_that_is_starting_may_be_ready_later(fake):
     assert error.transient
 
 
+def test_a_master_without_its_replicas_may_have_them_later():
+    error = redis.exceptions.ResponseError("NOREPLICAS Not enough good replicas to write.")
+    assert words(error, moves=False) == ("has too few replicas now: " + str(error), True)
+
+
 def test_a_server_that_does_not_answer_is_given_up():
     server = RedisServer()
     try:
@@ -366,3 +380,24 @@ def test_connections_of_several_threads_do_not_meet(redis_server, threads):
     for number in range(8):
         threads.run(use, number)
     assert threads.join() == [None] * 8
+
+
+def test_a_connection_that_is_reset_before_the_handshake_is_closed(monkeypatch):
+    """By us: where Python leaves that to the garbage collector, it warns of it."""
+    create_context = ssl.create_default_context
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def create_when_it_was_reset():
+            peer, _ = listener.accept()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            return create_context()
+
+        monkeypatch.setattr(ssl, "create_default_context", create_when_it_was_reset)
+        link = native(SSLConnection)(port=listener.getsockname()[1])
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            with pytest.raises(redis.ConnectionError):
+                link.connect()
+            gc.collect()
+    assert [str(each.message) for each in warned] == []

@@ -1,26 +1,25 @@
 """Clients and workers over brokers of every kind: TLS, Sentinel, Cluster, users of few rights."""
 
-import contextlib
 import re
-import shutil
-import signal
-import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import LONG, eventually
-from process_models import double
+from process_models import ProcessGate
 
 pytest.importorskip("redis")
 
-from redis_server import RedisServer, find_server, free_port
-from redis_tools import ThreadedWorker, new_prefix
+from redis_server import find_server
+from redis_tools import ProcessWorker, new_prefix
 
 import service_streamer
-from service_streamer import RedisStreamer
+from service_streamer import BrokerError, RedisStreamer, RedisWorker
 from service_streamer._redis import wire
+from service_streamer._redis.protocol import GROUP, Keys
 
+pytest_plugins = ["redis_fixtures", "redis_places"]
 pytestmark = [
     pytest.mark.over_redis,
     pytest.mark.skipif(find_server() is None, reason="no Redis server"),
@@ -28,88 +27,91 @@ pytestmark = [
 
 README = Path(service_streamer.__file__).parent / "_redis" / "README.md"
 
-
-@pytest.fixture
-def servers():
-    """Makes servers, which end after their clients and workers."""
-    made = []
-
-    def servers(**options):
-        made.append(RedisServer(**options))
-        return made[-1]
-
-    yield servers
-    for server in made:
-        server.close()
+KINDS = ["tls", "cluster", "sentinel"]
 
 
-class Place:
-    """Where a worker and a client meet."""
-
-    def __init__(self, address):
-        prefix = new_prefix()
-        self.url = address
-        self.worker = ThreadedWorker(double, self, prefix)
-        self.streamer = RedisStreamer(address, prefix)
-
-    def close(self):
-        self.streamer.close(drain=False, timeout=LONG)
-        self.worker.close(drain=False)
+@pytest.fixture(params=KINDS)
+def place(places, request):
+    return places(request.param)
 
 
 @pytest.fixture
-def meet(servers):
-    """Makes places."""
-    made = []
+def meet(servers, places, make, workers):
+    """A client and a worker that meet at an address; returns the client."""
 
-    def meet(address):
-        made.append(Place(address))
-        return made[-1].streamer
+    def meet(address, **options):
+        prefix = options.setdefault("prefix", new_prefix())
+        workers(server=SimpleNamespace(url=address), prefix=prefix)
+        return make(address, **options)
 
-    yield meet
-    for place in made:
-        place.close()
+    return meet
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """A key and a certificate of 127.0.0.1 that certifies itself."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl")
-    folder = tmp_path_factory.mktemp("certificate")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-    command += " -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem"
-    subprocess.run(command.split(), cwd=folder, check=True, capture_output=True, timeout=LONG)
-    return folder
+# -------------------------------------------------------------------- every kind
 
 
-@pytest.fixture
-def tls_server(servers, certificate):
-    port = free_port()
-    try:
-        server = servers(
-            tls_port=port,
-            tls_cert_file=certificate / "cert.pem",
-            tls_key_file=certificate / "key.pem",
-            tls_ca_cert_file=certificate / "cert.pem",
-            tls_auth_clients="no",
-        )
-    except AssertionError:
-        pytest.skip("the server has no TLS")
-    server.url_tls = f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate / 'cert.pem'}"
-    return server
-
-
-def test_tls(tls_server, meet):
-    streamer = meet(tls_server.url_tls)
-    assert streamer.predict([1, "a"]) == [2, "aa"]
-    assert streamer.predict([bytes(2_000_000)]) == [bytes(4_000_000)]
-
-
-def test_tls_in_a_patched_process(tls_server, meet, child):
-    pytest.importorskip("gevent")
-    streamer = meet(tls_server.url_tls)
+def test_requests_are_answered_and_nothing_stays(place, meet):
+    prefix = new_prefix()
+    streamer = meet(place.url, prefix=prefix)
     streamer.wait_ready(LONG)
+    assert streamer.predict(list(range(200))) == list(range(0, 400, 2))
+    assert streamer.predict([bytes(2_000_000)]) == [bytes(4_000_000)]
+    eventually(lambda: streamer.stats().stream.length == 0)
+    keys = place.client(Keys(prefix)).keys("{ss:*")
+    assert all(key.startswith(b"{ss:%b}:" % prefix.encode()) for key in keys)
+
+
+def test_killed_connections_cost_only_time(place, meet, threads):
+    prefix = new_prefix()
+    streamer = meet(place.url, prefix=prefix)
+    client = place.client(Keys(prefix))
+    over = threading.Event()
+
+    def call(i):
+        n = 0
+        while not over.is_set():
+            assert streamer.predict([i, n], timeout=LONG) == [2 * i, 2 * n]
+            n += 1
+
+    for i in range(4):
+        threads.run(call, i)
+    try:
+        for _ in range(5):
+            before = streamer.stats().completed
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            eventually(lambda before=before: streamer.stats().completed > before)
+    finally:
+        over.set()
+    assert threads.join() == [None] * 4
+
+
+def test_what_a_killed_worker_had_is_claimed(place, make, workers, tmp_path, leftovers):
+    prefix = new_prefix()
+    (tmp_path / "gate").mkdir()
+    gate = ProcessGate(tmp_path / "gate")
+    leftovers.append(gate.close)
+    victim = ProcessWorker(
+        "redis_models:Gated", place, prefix, model_init_args=[str(tmp_path / "gate")]
+    )
+    try:
+        streamer = make(place.url, prefix=prefix)
+        futures = [streamer.submit([i]) for i in range(5)]
+        gate.wait_entered()
+        victim.kill()
+        other = workers(server=place, prefix=prefix)
+        assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(5)]
+        assert other.counts.claimed > 0
+    finally:
+        victim.close()
+
+
+# ------------------------------------------------------------------------- TLS
+
+
+def test_tls_in_a_patched_process(places, meet, child):
+    pytest.importorskip("gevent")
+    url, prefix = places("tls").url, new_prefix()
+    meet(url, prefix=prefix).wait_ready(LONG)
     done = child(
         """
         from gevent import monkey; monkey.patch_all()
@@ -120,86 +122,76 @@ def test_tls_in_a_patched_process(tls_server, meet, child):
             gevent.joinall(jobs, raise_error=True)
             print([job.value for job in jobs] == [[2 * i] for i in range(50)])
         """,
-        tls_server.url_tls,
-        streamer._redis_options.prefix,
+        url,
+        prefix,
     )
     assert done.stdout == "True\n"
 
 
-def test_a_cluster(servers, meet):
-    server = servers(cluster_enabled="yes")
-    server.client().execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-    eventually(lambda: b"cluster_state:ok" in server.client().execute_command("CLUSTER", "INFO"))
-    streamer = meet(f"redis+cluster://{server.address}")
-    assert streamer.predict(list(range(200))) == list(range(0, 400, 2))
-    server.client().execute_command("CLIENT", "KILL", "TYPE", "normal")
-    assert streamer.predict([1], timeout=LONG) == [2]
+@pytest.mark.parametrize("trusted", ["", "?ssl_ca_certs={folder}/other-cert.pem"])
+def test_a_wrong_certificate_is_an_error_of_both_sides(places, certificate, trusted):
+    words = "certificate that is not trusted: "
+    url = f"rediss://{places('tls').address}{trusted.format(folder=certificate)}"
+    with RedisStreamer(url, new_prefix()) as streamer, pytest.raises(BrokerError, match=words):
+        streamer.predict([1], timeout=LONG)
+    with pytest.raises(BrokerError, match=words):
+        RedisWorker(str, 8, redis_broker=url, prefix=new_prefix()).run_forever()
 
 
-class Sentinel:
-    """A sentinel that watches a master, and fails over within a second."""
-
-    def __init__(self, master, folder):
-        self.port = free_port()
-        config = folder / "sentinel.conf"
-        config.write_text(
-            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
-            f"sentinel monitor models 127.0.0.1 {master.port} 1\n"
-            "sentinel down-after-milliseconds models 500\n"
-            "sentinel failover-timeout models 2000\n"
-        )
-        with open(folder / "log", "wb") as log:
-            command = [find_server(), str(config), "--sentinel"]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=-3)
-
-    def close(self):
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(LONG)
+@pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+def test_a_file_of_tls_that_is_missing_is_named_at_once(option):
+    url = f"rediss://localhost?{option}=/no/such/file"
+    with pytest.raises(ValueError, match=f"{option}: there is no file '/no/such/file'"):
+        RedisStreamer(url)
+    with pytest.raises(ValueError, match=f"{option}: there is no file '/no/such/file'"):
+        RedisWorker(str, 8, redis_broker=url)
 
 
-def test_a_failover_costs_only_time(servers, meet, tmp_path, threads):
-    master = servers(repl_diskless_sync_delay=0)
-    replica = servers()
-    replica.client().execute_command("REPLICAOF", "127.0.0.1", master.port)
-    eventually(lambda: replica.client().info("replication")["master_link_status"] == "up")
-    sentinel = Sentinel(master, tmp_path)
-    try:
-        import redis
+# ---------------------------------------------------------------------- Cluster
 
-        asked = redis.Redis(port=sentinel.port, protocol=2)
 
-        def replicas():
-            return len(asked.execute_command("SENTINEL", "REPLICAS", "models"))
+def test_prefixes_of_a_cluster_are_served_by_the_node_that_has_them(places, meet):
+    place = places("cluster")
+    used = set()
+    for number in range(100):
+        if len(used) == 2:
+            break
+        prefix = f"{new_prefix()}-{number}"
+        node = place.client(Keys(prefix)).get_connection_kwargs()["port"]
+        if node in used:
+            continue
+        used.add(node)
+        assert meet(place.url, prefix=prefix).predict([number]) == [2 * number]
+        assert place.client(Keys(prefix)).xinfo_groups(Keys(prefix).queue)[0]["name"] == GROUP
+    assert len(used) == 2
 
-        def role():
-            return replica.client().info("replication")["role"]
 
-        def patiently(ask):
-            with contextlib.suppress(redis.ConnectionError):
-                return ask()
+# ---------------------------------------------------------------------- Sentinel
 
-        eventually(lambda: patiently(replicas))
-        streamer = meet(f"redis+sentinel://127.0.0.1:{sentinel.port}/models")
-        over = threading.Event()
 
-        def ask(i):
-            count = 0
-            while not over.is_set():
-                assert streamer.predict([i, count], timeout=LONG) == [2 * i, 2 * count]
-                count += 1
-            return count
+def test_a_failover_costs_only_time(places, meet, threads):
+    place = places("sentinel")
+    streamer = meet(place.url)
+    over = threading.Event()
 
-        for i in range(4):
-            threads.run(ask, i)
-        eventually(lambda: streamer.stats().completed > 100)
-        master.kill()
-        eventually(lambda: patiently(role) == "master")
-        before = streamer.stats().completed
-        eventually(lambda: streamer.stats().completed > before + 100)
-        over.set()
-        assert all(isinstance(count, int) for count in threads.join())
-    finally:
-        sentinel.close()
+    def ask(i):
+        count = 0
+        while not over.is_set():
+            assert streamer.predict([i, count], timeout=LONG) == [2 * i, 2 * count]
+            count += 1
+        return count
+
+    for i in range(4):
+        threads.run(ask, i)
+    eventually(lambda: streamer.stats().completed > 100)
+    place.fail_over()
+    before = streamer.stats().completed
+    eventually(lambda: streamer.stats().completed > before + 100)
+    over.set()
+    assert all(isinstance(count, int) for count in threads.join())
+
+
+# ------------------------------------------------------------- rights, and parsers
 
 
 def test_the_rights_that_are_written_down_are_enough(servers, meet):

@@ -4,23 +4,12 @@ import os
 import stat
 
 import pytest
-from compile_modules import MARKS, WIDTH, make_modules
+from compile_modules import MARKS, WIDTH
 
 from service_streamer.torch import CompileError, TensorSpec, compile, read_sidecar
 
+pytest_plugins = ["compile_fixtures"]
 pytestmark = MARKS
-
-
-@pytest.fixture(scope="module")
-def modules(torch):
-    return make_modules(torch)
-
-
-@pytest.fixture
-def example(torch):
-    """ids and mask of 4 sentences of 6 tokens."""
-    ids = torch.randint(0, 50, (4, 6), generator=torch.Generator().manual_seed(0))
-    return ids, torch.ones(4, 6, dtype=torch.int64)
 
 
 def load(torch, path):

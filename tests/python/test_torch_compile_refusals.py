@@ -4,26 +4,15 @@ import pickle
 import re
 
 import pytest
-from compile_modules import MARKS, make_modules
+from compile_modules import MARKS
 
 from service_streamer import StreamerError
 from service_streamer.torch import AnswersDiffer, CompileError, DimensionFixed, compile
 
+pytest_plugins = ["compile_fixtures"]
 pytestmark = MARKS
 
 suffixes = pytest.mark.parametrize("suffix", [".pt2", ".pt"])
-
-
-@pytest.fixture(scope="module")
-def modules(torch):
-    return make_modules(torch)
-
-
-@pytest.fixture
-def example(torch):
-    """ids and mask of 4 sentences of 6 tokens."""
-    ids = torch.randint(0, 50, (4, 6), generator=torch.Generator().manual_seed(0))
-    return ids, torch.ones(4, 6, dtype=torch.int64)
 
 
 def test_a_batch_that_the_module_fixes_is_named(torch, modules, tmp_path):
@@ -207,9 +196,10 @@ def test_a_module_elsewhere_is_refused(torch, modules, tmp_path):
         compile(modules.Mlp().to("meta"), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 
-def test_a_missing_compiler_is_said(torch, modules, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))
-    with pytest.raises(CompileError, match=r"AOTInductor cannot compile it: .*no-such-compiler"):
+def test_a_missing_compiler_is_said(torch, modules, tmp_path):
+    words = r"AOTInductor cannot compile it: .*no-such-compiler"
+    changed = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
+    with changed, pytest.raises(CompileError, match=words):
         compile(modules.Mlp(), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 

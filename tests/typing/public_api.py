@@ -40,7 +40,7 @@ from service_streamer.managed_model import ManagedModel as OldManagedModel
 from service_streamer.service_streamer import RedisStreamer as OldRedisStreamer
 from service_streamer.service_streamer import Streamer as OldStreamer
 from service_streamer.service_streamer import ThreadedStreamer as OldThreadedStreamer
-from service_streamer.torch import Signature, compile, read_sidecar
+from service_streamer.torch import BatchedModel, Signature, compile, read_sidecar
 
 
 def lengths(batch: list[str]) -> list[int]:
@@ -258,3 +258,20 @@ def native_models(encoder: Module, program: ExportedProgram, ids: Tensor) -> Non
     compile(encoder, ids, "encoder.pt2", max_batch="64")  # type: ignore[arg-type]
     shapes: list[tuple[int | str | None, ...]] = [spec.shape for spec in signature.inputs]
     print(shapes, read_sidecar("encoder.pt2").dims["batch"])
+
+
+def callables_on_batches(encoder: Module, ids: Tensor) -> None:
+    ThreadedStreamer(encoder, 64, collate="pad", device="cuda:0")
+    ThreadedStreamer(encoder, 64, collate=True)  # type: ignore[arg-type]
+    model = BatchedModel(
+        encoder,
+        collate="pad",
+        pad_value={"ids": 1},
+        pad_to=(16, 32),
+        mask="mask",
+        trim=["tokens"],
+        key=len,
+        output="numpy",
+    )
+    rows: list[list[float]] = Streamer(model, 64).predict([ids])
+    print(model([ids]), rows)

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "bindings/leftovers.h"
+#include "bindings/torch/errors.h"
 #include "bindings/torch/reader.h"
-#include "service_streamer/torch/errors.h"
 #include "service_streamer/torch/runner.h"
 
 namespace service_streamer::bindings {
@@ -14,9 +14,12 @@ namespace service_streamer::bindings {
 native::ItemsRef LoadedModel::read(PyObject* items) {
   clear_leftovers();
   try {
-    return read_items(items, *model_);
+    // First what may run code of the user's.
+    std::vector<std::uint64_t> keys;
+    if (keys_ != nullptr && !keys_->number(items, keys)) return nullptr;
+    return read_items(items, std::move(keys), *model_);
   } catch (const std::exception& error) {
-    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_MemoryError, error.what());
+    if (PyErr_Occurred() == nullptr) set_run_error(error);
     return nullptr;
   }
 }
@@ -36,7 +39,7 @@ PyObject* LoadedModel::run(PyObject* items, bool as_batch) {
   PyThreadState* state = PyEval_SaveThread();
   try {
     const std::lock_guard lock(running_);
-    if (runner_ == nullptr) runner_ = std::make_unique<torch_backend::Runner>(*model_);  // with the caller's threads
+    if (runner_ == nullptr) runner_ = model_->make_plain_runner(0);  // with the caller's threads
     runner_->run(std::span(&part, 1), outputs);
   } catch (const std::exception&) {
     failure = std::current_exception();
@@ -46,8 +49,7 @@ PyObject* LoadedModel::run(PyObject* items, bool as_batch) {
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& error) {
-      const native::RunError known = torch_backend::run_error_of(error);
-      PyErr_SetString(known.fault == native::Fault::kMemory ? PyExc_MemoryError : PyExc_RuntimeError, known.what());
+      set_run_error(error);
       return nullptr;
     }
   }

@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "bindings/native_model.h"
+#include "bindings/torch/keys.h"
 #include "bindings/torch/results.h"
 #include "service_streamer/torch/model.h"
 
@@ -14,7 +16,9 @@ namespace service_streamer::bindings {
 // A model of torch as _core and Python see it.
 class LoadedModel final : public NativeModel {
  public:
-  LoadedModel(std::shared_ptr<torch_backend::Model> model, OutputKind kind) : model_(std::move(model)), kind_(kind) {}
+  // `keys`: may be nullptr.
+  LoadedModel(std::shared_ptr<torch_backend::Model> model, OutputKind kind, std::unique_ptr<Keys> keys)
+      : model_(std::move(model)), kind_(kind), keys_(std::move(keys)) {}
 
   std::shared_ptr<native::Model> model() override { return model_; }
   const std::shared_ptr<torch_backend::Model>& torch_model() const { return model_; }
@@ -27,6 +31,7 @@ class LoadedModel final : public NativeModel {
  private:
   const std::shared_ptr<torch_backend::Model> model_;
   const OutputKind kind_;
+  const std::unique_ptr<Keys> keys_;
 
   std::mutex running_;  // taken without the GIL
   std::unique_ptr<native::Runner> runner_;

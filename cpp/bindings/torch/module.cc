@@ -1,12 +1,17 @@
 // Before torch's headers, which come with an older copy of their own.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <exception>
 #include <memory>
 #include <string>
 
+#include "bindings/torch/groups.h"
+#include "bindings/torch/images.h"
 #include "bindings/torch/loaded_model.h"
 #include "bindings/torch/options.h"
+#include "service_streamer/cuda/gather.h"
+#include "service_streamer/torch/errors.h"
 #include "service_streamer/torch/process.h"
 
 static_assert(PYBIND11_VERSION_MAJOR == SERVICE_STREAMER_PYBIND11_MAJOR &&
@@ -37,14 +42,15 @@ LoadedModel& model_in(const py::capsule& capsule) {
 
 py::capsule make_model(const py::dict& given) {
   const OutputKind kind = given["numpy"].cast<bool>() ? OutputKind::kNumpy : OutputKind::kTensor;
-  return capsule_of(
-      std::make_unique<LoadedModel>(std::make_shared<torch_backend::Model>(model_options_from(given)), kind));
+  const py::object key = given["key"];
+  return capsule_of(std::make_unique<LoadedModel>(std::make_shared<torch_backend::Model>(model_options_from(given)),
+                                                  kind, key.is_none() ? nullptr : std::make_unique<Keys>(key.ptr())));
 }
 
 void load(const py::capsule& capsule) {
   const std::shared_ptr<torch_backend::Model> model = model_in(capsule).torch_model();
   const py::gil_scoped_release released;
-  model->program();
+  for (std::size_t device = 0; device < model->options().devices.size(); ++device) model->program(device);
 }
 
 py::object run(const py::capsule& capsule, const py::tuple& items, bool as_batch) {
@@ -67,6 +73,21 @@ PYBIND11_MODULE(_torch, module) {
   module.def("load", &load, py::arg("model"), py::pos_only(), "Loads the file of a model now. Raises RuntimeError.");
   module.def("run", &run, py::arg("model"), py::arg("items"), py::arg("as_batch"), py::pos_only(),
              "Runs a model on a tuple of items in the calling thread.");
+  py::class_<Batcher, std::shared_ptr<Batcher>>(module, "Batcher",
+                                                "Makes batches for a callable, in memory used again.")
+      .def(py::init<const py::dict&>(), py::arg("options"), py::pos_only());
+  py::class_<Groups>(module, "Groups", "The items of a batch, in groups that can be run together.")
+      .def(py::init<std::shared_ptr<Batcher>, const py::list&, const py::list&>(), py::arg("batcher"), py::arg("items"),
+           py::arg("keys"), py::pos_only(), "`keys`: a number for each item; None leaves it out.")
+      .def_property_readonly("refused", &Groups::refused, "Why items are no tensors, by their places.")
+      .def_property_readonly("places", &Groups::places, "The places of the items of each group, the oldest first.")
+      .def("collate", &Groups::collate, py::arg("group"), py::pos_only(),
+           "Returns positional arguments, named ones, and how far and of which lengths they are padded, or None.");
+  module.def("is_about_memory", &service_streamer::torch_backend::is_about_memory, py::arg("message"), py::pos_only(),
+             "Whether a message of torch is about too little memory.");
+  module.def("normalize_images", &normalize_images, py::arg("images"), py::arg("scale"), py::arg("shift"),
+             py::arg("half"), py::pos_only(), "Each channel of bytes times its scale plus its shift, channels first.");
+  module.def("has_kernels", &service_streamer::cuda::has_kernels, "Whether there are kernels that run here.");
   module.def("renew_process_lock", &service_streamer::torch_backend::renew_process_lock,
              "To be called in a forked child: another thread of its parent may have been loading.");
 }

@@ -51,6 +51,8 @@ native::TensorSpec spec_from(const native::Signature& signature, const py::handl
   return spec;
 }
 
+}  // namespace
+
 native::Number number_from(double value, native::Dtype dtype) {
   const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(torch_backend::scalar_type_of(dtype)));
   native::Number number{};
@@ -58,14 +60,24 @@ native::Number number_from(double value, native::Dtype dtype) {
   return number;
 }
 
-}  // namespace
+native::CollateOptions collate_options_from(const py::dict& given) {
+  native::CollateOptions collate;
+  collate.pad = given["pad"].cast<bool>();
+  collate.side = given["pad_left"].cast<bool>() ? native::PadSide::kLeft : native::PadSide::kRight;
+  collate.pad_to = given["pad_to"].cast<std::vector<std::int64_t>>();
+  collate.batch_sizes = given["batch_sizes"].cast<std::vector<std::int64_t>>();
+  return collate;
+}
 
 torch_backend::ModelOptions model_options_from(const py::dict& given) {
   torch_backend::ModelOptions options;
   options.file = {.path = given["path"].cast<std::string>(),
                   .script = given["script"].cast<bool>(),
-                  .runners = given["runners"].cast<int>(),
-                  .device = c10::Device(given["device"].cast<std::string>())};
+                  .runners = given["runners"].cast<int>()};
+  options.devices.clear();
+  for (const py::handle device : given["devices"]) options.devices.emplace_back(device.cast<std::string>());
+  options.pipelined = given["pipelined"].cast<bool>();
+  options.to_host = given["numpy"].cast<bool>();
   native::Signature& signature = options.signature;
   for (const py::handle symbol : given["symbols"]) {
     const auto [name, least, most] = symbol.cast<std::tuple<std::string, std::int64_t, std::int64_t>>();
@@ -79,10 +91,7 @@ torch_backend::ModelOptions model_options_from(const py::dict& given) {
   signature.most_batch = given["most_batch"].cast<std::int64_t>();
 
   native::CollateOptions& collate = options.collate;
-  collate.pad = given["pad"].cast<bool>();
-  collate.side = given["pad_left"].cast<bool>() ? native::PadSide::kLeft : native::PadSide::kRight;
-  collate.pad_to = given["pad_to"].cast<std::vector<std::int64_t>>();
-  collate.batch_sizes = given["batch_sizes"].cast<std::vector<std::int64_t>>();
+  collate = collate_options_from(given);
   const auto values = given["pad_values"].cast<std::vector<double>>();
   for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
     collate.pad_values.push_back(number_from(values.at(i), signature.inputs[i].dtype));

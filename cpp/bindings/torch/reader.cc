@@ -1,17 +1,13 @@
 #include "bindings/torch/reader.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
-#include <algorithm>
-#include <deque>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "bindings/leftovers.h"
-#include "service_streamer/torch/dtypes.h"
+#include "bindings/torch/views.h"
+#include "service_streamer/torch/device.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -25,42 +21,10 @@ using native::TensorView;
 // The tensors of a request, and the objects and buffers that they lie in.
 class ReadItems final : public native::TensorItems, public Leftover {
  public:
-  ~ReadItems() override {
-    for (Py_buffer& buffer : buffers) PyBuffer_Release(&buffer);
-    for (PyObject* owner : owners) Py_DECREF(owner);
-  }
-
   void retire() noexcept override { leave(this); }
 
-  std::vector<PyObject*> owners;
-  std::deque<Py_buffer> buffers;  // in place: some exporters have pointers into them
+  ViewOwners owners;
 };
-
-const char* name_of_type(PyObject* object) {
-  return Py_TYPE(object)->tp_name;
-}
-
-// A number type of the struct module, native byte order; those that depend on the machine by their size.
-std::optional<native::Dtype> dtype_of_format(const char* format, Py_ssize_t size) {
-  using native::Dtype;
-  if (format == nullptr) return Dtype::kUint8;
-  if (*format == '@' || *format == '=' || *format == '<') ++format;
-  const std::string_view code(format);
-  if (code == "?") return Dtype::kBool;
-  if (code == "B") return Dtype::kUint8;
-  if (code == "b") return Dtype::kInt8;
-  if (code == "e") return Dtype::kFloat16;
-  if (code == "f") return Dtype::kFloat32;
-  if (code == "d") return Dtype::kFloat64;
-  if (code == "Zf") return Dtype::kComplex64;
-  if (code == "Zd") return Dtype::kComplex128;
-  if (code == "h" || code == "i" || code == "l" || code == "q") {
-    if (size == 2) return Dtype::kInt16;
-    if (size == 4) return Dtype::kInt32;
-    if (size == 8) return Dtype::kInt64;
-  }
-  return std::nullopt;
-}
 
 class Reader {
  public:
@@ -70,6 +34,15 @@ class Reader {
       const bool made = std::cmp_equal(i, collate_.mask) || std::cmp_equal(i, collate_.lengths);
       if (!made) given_.push_back(&signature_.inputs[i]);
     }
+    // With several devices nobody knows which of them a request will go to.
+    const torch_backend::ModelOptions& options = model.options();
+    if (options.pipelined && options.devices.size() == 1) resident_ = options.devices.front();
+    if (resident_ && !resident_->is_cpu()) places_ += " or " + resident_->str();
+  }
+
+  // After the last item: notes when those on the device will be there.
+  void finish() {
+    if (there_.value_or(false)) into_.ready = torch_backend::event_of_this_thread(*resident_);
   }
 
   // False with an exception set.
@@ -125,9 +98,13 @@ class Reader {
 
   bool read_tensor(PyObject* object, const TensorSpec& input) {
     TensorView view;
-    if (!(THPVariable_Check(object) ? view_tensor(object, input, view) : view_buffer(object, input, view))) {
-      return false;
-    }
+    const Label label{.before = "input '",
+                      .name = input.name.c_str(),
+                      .after = "' of an item",
+                      .wanted = native::to_string(input.dtype),
+                      .places = places_.c_str()};
+    const Lies lies = into_.owners.view(object, label, view, resident_);
+    if (lies == Lies::kNowhere || !is_there(lies == Lies::kResident)) return false;
     const std::optional<Refusal> refusal = native::check_tensor(signature_, input, view, collate_.pad, extents_);
     if (refusal) {
       PyErr_SetString(refusal->wrong_type ? PyExc_TypeError : PyExc_ValueError, refusal->message.c_str());
@@ -137,62 +114,14 @@ class Reader {
     return true;
   }
 
-  bool view_tensor(PyObject* object, const TensorSpec& input, TensorView& view) {
-    const at::Tensor& tensor = THPVariable_Unpack(object);
-    const bool plain = tensor.layout() == c10::kStrided && !tensor.unsafeGetTensorImpl()->is_python_dispatch() &&
-                       !tensor.is_conj() && !tensor.is_neg();
-    if (!plain || !tensor.device().is_cpu()) {
-      const std::string device = tensor.device().str();
-      PyErr_Format(PyExc_TypeError, "input '%s' of an item is a %s tensor on %s, the model wants a dense one on cpu",
-                   input.name.c_str(), plain ? "dense" : "special", device.c_str());
-      return false;
+  // What is on the model's device stays there; a request is there as a whole, or not at all.
+  bool is_there(bool there) {
+    if (there_.value_or(there) == there) {
+      there_ = there;
+      return true;
     }
-    if (!torch_backend::dtype_of(tensor.scalar_type(), view.dtype)) {
-      return refuse_dtype(input, c10::toString(tensor.scalar_type()));
-    }
-    if (!fits_rank(tensor.dim(), input)) return false;
-    for (std::int64_t i = 0; i < tensor.dim(); ++i) {
-      view.sizes.push_back(tensor.size(i));
-      view.strides.push_back(tensor.stride(i) * static_cast<std::int64_t>(tensor.element_size()));
-    }
-    view.data = static_cast<const std::byte*>(tensor.const_data_ptr());
-    into_.owners.push_back(Py_NewRef(object));
-    return true;
-  }
-
-  bool view_buffer(PyObject* object, const TensorSpec& input, TensorView& view) {
-    if (!PyObject_CheckBuffer(object) || PyBytes_Check(object)) {
-      PyErr_Format(PyExc_TypeError, "input '%s' of an item must be a tensor or an array of %s, got %.200s",
-                   input.name.c_str(), native::to_string(input.dtype), name_of_type(object));
-      return false;
-    }
-    Py_buffer& buffer = into_.buffers.emplace_back();
-    if (PyObject_GetBuffer(object, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
-      into_.buffers.pop_back();
-      return refuse_dtype(input, name_of_type(object));
-    }
-    const std::optional<native::Dtype> dtype = dtype_of_format(buffer.format, buffer.itemsize);
-    if (!dtype) return refuse_dtype(input, buffer.format);
-    if (!fits_rank(buffer.ndim, input)) return false;
-    view.dtype = *dtype;
-    for (int i = 0; i < buffer.ndim; ++i) {
-      view.sizes.push_back(buffer.shape[i]);
-      view.strides.push_back(buffer.strides[i]);
-    }
-    view.data = static_cast<const std::byte*>(buffer.buf);
-    return true;
-  }
-
-  static bool refuse_dtype(const TensorSpec& input, const char* came) {
-    PyErr_Format(PyExc_TypeError, "input '%s' of an item is %s, the model wants %s", input.name.c_str(), came,
-                 native::to_string(input.dtype));
-    return false;
-  }
-
-  static bool fits_rank(std::int64_t rank, const TensorSpec& input) {
-    if (std::cmp_less_equal(rank, native::kMostDimensions)) return true;
-    PyErr_Format(PyExc_TypeError, "input '%s' of an item has %lld dimensions, the model wants %zu", input.name.c_str(),
-                 static_cast<long long>(rank), input.dimensions.size());
+    PyErr_Format(PyExc_TypeError, "some tensors of a request are on %s and some are not: they must all be in one place",
+                 resident_->str().c_str());
     return false;
   }
 
@@ -200,17 +129,22 @@ class Reader {
   const native::CollateOptions& collate_;
   ReadItems& into_;
   std::vector<const TensorSpec*> given_;
-  std::span<std::int64_t> extents_;  // of the item under way
+  std::span<std::int64_t> extents_;      // of the item under way
+  std::optional<c10::Device> resident_;  // where tensors may lie besides the host's memory
+  std::string places_ = "cpu";
+  std::optional<bool> there_;  // whether those read so far do
 };
 
 }  // namespace
 
-native::ItemsRef read_items(PyObject* items, const torch_backend::Model& model) {
+native::ItemsRef read_items(PyObject* items, std::vector<std::uint64_t> keys, const torch_backend::Model& model) {
   auto read = std::make_unique<ReadItems>();
+  read->keys = std::move(keys);
   Reader reader(model, *read);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
     if (!reader.read_item(PyTuple_GET_ITEM(items, i))) return nullptr;
   }
+  reader.finish();
   return native::ItemsRef(read.release());
 }
 

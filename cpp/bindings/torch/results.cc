@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "service_streamer/torch/errors.h"
+#include "bindings/torch/errors.h"
+#include "service_streamer/torch/device.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -16,6 +17,14 @@ namespace {
 using native::Structure;
 using torch_backend::RunResult;
 using torch_backend::TensorOutputs;
+
+// One that stays on its device was made by a stream of ours. It is done; but its memory must not go back to that stream before what
+// the caller's does with it, and we in his name, is done, too.
+const at::Tensor& output_of(const RunResult& run, std::size_t output) {
+  const at::Tensor& tensor = run.tensors[output];
+  if (!tensor.is_cpu()) tensor.record_stream(torch_backend::stream_of_this_thread(tensor.device()));
+  return tensor;
+}
 
 PyObject* wrap(at::Tensor tensor, OutputKind kind) {
   PyObject* wrapped = THPVariable_Wrap(std::move(tensor));
@@ -68,7 +77,7 @@ PyObject* item_of(const RunResult& run, std::int64_t row, const torch_backend::M
   std::vector<at::Tensor> tensors;
   tensors.reserve(run.tensors.size());
   for (std::size_t output = 0; output < run.tensors.size(); ++output) {
-    at::Tensor tensor = run.tensors[output].select(0, row);
+    at::Tensor tensor = output_of(run, output).select(0, row);
     if (!run.extents.empty()) {
       tensor = trimmed(std::move(tensor), run, model, output, run.extents[static_cast<std::size_t>(row)], 0);
     }
@@ -80,7 +89,7 @@ PyObject* item_of(const RunResult& run, std::int64_t row, const torch_backend::M
 // The rows of a slice, for one output.
 at::Tensor rows_of(const TensorOutputs::Slice& slice, std::size_t output, const torch_backend::Model& model) {
   const RunResult& run = *slice.run;
-  at::Tensor tensor = run.tensors[output];
+  at::Tensor tensor = output_of(run, output);
   if (tensor.size(0) != slice.count) tensor = tensor.narrow(0, slice.row, slice.count);
   if (run.extents.empty()) return tensor;
   std::vector<std::int64_t> longest(run.padded.size(), 0);
@@ -154,8 +163,7 @@ PyObject* with_python_errors(Function function) {
     const c10::AutoGradMode no_gradients(false);
     return function();
   } catch (const std::exception& error) {
-    const native::RunError known = torch_backend::run_error_of(error);
-    PyErr_SetString(known.fault == native::Fault::kMemory ? PyExc_MemoryError : PyExc_RuntimeError, known.what());
+    set_run_error(error);
     return nullptr;
   }
 }

@@ -25,7 +25,7 @@ struct Batch {
   std::size_t items = 0;
   int finishing = 0;  // requests whose last item is in it
   CloseReason reason = CloseReason::kIdle;
-  TimePoint dispatched;
+  TimePoint dispatched;   // since when it has its worker: the service time counts from here
   Duration age{0};        // of its oldest request, when it was cut
   bool rerun = false;     // a piece of a batch that failed, run again to find the guilty request
   bool isolated = false;  // the worker itself ran it again in pieces

@@ -99,7 +99,7 @@ void BatchPolicy::dispatched(TimePoint now, int finishing) {
 
 void BatchPolicy::completed(TimePoint now, std::size_t items, Duration service, int answered) {
   flying_ = std::max(0, flying_ - answered);
-  learn_cost(static_cast<double>(items), std::max(0.0, seconds(service)));
+  if (items > 0) learn_cost(static_cast<double>(items), std::max(0.0, seconds(service)));
 
   const double share = sent_ > 0 ? std::min(1.0, back_ / sent_) : 0;
   // Those expected after the batch of another worker are still expected while its watch lasts.

@@ -73,6 +73,11 @@ class Engine {
   // kBatch: a batch is due and reserved for this worker, which must now call cut(). poll() never blocks;
   // wait_for_batch() blocks until kBatch, kClosed, or a signal handler ran in this thread.
   Ready poll(CloseReason& reason) EXCLUDES(mutex_);
+
+  // The same for a worker that is still busy with a batch and can have another one ready: only one that cannot grow any more, for
+  // it is full or the engine is closed. Others had better grow until the worker is free.
+  Ready poll_ahead(CloseReason& reason) EXCLUDES(mutex_);
+
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_);
 
   // A worker between start_waiting() and stop_waiting(); stays in place meanwhile. Belongs to the engine, under its mutex.

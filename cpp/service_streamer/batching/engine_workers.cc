@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <new>
 
 #include "service_streamer/batching/engine.h"
 
@@ -68,7 +69,12 @@ void Engine::stop_waiting(IdleWorker& worker) {
 
 bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
   batch = {};
-  batch.parts.reserve(64);
+  try {
+    batch.parts.reserve(64);
+  } catch (const std::bad_alloc&) {
+    decline();  // or what is reserved would never be due again
+    throw;
+  }
   Wakes wakes;
   {
     MutexLock lock(mutex_);
@@ -287,7 +293,7 @@ void Engine::put_back(const BatchPart& part, Outcome outcome, TimePoint now, End
 
 void Engine::note_completed(const Batch& batch, TimePoint now) {
   const Duration service = now - batch.dispatched;
-  service_time_.add(service);
+  if (batch.items > 0) service_time_.add(service);  // else all its callers gave up before it was run again
   policy_.completed(now, batch.items, service, batch.finishing);
   const bool may_gather = options_.policy == PolicyKind::kAdaptive && options_.max_latency > Duration::zero();
   gathers_now_.store(may_gather && policy_.mean_service() < kGatherBelow, std::memory_order_relaxed);

@@ -1,7 +1,9 @@
 #include "service_streamer/native/collate.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace service_streamer::native {
@@ -13,14 +15,27 @@ std::int64_t bucket_for(std::int64_t size, const std::vector<std::int64_t>& buck
   return found != buckets.end() ? *found : size;
 }
 
-// The bytes of a tensor of a row.
+// Sizes may be anything: items that are views need no memory of their own.
+std::size_t times(std::size_t bytes, std::int64_t size) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &product) || product > PTRDIFF_MAX) {
+    throw std::bad_alloc();
+  }
+  return product;
+}
+
+// Of the tensors in a row.
 std::size_t row_bytes(const Collator::Tensor& tensor) {
   std::size_t bytes = size_of(tensor.dtype);
-  for (const std::int64_t size : tensor.sizes.values().subspan(1)) bytes *= static_cast<std::size_t>(size);
+  for (const std::int64_t size : tensor.sizes.values().subspan(1)) bytes = times(bytes, size);
   return bytes;
 }
 
 }  // namespace
+
+std::size_t bytes_of(const Collator::Tensor& tensor) {
+  return times(row_bytes(tensor), tensor.sizes[0]);
+}
 
 Collator::Collator(const Signature& signature, const CollateOptions& options)
     : signature_(signature),
@@ -34,6 +49,8 @@ Collator::Collator(const Signature& signature, const CollateOptions& options)
 }
 
 bool Collator::fit(const Item& a, const Item& b) const {
+  if (a.key != b.key) return false;
+  if ((a.ready == nullptr) != (b.ready == nullptr)) return false;
   return options_.pad || std::equal(a.extents, a.extents + signature_.symbols.size(), b.extents);
 }
 
@@ -42,29 +59,40 @@ bool Collator::holds(const void* address) const {
 }
 
 std::span<const Collator::Tensor> Collator::collate(std::span<const Item> items) {
+  arrange(items);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = staging_[i].reserve(bytes_of(tensors_[i]));
+  fill(items);
+  return tensors_;
+}
+
+std::span<Collator::Tensor> Collator::arrange(std::span<const Item> items) {
   measure(items);
   const std::size_t rows = rows_for(items.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const TensorSpec& input = signature_.inputs[i];
-    Tensor& tensor = tensors_[i];
-    tensor.dtype = input.dtype;
-    tensor.sizes = sizes_of(input, rows);
-    tensor.data = staging_[i].reserve(rows * row_bytes(tensor));
+    tensors_[i] = {.data = nullptr, .dtype = input.dtype, .sizes = sizes_of(input, rows)};
   }
+  return tensors_;
+}
+
+void Collator::fill(std::span<const Item> items) const {
+  if (items.front().ready == nullptr) copy_given(items);
+  if (options_.mask >= 0) fill_mask(tensors_[static_cast<std::size_t>(options_.mask)], items);
+  if (options_.lengths >= 0) fill_lengths(tensors_[static_cast<std::size_t>(options_.lengths)], items);
+}
+
+void Collator::copy_given(std::span<const Item> items) const {
   for (std::size_t given = 0; given < given_.size(); ++given) {
     const Tensor& tensor = tensors_[given_[given]];
     const Number& pad = options_.pad_values[given_[given]];
     const std::size_t bytes = row_bytes(tensor);
     Shape sizes;
     for (const std::int64_t size : tensor.sizes.values().subspan(1)) sizes.push_back(size);
-    for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t row = 0; std::cmp_less(row, tensor.sizes[0]); ++row) {
       const Item& item = items[std::min(row, items.size() - 1)];
       copy_padded(item.tensors[given], tensor.data + row * bytes, sizes, options_.side, pad);
     }
   }
-  if (options_.mask >= 0) fill_mask(tensors_[static_cast<std::size_t>(options_.mask)], items);
-  if (options_.lengths >= 0) fill_lengths(tensors_[static_cast<std::size_t>(options_.lengths)], items);
-  return tensors_;
 }
 
 // The sizes of the symbols in this batch: the largest of any item, and from there up to a bucket as far as the model goes.

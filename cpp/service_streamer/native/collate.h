@@ -43,10 +43,12 @@ class Collator {
  public:
   Collator(const Signature& signature, const CollateOptions& options);
 
-  // One item: its tensors, and the sizes of its symbols.
+  // One item: its tensors, and the sizes of its symbols. Only items of one key go together.
   struct Item {
     const TensorView* tensors = nullptr;
     const std::int64_t* extents = nullptr;
+    std::uint64_t key = 0;
+    const Event* ready = nullptr;  // see TensorItems
   };
 
   struct Tensor {
@@ -61,6 +63,11 @@ class Collator {
   // The inputs of the model for these items, all of which fit. Valid until the next call. Throws std::bad_alloc.
   std::span<const Tensor> collate(std::span<const Item> items);
 
+  // The same in two steps, for inputs in somebody else's memory: their types and sizes, and what is put into them once they
+  // have an address. Of items that lie on a device only what is made here is: whoever knows the device gathers the others.
+  std::span<Tensor> arrange(std::span<const Item> items);
+  void fill(std::span<const Item> items) const;
+
   // The sizes of the symbols in the last batch.
   std::span<const std::int64_t> extents() const { return extents_; }
 
@@ -69,8 +76,14 @@ class Collator {
 
   std::size_t tensors_per_item() const { return given_.size(); }
 
+  // Which inputs come from items, by number.
+  std::span<const std::size_t> given() const { return given_; }
+
+  const CollateOptions& options() const { return options_; }
+
  private:
   void measure(std::span<const Item> items);
+  void copy_given(std::span<const Item> items) const;
   std::size_t rows_for(std::size_t items) const;
   Shape sizes_of(const TensorSpec& input, std::size_t rows) const;
   void fill_mask(const Tensor& mask, std::span<const Item> items) const;
@@ -78,12 +91,14 @@ class Collator {
 
   const Signature& signature_;
   const CollateOptions options_;
-  std::vector<std::size_t> given_;  // inputs that come from items
+  std::vector<std::size_t> given_;
 
   std::vector<std::int64_t> extents_;
   std::vector<Staging> staging_;  // of each input
   std::vector<Tensor> tensors_;
 };
+
+std::size_t bytes_of(const Collator::Tensor& tensor);
 
 // Copies a tensor into a larger one that is contiguous, and pads it there. `number`: the bytes of one.
 void copy_padded(const TensorView& from, std::byte* to, const Shape& sizes, PadSide side, const Number& number);

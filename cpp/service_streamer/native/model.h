@@ -55,6 +55,15 @@ struct RunError : std::runtime_error {
   std::int64_t received = 0;
 };
 
+// A batch that a runner has launched. Dropped before it is finished it blocks until nothing is at the items any more.
+class Launched {
+ public:
+  virtual ~Launched() = default;
+
+  // Blocks until the model has run; fills in the outputs and throws as Runner::run(). Once.
+  virtual void finish(std::span<std::unique_ptr<Outputs>> outputs) = 0;
+};
+
 // A model as one worker has it, with the buffers of its batches. Used by that worker's thread alone.
 class Runner {
  public:
@@ -62,6 +71,13 @@ class Runner {
 
   // Blocks while the model runs; fills in the outputs of each part. Throws RunError, std::bad_alloc, or what says why not.
   virtual void run(std::span<const Part> parts, std::span<std::unique_ptr<Outputs>> outputs) = 0;
+
+  // How many batches it may have under way at a time. One that computes elsewhere, beside its thread, has more than 1.
+  virtual std::size_t depth() const { return 1; }
+
+  // Of a runner with a depth: begins to run the parts, whose items stay in place until that is finished, and does not wait for it.
+  // They are finished in the order in which they were launched. Throws as run(); then nothing is under way.
+  virtual std::unique_ptr<Launched> launch(std::span<const Part> parts);
 };
 
 class Model {

@@ -1,10 +1,24 @@
 #include "service_streamer/native/staging.h"
 
 #include <algorithm>
-#include <functional>
+#include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace service_streamer::native {
+namespace {
+
+std::shared_ptr<std::byte> allocate_ordinary(std::size_t bytes) {
+  void* data = std::aligned_alloc(Staging::kAlignment, bytes);
+  if (data == nullptr) throw std::bad_alloc();
+  return {static_cast<std::byte*>(data), [](std::byte* old) { std::free(old); }};
+}
+
+}  // namespace
+
+Staging::Staging() : Staging(allocate_ordinary) {}
+
+Staging::Staging(Allocate allocate) : allocate_(std::move(allocate)) {}
 
 // Grows by half at least, so that batches which become larger one by one do not each get new memory.
 std::byte* Staging::reserve(std::size_t bytes) {
@@ -13,8 +27,7 @@ std::byte* Staging::reserve(std::size_t bytes) {
     const std::size_t rounded = (wanted + kAlignment - 1) / kAlignment * kAlignment;
     data_.reset();
     capacity_ = 0;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
-    if (data_ == nullptr) throw std::bad_alloc();
+    data_ = allocate_(rounded);
     capacity_ = rounded;
   }
   return data_.get();

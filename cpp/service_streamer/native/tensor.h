@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,12 +68,22 @@ struct TensorView {
   Shape strides;
 };
 
-// The items of a request as tensors: for each item those that its caller gives, in the order of the model's inputs, and the sizes
-// of the dimensions that may vary.
+// A point in what a device was given to do.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+// The items of a request as tensors: for each item those that its caller gives, in the order of the model's inputs, the sizes of
+// the dimensions that may vary, and its key where the model has keys.
 class TensorItems : public Items {
  public:
   std::vector<TensorView> views;
   std::vector<std::int64_t> extents;
+  std::vector<std::uint64_t> keys;  // items of different ones are run apart; empty: all have the same
+
+  // Of items that lie on a device: after this they are there. nullptr: they lie in the host's memory.
+  std::unique_ptr<Event> ready;
 };
 
 }  // namespace service_streamer::native

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "service_streamer/base/trace.h"
+
 namespace service_streamer::native {
 namespace {
 
@@ -83,16 +85,14 @@ void Worker::run() {
   Waiter& waiter = WaiterPool::acquire();
   for (;;) {
     CloseReason reason{};
-    const Engine::Ready ready = engine_.wait_for_batch(waiter, reason);
-    if (ready == Engine::Ready::kClosed) break;
-    if (ready != Engine::Ready::kBatch) continue;
-    Held held(engine_);
-    EndedRequests expired;
-    const bool any = engine_.cut(held.batch, reason, expired);
-    calls::publish(expired);
-    if (!any) continue;
+    const Engine::Ready ready = next(waiter, reason);
+    if (ready == Engine::Ready::kClosed && in_flight_.empty()) break;
     try {
-      serve(held);
+      if (ready == Engine::Ready::kBatch) {
+        take(reason);
+      } else if (!in_flight_.empty()) {
+        finish_oldest();
+      }
     } catch (const std::bad_alloc&) {  // not the model's, which would fail its batch: what is left of it is lost
       outputs_.clear();
     }
@@ -100,11 +100,81 @@ void Worker::run() {
   WaiterPool::release(waiter);
 }
 
+// Never waits while a batch is under way.
+Engine::Ready Worker::next(Waiter& waiter, CloseReason& reason) {
+  if (in_flight_.empty()) {
+    const TraceRange range("queue");
+    return engine_.wait_for_batch(waiter, reason);
+  }
+  return in_flight_.size() < runner_->depth() ? engine_.poll_ahead(reason) : Engine::Ready::kNotYet;
+}
+
+void Worker::take(CloseReason reason) {
+  Held held(engine_);
+  EndedRequests expired;
+  const bool any = engine_.cut(held.batch, reason, expired);
+  calls::publish(expired);
+  if (!any) return;
+  if (runner_ != nullptr && runner_->depth() > 1) {
+    launch(std::move(held));
+  } else {
+    serve(held);
+  }
+}
+
+void Worker::launch(Held held) {
+  InFlight& latest = in_flight_.emplace_back(engine_);
+  latest.held = std::move(held);
+  try {
+    read_parts(latest.held.batch);
+    latest.run = runner_->launch(parts_);
+  } catch (const std::exception& error) {
+    Held failed = std::move(latest.held);
+    in_flight_.pop_back();
+    failed.failure = failure_of(error);
+    recover(std::move(failed), !in_flight_.empty());
+  }
+}
+
+void Worker::finish_oldest() {
+  InFlight oldest = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  const bool crowded = !in_flight_.empty();
+  bool answered = true;
+  try {
+    outputs_.resize(oldest.held.batch.parts.size());
+    const TraceRange range("finish");
+    oldest.run->finish(outputs_);
+  } catch (const std::exception& error) {
+    oldest.held.failure = failure_of(error);
+    outputs_.clear();
+    answered = false;
+  }
+  oldest.run.reset();
+  // The next one has its worker from now on. Counted from its launch, the time of this one would count twice, and everything
+  // that is learned from service times would take the model for slower than it is.
+  if (crowded) in_flight_.front().held.batch.dispatched = Clock::now();
+  answered ? answer(oldest.held) : recover(std::move(oldest.held), crowded);
+}
+
+// `crowded`: it failed beside others. Where it found no memory it is tried again without them.
+void Worker::recover(Held failed, bool crowded) {
+  while (!in_flight_.empty()) finish_oldest();
+  if (crowded && failed.failure.fault == Fault::kMemory) {
+    failed.batch.dispatched = Clock::now();
+    if (!failed.drop_ended() || attempt(failed)) return;
+  }
+  isolate(std::move(failed));
+}
+
 void Worker::serve(Held& held) {
-  if (attempt(held)) return;
+  if (!attempt(held)) isolate(std::move(held));
+}
+
+void Worker::isolate(Held failed) {
   // Of a number of outputs that does not fit no item is guilty.
-  const bool isolate = isolate_errors_ && held.failure.fault != Fault::kOutputs;
-  isolate ? bisect(std::move(held)) : held.fail();
+  const bool in_parts = isolate_errors_ && failed.failure.fault != Fault::kOutputs;
+  in_parts ? bisect(std::move(failed)) : failed.fail();
 }
 
 // The largest group that failed is cut next. One for which there was no memory is cut between items, others only between
@@ -139,6 +209,12 @@ bool Worker::attempt(Held& held) {
     outputs_.clear();
     return false;
   }
+  answer(held);
+  return true;
+}
+
+void Worker::answer(Held& held) {
+  const TraceRange range("split");
   for (std::size_t i = 0; i < held.batch.parts.size(); ++i) {
     BatchPart& part = held.batch.parts[i];
     Call& call = Call::of(*part.request);
@@ -146,15 +222,18 @@ bool Worker::attempt(Held& held) {
   }
   outputs_.clear();
   held.give_back(Outcome::kAnswered);
-  return true;
 }
 
-void Worker::run_model(const Batch& batch) {
-  if (runner_ == nullptr) runner_ = model_.make_runner();
+void Worker::read_parts(const Batch& batch) {
   parts_.clear();
   for (const BatchPart& part : batch.parts) {
     parts_.push_back({.items = &Call::of(*part.request).items(), .begin = part.begin, .count = part.count});
   }
+}
+
+void Worker::run_model(const Batch& batch) {
+  if (runner_ == nullptr) runner_ = model_.make_runner();
+  read_parts(batch);
   outputs_.resize(parts_.size());
   runner_->run(parts_, outputs_);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <deque>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "service_streamer/batching/engine.h"
@@ -42,6 +42,10 @@ class Held {
 
 // One thread's work for a native model: batches from the engine, each answered or failed, as python/service_streamer/_worker.py
 // does it for predict_function.
+//
+// With a runner that can have several batches under way, a batch is launched while the one before it still runs, if it is there
+// and cannot grow any more; nobody's answer waits for it. A batch that fails is run again, in parts, after those launched later
+// have been answered, so that it has the runner to itself.
 class Worker {
  public:
   Worker(Engine& engine, Model& model, bool isolate_errors)
@@ -54,9 +58,25 @@ class Worker {
   void run();
 
  private:
+  // A batch under way. The run goes first: it may still be at the items.
+  struct InFlight {
+    explicit InFlight(Engine& engine) : held(engine) {}
+
+    Held held;
+    std::unique_ptr<Launched> run;
+  };
+
+  Engine::Ready next(Waiter& waiter, CloseReason& reason);
+  void take(CloseReason reason);
+  void launch(Held held);
+  void finish_oldest();
+  void recover(Held failed, bool crowded);
   void serve(Held& held);
+  void isolate(Held failed);
   void bisect(Held failed);
   bool attempt(Held& held);
+  void answer(Held& held);
+  void read_parts(const Batch& batch);
   void run_model(const Batch& batch);
 
   Engine& engine_;
@@ -66,6 +86,7 @@ class Worker {
   std::unique_ptr<Runner> runner_;
   std::vector<Part> parts_;  // of the run under way
   std::vector<std::unique_ptr<Outputs>> outputs_;
+  std::deque<InFlight> in_flight_;  // the oldest first
 };
 
 }  // namespace service_streamer::native

@@ -9,6 +9,19 @@
 #include "service_streamer/native/worker.h"
 
 namespace service_streamer::native {
+namespace {
+
+std::atomic<int> threads_alive{0};
+
+// Of one thread, for as long as it runs.
+struct CountedThread {
+  CountedThread() { threads_alive.fetch_add(1); }
+  ~CountedThread() { threads_alive.fetch_sub(1); }
+  CountedThread(const CountedThread&) = delete;
+  CountedThread& operator=(const CountedThread&) = delete;
+};
+
+}  // namespace
 
 struct Workers::Shared {
   Shared(Engine& its_engine, std::shared_ptr<Model> its_model, const WorkersOptions& its_options)
@@ -45,6 +58,7 @@ void Workers::start(const std::shared_ptr<void>& keep) {
     try {
       // The thread drops what it used before it says that it has ended.
       ipc::start_io_thread("streamer-model", [shared = shared_, kept = keep]() mutable {
+        const CountedThread counted;
         {
           Worker worker(shared->engine, *shared->model, shared->options.isolate_errors);
           worker.prepare();
@@ -53,6 +67,7 @@ void Workers::start(const std::shared_ptr<void>& keep) {
         }
         kept.reset();
         Shared::count_down(shared->running, shared->ended);
+        shared.reset();  // before it counts as gone: it may be the last that has the model
       }).detach();
     } catch (const std::system_error&) {
       shared_->preparing.fetch_sub(1, std::memory_order_relaxed);
@@ -64,6 +79,14 @@ void Workers::start(const std::shared_ptr<void>& keep) {
   }
   Shared::count_down(shared_->preparing, shared_->ready);
   Shared::count_down(shared_->running, shared_->ended);
+}
+
+int Workers::alive() {
+  return threads_alive.load();
+}
+
+void Workers::forget_those_of_parent() {
+  threads_alive = 0;
 }
 
 Completion::Wait Workers::wait_ready(Waiter& waiter, TimePoint deadline) const {

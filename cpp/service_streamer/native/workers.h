@@ -31,6 +31,11 @@ class Workers {
   // Blocks until all that were started have a runner, or could not make one. Any thread.
   Completion::Wait wait_ready(Waiter& waiter, TimePoint deadline) const;
 
+  // How many threads there are in this process, of all workers. Any thread.
+  static int alive();
+  // In a forked child, which has none of them.
+  static void forget_those_of_parent();
+
   // Blocks until all that were started have ended (kDone), the deadline, or a signal. Any thread.
   Completion::Wait join(Waiter& waiter, TimePoint deadline) const;
 

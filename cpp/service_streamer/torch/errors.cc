@@ -13,12 +13,6 @@ namespace {
 
 constexpr std::size_t kLongest = 2000;
 
-bool is_about_memory(std::string_view text) {
-  constexpr std::array<std::string_view, 3> kWords{"not enough memory", "can't allocate memory", "out of memory"};
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [&](std::string_view words) { return text.find(words) != std::string_view::npos; });
-}
-
 std::string_view line_at(std::string_view text, std::size_t begin) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
@@ -46,6 +40,12 @@ std::string message_of(const std::exception& error) {
 }
 
 }  // namespace
+
+bool is_about_memory(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kWords{"not enough memory", "can't allocate memory", "out of memory"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](std::string_view words) { return text.find(words) != std::string_view::npos; });
+}
 
 native::RunError run_error_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const native::RunError*>(&error)) return *own;

@@ -3,12 +3,13 @@
 #include <exception>
 
 #include "service_streamer/torch/errors.h"
+#include "service_streamer/torch/pipelined_runner.h"
 #include "service_streamer/torch/process.h"
 #include "service_streamer/torch/runner.h"
 
 namespace service_streamer::torch_backend {
 
-Model::Model(const ModelOptions& options) : options_(options) {
+Model::Model(const ModelOptions& options) : options_(options), programs_(options.devices.size()) {
   if (!options_.collate.pad) return;
   const auto& outputs = options_.signature.outputs;
   for (std::size_t output = 0; output < outputs.size(); ++output) {
@@ -22,23 +23,32 @@ Model::Model(const ModelOptions& options) : options_(options) {
   }
 }
 
-Program& Model::program() {
+Program& Model::program(std::size_t device) {
   MutexLock lock(mutex_);
-  if (program_ == nullptr) {
+  std::unique_ptr<Program>& program = programs_[device];
+  if (program == nullptr) {
+    LoadOptions file = options_.file;
+    file.device = options_.devices[device];
     try {
-      program_ = options_.file.script ? load_script(options_.file, options_.signature) : load_package(options_.file);
+      program = file.script ? load_script(file, options_.signature) : load_package(file);
     } catch (const std::exception& error) {
       throw run_error_of(error);
     }
   }
-  return *program_;
+  return *program;
+}
+
+std::unique_ptr<Runner> Model::make_plain_runner(std::size_t device) {
+  if (options_.pipelined) return std::make_unique<PipelinedRunner>(*this, device);
+  return std::make_unique<Runner>(*this, device);
 }
 
 // The number of threads is a setting of the calling thread.
 std::unique_ptr<native::Runner> Model::make_runner() {
-  program();
+  const std::size_t device = runners_.fetch_add(1, std::memory_order_relaxed) % options_.devices.size();
+  program(device);
   set_intra_op_threads(options_.intra_op_threads);
-  auto runner = std::make_unique<Runner>(*this);
+  std::unique_ptr<Runner> runner = make_plain_runner(device);
   for (const std::int64_t items : options_.warm_up) runner->warm_up(static_cast<std::size_t>(items));
   return runner;
 }

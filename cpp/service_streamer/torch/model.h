@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,7 +17,10 @@
 namespace service_streamer::torch_backend {
 
 struct ModelOptions {
-  LoadOptions file;
+  LoadOptions file;                             // the same for all devices but for the device
+  std::vector<c10::Device> devices{c10::kCPU};  // workers have them by turns
+  bool pipelined = false;                       // each worker has two batches under way on its device
+  bool to_host = false;                         // outputs come there, even of items that lie on a device
   native::Signature signature;
   native::CollateOptions collate;
   int intra_op_threads = 1;           // of each worker
@@ -41,6 +46,8 @@ class TensorOutputs final : public native::Outputs {
   std::vector<Slice> slices;
 };
 
+class Runner;
+
 // A program with what it takes and how batches are made for it. Thread-safe; each worker has a runner.
 class Model final : public native::Model {
  public:
@@ -48,11 +55,16 @@ class Model final : public native::Model {
 
   std::unique_ptr<native::Runner> make_runner() override;
 
+  // One that sets nothing of the calling thread, and is not warm.
+  std::unique_ptr<Runner> make_plain_runner(std::size_t device);
+
   const native::Signature& signature() const { return options_.signature; }
   const ModelOptions& options() const { return options_; }
 
-  // Loaded by the first who asks: blocks. Throws RunError.
-  Program& program();
+  c10::Device device(std::size_t number) const { return options_.devices[number]; }
+
+  // Of one of the devices, by number; loaded by the first who asks: blocks. Throws RunError.
+  Program& program(std::size_t device) EXCLUDES(mutex_);
 
   // An output, and which of its dimensions was padded with which symbol.
   struct Trim {
@@ -66,8 +78,10 @@ class Model final : public native::Model {
   const ModelOptions options_;
   std::vector<Trim> trims_;
 
+  std::atomic<std::size_t> runners_{0};  // made so far
+
   Mutex mutex_;
-  std::unique_ptr<Program> program_ GUARDED_BY(mutex_);  // stays once it is there
+  std::vector<std::unique_ptr<Program>> programs_ GUARDED_BY(mutex_);  // of each device; one stays once it is there
 };
 
 }  // namespace service_streamer::torch_backend

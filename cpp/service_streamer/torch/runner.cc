@@ -1,38 +1,45 @@
 #include "service_streamer/torch/runner.h"
 
-#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "service_streamer/torch/dtypes.h"
+#include "service_streamer/torch/device.h"
 #include "service_streamer/torch/errors.h"
 
 namespace service_streamer::torch_backend {
 
-Runner::Runner(Model& model) : model_(model), collator_(model.signature(), model.options().collate) {}
+Runner::Runner(Model& model, std::size_t device)
+    : model_(model), device_(device), collator_(model.signature(), model.options().collate) {}
 
 void Runner::run(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) {
   read(parts);
-  std::vector<TensorOutputs*> made(parts.size());
-  for (std::size_t i = 0; i < parts.size(); ++i) {
+  const std::vector<TensorOutputs*> opened = open(outputs);
+  while (pick_group()) share_out(run_group(), group_places_, opened);
+}
+
+std::vector<TensorOutputs*> Runner::open(std::span<std::unique_ptr<native::Outputs>> outputs) {
+  std::vector<TensorOutputs*> opened;
+  for (std::unique_ptr<native::Outputs>& each : outputs) {
     auto own = std::make_unique<TensorOutputs>();
-    made[i] = own.get();
-    outputs[i] = std::move(own);
+    opened.push_back(own.get());
+    each = std::move(own);
   }
-  while (pick_group()) {
-    const std::shared_ptr<const RunResult> result = run_group();
-    for (std::size_t row = 0; row < group_places_.size(); ++row) {
-      const Place& place = group_places_[row];
-      auto& slices = made[place.part]->slices;
-      const bool goes_on =
-          !slices.empty() && slices.back().run == result && place.index == slices.back().begin + slices.back().count;
-      if (goes_on) {
-        ++slices.back().count;
-      } else {
-        slices.push_back({.run = result, .row = static_cast<std::int64_t>(row), .begin = place.index, .count = 1});
-      }
+  return opened;
+}
+
+void Runner::share_out(const std::shared_ptr<const RunResult>& result, std::span<const Place> places,
+                       std::span<TensorOutputs* const> outputs) {
+  for (std::size_t row = 0; row < places.size(); ++row) {
+    const Place& place = places[row];
+    auto& slices = outputs[place.part]->slices;
+    const bool goes_on =
+        !slices.empty() && slices.back().run == result && place.index == slices.back().begin + slices.back().count;
+    if (goes_on) {
+      ++slices.back().count;
+    } else {
+      slices.push_back({.run = result, .row = static_cast<std::int64_t>(row), .begin = place.index, .count = 1});
     }
   }
 }
@@ -85,8 +92,10 @@ void Runner::read(std::span<const native::Part> parts) {
     const auto& items = static_cast<const native::TensorItems&>(*parts[i].items);
     for (std::uint32_t index = 0; index < parts[i].count; ++index) {
       const std::size_t item = parts[i].begin + index;
-      items_.push_back(
-          {.tensors = items.views.data() + item * tensors, .extents = items.extents.data() + item * symbols});
+      items_.push_back({.tensors = items.views.data() + item * tensors,
+                        .extents = items.extents.data() + item * symbols,
+                        .key = items.keys.empty() ? 0 : items.keys[item],
+                        .ready = items.ready.get()});
       places_.push_back({.part = i, .index = index});
     }
   }
@@ -113,41 +122,42 @@ bool Runner::pick_group() {
 
 std::shared_ptr<const RunResult> Runner::run_group() {
   const auto result = std::make_shared<RunResult>();
-  with_run_errors([&] {
-    const c10::AutoGradMode no_gradients(false);
-    std::vector<at::Tensor> inputs;
-    for (const native::Collator::Tensor& tensor : collator_.collate(group_)) {
-      rows_ = tensor.sizes[0];
-      inputs.push_back(at::from_blob(tensor.data, c10::IntArrayRef(tensor.sizes.values().data(), tensor.sizes.rank()),
-                                     at::TensorOptions().dtype(scalar_type_of(tensor.dtype))));
-    }
-    result->tensors = model_.program().run(std::move(inputs));
-  });
-  const std::size_t wanted = model_.signature().outputs.size();
-  if (wanted != 0 && result->tensors.size() != wanted) {
-    throw native::RunError(native::Fault::kModel, "the model returned " + std::to_string(result->tensors.size()) +
-                                                      " tensors, its signature has " + std::to_string(wanted));
+  with_run_errors([&] { result->tensors = compute(collator_.collate(group_)); });
+  // An output that is also an input of the model lies where the next batch will.
+  for (at::Tensor& tensor : result->tensors) {
+    if (tensor.has_storage() && collator_.holds(tensor.storage().data())) tensor = tensor.clone();
   }
-  for (at::Tensor& tensor : result->tensors) tensor = checked(std::move(tensor));
-  if (!model_.trims().empty()) {
-    result->padded.assign(collator_.extents().begin(), collator_.extents().end());
-    for (const Item& item : group_) {
-      result->extents.emplace_back(item.extents, item.extents + result->padded.size());
-    }
-  }
+  note_extents(*result);
   return result;
 }
 
-// An output that is also an input of the model lies where the next batch will.
-at::Tensor Runner::checked(at::Tensor output) const {
-  if (output.dim() == 0 || output.size(0) != rows_) {
+std::vector<at::Tensor> Runner::compute(std::span<const native::Collator::Tensor> inputs) const {
+  const c10::AutoGradMode no_gradients(false);
+  const std::int64_t rows = inputs.front().sizes[0];  // with those that were added
+  std::vector<at::Tensor> tensors;
+  for (const native::Collator::Tensor& input : inputs) {
+    tensors.push_back(tensor_at(input.data, input.dtype, input.sizes, model_.device(device_)));
+  }
+  tensors = model_.program(device_).run(std::move(tensors));
+  const std::size_t wanted = model_.signature().outputs.size();
+  if (wanted != 0 && tensors.size() != wanted) {
+    throw native::RunError(native::Fault::kModel, "the model returned " + std::to_string(tensors.size()) +
+                                                      " tensors, its signature has " + std::to_string(wanted));
+  }
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.dim() > 0 && tensor.size(0) == rows) continue;
     native::RunError error(native::Fault::kOutputs, "an output of the model has no row for each item");
-    error.expected = rows_;
-    error.received = output.dim() == 0 ? 0 : output.size(0);
+    error.expected = rows;
+    error.received = tensor.dim() == 0 ? 0 : tensor.size(0);
     throw error;
   }
-  if (output.has_storage() && collator_.holds(output.storage().data())) return output.clone();
-  return output;
+  return tensors;
+}
+
+void Runner::note_extents(RunResult& result) const {
+  if (model_.trims().empty()) return;
+  result.padded.assign(collator_.extents().begin(), collator_.extents().end());
+  for (const Item& item : group_) result.extents.emplace_back(item.extents, item.extents + result.padded.size());
 }
 
 }  // namespace service_streamer::torch_backend

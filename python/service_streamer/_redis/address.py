@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import urllib.parse
 from collections.abc import Callable
@@ -72,6 +73,7 @@ class Address:
             raise ValueError(f"{HELP}, not {self.text!r}")
         try:
             self._server = _server(url)
+            _check_files(self._server.options)
         except TypeError as error:  # an option that is none
             raise ValueError(f"{HELP}, not {self.text!r}: {error}") from None
         except ValueError:  # its text may have a piece of the password
@@ -162,6 +164,14 @@ def _server(url: str) -> Server:
     checked = {name: value for name, value in options.items() if not name.startswith("sentinel_")}
     connection_class(**checked)  # TypeError for an option that it does not know
     return Server(connection_class, options)
+
+
+def _check_files(options: dict[str, Any]) -> None:
+    """Notice what TLS would miss at each connection; raise what a wrong option does."""
+    for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        path = options.get(name)
+        if path is not None and not os.path.isfile(path):
+            raise TypeError(f"{name}: there is no file {path!r}")
 
 
 def _host(name: str, port: int, shown: str) -> tuple[str, int]:

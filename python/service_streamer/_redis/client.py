@@ -107,7 +107,7 @@ class RedisClient:
         tick.acquire()
         while True:
             try:
-                if queue_stats.has_consumer(self._broker, self._keys.queue):
+                if queue_stats.has_worker(self._broker, self._keys.queue):
                     return True
             except BrokerError as error:
                 if not error.transient:

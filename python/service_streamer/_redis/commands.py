@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from redis.exceptions import ResponseError
 
 from .broker import Connection
-from .protocol import FIELD, GROUP, REPLY_EXPIRY_MS, Keys, Signer
+from .protocol import FIELD, GROUP, NOTICES, REPLY_EXPIRY_MS, Keys, Signer
 
 _T = TypeVar("_T")
 
@@ -72,6 +72,26 @@ class Queue:
         requests maybe.
         """
         self.history(connection, 1, _BEHIND_ALL)
+
+    def withdrawn(
+        self, connection: Connection, after: bytes, block_ms: int
+    ) -> tuple[list[bytes], bytes]:
+        """Wait for clients to say which entries they have taken back.
+
+        Args:
+            connection: that of the thread.
+            after: the last notice that was read.
+            block_ms: the longest wait.
+
+        Returns:
+            The entries, which may be at any worker or none, and the last notice.
+        """
+        found = connection.execute(
+            "XREAD", "COUNT", NOTICES, "BLOCK", block_ms, "STREAMS", self.keys.withdrawals, after
+        )
+        notices = found[0][1] if found else []
+        entries = [entry for _, fields in notices for entry in fields[1].split()]
+        return entries, notices[-1][0] if notices else after
 
     def run(self, connection: Connection, script: str, *arguments: Any) -> Any:
         """Run one of `scripts`, for the group."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -56,10 +58,23 @@ def words(error: BaseException, moves: bool) -> tuple[str, bool] | None:
         return text, False
     if isinstance(error, InvalidResponse):
         return f"does not answer as a Redis server does: {text}", False
+    if (why := _distrust(error)) is not None:
+        return f"has a certificate that is not trusted: {why}", False
     if isinstance(error, TimeoutError):
         return f"does not answer: {text}", True
+    if isinstance(error, ResponseError) and text.startswith("NOREPLICAS"):
+        return f"has too few replicas now: {text}", True
     if isinstance(error, ResponseError):
         return None
     if isinstance(error, RedisError | OSError | LookupError):
         return f"is unreachable: {text}", True
     return f"cannot be used: {type(error).__name__}: {text}", False
+
+
+def _distrust(error: BaseException | None) -> str | None:
+    """Return what is wrong with the server's certificate; None: it is about something else."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return str(error.verify_message)
+        error = error.__cause__ or error.__context__
+    return None

@@ -32,12 +32,11 @@ from .held import Held
 from .intake import Intake
 from .keeper import Keeper
 from .line import Line, Outage
-from .protocol import Keys, Signer
+from .protocol import CLAIM_AFTER, Keys, Signer
 from .replier import Replier
 
 _logger = logging.getLogger("service_streamer")
 
-CLAIM_AFTER = 6.0  # s without a sign of life after which others may have what a worker had
 LAST_WORDS = 5.0  # s that a broker may be away while we end
 _INIT = b"init: "  # how the note of a result begins that no model was there for
 
@@ -240,9 +239,11 @@ class Gateway:
         if self._threads.index(thread) >= self._started:
             return
         until = time.monotonic() + patience
-        while not thread.join(0.1):
+        ended = False
+        while not ended:
             if time.monotonic() >= until:
                 line.connection.interrupt()
+            ended = thread.join(0.1)
 
     def _guarded(self, run: Callable[[], None]) -> Callable[[], None]:
         def guarded() -> None:

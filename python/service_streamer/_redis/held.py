@@ -61,6 +61,11 @@ class Held:
         with self._lock:
             return list(self._numbers)
 
+    def here(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Return those of some that are here."""
+        with self._lock:
+            return [each for each in ids if each in self._numbers]
+
     def remove(self, ids: Iterable[bytes]) -> list[int]:
         """Let entries go; return the numbers that they had."""
         removed = []

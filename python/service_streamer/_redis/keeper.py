@@ -1,4 +1,7 @@
-"""The thread that keeps what is ours, claims what dead workers had, and cleans up behind them."""
+"""The thread that keeps what is ours, claims what dead workers had, and cleans up behind them.
+
+Between its rounds it listens for what clients withdraw.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,26 @@ import logging
 import time
 from collections.abc import Callable
 
+from redis.exceptions import AskError, ResponseError
+
 from .. import _core
+from .._errors import BrokerError
 from .._threads import Bell
 from . import scripts
-from .broker import Broker, Connection
+from .broker import BLOCK_MS, Broker, Connection
 from .commands import Queue
 from .fetcher import finish
 from .held import Held
 from .intake import Intake
 from .line import Line
+from .protocol import NOTICE_EXPIRY_MS
 
 _logger = logging.getLogger("service_streamer")
 
 BEATS = 3  # per claim_after
 DEAD_AFTER = 10  # times claim_after that a consumer without entries has not been seen
 AT_A_TIME = 500  # entries in one script
+NOTICES_PAUSE = 0.01  # s between two reads of what clients withdraw
 TELL = 60.0  # s between two lines of statistics in the log
 
 
@@ -70,10 +78,16 @@ class Keeper:
         self._who = who
         self._told_at = time.monotonic()
         self._told = ""
+        self._due = 0.0  # the next round
+        self._connections = 0
+        self._heard = b""  # the last notice of a client
 
     def run(self) -> None:
         """Keep until it is over."""
-        while not self._bell.wait(self._is_over, self._claim_after / BEATS):
+        while not self._is_over():
+            self._due = time.monotonic() + self._claim_after / BEATS
+            while not self._is_over() and time.monotonic() < self._due:
+                self._line.call(self._listen)
             self._line.call(self._round)
             self._tell()
 
@@ -87,10 +101,36 @@ class Keeper:
         if released:
             _logger.warning("%s: left %d entries to other workers", self._who, released)
 
+    def _listen(self, connection: Connection) -> None:
+        """Wait for clients to withdraw entries. What is missed here is found in the next round."""
+        connection.connect()
+        if connection.made != self._connections:
+            self._connections = connection.made
+            # what came while it was away, too
+            self._heard = b"%d-0" % (self._broker.clock.now_ms() - NOTICE_EXPIRY_MS)
+        left = self._due - time.monotonic()
+        if left <= 0:
+            return
+        block_ms = max(1, min(BLOCK_MS, int(left * 1000)))
+        try:
+            withdrawn, self._heard = self._queue.withdrawn(connection, self._heard, block_ms)
+        except (BrokerError, ResponseError) as error:
+            moved = isinstance(error.__cause__, AskError)
+            if isinstance(error, BrokerError) and error.transient and not moved:
+                raise
+            # this key is not ours to read, or not for now: everything else goes on without it
+            self._bell.wait(self._is_over, left)
+            return
+        ours = self._held.here(withdrawn)
+        if ours:
+            self._queue.with_group(connection, lambda: self._beat(connection, ours))
+        if withdrawn:
+            self._bell.wait(self._is_over, NOTICES_PAUSE)  # they may come in thousands
+
     def _round(self, connection: Connection) -> None:
         def work() -> None:
             self._broker.clock.refresh(connection)
-            self._beat(connection)
+            self._beat(connection, self._held.ids())
             self._claim(connection)
             self._clean(connection)
             if self._is_ready():
@@ -98,8 +138,7 @@ class Keeper:
 
         self._queue.with_group(connection, work)
 
-    def _beat(self, connection: Connection) -> None:
-        ids = self._held.ids()
+    def _beat(self, connection: Connection, ids: list[bytes]) -> None:
         for start in range(0, len(ids), AT_A_TIME):
             part = ids[start : start + AT_A_TIME]
             told = self._queue.run(connection, scripts.BEAT, self._queue.consumer, *part)

@@ -86,6 +86,7 @@ class Line:
             else:
                 self._outage.worked(self)
                 return done
+        self._outage.forget(self)  # nobody will see it end here
         return None
 
     def close(self) -> None:

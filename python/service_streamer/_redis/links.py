@@ -9,18 +9,36 @@ from __future__ import annotations
 
 import functools
 import socket
+import ssl
+import traceback
 from typing import Any
 
-from redis.connection import Connection, UnixDomainSocketConnection
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 
 from .._threads import is_patched, original
 
 
 def native(connection_class: Any) -> Any:
     """Return the class for a thread that is no greenlet's."""
+    if connection_class is SSLConnection:
+        return _TlsConnection
     if not is_patched("socket") or connection_class not in _NATIVE:
         return connection_class
     return _native(connection_class)
+
+
+class _TlsConnection(SSLConnection):  # type: ignore[misc]
+    """Closes what Python forgets: until 3.12 the socket of who hangs up before the handshake."""
+
+    def _connect(self) -> Any:
+        try:
+            return super()._connect()
+        except Exception as error:
+            for frame, _ in traceback.walk_tb(error.__traceback__):
+                made = frame.f_locals.get("self")
+                if isinstance(made, ssl.SSLSocket):
+                    made.close()
+            raise
 
 
 def ask(server: Any, command: tuple[Any, ...]) -> Any:

@@ -12,6 +12,9 @@ VERSION = 1
 GROUP = b"w"  # the consumer group of the workers
 FIELD = b"m"  # the one field of an entry: the message
 REPLY_EXPIRY_MS = 3_600_000  # of a reply stream since its last reply
+NOTICE_EXPIRY_MS = 60_000  # of the stream of withdrawals since the last one
+NOTICES = 1000  # that it keeps
+CLAIM_AFTER = 6.0  # s without a sign of life after which others may have what a worker had
 REPLAY_LIMIT_MS = 24 * 3_600_000  # how long a signed request is taken for one
 
 _MAGIC = b"SS"
@@ -65,6 +68,7 @@ class Keys:
     Attributes:
         prefix: what they are the keys of.
         queue: the key of the stream of requests.
+        withdrawals: the key of the stream that tells workers what was taken back.
 
     Raises:
         ValueError: the prefix is not a str without braces.
@@ -76,6 +80,7 @@ class Keys:
         self.prefix = prefix
         tag = b"{ss:" + prefix.encode("utf-8", "surrogatepass") + b"}:"
         self.queue = tag + b"q"
+        self.withdrawals = tag + b"c"
         self._replies = tag + b"r:"
 
     def replies(self, client: bytes) -> bytes:

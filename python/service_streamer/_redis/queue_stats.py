@@ -7,7 +7,7 @@ from typing import Any
 
 from .._stats import ConsumerStats, StreamStats
 from .broker import Broker, Connection, ResponseError
-from .protocol import GROUP
+from .protocol import CLAIM_AFTER, GROUP
 from .session import entry_time
 
 _OLDEST = "local e = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]; return e and e[1]"
@@ -40,14 +40,15 @@ def read(broker: Broker, queue: bytes, refused: int) -> StreamStats:
     )
 
 
-def has_consumer(broker: Broker, queue: bytes) -> bool:
-    """Ask whether a worker has joined.
+def has_worker(broker: Broker, queue: bytes) -> bool:
+    """Ask whether a worker has joined and lives: one that has died stays for a minute.
 
     Raises:
         BrokerError: it cannot be asked.
     """
     with contextlib.closing(broker.connection()) as connection:
-        return bool(_ask(connection, [("XINFO", "CONSUMERS", queue, GROUP)])[0])
+        (consumers,) = _ask(connection, [("XINFO", "CONSUMERS", queue, GROUP)])
+    return any(_consumer(row).idle < CLAIM_AFTER for row in consumers or ())
 
 
 def _ask(connection: Connection, commands: list[tuple[Any, ...]]) -> list[Any]:

@@ -102,7 +102,8 @@ class Reader:
     def _fail(self, error: BrokerError) -> None:
         if self._stopping:
             return
-        self._session.lost(error)
+        if self._has_work():  # else nobody waits, and nobody would say that it is there again
+            self._session.lost(error)
         delay = self._backoff.next()
         self._bell.wait(lambda: self._stopping, delay)
 

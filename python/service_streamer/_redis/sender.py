@@ -10,7 +10,7 @@ from .._errors import BrokerError
 from .._threads import original
 from .broker import Command
 from .protocol import FIELD, pack_request
-from .session import Backoff, Chunk, Session
+from .session import Backoff, Chunk, Session, notice
 
 FLUSH = 256  # about how many items go in one round trip
 FULL_PAUSE = (0.005, 0.05)  # s between two looks at a queue that is full
@@ -117,6 +117,8 @@ class Sender:
         if entries:
             commands.append(("XDEL", self._session.keys.queue, *entries))
         self._connection.pipeline(commands)
+        if entries:
+            self._connection.pipeline(notice(self._session.keys, entries))
 
     # ------------------------------------------------------------------------ sending
 
@@ -138,21 +140,24 @@ class Sender:
         session = self._session
         chunks, commands = self._messages()
         self._withdrawn += session.take_orphans()
-        withdrawn = len(self._withdrawn)
+        withdrawn = self._withdrawn[:]
         if withdrawn:
-            commands.append(("XDEL", session.keys.queue, *self._withdrawn))
+            commands.append(("XDEL", session.keys.queue, *withdrawn))
         commands.append(("XLEN", session.keys.queue))
         if chunks:
             session.sent.begin(chunks)
             self._announce()
         replies = self._connection.pipeline(commands)
         self._hand.clear()
-        del self._withdrawn[:withdrawn]
+        del self._withdrawn[: len(withdrawn)]
         entries = replies[: len(chunks)]
         if set(map(type, entries)) - {bytes}:
             self._refused(zip(chunks, entries, strict=True))
         session.sent.arrive(chunks, entries)
         self._look_at_length(replies[-1])
+        if withdrawn:
+            with contextlib.suppress(BrokerError):  # then their workers hear of it a little later
+                self._connection.pipeline(notice(session.keys, withdrawn))
 
     def _messages(self) -> tuple[list[Chunk], list[Command]]:
         """Make a command of each parcel in hand, but for those that are too large."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from .. import _core
 from .._errors import BrokerError
 from .._pickle import pack_error
 from .._threads import original
 from .broker import Broker
-from .protocol import Answer, Keys, Signer
+from .protocol import FIELD, NOTICE_EXPIRY_MS, NOTICES, Answer, Keys, Signer
 
 PATIENCE = 10.0  # s without a broker, after which requests end with an error
 FIRST_PATIENCE = 1.0  # the same before there was a connection: more likely it never will be
@@ -120,6 +121,19 @@ class Sent:
 def entry_time(entry: bytes) -> int:
     """Return when an entry was made, in ms on the broker's clock."""
     return int(entry.partition(b"-")[0])
+
+
+def notice(keys: Keys, entries: Sequence[bytes]) -> list[tuple[Any, ...]]:
+    """Make the commands that tell workers of entries that were deleted, and may be at them.
+
+    It is a hint, and needs no signature: a worker looks whether the entries are gone. Not to be
+    sent with requests: this key may be at another node than theirs, while a slot is being moved.
+    """
+    message = ("MAXLEN", "~", NOTICES, "*", FIELD, b" ".join(entries))
+    return [
+        ("XADD", keys.withdrawals, *message),
+        ("PEXPIRE", keys.withdrawals, NOTICE_EXPIRY_MS),
+    ]
 
 
 class Session:

@@ -42,7 +42,7 @@ class RedisStreamer(BaseStreamer):
             wait here. None: 65,536.
         overflow: what happens to more: "block" the caller, or "reject" its request with
             `QueueFull`.
-        output: as the workers were started with.
+        output: "items" or "batch", as for `ThreadedStreamer`.
         secret: a str or bytes; None: messages are not signed.
 
     Raises:

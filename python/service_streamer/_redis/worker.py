@@ -162,7 +162,8 @@ class RedisWorker:
     # -------------------------------------------------------------------- private
 
     def _serve(self, gpu_id: int | str | None) -> None:
-        from .gateway import CLAIM_AFTER, Gateway, check_queue
+        from .gateway import Gateway, check_queue
+        from .protocol import CLAIM_AFTER
 
         options, process_options = self._options, self._process_options
         if gpu_id is not None:

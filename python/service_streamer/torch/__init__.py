@@ -1,4 +1,4 @@
-"""Native models: torch modules compiled into a file, which runs without the interpreter.
+"""Models of torch: compiled into a file, which runs without the interpreter, or as they are.
 
 ::
 
@@ -8,18 +8,23 @@
     model = service_streamer.torch.NativeModel("encoder.pt2", collate="pad")
     streamer = service_streamer.ThreadedStreamer(model, batch_size=64)
 
+`BatchedModel` makes batches for any callable on tensors, without compiling it.
+
 Importing this imports no torch; what needs it does.
 """
 
 from __future__ import annotations
 
+from ._batched import BatchedModel
 from ._compile import compile
 from ._errors import AnswersDiffer, CompileError, DimensionFixed, ModelFileError, SidecarError
+from ._images import normalize_images
 from ._native import NativeModel
 from ._sidecar import Signature, TensorSpec, read_sidecar
 
 __all__ = [
     "AnswersDiffer",
+    "BatchedModel",
     "CompileError",
     "DimensionFixed",
     "ModelFileError",
@@ -28,6 +33,7 @@ __all__ = [
     "Signature",
     "TensorSpec",
     "compile",
+    "normalize_images",
     "read_sidecar",
 ]
 

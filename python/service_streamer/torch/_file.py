@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
 import zipfile
+import zlib
 from pathlib import Path
 
 from ._errors import ModelFileError
@@ -17,6 +19,10 @@ _INSTRUCTIONS = {
     "AVX512_VNNI": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni", "fma"),
     "AMX_TILE": ("amx_tile",),
 }
+
+
+# What zipfile raises for a part of an archive; also OSError, for a place before the beginning.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError)
 
 
 def is_script(path: str | os.PathLike[str]) -> bool:
@@ -40,7 +46,9 @@ def is_script(path: str | os.PathLike[str]) -> bool:
                     name, "is neither a package of AOTInductor nor a file of TorchScript"
                 )
             said = json.loads(archive.read(metadata[0]))
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise ModelFileError(name, f"is no model file, or only a part of one: {error}") from error
     _check_machine(name, said)
     return False

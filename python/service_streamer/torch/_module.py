@@ -24,7 +24,7 @@ def load_module() -> Any:
             from .. import _torch
         except ImportError as error:
             raise ImportError(
-                f"native models need the module service_streamer._torch for torch "
+                f"this needs the module service_streamer._torch for torch "
                 f"{torch.__version__}: {rebuild} ({error})"
             ) from error
         if _torch.__version__ != __version__:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import numbers
 import os
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from .._native import NativeSource
 from .._options import count, one_of
+from ._collate import check_key, collate_options, pad_values
+from ._devices import check_devices, find_devices
 from ._errors import ModelFileError
 from ._file import device_of, is_script
 from ._module import load_module
 from ._sidecar import BATCH, Signature, TensorSpec, read_sidecar
 
-COLLATES = ("stack", "pad")
-SIDES = ("right", "left")
 OUTPUTS = ("tensor", "numpy")
+PIPELINED = ("cuda",)  # types of devices that compute beside the thread that asks them to
 
 
 class NativeModel(NativeSource):
@@ -38,8 +39,13 @@ class NativeModel(NativeSource):
 
     Args:
         path: a package of AOTInductor (``.pt2``), or a file of TorchScript (``.pt``).
-        device: where it runs: "cpu".
-        workers: threads that run it, each with a batch of its own.
+        device: where it runs: "cpu", "cuda:0", or several like ("cuda:0", "cuda:1"), among which
+            the batches of one queue are shared out. On a GPU a batch is collated and copied while
+            the one before it is computed, and its outputs come back while the next one is. Items
+            may lie there as tensors; then their outputs stay there (with output="tensor").
+        workers: threads that run it, each with a batch of its own; so many for each device.
+            A package is loaded so that as many run at a time, and one more for calls in a caller's
+            thread.
         intra_op_threads: threads that one batch is computed with; None: the cores shared out
             among the workers. In a forked child it is 1.
         collate: "stack": the items of a batch have the same shape; those of other shapes are run in
@@ -51,6 +57,8 @@ class NativeModel(NativeSource):
             outputs.
         mask: the input that is made here when items are padded: 1 where an item has something.
         lengths: the input that is made here: how long each item is.
+        key: a function of an item that gives something hashable: only items of equal keys are run
+            together. Called in the caller's thread, who gets what it raises.
         output: "tensor", or "numpy": callers get arrays.
         warmup: numbers of items, say 1 and ``batch_size``: each worker runs as many, of zeros, in
             all sizes of ``pad_to``, before its first batch. ``streamer.wait_ready()`` waits for it.
@@ -69,7 +77,7 @@ class NativeModel(NativeSource):
         self,
         path: str | os.PathLike[str],
         *,
-        device: str = "cpu",
+        device: str | Sequence[str] = "cpu",
         workers: int = 1,
         intra_op_threads: int | None = None,
         collate: str = "stack",
@@ -79,14 +87,16 @@ class NativeModel(NativeSource):
         batch_sizes: Sequence[int] = (),
         mask: str | None = None,
         lengths: str | None = None,
+        key: Callable[[Any], Hashable] | None = None,
         output: str = "tensor",
         warmup: Sequence[int] = (),
         signature: Mapping[str, Any] | None = None,
     ) -> None:
-        one_of("collate", collate, COLLATES)
-        one_of("pad_side", pad_side, SIDES)
+        collating = collate_options(collate, pad_side, pad_to, batch_sizes)
         one_of("output", output, OUTPUTS)
-        self._workers = count("workers", workers)
+        self._key = check_key(key)
+        device_names = check_devices(device)
+        self._workers = count("workers", workers) * len(device_names)
         if intra_op_threads is None:
             intra_op_threads = max(1, len(os.sched_getaffinity(0)) // self._workers)
         count("intra_op_threads", intra_op_threads)
@@ -95,15 +105,19 @@ class NativeModel(NativeSource):
         self.signature = (
             read_sidecar(path) if signature is None else Signature.from_dict(signature, "signature")
         )
-        self._check_device(device, script)
+        device_type = device_names[0].partition(":")[0]
+        self._check_device(device_type, script)
+        self._devices = find_devices(device_names)
         symbols = [name for name in self.signature.dims if name != BATCH]
         if output == "numpy" and any(spec.dtype == "bfloat16" for spec in self.signature.outputs):
             raise ValueError('output="numpy" is not possible: numpy has no bfloat16')
         self._options: dict[str, Any] = {
             "path": self._path,
             "script": script,
-            "device": device,
-            "runners": self._workers + 1,  # one for calls in the caller's thread
+            "devices": self._devices,
+            "pipelined": device_type in PIPELINED,
+            # as many as a device can have under way, and one for calls in the caller's thread
+            "runners": count("workers", workers) * (2 if device_type in PIPELINED else 1) + 1,
             "intra_op_threads": intra_op_threads,
             "numpy": output == "numpy",
             "warmup": [count("warmup", items) for items in warmup],
@@ -114,13 +128,11 @@ class NativeModel(NativeSource):
             "output_structure": self.signature.output_structure,
             "least_batch": self.signature.dims[BATCH][0],
             "most_batch": self.signature.max_batch,
-            "pad": collate == "pad",
-            "pad_left": pad_side == "left",
-            "pad_to": _buckets("pad_to", pad_to),
-            "batch_sizes": _buckets("batch_sizes", batch_sizes),
+            **collating,
             "pad_values": self._pad_values(pad_value),
             "mask": self._made_input("mask", mask, collate, symbols, ("batch", *symbols[:1])),
             "lengths": self._made_input("lengths", lengths, collate, symbols, ("batch",)),
+            "key": self._weak_key(),
         }
         self.check_batch_size(max(self._options["warmup"], default=1))
         self._owner = os.getpid()
@@ -152,6 +164,11 @@ class NativeModel(NativeSource):
 
     def capsule(self) -> Any:
         if self._owner != os.getpid():
+            if self._devices != ["cpu"]:
+                raise RuntimeError(
+                    f"{self._path} was loaded for {', '.join(self._devices)} before this process "
+                    "was forked, where CUDA does not work: make the NativeModel after the fork"
+                )
             # What a thread of the parent may have been at is left alone; it is loaded when it is
             # first needed. OpenMP has no threads here, and would wait for them.
             load_module().renew_process_lock()
@@ -177,21 +194,29 @@ class NativeModel(NativeSource):
         )
 
     def _check_device(self, device: str, script: bool) -> None:
-        if device != "cpu":
-            raise ValueError(f"device must be 'cpu', not {device!r}")
         compiled_for = self.signature.device if script else device_of(self._path)
         if compiled_for not in (None, device):
             raise ModelFileError(self._path, f"is compiled for {compiled_for}, not for {device}")
 
+    def _weak_key(self) -> Callable[[Any], Hashable] | None:
+        """Make what the extension module calls: nothing that it has may keep this model."""
+        if self._key is None:
+            return None
+        reference = weakref.ref(self)
+
+        def key_of(item: Any) -> Hashable:
+            model = reference()
+            return model._key(item) if model is not None and model._key is not None else None
+
+        return key_of
+
     def _pad_values(self, given: float | Mapping[str, float]) -> list[float]:
+        usual, by_name = pad_values(given)
         names = [spec.name for spec in self.signature.inputs]
-        by_name = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
-        for name, value in by_name.items():
+        for name in by_name:
             if name not in names:
                 raise ValueError(f"pad_value: the model has no input {name!r}")
-            if not isinstance(value, numbers.Real):
-                raise ValueError(f"pad_value must be a number, not {value!r}")
-        return [float(by_name.get(name, 0)) for name in names]
+        return [by_name.get(name, usual) for name in names]
 
     def _made_input(
         self,
@@ -224,10 +249,3 @@ class NativeModel(NativeSource):
 def _plain(spec: TensorSpec) -> tuple[str, str, tuple[int | str | None, ...]]:
     # a dimension that is as large as the batch is not the batch: nothing is known of it
     return spec.name, spec.dtype, tuple(None if n == BATCH else n for n in spec.shape[1:])
-
-
-def _buckets(name: str, sizes: Sequence[int]) -> list[int]:
-    buckets = [count(name, size) for size in sizes]
-    if buckets != sorted(set(buckets)):
-        raise ValueError(f"{name} must be ascending, not {sizes!r}")
-    return buckets

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <vector>
+
+namespace service_streamer::bindings {
+
+// See python/service_streamer/torch/_images.py, which has checked everything: uint8, contiguous, images × rows × columns × channels.
+pybind11::object normalize_images(const pybind11::object& images, const std::vector<float>& scale,
+                                  const std::vector<float>& shift, bool half);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,130 @@
+#include "service_streamer/native/flight.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "service_streamer/base/trace.h"
+
+namespace service_streamer::native {
+namespace {
+
+using Stream = Device::Stream;
+
+}  // namespace
+
+Flight::Flight(Device& device, const Signature& signature, const CollateOptions& options)
+    : device_(device),
+      collator_(signature, options),
+      copied_(device.make_event()),
+      computed_(device.make_event()),
+      landed_(device.make_event()) {
+  for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+    pinned_.emplace_back([&device](std::size_t bytes) { return device.allocate_host(bytes); });
+    inputs_.emplace_back([&device](std::size_t bytes) { return device.allocate(bytes); });
+  }
+}
+
+void Flight::launch(std::span<const Collator::Item> items, DeviceRun& run) {
+  results_.clear();
+  try {
+    move_in(items);
+    device_.record(*copied_, Stream::kCopyIn);
+    device_.wait(Stream::kCompute, *copied_);
+    std::vector<DeviceRun::Bytes> outputs;
+    {
+      const TraceRange range("compute");
+      outputs = run.compute(tensors_);
+    }
+    device_.record(*computed_, Stream::kCompute);
+    last_ = computed_.get();
+    if (!run.outputs_stay) move_out(outputs);
+  } catch (...) {
+    settle();
+    throw;
+  }
+  run.under_way_ = true;
+  run.failure_ = nullptr;
+  run_ = &run;
+}
+
+void Flight::land() noexcept {
+  if (run_ == nullptr) return;
+  DeviceRun& run = *std::exchange(run_, nullptr);
+  run.under_way_ = false;
+  try {
+    device_.synchronize(*last_);
+    run.collect(results_);
+  } catch (const std::exception&) {
+    run.failure_ = std::current_exception();
+  }
+}
+
+// What is made on the host is copied; items that lie on the device are gathered there, once they are all there.
+void Flight::move_in(std::span<const Collator::Item> items) {
+  const bool on_device = items.front().ready != nullptr;
+  const std::span<const std::size_t> given = collator_.given();
+  const std::span<Collator::Tensor> made = collator_.arrange(items);
+  {
+    const TraceRange range("collate");
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const bool gathered = on_device && std::ranges::find(given, i) != given.end();
+      if (!gathered) made[i].data = pinned_[i].reserve(bytes_of(made[i]));
+    }
+    collator_.fill(items);
+  }
+  const TraceRange range("copy in");
+  tensors_.assign(made.begin(), made.end());
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const std::size_t bytes = bytes_of(tensors_[i]);
+    tensors_[i].data = inputs_[i].reserve(bytes);
+    if (made[i].data != nullptr && bytes > 0) device_.copy_in(tensors_[i].data, made[i].data, bytes);
+  }
+  if (on_device) gather(items);
+}
+
+void Flight::gather(std::span<const Collator::Item> items) {
+  const Event* known = nullptr;  // items of one request have the same
+  for (const Collator::Item& item : items) {
+    if (item.ready != std::exchange(known, item.ready)) device_.wait(Stream::kCopyIn, *item.ready);
+  }
+  const std::span<const std::size_t> given = collator_.given();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const Collator::Tensor& to = tensors_[given[i]];
+    if (bytes_of(to) == 0) continue;
+    rows_.clear();
+    for (std::size_t row = 0; std::cmp_less(row, to.sizes[0]); ++row) {
+      rows_.push_back(items[std::min(row, items.size() - 1)].tensors[i]);
+    }
+    device_.gather(rows_, to, collator_.options().side, collator_.options().pad_values[given[i]]);
+  }
+}
+
+void Flight::move_out(std::span<const DeviceRun::Bytes> outputs) {
+  const TraceRange range("copy out");
+  device_.wait(Stream::kCopyOut, *computed_);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (i == outputs_.size()) {
+      outputs_.emplace_back([this](std::size_t bytes) { return device_.allocate_host(bytes); });
+    }
+    std::byte* to = outputs_[i].reserve(outputs[i].size());
+    if (!outputs[i].empty()) device_.copy_out(to, outputs[i].data(), outputs[i].size());
+    results_.emplace_back(to, outputs[i].size());
+  }
+  device_.record(*landed_, Stream::kCopyOut);
+  last_ = landed_.get();
+}
+
+// After something went wrong half-way: waits for what was given to the device before. A device that reports something now has
+// stopped, and is at nobody's memory any more.
+void Flight::settle() noexcept {
+  for (const Stream stream : {Stream::kCopyIn, Stream::kCompute, Stream::kCopyOut}) {
+    try {
+      device_.record(*landed_, stream);
+      device_.synchronize(*landed_);
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
+}
+
+}  // namespace service_streamer::native

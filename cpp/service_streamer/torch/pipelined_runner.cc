@@ -1,0 +1,121 @@
+#include "service_streamer/torch/pipelined_runner.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "service_streamer/torch/errors.h"
+
+namespace service_streamer::torch_backend {
+namespace {
+
+bool lies_in(const at::Tensor& tensor, const native::Collator::Tensor& input) {
+  const std::less<const void*> before;
+  const void* data = tensor.storage().data();
+  return !before(data, input.data) && before(data, input.data + native::bytes_of(input));
+}
+
+}  // namespace
+
+// Some items of a batch that are run together.
+class PipelinedRunner::Group final : public native::DeviceRun {
+ public:
+  explicit Group(const PipelinedRunner& runner) : places(runner.group_places_), runner_(runner) {
+    outputs_stay = runner.group_.front().ready != nullptr && !runner.model_.options().to_host;
+    runner.note_extents(*result);
+  }
+
+  std::vector<Bytes> compute(std::span<const native::Collator::Tensor> inputs) override {
+    const c10::StreamGuard guard = runner_.torch_device_->use(native::Device::Stream::kCompute);
+    result->tensors = runner_.compute(inputs);
+    std::vector<Bytes> outputs;
+    for (at::Tensor& tensor : result->tensors) {
+      tensor = tensor.to(runner_.torch_device_->device()).contiguous();
+      // An input's memory is used again by another batch.
+      const auto is_in = [&](const native::Collator::Tensor& input) { return lies_in(tensor, input); };
+      if (outputs_stay && std::ranges::any_of(inputs, is_in)) tensor = tensor.clone();
+      outputs.emplace_back(static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes());
+    }
+    return outputs;
+  }
+
+  // Into ordinary memory, which their callers may keep: there is little of the pinned one, and it is used again.
+  void collect(std::span<const Bytes> outputs) override {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      at::Tensor& tensor = result->tensors[i];
+      at::Tensor here = at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
+      if (!outputs[i].empty()) std::memcpy(here.mutable_data_ptr(), outputs[i].data(), outputs[i].size());
+      tensor = std::move(here);
+    }
+  }
+
+  const std::shared_ptr<RunResult> result = std::make_shared<RunResult>();
+  const std::vector<Place> places;
+
+ private:
+  const PipelinedRunner& runner_;
+};
+
+class PipelinedRunner::Batch final : public native::Launched {
+ public:
+  explicit Batch(native::Pipeline& pipeline) : pipeline_(pipeline) {}
+  ~Batch() override {
+    for (const std::unique_ptr<Group>& group : groups) {
+      if (group != nullptr) pipeline_.abandon(*group);
+    }
+  }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  void finish(std::span<std::unique_ptr<native::Outputs>> outputs) override {
+    const std::vector<TensorOutputs*> opened = open(outputs);
+    for (const std::unique_ptr<Group>& group : groups) {
+      with_run_errors([&] { pipeline_.land(*group); });
+      share_out(group->result, group->places, opened);
+    }
+  }
+
+  std::vector<std::unique_ptr<Group>> groups;  // the last may be missing: it could not be launched
+
+ private:
+  native::Pipeline& pipeline_;
+};
+
+PipelinedRunner::PipelinedRunner(Model& model, std::size_t device)
+    : Runner(model, device),
+      pipeline_(
+          [&] {
+            auto own = std::make_unique<TorchDevice>(model.device(device));
+            torch_device_ = own.get();
+            return own;
+          }(),
+          model.signature(), model.options().collate, kDepth + 1) {}
+
+std::unique_ptr<native::Launched> PipelinedRunner::launch(std::span<const native::Part> parts) {
+  read(parts);
+  auto batch = std::make_unique<Batch>(pipeline_);
+  while (pick_group()) {
+    std::unique_ptr<Group>& group = batch->groups.emplace_back();  // before it is launched, which must not be lost then
+    group = launch_group();
+  }
+  return batch;
+}
+
+std::shared_ptr<const RunResult> PipelinedRunner::run_group() {
+  const std::unique_ptr<Group> group = launch_group();
+  with_run_errors([&] { pipeline_.land(*group); });
+  return group->result;
+}
+
+std::unique_ptr<PipelinedRunner::Group> PipelinedRunner::launch_group() {
+  collator_.arrange(group_);
+  auto group = std::make_unique<Group>(*this);
+  with_run_errors([&] { pipeline_.launch(group_, *group); });
+  return group;
+}
+
+}  // namespace service_streamer::torch_backend

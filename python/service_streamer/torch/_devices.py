@@ -1,0 +1,51 @@
+"""Where native models run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+
+
+def check_devices(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Check what a user calls devices, without looking for them.
+
+    Raises:
+        ValueError: it is not "cpu", a name like "cuda:0", or several of the latter.
+    """
+    # torch's own devices will do as well
+    names = tuple(map(str, given)) if isinstance(given, list | tuple) else (str(given),)
+    known = all(_DEVICE.fullmatch(name) for name in names)
+    alone = names == ("cpu",) or "cpu" not in names
+    if not names or not known or not alone or len(set(names)) < len(names):
+        raise ValueError(
+            f"device must be 'cpu', one like 'cuda:0', or several of these, not {given!r}"
+        )
+    return names
+
+
+def find_devices(names: tuple[str, ...]) -> list[str]:
+    """Find devices in this process, ready for use.
+
+    Returns:
+        Their names, with their numbers.
+
+    Raises:
+        ValueError: torch sees no such device, or two names are one device's.
+    """
+    if names == ("cpu",):
+        return ["cpu"]
+    import torch
+
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    for name in names:
+        number = int(name.partition(":")[2] or 0)
+        if number >= seen:
+            raise ValueError(f"device={name!r}: torch sees {seen or 'no'} CUDA devices")
+    torch.cuda.init()
+    current = torch.cuda.current_device()
+    found = [f"cuda:{int(name.partition(':')[2] or current)}" for name in names]
+    if len(set(found)) < len(found):
+        raise ValueError(f"device={names!r} names a device twice: {', '.join(found)}")
+    return found

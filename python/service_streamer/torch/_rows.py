@@ -1,0 +1,131 @@
+"""What a callable returned for a batch, cut into what each caller gets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from .._errors import OutputSizeMismatch
+from .._worker import OutputRefused
+from ._placement import wait_until_computed
+
+OUTPUTS = ("tensor", "cpu", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Padding:
+    """How the items of a batch were padded."""
+
+    size: int
+    """how long all are"""
+    lengths: Sequence[int]
+    """how long each was"""
+
+
+class Splitter:
+    """Cuts the outputs of batches.
+
+    Args:
+        trim: which outputs are as long as their items: all, or those with these names.
+        pad_side: where those are padded.
+        output: what callers get: one of OUTPUTS.
+
+    Raises:
+        ValueError: what `trim` is.
+    """
+
+    def __init__(self, trim: bool | Sequence[str], pad_side: str, output: str) -> None:
+        if not isinstance(trim, bool) and not _are_names(trim):
+            raise ValueError(f"trim must be True, False or names of outputs, not {trim!r}")
+        self._trim = trim if isinstance(trim, bool) else frozenset(trim)
+        self._left = pad_side == "left"
+        self._on_host = output != "tensor"
+        self._numpy = output == "numpy"
+
+    def split(self, output: Any, count: int, rows: int, padding: Padding | None) -> list[Any]:
+        """Cut an output with so many rows, of which the first `count` are those of items.
+
+        Raises:
+            OutputSizeMismatch: it is no tensor with as many rows, nor a structure of such tensors.
+            OutputRefused: what is to be trimmed is missing, or numpy has no such type.
+            ValueError: what is to be trimmed is not as long as its items.
+        """
+        if isinstance(output, Mapping):
+            named = {str(name): tensor for name, tensor in output.items()}
+        elif isinstance(output, tuple | list):
+            named = {str(place): tensor for place, tensor in enumerate(output)}
+        else:
+            named = {"0": output}
+        trims = self._trims(named) if padding is not None else ()
+        columns = []
+        for name, tensor in named.items():
+            column = self._column(name, tensor, count, rows)
+            if padding is not None and name in trims:
+                column = self._trimmed(name, column, tensor.shape, padding)
+            columns.append(_arrays(name, column) if self._numpy else column)
+        if isinstance(output, Mapping):
+            return [dict(zip(output, row, strict=True)) for row in _across(columns, count)]
+        if isinstance(output, tuple | list):
+            structure = tuple if isinstance(output, tuple) else list
+            return [structure(row) for row in _across(columns, count)]
+        return columns[0]
+
+    def _column(self, name: str, tensor: Any, count: int, rows: int) -> list[Any]:
+        import torch
+
+        if not isinstance(tensor, torch.Tensor):
+            what = (
+                f"the model must return tensors, or a tuple, list or dict of them, not {tensor!r}"
+            )
+            raise OutputSizeMismatch(rows, None, what[:200])
+        if tensor.dim() == 0 or len(tensor) != rows:
+            received = len(tensor) if tensor.dim() > 0 else None
+            detail = f"output {name!r} of the model has the shape {tuple(tensor.shape)}"
+            raise OutputSizeMismatch(rows, received, detail)
+        if self._on_host:
+            tensor = tensor.cpu()
+        wait_until_computed(tensor)
+        return list(tensor.detach()[:count].unbind())
+
+    def _trims(self, named: Mapping[str, Any]) -> Collection[str]:
+        if isinstance(self._trim, bool):
+            return named if self._trim else ()
+        for name in self._trim:
+            if name not in named:
+                raise OutputRefused(
+                    f"trim: the model returned no output {name!r}, but {list(named)}"
+                )
+        return self._trim
+
+    def _trimmed(
+        self, name: str, column: list[Any], shape: Sequence[int], padding: Padding
+    ) -> list[Any]:
+        if len(shape) < 2 or shape[1] != padding.size:
+            raise ValueError(
+                f"trim: output {name!r} of the model has the shape {tuple(shape)}, its second "
+                f"dimension is not as long as the items, {padding.size}"
+            )
+        return [
+            each.narrow(0, padding.size - length if self._left else 0, length)
+            for each, length in zip(column, padding.lengths, strict=True)
+        ]
+
+
+def _are_names(given: Any) -> bool:
+    is_sequence = isinstance(given, Sequence) and not isinstance(given, str)
+    return is_sequence and all(isinstance(name, str) for name in given)
+
+
+def _arrays(name: str, column: list[Any]) -> list[Any]:
+    try:
+        return [each.numpy() for each in column]
+    except TypeError as error:  # bfloat16, say
+        raise OutputRefused(
+            f"output='numpy' is not possible for output {name!r} of the model: {error}"
+        ) from error
+
+
+def _across(columns: list[list[Any]], count: int) -> list[tuple[Any, ...]]:
+    """Turn a list for each output into a tuple for each item."""
+    return list(zip(*columns, strict=True)) if columns else [()] * count

@@ -1,0 +1,273 @@
+// A worker whose runner can have two batches under way: what is launched when, and that nobody is lost or harmed beside others.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <latch>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "service_streamer/native/workers.h"
+#include "support/native.h"
+
+namespace service_streamer::support {
+namespace {
+
+using Numbers = std::vector<int>;
+
+// Adds 1. Batches are launched at once, and finished when a test lets them.
+class DeepModel final : public native::Model {
+ public:
+  Look at_launch;
+  Look at_finish;
+  Look at_run;  // of a batch, or a part of one, that is run by itself
+
+  std::unique_ptr<native::Runner> make_runner() override { return std::make_unique<Runner>(*this); }
+
+  // What happened, in order: "launch 1 2", "finish 1 2", "run 1".
+  std::vector<std::string> journal() const {
+    const std::lock_guard lock(mutex_);
+    return journal_;
+  }
+  bool has_seen(const std::string& entry) const {
+    const std::vector<std::string> entries = journal();
+    return std::find(entries.begin(), entries.end(), entry) != entries.end();
+  }
+
+ private:
+  void note(std::string entry, const Numbers& numbers, const Look& look) {
+    for (const int number : numbers) entry += " " + std::to_string(number);
+    {
+      const std::lock_guard lock(mutex_);
+      journal_.push_back(entry);
+    }
+    if (look) look(numbers);
+  }
+
+  static Numbers all_of(std::span<const native::Part> parts) {
+    Numbers all;
+    for (const native::Part& part : parts) {
+      for (const int number : numbers_of(part)) all.push_back(number);
+    }
+    return all;
+  }
+
+  static void answer(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      Numbers numbers = numbers_of(parts[i]);
+      for (int& number : numbers) ++number;
+      outputs[i] = std::make_unique<IntOutputs>(std::move(numbers));
+    }
+  }
+
+  class Launched final : public native::Launched {
+   public:
+    Launched(DeepModel& model, std::span<const native::Part> parts)
+        : model_(model), parts_(parts.begin(), parts.end()) {}
+
+    void finish(std::span<std::unique_ptr<native::Outputs>> outputs) override {
+      model_.note("finish", all_of(parts_), model_.at_finish);
+      answer(parts_, outputs);
+    }
+
+   private:
+    DeepModel& model_;
+    const std::vector<native::Part> parts_;
+  };
+
+  class Runner final : public native::Runner {
+   public:
+    explicit Runner(DeepModel& model) : model_(model) {}
+
+    std::size_t depth() const override { return 2; }
+    void run(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) override {
+      model_.note("run", all_of(parts), model_.at_run);
+      answer(parts, outputs);
+    }
+    std::unique_ptr<native::Launched> launch(std::span<const native::Part> parts) override {
+      model_.note("launch", all_of(parts), model_.at_launch);
+      return std::make_unique<Launched>(model_, parts);
+    }
+
+   private:
+    DeepModel& model_;
+  };
+
+  mutable std::mutex mutex_;
+  std::vector<std::string> journal_;
+};
+
+constexpr EngineOptions kPairs{.batch_size = 2, .policy = PolicyKind::kGreedy};
+
+// Serves batches of two items, and stops when the first of them is to be finished until it is let go.
+class InFlight : public testing::Test {
+ protected:
+  InFlight() {
+    model->at_finish = [this](const Numbers& numbers) {
+      if (numbers.front() == 1) let_go.wait();
+    };
+  }
+
+  std::latch let_go{1};
+  const std::shared_ptr<DeepModel> model = std::make_shared<DeepModel>();
+  NativeServing serving{model, {}, kPairs};
+};
+
+TEST_F(InFlight, AFullBatchIsLaunchedBeforeTheOneUnderWayIsFinished) {
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3, 4});
+  const NativeRequest third = serving.sent({5, 6});
+  serving.start();
+  EXPECT_TRUE(eventually([&] { return model->has_seen("finish 1 2"); }));
+  EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 1 2", "launch 3 4", "finish 1 2"}));
+  EXPECT_EQ(serving.engine.stats().running_batches, 2);
+  let_go.count_down();
+  for (const NativeRequest* request : {&first, &second, &third}) EXPECT_TRUE(request->answered());
+  EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 1 2", "launch 3 4", "finish 1 2", "launch 5 6",
+                                                        "finish 3 4", "finish 5 6"}));
+}
+
+TEST_F(InFlight, ABatchThatCanGrowIsLeftToGrowAndNobodyWaitsForIt) {
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3});
+  let_go.count_down();
+  serving.start();
+  EXPECT_TRUE(first.answered());
+  EXPECT_TRUE(second.answered());
+  EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 1 2", "finish 1 2", "launch 3", "finish 3"}));
+}
+
+TEST_F(InFlight, WhatFailsIsRunAgainAloneAfterTheOthersWereAnswered) {
+  model->at_finish = [](const Numbers& numbers) {
+    if (numbers.front() == 1) throw std::runtime_error("bad");
+  };
+  model->at_run = [](const Numbers& numbers) {
+    if (numbers.front() == 1) throw std::runtime_error("bad");
+  };
+  const NativeRequest guilty = serving.sent({1});
+  const NativeRequest innocent = serving.sent({2});
+  const NativeRequest other = serving.sent({3, 4});
+  serving.start();
+  EXPECT_TRUE(guilty.ends_as(Outcome::kFailed));
+  EXPECT_EQ(guilty.call().failure.message, "bad");
+  EXPECT_TRUE(innocent.answered());
+  EXPECT_TRUE(other.answered());
+  EXPECT_EQ(model->journal(),
+            (std::vector<std::string>{"launch 1 2", "launch 3 4", "finish 1 2", "finish 3 4", "run 1", "run 2"}));
+}
+
+TEST_F(InFlight, WhatCannotBeLaunchedIsRunAgainAlone) {
+  model->at_launch = [](const Numbers& numbers) {
+    if (numbers.front() == 3) throw std::runtime_error("bad");
+  };
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3});
+  const NativeRequest third = serving.sent({4});
+  let_go.count_down();
+  serving.start();
+  for (const NativeRequest* request : {&first, &second, &third}) EXPECT_TRUE(request->answered());
+  EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 1 2", "launch 3 4", "finish 1 2", "run 3", "run 4"}));
+}
+
+TEST_F(InFlight, WhatFindsNoMemoryBesideAnotherIsTriedAgainWithoutIt) {
+  model->at_launch = [](const Numbers& numbers) {
+    if (numbers.front() == 3) throw std::bad_alloc();
+  };
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3});
+  const NativeRequest third = serving.sent({4});
+  let_go.count_down();
+  serving.start();
+  for (const NativeRequest* request : {&first, &second, &third}) EXPECT_TRUE(request->answered());
+  EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 1 2", "launch 3 4", "finish 1 2", "run 3 4"}));
+}
+
+TEST_F(InFlight, WhatFindsNoMemoryByItselfIsCut) {
+  model->at_launch = [](const Numbers& numbers) {
+    if (numbers.size() > 1) throw std::bad_alloc();
+  };
+  const NativeRequest request = serving.sent({3, 4});
+  serving.start();
+  EXPECT_TRUE(request.answered());
+  EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 3 4", "run 3", "run 4"}));
+}
+
+TEST_F(InFlight, ClosingAnswersWhatIsUnderWay) {
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3, 4});
+  const NativeRequest third = serving.sent({5, 6});
+  serving.start();
+  EXPECT_TRUE(eventually([&] { return model->has_seen("finish 1 2"); }));
+  serving.close(false);
+  EXPECT_TRUE(third.ends_as(Outcome::kClosed));
+  let_go.count_down();
+  serving.finish(false);
+  EXPECT_TRUE(first.answered());
+  EXPECT_TRUE(second.answered());
+}
+
+TEST_F(InFlight, DrainingLaunchesWhatIsLeft) {
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3});
+  serving.close(true);
+  serving.start();
+  EXPECT_TRUE(eventually([&] { return model->has_seen("finish 1 2"); }));
+  EXPECT_TRUE(model->has_seen("launch 3")) << "nothing will come to it any more";
+  let_go.count_down();
+  serving.finish(true);
+  EXPECT_TRUE(first.answered());
+  EXPECT_TRUE(second.answered());
+}
+
+TEST_F(InFlight, ItemsStayUntilTheirBatchIsFinished) {
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3, 4});
+  serving.start();
+  EXPECT_TRUE(eventually([&] { return model->has_seen("finish 1 2"); }));
+  EndedRequests ended;
+  ASSERT_TRUE(serving.engine.end_early(second.call().request, Outcome::kCancelled, true, ended));
+  calls::publish(ended);
+  EXPECT_TRUE(second.has_items()) << "the device may be at them";
+  let_go.count_down();
+  EXPECT_TRUE(eventually([&] { return !second.has_items(); }));
+}
+
+TEST_F(InFlight, TheTimeOfABatchIsNotCountedAgainForTheOneBehindIt) {
+  const TimePoint begin = Clock::now();
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3, 4});
+  serving.start();
+  EXPECT_TRUE(eventually([&] { return model->has_seen("finish 1 2"); }));
+  pass_time_until(Clock::now() + std::chrono::milliseconds(20));
+  let_go.count_down();
+  EXPECT_TRUE(first.answered());
+  EXPECT_TRUE(second.answered());
+  serving.finish(true);
+  const DurationSummary service = serving.engine.stats().service_time;
+  ASSERT_EQ(service.count, 2U);
+  EXPECT_LE(service.mean * 2, Clock::now() - begin);
+}
+
+TEST_F(InFlight, ManyCallersGetTheirs) {
+  let_go.count_down();
+  serving.start();
+  std::atomic<int> wrong{0};
+  {
+    std::vector<std::unique_ptr<Thread>> callers;
+    for (int caller = 0; caller < 4; ++caller) {
+      callers.push_back(std::make_unique<Thread>([&, caller] {
+        for (int i = 0; i < 500 / kStressShare; ++i) {
+          if (!serving.sent({caller, i, caller * i}).answered()) ++wrong;
+        }
+      }));
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace service_streamer::support

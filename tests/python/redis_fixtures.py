@@ -1,0 +1,103 @@
+"""What the tests of Redis clients and workers share: a server, and what has its two ends."""
+
+import pytest
+from conftest import LONG
+from process_models import double
+
+pytest.importorskip("redis")
+
+from redis_server import RedisServer
+from redis_tools import Queue, RawClient, ThreadedWorker, new_prefix
+
+from service_streamer import RedisStreamer
+from service_streamer._redis import reader
+
+
+@pytest.fixture
+def server(shared_redis_server):
+    return shared_redis_server
+
+
+@pytest.fixture
+def prefix():
+    return new_prefix()
+
+
+@pytest.fixture
+def servers():
+    """Makes servers of the test's own, which end after the clients and workers."""
+    made = []
+
+    def servers(**options):
+        made.append(RedisServer(**options))
+        return made[-1]
+
+    yield servers
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def make(server, servers, prefix):
+    """Makes RedisStreamers."""
+    made = []
+
+    def make(server=server, prefix=prefix, **options):
+        address = getattr(server, "url", server)
+        made.append(RedisStreamer(address, prefix, **options))
+        return made[-1]
+
+    yield make
+    for streamer in made:
+        streamer.close(drain=False, timeout=LONG)
+
+
+@pytest.fixture
+def workers(server, servers, prefix, leftovers):
+    """Makes workers in threads."""
+    made = []
+
+    def make(model=double, server=server, prefix=prefix, **options):
+        made.append(ThreadedWorker(model, server, prefix, **options))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close(drain=False)
+
+
+@pytest.fixture
+def worker(workers, server, prefix):
+    """A worker that is ready: it forks no more, so that the test may start processes."""
+    workers()
+    with RedisStreamer(server.address, prefix) as streamer:
+        streamer.wait_ready(LONG)
+
+
+@pytest.fixture
+def clients(server, servers, prefix):
+    """Makes clients that do one thing at a time."""
+    made = []
+
+    def make(prefix=prefix, server=server, **options):
+        made.append(RawClient(server, prefix, **options))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def client(clients):
+    return clients()
+
+
+@pytest.fixture
+def quick_audits(monkeypatch):
+    monkeypatch.setattr(reader, "AUDITS", (0.1, 0.2))
+
+
+@pytest.fixture
+def queue(server, prefix):
+    return Queue(server, prefix)

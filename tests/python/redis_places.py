@@ -1,0 +1,155 @@
+"""Brokers of every kind for the tests: TLS, a cluster of two nodes, a master with a sentinel."""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+
+import pytest
+from conftest import LONG, eventually
+from redis_server import RedisServer, find_server, free_port
+
+
+class Plain:
+    """A place of one server.
+
+    Attributes:
+        url: what leads there.
+    """
+
+    def __init__(self):
+        self.server = RedisServer()
+        self.url = self.server.url
+
+    def client(self, keys):
+        """A client of redis-py, of the server that has these keys now."""
+        return self.server.client()
+
+    def close(self):
+        self.server.close()
+
+
+class Tls(Plain):
+    """A server with a certificate that certifies itself."""
+
+    def __init__(self, certificate):
+        port = free_port()
+        options = {
+            "tls_cert_file": certificate / "cert.pem",
+            "tls_key_file": certificate / "key.pem",
+            "tls_ca_cert_file": certificate / "cert.pem",
+        }
+        try:
+            self.server = RedisServer(tls_port=port, tls_auth_clients="no", **options)
+        except AssertionError:
+            pytest.skip("the server has no TLS")
+        self.address = f"127.0.0.1:{port}"
+        self.url = f"rediss://{self.address}?ssl_ca_certs={certificate / 'cert.pem'}"
+
+
+class Cluster:
+    """Two nodes with half of the slots each; only the first is known."""
+
+    def __init__(self):
+        self.nodes = [RedisServer(cluster_enabled="yes") for _ in range(2)]
+        self.url = f"redis+cluster://{self.nodes[0].address}"
+        halves = range(8192), range(8192, 16384)
+        for node, slots in zip(self.nodes, halves, strict=True):
+            node.client().execute_command("CLUSTER", "ADDSLOTS", *slots)
+        second = self.nodes[1].port
+        self.nodes[0].client().execute_command("CLUSTER", "MEET", "127.0.0.1", second)
+        for node in self.nodes:
+            eventually(lambda node=node: self._is_complete(node))
+
+    def client(self, keys):
+        from redis.crc import key_slot
+
+        return self.nodes[key_slot(keys.queue) // 8192].client()
+
+    def close(self):
+        for node in self.nodes:
+            node.close()
+
+    @staticmethod
+    def _is_complete(node):
+        info = node.client().execute_command("CLUSTER", "INFO")
+        slots = node.client().execute_command("CLUSTER", "SLOTS")
+        return b"cluster_state:ok" in info and len(slots) == 2
+
+
+class Sentinel:
+    """A master, a replica, and a sentinel that fails over within a second."""
+
+    def __init__(self, folder):
+        self.master = RedisServer(repl_diskless_sync_delay=0)
+        self.replica = RedisServer()
+        self.replica.client().execute_command("REPLICAOF", "127.0.0.1", self.master.port)
+        replication = self.replica.client().info
+        eventually(lambda: replication("replication")["master_link_status"] == "up")
+        self.port = free_port()
+        self.url = f"redis+sentinel://127.0.0.1:{self.port}/models"
+        config = folder / "sentinel.conf"
+        config.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"sentinel monitor models 127.0.0.1 {self.master.port} 1\n"
+            "sentinel down-after-milliseconds models 500\n"
+            "sentinel failover-timeout models 2000\n"
+        )
+        with open(folder / "log", "wb") as log:
+            command = [find_server(), str(config), "--sentinel"]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=-3)
+        eventually(self._knows_the_replica)
+
+    def client(self, keys):
+        return self.master.client()
+
+    def fail_over(self):
+        """Kill the master, and wait until the replica is one."""
+        self.master.kill()
+        eventually(lambda: self.replica.client().info("replication")["role"] == "master")
+
+    def close(self):
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(LONG)
+        self.master.close()
+        self.replica.close()
+
+    def _knows_the_replica(self):
+        import redis
+
+        with contextlib.suppress(redis.ConnectionError):
+            asked = redis.Redis(port=self.port, protocol=2)
+            with contextlib.closing(asked):
+                return asked.execute_command("SENTINEL", "REPLICAS", "models")
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """A folder with a key and a certificate of 127.0.0.1, and with those of a stranger."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl")
+    folder = tmp_path_factory.mktemp("certificate")
+    for name in ("", "other-"):
+        command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext"
+        command += f" subjectAltName=IP:127.0.0.1 -keyout {name}key.pem -out {name}cert.pem"
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True, timeout=LONG)
+    return folder
+
+
+@pytest.fixture
+def places(request, tmp_path):
+    """Makes places, which end after their clients and workers."""
+    made = []
+
+    def make(kind):
+        if kind == "tls":
+            made.append(Tls(request.getfixturevalue("certificate")))
+        elif kind == "sentinel":
+            made.append(Sentinel(tmp_path))
+        else:
+            made.append({"plain": Plain, "cluster": Cluster}[kind]())
+        return made[-1]
+
+    yield make
+    for place in made:
+        place.close()

@@ -1,0 +1,71 @@
+"""BatchedModel: settings that are wrong, and what is missing for it."""
+
+import re
+
+import pytest
+
+from service_streamer import ThreadedStreamer
+
+pytest_plugins = ["batched_fixtures"]
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"collate": "join"}, ValueError, "collate must be one of 'stack', 'pad', not 'join'"),
+        ({"pad_side": "top"}, ValueError, "pad_side must be one of"),
+        ({"output": "list"}, ValueError, "output must be one of 'tensor', 'cpu', 'numpy'"),
+        ({"pad_value": "0"}, ValueError, "pad_value must be a number, not '0'"),
+        ({"pad_value": {"x": None}}, ValueError, "pad_value must be a number, not None"),
+        ({"pad_to": (8, 4)}, ValueError, "pad_to must be ascending"),
+        ({"batch_sizes": (0,)}, ValueError, "batch_sizes must be an int of at least 1"),
+        ({"mask": "mask"}, ValueError, "mask='mask' needs collate='pad', not 'stack'"),
+        ({"lengths": "n"}, ValueError, "lengths='n' needs collate='pad'"),
+        ({"trim": True}, ValueError, "trim=True needs collate='pad'"),
+        ({"collate": "pad", "trim": "x"}, ValueError, "trim must be True, False or names"),
+        ({"collate": "pad", "trim": [0]}, ValueError, "trim must be True, False or names"),
+        ({"collate": "pad", "mask": "m", "lengths": "m"}, ValueError, "must have different names"),
+        ({"device": "gpu"}, ValueError, "device must be 'cpu' or as 'cuda:0', not 'gpu'"),
+        ({"device": "meta"}, ValueError, "device must be"),
+        ({"device": "cuda:99"}, ValueError, "device='cuda:99' is not there: torch sees"),
+        ({"key": "bucket"}, TypeError, "key must be a function of an item, not 'bucket'"),
+    ],
+)
+def test_wrong_settings_are_refused(batched, options, error, message):
+    with pytest.raises(error, match=message):
+        batched(lambda x: x, **options)
+
+
+def test_what_a_streamer_cannot_make_a_model_of_is_refused(batched):
+    with pytest.raises(TypeError, match="model must be callable, not an object of type int"):
+        batched(3)
+    with pytest.raises(ValueError, match="collate must be one of 'stack', 'pad', not ''"):
+        ThreadedStreamer(lambda x: x, 8, collate="")
+    with pytest.raises(TypeError, match="a BatchedModel makes batches by itself"):
+        ThreadedStreamer(batched(lambda x: x), 8, collate="pad")
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("torch", "No module named 'torch'|import of torch halted"),
+        ("service_streamer._torch", "python -m service_streamer.build_torch"),
+    ],
+)
+def test_what_is_missing_is_named(torch, child, missing, message):
+    done = child(
+        """
+        import sys
+        from service_streamer import ThreadedStreamer
+
+        sys.modules[sys.argv[1]] = None
+        ThreadedStreamer(print, 8)  # needs neither
+        try:
+            ThreadedStreamer(print, 8, collate="stack")
+        except ImportError as error:
+            print(error)
+        """,
+        missing,
+    )
+    assert re.search(message, done.stdout)

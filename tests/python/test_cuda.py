@@ -1,0 +1,144 @@
+"""Native models and kernels on a GPU."""
+
+import threading
+
+import pytest
+from conftest import LONG
+from native_models import FLOATS, PAIRS, SEQUENCES, changed, modules
+
+from service_streamer import ThreadedStreamer
+
+pytest_plugins = ["native_fixtures"]
+pytestmark = [pytest.mark.torch, pytest.mark.needs_cuda]
+
+
+@pytest.fixture
+def on_gpu(model):
+    """Makes a model of TorchScript on the first GPU."""
+
+    def make(name="Floats", signature=FLOATS, **options):
+        options.setdefault("device", "cuda:0")
+        return model(name, changed(signature, device="cuda"), **options)
+
+    return make
+
+
+@pytest.fixture
+def served_on_gpu(on_gpu, leftovers):
+    def make(*args, batch_size=8, **options):
+        streamer = ThreadedStreamer(on_gpu(*args, **options), batch_size)
+        leftovers.append(lambda: streamer.close(drain=False, timeout=LONG))
+        return streamer
+
+    return make
+
+
+def test_items_from_the_host_are_answered_there(torch, served_on_gpu):
+    (output,) = served_on_gpu().predict([torch.tensor([1.0, 2, 3])])
+    assert output.device.type == "cpu"
+    assert output.tolist() == [4, 7, 10]
+
+
+def test_items_on_the_gpu_are_answered_there(torch, served_on_gpu):
+    (output,) = served_on_gpu().predict([torch.tensor([1.0, 2, 3], device="cuda:0")])
+    assert output.device == torch.device("cuda:0")
+    assert output.tolist() == [4, 7, 10]
+
+
+def test_items_of_another_stream_are_waited_for(torch, served_on_gpu):
+    streamer = served_on_gpu()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        large = torch.randn(4096, 4096, device="cuda:0")
+        for _ in range(20):  # so that it takes a while
+            large = large @ large.T / 4096
+        item = torch.zeros(3, device="cuda:0") + large.sum() * 0 + 5
+        (output,) = streamer.predict([item])
+    assert output.tolist() == [16, 16, 16]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_sequences_are_padded_masked_and_trimmed(torch, served_on_gpu, side, device):
+    streamer = served_on_gpu("Sequences", SEQUENCES, collate="pad", mask="mask", pad_side=side)
+    ids = [torch.arange(1, length + 1, device=device) for length in (3, 1, 5)]
+    outputs = streamer.predict([{"ids": each} for each in ids])
+    assert [output["seen"].tolist() for output in outputs] == [[1, 2, 3], [1], [1, 2, 3, 4, 5]]
+    assert [int(output["sum"]) for output in outputs] == [6, 1, 15]
+
+
+def test_a_package_runs_on_the_gpu(torch, tmp_path):
+    from service_streamer.torch import NativeModel, compile
+
+    path = tmp_path / "floats.pt2"
+    module = modules(torch)["Floats"].to("cuda:0")
+    compile(module, torch.zeros(2, 3, device="cuda:0"), path, max_batch=8, device="cuda:0")
+    outputs = NativeModel(path, device="cuda:0")([torch.ones(3)] * 3)
+    assert [output.tolist() for output in outputs] == [[4, 4, 4]] * 3
+
+
+def test_many_threads_get_theirs(torch, served_on_gpu):
+    streamer = served_on_gpu(workers=2, batch_size=4)
+    wrong = []
+
+    def ask(caller):
+        for i in range(100):
+            number = 100.0 * caller + i
+            item = torch.full((3,), number, device="cuda:0" if i % 2 else "cpu")
+            (output,) = streamer.predict([item], timeout=LONG)
+            if output.tolist() != [3 * number + 1] * 3:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(caller,)) for caller in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)
+    assert wrong == []
+
+
+def test_the_memory_of_the_gpu_stays_flat(torch, served_on_gpu):
+    streamer = served_on_gpu("Pairs", PAIRS)
+
+    def ask(rounds):
+        for i in range(rounds):
+            a = torch.full((1 + i % 16,), 1.0, device="cuda:0" if i % 2 else "cpu")
+            streamer.predict([(a, a)] * 8, timeout=LONG)
+        torch.cuda.synchronize()
+        return torch.cuda.memory_reserved()
+
+    ask(100)
+    before = ask(100)
+    assert ask(1000) <= before
+
+
+def test_all_gpus_serve_one_queue(torch, on_gpu):
+    names = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count()))
+    if len(names) < 2:
+        pytest.skip("there is one GPU only")
+    model = on_gpu(device=names)
+    with ThreadedStreamer(model, 1) as streamer:
+        futures = [streamer.submit([torch.full((3,), float(i))]) for i in range(100)]
+        for i, future in enumerate(futures):
+            assert future.result(LONG)[0].tolist() == [3.0 * i + 1] * 3
+        with pytest.raises(TypeError, match="the model wants a dense one on cpu"):
+            streamer.predict([torch.zeros(3, device=names[0])])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_images_are_normalised_as_on_the_cpu(torch, dtype):
+    from service_streamer.torch import normalize_images
+
+    images = torch.randint(0, 256, (3, 31, 17, 3), dtype=torch.uint8)
+    there = normalize_images(images, dtype=dtype, device="cuda:0")
+    assert there.device.type == "cuda"
+    tolerance = 1e-6 if dtype == "float32" else 2e-3
+    torch.testing.assert_close(
+        there.cpu(), normalize_images(images, dtype=dtype), rtol=tolerance, atol=tolerance
+    )
+
+
+def test_it_was_built_with_kernels():
+    from service_streamer import _torch
+
+    assert _torch.has_kernels(), "nvcc was not found when _torch was built"

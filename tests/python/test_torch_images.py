@@ -1,0 +1,83 @@
+"""Images of bytes turned into what networks take."""
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def normalize(torch):
+    pytest.importorskip("service_streamer._torch")
+    from service_streamer.torch import normalize_images
+
+    return normalize_images
+
+
+def plain(torch, images, mean, std):
+    channels_first = images.permute(0, 3, 1, 2).double() / 255
+    means, deviations = (torch.tensor(each).view(1, -1, 1, 1) for each in (mean, std))
+    return (channels_first - means) / deviations
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_they_are_what_plain_code_gives(torch, normalize, channels, dtype):
+    images = torch.randint(0, 256, (2, 13, 9, channels), dtype=torch.uint8)
+    mean, std = [0.4, 0.5, 0.6, 0.7][:channels], [0.2, 0.3, 0.4, 0.5][:channels]
+    found = normalize(images, mean=mean, std=std, dtype=dtype)
+    assert found.dtype == getattr(torch, dtype)
+    assert found.is_contiguous()
+    wanted = plain(torch, images, mean, std)
+    torch.testing.assert_close(
+        found.double(), wanted, rtol=1e-5 if dtype == "float32" else 1e-3, atol=1e-3
+    )
+
+
+def test_lists_arrays_and_views_will_do(torch, normalize):
+    images = torch.randint(0, 256, (2, 8, 8, 3), dtype=torch.uint8)
+    wanted = normalize(images)
+    assert torch.equal(normalize(images.numpy()), wanted)
+    assert torch.equal(normalize([images[0].numpy(), images[1]]), wanted)
+    turned = images.permute(0, 2, 1, 3)  # not contiguous
+    assert torch.equal(normalize(turned), wanted.permute(0, 1, 3, 2))
+
+
+def test_white_and_black_of_imagenet(torch, normalize):
+    black, white = torch.zeros(1, 1, 1, 3), torch.full((1, 1, 1, 3), 255)
+    found = normalize(torch.cat([black, white]).to(torch.uint8)).flatten().tolist()
+    assert found == pytest.approx(
+        [
+            -0.485 / 0.229,
+            -0.456 / 0.224,
+            -0.406 / 0.225,
+            0.515 / 0.229,
+            0.544 / 0.224,
+            0.594 / 0.225,
+        ],
+        rel=1e-5,
+    )
+
+
+def test_no_images_are_no_numbers(torch, normalize):
+    assert normalize(torch.zeros(0, 4, 4, 3, dtype=torch.uint8)).shape == (0, 3, 4, 4)
+
+
+def test_an_empty_list_has_no_size_of_images(torch, normalize):
+    with pytest.raises(ValueError, match=r"images must be at least one image, not \[\]"):
+        normalize([])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options", "error", "message"),
+    [
+        ((1, 4, 4, 3), "float32", {}, TypeError, "images must be uint8, not float32"),
+        ((4, 4, 3), "uint8", {}, ValueError, r"must have the shape .*, not \(4, 4, 3\)"),
+        ((1, 3, 4, 5), "uint8", {}, ValueError, "up to 4 channels"),
+        ((1, 4, 4, 1), "uint8", {}, ValueError, "mean has 3 numbers, the images 1 channels"),
+        ((1, 4, 4, 3), "uint8", {"std": (1, 0, 1)}, ValueError, "std must be above 0"),
+        ((1, 4, 4, 3), "uint8", {"dtype": "int8"}, ValueError, "dtype must be one of float32"),
+    ],
+)
+def test_what_is_wrong_is_named(torch, normalize, shape, dtype, options, error, message):
+    with pytest.raises(error, match=message):
+        normalize(torch.zeros(shape, dtype=getattr(torch, dtype)), **options)
