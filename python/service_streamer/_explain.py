@@ -13,6 +13,7 @@ REASONS = {
     "linger": "not all expected came in time",
     "max_latency": "max_latency ended the wait",
     "window": "the window ended",
+    "share": "a part of what waited: smaller batches are as good for this model",
     "priority": "a request with priority did not wait",
     "drain": "the streamer was closing",
 }
@@ -68,6 +69,11 @@ def _limit(stats: StreamerStats) -> str:
         return (
             f"batch_size={stats.batch_size} is the limit: most batches are full; raise it if the "
             "model is faster per item on more, or leave it."
+        )
+    if share["share"] >= 0.5:
+        return (
+            "The model is the limit: a batch costs it next to nothing beside its items, so what "
+            "waits is run in parts, whose answers come sooner; larger batches would gain nothing."
         )
     if reachable < stats.batch_size:
         return (

@@ -215,8 +215,9 @@ TEST(BatchPolicy, NamesAreTheWordsOfTheInterface) {
   EXPECT_STREQ(to_string(PolicyKind::kAdaptive), "adaptive");
   EXPECT_STREQ(to_string(PolicyKind::kGreedy), "greedy");
   EXPECT_STREQ(to_string(PolicyKind::kWindow), "window");
-  const std::string names[] = {"full", "idle", "returned", "linger", "max_latency", "window", "priority", "drain"};
-  for (int reason = 0; reason < 8; ++reason) {
+  const std::string names[] = {"full",   "idle",  "returned", "linger", "max_latency",
+                               "window", "share", "priority", "drain"};
+  for (int reason = 0; reason < 9; ++reason) {
     EXPECT_EQ(to_string(static_cast<CloseReason>(reason)), names[reason]);
   }
 }

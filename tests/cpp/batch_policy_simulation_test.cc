@@ -178,5 +178,14 @@ TEST(BatchPolicySimulation, AdaptiveCostsOpenTrafficOnOneWorkerNothing) {
   }
 }
 
+// Where a batch costs next to nothing beside its items: a request is spread over the workers, and throughput keeps its price.
+TEST(BatchPolicySimulation, AdaptiveSpreadsARequestOverIdleWorkers) {
+  Cell lone = closed(kPerItem, 4, 1);
+  lone.sizes = Sizes::kUpTo16;
+  const Costs costs = compare(lone, kSeed, 2);
+  EXPECT_LT(costs.adaptive, 0.6 * costs.greedy);
+  EXPECT_LT(compare(closed(kPerItem, 1, 32), kSeed, 2).ratio(), 1.04);
+}
+
 }  // namespace
 }  // namespace service_streamer::simulation

@@ -137,6 +137,7 @@ def changed(**changes):
             'max_latency=100 ms is the limit.*policy="adaptive"',
         ),
         ({"close_reasons": {"returned": 60, "linger": 40}}, "more concurrent callers"),
+        ({"close_reasons": {"share": 90, "idle": 10}}, "larger batches would gain nothing"),
         ({"close_reasons": {"priority": 100}}, "raised priority"),
         ({"close_reasons": {"drain": 100}}, "closing"),
         ({"close_reasons": {"idle": 100}, "policy": "greedy"}, 'policy="adaptive"'),
@@ -156,11 +157,15 @@ def test_one_sentence_says_what_limits_the_batch_size(changes, sentence):
 
 
 def test_reasons_are_told_in_words_most_frequent_first():
-    reasons = ["full", "idle", "returned", "linger", "max_latency", "window", "priority", "drain"]
+    reasons = [
+        *("full", "idle", "returned", "linger", "max_latency", "window"),
+        *("share", "priority", "drain"),
+    ]
     text = changed(close_reasons={reason: 10 + i for i, reason in enumerate(reasons)})
     words = [
         "the streamer was closing",
         "priority",
+        "a part of what waited",
         "the window ended",
         "max_latency ended the wait",
         "not all expected came",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 namespace service_streamer {
 namespace {
@@ -16,6 +17,8 @@ constexpr double kBurstOverMean = 2;       // end of a uniform burst, from its m
 constexpr double kGain = 2;                // keeps open traffic out: its break-even is exactly 1
 constexpr double kRounding = 1.0 / 2;      // half a caller is nobody
 constexpr int kSpacingTicks = 4;           // below this a batch is too short to be spaced
+constexpr double kOverhead = 1.0 / 20;     // what a share may cost beyond its items
+constexpr double kSpread = 1.0 / 4;        // of sizes, over their mean, that makes a slope to rely on
 
 double seconds(Duration value) {
   return Seconds(value).count();
@@ -65,6 +68,8 @@ const char* to_string(CloseReason reason) {
       return "max_latency";
     case CloseReason::kWindow:
       return "window";
+    case CloseReason::kShare:
+      return "share";
     case CloseReason::kPriority:
       return "priority";
     case CloseReason::kDrain:
@@ -154,6 +159,16 @@ BatchPolicy::Verdict BatchPolicy::due(const Queue& queue, TimePoint now) const {
   return {end, end == bound ? CloseReason::kMaxLatency : CloseReason::kLinger};
 }
 
+std::size_t BatchPolicy::share(const Queue& queue) const {
+  const std::size_t all = options_.batch_size;
+  if (options_.kind != PolicyKind::kAdaptive || queue.items >= all || item_cost_ <= 0) return all;
+  if (queue.requests == 1 && options_.workers == 1) return all;  // its caller waits for both parts
+  const double fixed = std::max(fixed_cost_, seconds(kTick));
+  const double least = std::ceil(fixed / (kOverhead * item_cost_));
+  const double fair = std::ceil(static_cast<double>(queue.items) / std::max(2, queue.idle_workers));
+  return static_cast<std::size_t>(std::clamp(std::max(least, fair), 1.0, static_cast<double>(all)));
+}
+
 TimePoint BatchPolicy::watch_end() const {
   const bool expecting =
       options_.kind == PolicyKind::kAdaptive && any_completed_ && watch_ >= kTick && due_back_ > kRounding;
@@ -176,8 +191,10 @@ void BatchPolicy::learn_cost(double items, double service) {
   size_variance_ = kDecay * (size_variance_ + kWeight * size_error * size_error);
   size_service_covariance_ = kDecay * (size_service_covariance_ + kWeight * size_error * service_error);
   fixed_cost_ = mean_service_;
+  item_cost_ = 0;
   if (size_variance_ > kFlatVariance) {
     const double slope = size_service_covariance_ / size_variance_;
+    if (size_variance_ > kSpread * kSpread * mean_size_ * mean_size_) item_cost_ = std::max(0.0, slope);
     fixed_cost_ = std::clamp(mean_service_ - mean_size_ * slope, 0.0, mean_service_);
   }
 }

@@ -10,7 +10,9 @@
 //              - right after a batch completed it lingers for the callers that got their answers
 //                and are about to ask again, if enough of them came back in the last batches, and
 //                only for as long as the wait costs less than the batch it saves;
-//              - several workers are kept from starting small batches all at the same time.
+//              - several workers are kept from starting small batches all at the same time;
+//              - where a batch costs next to nothing beside its items, it is no larger than it must be:
+//                the rest is for other workers, or runs while those answers are on their way.
 //
 // `max_latency` bounds the hold: a batch is never kept back for longer than that after an item and
 // an idle worker were both there (kWindow: after the oldest item came).
@@ -23,7 +25,7 @@ namespace service_streamer {
 
 enum class PolicyKind { kAdaptive, kGreedy, kWindow };
 
-// Why a batch closed. The policy gives all but the last two, which are the engine's.
+// Why a batch closed. The policy gives all but the last three, which are the engine's.
 enum class CloseReason {
   kFull,        // batch_size items
   kIdle,        // a worker was idle, and waiting for others was not worth it
@@ -31,6 +33,7 @@ enum class CloseReason {
   kLinger,      // the linger ended before all of them came
   kMaxLatency,  // held for max_latency
   kWindow,      // the window of policy kWindow ended
+  kShare,       // smaller batches serve this model as well
   kPriority,
   kDrain,
 };
@@ -80,6 +83,9 @@ class BatchPolicy {
 
   Verdict due(const Queue& queue, TimePoint now) const;
 
+  // How many of the waiting items a worker that is among the idle ones takes at most.
+  std::size_t share(const Queue& queue) const;
+
   // Until when returning callers may be lingered for; TimePoint::min() when none are expected.
   // A worker that parks until then needs no wake for each of them.
   TimePoint watch_end() const;
@@ -102,6 +108,7 @@ class BatchPolicy {
   double mean_size_ = 0;
   double size_variance_ = 0;
   double size_service_covariance_ = 0;
+  double item_cost_ = 0;   // slope of service time over batch size; 0: not known
   double fixed_cost_ = 0;  // intercept of service time over batch size: what merging two batches saves
 
   // Decayed sums over about 8 batches: who comes back after an answer, and how fast.

@@ -190,6 +190,7 @@ class Engine {
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
+  BatchPolicy::Queue waiting(std::size_t items, std::size_t idle_workers) const REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
   Ready look(std::size_t idle_workers, bool may_gather, TimePoint now, CloseReason& reason, TimePoint& until)
       REQUIRES(mutex_);

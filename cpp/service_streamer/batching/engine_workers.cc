@@ -79,10 +79,15 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    fill(batch, options_.batch_size, false, now, ended, wakes);
+    // The others that were woken are about to ask, too.
+    const BatchPolicy::Queue all = waiting(queue_.items(), idle_.size() + static_cast<std::size_t>(reserved_));
+    const std::size_t most = policy_.share(all);
+    fill(batch, most, false, now, ended, wakes);
     if (batch.items > 0) {
       batch.dispatched = now;
-      batch.reason = batch.items == options_.batch_size ? CloseReason::kFull : reason;
+      batch.reason = reason;
+      if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
+      if (batch.items == most && most < std::min(all.items, options_.batch_size)) batch.reason = CloseReason::kShare;
       policy_.dispatched(now, batch.finishing);
       ++running_batches_;
       running_items_ += batch.items;
@@ -230,16 +235,20 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   } else if (queue_.top_priority() > 0) {
     verdict = {.at = now, .reason = CloseReason::kPriority};
   } else {
-    const int requests =
-        std::max(1, static_cast<int>(static_cast<std::size_t>(queue_.requests()) * items / queue_.items()));
-    verdict = policy_.due({.items = items,
-                           .requests = requests,
-                           .idle_workers = static_cast<int>(idle_workers),
-                           .oldest = queue_.oldest(),
-                           .ready = ready_},
-                          now);
+    verdict = policy_.due(waiting(items, idle_workers), now);
   }
   return true;
+}
+
+// Some of the items that wait, as the policy sees them.
+BatchPolicy::Queue Engine::waiting(std::size_t items, std::size_t idle_workers) const {
+  const std::size_t requests =
+      static_cast<std::size_t>(queue_.requests()) * items / std::max<std::size_t>(queue_.items(), 1);
+  return {.items = items,
+          .requests = std::max(1, static_cast<int>(requests)),
+          .idle_workers = static_cast<int>(idle_workers),
+          .oldest = queue_.oldest(),
+          .ready = ready_};
 }
 
 void Engine::leave_idle(IdleWorker& worker) {

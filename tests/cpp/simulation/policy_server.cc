@@ -64,9 +64,7 @@ class PolicyServer {
         ready_ = true;
         ready_since_ = now_;
       }
-      const BatchPolicy::Queue queue{static_cast<std::size_t>(backlog_.items()), backlog_.requests(), idle_,
-                                     backlog_.oldest(), ready_since_};
-      const BatchPolicy::Verdict verdict = policy_.due(queue, now_);
+      const BatchPolicy::Verdict verdict = policy_.due(queue(), now_);
       if (verdict.at > now_) {
         timer_ = verdict.at + kTimerOvershoot;
         return;
@@ -76,10 +74,14 @@ class PolicyServer {
     ready_ = false;
   }
 
+  BatchPolicy::Queue queue() const {
+    return {static_cast<std::size_t>(backlog_.items()), backlog_.requests(), idle_, backlog_.oldest(), ready_since_};
+  }
+
   void start_batch() {
     Worker& worker =
         *std::find_if(workers_.begin(), workers_.end(), [](const Worker& candidate) { return !candidate.busy; });
-    worker.items = std::min(backlog_.items(), cell_.batch_size);
+    worker.items = std::min(backlog_.items(), static_cast<int>(policy_.share(queue())));
     worker.pieces.clear();
     worker.ending = backlog_.take(worker.items, worker.pieces);
     worker.service = cell_.model.service(worker.items);

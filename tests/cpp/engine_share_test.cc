@@ -1,0 +1,78 @@
+// Batches of which workers take a share only: what a policy that was taught does to an engine.
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+// A millisecond for each item and nothing for the batch, with sizes that show it.
+void teach(Engine& engine) {
+  for (int round = 0; round < 40; ++round) {
+    const std::uint32_t items = round % 2 == 0 ? 4 : 24;
+    const CallPtr call = submitted(engine, items);
+    Batch batch = take(engine);
+    ASSERT_GT(batch.items, 0U);
+    batch.dispatched = Clock::now() - batch.items * std::chrono::milliseconds(1);
+    answer(engine, batch);
+    while (!call->done()) {  // with several workers a request has been cut, too
+      Batch rest = take(engine);
+      rest.dispatched = Clock::now() - rest.items * std::chrono::milliseconds(1);
+      answer(engine, rest);
+    }
+  }
+}
+
+TEST(EngineShare, WhatIsLeftIsDueAtOnceAndInItsOrder) {
+  Engine engine(EngineOptions{.batch_size = 64});
+  teach(engine);
+  std::vector<CallPtr> calls;
+  for (int call = 0; call < 32; ++call) calls.push_back(submitted(engine, 1));
+  Batch first = take(engine);
+  EXPECT_EQ(first.items, 16U);
+  EXPECT_EQ(first.reason, CloseReason::kShare);
+  Batch second = take(engine);
+  EXPECT_EQ(second.items, 8U);
+  answer(engine, first);
+  for (int call = 0; call < 32; ++call) EXPECT_EQ(calls[static_cast<std::size_t>(call)]->done(), call < 16);
+  answer(engine, second);
+  Batch rest = take(engine);
+  while (rest.items > 0) {
+    answer(engine, rest);
+    rest = take(engine);
+  }
+  for (const CallPtr& call : calls) EXPECT_TRUE(call->answered());
+}
+
+TEST(EngineShare, ARequestIsSpreadOverIdleWorkers) {
+  Engine engine(EngineOptions{.batch_size = 64, .workers = 2});
+  teach(engine);
+  const CallPtr call = submitted(engine, 32);
+  Batch first = take(engine);
+  EXPECT_EQ(first.items, 16U);
+  Batch rest = take(engine);
+  EXPECT_GT(rest.items, 0U);
+  answer(engine, rest);
+  EXPECT_FALSE(call->done());
+  answer(engine, first);
+  for (Batch more = take(engine); more.items > 0; more = take(engine)) answer(engine, more);
+  EXPECT_TRUE(call->answered());
+}
+
+TEST(EngineShare, AFullBatchIsTakenWhole) {
+  Engine engine(EngineOptions{.batch_size = 64});
+  teach(engine);
+  const CallPtr call = submitted(engine, 100);
+  Batch batch = take(engine);
+  EXPECT_EQ(batch.items, 64U);
+  EXPECT_EQ(batch.reason, CloseReason::kFull);
+  answer(engine, batch);
+  for (Batch more = take(engine); more.items > 0; more = take(engine)) answer(engine, more);
+  EXPECT_TRUE(call->answered());
+}
+
+}  // namespace
+}  // namespace service_streamer::support
