@@ -92,7 +92,8 @@ def descendants(pid: int) -> list[int]:
     found = [pid]
     for parent in found:
         for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            found += map(int, children.read_text().split())
+            with contextlib.suppress(OSError):  # the thread has ended meanwhile
+                found += map(int, children.read_text().split())
     return found
 
 

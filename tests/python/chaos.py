@@ -256,7 +256,10 @@ def chaos(streamer, spared, seconds, rng):
 def children():
     found = set()
     for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children") as file:
+        with (
+            contextlib.suppress(OSError),  # the thread has ended meanwhile
+            open(f"/proc/self/task/{task}/children") as file,
+        ):
             found.update(file.read().split())
     return found
 
