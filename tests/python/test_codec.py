@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import LONG
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service_streamer import SerializationError, _core
@@ -105,7 +105,6 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300)
 @given(st.lists(values, max_size=5))
 def test_any_items_arrive_in_order(items):
     seen = travel(*items)
