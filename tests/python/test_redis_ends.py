@@ -1,6 +1,7 @@
 """How clients and workers end when the broker does not answer, or a thread of theirs fails."""
 
 import socket
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -124,11 +125,17 @@ def test_a_worker_leaves_a_broker_that_does_not_answer(workers, clients, servers
     assert worker.error is None
 
 
-def test_a_worker_whose_keeper_fails_ends_with_its_error(workers, monkeypatch):
+def test_a_worker_whose_keeper_fails_ends_with_its_error_and_leaves(workers, client, monkeypatch):
+    answered = threading.Event()
+
     def fail(keeper):
+        assert answered.wait(LONG)
         raise LookupError("what should not happen")
 
     monkeypatch.setattr(Keeper, "run", fail)
     worker = workers()
+    assert client.ask([1]) == [2]
+    answered.set()
     worker.join()
     assert isinstance(worker.error, LookupError)
+    assert client.consumers() == []

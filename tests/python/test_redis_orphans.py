@@ -22,6 +22,18 @@ pytestmark = [
 ]
 
 
+@pytest.fixture
+def place(server, client):
+    return Session(client.outlet, Broker(server.url, b"key"), client.keys, Signer(None), bytes(16))
+
+
+@pytest.fixture
+def sender(place):
+    sender = Sender(place, 10, lambda: None)
+    yield sender
+    sender._connection.close()
+
+
 # ------------------------------------------------------------- of what was sent
 
 
@@ -83,6 +95,28 @@ def test_entries_that_arrive_for_nobody_are_told_from_those_that_were_answered()
     assert sent.dropped() == set()
 
 
+def test_what_ends_while_it_is_being_sent_is_deleted_next(
+    client, place, sender, threads, monkeypatch
+):
+    pipeline = sender._connection.pipeline
+
+    def pipeline_and_fail(commands):
+        replies = pipeline(commands)
+        place.fail([1], BrokerError("the reader says so"))
+        return replies
+
+    with monkeypatch.context() as patches:
+        patches.setattr(sender._connection, "pipeline", pipeline_and_fail)
+        sender._hand = [(1, 0, 1, None, 0, b"ended"), (2, 0, 1, None, 0, b"alive")]
+        sender._flush()
+    assert client.length() == 2
+    threads.run(sender._take)  # does not wait for more
+    assert threads.join() == [True]
+    sender._flush()
+    assert client.length() == 1
+    assert (2, 0) in place.sent
+
+
 # ------------------------------------------------- of what is no longer to be sent
 
 
@@ -98,23 +132,18 @@ def test_nothing_is_sent_of_a_request_that_is_too_large_in_part(make, servers, p
     assert [each.request for each in queue.requests()] == [2]
 
 
-def test_nothing_is_sent_of_a_request_that_ended_while_it_was_in_hand(server, client):
+def test_nothing_is_sent_of_a_request_that_ended_while_it_was_in_hand(client, place, sender):
     """In the reader's thread, which cannot know what the sender has in hand."""
-    place = Session(client.outlet, Broker(server.url, b"key"), client.keys, Signer(None), bytes(16))
-    sender = Sender(place, 10, lambda: None)
     sender._hand = [(1, 0, 1, None, 0, b"ended"), (2, 0, 1, None, 0, b"alive")]
     place.fail([1], BrokerError("the reader says so"))
     sender._flush()
     assert client.length() == 1
     assert len(place.sent) == 1
     assert (2, 0) in place.sent
-    sender._connection.close()
 
 
-def test_a_request_that_ended_when_it_was_to_be_sent_again_is_forgotten(server, client):
+def test_a_request_that_ended_when_it_was_to_be_sent_again_is_forgotten(place, sender):
     """Else it would be on its way for ever: the oldest, for which no audit comes."""
-    place = Session(client.outlet, Broker(server.url, b"key"), client.keys, Signer(None), bytes(16))
-    sender = Sender(place, 10, lambda: None)
     place.sent.begin([(99, 0)])
     sender.send_again({(99, 0)})
     assert sender._take()
