@@ -6,11 +6,12 @@ from process_models import double
 
 pytest.importorskip("redis")
 
-from redis_server import RedisServer
-from redis_tools import Queue, RawClient, ThreadedWorker, new_prefix
+from redis_server import FakeServer, RedisServer
+from redis_tools import ProcessWorker, Queue, RawClient, ThreadedWorker, new_prefix
 
-from service_streamer import RedisStreamer
+from service_streamer import BrokerError, RedisStreamer
 from service_streamer._redis import reader
+from service_streamer._redis.broker import Broker
 
 
 @pytest.fixture
@@ -67,6 +68,21 @@ def workers(server, servers, prefix, leftovers):
 
 
 @pytest.fixture
+def processes(server, prefix):
+    """Makes workers in processes, which are killed at the end."""
+    made = []
+
+    def make(model="redis_models:double", **options):
+        made.append(ProcessWorker(model, server, prefix, **options))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.kill()
+        worker.close()
+
+
+@pytest.fixture
 def worker(workers, server, prefix):
     """A worker that is ready: it forks no more, so that the test may start processes."""
     workers()
@@ -91,6 +107,32 @@ def clients(server, servers, prefix):
 @pytest.fixture
 def client(clients):
     return clients()
+
+
+@pytest.fixture
+def fake():
+    """Makes servers that answer what a test says."""
+    made = []
+
+    def make(**answers):
+        made.append(FakeServer(answers))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def refusal():
+    """The error that connecting to a place raises."""
+
+    def refusal(address):
+        with pytest.raises(BrokerError) as caught:
+            Broker(address, b"key").check()
+        return caught.value
+
+    return refusal
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from service_streamer import (
     RequestTimeout,
     StreamerClosed,
 )
-from service_streamer._redis import protocol, reader
+from service_streamer._redis import broker, protocol, reader
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [
@@ -220,7 +220,7 @@ def test_close_does_not_wait_for_a_read_that_blocks(workers, make, queue):
 
 def test_an_idle_client_asks_nothing(workers, make, servers, monkeypatch):
     redis_server = servers()
-    monkeypatch.setattr(reader, "BLOCK_MS", 50)
+    monkeypatch.setattr(broker, "BLOCK", 0.05)
     monkeypatch.setattr(reader, "AUDITS", (0.05, 0.05))
     worker = workers(server=redis_server)
     make(redis_server).predict([1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import urllib.parse
@@ -73,12 +74,18 @@ class Address:
             raise ValueError(f"{HELP}, not {self.text!r}")
         try:
             self._server = _server(url)
+            _check_timeouts(self._server.options)
             _check_files(self._server.options)
         except TypeError as error:  # an option that is none
             raise ValueError(f"{HELP}, not {self.text!r}: {error}") from None
         except ValueError:  # its text may have a piece of the password
             raise ValueError(f"{HELP}, not {self.text!r}") from None
         self._hosts = hosts
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which a server that says nothing is given up."""
+        return float(self._server.options["socket_timeout"])
 
     @property
     def moves(self) -> bool:
@@ -164,6 +171,13 @@ def _server(url: str) -> Server:
     checked = {name: value for name, value in options.items() if not name.startswith("sentinel_")}
     connection_class(**checked)  # TypeError for an option that it does not know
     return Server(connection_class, options)
+
+
+def _check_timeouts(options: dict[str, Any]) -> None:
+    """Notice what a socket would not take, or 0, with which it would not wait at all."""
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        if not 0 < options[name] < math.inf:
+            raise TypeError(f"{name} must be more than 0 seconds, not {options[name]}")
 
 
 def _check_files(options: dict[str, Any]) -> None:

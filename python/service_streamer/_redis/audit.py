@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .broker import Connection, ResponseError
+from .broker import Connection
 from .protocol import GROUP
 from .session import Chunk
 
@@ -45,8 +45,8 @@ def missing_entries(
     Raises:
         BrokerError: the connection broke, or asking is not permitted.
     """
-    groups, ends = _answers(
-        connection, [("XINFO", "GROUPS", queue), ("EVAL", _ENDS, 1, queue)], "no such key"
+    groups, ends = connection.ask(
+        [("XINFO", "GROUPS", queue), ("EVAL", _ENDS, 1, queue)], "no such key"
     )
     if not ends:  # the stream is empty
         return [chunk for chunk, _ in entries]
@@ -70,7 +70,7 @@ def _not_pending(
     missing = []
     for some in _slices(entries):
         commands = [("XPENDING", queue, GROUP, entry, entry, 1) for _, entry in some]
-        replies = _answers(connection, commands, "NOGROUP")
+        replies = connection.ask(commands, "NOGROUP")
         missing += [chunk for (chunk, _), reply in zip(some, replies, strict=True) if not reply]
     return missing
 
@@ -81,22 +81,9 @@ def _absent(
     missing = []
     for some in _slices(entries):
         command = ("EVAL", _ABSENT, 1, queue, *(entry for _, entry in some))
-        absent = set(_answers(connection, [command])[0])
+        absent = set(connection.ask([command])[0])
         missing += [chunk for chunk, entry in some if entry in absent]
     return missing
-
-
-def _answers(connection: Connection, commands: list[Any], nothing: str = "") -> list[Any]:
-    """Return the replies; None for an error that begins with `nothing`."""
-    replies = connection.pipeline(commands)
-    for i, reply in enumerate(replies):
-        if isinstance(reply, ResponseError) and nothing and nothing in str(reply):
-            replies[i] = None
-        elif isinstance(reply, ResponseError):
-            raise connection.describe(reply)
-        elif isinstance(reply, Exception):
-            raise reply
-    return replies
 
 
 def _slices(entries: Sequence[tuple[Chunk, bytes]]) -> list[Sequence[tuple[Chunk, bytes]]]:

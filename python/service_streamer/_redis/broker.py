@@ -8,14 +8,13 @@ know best what may be sent again, and replies stay what RESP2 has: bytes, int, N
 from __future__ import annotations
 
 import contextlib
+import math
 import re
-import socket
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from .._errors import BrokerError
-from .._threads import original
 
 try:
     from redis.exceptions import ReadOnlyError
@@ -25,49 +24,16 @@ except ImportError as _error:
         "the package redis is missing: pip install 'service-streamer[redis]'"
     ) from _error
 
-from .address import Address, Server
+from .address import Address, Ask, Server
+from .clock import Clock
 from .failures import Unfit, words
-from .links import ask, ask_link
+from .links import ask_link, shut
 from .wire import Command as Command
 from .wire import SlowWire, Wire, wire
 
 OLDEST = (6, 2)
-BLOCK_MS = 5000  # the most a command may block: a blocked client does not see FLUSHALL (6.2)
+BLOCK = 5.0  # s that a command may block at most: a blocked client does not see FLUSHALL (6.2)
 MESSAGE_LIMIT = 512 * 2**20  # bytes of a value: Redis' proto-max-bulk-len if it does not say
-CLOCK_AGE = 60.0  # s that an estimate of the broker's clock is good for
-
-
-class Clock:
-    """An estimate of the broker's clock: wall clocks of two machines are never compared."""
-
-    def __init__(self) -> None:
-        self._ahead = 0.0  # ms, of the monotonic clock
-        self._estimated: float | None = None
-
-    def now_ms(self) -> int:
-        """Return the time there, in ms. Before the first connection it is meaningless."""
-        return int(time.monotonic() * 1000 + self._ahead)
-
-    def to_redis(self, monotonic: float | None) -> int:
-        """Convert a ``time.monotonic()`` to ms there; None is 0: no deadline."""
-        return 0 if monotonic is None else max(1, int(monotonic * 1000 + self._ahead))
-
-    def to_monotonic(self, redis_ms: int) -> float | None:
-        """Convert ms there to a ``time.monotonic()``; 0 is None: no deadline."""
-        return None if redis_ms == 0 else (redis_ms - self._ahead) / 1000
-
-    def set(self, begin: float, end: float, reply: Sequence[Any]) -> None:
-        """Take the reply of TIME, which was asked and answered between two monotonic times."""
-        seconds, micros = int(reply[0]), int(reply[1])
-        self._ahead = seconds * 1000 + micros / 1000 - (begin + end) * 500
-        self._estimated = end
-
-    def refresh(self, connection: Connection) -> None:
-        """Ask again if the last estimate is old."""
-        if self._estimated is None or time.monotonic() > self._estimated + CLOCK_AGE:
-            begin = time.monotonic()
-            reply = connection.execute("TIME")
-            self.set(begin, time.monotonic(), reply)
 
 
 class Broker:
@@ -92,9 +58,13 @@ class Broker:
         """Whether another server may take its place: that of a sentinel or cluster."""
         return self._address.moves
 
-    def connection(self) -> Connection:
-        """Make a connection for one thread. It connects when it is first used."""
-        return Connection(self)
+    def connection(self, timeout: float = math.inf) -> Connection:
+        """Make a connection for one thread. It connects when it is first used.
+
+        Args:
+            timeout: seconds that the broker may say nothing, if the address does not say fewer.
+        """
+        return Connection(self, timeout)
 
     def check(self) -> None:
         """Connect once.
@@ -105,9 +75,16 @@ class Broker:
         with contextlib.closing(self.connection()) as connection:
             connection.execute("PING")
 
-    def server(self) -> Server:
+    def server(self, ask: Ask) -> Server:
         """Find out which server it is now; raises what redis-py does."""
         return self._address.server(ask)
+
+    def block_ms(self, seconds: float) -> int:
+        """Return the ms that a command may block which would for so many seconds.
+
+        It is answered long before the socket's timeout: else each one would look like an outage.
+        """
+        return max(1, int(1000 * min(seconds, BLOCK, self._address.timeout / 2)))
 
     def describe(self, error: BaseException) -> BrokerError:
         """Make the error that says in words what went wrong with this broker."""
@@ -129,9 +106,11 @@ class Connection:
     decides on that.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, timeout: float) -> None:
         self._broker = broker
+        self._timeout = timeout
         self._link: Any = None  # redis-py's
+        self._newest: Any = None  # the same, or one that is being made
         self._wire: Wire | SlowWire
         self._interrupted = False
         self.made = 0
@@ -176,14 +155,28 @@ class Connection:
         refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
         raise refused or BrokerError(f"the Redis broker {self._broker} has run no transaction")
 
+    def ask(self, commands: Sequence[Command], *nothing: str) -> list[Any]:
+        """Do what `pipeline` does; None is the reply to what is not there.
+
+        Args:
+            commands: what to ask.
+            nothing: what an error says then.
+
+        Raises:
+            BrokerError: as `pipeline`, or the first of the other errors.
+        """
+        replies = self.pipeline(commands)
+        for i, reply in enumerate(replies):
+            if isinstance(reply, ResponseError) and any(word in str(reply) for word in nothing):
+                replies[i] = None
+            elif isinstance(reply, Exception):
+                raise self._broker.describe(reply)
+        return replies
+
     @property
     def connected(self) -> bool:
         """Whether it is connected, as far as it knows."""
         return self._link is not None and not self._interrupted
-
-    def describe(self, error: BaseException) -> BrokerError:
-        """Do what `Broker.describe` does."""
-        return self._broker.describe(error)
 
     def connect(self) -> None:
         """Connect, if it is not connected.
@@ -198,8 +191,7 @@ class Connection:
             except Exception as error:
                 raise self._broker.describe(error) from error
             self.made += 1
-        if self._interrupted:  # also while it was being made
-            raise BrokerError(f"the connection to the Redis broker {self._broker} was ended", True)
+        self._check()  # also while it was being made
 
     def close(self) -> None:
         """Disconnect; it may be used again."""
@@ -208,13 +200,13 @@ class Connection:
             link.disconnect()
 
     def interrupt(self) -> None:
-        """Break the connection for good: whatever blocks raises. May be called by others."""
+        """Break the connection for good: whatever blocks raises. May be called by others.
+
+        One that is being made may go on until its network and TLS are there, or have timed out.
+        """
         self._interrupted = True
-        link = self._link
-        sock = None if link is None else link._sock
-        if sock is not None:
-            with contextlib.suppress(OSError, ValueError):  # it is being closed
-                _shut(sock.fileno())
+        if (link := self._newest) is not None:
+            shut(link)
 
     def _send(self, commands: Sequence[Command]) -> list[Any]:
         self.connect()
@@ -244,14 +236,40 @@ class Connection:
         # a name may lead to another server by now
         return error.transient or isinstance(error.__cause__, ReadOnlyError)
 
+    def _check(self) -> None:
+        if self._interrupted:
+            raise BrokerError(f"the connection to the Redis broker {self._broker} was ended", True)
+
     def _connected(self) -> Any:
-        link = self._broker.server().link()
+        link = self._new(self._broker.server(self._ask))
         try:
             self._greet(link)
         except BaseException:
             link.disconnect()
             raise
         return link
+
+    def _ask(self, server: Server, command: tuple[Any, ...]) -> Any:
+        """Send one command to a server, by a link just for that."""
+        link = self._new(server)
+        try:
+            return ask_link(link, command)
+        finally:
+            link.disconnect()
+
+    def _new(self, server: Server) -> Any:
+        """Make a link that `interrupt` breaks: before it waits for its first reply, or then."""
+        self._newest = link = server.link()
+        link.redis_connect_func = self._begin
+        link.socket_timeout = min(link.socket_timeout, self._timeout)
+        link.socket_connect_timeout = min(link.socket_connect_timeout, self._timeout)
+        self._check()
+        return link
+
+    def _begin(self, link: Any) -> None:
+        link.redis_connect_func = None  # they refer to each other no longer
+        self._check()
+        link.on_connect()
 
     def _greet(self, link: Any) -> None:
         """Look whether the server will do, and what time it is there."""
@@ -268,15 +286,6 @@ class Connection:
         limit = _ask_allowed(link, ("CONFIG", "GET", "proto-max-bulk-len"))
         if limit:
             self._broker.message_limit = int(limit[1])
-
-
-def _shut(fd: int) -> None:
-    """Shut the socket itself: that of TLS would be taken from whoever reads, gevent's has a hub."""
-    plain = original("socket", "socket")(fileno=fd)
-    try:
-        plain.shutdown(socket.SHUT_RDWR)
-    finally:
-        plain.detach()
 
 
 def _ask_allowed(link: Any, command: tuple[Any, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from .session import Session
 
 DEFAULT_MAX_QUEUE = 65_536  # entries at the broker
 READY_PAUSE = (0.02, 1.0)  # s between two looks for a worker, the first and the longest
+READY_ANSWER = 1.0  # s that the broker may take for each, whatever the timeout
 INTERRUPT_AFTER = 1.0  # s that the sender may take to say good-bye
 
 
@@ -101,18 +103,19 @@ class RedisClient:
         )
 
     def wait_ready(self, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         pause, longest = READY_PAUSE
         tick = _threads.original("_thread", "allocate_lock")()
         tick.acquire()
         while True:
+            most = max(READY_ANSWER, deadline - time.monotonic())
             try:
-                if queue_stats.has_worker(self._broker, self._keys.queue):
+                if queue_stats.has_worker(self._broker, self._keys.queue, most):
                     return True
             except BrokerError as error:
                 if not error.transient:
                     raise
-            left = pause if deadline is None else min(pause, deadline - time.monotonic())
+            left = min(pause, deadline - time.monotonic())
             if left <= 0:
                 return False
             tick.acquire(timeout=left)
@@ -126,20 +129,21 @@ class RedisClient:
             outlet = _core.Outlet(self.engine, self._chunk_size)
             client = os.urandom(16)
             session = Session(outlet, self._broker, self._keys, self._signer, client)
-            self._reader = Reader(session, lambda chunks: self._sender.send_again(chunks))
-            self._sender = Sender(session, self._max_queue, self._reader.announce)
+            reader = Reader(session, lambda chunks: sender.send_again(chunks))
+            sender = Sender(session, self._max_queue, reader.announce)
+            self._reader, self._sender = reader, sender
             running = [
-                _threads.NativeThread(self._ending(self._sender.run), "service-streamer-sender"),
-                _threads.NativeThread(self._ending(self._reader.run), "service-streamer-reader"),
+                _threads.NativeThread(self._ending(run, reader), f"service-streamer-{name}")
+                for name, run in (("sender", sender.run), ("reader", reader.run))
             ]
             try:
                 for thread in running:
                     thread.start()
             except BaseException:  # no thread left: the next request tries again
                 outlet.stop()
-                self._reader.stop()
+                reader.stop()
                 raise
-            self._running = running
+            self._running[:0] = running  # there may be a timer already
             self._outlet = outlet
 
     def _start_timer(self) -> None:
@@ -148,7 +152,7 @@ class RedisClient:
         timer.start()
         self._running.append(timer)
 
-    def _ending(self, run: Callable[[], None]) -> Callable[[], None]:
+    def _ending(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
         """Let nobody wait for ever when a thread ends, whatever the reason."""
         engine = self.engine
 
@@ -156,6 +160,7 @@ class RedisClient:
             try:
                 run()
             finally:
+                reader.stop()  # the sender ends alone where the client was closed as it started
                 if self._outlet is not None:  # else it was not started
                     engine.close(False)
                     engine.abort()

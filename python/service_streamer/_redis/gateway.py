@@ -25,7 +25,7 @@ from .. import _core, _lifecycle
 from .._errors import BrokerError, WorkerInitError
 from .._processes import Processes
 from .._threads import NativeThread, original
-from .broker import BLOCK_MS, Broker
+from .broker import Broker
 from .commands import Queue
 from .fetcher import Fetcher
 from .held import Held
@@ -88,6 +88,7 @@ class Gateway:
         self._bell = bell = processes.bell
         self._draining = False
         self._hasty = False
+        self._leaving = False
         self._give_up_at = float("inf")
         self._error: BaseException | None = None
         self._outage = Outage(self.name)
@@ -98,7 +99,7 @@ class Gateway:
         self._last_line = Line(broker, self._outage, bell, self._is_over)
         self._lines = [
             Line(broker, self._outage, bell, is_over)
-            for is_over in (self._is_closing, self._is_over, self._is_over)
+            for is_over in (self._is_closing, self._is_over, self._is_leaving)
         ]
         fetcher = Fetcher(
             self._lines[0],
@@ -106,7 +107,7 @@ class Gateway:
             intake,
             held,
             batches=batch_size * models,
-            block_ms=max(1, min(BLOCK_MS, int(claim_after * 1000))),
+            block_ms=broker.block_ms(claim_after),
             bell=bell,
             is_ready=processes.any_ready,
             is_over=self._is_closing,
@@ -135,7 +136,7 @@ class Gateway:
             is_ready=processes.any_ready,
             room=lambda: 0 if self._draining else fetcher.room(),
             see_workers=fetcher.see_workers,
-            is_over=self._is_over,
+            is_over=self._is_leaving,
             who=self.name,
         )
         self._threads = [
@@ -143,7 +144,7 @@ class Gateway:
             for name, run in (
                 ("fetcher", fetcher.run),
                 ("replier", replier.run),
-                ("keeper", self._keeper.run),
+                ("keeper", self._keep),
             )
         ]
         self._started = 0
@@ -212,13 +213,10 @@ class Gateway:
         self._give_up_at = time.monotonic() + LAST_WORDS
         self._inlet.stop()
         self._end(replier, self._lines[1], LAST_WORDS)
-        over = self._give_up_at
-        self._give_up_at = 0.0
+        self._leaving = True
         self._bell.ring()
-        self._end(keeper, self._lines[2], 0)
-        self._give_up_at = over
-        if any(line.connection.made for line in self._lines):
-            self._last_line.call(self._keeper.leave)
+        self._lines[2].connection.interrupt()
+        self._end(keeper, self._last_line, self._give_up_at - time.monotonic())
         for line in (*self._lines, self._last_line):
             line.close()
         return drained
@@ -245,6 +243,16 @@ class Gateway:
                 line.connection.interrupt()
             ended = thread.join(0.1)
 
+    def _keep(self) -> None:
+        """Keep what is here until the end, and then leave the group.
+
+        By another connection: that of the keeper was broken, so that it ends.
+        """
+        self._guarded(self._keeper.run)()
+        self._bell.wait(self._is_leaving, None)  # it may have ended by an error
+        if any(line.connection.made for line in self._lines):
+            self._last_line.call(self._keeper.leave)
+
     def _guarded(self, run: Callable[[], None]) -> Callable[[], None]:
         def guarded() -> None:
             try:
@@ -258,6 +266,9 @@ class Gateway:
 
     def _is_closing(self) -> bool:
         return self._draining or self._is_over()
+
+    def _is_leaving(self) -> bool:
+        return self._leaving or self._is_over()
 
     def _is_over(self) -> bool:
         return time.monotonic() >= self._give_up_at

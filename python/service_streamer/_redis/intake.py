@@ -11,7 +11,7 @@ from .. import _core
 from .._errors import StreamerClosed
 from .._threads import original
 from . import protocol
-from .broker import Clock
+from .clock import Clock
 from .held import Entry, Held
 from .protocol import Foreign, Forged, Keys, OtherVersion, RequestMessage, Signer
 

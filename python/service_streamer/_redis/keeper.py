@@ -15,7 +15,7 @@ from .. import _core
 from .._errors import BrokerError
 from .._threads import Bell
 from . import scripts
-from .broker import BLOCK_MS, Broker, Connection
+from .broker import Broker, Connection
 from .commands import Queue
 from .fetcher import finish
 from .held import Held
@@ -111,7 +111,7 @@ class Keeper:
         left = self._due - time.monotonic()
         if left <= 0:
             return
-        block_ms = max(1, min(BLOCK_MS, int(left * 1000)))
+        block_ms = self._broker.block_ms(left)
         try:
             withdrawn, self._heard = self._queue.withdrawn(connection, self._heard, block_ms)
         except (BrokerError, ResponseError) as error:
@@ -144,6 +144,8 @@ class Keeper:
             told = self._queue.run(connection, scripts.BEAT, self._queue.consumer, *part)
             withdrawn = [i for i, what in zip(part, told, strict=True) if what == scripts.WITHDRAWN]
             taken = [i for i, what in zip(part, told, strict=True) if what == scripts.TAKEN]
+            # What is LOST goes on: it was answered just now, or the broker has lost its data, and
+            # then our answer spares the client to send it again.
             self._intake.counts.withdrawn += len(withdrawn)
             self._intake.counts.taken += len(taken)
             self._inlet.cancel(self._held.remove(withdrawn + taken))

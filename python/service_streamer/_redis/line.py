@@ -37,9 +37,9 @@ class Outage:
         """Note that an attempt of a thread has failed."""
         with self._lock:
             begins = not self._failing
-            self._failing.add(line)
             if begins:
-                self._since = time.monotonic()
+                self._since = time.monotonic()  # first: seconds() may be asked meanwhile
+            self._failing.add(line)
         if begins:
             _logger.warning("%s: %s; it is tried again", self._who, error)
 

@@ -7,6 +7,7 @@ gevent, whose contexts and sockets belong together.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import socket
 import ssl
@@ -28,32 +29,42 @@ def native(connection_class: Any) -> Any:
 
 
 class _TlsConnection(SSLConnection):  # type: ignore[misc]
-    """Closes what Python forgets: until 3.12 the socket of who hangs up before the handshake."""
+    """Has a handshake that is a part of connecting, and does not take longer than that may."""
 
     def _connect(self) -> Any:
         try:
             return super()._connect()
         except Exception as error:
+            # What Python forgets until 3.12: the socket of who hangs up before the handshake.
             for frame, _ in traceback.walk_tb(error.__traceback__):
                 made = frame.f_locals.get("self")
                 if isinstance(made, ssl.SSLSocket):
                     made.close()
             raise
 
-
-def ask(server: Any, command: tuple[Any, ...]) -> Any:
-    """Send one command to a server, by a connection just for that, and return its reply."""
-    link = server.link()
-    try:
-        return ask_link(link, command)
-    finally:
-        link.disconnect()
+    def _wrap_socket_with_ssl(self, sock: Any) -> Any:
+        sock.settimeout(self.socket_connect_timeout)
+        wrapped = super()._wrap_socket_with_ssl(sock)
+        wrapped.settimeout(self.socket_timeout)
+        return wrapped
 
 
 def ask_link(link: Any, command: tuple[Any, ...]) -> Any:
     """Send one command and return its reply."""
     link.send_command(*command)
     return link.read_response()
+
+
+def shut(link: Any) -> None:
+    """Break a connection for who uses it in another thread, and will close it.
+
+    By the plain socket: that of TLS would be taken from whoever reads, gevent's has a hub. Not by
+    its number, which may be another socket's as soon as this one is closed.
+    """
+    if (sock := link._sock) is not None:
+        plain = getattr(sock, "_sock", sock)  # gevent's has it inside
+        with contextlib.suppress(OSError):  # it is being closed
+            original("socket", "SocketType").shutdown(plain, socket.SHUT_RDWR)
 
 
 def _connect_tcp(self: Any) -> Any:

@@ -6,10 +6,11 @@ import contextlib
 from typing import Any
 
 from .._stats import ConsumerStats, StreamStats
-from .broker import Broker, Connection, ResponseError
+from .broker import Broker
 from .protocol import CLAIM_AFTER, GROUP
 from .session import entry_time
 
+_NOTHING = ("NOGROUP", "no such key")  # what the errors say where there was no request yet
 _OLDEST = "local e = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]; return e and e[1]"
 
 
@@ -20,14 +21,14 @@ def read(broker: Broker, queue: bytes, refused: int) -> StreamStats:
         BrokerError: it cannot be asked.
     """
     with contextlib.closing(broker.connection()) as connection:
-        length, pending, consumers, oldest = _ask(
-            connection,
+        length, pending, consumers, oldest = connection.ask(
             [
                 ("XLEN", queue),
                 ("XPENDING", queue, GROUP),
                 ("XINFO", "CONSUMERS", queue, GROUP),
                 ("EVAL", _OLDEST, 1, queue),
             ],
+            *_NOTHING,
         )
     return StreamStats(
         length=length or 0,
@@ -40,32 +41,15 @@ def read(broker: Broker, queue: bytes, refused: int) -> StreamStats:
     )
 
 
-def has_worker(broker: Broker, queue: bytes) -> bool:
+def has_worker(broker: Broker, queue: bytes, timeout: float) -> bool:
     """Ask whether a worker has joined and lives: one that has died stays for a minute.
 
     Raises:
-        BrokerError: it cannot be asked.
+        BrokerError: it cannot be asked, or does not answer within about `timeout` seconds.
     """
-    with contextlib.closing(broker.connection()) as connection:
-        (consumers,) = _ask(connection, [("XINFO", "CONSUMERS", queue, GROUP)])
+    with contextlib.closing(broker.connection(timeout)) as connection:
+        (consumers,) = connection.ask([("XINFO", "CONSUMERS", queue, GROUP)], *_NOTHING)
     return any(_consumer(row).idle < CLAIM_AFTER for row in consumers or ())
-
-
-def _ask(connection: Connection, commands: list[tuple[Any, ...]]) -> list[Any]:
-    """Return the replies; None for what is not there."""
-    replies = connection.pipeline(commands)
-    for i, reply in enumerate(replies):
-        if isinstance(reply, ResponseError) and ("NOGROUP" in str(reply) or _no_key(reply)):
-            replies[i] = None
-        elif isinstance(reply, ResponseError):
-            raise connection.describe(reply)
-        elif isinstance(reply, Exception):
-            raise reply
-    return replies
-
-
-def _no_key(error: ResponseError) -> bool:
-    return "no such key" in str(error)
 
 
 def _consumer(row: list[Any]) -> ConsumerStats:

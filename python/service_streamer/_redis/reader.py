@@ -10,7 +10,6 @@ from typing import Any
 from .. import _threads
 from .._errors import BrokerError
 from .audit import missing_entries
-from .broker import BLOCK_MS
 from .protocol import (
     FIELD,
     Answer,
@@ -90,8 +89,7 @@ class Reader:
                 again, self._made = self._made > 0, self._connection.made
                 if again:
                     self._audit(full=True)
-            wait = self._until_audit()
-            read = self._read(self._last, max(1, min(BLOCK_MS, int(wait * 1000))))
+            read = self._read(self._last, self._session.broker.block_ms(self._until_audit()))
             self._session.found()
             self._backoff.reset()
             if not read and not self._has_work():

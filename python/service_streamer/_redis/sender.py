@@ -75,9 +75,9 @@ class Sender:
 
     def _take(self) -> bool:
         """Wait for something to do; False: there will be nothing more."""
-        pause = self._pause()
-        if pause > 0 or self._hand:
-            taken = self._session.outlet.take(0, max(pause, 0.0))
+        pause = max(self._pause(), 0.0)
+        if pause or self._hand or self._withdrawn:
+            taken = self._session.outlet.take(0, pause)
         elif self._full:
             taken = self._session.outlet.take(0, self._full_pause)
         else:
@@ -85,8 +85,7 @@ class Sender:
         if taken is None:
             return False
         parcels, withdrawn = taken
-        if withdrawn:
-            self._withdraw(withdrawn)
+        self._withdraw(withdrawn)
         if self._again:
             self._hand += self._lost_parcels()
         self._hand += parcels
@@ -96,15 +95,20 @@ class Sender:
         return self._not_before - time.monotonic()
 
     def _withdraw(self, requests: list[int]) -> None:
-        self._withdrawn += self._session.sent.drop(requests)
-        if self._hand:
-            gone = set(requests)
+        """Take back requests, and what others have ended meanwhile."""
+        sent = self._session.sent
+        self._withdrawn += sent.drop(requests) + self._session.take_orphans()
+        gone = sent.dropped()
+        if gone and self._hand:
             self._hand = [parcel for parcel in self._hand if parcel[0] not in gone]
 
     def _lost_parcels(self) -> list[Parcel]:
         with self._lock:
             again, self._again = self._again, set()
-        parcels = self._session.outlet.parcels(sorted({request for request, _ in again}))
+        requests = {request for request, _ in again}
+        parcels = self._session.outlet.parcels(sorted(requests))
+        # those that have ended meanwhile would be on their way for ever
+        self._withdrawn += self._session.sent.drop(requests.difference(each[0] for each in parcels))
         return [parcel for parcel in parcels if parcel[:2] in again]
 
     def _leave(self) -> None:
@@ -138,14 +142,13 @@ class Sender:
 
     def _send(self) -> None:
         session = self._session
-        chunks, commands = self._messages()
-        self._withdrawn += session.take_orphans()
+        messages = self._messages()
+        chunks, commands = list(messages), list(messages.values())
         withdrawn = self._withdrawn[:]
         if withdrawn:
             commands.append(("XDEL", session.keys.queue, *withdrawn))
         commands.append(("XLEN", session.keys.queue))
         if chunks:
-            session.sent.begin(chunks)
             self._announce()
         replies = self._connection.pipeline(commands)
         self._hand.clear()
@@ -153,21 +156,23 @@ class Sender:
         entries = replies[: len(chunks)]
         if set(map(type, entries)) - {bytes}:
             self._refused(zip(chunks, entries, strict=True))
-        session.sent.arrive(chunks, entries)
+        self._withdrawn += session.sent.arrive(chunks, entries)
         self._look_at_length(replies[-1])
         if withdrawn:
             with contextlib.suppress(BrokerError):  # then their workers hear of it a little later
                 self._connection.pipeline(notice(session.keys, withdrawn))
 
-    def _messages(self) -> tuple[list[Chunk], list[Command]]:
-        """Make a command of each parcel in hand, but for those that are too large."""
+    def _messages(self) -> dict[Chunk, Command]:
+        """Make a command of each parcel in hand; they are on their way then.
+
+        But for those of requests that have ended: here, as too large, or by the reader meanwhile.
+        """
         session = self._session
         queue = session.keys.queue
         seal = session.signer.seal if session.signer else None
         to_redis, now = session.broker.clock.to_redis, session.broker.clock.now_ms()
         most = session.broker.message_limit
-        chunks: list[Chunk] = []
-        commands: list[Command] = []
+        messages: dict[Chunk, Command] = {}
         for request, begin, items, deadline, priority, body in self._hand:
             until = 0 if deadline is None else to_redis(deadline)
             message = pack_request(
@@ -179,10 +184,14 @@ class Sender:
             if size > most:
                 self._too_large(request, items, size)
                 continue
-            chunks.append((request, begin))
             # what packing the command would make, at half its price
-            commands.append(b"%b$%d\r\n%b\r\n" % (self._append, size, message))
-        return chunks, commands
+            messages[request, begin] = b"%b$%d\r\n%b\r\n" % (self._append, size, message)
+        session.sent.begin(messages)
+        gone = session.sent.dropped()
+        if gone:
+            session.sent.drop(gone)
+            messages = {each: messages[each] for each in messages if each[0] not in gone}
+        return messages
 
     def _too_large(self, request: int, items: int, size: int) -> None:
         broker = self._session.broker

@@ -34,6 +34,7 @@ class Sent:
         self._entries: dict[Chunk, bytes | None] = {}
         self._further: dict[int, list[int]] = {}  # of large requests all chunks but the first
         self._repeats: dict[int, int] = {}
+        self._dropped: set[int] = set()  # requests, lately
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -52,13 +53,21 @@ class Sent:
                 if begin not in of_request:
                     of_request.append(begin)
 
-    def arrive(self, chunks: Iterable[Chunk], entries: Iterable[bytes]) -> None:
-        """Remember their entries, unless they were answered meanwhile."""
-        known = self._entries
+    def arrive(self, chunks: Iterable[Chunk], entries: Iterable[Any]) -> list[bytes]:
+        """Remember their entries, unless they were answered meanwhile.
+
+        Returns:
+            The entries of requests that were dropped meanwhile.
+        """
+        known, unwanted = self._entries, []
         with self._lock:
-            for chunk, entry in zip(chunks, entries, strict=False):
+            for chunk, entry in zip(chunks, entries, strict=True):
                 if chunk in known:
                     known[chunk] = entry
+                elif chunk[0] in self._dropped and isinstance(entry, bytes):
+                    unwanted.append(entry)
+            self._dropped.clear()
+        return unwanted
 
     def end(self, answers: Iterable[Answer]) -> None:
         """Forget what was answered."""
@@ -75,10 +84,17 @@ class Sent:
         dropped: list[bytes | None] = []
         with self._lock:
             for request in requests:
+                self._dropped.add(request)
                 self._repeats.pop(request, None)
                 for begin in (0, *self._further.pop(request, ())):
                     dropped.append(self._entries.pop((request, begin), None))
         return [entry for entry in dropped if entry is not None]
+
+    def dropped(self) -> set[int]:
+        """Return, once, the requests that were dropped: what is in hand of them is not wanted."""
+        with self._lock:
+            requests, self._dropped = self._dropped, set()
+        return requests
 
     def requests(self) -> list[int]:
         """Return all of them."""
@@ -116,6 +132,7 @@ class Sent:
                 of_request.remove(begin)
                 if not of_request:
                     del self._further[request]
+                    self._repeats.pop(request, None)
 
 
 def entry_time(entry: bytes) -> int:
@@ -178,15 +195,16 @@ class Session:
 
     def fail(self, requests: Iterable[int], error: Exception) -> None:
         """End requests with an error. What they have in the queue is an orphan."""
+        requests = list(requests)
         packed = pickle.dumps(pack_error(error), 5)
+        self._orphan(requests)
         for request in requests:
-            self._orphans += self.sent.drop([request])
             self.outlet.fail(request, packed)
 
     def lose(self, requests: Iterable[int], note: str) -> None:
         """End requests with `WorkerLost`. What they have in the queue is an orphan."""
         requests = list(requests)
-        self._orphans += self.sent.drop(requests)
+        self._orphan(requests)
         self.outlet.lose(requests, note)
 
     def take_orphans(self) -> list[bytes]:
@@ -194,6 +212,11 @@ class Session:
         orphans = self._orphans[:]
         del self._orphans[: len(orphans)]  # others may have come
         return orphans
+
+    def _orphan(self, requests: list[int]) -> None:
+        self._orphans += self.sent.drop(requests)
+        if self._orphans:
+            self.outlet.interrupt()  # the sender deletes them, also if it has nothing to send
 
 
 class Backoff:

@@ -1,0 +1,141 @@
+"""How clients and workers end when the broker does not answer, or a thread of theirs fails."""
+
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+from conftest import LONG, eventually
+
+pytest.importorskip("redis")
+
+from redis.connection import Connection
+from redis_server import find_server
+
+from service_streamer import BrokerError
+from service_streamer._options import Options
+from service_streamer._redis import gateway
+from service_streamer._redis.broker import Broker
+from service_streamer._redis.client import RedisClient, RedisOptions
+from service_streamer._redis.keeper import Keeper
+from service_streamer._redis.links import shut
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = [
+    pytest.mark.over_redis,
+    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
+]
+
+PATIENT = f"socket_timeout={10 * LONG}"
+
+
+# ----------------------------------------------------------------- connections
+
+
+@pytest.fixture
+def listener():
+    """Where a broker could be, that says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(LONG)
+        yield listener
+
+
+def connection_to(listener, kind="redis://{}"):
+    port = listener.getsockname()[1]
+    return Broker(f"{kind.format(f'127.0.0.1:{port}')}?{PATIENT}", b"key").connection()
+
+
+@pytest.mark.parametrize("kind", ["redis://{}", "redis+sentinel://{}/models", "redis+cluster://{}"])
+def test_a_connection_can_be_interrupted_while_it_is_made(listener, threads, kind):
+    connection = connection_to(listener, kind)
+    threads.run(connection.connect)
+    peer, _ = listener.accept()
+    with peer:
+        assert peer.recv(1)  # it waits for the reply to that
+        connection.interrupt()
+        (error,) = threads.join()
+    assert isinstance(error, BrokerError)
+
+
+def test_a_connection_that_was_interrupted_before_it_had_a_socket_asks_nothing(
+    listener, threads, monkeypatch
+):
+    connection = connection_to(listener)
+    connect = Connection._connect
+
+    def connect_late(link):
+        connection.interrupt()
+        return connect(link)
+
+    monkeypatch.setattr(Connection, "_connect", connect_late)
+    threads.run(connection.connect)
+    (error,) = threads.join()
+    assert "was ended" in str(error)
+    peer, _ = listener.accept()
+    with peer:
+        assert peer.recv(1) == b""
+
+
+def test_a_socket_is_broken_itself_and_not_by_its_number():
+    """The number may be that of somebody else's socket, by the time that it is used."""
+
+    class Numberless(socket.socket):
+        def fileno(self):
+            raise AssertionError("asked for its number")
+
+    ours, peer = socket.socketpair()
+    with Numberless(fileno=ours.detach()) as ours, peer:
+        shut(SimpleNamespace(_sock=ours))
+        assert peer.recv(1) == b""
+
+
+# --------------------------------------------------------------------- clients
+
+
+def test_a_client_ends_while_it_connects_to_a_broker_that_does_not_answer(make, servers):
+    server = servers()
+    server.freeze()
+    streamer = make(f"{server.url}?{PATIENT}")
+    future = streamer.submit([1])
+    connection = streamer._backend._sender._connection
+    eventually(lambda: connection._newest is not None and connection._newest._sock is not None)
+    streamer.close(drain=False, timeout=LONG)
+    assert future.done()
+    assert all(thread.join(0) for thread in streamer._backend._running)
+
+
+def test_a_client_that_is_closed_while_it_starts_leaves_no_thread():
+    client = RedisClient(Options(batch_size=8), RedisOptions("127.0.0.1:1", "", None))
+    client.close(drain=False)
+    assert client.join(LONG)
+    client._start()
+    assert all(thread.join(LONG) for thread in client._running)
+
+
+# --------------------------------------------------------------------- workers
+
+
+def test_a_worker_leaves_a_broker_that_does_not_answer(workers, clients, servers, monkeypatch):
+    monkeypatch.setattr(gateway, "LAST_WORDS", 0.1)
+    server = servers()
+    worker = workers(server=server, redis_broker=f"{server.url}?{PATIENT}")
+    worker.wait_ready(clients(server=server))
+    server.freeze()
+    worker.close()
+    assert worker.error is None
+
+
+def test_a_worker_whose_keeper_fails_ends_with_its_error_and_leaves(workers, client, monkeypatch):
+    answered = threading.Event()
+
+    def fail(keeper):
+        assert answered.wait(LONG)
+        raise LookupError("what should not happen")
+
+    monkeypatch.setattr(Keeper, "run", fail)
+    worker = workers()
+    assert client.ask([1]) == [2]
+    answered.set()
+    worker.join()
+    assert isinstance(worker.error, LookupError)
+    assert client.consumers() == []
