@@ -83,7 +83,7 @@ NAN = float("nan")
 )
 def test_a_wrong_setting_is_named_and_nothing_is_started(name, value, error):
     threads = set(threading.enumerate())
-    descriptors = set(os.listdir("/proc/self/fd"))  # what an earlier test has dropped may go meanwhile
+    descriptors = set(os.listdir("/proc/self/fd"))  # what an earlier test has dropped may go
     with pytest.raises(error, match=name):
         Streamer(double, **{"batch_size": 8, name: value})
     assert set(threading.enumerate()) <= threads
