@@ -82,7 +82,7 @@ bool Groups::read(PyObject* given, Item& item) {
 
 bool Groups::read_tensor(PyObject* given, const std::string& name, const Label& label, Item& item) {
   item.names.push_back(name);
-  return owners_.view(given, label, item.views.emplace_back()) != Lies::kNowhere;
+  return owners_.view(given, label, item.views.emplace_back()).has_value();
 }
 
 bool Groups::read_dict(PyObject* given, Item& item) {
