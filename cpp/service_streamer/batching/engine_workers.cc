@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <new>
+#include <vector>
 
 #include "service_streamer/batching/engine.h"
 
@@ -14,6 +15,17 @@ constexpr Duration kSpinBelow = std::chrono::microseconds(50);
 
 // A wake-up to another core. Slower models had better run while the callers of the last batch wake up.
 constexpr Duration kGatherBelow = std::chrono::microseconds(25);
+
+// Whether there is room for one more part, or memory for it.
+bool make_room(std::vector<BatchPart>& parts) {
+  if (parts.size() < parts.capacity()) return true;
+  try {
+    parts.reserve(std::max<std::size_t>(2 * parts.size(), 64));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -202,10 +214,10 @@ Engine::Ready Engine::look(std::size_t idle_workers, bool may_gather, TimePoint 
 }
 
 // Takes from the queue what was promised to a worker: until there are `limit` items, or, `whole`, no more requests than that
-// takes.
+// takes; or as many as there is memory for.
 void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
   --reserved_;
-  while (queue_.requests() > 0 && batch.items < limit) {
+  while (queue_.requests() > 0 && batch.items < limit && make_room(batch.parts)) {
     Request& front = queue_.front();
     if (front.deadline <= now) {
       end(front, Outcome::kExpired, now, ended, wakes);
