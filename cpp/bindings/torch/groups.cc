@@ -9,6 +9,7 @@
 
 #include "bindings/torch/errors.h"
 #include "bindings/torch/options.h"
+#include "bindings/torch/without_gil.h"
 
 namespace py = pybind11;
 
@@ -212,9 +213,9 @@ py::tuple Groups::collate(std::size_t group) {
       tensor.data = static_cast<std::byte*>(input.mutable_data_ptr());
       bytes += native::bytes_of(tensor);
     }
-    PyThreadState* state = bytes >= kLeastWithoutGil ? PyEval_SaveThread() : nullptr;
-    collator.fill(plan.items);
-    if (state != nullptr) PyEval_RestoreThread(state);
+    // Nobody else takes the buffers meanwhile, for `inputs` refers to them; the items lie where their owners keep them.
+    const auto fill = [&] { collator.fill(plan.items); };
+    bytes >= kLeastWithoutGil ? without_gil(fill) : fill();
 
     py::list positional;
     py::dict by_name;
