@@ -1,10 +1,11 @@
 """NativeModel: requests of tensors and arrays, answered by C++ threads."""
 
 import asyncio
+import os
 import threading
 
 import pytest
-from conftest import LONG
+from conftest import LONG, eventually
 from native_models import PAIRS, SEQUENCES
 
 from service_streamer import (
@@ -59,6 +60,35 @@ def test_views_of_any_strides_are_read(torch, served):
     column = torch.from_numpy(table).t()[0][:3]
     outputs = streamer.predict([reversed_column, column])
     assert [output.tolist() for output in outputs] == [[31, 22, 13], [1, 10, 19]]
+
+
+def test_a_tensor_in_shared_memory_is_read_as_another_process_has_left_it(torch, served):
+    streamer = served("Same")
+    shared = torch.zeros(3).share_memory_()
+    pid = os.fork()
+    if pid == 0:
+        shared[1] = 5
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    (output,) = streamer.predict([shared])
+    assert output.tolist() == [0, 5, 0]
+    assert not output.is_shared()
+    output[0] = 1
+    shared[2] = 7
+    assert (output.tolist(), shared.tolist()) == ([1, 5, 0], [0, 5, 7])
+
+
+def test_tensors_in_shared_memory_leave_nothing_behind(torch, served):
+    streamer = served()
+
+    def open_files_after(rounds):
+        for i in range(rounds):
+            (output,) = streamer.predict([torch.full((3,), float(i)).share_memory_()])
+            assert output.tolist() == [3 * i + 1] * 3
+        return len(os.listdir("/proc/self/fd"))
+
+    before = open_files_after(5)
+    eventually(lambda: open_files_after(50) <= before)
 
 
 def test_a_batch_is_a_slice_of_the_outputs(torch, served):
