@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from conftest import LONG, eventually
-from native_models import PAIRS, SEQUENCES
+from native_models import PAIRS, SEQUENCES, changed
 
 from service_streamer import (
     OutputSizeMismatch,
@@ -67,9 +67,11 @@ def test_a_tensor_in_shared_memory_is_read_as_another_process_has_left_it(torch,
     shared = torch.zeros(3).share_memory_()
     pid = os.fork()
     if pid == 0:
-        shared[1] = 5
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        try:
+            shared[1] = 5
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
     (output,) = streamer.predict([shared])
     assert output.tolist() == [0, 5, 0]
     assert not output.is_shared()
@@ -178,6 +180,22 @@ def test_sequences_are_padded_and_trimmed(torch, served):
     assert [output["sum"].item() for output in outputs] == [6, 1, 15]
 
 
+def test_requests_of_very_different_lengths_share_a_batch(torch, served):
+    any_length = changed(SEQUENCES, dims={"batch": [1, 8], "sequence": [1, 100_000]})
+    together = {"policy": "window", "max_latency": LONG}
+    streamer = served(
+        *("Sequences", any_length), batch_size=4, collate="pad", mask="mask", streamer=together
+    )
+    lengths = (1, 100_000, 3, 999)
+    futures = [
+        streamer.submit([{"ids": torch.ones(length, dtype=torch.int64)}]) for length in lengths
+    ]
+    for length, future in zip(lengths, futures, strict=True):
+        (output,) = future.result(LONG)
+        assert output["sum"].item() == len(output["seen"]) == length
+    assert streamer.stats().batches == 1
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_padded_batch_is_as_long_as_its_longest(torch, served, side):
     streamer = served(
@@ -238,6 +256,20 @@ def test_what_an_operator_raises_is_told_in_one_line(torch, served, kind):
         assert "torch.index(" in str(caught.value)
     assert good.result(LONG)[0].tolist() == [103] * 3
     assert streamer.predict([torch.zeros(3)])[0].tolist() == [100] * 3
+
+
+def test_an_operator_that_a_package_calls_says_why_and_is_named(torch, served):
+    streamer = served("Bags", kind="pt2")
+    good, bad = (streamer.submit([torch.full((3,), value)]) for value in (3.0, 99.0))
+    with pytest.raises(RuntimeError, match=r"99.* \(in: aoti_torch_cpu__embedding_bag\w*\)$"):
+        bad.result(LONG)
+    assert good.result(LONG)[0].tolist() == [27, 30, 33]
+    assert streamer.predict([torch.zeros(3)])[0].tolist() == [0, 3, 6]
+
+
+def test_an_operator_of_a_package_that_finds_no_memory_is_a_memory_error(torch, served):
+    with pytest.raises(MemoryError, match="memory"):
+        served("Huge", kind="pt2").predict([torch.zeros(3)] * 2)
 
 
 def test_without_memory_the_guilty_gets_a_memory_error(torch, served):
