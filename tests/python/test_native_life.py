@@ -169,7 +169,7 @@ def test_the_interpreter_ends_although_a_model_never_does(files, child):
     [
         "_torch.load(_torch.make_model(model._options))",
         "_torch.load(_torch.make_model({**model._options, 'path': 'nowhere.pt'}))",
-        "model([torch.zeros(3)])",
+        "model(items)",
         "_torch.normalize_images(images, [1.0] * 3, [0.0] * 3, False)",
         "_torch.Groups(batcher, [images], [0]).collate(0)",
     ],
@@ -187,7 +187,9 @@ def test_the_interpreter_ends_while_a_thread_works_without_the_gil(files, child,
 
         model = NativeModel(sys.argv[1], signature=FLOATS)
         batcher = _torch.Batcher(BatchedModel(abs)._options)
+        # made here: torch itself ends the process where it takes the GIL back in a destructor
         images = torch.zeros(4, 600, 600, 3, dtype=torch.uint8)
+        items = [torch.zeros(3)]
 
         def work():
             with contextlib.suppress(RuntimeError):
