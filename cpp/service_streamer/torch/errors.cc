@@ -8,11 +8,6 @@
 #include <string>
 #include <string_view>
 
-#if __has_include(<torch/csrc/shim_exception_state.h>)
-#include <torch/csrc/shim_exception_state.h>
-#define SERVICE_STREAMER_SHIM_EXCEPTIONS 1
-#endif
-
 namespace service_streamer::torch_backend {
 namespace {
 
@@ -37,33 +32,27 @@ std::string script_message(std::string_view text) {
   return message + " (in: " + std::string(source) + ")";
 }
 
-// What the operator said that the calling thread called last by the C interface, and that failed; older versions do not keep it.
-std::string operator_message() {
-#ifdef SERVICE_STREAMER_SHIM_EXCEPTIONS
-  return ::torch::csrc::shim::details::get_torch_exception_what_without_backtrace();
-#else
+// Of a package the backtrace tells which operator it was: the function by which it calls it, or the kernel that was compiled for it
+// and named after it. Empty: none of these is in it.
+std::string_view operator_in(std::string_view text) {
+  constexpr std::string_view kFrame = "\nframe #";
+  for (std::size_t at = text.find(kFrame); at != std::string_view::npos; at = text.find(kFrame, at + 1)) {
+    const std::string_view line = line_at(text, at + 1);
+    const std::string_view function = line.substr(std::min(line.find(": ") + 2, line.size()));
+    if (function.starts_with("aoti_torch_") || function.starts_with("cpp_fused_")) {
+      return function.substr(0, function.find(' '));
+    }
+  }
   return {};
-#endif
-}
-
-// A package calls operators by a C interface. Its own message only names the one that failed, with the text of the whole call.
-std::string package_message(std::string_view text) {
-  const std::size_t begin = text.find("aoti_torch_");
-  const std::string said(line_at(operator_message(), 0));
-  if (begin == std::string_view::npos || said.empty()) return std::string(line_at(text, 0));
-  return said + " (in: " + std::string(text.substr(begin, text.find('(', begin) - begin)) + ")";
 }
 
 std::string message_of(const std::exception& error) {
   const auto* own = dynamic_cast<const c10::Error*>(&error);
   const std::string text = own != nullptr ? own->what_without_backtrace() : error.what();
-  std::string message(line_at(text, 0));
-  if (text.find("Traceback of TorchScript") != std::string::npos) {
-    message = script_message(text);
-  } else if (text.find(" API call failed at ") != std::string::npos) {
-    message = package_message(text);
-  }
-  return message.substr(0, kLongest);
+  if (text.find("Traceback of TorchScript") != std::string::npos) return script_message(text).substr(0, kLongest);
+  const std::string message(line_at(text, 0).substr(0, kLongest));
+  const std::string_view where = operator_in(error.what());
+  return where.empty() ? message : message + " (in: " + std::string(where) + ")";
 }
 
 }  // namespace
@@ -76,11 +65,9 @@ bool is_about_memory(std::string_view text) {
 
 native::RunError run_error_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const native::RunError*>(&error)) return *own;
-  const std::string message = message_of(error);
   const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-                      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || is_about_memory(error.what()) ||
-                      is_about_memory(message);
-  return {memory ? native::Fault::kMemory : native::Fault::kModel, message};
+                      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || is_about_memory(error.what());
+  return {memory ? native::Fault::kMemory : native::Fault::kModel, message_of(error)};
 }
 
 }  // namespace service_streamer::torch_backend
