@@ -140,8 +140,8 @@ def modules(torch):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 0 * x + x.sum(0, keepdim=True)
 
-    kinds = (Floats, Sequences, Pairs, Picky, Slow, Endless, Lookup, Bags, Huge, Same, Summed, Crowd)
-    return {each.__name__: each() for each in kinds}
+    kinds = (Floats, Sequences, Pairs, Picky, Slow, Endless, Lookup, Bags, Huge, Same, Summed)
+    return {each.__name__: each() for each in (*kinds, Crowd)}
 
 
 def save_script(torch, name, path):
