@@ -84,14 +84,15 @@ def test_a_tensor_in_shared_memory_is_read_as_another_process_has_left_it(torch,
 def test_tensors_in_shared_memory_leave_nothing_behind(torch, served):
     streamer = served()
 
-    def open_files_after(rounds):
+    def ask(rounds):
         for i in range(rounds):
             (output,) = streamer.predict([torch.full((3,), float(i)).share_memory_()])
             assert output.tolist() == [3 * i + 1] * 3
-        return len(os.listdir("/proc/self/fd"))
 
-    before = open_files_after(5)
-    eventually(lambda: open_files_after(50) <= before)
+    ask(5)
+    before = len(os.listdir("/proc/self/fd"))
+    ask(50)
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 def test_a_batch_is_a_slice_of_the_outputs(torch, served):
