@@ -264,10 +264,8 @@ TEST_F(Sequences, TooLongForAnyMemoryLeaveTheCollatorAsItWas) {
   const std::int64_t number_of_1 = 1;
   for (const int power : {61, 60, 59}) {
     const std::int64_t length = std::int64_t{1} << power;
-    const TensorView repeated{.data = reinterpret_cast<const std::byte*>(&number_of_1),
-                              .dtype = kInt64,
-                              .sizes = {length},
-                              .strides = {0}};
+    const TensorView repeated{
+        .data = reinterpret_cast<const std::byte*>(&number_of_1), .dtype = kInt64, .sizes = {length}, .strides = {0}};
     const std::vector<Collator::Item> with_short_ones{
         items[0], {.tensors = &repeated, .extents = &length}, items[1], items[0]};
     EXPECT_THROW(collator.collate(with_short_ones), std::bad_alloc) << "2^" << power;

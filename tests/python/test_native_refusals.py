@@ -245,7 +245,7 @@ def test_a_package_for_another_processor_is_refused(files, monkeypatch):
     from service_streamer.torch import ModelFileError, NativeModel, _file
 
     monkeypatch.setattr(_file, "_processor_flags", lambda: {"sse2"})
-    with pytest.raises(ModelFileError, match="is compiled for processors with .* has no "):
+    with pytest.raises(ModelFileError, match=r"is compiled for processors with .* has no "):
         NativeModel(files("Floats", "pt2"), signature=FLOATS)
 
 
