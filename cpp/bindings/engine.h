@@ -59,7 +59,11 @@ bool from_this_process(EngineObject* engine);
 // Whether the calling thread takes this engine's batches.
 bool is_worker_of(const EngineObject* engine);
 
-// Methods of the engine (METH_FASTCALL): batch, timeout, priority.
+// Methods of the engine (METH_NOARGS), for its workers and its timer.
+PyObject* engine_next_batch(PyObject* self, PyObject* none);
+PyObject* engine_run_timer(PyObject* self, PyObject* none);
+
+// For its callers (METH_FASTCALL): batch, timeout, priority.
 PyObject* engine_predict(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t nargs);

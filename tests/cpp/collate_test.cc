@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -104,6 +105,20 @@ TEST(CopyPadded, FillsWithNumbersOfEverySize) {
     copy_padded(nothing, to.data(), {7}, PadSide::kRight, one);
     for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(std::memcmp(to.data() + i * size, one.data(), size), 0);
   }
+}
+
+std::size_t bytes_for(const Shape& sizes) {
+  return bytes_of({.data = nullptr, .dtype = kInt64, .sizes = sizes});
+}
+
+TEST(BytesOf, SizesThatNoMemoryHasAreNone) {
+  constexpr std::int64_t k30 = std::int64_t{1} << 30;
+  EXPECT_EQ(bytes_for({k30, 4, k30 / 16}), std::size_t{1} << 61);
+  EXPECT_THROW(bytes_for({1, 2 * k30, k30}), std::bad_alloc) << "2^64, which would be counted as 0";
+  EXPECT_THROW(bytes_for({3, k30, 4 * k30}), std::bad_alloc) << "more than that";
+  EXPECT_THROW(bytes_for({1, k30, k30}), std::bad_alloc) << "2^63, further than pointers differ";
+  EXPECT_THROW(bytes_for({2 * k30, k30}), std::bad_alloc) << "a row would fit";
+  EXPECT_EQ(bytes_for({0, k30}), 0U);
 }
 
 // A model of sequences: ids, and where a test has them made, a mask and lengths.
@@ -239,6 +254,23 @@ TEST_F(Sequences, AreMadeInSomebodyElsesMemory) {
   EXPECT_EQ(memory[1], (Numbers{1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1}));
   EXPECT_EQ(memory[2], (Numbers{2, 3, 3, 3}));
   EXPECT_FALSE(collator.holds(memory[0].data()));
+}
+
+// A view of one number as a sequence needs no memory of its own.
+TEST_F(Sequences, TooLongForAnyMemoryLeaveTheCollatorAsItWas) {
+  signature.symbols[0].most = INT64_MAX;
+  Collator collator(signature, options);
+  make_items({2, 1});
+  const std::int64_t number_of_1 = 1;
+  for (const int power : {61, 60, 59}) {
+    const std::int64_t length = std::int64_t{1} << power;
+    const TensorView repeated{
+        .data = reinterpret_cast<const std::byte*>(&number_of_1), .dtype = kInt64, .sizes = {length}, .strides = {0}};
+    const std::vector<Collator::Item> with_short_ones{
+        items[0], {.tensors = &repeated, .extents = &length}, items[1], items[0]};
+    EXPECT_THROW(collator.collate(with_short_ones), std::bad_alloc) << "2^" << power;
+    EXPECT_EQ(numbers_in(collator.collate(items)[0]), (Numbers{1, 2, 1, 0}));
+  }
 }
 
 TEST_F(Sequences, BatchAfterBatchIsMadeInTheSameMemory) {

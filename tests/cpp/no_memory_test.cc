@@ -2,62 +2,23 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <limits>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "support/ipc.h"
+#include "support/no_memory.h"
 #include "support/raw_client.h"
-
-namespace {
-
-std::atomic<std::size_t> refused_from{std::numeric_limits<std::size_t>::max()};
-std::atomic<std::size_t> refused_to{std::numeric_limits<std::size_t>::max()};
-
-// For the life of it this process has no memory for anything of such a size.
-class NoMemoryFor {
- public:
-  explicit NoMemoryFor(std::size_t from, std::size_t to = std::numeric_limits<std::size_t>::max()) {
-    refused_to = to;
-    refused_from = from;
-  }
-  ~NoMemoryFor() { refused_from = std::numeric_limits<std::size_t>::max(); }
-  NoMemoryFor(const NoMemoryFor&) = delete;
-  NoMemoryFor& operator=(const NoMemoryFor&) = delete;
-};
-
-}  // namespace
-
-// Not inlined, or GCC takes the halves of a pair for mismatched.
-// NOLINTBEGIN(cppcoreguidelines-no-malloc)
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  const bool refused = size >= refused_from && size < refused_to;
-  void* memory = refused ? nullptr : std::malloc(std::max<std::size_t>(size, 1));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-// NOLINTEND(cppcoreguidelines-no-malloc)
 
 namespace service_streamer::ipc::support {
 namespace {
 
 using service_streamer::support::add_one;
 using service_streamer::support::bytes_of;
+using service_streamer::support::NoMemoryFor;
 using service_streamer::support::Owner;
 using service_streamer::support::RawClient;
 using service_streamer::support::RemoteRequest;

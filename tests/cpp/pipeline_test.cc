@@ -22,10 +22,10 @@ using native::Pipeline;
 
 class Pipelines : public testing::Test {
  protected:
-  Pipeline& make(std::size_t places = 3) {
+  Pipeline& make(std::size_t slots = 3) {
     auto own = std::make_unique<FakeDevice>(streams);
     device = own.get();
-    pipeline_ = std::make_unique<Pipeline>(std::move(own), sequences_.signature, sequences_.options, places);
+    pipeline_ = std::make_unique<Pipeline>(std::move(own), sequences_.signature, sequences_.options, slots);
     return *pipeline_;
   }
 
@@ -43,7 +43,7 @@ TEST_F(Pipelines, BringTheOutputsBack) {
   pipeline.launch(group.items, group);
   streams->step_all();
   EXPECT_EQ(group.collected, 0) << "nobody has asked yet";
-  pipeline.land(group);
+  pipeline.finish(group);
   EXPECT_EQ(group.numbers, (Numbers{2, 3, 4, 1}));
 }
 
@@ -57,8 +57,8 @@ TEST_F(Pipelines, CopyTheInputsOfTheNextGroupWhileOneIsComputed) {
   EXPECT_EQ(streams->step_all(Stream::kCopyIn), 1) << "although the first has not been computed";
   EXPECT_FALSE(first.computed);
   streams->step_all();
-  pipeline.land(first);
-  pipeline.land(second);
+  pipeline.finish(first);
+  pipeline.finish(second);
   EXPECT_EQ(first.numbers, Numbers{2});
   EXPECT_EQ(second.numbers, Numbers{3});
 }
@@ -72,8 +72,8 @@ TEST_F(Pipelines, ComputeTheNextGroupWhileOutputsComeBack) {
   streams->step_all(Stream::kCopyIn);
   EXPECT_EQ(streams->step_all(Stream::kCompute), 2) << "before anything was copied out";
   streams->step_all();
-  pipeline.land(first);
-  pipeline.land(second);
+  pipeline.finish(first);
+  pipeline.finish(second);
 }
 
 TEST_F(Pipelines, ComputeNothingBeforeItsInputsAreThere) {
@@ -86,14 +86,14 @@ TEST_F(Pipelines, ComputeNothingBeforeItsInputsAreThere) {
   EXPECT_FALSE(streams->step(Stream::kCopyOut)) << "outputs are read only once they were computed";
   EXPECT_TRUE(streams->step(Stream::kCompute));
   EXPECT_TRUE(streams->step(Stream::kCopyOut));
-  pipeline.land(group);
+  pipeline.finish(group);
 }
 
 TEST_F(Pipelines, WaitForTheLastEventBeforeOutputsAreRead) {
   Pipeline& pipeline = make();
   Group group(*streams, {{1}});
   pipeline.launch(group.items, group);
-  Thread host([&] { pipeline.land(group); });
+  Thread host([&] { pipeline.finish(group); });
   streams->step_all(Stream::kCopyIn);
   streams->step_all(Stream::kCompute);
   EXPECT_FALSE(host.finished());
@@ -102,7 +102,7 @@ TEST_F(Pipelines, WaitForTheLastEventBeforeOutputsAreRead) {
   EXPECT_EQ(group.numbers, Numbers{2});
 }
 
-TEST_F(Pipelines, UseMemoryAgainOnlyOnceItsGroupHasLanded) {
+TEST_F(Pipelines, UseMemoryAgainOnlyOnceItsGroupIsFinished) {
   Pipeline& pipeline = make(2);
   Group first(*streams, {{1}});
   Group second(*streams, {{2}});
@@ -111,13 +111,13 @@ TEST_F(Pipelines, UseMemoryAgainOnlyOnceItsGroupHasLanded) {
   pipeline.launch(second.items, second);
   Thread host([&] { pipeline.launch(third.items, third); });
   streams->step_all(Stream::kCopyIn);
-  EXPECT_FALSE(host.finished()) << "both places are taken";
+  EXPECT_FALSE(host.finished()) << "both slots are taken";
   streams->step(Stream::kCompute);
   streams->step(Stream::kCopyOut);
   EXPECT_TRUE(eventually([&] { return host.finished(); }));
-  EXPECT_EQ(first.collected, 1) << "for the one that needed its place";
+  EXPECT_EQ(first.collected, 1) << "for the one that needed its slot";
   streams->step_all();
-  for (Group* group : {&first, &second, &third}) pipeline.land(*group);
+  for (Group* group : {&first, &second, &third}) pipeline.finish(*group);
   EXPECT_EQ(first.numbers, Numbers{2});
   EXPECT_EQ(second.numbers, Numbers{3});
   EXPECT_EQ(third.numbers, Numbers{4});
@@ -138,7 +138,7 @@ TEST_F(Pipelines, GatherItemsOfTheDeviceWhenTheyAreThereAndLeaveTheOutputs) {
   EXPECT_TRUE(made);
   EXPECT_EQ(streams->step_all(Stream::kCopyIn), 1) << "one gather, no copies";
   EXPECT_EQ(streams->step_all(Stream::kCompute), 1);
-  pipeline.land(group);
+  pipeline.finish(group);
   EXPECT_FALSE(streams->step(Stream::kCopyOut));
   EXPECT_EQ(group.collected, 1);
   EXPECT_TRUE(group.numbers.empty());
@@ -168,7 +168,7 @@ TEST_F(Pipelines, HaveNothingUnderWayWhenALaunchHasFailed) {
   Group good(*streams, {{1}});
   pipeline.launch(good.items, good);
   streams->step_all();
-  pipeline.land(good);
+  pipeline.finish(good);
   EXPECT_EQ(good.numbers, Numbers{2});
 }
 
@@ -198,10 +198,10 @@ TEST_F(Pipelines, TellTheGroupThatTheDeviceFailed) {
   pipeline.launch(first.items, first);
   pipeline.launch(second.items, second);
   streams->break_down();
-  EXPECT_THROW(pipeline.land(first), std::runtime_error);
+  EXPECT_THROW(pipeline.finish(first), std::runtime_error);
   EXPECT_EQ(first.collected, 0);
   streams->step_all();
-  pipeline.land(second);
+  pipeline.finish(second);
   EXPECT_EQ(second.numbers, Numbers{3});
 }
 
@@ -215,8 +215,8 @@ TEST_F(Pipelines, AnswerRightInWhateverOrderTheDeviceWorks) {
   std::deque<std::unique_ptr<Group>> under_way;
   std::deque<Numbers> expected;
   int wrong = 0;
-  const auto land_oldest = [&] {
-    pipeline.land(*under_way.front());
+  const auto finish_oldest = [&] {
+    pipeline.finish(*under_way.front());
     if (under_way.front()->numbers != expected.front()) ++wrong;
     under_way.pop_front();
     expected.pop_front();
@@ -225,9 +225,9 @@ TEST_F(Pipelines, AnswerRightInWhateverOrderTheDeviceWorks) {
     under_way.push_back(std::make_unique<Group>(*streams, std::vector<Numbers>{{i, i + 1}, {i + 2}}));
     expected.push_back({i + 1, i + 2, i + 3, 1});
     pipeline.launch(under_way.back()->items, *under_way.back());
-    if (under_way.size() == static_cast<std::size_t>(1 + i % 5)) land_oldest();
+    if (under_way.size() == static_cast<std::size_t>(1 + i % 5)) finish_oldest();
   }
-  while (!under_way.empty()) land_oldest();
+  while (!under_way.empty()) finish_oldest();
   stop = true;
   EXPECT_EQ(wrong, 0);
 }

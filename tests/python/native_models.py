@@ -110,6 +110,22 @@ def modules(torch):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.table[x.long()]
 
+    class Bags(torch.nn.Module):
+        """The sum of three of 20 rows, by an operator that looks at its indices itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(60.0).reshape(20, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.embedding_bag(x.long(), self.table, mode="sum")
+
+    class Huge(torch.nn.Module):
+        """Takes more memory than can be addressed."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sort(x.repeat(1, 1 << 45), 1)[0][:, :3]
+
     class Same(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x
@@ -124,8 +140,8 @@ def modules(torch):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 0 * x + x.sum(0, keepdim=True)
 
-    kinds = (Floats, Sequences, Pairs, Picky, Slow, Endless, Lookup, Same, Summed, Crowd)
-    return {each.__name__: each() for each in kinds}
+    kinds = (Floats, Sequences, Pairs, Picky, Slow, Endless, Lookup, Bags, Huge, Same, Summed)
+    return {each.__name__: each() for each in (*kinds, Crowd)}
 
 
 def save_script(torch, name, path):

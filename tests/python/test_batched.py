@@ -1,6 +1,7 @@
 """BatchedModel: any callable on batched tensors, given lists of items."""
 
 import pytest
+from conftest import LONG
 
 from service_streamer import ThreadedStreamer
 
@@ -153,6 +154,29 @@ def test_requests_of_many_threads_share_batches(torch, served_batched, threads):
     for number in range(8):
         threads.run(ask, number)
     assert threads.join() == [True] * 8
+
+
+def test_any_streamer_may_have_one(torch, batched, streamers):
+    """In a thread, in a worker process, and in the process of a RedisWorker."""
+
+    def model(ids, mask):
+        if (ids == 13).any():
+            raise ValueError("13 is bad luck")
+        return {"sum": (ids * mask).sum(1), "tokens": ids}
+
+    predict = batched(model, collate="pad", mask="mask", trim=["tokens"], pad_value=99)
+    streamer = streamers(predict)
+    requests = [[{"ids": torch.arange(1, n + 1)} for n in lengths] for lengths in ((3, 1), (5,))]
+    futures = [streamer.submit(items) for items in requests]
+    refused = streamer.submit([{"ids": torch.ones(2)}, "text"])
+    unlucky = streamer.submit([{"ids": torch.tensor([13])}])
+    (first, second), (third,) = (future.result(LONG) for future in futures)
+    assert [int(output["sum"]) for output in (first, second, third)] == [6, 1, 15]
+    assert [output["tokens"].tolist() for output in (second, third)] == [[1], [1, 2, 3, 4, 5]]
+    with pytest.raises(TypeError, match="an item must be a tensor or an array of numbers, got str"):
+        refused.result(LONG)
+    with pytest.raises(ValueError, match="13 is bad luck"):
+        unlucky.result(LONG)
 
 
 def test_a_forked_child_has_memory_of_its_own(torch, served_batched):

@@ -138,6 +138,16 @@ def test_images_are_normalised_as_on_the_cpu(torch, dtype):
     )
 
 
+def test_images_of_several_sizes_on_a_gpu_are_refused_with_the_sizes(torch):
+    from service_streamer.torch import normalize_images
+
+    images = [torch.zeros(*size, 3, dtype=torch.uint8) for size in ((4, 5), (8, 8))]
+    for options in ({"device": "cuda:0"}, {}):
+        given = images if options else [image.to("cuda:0") for image in images]
+        with pytest.raises(ValueError, match=r"\(4, 5, 3\), images\[1\] has \(8, 8, 3\)"):
+            normalize_images(given, **options)
+
+
 def test_it_was_built_with_kernels():
     from service_streamer import _torch
 

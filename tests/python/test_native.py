@@ -1,11 +1,13 @@
 """NativeModel: requests of tensors and arrays, answered by C++ threads."""
 
 import asyncio
+import os
+import re
 import threading
 
 import pytest
-from conftest import LONG
-from native_models import PAIRS, SEQUENCES
+from conftest import LONG, eventually
+from native_models import PAIRS, SEQUENCES, changed
 
 from service_streamer import (
     OutputSizeMismatch,
@@ -59,6 +61,38 @@ def test_views_of_any_strides_are_read(torch, served):
     column = torch.from_numpy(table).t()[0][:3]
     outputs = streamer.predict([reversed_column, column])
     assert [output.tolist() for output in outputs] == [[31, 22, 13], [1, 10, 19]]
+
+
+def test_a_tensor_in_shared_memory_is_read_as_another_process_has_left_it(torch, served):
+    streamer = served("Same")
+    shared = torch.zeros(3).share_memory_()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            shared[1] = 5
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    (output,) = streamer.predict([shared])
+    assert output.tolist() == [0, 5, 0]
+    assert not output.is_shared()
+    output[0] = 1
+    shared[2] = 7
+    assert (output.tolist(), shared.tolist()) == ([1, 5, 0], [0, 5, 7])
+
+
+def test_tensors_in_shared_memory_leave_nothing_behind(torch, served):
+    streamer = served()
+
+    def ask(rounds):
+        for i in range(rounds):
+            (output,) = streamer.predict([torch.full((3,), float(i)).share_memory_()])
+            assert output.tolist() == [3 * i + 1] * 3
+
+    ask(5)
+    before = len(os.listdir("/proc/self/fd"))
+    ask(50)
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 def test_a_batch_is_a_slice_of_the_outputs(torch, served):
@@ -148,6 +182,22 @@ def test_sequences_are_padded_and_trimmed(torch, served):
     assert [output["sum"].item() for output in outputs] == [6, 1, 15]
 
 
+def test_requests_of_very_different_lengths_share_a_batch(torch, served):
+    any_length = changed(SEQUENCES, dims={"batch": [1, 8], "sequence": [1, 100_000]})
+    together = {"policy": "window", "max_latency": LONG}
+    streamer = served(
+        *("Sequences", any_length), batch_size=4, collate="pad", mask="mask", streamer=together
+    )
+    lengths = (1, 100_000, 3, 999)
+    futures = [
+        streamer.submit([{"ids": torch.ones(length, dtype=torch.int64)}]) for length in lengths
+    ]
+    for length, future in zip(lengths, futures, strict=True):
+        (output,) = future.result(LONG)
+        assert output["sum"].item() == len(output["seen"]) == length
+    assert streamer.stats().batches == 1
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_padded_batch_is_as_long_as_its_longest(torch, served, side):
     streamer = served(
@@ -204,10 +254,24 @@ def test_what_an_operator_raises_is_told_in_one_line(torch, served, kind):
     with pytest.raises(RuntimeError, match=r"index.*out of (bounds|range)") as caught:
         bad.result(LONG)
     assert "\n" not in str(caught.value)
-    if kind == "pt":
-        assert "torch.index(" in str(caught.value)
+    where = r"\(in: .*torch\.index\(" if kind == "pt" else r"\(in: cpp_fused_\w*index\w*\)$"
+    assert re.search(where, str(caught.value))
     assert good.result(LONG)[0].tolist() == [103] * 3
     assert streamer.predict([torch.zeros(3)])[0].tolist() == [100] * 3
+
+
+def test_an_operator_that_a_package_calls_is_named(torch, served):
+    streamer = served("Bags", kind="pt2", intra_op_threads=1)
+    good, bad = (streamer.submit([torch.full((3,), value)]) for value in (3.0, 99.0))
+    with pytest.raises(RuntimeError, match=r"99.* \(in: aoti_torch_cpu__embedding_bag\w+\)$"):
+        bad.result(LONG)
+    assert good.result(LONG)[0].tolist() == [27, 30, 33]
+    assert streamer.predict([torch.zeros(3)])[0].tolist() == [0, 3, 6]
+
+
+def test_an_operator_of_a_package_that_finds_no_memory_is_a_memory_error(torch, served):
+    with pytest.raises(MemoryError, match="memory"):
+        served("Huge", kind="pt2").predict([torch.zeros(3)] * 2)
 
 
 def test_without_memory_the_guilty_gets_a_memory_error(torch, served):

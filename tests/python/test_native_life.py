@@ -164,6 +164,65 @@ def test_the_interpreter_ends_although_a_model_never_does(files, child):
     assert (done.returncode, done.stdout, done.stderr) == (7, "StreamerClosed\n", "")
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        "_torch.load(_torch.make_model(model._options))",
+        "_torch.load(_torch.make_model({**model._options, 'path': 'nowhere.pt'}))",
+        "model(items)",
+        "_torch.normalize_images(images, [1.0] * 3, [0.0] * 3, False)",
+        "_torch.Groups(batcher, [images], [0]).collate(0)",
+    ],
+    ids=["load", "fail to load", "run", "images", "collate"],
+)
+def test_the_interpreter_ends_while_a_thread_works_without_the_gil(files, child, work):
+    """Once it has begun to end, a thread that wants the GIL back is ended at that place."""
+    done = child(
+        f"""
+        import contextlib, os, sys, threading, time
+        import torch
+        from native_models import FLOATS
+        from service_streamer import _torch
+        from service_streamer.torch import BatchedModel, NativeModel
+
+        model = NativeModel(sys.argv[1], signature=FLOATS)
+        batcher = _torch.Batcher(BatchedModel(abs)._options)
+        # made here: torch itself ends the process where it takes the GIL back in a destructor
+        images = torch.zeros(4, 600, 600, 3, dtype=torch.uint8)
+        items = [torch.zeros(3)]
+
+        def work():
+            with contextlib.suppress(RuntimeError):
+                {work}
+
+        def work_on():
+            work()
+            working.set()
+            while True:
+                work()
+
+        class Last:
+            # what `sys` has goes long after the interpreter has begun to end
+            def __init__(self, thread):
+                self.task = f"/proc/self/task/{{thread.native_id}}"
+            def __del__(self, is_there=os.access, clock=time.monotonic, write=os.write):
+                patience = clock() + 5  # from Python 3.14 on the thread stays where it is
+                while is_there(self.task, 0) and clock() < patience:
+                    pass
+                write(1, b"ended")
+
+        working = threading.Event()
+        thread = threading.Thread(target=work_on, daemon=True)
+        thread.start()
+        working.wait()
+        sys.last = Last(thread)
+        """,
+        str(files("Slow" if work.startswith("model(") else "Floats")),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.stdout, done.stderr) == ("ended", "")
+
+
 def test_other_threads_keep_their_number_of_threads(torch, served, threads):
     before = torch.get_num_threads()
     streamer = served(workers=2, intra_op_threads=before + 1)

@@ -74,7 +74,7 @@ def test_items_of_any_strides_are_gathered(torch, served):
 
 
 @pytest.mark.parametrize("on_device", [True, False])
-def test_a_batch_of_many_shapes_runs_in_more_groups_than_there_are_places(torch, served, on_device):
+def test_a_batch_of_many_shapes_runs_in_more_groups_than_there_are_slots(torch, served, on_device):
     streamer = served("Pairs", PAIRS)
     pairs = [(torch.ones(n), torch.full((n,), float(n))) for n in (1, 2, 3, 4, 5, 6, 7, 2)]
     if not on_device:

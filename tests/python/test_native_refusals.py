@@ -1,6 +1,8 @@
 """What NativeModel refuses: items, settings, files that are none of its own."""
 
 import io
+import json
+import platform
 import zipfile
 
 import pytest
@@ -243,5 +245,21 @@ def test_a_package_for_another_processor_is_refused(files, monkeypatch):
     from service_streamer.torch import ModelFileError, NativeModel, _file
 
     monkeypatch.setattr(_file, "_processor_flags", lambda: {"sse2"})
-    with pytest.raises(ModelFileError, match="is compiled for processors with"):
+    with pytest.raises(ModelFileError, match=r"is compiled for processors with .* has no "):
         NativeModel(files("Floats", "pt2"), signature=FLOATS)
+
+
+def test_a_package_for_another_machine_is_refused(files, tmp_path):
+    from service_streamer.torch import ModelFileError, NativeModel
+
+    here = platform.machine()
+    other = "aarch64" if here == "x86_64" else "x86_64"
+
+    def for_another(name, content):
+        if not name.endswith("_metadata.json"):
+            return content
+        return json.dumps({**json.loads(content), "AOTI_MACHINE": other}).encode()
+
+    package = rewritten(files("Floats", "pt2"), tmp_path / "other.pt2", for_another)
+    with pytest.raises(ModelFileError, match=f"is for {other} processors, this is {here}"):
+        NativeModel(package, signature=FLOATS)

@@ -1,10 +1,11 @@
 """torch's tensors through worker processes: neither side need have imported torch before."""
 
+import contextlib
 import os
 
 import pytest
-from conftest import LONG
-from process_models import die, first_time
+from conftest import LONG, eventually
+from process_models import die, files_in_shared_memory, first_time
 
 pytestmark = pytest.mark.torch
 
@@ -141,3 +142,56 @@ def test_tensors_are_valid_as_long_as_they_are_kept(process_streamers, torch):
     for i in range(20):
         streamer.predict([100 + i], timeout=LONG)
     assert [tensor.unique().tolist() for tensor in kept] == [[i] for i in range(20)]
+
+
+# ------------------------------------------------- tensors that are in shared memory before
+
+
+def open_files(pid):
+    """How many a process has, but for our blocks, which are used again."""
+    names = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the list itself
+            names.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return sum(not name.startswith("/memfd:service_streamer") for name in names)
+
+
+@every_size
+def test_a_tensor_in_shared_memory_arrives_as_it_was_and_is_shared_no_more(
+    process_streamers, process_gate, torch, size
+):
+    def predict(batch):
+        process_gate([len(tensor) for tensor in batch])
+        sums = []
+        for tensor in batch:
+            sums.append(float(tensor.sum()))
+            tensor.fill_(-1)
+        return sums
+
+    streamer = process_streamers(predict)
+    tensor = torch.ones(size).share_memory_()
+    future = streamer.submit([tensor, tensor, tensor[1:]])
+    process_gate.wait_entered()
+    tensor.fill_(2)
+    process_gate.open()
+    assert future.result(LONG) == [size, size, size - 1]
+    assert tensor.is_shared()
+    assert tensor.unique().tolist() == [2]
+
+
+@every_size
+def test_tensors_in_shared_memory_leave_nothing_behind(process_streamers, torch, size):
+    streamer = process_streamers(lambda batch: [tensor + 1 for tensor in batch])
+
+    def ask():
+        (output,) = streamer.predict([torch.ones(size).share_memory_()], timeout=LONG)
+        assert output.unique().tolist() == [2]
+
+    ask()
+    (worker,) = streamer.stats().worker_processes
+    before = [open_files(pid) for pid in (os.getpid(), worker.pid)]
+    for _ in range(50):
+        ask()
+    eventually(lambda: [open_files(pid) for pid in (os.getpid(), worker.pid)] == before)
+    mine = tuple(f"torch_{pid}_" for pid in (os.getpid(), worker.pid))
+    assert not [name for name in files_in_shared_memory() if name.startswith(mine)]

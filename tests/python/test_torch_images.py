@@ -67,6 +67,14 @@ def test_an_empty_list_has_no_size_of_images(torch, normalize):
         normalize([])
 
 
+def test_images_of_several_sizes_are_refused_with_the_sizes(torch, normalize):
+    small, large = (torch.zeros(*size, 3, dtype=torch.uint8) for size in ((4, 5), (8, 8)))
+    sizes = r"images\[0\] has \(4, 5, 3\), images\[2\] has \(8, 8, 3\)"
+    for images in ([small, small, large], (small.numpy(), small.numpy(), large.numpy())):
+        with pytest.raises(ValueError, match=sizes):
+            normalize(images)
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "options", "error", "message"),
     [

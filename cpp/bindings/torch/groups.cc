@@ -9,6 +9,7 @@
 
 #include "bindings/torch/errors.h"
 #include "bindings/torch/options.h"
+#include "bindings/torch/without_gil.h"
 
 namespace py = pybind11;
 
@@ -82,7 +83,7 @@ bool Groups::read(PyObject* given, Item& item) {
 
 bool Groups::read_tensor(PyObject* given, const std::string& name, const Label& label, Item& item) {
   item.names.push_back(name);
-  return owners_.view(given, label, item.views.emplace_back()) != Lies::kNowhere;
+  return owners_.view(given, label, item.views.emplace_back()).has_value();
 }
 
 bool Groups::read_dict(PyObject* given, Item& item) {
@@ -212,9 +213,9 @@ py::tuple Groups::collate(std::size_t group) {
       tensor.data = static_cast<std::byte*>(input.mutable_data_ptr());
       bytes += native::bytes_of(tensor);
     }
-    PyThreadState* state = bytes >= kLeastWithoutGil ? PyEval_SaveThread() : nullptr;
-    collator.fill(plan.items);
-    if (state != nullptr) PyEval_RestoreThread(state);
+    // Nobody else takes the buffers meanwhile, for `inputs` refers to them; the items lie where their owners keep them.
+    const auto fill = [&] { collator.fill(plan.items); };
+    bytes >= kLeastWithoutGil ? without_gil(fill) : fill();
 
     py::list positional;
     py::dict by_name;

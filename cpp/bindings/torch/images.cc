@@ -5,8 +5,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <exception>
 
+#include "bindings/torch/without_gil.h"
 #include "service_streamer/cuda/gather.h"
 #include "service_streamer/cuda/images.h"
 #include "service_streamer/torch/device.h"
@@ -58,15 +58,7 @@ py::object normalize_images(const py::object& images, const std::vector<float>& 
                             bool half) {
   const at::Tensor tensor = THPVariable_Unpack(images.ptr());
   at::Tensor result;
-  std::exception_ptr failure;
-  PyThreadState* state = PyEval_SaveThread();  // see cpp/README.md: an object that has it back would end the process
-  try {
-    result = normalized(tensor, scale, shift, half);
-  } catch (const std::exception&) {
-    failure = std::current_exception();
-  }
-  PyEval_RestoreThread(state);
-  if (failure != nullptr) std::rethrow_exception(failure);
+  without_gil([&] { result = normalized(tensor, scale, shift, half); });
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(result));
 }
 

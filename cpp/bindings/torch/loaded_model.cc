@@ -7,6 +7,7 @@
 #include "bindings/leftovers.h"
 #include "bindings/torch/errors.h"
 #include "bindings/torch/reader.h"
+#include "bindings/torch/without_gil.h"
 #include "service_streamer/torch/runner.h"
 
 namespace service_streamer::bindings {
@@ -35,23 +36,15 @@ PyObject* LoadedModel::run(PyObject* items, bool as_batch) {
   const auto count = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
   const native::Part part{.items = read_here.get(), .begin = 0, .count = count};
   std::array<std::unique_ptr<native::Outputs>, 1> outputs;
-  std::exception_ptr failure;
-  PyThreadState* state = PyEval_SaveThread();
   try {
-    const std::lock_guard lock(running_);
-    if (runner_ == nullptr) runner_ = model_->make_plain_runner(0);  // with the caller's threads
-    runner_->run(std::span(&part, 1), outputs);
-  } catch (const std::exception&) {
-    failure = std::current_exception();
-  }
-  PyEval_RestoreThread(state);
-  if (failure) {
-    try {
-      std::rethrow_exception(failure);
-    } catch (const std::exception& error) {
-      set_run_error(error);
-      return nullptr;
-    }
+    without_gil([&] {
+      const std::lock_guard lock(running_);
+      if (runner_ == nullptr) runner_ = model_->make_plain_runner(0);  // with the caller's threads
+      runner_->run(std::span(&part, 1), outputs);
+    });
+  } catch (const std::exception& error) {
+    set_run_error(error);
+    return nullptr;
   }
   std::vector<native::Piece> pieces;
   pieces.push_back({.begin = 0, .count = count, .outputs = std::move(outputs[0])});

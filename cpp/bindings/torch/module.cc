@@ -10,6 +10,7 @@
 #include "bindings/torch/images.h"
 #include "bindings/torch/loaded_model.h"
 #include "bindings/torch/options.h"
+#include "bindings/torch/without_gil.h"
 #include "service_streamer/cuda/gather.h"
 #include "service_streamer/torch/errors.h"
 #include "service_streamer/torch/process.h"
@@ -49,8 +50,9 @@ py::capsule make_model(const py::dict& given) {
 
 void load(const py::capsule& capsule) {
   const std::shared_ptr<torch_backend::Model> model = model_in(capsule).torch_model();
-  const py::gil_scoped_release released;
-  for (std::size_t device = 0; device < model->options().devices.size(); ++device) model->program(device);
+  without_gil([&] {  // it takes long, and waits for a thread that loads another package
+    for (std::size_t device = 0; device < model->options().devices.size(); ++device) model->program(device);
+  });
 }
 
 py::object run(const py::capsule& capsule, const py::tuple& items, bool as_batch) {

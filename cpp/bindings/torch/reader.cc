@@ -36,13 +36,13 @@ class Reader {
     }
     // With several devices nobody knows which of them a request will go to.
     const torch_backend::ModelOptions& options = model.options();
-    if (options.pipelined && options.devices.size() == 1) resident_ = options.devices.front();
-    if (resident_ && !resident_->is_cpu()) places_ += " or " + resident_->str();
+    if (options.pipelined && options.devices.size() == 1) device_ = options.devices.front();
+    if (device_ && !device_->is_cpu()) devices_ += " or " + device_->str();
   }
 
   // After the last item: notes when those on the device will be there.
   void finish() {
-    if (there_.value_or(false)) into_.ready = torch_backend::event_of_this_thread(*resident_);
+    if (location_ == Location::kDevice) into_.ready = torch_backend::event_of_this_thread(*device_);
   }
 
   // False with an exception set.
@@ -102,9 +102,9 @@ class Reader {
                       .name = input.name.c_str(),
                       .after = "' of an item",
                       .wanted = native::to_string(input.dtype),
-                      .places = places_.c_str()};
-    const Lies lies = into_.owners.view(object, label, view, resident_);
-    if (lies == Lies::kNowhere || !is_there(lies == Lies::kResident)) return false;
+                      .devices = devices_.c_str()};
+    const std::optional<Location> location = into_.owners.view(object, label, view, device_);
+    if (!location || !is_in_one_place(*location)) return false;
     const std::optional<Refusal> refusal = native::check_tensor(signature_, input, view, collate_.pad, extents_);
     if (refusal) {
       PyErr_SetString(refusal->wrong_type ? PyExc_TypeError : PyExc_ValueError, refusal->message.c_str());
@@ -115,13 +115,13 @@ class Reader {
   }
 
   // What is on the model's device stays there; a request is there as a whole, or not at all.
-  bool is_there(bool there) {
-    if (there_.value_or(there) == there) {
-      there_ = there;
+  bool is_in_one_place(Location location) {
+    if (location_.value_or(location) == location) {
+      location_ = location;
       return true;
     }
     PyErr_Format(PyExc_TypeError, "some tensors of a request are on %s and some are not: they must all be in one place",
-                 resident_->str().c_str());
+                 device_->str().c_str());
     return false;
   }
 
@@ -129,10 +129,10 @@ class Reader {
   const native::CollateOptions& collate_;
   ReadItems& into_;
   std::vector<const TensorSpec*> given_;
-  std::span<std::int64_t> extents_;      // of the item under way
-  std::optional<c10::Device> resident_;  // where tensors may lie besides the host's memory
-  std::string places_ = "cpu";
-  std::optional<bool> there_;  // whether those read so far do
+  std::span<std::int64_t> extents_;    // of the item under way
+  std::optional<c10::Device> device_;  // where tensors may lie besides the host
+  std::string devices_ = "cpu";
+  std::optional<Location> location_;  // of those read so far
 };
 
 }  // namespace

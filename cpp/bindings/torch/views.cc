@@ -38,9 +38,9 @@ std::optional<native::Dtype> dtype_of_format(const char* format, Py_ssize_t size
   return std::nullopt;
 }
 
-Lies refuse_dtype(const Label& label, const char* came) {
+std::nullopt_t refuse_dtype(const Label& label, const char* came) {
   PyErr_Format(PyExc_TypeError, "%s is %s, the model wants %s", label.text().c_str(), came, label.wanted);
-  return Lies::kNowhere;
+  return std::nullopt;
 }
 
 bool fits_rank(const Label& label, std::int64_t rank) {
@@ -57,40 +57,40 @@ ViewOwners::~ViewOwners() {
   for (PyObject* object : objects_) Py_DECREF(object);
 }
 
-Lies ViewOwners::view(PyObject* object, const Label& label, TensorView& view, std::optional<c10::Device> resident) {
-  return THPVariable_Check(object) ? view_tensor(object, label, view, resident) : view_buffer(object, label, view);
+std::optional<Location> ViewOwners::view(PyObject* object, const Label& label, TensorView& view,
+                                         std::optional<c10::Device> device) {
+  return THPVariable_Check(object) ? view_tensor(object, label, view, device) : view_buffer(object, label, view);
 }
 
-Lies ViewOwners::view_tensor(PyObject* object, const Label& label, TensorView& view,
-                             std::optional<c10::Device> resident) {
+std::optional<Location> ViewOwners::view_tensor(PyObject* object, const Label& label, TensorView& view,
+                                                std::optional<c10::Device> device) {
   const at::Tensor& tensor = THPVariable_Unpack(object);
   const bool plain = tensor.layout() == c10::kStrided && !tensor.unsafeGetTensorImpl()->is_python_dispatch() &&
                      !tensor.is_conj() && !tensor.is_neg() && !tensor.is_nested() && !tensor._is_zerotensor();
-  const bool is_resident = resident == tensor.device();
-  if (!plain || !(is_resident || tensor.device().is_cpu())) {
-    const std::string device = tensor.device().str();
+  const bool on_device = device == tensor.device();
+  if (!plain || !(on_device || tensor.device().is_cpu())) {
     PyErr_Format(PyExc_TypeError, "%s is a %s tensor on %s, the model wants a dense one on %s", label.text().c_str(),
-                 plain ? "dense" : "special", device.c_str(), label.places);
-    return Lies::kNowhere;
+                 plain ? "dense" : "special", tensor.device().str().c_str(), label.devices);
+    return std::nullopt;
   }
   if (!torch_backend::dtype_of(tensor.scalar_type(), view.dtype)) {
     return refuse_dtype(label, c10::toString(tensor.scalar_type()));
   }
-  if (!fits_rank(label, tensor.dim())) return Lies::kNowhere;
+  if (!fits_rank(label, tensor.dim())) return std::nullopt;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
     view.sizes.push_back(tensor.size(i));
     view.strides.push_back(tensor.stride(i) * static_cast<std::int64_t>(tensor.element_size()));
   }
   view.data = static_cast<const std::byte*>(tensor.const_data_ptr());
   objects_.push_back(Py_NewRef(object));
-  return is_resident ? Lies::kResident : Lies::kHost;
+  return on_device ? Location::kDevice : Location::kHost;
 }
 
-Lies ViewOwners::view_buffer(PyObject* object, const Label& label, TensorView& view) {
+std::optional<Location> ViewOwners::view_buffer(PyObject* object, const Label& label, TensorView& view) {
   if (!PyObject_CheckBuffer(object) || PyBytes_Check(object)) {
     PyErr_Format(PyExc_TypeError, "%s must be a tensor or an array of %s, got %.200s", label.text().c_str(),
                  label.wanted, Py_TYPE(object)->tp_name);
-    return Lies::kNowhere;
+    return std::nullopt;
   }
   Py_buffer& buffer = buffers_.emplace_back();
   if (PyObject_GetBuffer(object, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
@@ -99,14 +99,14 @@ Lies ViewOwners::view_buffer(PyObject* object, const Label& label, TensorView& v
   }
   const std::optional<native::Dtype> dtype = dtype_of_format(buffer.format, buffer.itemsize);
   if (!dtype) return refuse_dtype(label, buffer.format);
-  if (!fits_rank(label, buffer.ndim)) return Lies::kNowhere;
+  if (!fits_rank(label, buffer.ndim)) return std::nullopt;
   view.dtype = *dtype;
   for (int i = 0; i < buffer.ndim; ++i) {
     view.sizes.push_back(buffer.shape[i]);
     view.strides.push_back(buffer.strides[i]);
   }
   view.data = static_cast<const std::byte*>(buffer.buf);
-  return Lies::kHost;
+  return Location::kHost;
 }
 
 }  // namespace service_streamer::bindings

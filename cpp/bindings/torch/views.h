@@ -19,17 +19,13 @@ struct Label {
   const char* name;
   const char* after;
   const char* wanted;
-  const char* places = "cpu";
+  const char* devices = "cpu";
 
   std::string text() const { return std::string(before) + name + after; }
 };
 
-// Where a tensor lies.
-enum class Lies : std::uint8_t {
-  kNowhere,   // refused
-  kHost,      // in ordinary memory
-  kResident,  // where a model wants to have it
-};
+// Whose memory a tensor lies in.
+enum class Location : std::uint8_t { kHost, kDevice };
 
 // The objects that views lie in, which so stay where they are. With the GIL.
 class ViewOwners {
@@ -39,14 +35,15 @@ class ViewOwners {
   ViewOwners(const ViewOwners&) = delete;
   ViewOwners& operator=(const ViewOwners&) = delete;
 
-  // What somebody gave, a tensor or whatever has a buffer (a numpy array), as numbers in memory; nothing is copied. `resident`:
-  // where a tensor may lie besides. kNowhere with a TypeError set.
-  Lies view(PyObject* object, const Label& label, native::TensorView& view,
-            std::optional<c10::Device> resident = std::nullopt);
+  // What somebody gave, a tensor or whatever has a buffer (a numpy array), as numbers in memory; nothing is copied. `device`: where
+  // a tensor may lie besides the host. nullopt with a TypeError set.
+  std::optional<Location> view(PyObject* object, const Label& label, native::TensorView& view,
+                               std::optional<c10::Device> device = std::nullopt);
 
  private:
-  Lies view_tensor(PyObject* object, const Label& label, native::TensorView& view, std::optional<c10::Device> resident);
-  Lies view_buffer(PyObject* object, const Label& label, native::TensorView& view);
+  std::optional<Location> view_tensor(PyObject* object, const Label& label, native::TensorView& view,
+                                      std::optional<c10::Device> device);
+  std::optional<Location> view_buffer(PyObject* object, const Label& label, native::TensorView& view);
 
   std::vector<PyObject*> objects_;
   std::deque<Py_buffer> buffers_;  // in place: some exporters have pointers into them

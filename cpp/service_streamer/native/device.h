@@ -11,8 +11,8 @@
 namespace service_streamer::native {
 
 // A device that computes beside the host, as one worker has it: with three streams of its own. Whatever they are given is done later,
-// each in its order; only synchronize() blocks. Used by the worker's thread alone. Methods throw what the device reports, which may
-// be of something that it was given before.
+// each in its order; only synchronize() waits for it. By one thread at a time. Methods throw what the device reports, which may be
+// of something that it was given before.
 class Device {
  public:
   enum class Stream : std::uint8_t { kCopyIn, kCompute, kCopyOut };
@@ -35,11 +35,15 @@ class Device {
   // Blocks until all before the event is done.
   virtual void synchronize(const Event& event) = 0;
 
-  // Work for kCopyIn and for kCopyOut. The second one puts rows that lie on the device side by side there, as the Collator does it
-  // on the host: their views may go before it is done, their memory may not.
+  // Work for kCopyIn: from pinned memory.
   virtual void copy_in(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+
+  // The same for rows that lie on the device: puts them side by side there, as the Collator does it on the host. Their views may go
+  // before it is done, their memory may not.
   virtual void gather(std::span<const TensorView> rows, const Collator::Tensor& to, PadSide side,
                       const Number& number) = 0;
+
+  // Work for kCopyOut: to pinned memory.
   virtual void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
 };
 

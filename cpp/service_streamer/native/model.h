@@ -64,7 +64,7 @@ class Launched {
   virtual void finish(std::span<std::unique_ptr<Outputs>> outputs) = 0;
 };
 
-// A model as one worker has it, with the buffers of its batches. Used by that worker's thread alone.
+// A model as one worker has it, with the buffers of its batches. By one thread at a time.
 class Runner {
  public:
   virtual ~Runner() = default;
@@ -84,7 +84,7 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // By the thread that will use it. Throws as Runner::run().
+  // By the thread of the worker that it is for. Throws as Runner::run().
   virtual std::unique_ptr<Runner> make_runner() = 0;
 };
 

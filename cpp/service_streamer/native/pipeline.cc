@@ -2,35 +2,35 @@
 
 #include <utility>
 
-#include "service_streamer/native/flight.h"
+#include "service_streamer/native/slot.h"
 
 namespace service_streamer::native {
 
 Pipeline::Pipeline(std::unique_ptr<Device> device, const Signature& signature, const CollateOptions& options,
-                   std::size_t places)
+                   std::size_t slots)
     : device_(std::move(device)) {
-  for (std::size_t i = 0; i < places; ++i) {
-    places_.push_back(std::make_unique<Flight>(*device_, signature, options));
+  for (std::size_t i = 0; i < slots; ++i) {
+    slots_.push_back(std::make_unique<Slot>(*device_, signature, options));
   }
 }
 
 Pipeline::~Pipeline() = default;
 
 void Pipeline::launch(std::span<const Collator::Item> items, DeviceRun& run) {
-  Flight& place = *places_[next_];
-  place.land();
-  place.launch(items, run);
-  next_ = (next_ + 1) % places_.size();
+  Slot& slot = *slots_[next_];
+  slot.finish();
+  slot.launch(items, run);
+  next_ = (next_ + 1) % slots_.size();
 }
 
-void Pipeline::land(DeviceRun& run) {
+void Pipeline::finish(DeviceRun& run) {
   abandon(run);
   if (run.failure_) std::rethrow_exception(std::exchange(run.failure_, nullptr));
 }
 
-// From the oldest place on.
+// From the oldest slot on.
 void Pipeline::abandon(DeviceRun& run) noexcept {
-  for (std::size_t i = 0; run.under_way_ && i < places_.size(); ++i) places_[(next_ + i) % places_.size()]->land();
+  for (std::size_t i = 0; run.in_flight_ && i < slots_.size(); ++i) slots_[(next_ + i) % slots_.size()]->finish();
 }
 
 }  // namespace service_streamer::native

@@ -28,41 +28,41 @@ class DeviceRun {
   virtual void collect(std::span<const Bytes> outputs) = 0;
 
  private:
-  friend class Flight;
+  friend class Slot;
   friend class Pipeline;
 
-  bool under_way_ = false;
+  bool in_flight_ = false;
   std::exception_ptr failure_;  // since it was launched
 };
 
-class Flight;
+class Slot;
 
-// What a worker has under way on its device. Groups run one after the other, but the inputs of one are collated and copied while
-// another is computed and the outputs of a third come back:
+// What a worker has in flight on its device. Runs follow each other on each stream, but the inputs of one are collated and copied
+// while another is computed and the outputs of a third come back; events hold back what needs the stream before:
 //
-//   host       collate n+1 into pinned memory
-//   kCopyIn    ready ─▶ copy or gather n+1 ─▶ copied
-//   kCompute                                  copied ─▶ model n ─▶ computed
-//   kCopyOut                                                       computed ─▶ outputs of n-1 ─▶ landed
+//   host       collate n+1 ─┐
+//   kCopyIn                 └▶ copy or gather n+1 ── copied_in ─┐
+//   kCompute   model n ── computed ─┐                           └▶ model n+1
+//   kCopyOut   outputs of n-1       └▶ outputs of n ── copied_out ─▶ read by the host
 //
-// Each group has one of a ring of places, whose memory is used again by the group that has it next, after the host has waited for
-// the last event of this one: once per group. Between the streams nobody waits but they themselves.
+// Each run has one of a ring of slots. The memory of a slot is used again by the run that has it next, after the host has waited
+// for the last event of this one: once per run. Between the streams nobody waits but they themselves.
 //
-// Used by the worker's thread alone. The runs must be landed before they go, and before this does.
+// By one thread at a time. Runs must be finished or abandoned before they go, and before this does.
 class Pipeline {
  public:
   Pipeline(std::unique_ptr<Device> device, const Signature& signature, const CollateOptions& options,
-           std::size_t places);
+           std::size_t slots);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Collates the items, all of which fit, and has the device run them. Blocks only where all places are taken, until the oldest
-  // group has landed. The memory of the items must stay until this one has. Throws what went wrong; then nothing is under way.
+  // Collates the items, all of which fit, and has the device run them. Waits for the device only where all slots are taken, until
+  // the oldest run is done. The memory of the items must stay until this one is. Throws what went wrong; then it is not in flight.
   void launch(std::span<const Collator::Item> items, DeviceRun& run);
 
   // Blocks until it, and all launched before it, are done. Throws what went wrong with it, on the device or in collect().
-  void land(DeviceRun& run);
+  void finish(DeviceRun& run);
 
   // The same for one whose outcome nobody wants.
   void abandon(DeviceRun& run) noexcept;
@@ -71,8 +71,8 @@ class Pipeline {
 
  private:
   const std::unique_ptr<Device> device_;
-  std::vector<std::unique_ptr<Flight>> places_;
-  std::size_t next_ = 0;  // place, which is also that of the oldest group, once all were taken
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::size_t next_ = 0;  // slot, which is also that of the oldest run, once all were taken
 };
 
 }  // namespace service_streamer::native

@@ -44,8 +44,9 @@ class Held {
 // does it for predict_function.
 //
 // With a runner that can have several batches under way, a batch is launched while the one before it still runs, if it is there
-// and cannot grow any more; nobody's answer waits for it. A batch that fails is run again, in parts, after those launched later
-// have been answered, so that it has the runner to itself.
+// and cannot grow any more. The answers of the one before wait for the host's part of that at most: to collate a batch and to start
+// the model. A batch that fails is run again, in parts, after those launched later have been answered, so that it has the runner to
+// itself.
 class Worker {
  public:
   Worker(Engine& engine, Model& model, bool isolate_errors)

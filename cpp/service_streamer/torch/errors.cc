@@ -32,11 +32,27 @@ std::string script_message(std::string_view text) {
   return message + " (in: " + std::string(source) + ")";
 }
 
+// Of a package the backtrace tells which operator it was: the function by which it calls it, or the kernel that was compiled for it
+// and named after it. Empty: none of these is in it.
+std::string_view operator_in(std::string_view text) {
+  constexpr std::string_view kFrame = "\nframe #";
+  for (std::size_t at = text.find(kFrame); at != std::string_view::npos; at = text.find(kFrame, at + 1)) {
+    const std::string_view line = line_at(text, at + 1);
+    const std::string_view function = line.substr(std::min(line.find(": ") + 2, line.size()));
+    if (function.starts_with("aoti_torch_") || function.starts_with("cpp_fused_")) {
+      return function.substr(0, function.find(' '));
+    }
+  }
+  return {};
+}
+
 std::string message_of(const std::exception& error) {
   const auto* own = dynamic_cast<const c10::Error*>(&error);
   const std::string text = own != nullptr ? own->what_without_backtrace() : error.what();
-  const bool script = text.find("Traceback of TorchScript") != std::string::npos;
-  return (script ? script_message(text) : std::string(line_at(text, 0))).substr(0, kLongest);
+  if (text.find("Traceback of TorchScript") != std::string::npos) return script_message(text).substr(0, kLongest);
+  const std::string message(line_at(text, 0).substr(0, kLongest));
+  const std::string_view where = operator_in(error.what());
+  return where.empty() ? message : message + " (in: " + std::string(where) + ")";
 }
 
 }  // namespace

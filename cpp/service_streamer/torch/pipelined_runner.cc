@@ -74,7 +74,7 @@ class PipelinedRunner::Batch final : public native::Launched {
   void finish(std::span<std::unique_ptr<native::Outputs>> outputs) override {
     const std::vector<TensorOutputs*> opened = open(outputs);
     for (const std::unique_ptr<Group>& group : groups) {
-      with_run_errors([&] { pipeline_.land(*group); });
+      with_run_errors([&] { pipeline_.finish(*group); });
       share_out(group->result, group->places, opened);
     }
   }
@@ -107,7 +107,7 @@ std::unique_ptr<native::Launched> PipelinedRunner::launch(std::span<const native
 
 std::shared_ptr<const RunResult> PipelinedRunner::run_group() {
   const std::unique_ptr<Group> group = launch_group();
-  with_run_errors([&] { pipeline_.land(*group); });
+  with_run_errors([&] { pipeline_.finish(*group); });
   return group->result;
 }
 

@@ -38,8 +38,8 @@ def normalize_images(
 
     Raises:
         TypeError: they are not uint8.
-        ValueError: they have another shape, or are an empty list, which has none; or `mean` and
-            `std` are not for their channels.
+        ValueError: they have another shape, or are a list of several sizes, or of nothing; or
+            `mean` and `std` are not for their channels.
         ImportError: torch is missing, or the module for it is.
     """
     import torch
@@ -47,12 +47,7 @@ def normalize_images(
     module = load_module()
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}")
-    if isinstance(images, list | tuple):
-        if not images:
-            raise ValueError(f"images must be at least one image, not {images!r}")
-        batch = torch.stack([torch.as_tensor(image) for image in images])
-    else:
-        batch = torch.as_tensor(images)
+    batch = _stack(images) if isinstance(images, list | tuple) else torch.as_tensor(images)
     if batch.dtype != torch.uint8:
         raise TypeError(f"images must be uint8, not {str(batch.dtype).removeprefix('torch.')}")
     if batch.dim() != 4 or not 1 <= batch.shape[3] <= _MOST_CHANNELS:
@@ -72,3 +67,19 @@ def normalize_images(
     shift = [-middle / deviation for middle, deviation in zip(mean, std, strict=True)]
     result: Tensor = module.normalize_images(batch.contiguous(), scale, shift, dtype == "float16")
     return result
+
+
+def _stack(images: Sequence[Any]) -> Tensor:
+    import torch
+
+    if not images:
+        raise ValueError(f"images must be at least one image, not {images!r}")
+    tensors = [torch.as_tensor(image) for image in images]
+    size = tensors[0].shape
+    for place, tensor in enumerate(tensors):
+        if tensor.shape != size:
+            raise ValueError(
+                f"images must all have one size: images[0] has {tuple(size)}, images[{place}] has "
+                f"{tuple(tensor.shape)}; resize them first"
+            )
+    return torch.stack(tensors)

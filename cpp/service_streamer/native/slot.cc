@@ -1,4 +1,4 @@
-#include "service_streamer/native/flight.h"
+#include "service_streamer/native/slot.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,24 +12,24 @@ using Stream = Device::Stream;
 
 }  // namespace
 
-Flight::Flight(Device& device, const Signature& signature, const CollateOptions& options)
+Slot::Slot(Device& device, const Signature& signature, const CollateOptions& options)
     : device_(device),
       collator_(signature, options),
-      copied_(device.make_event()),
+      copied_in_(device.make_event()),
       computed_(device.make_event()),
-      landed_(device.make_event()) {
+      copied_out_(device.make_event()) {
   for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
     pinned_.emplace_back([&device](std::size_t bytes) { return device.allocate_host(bytes); });
     inputs_.emplace_back([&device](std::size_t bytes) { return device.allocate(bytes); });
   }
 }
 
-void Flight::launch(std::span<const Collator::Item> items, DeviceRun& run) {
+void Slot::launch(std::span<const Collator::Item> items, DeviceRun& run) {
   results_.clear();
   try {
-    move_in(items);
-    device_.record(*copied_, Stream::kCopyIn);
-    device_.wait(Stream::kCompute, *copied_);
+    copy_in(items);
+    device_.record(*copied_in_, Stream::kCopyIn);
+    device_.wait(Stream::kCompute, *copied_in_);
     std::vector<DeviceRun::Bytes> outputs;
     {
       const TraceRange range("compute");
@@ -37,20 +37,20 @@ void Flight::launch(std::span<const Collator::Item> items, DeviceRun& run) {
     }
     device_.record(*computed_, Stream::kCompute);
     last_ = computed_.get();
-    if (!run.outputs_stay) move_out(outputs);
+    if (!run.outputs_stay) copy_out(outputs);
   } catch (...) {
-    settle();
+    synchronize();
     throw;
   }
-  run.under_way_ = true;
+  run.in_flight_ = true;
   run.failure_ = nullptr;
   run_ = &run;
 }
 
-void Flight::land() noexcept {
+void Slot::finish() noexcept {
   if (run_ == nullptr) return;
   DeviceRun& run = *std::exchange(run_, nullptr);
-  run.under_way_ = false;
+  run.in_flight_ = false;
   try {
     device_.synchronize(*last_);
     run.collect(results_);
@@ -60,7 +60,7 @@ void Flight::land() noexcept {
 }
 
 // What is made on the host is copied; items that lie on the device are gathered there, once they are all there.
-void Flight::move_in(std::span<const Collator::Item> items) {
+void Slot::copy_in(std::span<const Collator::Item> items) {
   const bool on_device = items.front().ready != nullptr;
   const std::span<const std::size_t> given = collator_.given();
   const std::span<Collator::Tensor> made = collator_.arrange(items);
@@ -82,7 +82,7 @@ void Flight::move_in(std::span<const Collator::Item> items) {
   if (on_device) gather(items);
 }
 
-void Flight::gather(std::span<const Collator::Item> items) {
+void Slot::gather(std::span<const Collator::Item> items) {
   const Event* known = nullptr;  // items of one request have the same
   for (const Collator::Item& item : items) {
     if (item.ready != std::exchange(known, item.ready)) device_.wait(Stream::kCopyIn, *item.ready);
@@ -99,7 +99,7 @@ void Flight::gather(std::span<const Collator::Item> items) {
   }
 }
 
-void Flight::move_out(std::span<const DeviceRun::Bytes> outputs) {
+void Slot::copy_out(std::span<const DeviceRun::Bytes> outputs) {
   const TraceRange range("copy out");
   device_.wait(Stream::kCopyOut, *computed_);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -110,17 +110,17 @@ void Flight::move_out(std::span<const DeviceRun::Bytes> outputs) {
     if (!outputs[i].empty()) device_.copy_out(to, outputs[i].data(), outputs[i].size());
     results_.emplace_back(to, outputs[i].size());
   }
-  device_.record(*landed_, Stream::kCopyOut);
-  last_ = landed_.get();
+  device_.record(*copied_out_, Stream::kCopyOut);
+  last_ = copied_out_.get();
 }
 
 // After something went wrong half-way: waits for what was given to the device before. A device that reports something now has
 // stopped, and is at nobody's memory any more.
-void Flight::settle() noexcept {
+void Slot::synchronize() noexcept {
   for (const Stream stream : {Stream::kCopyIn, Stream::kCompute, Stream::kCopyOut}) {
     try {
-      device_.record(*landed_, stream);
-      device_.synchronize(*landed_);
+      device_.record(*copied_out_, stream);
+      device_.synchronize(*copied_out_);
     } catch (const std::exception&) {
       continue;
     }

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <cstddef>
+
+#include "service_streamer/batching/engine.h"
+
+// What becomes of a batch that has run: it is given back, or cut to be run again.
+
+namespace service_streamer {
+namespace {
+
+// Below this mean service time sleeping costs more than the model.
+constexpr Duration kSpinBelow = std::chrono::microseconds(50);
+
+// A wake-up to another core. Slower models had better run while the callers of the last batch wake up.
+constexpr Duration kGatherBelow = std::chrono::microseconds(25);
+
+}  // namespace
+
+void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    if (!batch.rerun) note_completed(batch, now);
+    --running_batches_;
+    running_items_ -= batch.items;
+    const std::uint64_t answered_before = counters_.completed;
+    for (const BatchPart& part : batch.parts) {
+      put_back(part, part.failed ? Outcome::kFailed : outcome, now, ended, released, wakes);
+    }
+    if (batch.rerun || batch.isolated) counters_.isolated += counters_.completed - answered_before;
+    settle(now, wakes);
+  }
+  batch = {};
+  wakes.run();
+}
+
+bool Engine::split(Batch& batch, bool between_items, Batch& second) {
+  // The cut nearest to the middle: after `keep` parts, the last of which may itself be cut after `inside` items.
+  const std::size_t middle = batch.items / 2;
+  std::size_t keep = 0;
+  std::size_t before = 0;
+  while (keep + 1 < batch.parts.size() && before + batch.parts[keep].count <= std::max<std::size_t>(middle, 1)) {
+    before += batch.parts[keep++].count;
+  }
+  std::size_t inside = between_items && before < middle ? middle - before : 0;
+  if (keep == 0 && inside == 0) {
+    if (batch.parts.size() < 2) return false;
+    before = batch.parts[keep++].count;
+  }
+
+  second = batch;
+  MutexLock lock(mutex_);
+  if (!batch.rerun) note_completed(batch, Clock::now());
+  batch.rerun = second.rerun = true;
+  const auto cut = static_cast<std::ptrdiff_t>(keep);
+  second.parts.erase(second.parts.begin(), second.parts.begin() + cut);
+  batch.parts.resize(keep + (inside > 0 ? 1 : 0));
+  if (inside > 0) {
+    const auto items = static_cast<std::uint32_t>(inside);
+    batch.parts.back().count = items;
+    second.parts.front().begin += items;
+    second.parts.front().count -= items;
+    second.parts.front().request->holds.fetch_add(1, std::memory_order_relaxed);
+  }
+  batch.items = before + inside;
+  second.items -= batch.items;
+  ++running_batches_;
+  return true;
+}
+
+void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    for (BatchPart& part : batch.parts) {
+      Request& request = *part.request;
+      if (request.phase != Request::Phase::kEnded && request.deadline > now) continue;
+      if (request.phase != Request::Phase::kEnded) end(request, Outcome::kExpired, now, ended, wakes);
+      if (request.drop_hold()) released.push(request);
+      batch.items -= part.count;
+      running_items_ -= part.count;
+      part.request = nullptr;
+    }
+    settle(now, wakes);
+  }
+  wakes.run();
+}
+
+// --- under the mutex ---
+
+void Engine::put_back(const BatchPart& part, Outcome outcome, TimePoint now, EndedRequests& ended,
+                      ReleasedRequests& released, Wakes& wakes) {
+  Request& request = *part.request;
+  const bool ended_before = request.phase == Request::Phase::kEnded;
+  if (request.drop_hold()) released.push(request);  // the last hold can only go after it was ended and published
+  if (ended_before) return;
+  request.answered += part.count;
+  if (outcome != Outcome::kAnswered || request.answered == request.size) end(request, outcome, now, ended, wakes);
+}
+
+void Engine::note_completed(const Batch& batch, TimePoint now) {
+  const Duration service = now - batch.dispatched;
+  if (batch.items > 0) service_time_.add(service);  // else all its callers gave up before it was run again
+  policy_.completed(now, batch.items, service, batch.finishing);
+  const bool may_gather = options_.policy == PolicyKind::kAdaptive && options_.max_latency > Duration::zero();
+  gathers_now_.store(may_gather && policy_.mean_service() < kGatherBelow, std::memory_order_relaxed);
+  spin_now_.store(may_spin_ && policy_.mean_service() < kSpinBelow && live_count_ <= 2, std::memory_order_relaxed);
+}
+
+}  // namespace service_streamer
