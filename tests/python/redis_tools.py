@@ -250,4 +250,12 @@ class ProcessWorker:
             os.close(self._log)
 
 
-__all__ = ["Forged", "MakesAFolder", "ProcessWorker", "Queue", "RawClient", "ThreadedWorker", "new_prefix"]
+__all__ = [
+    "Forged",
+    "MakesAFolder",
+    "ProcessWorker",
+    "Queue",
+    "RawClient",
+    "ThreadedWorker",
+    "new_prefix",
+]

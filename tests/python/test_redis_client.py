@@ -1,5 +1,6 @@
 """RedisStreamer: requests and their ends."""
 
+import contextlib
 import pickle
 import threading
 import time
@@ -160,18 +161,19 @@ def test_a_thousand_prefixes_get_their_own_answers(server):
     redis = server.client()
     for _ in range(20):
         prefixes = [new_prefix() for _ in range(50)]
-        streamers = [RedisStreamer(server.address, prefix) for prefix in prefixes]
-        futures = [streamer.submit([i]) for i, streamer in enumerate(streamers)]
-        unanswered = {Keys(prefix).queue: Keys(prefix) for prefix in prefixes}
-        while unanswered:
-            found = redis.xread(dict.fromkeys(unanswered, "0"), block=LONG * 1000)
-            assert found, "no request came"
-            for queue, ((_, fields),) in found:
-                answer_with_prefix(redis, unanswered.pop(queue), fields[b"m"])
-        expected = [[(prefix, i)] for i, prefix in enumerate(prefixes)]
-        assert [future.result(LONG) for future in futures] == expected
-        for streamer in streamers:
-            streamer.close()
+        with contextlib.ExitStack() as stack:
+            made = (RedisStreamer(server.address, prefix) for prefix in prefixes)
+            streamers = [stack.enter_context(streamer) for streamer in made]
+            futures = [streamer.submit([i]) for i, streamer in enumerate(streamers)]
+            unanswered = {Keys(prefix).queue: Keys(prefix) for prefix in prefixes}
+            while unanswered:
+                found = redis.xread(dict.fromkeys(unanswered, "0"), block=LONG * 1000)
+                assert found, "no request came"
+                for queue, ((_, fields),) in found:
+                    answer_with_prefix(redis, unanswered.pop(queue), fields[b"m"])
+            expected = [[(prefix, i)] for i, prefix in enumerate(prefixes)]
+            assert [future.result(LONG) for future in futures] == expected
+        assert not redis.exists(*(Keys(prefix).queue for prefix in prefixes))
 
 
 def answer_with_prefix(redis, keys, message):
@@ -180,6 +182,7 @@ def answer_with_prefix(redis, keys, message):
     (item,) = items_of([request.body])
     answer = (request.request, request.begin, request.items, result_of([(keys.prefix, item)]))
     redis.xadd(keys.replies(request.client), {"m": protocol.pack_replies([answer])})
+    redis.delete(keys.queue)
 
 
 # ------------------------------------------------------- ends of requests, residue
