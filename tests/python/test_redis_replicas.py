@@ -26,10 +26,11 @@ def master(servers):
 
 @pytest.fixture
 def replicate(servers, master):
-    """Gives the master a replica."""
+    """Gives the master a replica, twice; they are made first, before workers fork."""
+    made = [servers() for _ in range(2)]
 
     def replicate():
-        replica = servers()
+        replica = made.pop()
         replica.client().execute_command("REPLICAOF", "127.0.0.1", master.port)
         eventually(lambda: replicas(master) == 1)
         return replica
@@ -71,9 +72,9 @@ def test_both_sides_wait_for_a_replica(
     replica = replicate()
     process_gate.wait_entered()
 
+    caplog.clear()
     replica.kill()
     eventually(lambda: replicas(master) == 0)
-    caplog.clear()
     process_gate.open()
     second = streamer.submit([2])
     eventually(both_wait)

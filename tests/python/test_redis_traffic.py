@@ -143,6 +143,8 @@ def test_a_client_that_is_stopped_costs_others_nothing_and_finds_its_answers(
     make, workers, server, prefix, queue, process_gate, threads
 ):
     workers(process_gate, batch_size=8)
+    other = make()
+    other.wait_ready(LONG)  # the worker forks no more
     command = [sys.executable, "-c", SENDS, server.address, prefix]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as stopped:
         try:
@@ -150,7 +152,7 @@ def test_a_client_that_is_stopped_costs_others_nothing_and_finds_its_answers(
             replies = queue.keys.replies(queue.requests()[0].client)
             os.kill(stopped.pid, signal.SIGSTOP)
             process_gate.open()
-            asking = Asking(make(), threads)
+            asking = Asking(other, threads)
             asking.wait_for_more()
             asking.stop()
             eventually(lambda: len(queue) == 0)
