@@ -56,8 +56,10 @@ def test_what_is_asked_or_cancelled_while_the_slot_moves_there_and_back_is_answe
     def wait_for_answers():
         before = counts[:]
         eventually(
-            lambda: any(threads.outcomes)
-            or all(now > then + 5 for now, then in zip(counts, before, strict=True))
+            lambda: (
+                any(threads.outcomes)
+                or all(now > then + 5 for now, then in zip(counts, before, strict=True))
+            )
         )
 
     for caller in range(CALLERS):

@@ -110,9 +110,7 @@ def test_a_forged_request_is_refused_before_it_is_unpickled(
     assert not mark.exists()
 
 
-def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(
-    workers, make, queue
-):
+def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(workers, make, queue):
     streamer = make(secret="right")
     ends = []
     future = streamer.submit([1], timeout=LONG)
