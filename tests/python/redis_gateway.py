@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 
 from service_streamer import RedisWorker
 from service_streamer._redis import commands
@@ -24,6 +25,9 @@ def die_after_reply(finish):
 def main():
     logging.basicConfig(level="INFO", format="%(message)s")
     options = json.loads(sys.argv[1])
+    if ahead := options.pop("wall_clock_ahead", 0):
+        wall_clock = time.time
+        time.time = lambda: wall_clock() + ahead
     if options.pop("die_after_reply", False):
         commands.Queue.finish = die_after_reply(commands.Queue.finish)
     module, _, name = options.pop("model").partition(":")

@@ -2,8 +2,11 @@
 
 import ctypes
 import os
+import sys
+import threading
+import time
 
-from process_models import ProcessGate, first_time
+from process_models import LONG, ProcessGate, first_time
 
 from service_streamer import ManagedModel
 
@@ -13,10 +16,20 @@ def double(batch):
 
 
 def hold_gil(batch):
-    """Keep the GIL for so many seconds."""
+    """Keep the GIL for so many seconds; answer how long another thread has waited for it."""
+    sys.setswitchinterval(LONG)  # nobody can ask for it
+    answers = []
     for seconds in batch:
+        begin = time.monotonic()
+        go = threading.Event()
+        other = threading.Thread(
+            target=lambda go=go, begin=begin: go.wait() and answers.append(time.monotonic() - begin)
+        )
+        other.start()
+        go.set()
         ctypes.PyDLL(None).usleep(int(seconds * 1e6))
-    return batch
+        other.join()
+    return answers
 
 
 def steps(batch):

@@ -60,11 +60,39 @@ class Cluster:
         self.nodes[0].client().execute_command("CLUSTER", "MEET", "127.0.0.1", second)
         for node in self.nodes:
             eventually(lambda node=node: self._is_complete(node))
+        self._moved = {}  # slots to nodes
 
     def client(self, keys):
+        return self._node(self._slot(keys)).client()
+
+    def moving(self, keys):
+        """Move the slot of a prefix to the other node; yield at "opened" and "emptied".
+
+        Until the end the first node sends who asks for a key that it does not have to the second.
+        """
+        slot = self._slot(keys)
+        source = self._node(slot)
+        (target,) = (node for node in self.nodes if node is not source)
+        ours, theirs = source.client(), target.client()
+        here, there = (each.execute_command("CLUSTER", "MYID") for each in (ours, theirs))
+        theirs.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", here)
+        ours.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", there)
+        yield "opened"
+        while found := ours.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1):
+            ours.execute_command("MIGRATE", "127.0.0.1", target.port, *found, 0, LONG * 1000)
+        yield "emptied"
+        for client in (theirs, ours):
+            client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", there)
+        self._moved[slot] = target
+
+    @staticmethod
+    def _slot(keys):
         from redis.crc import key_slot
 
-        return self.nodes[key_slot(keys.queue) // 8192].client()
+        return key_slot(keys.queue)
+
+    def _node(self, slot):
+        return self._moved.get(slot, self.nodes[slot // 8192])
 
     def close(self):
         for node in self.nodes:

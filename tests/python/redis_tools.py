@@ -33,6 +33,16 @@ def new_prefix():
     return uuid.uuid4().hex[:8]
 
 
+class MakesAFolder:
+    """Does when it is unpickled, for all to see."""
+
+    def __init__(self, path):
+        self._path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self._path,)
+
+
 class RawClient:
     """Sends requests and takes replies, by plain commands. Its requests are real futures."""
 
@@ -240,4 +250,12 @@ class ProcessWorker:
             os.close(self._log)
 
 
-__all__ = ["Forged", "ProcessWorker", "Queue", "RawClient", "ThreadedWorker", "new_prefix"]
+__all__ = [
+    "Forged",
+    "MakesAFolder",
+    "ProcessWorker",
+    "Queue",
+    "RawClient",
+    "ThreadedWorker",
+    "new_prefix",
+]

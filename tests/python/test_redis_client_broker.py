@@ -268,10 +268,10 @@ def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
     reader = Reader(place, send_again=None)
     away = BrokerError("it is away", transient=True)
     reader._fail(away)
-    assert place._lost is None
+    assert not place._lost
     place.sent.begin([(1, 0)])
     reader._fail(away)
-    assert place._lost is not None
+    assert place._lost
 
 
 class BrokerOfNobody:
@@ -298,11 +298,11 @@ def test_one_thread_finds_the_broker_while_another_says_it_is_lost(monkeypatch):
     place = session.Session(None, "a broker", Keys(""), Signer(None), bytes(16))
 
     def monotonic():
-        place.found()
+        place.found("reader")
         return time.monotonic()
 
     monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=monotonic))
-    assert not place.lost(BrokerError("it is away", transient=True))
+    assert not place.lost("sender", BrokerError("it is away", transient=True))
 
 
 def test_entries_that_are_there_twice_are_answered_once(make, workers, queue):

@@ -1,7 +1,10 @@
 """RedisStreamer and the queue at the broker: when it is full, what it tells, who serves it."""
 
+import re
+
 import pytest
 from conftest import LONG, eventually
+from process_models import ProcessGate
 
 pytest.importorskip("redis")
 
@@ -92,6 +95,39 @@ def test_stats_tell_the_queue_at_the_broker(make, workers, queue, process_gate):
     process_gate.open()
     for future in futures:
         future.result(LONG)
+
+
+def test_stats_tell_what_each_of_several_workers_has(make, workers, tmp_path, leftovers):
+    gates = [ProcessGate(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()]
+    leftovers.extend(gate.close for gate in gates)
+    streamer = make()
+    futures = [streamer.submit([i]) for i in range(60)]
+    eventually(lambda: streamer.stats().stream.length == 60)
+    both = []
+    for number, gate in enumerate(gates, 1):
+        both.append(workers(gate, batch_size=4 * number))
+        gate.wait_entered()
+        eventually(lambda number=number: streamer.stats().stream.pending == (8, 24)[number - 1])
+    stats = streamer.stats().stream
+    assert stats.length == 60
+    names = [worker.name.decode() for worker in both]
+    assert {each.name: each.pending for each in stats.consumers} == dict(
+        zip(names, (8, 16), strict=True)
+    )
+    text = streamer.explain()
+    assert "queue at the broker: 60 requests, 24 with workers" in text
+    for name, pending in zip(names, (8, 16), strict=True):
+        assert re.search(rf"^  {re.escape(name[:41])} +{pending} ", text, re.MULTILINE)
+    assert "The workers are the limit" in text
+
+    for gate in gates:
+        gate.open()
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(60)]
+    eventually(lambda: [each.pending for each in streamer.stats().stream.consumers] == [0, 0])
+    assert streamer.stats().completed == 60
+    both[0].close()
+    (left,) = streamer.stats().stream.consumers
+    assert left.name == names[1]
 
 
 def test_a_worker_that_has_died_is_not_waited_for_as_one_that_is_ready(

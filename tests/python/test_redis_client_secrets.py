@@ -7,13 +7,15 @@ from conftest import LONG, eventually
 
 pytest.importorskip("redis")
 
+from parcels import result_of
 from redis_server import find_server
+from redis_tools import MakesAFolder
 
 from service_streamer import (
     WorkerLost,
 )
-from service_streamer._redis import protocol
-from service_streamer._redis.protocol import Signer
+from service_streamer._redis import protocol, sender
+from service_streamer._redis.protocol import VERSION, Signer, unpack_request
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [
@@ -67,6 +69,67 @@ def test_strange_replies_are_ignored_counted_and_logged_once(make, workers, queu
     assert not future.done()
     workers(secret="secret")
     assert future.result(LONG) == [2]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("right", None), ("right", "other"), (None, None)])
+def test_a_forged_answer_is_refused_before_it_is_unpickled(
+    make, workers, queue, tmp_path, ours, theirs
+):
+    mark = tmp_path / "unpickled"
+    streamer = make(secret=ours)
+    future = streamer.submit([1])
+    eventually(lambda: len(queue) == 1)
+    ((_, message),) = queue.entries()
+    waiting = unpack_request(Signer(ours).open(queue.keys.queue, message))
+    replies = queue.keys.replies(waiting.client)
+    forged = protocol.pack_replies([(waiting.request, 0, 1, result_of([MakesAFolder(mark)]))])
+    queue.redis.xadd(replies, {"m": Signer(theirs).seal(replies, forged)})
+    if ours is None:  # so it would be seen
+        future.result(LONG)
+        assert mark.exists()
+        return
+    eventually(lambda: streamer.stats().stream.refused == 1)
+    workers(secret=ours)
+    assert future.result(LONG) == [2]
+    assert not mark.exists()
+
+
+@pytest.mark.usefixtures("quick_audits")
+def test_replies_of_another_version_are_ignored_and_named_when_the_request_ends(make, queue):
+    streamer = make()
+    future = streamer.submit([1])
+
+    def answer_until_it_ends():
+        for entry, message in queue.entries():
+            waiting = unpack_request(message)
+            reply = bytearray(protocol.pack_replies([(waiting.request, 0, 1, result_of([2]))]))
+            reply[2] = VERSION + 1
+            queue.redis.xadd(queue.keys.replies(waiting.client), {"m": bytes(reply)})
+            queue.redis.xdel(queue.keys.queue, entry)
+        return future.done()
+
+    eventually(answer_until_it_ends)
+    with pytest.raises(WorkerLost, match=rf"version {VERSION + 1} of the protocol, not {VERSION}"):
+        future.result(0)
+    assert streamer.stats().stream.refused == 4
+
+
+@pytest.mark.parametrize("secret", [None, "secret"])
+def test_a_worker_of_another_version_ends_requests_with_both_versions(
+    make, workers, monkeypatch, secret
+):
+    def pack_request(*fields):
+        message = protocol.pack_request(*fields)
+        return message[:2] + bytes([VERSION + 1]) + message[3:]
+
+    workers(secret=secret)
+    streamer = make(secret=secret)
+    both = rf"version {VERSION + 1} of the protocol, not {VERSION}"
+    with monkeypatch.context() as patch:
+        patch.setattr(sender, "pack_request", pack_request)
+        with pytest.raises(WorkerLost, match=both):
+            streamer.predict([1], timeout=LONG)
+    assert streamer.predict([1]) == [2]
 
 
 def test_a_refusal_ends_its_request_with_its_words(make, queue):

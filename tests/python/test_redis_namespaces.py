@@ -1,8 +1,10 @@
 """RedisStreamer between machines, as Linux' namespaces play them: cut networks, other clocks."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,13 @@ from conftest import LONG, eventually
 pytest.importorskip("redis")
 
 from redis_server import find_server
-from redis_tools import ProcessWorker, RawClient, new_prefix
+from redis_tools import ProcessWorker, Queue, RawClient, new_prefix
 
 from service_streamer import RedisStreamer
 
 HERE = Path(__file__).parent
 AHEAD = 1_000_000  # s that the clock of one machine is ahead of the other's
+HOUR = 3600  # s
 
 
 def can_unshare(*namespace):
@@ -62,3 +65,39 @@ def test_deadlines_hold_between_machines_whose_clocks_differ(shared_redis_server
     finally:
         client.close()
         worker.close()
+
+
+@pytest.mark.parametrize("ahead", [-HOUR, HOUR])
+@pytest.mark.parametrize("side", ["client", "worker"])
+def test_wall_clocks_that_differ_change_nothing(shared_redis_server, monkeypatch, side, ahead):
+    server, prefix = shared_redis_server, new_prefix()
+    queue = Queue(server, prefix)
+    of_worker = ahead if side == "worker" else 0
+    if side == "client":
+        wall_clock = time.time
+        monkeypatch.setattr(time, "time", lambda: wall_clock() + ahead)
+
+    def now():
+        seconds, micros = queue.redis.time()
+        return seconds * 1000 + micros // 1000
+
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(contextlib.closing(RawClient(server, prefix)))
+        streamer = stack.enter_context(RedisStreamer(server.address, prefix))
+        before = now()
+        future = streamer.submit([1], timeout=LONG)
+        eventually(lambda: len(queue) == 1)
+        (waiting,) = queue.requests()
+        assert abs(waiting.sent - before) < LONG * 1000
+        assert 0 < waiting.deadline - before < 2 * LONG * 1000
+        _, (expired,) = client.parcels([2])
+        client.post(client.message(expired, deadline=now() - 1))
+        _, (late,) = client.parcels([3])
+        client.post(client.message(late, deadline=now() + LONG * 1000))
+        worker = ProcessWorker("redis_models:double", server, prefix, wall_clock_ahead=of_worker)
+        stack.callback(worker.close)
+        assert future.result(LONG) == [2]
+        eventually(client.is_clean)
+        while client.read(0.01):
+            pass
+        assert client.accepted == 1, "of one that had expired, and one that had not"

@@ -4,12 +4,12 @@ import random
 import struct
 
 import pytest
-from conftest import eventually
+from conftest import LONG, eventually
 
 pytest.importorskip("redis")
 
 from redis_server import RedisServer, find_server
-from redis_tools import new_prefix
+from redis_tools import MakesAFolder, new_prefix
 
 from service_streamer import (
     WorkerLost,
@@ -91,6 +91,43 @@ def test_messages_without_the_secret_are_dropped_unread(workers, clients, secret
     assert stranger.redis.xlen(stranger.reply_key) == 0
     eventually(client.is_clean)
     assert len([r for r in caplog.records if "signature" in r.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("right", None), ("right", "other"), (None, None)])
+def test_a_forged_request_is_refused_before_it_is_unpickled(
+    workers, clients, tmp_path, ours, theirs
+):
+    mark = tmp_path / "unpickled"
+    stranger, client = clients(secret=theirs), clients(secret=ours)
+    (future,) = stranger.send([MakesAFolder(mark)])
+    worker = workers(lambda batch: [None for _ in batch], secret=ours)
+    if ours is None:  # so it would be seen
+        stranger.result(future)
+        assert mark.exists()
+        return
+    assert client.ask([3]) == [None]
+    assert worker.counts.forged == 1
+    assert not mark.exists()
+
+
+def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(workers, make, queue):
+    streamer = make(secret="right")
+    ends = []
+    future = streamer.submit([1], timeout=LONG)
+    future.add_done_callback(lambda future: ends.append(future.result()))
+    eventually(lambda: len(queue) == 1)
+    ((_, message),) = queue.entries()
+    worker = workers(secret="right")
+    assert future.result(LONG) == [2]
+    queue.redis.xadd(queue.keys.queue, {"m": message})
+    eventually(lambda: worker.counts.answered == 2)
+    # the deadline in it holds for all times: who changes it has no signature for that
+    longer = message[:36] + b"\0" * 8 + message[44:]
+    queue.redis.xadd(queue.keys.queue, {"m": longer})
+    assert streamer.predict([3]) == [6]
+    assert worker.counts.forged == 1
+    assert (ends, future.result(0)) == ([[2]], [2])
+    assert streamer.stats().completed == 2
 
 
 def test_a_signed_message_cannot_be_replayed_into_another_queue_or_later(workers, clients):

@@ -54,13 +54,14 @@ class Reader:
         self._largest = 0  # bytes, of an entry lately
         self._audit_delay = AUDITS[0]
         self._next_audit = 0.0
+        self._ignored = ""  # why, of the last message that was
         self.refused = 0
         """messages that were none of ours, or wrongly signed"""
 
     def run(self) -> None:
         """Work until `stop`."""
         try:
-            while self._bell.wait(self._has_work, None) and not self._stopping:
+            while self._wait():
                 try:
                     self._work()
                 except BrokerError as error:
@@ -78,6 +79,12 @@ class Reader:
         self._bell.ring()
         self._connection.interrupt()
 
+    def _wait(self) -> bool:
+        """Park while nothing is in flight; False: it is over."""
+        if not self._has_work():
+            self._session.forget("reader")
+        return self._bell.wait(self._has_work, None) and not self._stopping
+
     def _has_work(self) -> bool:
         return self._stopping or len(self._session.sent) > 0
 
@@ -85,12 +92,13 @@ class Reader:
         """Read until nothing is in flight and nothing has come for a while."""
         while not self._stopping:
             self._connection.connect()
+            self._session.connected_once = True
             if self._connection.made != self._made:
                 again, self._made = self._made > 0, self._connection.made
                 if again:
                     self._audit(full=True)
             read = self._read(self._last, self._session.broker.block_ms(self._until_audit()))
-            self._session.found()
+            self._session.found("reader")
             self._backoff.reset()
             if not read and not self._has_work():
                 return
@@ -101,7 +109,7 @@ class Reader:
         if self._stopping:
             return
         if self._has_work():  # else nobody waits, and nobody would say that it is there again
-            self._session.lost(error)
+            self._session.lost("reader", error)
         delay = self._backoff.next()
         self._bell.wait(lambda: self._stopping, delay)
 
@@ -155,6 +163,7 @@ class Reader:
 
     def _refuse(self, error: Exception) -> None:
         self.refused += 1
+        self._ignored = str(error)
         if self.refused == 1:
             _logger.error(
                 "a message in the stream of replies %s at %s is ignored: %s. Further ones are "
@@ -198,13 +207,17 @@ class Reader:
         requests = {request for request, _ in lost}
         given_up = {request for request in requests if session.sent.repeat(request) > REPEATS}
         if given_up:
-            session.lose(
-                given_up,
-                f"the request was taken from the queue {REPEATS + 1} times and not answered: is "
-                "the broker losing data, or have the workers another secret?",
-            )
+            session.lose(given_up, self._why_unanswered())
         lost = {chunk for chunk in lost if chunk[0] not in given_up}
         if lost:
             _logger.warning("%d requests are sent to %s again", len(lost), session.broker)
             session.sent.begin(lost)
             self._send_again(lost)
+
+    def _why_unanswered(self) -> str:
+        why = (
+            f"the request was taken from the queue {REPEATS + 1} times and not answered: is the "
+            "broker losing data, or have the workers another secret?"
+        )
+        # it cannot be known whose answer that was
+        return f"{why} The last message here was ignored: {self._ignored}" if self._ignored else why

@@ -129,15 +129,16 @@ class Sender:
     def _flush(self) -> None:
         try:
             self._connection.connect()  # the clock is known from here on
+            self._session.connected_once = True
             self._session.broker.clock.refresh(self._connection)
             self._send()
         except BrokerError as error:
-            if self._session.lost(error):
+            if self._session.lost("sender", error):
                 self._session.fail({parcel[0] for parcel in self._hand}, error)
                 self._hand.clear()
             self._not_before = time.monotonic() + self._backoff.next()
         else:
-            self._session.found()
+            self._session.found("sender")
             self._backoff.reset()
 
     def _send(self) -> None:

@@ -167,31 +167,34 @@ class Session:
         """16 bytes that no other client has"""
         self.replies = keys.replies(client)
         self.sent = Sent()
+        self.connected_once = False
+        """whether there ever was a connection"""
         self._orphans: list[bytes] = []
-        self._connected_once = False
-        self._lost: float | None = None  # since when there is no broker
+        # Of each thread for which there is no broker, since when. It may refuse what one needs (to
+        # write, without its replicas), and answer the other.
+        self._lost: dict[str, float] = {}
 
-    def found(self) -> None:
-        """Say that the broker answers."""
-        if self._lost is not None:
-            self._lost = None
+    def found(self, thread: str) -> None:
+        """Say that the broker answers the "sender" or the "reader"."""
+        if self._lost.pop(thread, None) is not None and not self._lost:
             _logger.info("the Redis broker %s answers again", self.broker)
-        self._connected_once = True
 
-    def lost(self, error: BrokerError) -> bool:
+    def lost(self, thread: str, error: BrokerError) -> bool:
         """Say that it does not; tell whether requests should not wait for it any longer.
 
         Those that it has end then.
         """
-        since = self._lost  # the other thread may find it meanwhile
-        if since is None:
-            since = self._lost = time.monotonic()
+        if not self._lost:
             _logger.warning("%s; trying again", error)
-        waited = time.monotonic() - since
-        if error.transient and waited < (PATIENCE if self._connected_once else FIRST_PATIENCE):
+        waited = time.monotonic() - self._lost.setdefault(thread, time.monotonic())
+        if error.transient and waited < (PATIENCE if self.connected_once else FIRST_PATIENCE):
             return False
         self.fail(self.sent.requests(), error)
         return True
+
+    def forget(self, thread: str) -> None:
+        """Say that nobody waits any more for what the thread could not do."""
+        self._lost.pop(thread, None)
 
     def fail(self, requests: Iterable[int], error: Exception) -> None:
         """End requests with an error. What they have in the queue is an orphan."""
