@@ -255,7 +255,8 @@ PyObject* make_batch(EngineObject* engine) {
 Cut cut_batch(PyObject* object, CloseReason reason) {
   BatchObject* self = self_of(object);
   EndedRequests expired;
-  const bool any = self->engine->engine->cut(self->batch, reason, expired);
+  bool any = false;
+  if (attempt([&] { any = self->engine->engine->cut(self->batch, reason, expired); }).raise()) return Cut::kError;
   if (any) {
     self->items = PyTuple_New(static_cast<Py_ssize_t>(self->batch.items));
     Py_ssize_t next = 0;
