@@ -272,6 +272,11 @@ def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
     place.sent.begin([(1, 0)])
     reader._fail(away)
     assert place._lost
+    # nor does it go on for who waits later
+    place.sent.drop([1])
+    reader._bell = SimpleNamespace(wait=lambda predicate, timeout: False)
+    assert not reader._wait()
+    assert not place._lost
 
 
 class BrokerOfNobody:
