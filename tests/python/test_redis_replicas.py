@@ -71,6 +71,7 @@ def test_both_sides_wait_for_a_replica(
     eventually(both_wait)
     replica = replicate()
     process_gate.wait_entered()
+    eventually(lambda: "works again" in caplog.text)  # to the last thread of the worker
 
     caplog.clear()
     replica.kill()
