@@ -82,6 +82,23 @@ def test_what_has_accumulated_travels_in_one_round_trip(make, workers, servers, 
     assert len(trips) <= 2  # the first may have begun before the others were there
 
 
+def test_many_large_requests_travel_in_several_round_trips(make, workers, monkeypatch):
+    monkeypatch.setattr(sender, "FLUSH_BYTES", 1000)
+    pipeline, sent = Connection.pipeline, []
+
+    def counting(connection, given):
+        requests = [len(each) for each in given if isinstance(each, bytes)]
+        sent.append((len(requests), sum(requests)))
+        return pipeline(connection, given)
+
+    monkeypatch.setattr(Connection, "pipeline", counting)
+    streamer = make()
+    futures = [streamer.submit(["x" * size]) for size in (5000, *[300] * 20)]
+    workers()
+    assert [len(future.result(LONG)[0]) for future in futures] == [10_000, *[600] * 20]
+    assert max(size for requests, size in sent if requests > 1) < 2000
+
+
 def test_the_answers_of_a_batch_are_one_reply_for_each_client(make, workers, servers, process_gate):
     server = servers()
     worker = workers(process_gate, server=server, batch_size=8)

@@ -13,6 +13,7 @@ from .protocol import FIELD, pack_request
 from .session import Backoff, Chunk, Session, notice
 
 FLUSH = 256  # about how many items go in one round trip
+FLUSH_BYTES = 8 * 2**20  # and how many bytes, unless one message alone is larger
 FULL_PAUSE = (0.005, 0.05)  # s between two looks at a queue that is full
 
 Parcel = tuple[int, int, int, "float | None", int, bytes]
@@ -143,7 +144,8 @@ class Sender:
 
     def _send(self) -> None:
         session = self._session
-        messages = self._messages()
+        parcels = self._next_parcels()
+        messages = self._messages(parcels)
         chunks, commands = list(messages), list(messages.values())
         withdrawn = self._withdrawn[:]
         if withdrawn:
@@ -152,7 +154,7 @@ class Sender:
         if chunks:
             self._announce()
         replies = self._connection.pipeline(commands)
-        self._hand.clear()
+        del self._hand[: len(parcels)]
         del self._withdrawn[: len(withdrawn)]
         entries = replies[: len(chunks)]
         if set(map(type, entries)) - {bytes}:
@@ -163,8 +165,17 @@ class Sender:
             with contextlib.suppress(BrokerError):  # then their workers hear of it a little later
                 self._connection.pipeline(notice(session.keys, withdrawn))
 
-    def _messages(self) -> dict[Chunk, Command]:
-        """Make a command of each parcel in hand; they are on their way then.
+    def _next_parcels(self) -> list[Parcel]:
+        """Return those in hand that go in one round trip: each is copied for that."""
+        size = 0
+        for count, parcel in enumerate(self._hand):
+            size += len(parcel[5])
+            if size > FLUSH_BYTES and count:
+                return self._hand[:count]
+        return self._hand[:]
+
+    def _messages(self, parcels: list[Parcel]) -> dict[Chunk, Command]:
+        """Make a command of each parcel; they are on their way then.
 
         But for those of requests that have ended: here, as too large, or by the reader meanwhile.
         """
@@ -174,7 +185,7 @@ class Sender:
         to_redis, now = session.broker.clock.to_redis, session.broker.clock.now_ms()
         most = session.broker.message_limit
         messages: dict[Chunk, Command] = {}
-        for request, begin, items, deadline, priority, body in self._hand:
+        for request, begin, items, deadline, priority, body in parcels:
             until = 0 if deadline is None else to_redis(deadline)
             message = pack_request(
                 session.client, request, begin, items, until, now, priority, body
