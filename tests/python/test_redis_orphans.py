@@ -9,8 +9,9 @@ from redis_server import find_server
 from redis_tools import Queue
 
 from service_streamer import BrokerError, WorkerLost
+from service_streamer._redis import sender as sender_module
 from service_streamer._redis import session
-from service_streamer._redis.broker import Broker
+from service_streamer._redis.broker import Broker, ResponseError
 from service_streamer._redis.protocol import Signer, pack_refusal
 from service_streamer._redis.sender import Sender
 from service_streamer._redis.session import Sent, Session
@@ -91,7 +92,7 @@ def test_entries_that_arrive_for_nobody_are_told_from_those_that_were_answered()
     entries = [b"1-1", refused, b"2-1", b"3-1"]
     assert sent.arrive([(1, 0), (1, 64), (2, 0), (3, 0)], entries) == [b"1-1"]
     assert sent.drop([3]) == [b"3-1"]
-    assert sent.dropped() == {3}
+    assert sent.dropped() == {1, 3}
     assert sent.dropped() == set()
 
 
@@ -117,6 +118,23 @@ def test_what_ends_while_it_is_being_sent_is_deleted_next(
     assert (2, 0) in place.sent
 
 
+@pytest.mark.parametrize("max_queue", [1024, 1], ids=["", "full"])
+def test_while_entries_are_to_be_deleted_requests_end_as_in_any_outage(
+    make, servers, monkeypatch, max_queue
+):
+    monkeypatch.setattr(session, "PATIENCE", 0.3)
+    server = servers()
+    streamer = make(server, max_queue=max_queue)
+    first = streamer.submit([1])
+    sent = streamer._backend._sender._session.sent
+    eventually(lambda: sent.oldest() is not None)
+    server.stop()
+    first.cancel()
+    later = streamer.submit([2])
+    assert isinstance(later.exception(LONG), BrokerError)
+    streamer.close()
+
+
 # ------------------------------------------------- of what is no longer to be sent
 
 
@@ -140,6 +158,60 @@ def test_nothing_is_sent_of_a_request_that_ended_while_it_was_in_hand(client, pl
     assert client.length() == 1
     assert len(place.sent) == 1
     assert (2, 0) in place.sent
+
+
+def test_nothing_more_is_sent_of_a_request_whose_first_part_was_refused(
+    client, place, sender, threads, monkeypatch
+):
+    monkeypatch.setattr(sender_module, "FLUSH_BYTES", 1)  # a round trip for each
+    pipeline = sender._connection.pipeline
+
+    def refuse(commands):
+        return [BrokerError("out of memory"), *pipeline(commands)[1:]]
+
+    sender._hand = [(1, 0, 1, None, 0, b"first"), (1, 1, 1, None, 0, b"second")]
+    with monkeypatch.context() as patches:
+        patches.setattr(sender._connection, "pipeline", refuse)
+        sender._flush()
+    assert len(sender._hand) == 1
+    threads.run(sender._take)
+    assert threads.join() == [True]
+    assert sender._hand == []
+    assert len(place.sent) == 0
+
+
+def test_a_broker_that_is_busy_with_a_script_is_asked_again(sender, monkeypatch):
+    sender._connection.connect()
+    busy = ResponseError("BUSY Redis is busy running a script")
+    with monkeypatch.context() as patches:
+        patches.setattr(sender._connection, "pipeline", raising(busy))
+        sender._hand = [(1, 0, 1, None, 0, b"kept")]
+        sender._flush()
+    assert len(sender._hand) == 1
+    sender._flush()
+    assert sender._hand == []
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail
+
+
+def test_an_outage_of_long_ago_does_not_count(place, sender, monkeypatch):
+    """Its requests timed out, and nobody has tried since."""
+    place.connected_once = True
+    away = BrokerError("it is away", transient=True)
+    with monkeypatch.context() as patches:
+        patches.setattr(sender._connection, "connect", raising(away))
+        sender._flush()
+        since = place._lost["sender"]
+        sender._flush()
+        assert place._lost["sender"] == since
+        sender._failed_at -= sender_module.OUTAGE_GAP + 1
+        sender._flush()
+        assert place._lost["sender"] > since
 
 
 def test_a_request_that_ended_when_it_was_to_be_sent_again_is_forgotten(place, sender):

@@ -50,7 +50,7 @@ class BatchPolicy {
     int workers = 1;                                        // that take batches, at least 1
   };
 
-  // What waits. `items`, `requests` and `idle_workers` are at least 1.
+  // What waits. `items`, `requests` and `idle_workers` are at least 1; where share() is asked, items may be gone.
   struct Queue {
     std::size_t items = 0;
     int requests = 0;

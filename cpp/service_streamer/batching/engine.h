@@ -100,7 +100,7 @@ class Engine {
   // What was promised to it goes to another one.
   void stop_waiting(IdleWorker& worker) EXCLUDES(mutex_);
 
-  // Fills `batch` with what waits now, up to batch_size items. Requests whose deadline has passed are ended instead. False:
+  // Fills `batch` with what waits now, up to the policy's share of it. Requests whose deadline has passed are ended instead. False:
   // nothing is left (taken by others, cancelled, expired).
   bool cut(Batch& batch, CloseReason reason, EndedRequests& ended) EXCLUDES(mutex_);
 

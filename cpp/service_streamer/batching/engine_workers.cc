@@ -93,7 +93,8 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
       batch.dispatched = now;
       batch.reason = reason;
       if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
-      if (batch.items == most && most < std::min(all.items, options_.batch_size)) batch.reason = CloseReason::kShare;
+      const bool waited_for = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
+      if (waited_for && most < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
       policy_.dispatched(now, batch.finishing);
       ++running_batches_;
       running_items_ += batch.items;

@@ -44,8 +44,9 @@ class RequestQueue {
   int waiting() const { return waiting_count_; }
   bool empty() const { return requests_ == 0 && waiting_count_ == 0; }
 
-  // Of the queue, which must not be empty: the earliest arrival, the highest priority.
+  // The earliest arrival; TimePoint::max(): nothing waits.
   TimePoint oldest() const;
+  // The highest priority in the queue, which must not be empty.
   int top_priority() const;
 
   std::size_t max_items() const { return max_items_; }

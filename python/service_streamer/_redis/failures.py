@@ -64,6 +64,8 @@ def words(error: BaseException, moves: bool) -> tuple[str, bool] | None:
         return f"does not answer: {text}", True
     if isinstance(error, ResponseError) and text.startswith("NOREPLICAS"):
         return f"has too few replicas now: {text}", True
+    if isinstance(error, ResponseError) and text.startswith("BUSY "):
+        return f"is busy with a script: {text}", True
     if isinstance(error, ResponseError):
         return None
     if isinstance(error, RedisError | OSError | LookupError):

@@ -63,10 +63,6 @@ class Fetcher:
         while self._wait():
             self._line.call(self._fetch)
 
-    def interrupt(self) -> None:
-        """End its wait for the broker, if it is over. Any thread."""
-        self._line.connection.interrupt()
-
     def see_workers(self, count: int) -> None:
         """Be told how many workers share the queue."""
         self._workers = count

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable
 
 from .._errors import BrokerError
 from .._threads import original
-from .broker import Command
+from .broker import Command, ResponseError
 from .protocol import FIELD, pack_request
 from .session import Backoff, Chunk, Session, notice
 
 FLUSH = 256  # about how many items go in one round trip
 FLUSH_BYTES = 8 * 2**20  # and how many bytes, unless one message alone is larger
+OUTAGE_GAP = 5.0  # s without an attempt, after which a failure begins another outage
 FULL_PAUSE = (0.005, 0.05)  # s between two looks at a queue that is full
 
 Parcel = tuple[int, int, int, "float | None", int, bytes]
@@ -22,8 +24,8 @@ Parcel = tuple[int, int, int, "float | None", int, bytes]
 class Sender:
     """Takes what callers have queued, many at a time, and appends it to the broker's queue.
 
-    While the broker is away, or its queue full, it takes nothing: then the engine's queue fills,
-    and its callers are blocked or rejected.
+    While the broker does not answer, or its queue is full, it takes no more than one round trip's:
+    then the engine's queue fills, and its callers are blocked or rejected.
 
     Args:
         session: whose requests.
@@ -43,6 +45,7 @@ class Sender:
         )
         self._backoff = Backoff()
         self._not_before = 0.0  # the next attempt
+        self._failed_at = -math.inf  # the last one
         self._room = min(FLUSH, max_queue)  # entries that the queue may take now
         self._full = False
         self._full_pause = FULL_PAUSE[0]
@@ -78,7 +81,8 @@ class Sender:
         """Wait for something to do; False: there will be nothing more."""
         pause = max(self._pause(), 0.0)
         if pause or self._hand or self._withdrawn:
-            taken = self._session.outlet.take(0, pause)
+            most = 0 if self._hand or self._full else self._room
+            taken = self._session.outlet.take(most, pause)
         elif self._full:
             taken = self._session.outlet.take(0, self._full_pause)
         else:
@@ -86,10 +90,10 @@ class Sender:
         if taken is None:
             return False
         parcels, withdrawn = taken
-        self._withdraw(withdrawn)
         if self._again:
             self._hand += self._lost_parcels()
         self._hand += parcels
+        self._withdraw(withdrawn)
         return True
 
     def _pause(self) -> float:
@@ -128,16 +132,22 @@ class Sender:
     # ------------------------------------------------------------------------ sending
 
     def _flush(self) -> None:
+        if time.monotonic() > self._failed_at + OUTAGE_GAP:
+            self._session.forget("sender")
         try:
             self._connection.connect()  # the clock is known from here on
             self._session.connected_once = True
             self._session.broker.clock.refresh(self._connection)
             self._send()
-        except BrokerError as error:
+        except (BrokerError, ResponseError) as reply:
+            error = self._session.broker.describe(reply)
             if self._session.lost("sender", error):
                 self._session.fail({parcel[0] for parcel in self._hand}, error)
                 self._hand.clear()
-            self._not_before = time.monotonic() + self._backoff.next()
+            self._full = False  # who knows; so requests are taken, and end if the outage lasts
+            self._room = min(FLUSH, self._max_queue)
+            self._failed_at = time.monotonic()
+            self._not_before = self._failed_at + self._backoff.next()
         else:
             self._session.found("sender")
             self._backoff.reset()
@@ -201,7 +211,7 @@ class Sender:
         session.sent.begin(messages)
         gone = session.sent.dropped()
         if gone:
-            session.sent.drop(gone)
+            self._withdrawn += session.sent.drop(gone)
             messages = {each: messages[each] for each in messages if each[0] not in gone}
         return messages
 

@@ -66,7 +66,6 @@ class Sent:
                     known[chunk] = entry
                 elif chunk[0] in self._dropped and isinstance(entry, bytes):
                     unwanted.append(entry)
-            self._dropped.clear()
         return unwanted
 
     def end(self, answers: Iterable[Answer]) -> None:
@@ -200,15 +199,15 @@ class Session:
         """End requests with an error. What they have in the queue is an orphan."""
         requests = list(requests)
         packed = pickle.dumps(pack_error(error), 5)
-        self._orphan(requests)
         for request in requests:
             self.outlet.fail(request, packed)
+        self._orphan(requests)  # afterwards: now the sender gets no more of them
 
     def lose(self, requests: Iterable[int], note: str) -> None:
         """End requests with `WorkerLost`. What they have in the queue is an orphan."""
         requests = list(requests)
-        self._orphan(requests)
         self.outlet.lose(requests, note)
+        self._orphan(requests)
 
     def take_orphans(self) -> list[bytes]:
         """Return the entries that are to be deleted, once."""
