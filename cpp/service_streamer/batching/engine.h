@@ -189,6 +189,7 @@ class Engine {
   Admission accept(Request& request, bool may_wait, Waiter** to_wake) EXCLUDES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
+  std::size_t unpromised() const REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
   BatchPolicy::Queue waiting(std::size_t items, std::size_t idle_workers) const REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);

@@ -8,9 +8,9 @@ Engine::Ready Engine::poll_ahead(CloseReason& reason) {
   MutexLock lock(mutex_);
   if (exhausted()) return Ready::kClosed;
   // Without asking the policy, for which a worker that asks is an idle one.
-  const std::size_t promised = static_cast<std::size_t>(reserved_) * options_.batch_size;
-  if (queue_.items() <= promised) return Ready::kNotYet;
-  const bool full = queue_.items() - promised >= options_.batch_size;
+  const std::size_t items = unpromised();
+  if (items == 0) return Ready::kNotYet;
+  const bool full = items >= options_.batch_size;
   if (!full && !closed()) return Ready::kNotYet;
   reason = full ? CloseReason::kFull : CloseReason::kDrain;
   ++reserved_;

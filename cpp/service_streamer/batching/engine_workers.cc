@@ -158,13 +158,17 @@ void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, En
   if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
 }
 
-// Whether there is anything that no woken worker will take, and when it should go to one of the idle ones. Workers that were
-// woken count as taking a full batch each.
-bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
+// How many of the items that wait no woken worker will take: each counts as taking a full batch.
+std::size_t Engine::unpromised() const {
   const std::size_t promised = static_cast<std::size_t>(reserved_) * options_.batch_size;
-  if (queue_.items() <= promised) return false;
+  return queue_.items() > promised ? queue_.items() - promised : 0;
+}
+
+// Whether there is anything that no woken worker will take, and when it should go to one of the idle ones.
+bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
+  const std::size_t items = unpromised();
+  if (items == 0) return false;
   ready_ = std::min(ready_, now);
-  const std::size_t items = queue_.items() - promised;
   if (closed()) {
     verdict = {.at = now, .reason = CloseReason::kDrain};
   } else if (queue_.top_priority() > 0) {
