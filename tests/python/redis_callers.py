@@ -1,12 +1,41 @@
 """Callers that ask by threads of theirs, while a test does harm, and look at every answer."""
 
+import contextlib
 import random
 import threading
 
-from conftest import LONG
+from conftest import LONG, eventually
 from redis_tools import RawClient
 
 from service_streamer import RedisStreamer
+
+
+@contextlib.contextmanager
+def asking(streamer, threads, callers):
+    """Threads that ask a streamer meanwhile, one thing after the other."""
+    over = threading.Event()
+
+    def ask(caller):
+        count = 0
+        while not over.is_set():
+            assert streamer.predict([caller, count], timeout=LONG) == [2 * caller, 2 * count]
+            count += 1
+
+    for caller in range(callers):
+        threads.run(ask, caller)
+    try:
+        yield
+    finally:
+        over.set()
+    assert threads.join() == [None] * callers
+
+
+def kill_connections(streamer, client, times):
+    """Break all that the broker has but ours, and each time wait for one more answer."""
+    for _ in range(times):
+        before = streamer.stats().completed
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        eventually(lambda before=before: streamer.stats().completed > before)
 
 
 class Callers:

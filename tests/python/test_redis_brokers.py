@@ -1,7 +1,6 @@
 """Clients and workers over brokers of every kind: TLS, Sentinel, Cluster, users of few rights."""
 
 import re
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ from process_models import ProcessGate
 
 pytest.importorskip("redis")
 
+from redis_callers import asking, kill_connections
 from redis_server import find_server
 from redis_tools import ProcessWorker, new_prefix
 
@@ -64,25 +64,8 @@ def test_requests_are_answered_and_nothing_stays(place, meet):
 def test_killed_connections_cost_only_time(place, meet, threads):
     prefix = new_prefix()
     streamer = meet(place.url, prefix=prefix)
-    client = place.client(Keys(prefix))
-    over = threading.Event()
-
-    def call(i):
-        n = 0
-        while not over.is_set():
-            assert streamer.predict([i, n], timeout=LONG) == [2 * i, 2 * n]
-            n += 1
-
-    for i in range(4):
-        threads.run(call, i)
-    try:
-        for _ in range(5):
-            before = streamer.stats().completed
-            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            eventually(lambda before=before: streamer.stats().completed > before)
-    finally:
-        over.set()
-    assert threads.join() == [None] * 4
+    with asking(streamer, threads, 4):
+        kill_connections(streamer, place.client(Keys(prefix)), 5)
 
 
 def test_what_a_killed_worker_had_is_claimed(place, make, workers, tmp_path, leftovers):
@@ -172,23 +155,11 @@ def test_prefixes_of_a_cluster_are_served_by_the_node_that_has_them(places, meet
 def test_a_failover_costs_only_time(places, meet, threads):
     place = places("sentinel")
     streamer = meet(place.url)
-    over = threading.Event()
-
-    def ask(i):
-        count = 0
-        while not over.is_set():
-            assert streamer.predict([i, count], timeout=LONG) == [2 * i, 2 * count]
-            count += 1
-        return count
-
-    for i in range(4):
-        threads.run(ask, i)
-    eventually(lambda: streamer.stats().completed > 100)
-    place.fail_over()
-    before = streamer.stats().completed
-    eventually(lambda: streamer.stats().completed > before + 100)
-    over.set()
-    assert all(isinstance(count, int) for count in threads.join())
+    with asking(streamer, threads, 4):
+        eventually(lambda: streamer.stats().completed > 100)
+        place.fail_over()
+        before = streamer.stats().completed
+        eventually(lambda: streamer.stats().completed > before + 100)
 
 
 # ------------------------------------------------------------- rights, and parsers

@@ -9,6 +9,7 @@ from conftest import LONG, eventually
 
 pytest.importorskip("redis")
 
+from redis_callers import asking, kill_connections
 from redis_server import find_server, free_port
 
 from service_streamer import (
@@ -174,24 +175,12 @@ def test_flushall_costs_only_time(make, workers, servers, threads):
     redis_server = servers()
     workers(server=redis_server, batch_size=4)
     streamer = make(redis_server)
-    over = threading.Event()
-
-    def ask(i):
-        count = 0
-        while not over.is_set():
-            assert streamer.predict([i], timeout=LONG) == [2 * i]
-            count += 1
-        return count
-
-    for i in range(16):
-        threads.run(ask, i)
     client = redis_server.client()
-    for _ in range(5):
-        before = streamer.stats().completed
-        eventually(lambda before=before: streamer.stats().completed > before + 100)
-        client.flushall()
-    over.set()
-    assert all(isinstance(count, int) for count in threads.join())
+    with asking(streamer, threads, 16):
+        for _ in range(5):
+            before = streamer.stats().completed
+            eventually(lambda before=before: streamer.stats().completed > before + 100)
+            client.flushall()
 
 
 @pytest.mark.usefixtures("quick_audits")
@@ -240,26 +229,8 @@ def test_killed_connections_cost_only_time(make, workers, servers, threads):
     redis_server = servers()
     workers(server=redis_server)
     streamer = make(redis_server)
-
-    over = threading.Event()
-
-    def ask(i):
-        n = 0
-        while not over.is_set():
-            assert streamer.predict([i, n], timeout=LONG) == [2 * i, 2 * n]
-            n += 1
-
-    for i in range(8):
-        threads.run(ask, i)
-    client = redis_server.client()
-    try:
-        for _ in range(30):
-            before = streamer.stats().completed
-            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            eventually(lambda before=before: streamer.stats().completed > before)
-    finally:
-        over.set()
-    assert threads.join() == [None] * 8
+    with asking(streamer, threads, 8):
+        kill_connections(streamer, redis_server.client(), 30)
 
 
 def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
