@@ -72,18 +72,7 @@ TEST(NativeWorkers, ARequestLargerThanABatchIsJoinedInOrder) {
 TEST(NativeWorkers, ManyCallersGetTheirsFromManyWorkers) {
   NativeServing serving(std::make_shared<IntModel>(), {.count = 2});
   serving.start();
-  std::atomic<int> wrong{0};
-  {
-    std::vector<std::unique_ptr<Thread>> callers;
-    for (int caller = 0; caller < 4; ++caller) {
-      callers.push_back(std::make_unique<Thread>([&, caller] {
-        for (int i = 0; i < 500 / kStressShare; ++i) {
-          if (!serving.sent({caller, i, caller * i}).answered()) ++wrong;
-        }
-      }));
-    }
-  }
-  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(wrong_answers_to_many(serving), 0);
 }
 
 TEST(NativeWorkers, OnlyTheGuiltyRequestFails) {

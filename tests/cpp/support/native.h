@@ -177,4 +177,20 @@ class NativeServing {
   native::Workers workers;
 };
 
+// Has callers in threads ask, each for one thing after the other; returns how many answers were wrong.
+inline int wrong_answers_to_many(NativeServing& serving) {
+  std::atomic<int> wrong{0};
+  {
+    std::vector<std::unique_ptr<Thread>> callers;
+    for (int caller = 0; caller < 4; ++caller) {
+      callers.push_back(std::make_unique<Thread>([&, caller] {
+        for (int i = 0; i < 500 / kStressShare; ++i) {
+          if (!serving.sent({caller, i, caller * i}).answered()) ++wrong;
+        }
+      }));
+    }
+  }
+  return wrong;
+}
+
 }  // namespace service_streamer::support
