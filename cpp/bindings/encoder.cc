@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/array_pickle.h"
 #include "bindings/errors.h"
 #include "bindings/plain_pickle.h"
 #include "service_streamer/ipc/message.h"
@@ -99,7 +100,9 @@ bool torch_is_loaded() {
 }
 
 PyObject* pickle(Encoder* encoder, PyObject* object) {
-  if (torch_is_loaded()) return call_helper("service_streamer._pickle", "dumps", object, self_of(encoder));
+  if (torch_is_loaded() || contains_arrays(object)) {
+    return call_helper("service_streamer._pickle", "dumps", object, self_of(encoder));
+  }
   PyObject* args[] = {nullptr, object, protocol, self_of(encoder)};
   return PyObject_Vectorcall(dumps, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, dumps_names);
 }
@@ -126,6 +129,40 @@ bool add_pickle(Encoder* encoder, PyObject* object) {
   }
   Py_DECREF(pickled);
   return !failure.raise();
+}
+
+// Small ones, and those for which there is no block, have their numbers in the pickle.
+bool add_array(Encoder* encoder, const PlainArray& array) {
+  void* data = array.size() >= static_cast<std::size_t>(kLarge) ? add_block(encoder, array.size()) : nullptr;
+  if (data != nullptr) copy(data, array.numbers(), array.size());
+  std::string& text = encoder->text;
+  const Failure failure = attempt_with(data != nullptr ? 0 : array.size(), [&] {
+    array.append_head(text);
+    if (data != nullptr) {
+      array.append_numbers_are_a_buffer(text);
+    } else {
+      array.append_numbers_follow(text);
+      text.append(array.numbers(), array.size());
+    }
+    PlainArray::append_tail(text);
+  });
+  return !failure.raise();
+}
+
+// Appends what the object travels as; false with an exception set.
+bool add(Encoder* encoder, PyObject* object) {
+  bool plain = false;
+  if (attempt([&] { plain = append_plain(object, encoder->text); }).raise()) return false;
+  if (plain) return true;
+  if (PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) >= kLarge) {
+    const BytesFrame frame(static_cast<std::size_t>(PyBytes_GET_SIZE(object)));
+    if (add_large(encoder, frame.before(), PyBytes_AS_STRING(object),
+                  static_cast<std::size_t>(PyBytes_GET_SIZE(object)), BytesFrame::after())) {
+      return true;
+    }
+  }
+  if (const PlainArray array(object); array) return add_array(encoder, array);
+  return add_pickle(encoder, object);
 }
 
 // None of the object's blocks is kept when it could not be encoded.
@@ -229,20 +266,8 @@ void end_encoding(Encoder* encoder) {
 bool encode(Encoder* encoder, PyObject* object) {
   const std::size_t text = encoder->text.size();
   const std::size_t blocks = encoder->blocks.size();
-  bool encoded = false;
-  Failure failure = attempt([&] { encoded = append_plain(object, encoder->text); });
-  if (failure.raise()) return false;
-  if (!encoded && PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) >= kLarge) {
-    const BytesFrame frame(static_cast<std::size_t>(PyBytes_GET_SIZE(object)));
-    encoded = add_large(encoder, frame.before(), PyBytes_AS_STRING(object),
-                        static_cast<std::size_t>(PyBytes_GET_SIZE(object)), BytesFrame::after());
-  }
-  if (!encoded && !add_pickle(encoder, object)) {
-    undo(encoder, text, blocks);
-    return false;
-  }
-  failure = attempt([&] { encoder->ends.push_back(encoder->text.size()); });
-  if (!failure.raise()) return true;
+  const auto note_end = [&] { encoder->ends.push_back(encoder->text.size()); };
+  if (add(encoder, object) && !attempt(note_end).raise()) return true;
   undo(encoder, text, blocks);
   return false;
 }

@@ -4,46 +4,21 @@
 #include <cstdint>
 #include <cstring>
 
+#include "bindings/pickle_opcodes.h"
+
 namespace service_streamer::bindings {
 namespace {
 
-// Opcodes of pickle, as pickletools has them.
-constexpr char kProto = '\x80';
-constexpr char kVersion = 5;
-constexpr char kStop = '.';
-constexpr char kNone = 'N';
-constexpr char kTrue = '\x88';
-constexpr char kFalse = '\x89';
-constexpr char kByte = 'K';          // BININT1
-constexpr char kInt = 'J';           // BININT: 4 bytes, signed
-constexpr char kLong = '\x8a';       // LONG1: a count, then so many bytes, two's complement
-constexpr char kFloat = 'G';         // BINFLOAT: 8 bytes, big-endian
-constexpr char kShortStr = '\x8c';   // SHORT_BINUNICODE: 1 byte of length
-constexpr char kStr = 'X';           // BINUNICODE: 4
-constexpr char kShortBytes = 'C';    // SHORT_BINBYTES: 1
-constexpr char kBytes = 'B';         // BINBYTES: 4
-constexpr char kLongBytes = '\x8e';  // BINBYTES8
-constexpr char kMark = '(';
-constexpr char kList = 'l';  // of everything since the mark
-
-static_assert(std::endian::native == std::endian::little, "pickle's integers are little-endian");
+using namespace opcode;  // NOLINT(google-build-using-namespace)
 
 // A pickler writes one that comes twice only once: beyond this size that may matter, and a pickler's price does not.
 constexpr Py_ssize_t kLongest = 4096;
 
-template <typename Number>
-void append_number(char opcode, Number number, std::string& pickle) {
-  char bytes[1 + sizeof number];
-  bytes[0] = opcode;
-  std::memcpy(bytes + 1, &number, sizeof number);
-  pickle.append(bytes, sizeof bytes);
-}
-
 void append_text(char short_opcode, char opcode, const void* text, Py_ssize_t size, std::string& pickle) {
   if (size < 256) {
-    append_number(short_opcode, static_cast<std::uint8_t>(size), pickle);
+    append(short_opcode, static_cast<std::uint8_t>(size), pickle);
   } else {
-    append_number(opcode, static_cast<std::uint32_t>(size), pickle);
+    append(opcode, static_cast<std::uint32_t>(size), pickle);
   }
   pickle.append(static_cast<const char*>(text), static_cast<std::size_t>(size));
 }
@@ -53,12 +28,12 @@ bool append_int(PyObject* object, std::string& pickle) {
   const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (overflow != 0) return false;
   if (number >= 0 && number < 256) {
-    append_number(kByte, static_cast<std::uint8_t>(number), pickle);
+    append(kByte, static_cast<std::uint8_t>(number), pickle);
   } else if (number >= INT32_MIN && number <= INT32_MAX) {
-    append_number(kInt, static_cast<std::int32_t>(number), pickle);
+    append(kInt, static_cast<std::int32_t>(number), pickle);
   } else {
     pickle += kLong;
-    append_number(sizeof number, number, pickle);
+    append(sizeof number, number, pickle);
   }
   return true;
 }
@@ -70,7 +45,7 @@ bool append_value(PyObject* object, std::string& pickle) {
   } else if (PyLong_CheckExact(object)) {
     return append_int(object, pickle);
   } else if (PyFloat_CheckExact(object)) {
-    append_number(kFloat, __builtin_bswap64(std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(object))), pickle);
+    append(kFloat, __builtin_bswap64(std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(object))), pickle);
   } else if (PyBytes_CheckExact(object)) {
     if (PyBytes_GET_SIZE(object) > kLongest) return false;
     append_text(kShortBytes, kBytes, PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object), pickle);

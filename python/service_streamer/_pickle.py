@@ -1,8 +1,9 @@
-"""What pickling needs of Python: errors that name what could not travel, and torch's tensors.
+"""What pickling needs of Python: errors that name what could not travel, and arrays inside others.
 
-Plain values, arrays and everything else are pickled by the core, which calls `dumps` only where
-torch is loaded. Errors of a worker travel as ``[pickle or None, text, traceback]``: a class that
-cannot be pickled, or that its caller does not have, arrives as text.
+Plain values, arrays and everything else are pickled by the core, which calls `dumps` only for
+containers of arrays, and where torch is loaded. Errors of a worker travel as ``[pickle or None,
+text, traceback]``: a class that cannot be pickled, or that its caller does not have, arrives as
+text.
 """
 
 from __future__ import annotations
@@ -158,22 +159,39 @@ def as_array(outputs: Any) -> Any:
 
 
 def dumps(value: Any, buffer_callback: Callable[[Any], object] | None = None) -> bytes:
-    """``pickle.dumps``, with the numbers of torch's tensors as buffers of protocol 5."""
+    """``pickle.dumps``, but arrays and tensors as `reduce_array` and `reduce_tensor` have them."""
     file = io.BytesIO()
     pickler = pickle.Pickler(file, 5, buffer_callback=buffer_callback)
-    torch = sys.modules.get("torch")
-    if hasattr(torch, "Tensor"):  # else it is being imported right now
-        pickler.dispatch_table = _Reducers(torch)
+    pickler.dispatch_table = _Reducers()
     pickler.dump(value)
     return file.getvalue()
 
 
 class _Reducers(dict[type, Callable[[Any], Any]]):
-    """What the pickler asks how to reduce a type: copyreg's, and ours for tensors."""
+    """What the pickler asks how to reduce a type: copyreg's, and ours for arrays and tensors."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self) -> None:
         super().__init__(copyreg.dispatch_table)
-        self[torch.Tensor] = reduce_tensor
+        # one without its class is being imported right now
+        array = getattr(sys.modules.get("numpy"), "ndarray", None)
+        tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+        if array is not None:
+            self[array] = reduce_array
+        if tensor is not None:
+            self[tensor] = reduce_tensor
+
+
+def reduce_array(array: Any) -> Any:
+    """Reduce an array of plain numbers to what `numpy.ndarray` makes it of, in their memory.
+
+    numpy's own way costs many times as much, on both sides; it is left for other arrays. The core
+    writes an array that is not inside of something else in the same way (`array_pickle.h`).
+    """
+    numbers = array.dtype
+    plain = numbers.kind in "biufc" and numbers.isnative and numbers.metadata is None
+    if not (plain and array.flags.c_contiguous):
+        return array.__reduce_ex__(5)
+    return type(array), (array.shape, numbers.str, pickle.PickleBuffer(array))
 
 
 def reduce_tensor(tensor: Any) -> Any:

@@ -143,23 +143,38 @@ def test_an_item_that_contains_itself_arrives():
 DTYPES = ["?", *"bBhHiIlLqQefdgFDG", "S7", "U7", "M8[s]", "m8[ms]", "V5", ">f4", ">i8", "i4,f8"]
 
 
+# Around an array: the item, and the array that is in what arrives.
+AROUND = {
+    "nothing": (lambda array: array, lambda seen: seen),
+    "list": (lambda array: [1, array], lambda seen: seen[1]),
+    "tuple": (lambda array: (array, "x"), lambda seen: seen[0]),
+    "dict": (lambda array: {"a": array}, lambda seen: seen["a"]),
+    "more": (lambda array: [{"a": (array,)}], lambda seen: seen[0]["a"][0]),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("size", [0, 1, 24, LARGE])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_of_every_type_arrive_writable(dtype, size):
+def test_arrays_of_every_type_arrive_writable(dtype, size, around):
+    put, get = AROUND[around]
     array = np.frombuffer(bytes(range(1, 251)) * (size * 32 // 250 + 1), np.uint8)
     array = np.resize(array, size * np.dtype(dtype).itemsize).view(dtype)
     if dtype == "U7":
         array = np.array([f"{i:07}" for i in range(size)], dtype)
-    (seen,) = travel(array)
+    seen = get(*travel(put(array)))
     assert seen.dtype == array.dtype
+    assert seen.shape == array.shape
     assert seen.tobytes() == array.tobytes()
     assert seen.flags.writeable
     seen[...] = array[::-1]
 
 
+@pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("shape", [(2, 3, 4), (50, 40, 30)])
 @pytest.mark.parametrize("layout", ["C", "F", "reversed", "strided", "broadcast", "read-only"])
-def test_arrays_of_every_layout_arrive(layout, shape):
+def test_arrays_of_every_layout_arrive(layout, shape, around):
+    put, get = AROUND[around]
     array = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
     if layout == "F":
         array = np.asfortranarray(array)
@@ -171,10 +186,46 @@ def test_arrays_of_every_layout_arrive(layout, shape):
         array = np.broadcast_to(array[:1], shape)
     elif layout == "read-only":
         array.flags.writeable = False
-    (seen,) = travel(array)
+    seen = get(*travel(put(array)))
     assert np.array_equal(seen, array)
     assert seen.flags.f_contiguous == array.flags.f_contiguous or layout == "broadcast"
     assert seen.flags.writeable == (layout != "read-only"), "as a pickle has it"
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0), (1, 1), (2, 1, 300), (1,) * 32])
+def test_arrays_of_every_shape_arrive(shape, around):
+    put, get = AROUND[around]
+    array = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    seen = get(*travel(put(array)))
+    assert (type(seen), seen.shape) == (np.ndarray, shape)
+    assert np.array_equal(seen, array)
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_what_users_hang_on_the_type_of_numbers_arrives(around):
+    put, get = AROUND[around]
+    array = np.ones(3, np.dtype("f4", metadata={"unit": "m"}))
+    assert get(*travel(put(array))).dtype.metadata == {"unit": "m"}
+
+
+class Image(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_subclasses_of_arrays_stay_what_they_are(around):
+    put, get = AROUND[around]
+    seen = get(*travel(put(np.ones((2, 2)).view(Image))))
+    assert type(seen) is Image
+    assert seen.tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("size", [3, LARGE])
+def test_one_array_that_comes_twice_in_an_item_stays_one(size):
+    array = np.arange(size)
+    ((first, second),) = travel([array, array])
+    assert first is second
 
 
 def test_arrays_of_objects_arrive():
