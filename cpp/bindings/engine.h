@@ -36,8 +36,9 @@ struct EngineObject {
   ipc::Server* server;        // of a remote engine, as long as it is there
   ipc::Relay* relay;
   ipc::Outlet* outlet;
-  PyObject* relay_object;  // borrowed
-  PyObject* model;         // the capsule of `native`, or nullptr
+  PyObject* server_object;  // borrowed, as the next one
+  PyObject* relay_object;
+  PyObject* model;  // the capsule of `native`, or nullptr
 
   // Whether requests are BaseCalls, which threads without the GIL end.
   bool has_calls() const { return remote || native != nullptr; }

@@ -10,6 +10,7 @@
 #include "bindings/greenlets.h"
 #include "bindings/waiting.h"
 #include "service_streamer/ipc/call.h"
+#include "service_streamer/ipc/server.h"
 
 // The end of a request as its caller meets it: waiting for it, and what comes out.
 
@@ -35,6 +36,10 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
 void spin_while(const std::atomic<bool>& serving, Duration limit) {
   const TimePoint end = Clock::now() + limit;
   while (serving.load(std::memory_order_acquire) && Clock::now() < end) relax();
+}
+
+void wake(ipc::Server* server, Waiter& waiter) {
+  server != nullptr ? server->wake(waiter) : waiter.parker.unpark();
 }
 
 }  // namespace
@@ -84,13 +89,17 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
     if (deadline <= Clock::now()) return 0;  // else a greenlet that somebody switched to for other reasons
   }
   EngineObject* engine = future->engine;
-  return wait_without_gil([&](Waiter& waiter) {
-    if (to_wake != nullptr) std::exchange(to_wake, nullptr)->parker.unpark();
+  ipc::Server* server = engine->server;
+  PyObject* kept = to_wake != nullptr ? Py_XNewRef(engine->server_object) : nullptr;
+  const int done = wait_without_gil([&](Waiter& waiter) {
+    if (to_wake != nullptr) wake(server, *std::exchange(to_wake, nullptr));
     const Duration spin = engine->engine->spin();
     const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
     if (spin > Duration::zero()) spin_while(engine->serving, spin);
     return end;
   });
+  Py_XDECREF(kept);
+  return done;
 }
 
 bool settle(FutureObject* future) {

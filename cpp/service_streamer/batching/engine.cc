@@ -70,7 +70,8 @@ Engine::Admission Engine::accept(Request& request, bool may_wait, Waiter** to_wa
       return Admission::kFull;
     }
     live_.push_back(request);
-    counters_.peak_requests = std::max(counters_.peak_requests, ++live_count_);
+    counters_.peak_requests =
+        std::max(counters_.peak_requests, live_count_.fetch_add(1, std::memory_order_relaxed) + 1);
     ++counters_.submitted;
     if (!request.watched && request.deadline < timer_until_ && timer_ != nullptr) {
       timer_until_ = request.deadline;
@@ -251,7 +252,7 @@ bool Engine::drained() const {
 void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) {
   queue_.remove(request);
   live_.erase(request);
-  --live_count_;
+  live_count_.fetch_sub(1, std::memory_order_relaxed);
   request.phase = Request::Phase::kEnded;
   request.outcome = outcome;
   request.ended = now;

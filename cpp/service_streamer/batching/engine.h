@@ -172,6 +172,9 @@ class Engine {
   // Seconds until what is queued will have gone, estimated from what the last batches took; before the first, max_latency.
   double retry_after() const EXCLUDES(mutex_);
 
+  // How many requests were accepted and have not ended; may be old by the time it is known.
+  std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
+
   // How long a caller or worker should look busily for its wake-up; zero unless the spin option pays right now.
   Duration spin() const { return spin_now_.load(std::memory_order_relaxed) ? kSpin : Duration::zero(); }
 
@@ -224,8 +227,8 @@ class Engine {
   EngineOptions options_ GUARDED_BY(mutex_);
   BatchPolicy policy_ GUARDED_BY(mutex_);
   RequestQueue queue_ GUARDED_BY(mutex_);
-  LiveList live_ GUARDED_BY(mutex_);  // every request that was accepted and has not ended
-  std::uint64_t live_count_ GUARDED_BY(mutex_) = 0;
+  LiveList live_ GUARDED_BY(mutex_);                       // every request that was accepted and has not ended
+  std::atomic<std::uint64_t> live_count_{0};               // written under mutex_
   std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle last
   int reserved_ GUARDED_BY(mutex_) = 0;                    // batches promised to workers and not yet cut
   TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // since when an item and an idle worker are both there

@@ -106,7 +106,7 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
   policy_.completed(now, batch.items, service, batch.finishing);
   const bool may_gather = options_.policy == PolicyKind::kAdaptive && options_.max_latency > Duration::zero();
   gathers_now_.store(may_gather && policy_.mean_service() < kGatherBelow, std::memory_order_relaxed);
-  spin_now_.store(may_spin_ && policy_.mean_service() < kSpinBelow && live_count_ <= 2, std::memory_order_relaxed);
+  spin_now_.store(may_spin_ && policy_.mean_service() < kSpinBelow && requests() <= 2, std::memory_order_relaxed);
 }
 
 }  // namespace service_streamer

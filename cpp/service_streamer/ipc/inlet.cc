@@ -45,6 +45,7 @@ Inlet::~Inlet() {
 // --- any thread ---
 
 void Inlet::submit(std::span<Submission> submissions) {
+  const bool alone = submissions.size() == 1 && engine_.requests() == 0;
   std::vector<RemoteCall*> calls;  // a reference each
   calls.reserve(submissions.size());
   for (Submission& submission : submissions) calls.push_back(make_call(submission));
@@ -55,7 +56,7 @@ void Inlet::submit(std::span<Submission> submissions) {
     submissions[i].submitted = Submitted::kClosed;
     std::exchange(calls[i], nullptr)->unref();
   }
-  for (Waiter* waiter : to_wake) waiter->parker.unpark();
+  for (Waiter* waiter : to_wake) alone ? server_.wake(*waiter) : waiter->parker.unpark();
   std::erase(calls, nullptr);
   have_entered(calls);
   for (RemoteCall* call : calls) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -43,6 +44,7 @@ class Server::Impl {
   const std::string& address() const { return address_; }
   bool from_this_process() const { return generation_ == ForkLock::generation(); }
   void start() EXCLUDES(life_);
+  void wake(Waiter& waiter) EXCLUDES(turn_);
   void stop() EXCLUDES(life_, mutex_);
 
   std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup) EXCLUDES(mutex_);
@@ -62,8 +64,8 @@ class Server::Impl {
   };
 
   void wake() { poller_.waiter().parker.unpark(); }
-  void run();
-  bool take_orders() EXCLUDES(mutex_);
+  void run() EXCLUDES(turn_);
+  bool take_orders() REQUIRES(turn_) EXCLUDES(mutex_);
   TimePoint expire();
   void clean_up();
 
@@ -72,7 +74,12 @@ class Server::Impl {
   const std::string address_;
   const std::uint32_t generation_ = ForkLock::generation();
 
-  // Own synchronisation, or of the IO thread.
+  // Who has it does the work of the IO thread: that thread but when it sleeps, else whoever has something for it to do. Taken before
+  // all others.
+  Mutex turn_;
+  TimePoint sleeps_until_ GUARDED_BY(turn_) = TimePoint::min();
+
+  // Own synchronisation, or of who has the turn.
   WorkerEvents events_;
   Failure failure_;
   Poller poller_;
@@ -147,15 +154,19 @@ void Server::Impl::set_failure(std::optional<std::string> note) {
 // --- the IO thread ---
 
 void Server::Impl::run() {
+  turn_.lock();
   clients_.start();
   TimePoint deadline = TimePoint::min();
-  TimePoint until = TimePoint::min();
   bool look = true;
   while (!look || take_orders()) {
     if (look) deadline = expire();
-    until = std::min(workers_.serve(look), deadline);
+    TimePoint until = std::min(workers_.serve(look), deadline);
     if (clients_.serve()) until = TimePoint::min();
-    for (const Poller::Event& event : poller_.sleep(until, look)) {
+    sleeps_until_ = until;
+    turn_.unlock();
+    const auto events = poller_.sleep(until, look);
+    turn_.lock();
+    for (const Poller::Event& event : events) {
       if (event.key >= WorkerPool::kKeys) {
         workers_.handle(event);
       } else {
@@ -165,6 +176,22 @@ void Server::Impl::run() {
     look |= poller_.take_wake() || Clock::now() >= until;
   }
   clean_up();
+  turn_.unlock();
+}
+
+// Other threads: what the engine has now goes to a worker, unless the IO thread is awake, and will see to it.
+void Server::Impl::wake(Waiter& waiter) {
+  if (&waiter == &poller_.waiter() && turn_.try_lock()) {
+    TimePoint until = TimePoint::min();
+    try {
+      until = workers_.serve(true);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the IO thread tries again
+    }
+    const bool sleeps_too_long = until < sleeps_until_ || until == TimePoint::min();
+    turn_.unlock();
+    if (!sleeps_too_long) return;
+  }
+  waiter.parker.unpark();
 }
 
 // False: it is to stop.
@@ -217,6 +244,10 @@ const std::string& Server::address() const {
 
 void Server::start() {
   impl_->start();
+}
+
+void Server::wake(Waiter& waiter) {
+  impl_->wake(waiter);
 }
 
 void Server::stop() {

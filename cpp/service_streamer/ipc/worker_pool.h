@@ -23,7 +23,7 @@ namespace service_streamer::ipc {
 // A batch whose worker died is kept, still running for the engine, and goes to the next free worker before anything new is cut. So
 // do the halves of one for which its worker had no memory.
 //
-// Used by the IO thread alone, but for reports().
+// Used by whoever has the turn (`Server`), but for reports().
 class WorkerPool {
  public:
   WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, const ServerOptions& options);
@@ -102,7 +102,7 @@ class WorkerPool {
   const int retries_allowed_;
   const Duration hang_timeout_;
 
-  // Of the IO thread.
+  // Of who has the turn.
   std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<Flight>> retries_;  // the oldest first
   std::uint64_t last_flight_ = 0;

@@ -68,9 +68,12 @@ class RemoteRequest {
   LocalCall& call() const { return *call_; }
   Request& request() const { return call_->request; }
 
+  // Given a server, as a lone caller does: its thread's work is done here, if that can be.
   bool submit(Engine& engine, Server* server = nullptr) const {
     call_->ref();
-    const Engine::Admission admission = engine.submit(call_->request);
+    Waiter* to_wake = nullptr;
+    const Engine::Admission admission = engine.submit(call_->request, server != nullptr ? &to_wake : nullptr);
+    if (to_wake != nullptr) server->wake(*to_wake);
     if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
       call_->unref();
       return false;
