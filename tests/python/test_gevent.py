@@ -61,6 +61,7 @@ def test_deadlines_end_the_wait_of_a_greenlet(script):
         go = NativeFlag()
         streamer = make(lambda batch: go.wait() or batch, 1, worker_timeout=0.05)
         first = streamer.submit([0])
+        while streamer.stats().running_batches == 0: gevent.sleep(0.001)
         for call in (
             lambda: streamer.predict([1]),
             lambda: streamer.predict([1], timeout=0.01),
