@@ -87,7 +87,7 @@ def web_server() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     finally:
         server.terminate()
         try:
-            server.wait(timeout=15)
+            server.wait(timeout=60)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()

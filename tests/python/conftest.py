@@ -14,12 +14,14 @@ import asyncio
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 
+import hypothesis
 import pytest
 from process_models import Journal, ProcessGate, echo
 
@@ -28,6 +30,12 @@ from service_streamer import Streamer, ThreadedStreamer
 
 # A job that a shell runs in the background ignores Ctrl-C, and so would all child interpreters.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No example may be refused for the time that it took: a machine that tests may be busy.
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
 
 LONG = 30  # seconds: longer than anything here takes; reached only by a failure
 PROMPT = 5  # for what is promised within one second: a machine that tests may be busy
@@ -304,6 +312,18 @@ def run(request):
             loop.close()
 
     return run
+
+
+@pytest.fixture
+def port():
+    """A free port that is kept from all others: a server of the test may listen there all the same.
+
+    For this socket does not listen, and both may share the address.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        yield keeper.getsockname()[1]
 
 
 async def settled():

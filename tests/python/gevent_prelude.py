@@ -17,24 +17,10 @@ class NativeFlag:
         os.write(self._write, b".")
     def wait(self):
         assert gevent.monkey.get_original("select", "select")([self._read], [], [], 30)[0]
-
-class Ticker:
-    # how long the hub was away
-    def __enter__(self):
-        self.longest, self.ticks = 0.0, 0
-        self._greenlet = gevent.spawn(self._run)
-        gevent.sleep(0.05)
-        return self
-    def _run(self):
-        last = time.perf_counter()
-        while True:
-            gevent.sleep(0.001)
-            now = time.perf_counter()
-            self.longest = max(self.longest, now - last - 0.001)
-            self.ticks += 1
-            last = now
-    def __exit__(self, *_):
-        self._greenlet.kill()
+    def take(self):
+        # wait, and need another `set` the next time
+        self.wait()
+        os.read(self._read, 1)
 
 def double(batch):
     return [2 * item for item in batch]
@@ -42,6 +28,10 @@ def double(batch):
 def slow(batch):
     sleep_for_real(0.3)
     return double(batch)
+
+def gated(flag):
+    # a model: who waits for its answer without the hub, which sets the flag, waits in vain
+    return lambda batch: flag.wait() or double(batch)
 """
 
 MAKE = {

@@ -73,12 +73,14 @@ class Carrier:
             self.outlet.answer([answer for answer in answers if answer[-1]])
 
     def close(self):
-        """After the client."""
-        self.outlet.stop()
-        self.inlet.stop()
-        for thread in self.threads:
-            thread.join(LONG)
-            assert not thread.is_alive()
+        self._stop(self.outlet, self.threads[0])
+        self._stop(self.inlet, self.threads[1])  # now nothing more comes in
+
+    @staticmethod
+    def _stop(end, thread):
+        end.stop()
+        thread.join(LONG)
+        assert not thread.is_alive()
 
 
 def request(*items):

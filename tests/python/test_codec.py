@@ -273,11 +273,12 @@ def test_an_array_is_valid_as_long_as_it_is_kept():
 
 
 def test_what_was_dropped_is_used_again():
+    gc.collect()
     travel(np.zeros(LARGE))
     before = open_descriptors()
     for _ in range(1000):
         travel(np.zeros(LARGE))
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # what earlier tests had may go meanwhile
 
 
 def test_other_threads_run_while_shared_memory_is_made(threads):
@@ -504,6 +505,7 @@ def test_what_torch_has_beside_dense_tensors_arrives(torch):
 @pytest.mark.torch
 def test_large_tensors_travel_in_shared_memory(torch):
     tensor = torch.zeros(LARGE)
+    gc.collect()  # nothing of earlier tests may go meanwhile
     travel(tensor)
     before = mapped_memfds()
     kept = [travel(tensor)[0] for _ in range(5)]

@@ -11,15 +11,18 @@ from service_streamer import ThreadedStreamer, _core
 def test_a_mailbox_without_a_descriptor_is_an_error(child):
     child(
         """
-        import asyncio, errno, os, resource
+        import asyncio, errno, os, resource, threading
         from descriptors import give_back, use_up
         from service_streamer import ThreadedStreamer, _core
 
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        streamer = ThreadedStreamer(lambda batch: batch, 8)
+        go = threading.Event()
+        streamer = ThreadedStreamer(lambda batch: go.wait(30) and batch, 8)
+        go.set()
         streamer.predict([1])
 
         async def main():
+            go.clear()  # who finds his answer there needs no mailbox
             taken = use_up()
             errors = []
             for call in (_core.Mailbox, lambda: streamer.submit([1]).__await__().send(None)):
@@ -32,6 +35,7 @@ def test_a_mailbox_without_a_descriptor_is_an_error(child):
             except OSError as error:
                 errors.append(error.errno)
             give_back(taken)
+            go.set()
             assert errors == [errno.EMFILE] * 3, errors
             assert await streamer.apredict([3]) == [3]
             assert _core.Mailbox().drain() == []

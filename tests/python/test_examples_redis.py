@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest import eventually
-from redis_server import RedisServer, find_server, free_port
+from redis_server import RedisServer, find_server
 
 from service_streamer.__main__ import _parser
 
@@ -75,9 +75,8 @@ def check_tutorial(port):
     assert "batch" in ask(port, "/explain").text
 
 
-def test_gunicorn_with_greenlets_and_workers_of_a_script(server, tmp_path):
+def test_gunicorn_with_greenlets_and_workers_of_a_script(server, port, tmp_path):
     (tmp_path / "secret").write_text(f"{SECRET}\n")
-    port = free_port()
     settings = {"REDIS_BROKER": server.url, "SECRET_FILE": str(tmp_path / "secret")}
     with (
         running("worker.py", CUDA_DEVICES="0,1", **settings) as worker,
@@ -91,8 +90,7 @@ def test_gunicorn_with_greenlets_and_workers_of_a_script(server, tmp_path):
     assert (web.returncode, worker.returncode) == (0, 0)
 
 
-def test_two_models_with_two_prefixes(server):
-    port = free_port()
+def test_two_models_with_two_prefixes(server, port):
     settings = {"REDIS_BROKER": server.url}
     command = ["-m", "service_streamer", "redis-worker"]
     with (
@@ -148,9 +146,8 @@ def run_deployment(stack, server, secret, port, commands):
         stack.enter_context(running(*words, **variables))
 
 
-def check_deployment(server, tmp_path, commands):
+def check_deployment(server, port, tmp_path, commands):
     (tmp_path / "secret").write_text(SECRET)
-    port = free_port()
     with ExitStack() as stack:
         run_deployment(stack, server, tmp_path / "secret", port, commands)
         check_tutorial(port)
@@ -161,13 +158,13 @@ def compose():
     return yaml.safe_load((FOLDER / "docker-compose.yml").read_text())
 
 
-def test_what_docker_compose_starts_works(server, tmp_path):
+def test_what_docker_compose_starts_works(server, port, tmp_path):
     services = compose()["services"]
     commands = {
         name: (services[name]["command"], services[name]["environment"])
         for name in ("worker", "web")
     }
-    check_deployment(server, tmp_path, commands)
+    check_deployment(server, port, tmp_path, commands)
 
 
 SERVICE_KEYS = {
@@ -201,7 +198,7 @@ def container_of(document):
     return container
 
 
-def test_what_kubernetes_starts_works(server, tmp_path):
+def test_what_kubernetes_starts_works(server, port, tmp_path):
     commands = {}
     for document in kubernetes():
         name = document["metadata"]["name"].removeprefix("text-infilling-")
@@ -212,7 +209,7 @@ def test_what_kubernetes_starts_works(server, tmp_path):
             }
             commands[name] = (container["command"] + container.get("args", []), environment)
     assert set(commands) == {"worker", "web"}
-    check_deployment(server, tmp_path, commands)
+    check_deployment(server, port, tmp_path, commands)
 
 
 def test_the_parts_of_the_kubernetes_manifest_fit_together():

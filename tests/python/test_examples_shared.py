@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -35,11 +34,6 @@ def running(*command, stop=signal.SIGTERM, **environment):
     finally:
         process.kill()
         process.wait()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def ask(port, path="/stream", **form):
@@ -74,6 +68,11 @@ def workers_in(text):
     return [int(pid) for pid in re.findall(r"^  pid (\d+)", text, re.MULTILINE)]
 
 
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as children:
+        return children.read().split()
+
+
 def check_sharing(port):
     eventually(lambda: answers(port), LONG)
     before = requests_so_far(port)
@@ -85,20 +84,18 @@ def check_sharing(port):
     return workers_in(ask(port, "/explain").text)
 
 
-def test_web_processes_of_gunicorn_share_one_set_of_workers():
-    port = free_port()
+def test_web_processes_of_gunicorn_share_one_set_of_workers(port):
     command = ["-m", "gunicorn", "-c", "gunicorn_shared_conf.py", "--bind", f"127.0.0.1:{port}"]
     with running(*command, "shared_flask_app:app", WEB_WORKERS="3") as server:
         (worker,) = check_sharing(port)
-        with open(f"/proc/{server.pid}/task/{server.pid}/children") as children:
-            assert len(children.read().split()) >= 3
+        eventually(lambda: len(children_of(server.pid)) >= 3)
     assert server.returncode == 0
-    assert not is_alive(worker)
+    eventually(lambda: not is_alive(worker))
 
 
 @pytest.mark.parametrize("recycled", [False, True])
-def test_web_processes_of_uvicorn_connect_to_a_model_of_its_own(tmp_path, recycled):
-    port, address = free_port(), str(tmp_path / "model")
+def test_web_processes_of_uvicorn_connect_to_a_model_of_its_own(port, tmp_path, recycled):
+    address = str(tmp_path / "model")
     serve = ["-m", "service_streamer", "serve", "model:ManagedBertModel", "--address", address]
     web = ["-m", "uvicorn", "--workers", "2", "--port", str(port), "shared_fastapi_app:app"]
     with running(*serve) as service:
@@ -108,12 +105,11 @@ def test_web_processes_of_uvicorn_connect_to_a_model_of_its_own(tmp_path, recycl
             with running(*web, MODEL_ADDRESS=address):
                 assert check_sharing(port) == [worker]
     assert service.returncode == 0
-    assert not is_alive(worker)
+    eventually(lambda: not is_alive(worker))
 
 
-def test_a_worker_on_each_gpu_and_greenlets():
+def test_a_worker_on_each_gpu_and_greenlets(port):
     pytest.importorskip("gevent")
-    port = free_port()
     with running("multi_gpu_flask_app.py", PORT=str(port), CUDA_DEVICES="0,1,2") as server:
         eventually(lambda: answers(port), LONG)
         ask_at_once(port)

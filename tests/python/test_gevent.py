@@ -16,16 +16,23 @@ def script(child, backend):
 def test_the_hub_goes_on_while_greenlets_wait(script):
     script(
         """
-        streamer = make(slow, 64)
-        with Ticker() as ticker:
-            jobs = [gevent.spawn(streamer.predict, [i]) for i in range(64)]
-            gevent.joinall(jobs, timeout=30, raise_error=True)
-            assert [job.value for job in jobs] == [[2 * i] for i in range(64)]
-            assert streamer.predict([1]) == [2]  # the main greenlet, too
-            assert streamer.submit([1]).result() == [2]
-            assert streamer.submit([1]).exception(20) is None
-        assert ticker.ticks > 50, ticker.ticks
-        assert ticker.longest < 0.2, ticker.longest  # the model takes 0.3
+        def made():
+            flag = NativeFlag()
+            return make(gated(flag), 64), flag
+
+        streamer, flag = made()
+        jobs = [gevent.spawn(streamer.predict, [i]) for i in range(64)]
+        gevent.spawn(flag.set)  # comes after them
+        gevent.joinall(jobs, timeout=30, raise_error=True)
+        assert [job.value for job in jobs] == [[2 * i] for i in range(64)]
+        for call in (  # the main greenlet, too
+            lambda: streamer.predict([1]),
+            lambda: streamer.submit([1]).result(),
+            lambda: streamer.submit([1]).exception(30) or [2],
+        ):
+            streamer, flag = made()
+            gevent.spawn(flag.set)
+            assert call() == [2]
         """
     )
 
@@ -54,6 +61,7 @@ def test_deadlines_end_the_wait_of_a_greenlet(script):
         go = NativeFlag()
         streamer = make(lambda batch: go.wait() or batch, 1, worker_timeout=0.05)
         first = streamer.submit([0])
+        while streamer.stats().running_batches == 0: gevent.sleep(0.001)
         for call in (
             lambda: streamer.predict([1]),
             lambda: streamer.predict([1], timeout=0.01),
@@ -65,7 +73,7 @@ def test_deadlines_end_the_wait_of_a_greenlet(script):
             try:
                 call()
             except RequestTimeout:
-                assert time.monotonic() - start < 5
+                assert time.monotonic() - start < 30
             else:
                 raise AssertionError("no timeout")
         assert streamer.stats().queued_items == 0
@@ -114,12 +122,18 @@ def test_the_loop_ends_when_nobody_waits(script):
 def test_close_does_not_stall_the_hub(script):
     script(
         """
-        streamer = make(slow, 1)
+        turns = NativeFlag()
+        streamer = make(lambda batch: turns.take() or double(batch), 1)
         futures = [streamer.submit([i]) for i in range(2)]
-        with Ticker() as ticker:
-            streamer.close()
+
+        def let_go():
+            for future in futures:
+                turns.set()
+                future.result(30)
+
+        gevent.spawn(let_go)
+        streamer.close()
         assert [future.result(0) for future in futures] == [[0], [2]]
-        assert ticker.longest < 0.2, ticker.longest
         try:
             streamer.predict([1])
         except StreamerClosed:
@@ -133,13 +147,13 @@ def test_close_does_not_stall_the_hub(script):
 def test_a_full_queue_does_not_stall_the_hub(script):
     script(
         """
-        streamer = make(slow, 1, max_queue=1)
-        with Ticker() as ticker:
-            jobs = [gevent.spawn(streamer.predict, [i]) for i in range(3)]
-            jobs += [gevent.spawn(lambda i=i: streamer.submit([i]).result()) for i in range(3, 5)]
-            gevent.joinall(jobs, timeout=30, raise_error=True)
-            assert [job.value for job in jobs] == [[2 * i] for i in range(5)]
-        assert ticker.longest < 0.2, ticker.longest
+        flag = NativeFlag()
+        streamer = make(gated(flag), 1, max_queue=1)
+        jobs = [gevent.spawn(streamer.predict, [i]) for i in range(3)]
+        jobs += [gevent.spawn(lambda i=i: streamer.submit([i]).result()) for i in range(3, 5)]
+        gevent.spawn(flag.set)  # comes after them
+        gevent.joinall(jobs, timeout=30, raise_error=True)
+        assert [job.value for job in jobs] == [[2 * i] for i in range(5)]
         """
     )
 
@@ -148,12 +162,12 @@ def test_wait_of_concurrent_futures_is_cooperative(script):
     script(
         """
         import concurrent.futures
-        streamer = make(slow, 2)
+        flag = NativeFlag()
+        streamer = make(gated(flag), 2)
         futures = [streamer.submit([i]) for i in range(4)]
-        with Ticker() as ticker:
-            done, not_done = concurrent.futures.wait(futures, timeout=30)
+        gevent.spawn(flag.set)
+        done, not_done = concurrent.futures.wait(futures, timeout=30)
         assert len(done) == 4 and not not_done
-        assert ticker.longest < 0.2, ticker.longest
         """
     )
 

@@ -1,6 +1,7 @@
 """The interpreter ends, forks or is interrupted around an Outlet and an Inlet; nothing is left."""
 
 import pytest
+from conftest import LONG
 from parcels import __file__ as helpers
 
 PRELUDE = f"""
@@ -16,7 +17,10 @@ def double(batch):
     return [2 * item for item in batch]
 
 def daemon(function, *args):
-    threading.Thread(target=function, args=args, daemon=True).start()
+    def run():
+        try: function(*args)
+        except NameError: pass  # whom it asks was deleted
+    threading.Thread(target=run, daemon=True).start()
 
 def asleep():
     with open(f"/proc/self/task/{{os.getpid()}}/stat") as stat:
@@ -72,7 +76,7 @@ inlet = _core.Inlet(owner.server)
     assert done.returncode == (3 if "exit" in ending else 0), done.stderr
     for word in ("Fatal", "terminate", "Segmentation", "Exception ignored", "Error"):
         assert word not in done.stderr.replace("StreamerClosed", "")
-    assert done.timing < 15
+    assert done.timing < LONG
 
 
 TAKES = {

@@ -212,7 +212,7 @@ def test_a_deadline_passes_while_the_answer_of_another_is_joined(held, gate, thr
     joining.until = time.monotonic() + 0.6
     for i in (5, 6):
         threads.run(answer_or_timeout, streamer, [i], 0.5)
-    eventually(lambda: streamer.stats().queued_requests == 3)
+    eventually(lambda: streamer.stats().submitted == 4)
     gate.open()
     assert threads.join() == [[5], [6]]
     assert list(large.result(LONG)) == [1, 2, 3, 4]
