@@ -235,17 +235,32 @@ def first_time(folder):
 
 
 class Once(ManagedModel):
-    """Fails to load the first time."""
+    """Fails to load the first time, when the gate is open."""
 
-    def init_model(self, folder, how="raise"):
+    def init_model(self, folder, how, gate):
         if not first_time(folder):
             return
+        gate(["load"])
         if how == "raise":
             raise LookupError("not yet")
         die(how)
 
     def predict(self, batch):
         return batch
+
+
+class HangsOnce(ManagedModel):
+    """Holds its process with the first batch."""
+
+    def init_model(self, folder, how, journal):
+        self.model = (folder, how, journal)
+
+    def predict(self, batch):
+        folder, how, journal = self.model
+        journal.append(os.getpid())
+        if first_time(folder):
+            die(how)
+        return double(batch)
 
 
 class Lingering(ManagedModel):
