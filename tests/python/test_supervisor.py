@@ -40,7 +40,7 @@ class Fake:
         self.timeouts = []  # what next_event was given
         self.events = queue.Queue()
         self.broken = None  # an exception that starting a process raises
-        self.idle = False
+        self.waits = False  # it has come to its first event
         self.supervisor = Supervisor(self, self.start, version, worker_num, 8, lambda: self.now)
 
     # --- what the supervisor uses
@@ -60,10 +60,10 @@ class Fake:
 
     def next_event(self, timeout):
         self.timeouts.append(timeout)
-        self.idle = True
-        event = self.events.get(timeout=LONG)
-        self.idle = False
-        return event
+        if self.waits:
+            self.events.task_done()  # what it was given before
+        self.waits = True
+        return self.events.get(timeout=LONG)
 
     def interrupt(self):
         self.events.put(None)
@@ -100,7 +100,7 @@ class Fake:
         self.settle()
 
     def settle(self):
-        eventually(lambda: self.events.empty() and self.idle)
+        eventually(lambda: self.waits and self.events.unfinished_tasks == 0)
 
     @property
     def running(self):
@@ -407,7 +407,6 @@ def test_a_successor_is_not_stopped_by_the_death_of_whom_it_succeeds(fakes):
     fake.dies(0)
     fake.ready(1)
     fake.ready(2)
-    eventually(lambda: rolled.done or not fake.idle)
     assert fake.supervisor.wait_rolled(rolled, LONG)
     assert len(fake.running) == 1
 
