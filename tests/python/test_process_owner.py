@@ -74,5 +74,5 @@ def test_a_killed_owner_takes_its_workers_along(tmp_path, temporary, method, bus
     eventually(lambda: not any(map(is_alive, workers)), PROMPT)
     eventually(lambda: os.listdir(temporary) == [], PROMPT)
     assert not memory & memfds()
-    assert files_in_shared_memory() <= shared
+    eventually(lambda: files_in_shared_memory() <= shared)  # those of tests beside this one go
     assert sorted(os.listdir(tmp_path)) == ["gate", "owner.py"]
