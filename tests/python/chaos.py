@@ -221,7 +221,8 @@ def do_harm(streamer, clients, rng):
         if not ready:
             return "none"
         how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
-        os.kill(rng.choice(ready).pid, how)
+        with contextlib.suppress(ProcessLookupError):  # of an accident before this one
+            os.kill(rng.choice(ready).pid, how)
         return how.name
     if kind < 0.7:
         streamer.resize(rng.choice([1, 2, 3]))
