@@ -245,8 +245,8 @@ class Supervisor:
             self._leaves(worker)
             self._could_not_load(worker.place, worker.version, text)
         elif kind == "gone":
-            del self._workers[number]
             self._is_gone(worker, had_batch, hung)
+            del self._workers[number]
 
     def _is_ready(self, worker: Worker) -> None:
         if worker.state is not State.STARTING:
@@ -265,7 +265,9 @@ class Supervisor:
 
     def _is_gone(self, worker: Worker, had_batch: bool, hung: bool) -> None:
         process, place, state = worker.process, worker.place, worker.state
-        if not process.wait(0.1):  # the end of its socket comes a moment before its own
+        # The end of its socket comes a moment before its own, and on a busy machine more than that.
+        # Only of one that is missed need we know how it ended.
+        if not process.wait(0.1 if state is State.LEAVING else GRACE):
             self._let_end(process)
         self._leaves(worker)
         if state is State.STARTING:

@@ -33,6 +33,7 @@ BAD_INITS = {
     "raise": "LookupError: no weights here",
     "sys.exit": "SystemExit: 9",
     "exit": "exited with code 7",
+    "exit slowly": "exited with code 7",
     "segfault": "was killed by SIGSEGV",
     "SIGKILL": "was killed by SIGKILL",
 }
