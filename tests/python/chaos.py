@@ -309,21 +309,21 @@ class Residue:
 
     def growth(self, before, spare):
         """Name what there is more of than before, and more than there may be."""
-        grown = []
-        if self.descriptors > before.descriptors + spare:
-            grown.append("descriptors")
-        if self.threads != before.threads:
-            grown.append("threads")
-        if self.megabytes > before.megabytes + GROWTH:
-            grown.append("memory")
-        if self.blocks > BLOCKS:
-            grown.append("shared memory")
-        return grown
+        more = {
+            "descriptors": self.descriptors > before.descriptors + spare,
+            "threads": self.threads > before.threads,
+            "memory": self.megabytes > before.megabytes + GROWTH,
+            "shared memory": self.blocks > BLOCKS,
+        }
+        return [what for what, has_grown in more.items() if has_grown]
 
 
 def residues(streamer, spared):
     """The processes and what each kind of them has, when everything has come to rest."""
     streamer.resize(WORKERS)
+    for pid in children():  # one that was stopped when it had nothing to do would stay
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGCONT)
     deadline = time.monotonic() + LONG
     pause = threading.Event()
     while True:
@@ -346,6 +346,15 @@ def residues(streamer, spared):
     }
 
 
+def grown(before, after):
+    """Name what there is more of in each kind of process."""
+    found = []
+    for kind, residue in after.items():
+        spare = 1 if kind == "workers" else 0  # some have not yet mapped an array
+        found += [f"{what} of {kind}" for what in residue.growth(before[kind], spare)]
+    return found
+
+
 def main(seconds, seed):
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # or workers had more threads while they are fewer
     _places.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
@@ -357,6 +366,9 @@ def main(seconds, seed):
     before = residues(streamer, spared)
     accidents = chaos(streamer, spared, seconds, rng)
     after = residues(streamer, spared)
+    deadline = time.monotonic() + LONG
+    while grown(before, after) and time.monotonic() < deadline:  # the last client has just gone
+        after = residues(streamer, spared)
     stats = streamer.stats()
     streamer.close()
     with contextlib.suppress(StreamerClosed):
@@ -369,13 +381,11 @@ def main(seconds, seed):
         f"{stats.submitted} requests: {stats.completed} answered, {stats.failed} failed, "
         f"{stats.expired} expired, {stats.cancelled} cancelled, {stats.dropped} dropped"
     )
-    grown = []
     for kind, residue in after.items():
         print(f"{kind} before: {before[kind]}")
         print(f"{kind} after:  {residue}")
-        spare = 1 if kind == "workers" else 0  # some have not yet mapped an array
-        grown += [f"{what} of {kind}" for what in residue.growth(before[kind], spare)]
-    print("grown: " + ", ".join(grown) if grown else "ok")
+    more = grown(before, after)
+    print("grown: " + ", ".join(more) if more else "ok")
 
 
 if __name__ == "__main__":
