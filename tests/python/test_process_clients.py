@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import LONG, PROMPT, eventually
+from conftest import LONG, eventually
 from process_models import double, is_alive
 
 from service_streamer import (
@@ -277,7 +277,7 @@ def test_the_death_of_the_owner_reaches_workers_past_a_child_that_lives(peers):
     )
     worker, child = map(int, owner.line().split())
     owner.kill()
-    eventually(lambda: not is_alive(worker), PROMPT)
+    eventually(lambda: not is_alive(worker))
     assert is_alive(child)
 
 
@@ -377,8 +377,8 @@ def test_an_owner_killed_with_clients_waiting_is_an_error_at_once(owner, clients
     eventually(lambda: (client.stats().running_batches, client.stats().queued_requests) == (1, 2))
     peer.kill()
     for future in futures:
-        assert isinstance(future.exception(PROMPT), WorkerLost)
-    eventually(lambda: not is_alive(worker), PROMPT)
+        assert isinstance(future.exception(LONG), WorkerLost)
+    eventually(lambda: not is_alive(worker))
 
 
 def test_a_client_survives_the_restart_of_its_owner(owner, clients, address):
