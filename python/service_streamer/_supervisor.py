@@ -244,6 +244,8 @@ class Supervisor:
             self._let_end(worker.process)  # a thread that its model has started may keep it
             self._leaves(worker)
             self._could_not_load(worker.place, worker.version, text)
+        elif kind == "retired":
+            worker.may_get_work = False
         elif kind == "gone":
             self._is_gone(worker, had_batch, hung)
             del self._workers[number]
@@ -298,6 +300,7 @@ class Supervisor:
         if worker.state is State.STARTING:
             worker.process.kill()  # it may load for long, and has nothing to lose
         self._leaves(worker)
+        worker.may_get_work = True
         self._server.retire_worker(number)
 
     # ------------------------------------------------------- a model that cannot load
@@ -367,6 +370,8 @@ class Supervisor:
         for place in self._places:
             if place.given_up is not None:
                 place.revive(self._clock())
+        if any(worker.may_get_work for worker in self._workers.values()):
+            return  # what is asked for after the restart is not for the old version
         if all(place.is_ready(roll.version) for place in self._places):
             self._end_roll(roll, None)
 

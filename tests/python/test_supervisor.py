@@ -41,6 +41,7 @@ class Fake:
         self.events = queue.Queue()
         self.broken = None  # an exception that starting a process raises
         self.waits = False  # it has come to its first event
+        self.hears = True  # the server, of who is to be retired, at once
         self.supervisor = Supervisor(self, self.start, version, worker_num, 8, lambda: self.now)
 
     # --- what the supervisor uses
@@ -57,6 +58,8 @@ class Fake:
 
     def retire_worker(self, worker):
         self.retired.append(worker)
+        if self.hears:
+            self.events.put(("retired", worker, "", False, False))
 
     def next_event(self, timeout):
         self.timeouts.append(timeout)
@@ -317,6 +320,20 @@ def test_a_restart_replaces_one_worker_after_the_other(fakes):
     fake.now += _places.PROVEN
     fake.dies(2)
     assert fake.started[-1].version is NEW  # from now on
+
+
+def test_a_restart_is_done_when_the_old_workers_get_no_more_work(fakes):
+    fake = fakes(2)
+    fake.ready(0, 1)
+    fake.hears = False
+    rolled = roll(fake)
+    fake.ready(2, 3)
+    assert fake.retired == [0, 1]
+    assert not fake.supervisor.wait_rolled(rolled, 0)
+    fake.event("retired", 0)
+    assert not fake.supervisor.wait_rolled(rolled, 0)
+    fake.dies(1)  # before the server heard of it
+    assert fake.supervisor.wait_rolled(rolled, 0)
 
 
 def test_a_restart_sleeps_while_a_successor_loads(fakes):
