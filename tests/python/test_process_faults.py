@@ -7,7 +7,7 @@ import pytest
 from conftest import LONG, eventually
 from process_models import WAYS_TO_DIE, HangsOnce, Model, deadly, die, first_time, is_alive
 
-from service_streamer import RequestTimeout, WorkerLost
+from service_streamer import RequestTimeout, WorkerLost, _supervisor
 
 every_method = pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 
@@ -175,9 +175,10 @@ def test_without_a_timeout_a_stopped_worker_is_waited_for(process_streamers, pro
     assert future.result(LONG) == [2]
 
 
-def test_close_ends_also_a_stopped_worker(process_streamers):
+def test_close_ends_also_a_stopped_worker(process_streamers, monkeypatch):
+    monkeypatch.setattr(_supervisor, "GRACE", 2 * LONG)
     streamer = process_streamers(wait_for_worker_ready=True)
     pid = pid_of(streamer)
     os.kill(pid, signal.SIGSTOP)
     streamer.close(timeout=0.1)
-    assert not is_alive(pid)
+    eventually(lambda: not is_alive(pid))

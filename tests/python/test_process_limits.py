@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-pytestmark = pytest.mark.endurance
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(230)]
 
 PRELUDE = f"""
 import os, resource, sys, warnings
@@ -31,7 +31,7 @@ def ends(future):
 @pytest.fixture
 def script(child):
     def run(code):
-        return child(PRELUDE + code, timeout=110).stdout
+        return child(PRELUDE + code, timeout=220).stdout
 
     return run
 
