@@ -56,6 +56,7 @@ def test_who_did_not_import_torch_gets_tensors(program, method, output):
         method,
         output,
         str(LARGE),
+        timeout=110,
     )
 
 
@@ -80,6 +81,7 @@ def test_a_worker_that_did_not_import_torch_gets_tensors(program):
                 assert outputs == [("torch", 3), ("torch", large.numel())]
         """,
         str(LARGE),
+        timeout=110,
     )
 
 
