@@ -78,6 +78,8 @@ const char* to_string(Event::Kind kind) {
       return "ready";
     case Event::Kind::kInitFailed:
       return "init_failed";
+    case Event::Kind::kRetired:
+      return "retired";
     case Event::Kind::kGone:
       break;
   }
@@ -210,11 +212,11 @@ PyMethodDef methods[] = {
      "Takes the socket of a worker process over, and sends it `setup`; returns the worker's number."},
     {"retire_worker", server_retire_worker, METH_O,
      "retire_worker($self, worker, /)\n--\n\n"
-     "Gives it no more batches, and the end of file once it has answered what it has."},
+     "Gives it no more batches, of which an event tells, and the end of file once it has answered what it has."},
     {"next_event", server_next_event, METH_O,
      "next_event($self, timeout, /)\n--\n\n"
-     "Blocks until something becomes of a worker: (\"ready\" | \"init_failed\" | \"gone\", worker, text, had_batch, "
-     "killed_hung);\nNone: interrupted, or not within the time."},
+     "Blocks until something becomes of a worker: (\"ready\" | \"init_failed\" | \"retired\" | \"gone\", worker, text, "
+     "had_batch, killed_hung);\nNone: interrupted, or not within the time."},
     {"interrupt", server_interrupt, METH_NOARGS,
      "interrupt($self)\n--\n\n"
      "Ends next_event()."},

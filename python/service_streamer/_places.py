@@ -30,6 +30,8 @@ class Worker:
     version: Version
     state: State = State.STARTING
     ready_at: float = 0.0
+    may_get_work: bool = False
+    """although it was told to leave: the server has not heard of it yet"""
 
 
 @dataclasses.dataclass(eq=False)

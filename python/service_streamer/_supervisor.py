@@ -244,9 +244,11 @@ class Supervisor:
             self._let_end(worker.process)  # a thread that its model has started may keep it
             self._leaves(worker)
             self._could_not_load(worker.place, worker.version, text)
+        elif kind == "retired":
+            worker.may_get_work = False
         elif kind == "gone":
-            del self._workers[number]
             self._is_gone(worker, had_batch, hung)
+            del self._workers[number]
 
     def _is_ready(self, worker: Worker) -> None:
         if worker.state is not State.STARTING:
@@ -265,7 +267,9 @@ class Supervisor:
 
     def _is_gone(self, worker: Worker, had_batch: bool, hung: bool) -> None:
         process, place, state = worker.process, worker.place, worker.state
-        if not process.wait(0.1):  # the end of its socket comes a moment before its own
+        # The end of its socket comes a moment before its own, and on a busy machine more than that.
+        # Only of one that is missed need we know how it ended.
+        if not process.wait(0.1 if state is State.LEAVING else GRACE):
             self._let_end(process)
         self._leaves(worker)
         if state is State.STARTING:
@@ -296,6 +300,7 @@ class Supervisor:
         if worker.state is State.STARTING:
             worker.process.kill()  # it may load for long, and has nothing to lose
         self._leaves(worker)
+        worker.may_get_work = True
         self._server.retire_worker(number)
 
     # ------------------------------------------------------- a model that cannot load
@@ -365,6 +370,8 @@ class Supervisor:
         for place in self._places:
             if place.given_up is not None:
                 place.revive(self._clock())
+        if any(worker.may_get_work for worker in self._workers.values()):
+            return  # what is asked for after the restart is not for the old version
         if all(place.is_ready(roll.version) for place in self._places):
             self._end_roll(roll, None)
 

@@ -92,7 +92,8 @@ TEST(Server, ARetiredWorkerFinishesItsBatchAndGetsNoOther) {
   const RemoteRequest running = sent(owner.engine, {1});
   ASSERT_TRUE(gate.entered());
   owner.server->retire_worker(old);
-  ASSERT_TRUE(eventually([&] { return owner.server->workers()[0].state == ipc::WorkerReport::State::kRetiring; }));
+  EXPECT_TRUE(owner.next_is(Kind::kRetired, old));
+  EXPECT_EQ(owner.server->workers()[0].state, ipc::WorkerReport::State::kRetiring);
   const RemoteRequest next = sent(owner.engine, {2});
   gate.open();
   EXPECT_TRUE(running.answered());
@@ -109,8 +110,10 @@ TEST(Server, ARetiredIdleWorkerGoesAtOnceAndLeavesItsWorkToOthers) {
   const std::uint32_t second = owner.add_ready();
   owner.server->retire_worker(second);  // the one that would get the next batch
   EXPECT_TRUE(sent(owner.engine, {1}).answered());
+  EXPECT_TRUE(owner.next_is(Kind::kRetired, second));
   EXPECT_TRUE(owner.next_is(Kind::kGone, second));
   owner.server->retire_worker(first);
+  EXPECT_TRUE(owner.next_is(Kind::kRetired, first));
   EXPECT_TRUE(owner.next_is(Kind::kGone, first));
   EXPECT_TRUE(owner.server->workers().empty());
 }

@@ -221,7 +221,7 @@ def do_harm(streamer, clients, rng):
         if not ready:
             return "none"
         how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
-        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # of an accident before this one
             os.kill(rng.choice(ready).pid, how)
         return how.name
     if kind < 0.7:
@@ -309,39 +309,21 @@ class Residue:
 
     def growth(self, before, spare):
         """Name what there is more of than before, and more than there may be."""
-        more = []
-        if self.descriptors > before.descriptors + spare:
-            more.append("descriptors")
-        if self.threads > before.threads:
-            more.append("threads")
-        if self.megabytes > before.megabytes + GROWTH:
-            more.append("memory")
-        if self.blocks > BLOCKS:
-            more.append("shared memory")
-        return more
-
-
-def grown(before, after):
-    return [
-        f"{what} of {kind}"
-        for kind, residue in after.items()
-        # some workers have not yet mapped an array
-        for what in residue.growth(before[kind], 1 if kind == "workers" else 0)
-    ]
-
-
-def residues_once_gone(streamer, spared, before):
-    """Those after the chaos: what was closed may take a moment longer to go."""
-    deadline = time.monotonic() + LONG
-    pause = threading.Event()
-    while grown(before, after := residues(streamer, spared)) and time.monotonic() < deadline:
-        pause.wait(0.05)
-    return after
+        more = {
+            "descriptors": self.descriptors > before.descriptors + spare,
+            "threads": self.threads > before.threads,
+            "memory": self.megabytes > before.megabytes + GROWTH,
+            "shared memory": self.blocks > BLOCKS,
+        }
+        return [what for what, has_grown in more.items() if has_grown]
 
 
 def residues(streamer, spared):
     """The processes and what each kind of them has, when everything has come to rest."""
     streamer.resize(WORKERS)
+    for pid in children():  # one that was stopped when it had nothing to do would stay
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGCONT)
     deadline = time.monotonic() + LONG
     pause = threading.Event()
     while True:
@@ -364,6 +346,15 @@ def residues(streamer, spared):
     }
 
 
+def grown(before, after):
+    """Name what there is more of in each kind of process."""
+    found = []
+    for kind, residue in after.items():
+        spare = 1 if kind == "workers" else 0  # some have not yet mapped an array
+        found += [f"{what} of {kind}" for what in residue.growth(before[kind], spare)]
+    return found
+
+
 def main(seconds, seed):
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # or workers had more threads while they are fewer
     _places.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
@@ -374,7 +365,10 @@ def main(seconds, seed):
     chaos(streamer, spared, min(3, seconds / 2), rng)  # what is made once is there then
     before = residues(streamer, spared)
     accidents = chaos(streamer, spared, seconds, rng)
-    after = residues_once_gone(streamer, spared, before)
+    after = residues(streamer, spared)
+    deadline = time.monotonic() + LONG
+    while grown(before, after) and time.monotonic() < deadline:  # the last client has just gone
+        after = residues(streamer, spared)
     stats = streamer.stats()
     streamer.close()
     with contextlib.suppress(StreamerClosed):
@@ -390,8 +384,8 @@ def main(seconds, seed):
     for kind, residue in after.items():
         print(f"{kind} before: {before[kind]}")
         print(f"{kind} after:  {residue}")
-    left = grown(before, after)
-    print("grown: " + ", ".join(left) if left else "ok")
+    more = grown(before, after)
+    print("grown: " + ", ".join(more) if more else "ok")
 
 
 if __name__ == "__main__":

@@ -219,6 +219,10 @@ class BadInit(ManagedModel):
             raise LookupError("no weights here")
         if how == "sys.exit":
             raise SystemExit(9)
+        if how == "exit slowly":
+            os.closerange(3, 256)
+            time.sleep(0.5)
+            die("exit")
         die(how)
 
     def predict(self, batch):
@@ -235,17 +239,32 @@ def first_time(folder):
 
 
 class Once(ManagedModel):
-    """Fails to load the first time."""
+    """Fails to load the first time, when the gate is open."""
 
-    def init_model(self, folder, how="raise"):
+    def init_model(self, folder, how, gate):
         if not first_time(folder):
             return
+        gate(["load"])
         if how == "raise":
             raise LookupError("not yet")
         die(how)
 
     def predict(self, batch):
         return batch
+
+
+class HangsOnce(ManagedModel):
+    """Holds its process with the first batch."""
+
+    def init_model(self, folder, how, journal):
+        self.model = (folder, how, journal)
+
+    def predict(self, batch):
+        folder, how, journal = self.model
+        journal.append(os.getpid())
+        if first_time(folder):
+            die(how)
+        return double(batch)
 
 
 class Lingering(ManagedModel):

@@ -97,6 +97,7 @@ def test_a_restart_replaces_all_workers_and_fails_nobody(versions, method):
 def test_a_new_version_takes_over_under_load(versions):
     streamer = versions(worker_num=2)
     load = Load(streamer)
+    eventually(lambda: streamer.stats().completed)  # somebody was answered by the old one
     streamer.restart(model_init_args=["new"])
     assert streamer.predict([1]) == ["new"]
     answers = load.end()

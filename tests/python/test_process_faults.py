@@ -5,9 +5,9 @@ import signal
 
 import pytest
 from conftest import LONG, eventually
-from process_models import WAYS_TO_DIE, Model, deadly, die, first_time, is_alive
+from process_models import WAYS_TO_DIE, HangsOnce, Model, deadly, die, first_time, is_alive
 
-from service_streamer import RequestTimeout, WorkerLost
+from service_streamer import RequestTimeout, WorkerLost, _supervisor
 
 every_method = pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 
@@ -83,14 +83,14 @@ def test_another_worker_takes_over_at_once(process_streamers, process_gate):
 
 def test_a_request_that_was_cancelled_is_not_run_again(process_streamers, process_gate):
     streamer = process_streamers(process_gate, batch_size=1)
-    future = streamer.submit(["expires"], timeout=0.5)
+    future = streamer.submit(["cancelled"])
     pid = process_gate.wait_entered()
-    with pytest.raises(RequestTimeout):
-        future.result(LONG)
+    future._abandon()
+    assert future.cancelled()
     os.kill(pid, signal.SIGKILL)
     process_gate.open()
     assert streamer.predict(["next"], timeout=LONG) == ["nextnext"]
-    assert process_gate.batches == [["expires"], ["next"]]
+    assert process_gate.batches == [["cancelled"], ["next"]]
 
 
 def test_what_a_model_writes_into_its_input_a_retry_does_not_see(process_streamers, tmp_path):
@@ -133,31 +133,29 @@ def test_the_death_of_a_worker_is_logged_with_its_cause(process_streamers, caplo
 
 # ---------------------------------------------------------------------- hanging
 
+# On a busy machine a sound worker may be taken for one that hangs, too: then the next one has it.
+HANGS = {"worker_hang_timeout": 0.3, "retries": 1000}
 
-@pytest.mark.parametrize("how", ["in the model", "stopped"])
+
+@pytest.mark.parametrize("how", ["hang", "SIGSTOP"])
 @every_method
 def test_a_worker_that_hangs_is_killed_and_its_batch_run_again(
-    process_streamers, process_gate, method, how
+    process_streamers, process_journal, tmp_path, method, how
 ):
-    streamer = process_streamers(process_gate, worker_hang_timeout=0.3, mp_start_method=method)
-    future = streamer.submit([1])
-    pid = process_gate.wait_entered()
-    if how == "stopped":
-        os.kill(pid, signal.SIGSTOP)
-    other = process_gate.wait_entered()
-    process_gate.open()
-    assert future.result(LONG) == [2]
-    assert other != pid
-    eventually(lambda: not is_alive(pid))
+    streamer = process_streamers(
+        HangsOnce, model_init_args=[tmp_path, how, process_journal], mp_start_method=method, **HANGS
+    )
+    assert streamer.predict([1], timeout=LONG) == [2]
+    hung = process_journal.next()
+    assert process_journal.all()[-1] != hung
+    eventually(lambda: not is_alive(hung))
 
 
 @every_method
 def test_the_batch_of_a_worker_that_was_stopped_while_idle_is_run_elsewhere(
     process_streamers, method
 ):
-    streamer = process_streamers(
-        Model, worker_hang_timeout=0.3, mp_start_method=method, wait_for_worker_ready=True
-    )
+    streamer = process_streamers(Model, mp_start_method=method, wait_for_worker_ready=True, **HANGS)
     stopped = pid_of(streamer)
     os.kill(stopped, signal.SIGSTOP)
     (seen,) = streamer.predict([1], timeout=LONG)
@@ -177,9 +175,10 @@ def test_without_a_timeout_a_stopped_worker_is_waited_for(process_streamers, pro
     assert future.result(LONG) == [2]
 
 
-def test_close_ends_also_a_stopped_worker(process_streamers):
+def test_close_ends_also_a_stopped_worker(process_streamers, monkeypatch):
+    monkeypatch.setattr(_supervisor, "GRACE", 2 * LONG)
     streamer = process_streamers(wait_for_worker_ready=True)
     pid = pid_of(streamer)
     os.kill(pid, signal.SIGSTOP)
     streamer.close(timeout=0.1)
-    assert not is_alive(pid)
+    eventually(lambda: not is_alive(pid))

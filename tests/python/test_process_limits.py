@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-pytestmark = pytest.mark.endurance
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(230)]
 
 PRELUDE = f"""
 import os, resource, sys, warnings
@@ -31,7 +31,7 @@ def ends(future):
 @pytest.fixture
 def script(child):
     def run(code):
-        return child(PRELUDE + code, timeout=110).stdout
+        return child(PRELUDE + code, timeout=220).stdout
 
     return run
 
@@ -127,6 +127,7 @@ with Streamer(double, 8, mp_start_method="fork") as streamer:
     for future in [streamer.submit([i], timeout=0.2) for i in range(4)]:
         ends(future)
     give_back(taken)
+    eventually(lambda: ends(streamer.submit([1])))  # until a worker is there again it says so
     assert streamer.predict([2], timeout=LONG) == [4]
 """)
 

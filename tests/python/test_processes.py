@@ -10,7 +10,7 @@ import pytest
 from conftest import LONG, eventually
 from process_models import Model, double, files_in_shared_memory, is_alive
 
-from service_streamer import RequestTimeout, Streamer
+from service_streamer import RequestTimeout, Streamer, _supervisor
 
 METHODS = ["spawn", "fork", "forkserver"]
 
@@ -275,7 +275,7 @@ def test_close_leaves_nothing_behind(tmp_path):
     for _ in range(3):
         use()
     eventually(lambda: left() <= before)
-    assert files_in_shared_memory() <= shared
+    eventually(lambda: files_in_shared_memory() <= shared)  # those of tests beside this one go
 
 
 def test_a_streamer_that_nobody_refers_to_drains_and_goes(process_gate):
@@ -288,14 +288,15 @@ def test_a_streamer_that_nobody_refers_to_drains_and_goes(process_gate):
     eventually(lambda: not is_alive(worker))
 
 
-def test_close_gives_up_a_model_that_does_not_return(process_streamers, process_gate):
+def test_close_gives_up_a_model_that_does_not_return(process_streamers, process_gate, monkeypatch):
+    monkeypatch.setattr(_supervisor, "GRACE", 2 * LONG)
     streamer = process_streamers(process_gate)
     streamer.submit([1])
     worker = process_gate.wait_entered()
     start = time.monotonic()
     streamer.close(timeout=0.1)
-    assert time.monotonic() - start < 4
-    assert not is_alive(worker)
+    eventually(lambda: not is_alive(worker))
+    assert time.monotonic() - start < LONG
 
 
 def test_close_does_not_wait_for_a_model_that_loads(process_streamers, process_gate):
@@ -313,15 +314,25 @@ def test_an_idle_streamer_does_not_wake_up(process_streamers):
     for pid in pids(streamer):
         ours += [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
 
-    def switches():
-        total = 0
+    def look():
+        """Which of them wait, and how often each has begun to."""
+        seen = []
         for task in ours:
             with open(f"{task}/status") as status:
-                total += sum(int(line.split()[1]) for line in status if "ctxt_switches" in line)
-        return total
+                lines = dict(line.split(":", 1) for line in status)
+            switches = [
+                int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary")
+            ]
+            seen.append((lines["State"].split()[0] == "S", sum(switches)))
+        return seen
+
+    def are_asleep():
+        seen = look()
+        return all(waits for waits, _ in seen) and look() == seen
 
     quiet = time.sleep  # there is nothing to wait for: that is what is tested
     quiet(0.3)
-    start = switches()
+    eventually(are_asleep)  # on a busy machine the last answer may still be on its way out
+    start = look()
     quiet(1.0)
-    assert switches() == start
+    assert look() == start

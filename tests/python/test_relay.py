@@ -159,12 +159,16 @@ def test_an_abandoned_request_does_not_reach_the_model(held, gate):
 
 
 def test_deadlines_travel(held, gate):
-    queued = held.submit([1], 0.05)
-    with pytest.raises(RequestTimeout):
-        queued.result(LONG)
-    with pytest.raises(RequestTimeout):
-        held.predict([1], 0.02)
-    eventually(lambda: held.owner.engine.stats()["expired"] == 2)
+    asked = [lambda: held.submit([1], 0.05).result(LONG), lambda: held.predict([1], 0.05)]
+    for ask in asked:
+        before = held.owner.engine.stats()["expired"]
+
+        def expires_there(ask=ask, before=before):
+            with pytest.raises(RequestTimeout):
+                ask()
+            return held.owner.engine.stats()["expired"] > before
+
+        eventually(expires_there)  # on a busy machine it may end before it is handed on
     gate.open()
     assert held.first.result(LONG) == [0]
     assert gate.batches == [[0]]

@@ -488,7 +488,7 @@ def test_callbacks_run_once_in_order_in_a_thread_of_their_own(held, gate):
         engine.first.add_done_callback(note(number))
     assert called == []
     gate.open()
-    eventually(lambda: len(called) == 3)
+    eventually(lambda: len(names) == 3)
     assert called == [(0, [0]), (1, [0]), (2, [0])]
     assert set(names) == {"service-streamer-callbacks"}
     engine.first.add_done_callback(note(3))
@@ -526,8 +526,14 @@ def test_flush_waits_for_the_callbacks_of_all_that_has_ended(held, gate):
     engine.first.add_done_callback(called.append)
     gate.open()
     engine.first.result(LONG)
+    has_ended_for_all(engine)
     assert _callbacks.flush(LONG)
     assert called == [engine.first]
+
+
+def has_ended_for_all(engine):
+    """Wait until callbacks have heard of what `result` has returned: they do a moment later."""
+    engine.predict([1])  # published by the same thread, one after the other
 
 
 def test_concurrent_futures_wait_and_as_completed(held, gate):
@@ -630,6 +636,7 @@ def test_a_loop_that_closed_before_its_answer_came_is_not_kept(held, gate):
     del loop
     gate.open()
     assert engine.first.result(LONG) == [0]
+    has_ended_for_all(engine)
     assert _callbacks.flush(LONG)
     gc.collect()
     # what is left in the closed loop's mailbox goes when the next one is made
@@ -830,8 +837,13 @@ def test_ctrl_c_ends_the_wait_for_a_remote_answer(child):
 
         gate = Gate()
         engine = RemoteEngine(gate)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        def interrupt():
+            gate.wait_entered()  # so the main thread has asked
+            os.kill(os.getpid(), signal.SIGINT)
+
         try:
+            threading.Thread(target=interrupt).start()
             engine.predict([1])
         except KeyboardInterrupt:
             gate.open()

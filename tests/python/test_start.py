@@ -29,7 +29,7 @@ def test_a_process_that_cannot_be_watched_is_ended_and_leaves_nothing(start, mon
     for _ in range(2):  # with the first a forkserver starts
         with pytest.raises(OSError, match="Too many open files"):
             start()
-        open_files.append(os.listdir("/proc/self/fd"))
-    assert open_files[0] == open_files[1]
+        open_files.append(set(os.listdir("/proc/self/fd")))
+    assert open_files[1] <= open_files[0]  # what an earlier test has dropped may go
     assert len(pids) == 2
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)

@@ -40,7 +40,8 @@ class Fake:
         self.timeouts = []  # what next_event was given
         self.events = queue.Queue()
         self.broken = None  # an exception that starting a process raises
-        self.idle = False
+        self.waits = False  # it has come to its first event
+        self.hears = True  # the server, of who is to be retired, at once
         self.supervisor = Supervisor(self, self.start, version, worker_num, 8, lambda: self.now)
 
     # --- what the supervisor uses
@@ -57,13 +58,15 @@ class Fake:
 
     def retire_worker(self, worker):
         self.retired.append(worker)
+        if self.hears:
+            self.events.put(("retired", worker, "", False, False))
 
     def next_event(self, timeout):
         self.timeouts.append(timeout)
-        self.idle = True
-        event = self.events.get(timeout=LONG)
-        self.idle = False
-        return event
+        if self.waits:
+            self.events.task_done()  # what it was given before
+        self.waits = True
+        return self.events.get(timeout=LONG)
 
     def interrupt(self):
         self.events.put(None)
@@ -100,7 +103,7 @@ class Fake:
         self.settle()
 
     def settle(self):
-        eventually(lambda: self.events.empty() and self.idle)
+        eventually(lambda: self.waits and self.events.unfinished_tasks == 0)
 
     @property
     def running(self):
@@ -319,6 +322,20 @@ def test_a_restart_replaces_one_worker_after_the_other(fakes):
     assert fake.started[-1].version is NEW  # from now on
 
 
+def test_a_restart_is_done_when_the_old_workers_get_no_more_work(fakes):
+    fake = fakes(2)
+    fake.ready(0, 1)
+    fake.hears = False
+    rolled = roll(fake)
+    fake.ready(2, 3)
+    assert fake.retired == [0, 1]
+    assert not fake.supervisor.wait_rolled(rolled, 0)
+    fake.event("retired", 0)
+    assert not fake.supervisor.wait_rolled(rolled, 0)
+    fake.dies(1)  # before the server heard of it
+    assert fake.supervisor.wait_rolled(rolled, 0)
+
+
 def test_a_restart_sleeps_while_a_successor_loads(fakes):
     fake = fakes(3)
     fake.ready(0, 1, 2)
@@ -407,7 +424,6 @@ def test_a_successor_is_not_stopped_by_the_death_of_whom_it_succeeds(fakes):
     fake.dies(0)
     fake.ready(1)
     fake.ready(2)
-    eventually(lambda: rolled.done or not fake.idle)
     assert fake.supervisor.wait_rolled(rolled, LONG)
     assert len(fake.running) == 1
 

@@ -24,7 +24,7 @@ def test_requests_that_wait_go_into_one_batch_in_their_order(held, gate):
 
 @pytest.mark.not_redis
 def test_a_batch_has_at_most_batch_size_items(held, gate):
-    streamer = held(batch_size=4)
+    streamer = held(batch_size=4, policy="greedy")  # an adaptive one may cut the last in two
     futures = [streamer.submit([i]) for i in range(10)]
     gate.open()
     for future in futures:
@@ -206,12 +206,12 @@ def test_cancelling_makes_room(held, threads):
 
 @pytest.mark.in_process
 def test_no_thread_runs_before_the_first_request(streamers):
-    before = threading.active_count()
+    before = set(threading.enumerate())  # some may be about to end
     streamer = streamers()
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
     streamer.predict([1])
     timer = "gevent" in sys.modules  # greenlets cannot watch their deadlines themselves
-    assert threading.active_count() == before + 1 + timer
+    assert len(set(threading.enumerate()) - before) == 1 + timer
 
 
 def test_a_thousand_streamers_leave_no_thread_and_no_descriptor():

@@ -76,7 +76,7 @@ def test_processes_forked_by_the_master_share_its_workers(uwsgi, tmp_path):
     workers = {shared for _, _, shared in seen}
     assert len(workers) == 1, "they do not share one worker"
     assert not workers & {web for web, _, _ in seen}
-    assert not any(map(is_alive, workers))
+    eventually(lambda: not any(map(is_alive, workers)))
     assert not re.search("Traceback|Exception ignored", log.read_text()), log.read_text()
 
 

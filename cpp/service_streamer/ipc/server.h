@@ -59,11 +59,11 @@ class Server {
   // A process at the other end of `socket`; `setup` is sent to it first. Returns its id.
   std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup);
 
-  // It gets no more batches, and the end of file once it has answered what it has.
+  // It gets no more batches from kRetired on, and the end of file once it has answered what it has.
   void retire_worker(std::uint32_t id);
 
   struct Event {
-    enum class Kind { kReady, kInitFailed, kGone } kind;
+    enum class Kind { kReady, kInitFailed, kRetired, kGone } kind;
     std::uint32_t worker;
     std::string text;        // kReady: what it told of itself; kInitFailed: the traceback
     bool had_batch = false;  // kGone: while it worked on one

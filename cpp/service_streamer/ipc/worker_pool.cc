@@ -63,6 +63,7 @@ void WorkerPool::retire(std::uint32_t id) {
   take_from(worker);
   worker.retiring = true;
   worker.figures->is_retiring();
+  events_.post({.kind = Server::Event::Kind::kRetired, .worker = id, .text = {}});
   if (!worker.flight) worker.peer.end_sending();
 }
 
