@@ -1,7 +1,5 @@
 """What the tests of native models share: model files, models, and streamers of them."""
 
-import os
-
 import pytest
 from conftest import LONG
 from native_models import FLOATS, save_package, save_script
@@ -24,30 +22,6 @@ def files(torch, tmp_path_factory):
     return file
 
 
-class NativeGate:
-    """Where the model "Held" waits with `item`, until it is opened."""
-
-    def __init__(self, torch):
-        self._file = os.memfd_create("gate")
-        os.write(self._file, b"\0")
-        self.item = torch.full((3,), float(self._file))
-        self.output = (3 * self.item + 1).tolist()
-
-    def open(self):
-        os.pwrite(self._file, b"\1", 0)
-
-    def close(self):
-        os.close(self._file)
-
-
-@pytest.fixture
-def native_gate(torch, leftovers):
-    gate = NativeGate(torch)
-    leftovers.append(gate.close)
-    yield gate
-    gate.open()
-
-
 @pytest.fixture
 def model(files):
     from service_streamer.torch import NativeModel
@@ -59,7 +33,7 @@ def model(files):
 
 
 @pytest.fixture
-def served(model, leftovers):
+def served(model):
     """Makes streamers of native models and closes them after the test."""
     made = []
 

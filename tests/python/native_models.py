@@ -91,15 +91,6 @@ def modules(torch):
                 y = y * 1.0000001
             return 3 * x + 1 + 0 * y
 
-    class Held(torch.nn.Module):
-        """As Floats, but waits while there is a 0 in the file whose descriptor an item has."""
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            path = f"/proc/self/fd/{int(x.max())}"
-            while bool((torch.from_file(path, True, 1, dtype=torch.uint8) == 0).any()):
-                pass
-            return 3 * x + 1
-
     class Endless(torch.nn.Module):
         """As Floats, but never done with 13."""
 
@@ -149,8 +140,8 @@ def modules(torch):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 0 * x + x.sum(0, keepdim=True)
 
-    kinds = (Floats, Sequences, Pairs, Picky, Slow, Held, Endless, Lookup, Bags, Huge, Same)
-    return {each.__name__: each() for each in (*kinds, Summed, Crowd)}
+    kinds = (Floats, Sequences, Pairs, Picky, Slow, Endless, Lookup, Bags, Huge, Same, Summed)
+    return {each.__name__: each() for each in (*kinds, Crowd)}
 
 
 def save_script(torch, name, path):
