@@ -10,6 +10,7 @@ from redis_server import FakeServer, RedisServer
 from redis_tools import ProcessWorker, Queue, RawClient, ThreadedWorker, new_prefix
 
 from service_streamer import BrokerError, RedisStreamer
+from service_streamer._redis import client as client_module
 from service_streamer._redis import reader
 from service_streamer._redis.broker import Broker
 
@@ -138,6 +139,12 @@ def refusal():
 @pytest.fixture
 def quick_audits(monkeypatch):
     monkeypatch.setattr(reader, "AUDITS", (0.1, 0.2))
+
+
+@pytest.fixture
+def long_goodbye(monkeypatch):
+    """A client that is closed takes back what it has at the broker, however slow the machine is."""
+    monkeypatch.setattr(client_module, "INTERRUPT_AFTER", LONG)
 
 
 @pytest.fixture

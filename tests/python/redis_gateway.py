@@ -9,7 +9,7 @@ import sys
 import time
 
 from service_streamer import RedisWorker
-from service_streamer._redis import commands
+from service_streamer._redis import commands, intake
 
 
 def die_after_reply(finish):
@@ -28,6 +28,7 @@ def main():
     if ahead := options.pop("wall_clock_ahead", 0):
         wall_clock = time.time
         time.time = lambda: wall_clock() + ahead
+    intake.MAX_DELIVERIES = options.pop("max_deliveries", intake.MAX_DELIVERIES)
     if options.pop("die_after_reply", False):
         commands.Queue.finish = die_after_reply(commands.Queue.finish)
     module, _, name = options.pop("model").partition(":")

@@ -38,13 +38,20 @@ def find_server():
     return None
 
 
-def free_port():
+def reserve_port():
+    """Bind a socket to a free port, that nobody gets it; a server may listen there all the same."""
     while True:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]
-        if port <= 55_535:  # the nodes of a cluster use port + 10,000 as well
-            return port
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", 0))
+        if sock.getsockname()[1] <= 55_535:  # the nodes of a cluster use port + 10,000 as well
+            return sock
+        sock.close()
+
+
+def free_port():
+    with reserve_port() as sock:
+        return sock.getsockname()[1]
 
 
 class RedisServer:
@@ -56,7 +63,8 @@ class RedisServer:
 
     def __init__(self, **options):
         self.folder = tempfile.mkdtemp(prefix="redis-")
-        self.port = free_port()
+        self._port = reserve_port()  # also while the server is not there
+        self.port = self._port.getsockname()[1]
         self.unix_socket = os.path.join(self.folder, "socket")
         self._process = None
         self._options = {
@@ -133,6 +141,7 @@ class RedisServer:
 
     def close(self):
         self.kill()
+        self._port.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self):

@@ -26,6 +26,7 @@ from service_streamer._redis.protocol import (
 )
 
 QUICK = 0.3  # s: a claim_after for tests
+SLOW = 3.0  # the same where a thread that is late must have nothing claimed
 SCRIPT = os.path.join(os.path.dirname(__file__), "redis_gateway.py")
 
 
@@ -136,6 +137,11 @@ class RawClient:
         found = self.redis.xpending_range(self.keys.queue, GROUP, "-", "+", 1000)
         return [entry["times_delivered"] for entry in found]
 
+    def idle(self):
+        """For how many ms nobody has touched the oldest entry that a worker has."""
+        (entry,) = self.redis.xpending_range(self.keys.queue, GROUP, "-", "+", 1)
+        return entry["time_since_delivered"]
+
     def consumers(self):
         with contextlib.suppress(Exception):
             return [each["name"] for each in self.redis.xinfo_consumers(self.keys.queue, GROUP)]
@@ -183,6 +189,16 @@ class ThreadedWorker:
     @property
     def name(self):
         return self.worker._gateway.name.encode()
+
+    @property
+    def held(self):
+        """Entries that are here; the broker may have sent some more."""
+        return len(self.worker._gateway._held)
+
+    @property
+    def queued(self):
+        """Items that wait for the model; not all that is here may have come so far."""
+        return self.worker._gateway.engine.stats()["queued_items"]
 
     def wait_ready(self, client):
         eventually(lambda: self.worker._gateway is not None and self.name in client.consumers())

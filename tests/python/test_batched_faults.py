@@ -4,7 +4,7 @@ import gc
 import weakref
 
 import pytest
-from conftest import LONG
+from conftest import LONG, eventually
 
 from service_streamer import OutputSizeMismatch
 
@@ -244,5 +244,9 @@ def test_nothing_is_kept_of_a_batch(torch, served_batched):
     with pytest.raises(AttributeError):
         streamer.predict([item])
     del item
-    gc.collect()
-    assert watched() is None
+
+    def is_gone():
+        gc.collect()
+        return watched() is None
+
+    eventually(is_gone)  # the worker lets go of it when it has answered

@@ -165,7 +165,7 @@ def test_a_broker_that_is_restarted(server, own_server, request, prefix, workers
     worker = workers(process_gate, batch_size=1)
     futures = client.send([1], [2], [3], [4])
     process_gate.wait_entered()
-    eventually(lambda: client.pending() == 2)
+    eventually(lambda: worker.held == 2)
     server.kill()
     process_gate.open()  # they end while there is no broker
     server.start()

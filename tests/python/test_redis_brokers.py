@@ -16,7 +16,7 @@ from redis_tools import ProcessWorker, new_prefix
 
 import service_streamer
 from service_streamer import BrokerError, RedisStreamer, RedisWorker
-from service_streamer._redis import wire
+from service_streamer._redis import session, wire
 from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures", "redis_places"]
@@ -152,7 +152,8 @@ def test_prefixes_of_a_cluster_are_served_by_the_node_that_has_them(places, meet
 # ---------------------------------------------------------------------- Sentinel
 
 
-def test_a_failover_costs_only_time(places, meet, threads):
+def test_a_failover_costs_only_time(places, meet, threads, monkeypatch):
+    monkeypatch.setattr(session, "PATIENCE", LONG)  # it is the sentinel that may need a second try
     place = places("sentinel")
     streamer = meet(place.url)
     with asking(streamer, threads, 4):

@@ -9,7 +9,7 @@ from process_models import ProcessGate
 pytest.importorskip("redis")
 
 from redis_server import find_server
-from redis_tools import QUICK
+from redis_tools import QUICK, SLOW
 
 from service_streamer import (
     QueueFull,
@@ -162,6 +162,7 @@ def test_wait_ready_waits_for_a_worker(make, workers, threads):
 # --------------------------------------------------------------- what is withdrawn
 
 
+@pytest.mark.usefixtures("long_goodbye")
 @pytest.mark.parametrize("how", ["cancel", "close"])
 def test_a_worker_hears_at_once_of_what_is_withdrawn(make, workers, queue, process_gate, how):
     worker = workers(process_gate, batch_size=1, _claim_after=100 * LONG)  # no heartbeat comes
@@ -170,7 +171,7 @@ def test_a_worker_hears_at_once_of_what_is_withdrawn(make, workers, queue, proce
     process_gate.wait_entered()
     unwanted = streamer.submit(["unwanted"])
     eventually(lambda: len(queue) == 2 and other.stats().stream.pending == 2)
-    eventually(lambda: len(worker.worker._gateway._held) == 2)  # else the notice is missed
+    eventually(lambda: worker.held == 2)  # else the notice is missed
     if how == "cancel":
         assert unwanted.cancel()
     else:
@@ -196,12 +197,12 @@ def test_where_there_are_no_notices_the_heartbeat_finds_what_is_withdrawn(
     make, workers, queue, process_gate
 ):
     queue.redis.set(queue.keys.withdrawals, "not a stream")
-    worker = workers(process_gate, batch_size=1)
+    worker = workers(process_gate, batch_size=1, _claim_after=SLOW)
     streamer = make()
     first = streamer.submit(["first"])
     process_gate.wait_entered()
     unwanted = streamer.submit(["unwanted"])
-    eventually(lambda: streamer.stats().stream.pending == 2)
+    eventually(lambda: worker.held == 2)
     assert unwanted.cancel()
     eventually(lambda: worker.counts.withdrawn == 1)
     process_gate.open()

@@ -58,7 +58,7 @@ def test_deadlines_hold_between_machines_whose_clocks_differ(shared_redis_server
     try:
         with RedisStreamer(server.address, prefix) as streamer:
             assert streamer.predict([1], timeout=LONG) == [2]
-        client.send([2], deadline=-0.001)
+        client.send([2], deadline=-LONG)  # what the worker thinks of the clock is not that exact
         assert client.results(client.send([3], deadline=LONG)) == [[6]]
         eventually(client.is_clean)
         assert client.accepted == 1, "what had expired was answered"
@@ -91,7 +91,7 @@ def test_wall_clocks_that_differ_change_nothing(shared_redis_server, monkeypatch
         assert abs(waiting.sent - before) < LONG * 1000
         assert 0 < waiting.deadline - before < 2 * LONG * 1000
         _, (expired,) = client.parcels([2])
-        client.post(client.message(expired, deadline=now() - 1))
+        client.post(client.message(expired, deadline=now() - LONG * 1000))
         _, (late,) = client.parcels([3])
         client.post(client.message(late, deadline=now() + LONG * 1000))
         worker = ProcessWorker("redis_models:double", server, prefix, wall_clock_ahead=of_worker)

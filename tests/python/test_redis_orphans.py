@@ -54,19 +54,20 @@ def test_what_an_outage_has_ended_leaves_the_queue_when_it_is_over(
     make, servers, prefix, monkeypatch
 ):
     monkeypatch.setattr(session, "PATIENCE", 0.3)
-    server = servers()
+    server = servers(appendonly="yes")
     queue = Queue(server, prefix)
-    streamer = make(f"{server.url}?socket_timeout=0.2")
+    streamer = make(server)
     future = streamer.submit([1])
     sent = streamer._backend._sender._session.sent
     eventually(lambda: sent.oldest() is not None)  # it knows the entry
     assert len(queue) == 1
-    server.freeze()
+    server.stop()
     assert isinstance(future.exception(LONG), BrokerError)
-    server.thaw()
+    server.start()
     eventually(lambda: len(queue) == 0)
 
 
+@pytest.mark.usefixtures("long_goodbye")
 def test_what_ends_while_it_is_on_its_way_leaves_the_queue(make, queue, server, monkeypatch):
     """The reader may not read, and says so as soon as the sender begins to send."""
     monkeypatch.setattr(session, "BACKOFF", (0.001, 0.001))

@@ -45,10 +45,11 @@ def replicas(master):
 @pytest.mark.usefixtures("quick_audits")
 def test_requests_end_with_the_brokers_words_when_no_replica_comes(make, master, monkeypatch):
     monkeypatch.setattr(session, "FIRST_PATIENCE", 0.0)  # for a broker that is not there at all
-    monkeypatch.setattr(session, "PATIENCE", 0.5)
+    monkeypatch.setattr(session, "PATIENCE", LONG)
     streamer = make(master)
     with pytest.raises(RequestTimeout):
         streamer.predict([1], timeout=SOON)
+    monkeypatch.setattr(session, "PATIENCE", 0.5)
     future = streamer.submit([2])  # while the reader finds the broker several times
     with pytest.raises(BrokerError, match="has too few replicas now: NOREPLICAS") as caught:
         future.result(LONG)

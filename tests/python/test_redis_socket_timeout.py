@@ -26,7 +26,7 @@ pytestmark = [
 
 def test_reads_that_wait_do_not_run_into_the_timeout(make, workers, servers, process_gate):
     server = servers()
-    url = f"{server.url}?socket_timeout=0.6"
+    url = f"{server.url}?socket_timeout=3"
     workers(process_gate, server=server, redis_broker=url, _claim_after=LONG)
     future = make(url).submit([1])
     process_gate.wait_entered()

@@ -10,7 +10,7 @@ from process_models import Model, ProcessGate, deadly
 pytest.importorskip("redis")
 
 from redis_server import find_server
-from redis_tools import new_prefix
+from redis_tools import SLOW, new_prefix
 
 from service_streamer import (
     RedisWorker,
@@ -57,12 +57,12 @@ def test_prefixes_do_not_see_each_other(workers, clients):
 
 
 def test_requests_of_many_clients_share_batches(workers, clients, process_gate):
-    workers(process_gate)
+    worker = workers(process_gate)
     both = clients(), clients()
     (first,) = both[0].send(["first"])
     process_gate.wait_entered()
     futures = [both[i % 2].send([i])[0] for i in range(6)]
-    eventually(lambda: both[0].pending() == 7)  # one of them may not be in the engine yet
+    eventually(lambda: worker.queued == 6)
     process_gate.open()
     for i, future in enumerate(futures):
         assert both[i % 2].result(future) == [2 * i]
@@ -126,7 +126,7 @@ def test_a_request_that_kills_its_process_twice_is_lost_alone(workers, client):
 def test_an_entry_that_comes_too_late_is_dropped_unread(workers, client, process_gate):
     client.send(["late"], deadline=-1)
     (good,) = client.send(["good"], deadline=LONG)
-    worker = workers(process_gate)
+    worker = workers(process_gate, _claim_after=SLOW)
     process_gate.open()
     assert client.result(good) == ["goodgood"]
     assert process_gate.batches == [["good"]]
@@ -135,7 +135,7 @@ def test_an_entry_that_comes_too_late_is_dropped_unread(workers, client, process
 
 
 def test_an_entry_that_becomes_too_late_here_never_reaches_the_model(workers, client, process_gate):
-    worker = workers(process_gate)
+    worker = workers(process_gate, _claim_after=SLOW)
     futures = client.send(["first"])
     process_gate.wait_entered()
     client.send(["late"], deadline=0.05)
@@ -148,11 +148,11 @@ def test_an_entry_that_becomes_too_late_here_never_reaches_the_model(workers, cl
 
 
 def test_an_entry_that_its_client_withdraws_never_reaches_the_model(workers, client, process_gate):
-    worker = workers(process_gate)
+    worker = workers(process_gate, _claim_after=SLOW)
     futures = client.send(["first"])
     process_gate.wait_entered()
     client.send(["unwanted"])
-    eventually(lambda: client.pending() == 2)
+    eventually(lambda: worker.held == 2)
     client.redis.xdel(client.keys.queue, *client.entries)
     eventually(lambda: worker.counts.withdrawn == 1)
     process_gate.open()

@@ -13,7 +13,7 @@ from process_models import BadInit, ProcessGate, double, is_alive
 pytest.importorskip("redis")
 
 from redis_server import RedisServer, find_server
-from redis_tools import RawClient, new_prefix
+from redis_tools import SLOW, RawClient, new_prefix
 
 from service_streamer import (
     RedisWorker,
@@ -76,7 +76,7 @@ def test_close_answers_what_is_here_and_leaves_the_rest(workers, client, process
     futures = client.send([0])
     process_gate.wait_entered()
     futures += client.send(*[[i] for i in range(1, 10)])
-    eventually(lambda: client.pending() == 4)
+    eventually(lambda: worker.held == 4)
     worker.worker.close()
     process_gate.open()
     worker.join()
@@ -124,7 +124,8 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(workers, clients):
 def test_a_broker_that_will_not_do_is_an_error_at_once(server, clients):
     locked, replica = RedisServer(requirepass="pass"), RedisServer()
     try:
-        replica.client().execute_command("REPLICAOF", "127.0.0.1", server.port)
+        # of nobody: it never loads what a master has
+        replica.client().execute_command("REPLICAOF", "127.0.0.1", locked.port)
         odd = new_prefix()
         server.client().set(Keys(odd).queue, "not a stream")
         for address, prefix, message in (
@@ -167,6 +168,8 @@ def test_an_unguarded_script_of_the_original_runs(server, prefix, client, progra
 
         import sys
         RedisWorker(Upper, 64, redis_broker=sys.argv[1], prefix=sys.argv[2]).run_forever()
+        for thread in threading.enumerate()[1:]:
+            thread.join(30)  # its work is done, it may still be about to go
         print("ended", threading.active_count())
         """,
         server.address,
@@ -240,7 +243,7 @@ os.read(0, 1)
         model = gate.wait_entered()
         process.stdin.close()
         assert process.wait(LONG) == 0
-    assert not is_alive(model)
+    eventually(lambda: not is_alive(model))
     assert (client.length(), client.pending()) == (1, 1)
     workers(_claim_after=5.0)  # it is as idle as that already
     assert client.result(future) == [2]
@@ -251,7 +254,7 @@ os.read(0, 1)
 def test_statistics_are_logged_now_and_then(workers, client, caplog, monkeypatch):
     monkeypatch.setattr(keeper, "TELL", 0.0)
     caplog.set_level("DEBUG", "service_streamer")
-    workers()
+    workers(_claim_after=SLOW)
     client.ask([1])
     told = "entries: fetched 1, answered 1; 0 are here"
     eventually(lambda: any(told in record.getMessage() for record in caplog.records))

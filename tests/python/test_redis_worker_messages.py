@@ -9,7 +9,7 @@ from conftest import LONG, eventually
 pytest.importorskip("redis")
 
 from redis_server import RedisServer, find_server
-from redis_tools import MakesAFolder, new_prefix
+from redis_tools import SLOW, MakesAFolder, new_prefix
 
 from service_streamer import (
     WorkerLost,
@@ -29,7 +29,7 @@ def test_what_is_no_message_is_dropped_counted_and_logged_once(workers, client, 
         client.post(foreign)
     client.redis.xadd(client.keys.queue, {"other": "field"})
     client.redis.xadd(client.keys.queue, {"m": "two", "n": "fields"})
-    worker = workers()
+    worker = workers(_claim_after=SLOW)
     assert client.ask([1]) == [2]
     assert worker.counts.foreign == 7
     eventually(client.is_clean)
@@ -85,7 +85,7 @@ def test_damaged_heads_end_nobody_but_their_request(workers, client):
 def test_messages_without_the_secret_are_dropped_unread(workers, clients, secret, caplog):
     stranger, client = clients(secret=secret), clients(secret="right")
     stranger.send([1], [2])
-    worker = workers(secret="right")
+    worker = workers(secret="right", _claim_after=SLOW)
     assert client.ask([3]) == [6]
     assert worker.counts.forged == 2
     assert stranger.redis.xlen(stranger.reply_key) == 0
@@ -100,7 +100,7 @@ def test_a_forged_request_is_refused_before_it_is_unpickled(
     mark = tmp_path / "unpickled"
     stranger, client = clients(secret=theirs), clients(secret=ours)
     (future,) = stranger.send([MakesAFolder(mark)])
-    worker = workers(lambda batch: [None for _ in batch], secret=ours)
+    worker = workers(lambda batch: [None for _ in batch], secret=ours, _claim_after=SLOW)
     if ours is None:  # so it would be seen
         stranger.result(future)
         assert mark.exists()
@@ -117,7 +117,7 @@ def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(worke
     future.add_done_callback(lambda future: ends.append(future.result()))
     eventually(lambda: len(queue) == 1)
     ((_, message),) = queue.entries()
-    worker = workers(secret="right")
+    worker = workers(secret="right", _claim_after=SLOW)
     assert future.result(LONG) == [2]
     queue.redis.xadd(queue.keys.queue, {"m": message})
     eventually(lambda: worker.counts.answered == 2)
@@ -126,6 +126,7 @@ def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(worke
     queue.redis.xadd(queue.keys.queue, {"m": longer})
     assert streamer.predict([3]) == [6]
     assert worker.counts.forged == 1
+    eventually(lambda: ends)  # by another thread
     assert (ends, future.result(0)) == ([[2]], [2])
     assert streamer.stats().completed == 2
 
@@ -140,7 +141,7 @@ def test_a_signed_message_cannot_be_replayed_into_another_queue_or_later(workers
         there.keys.queue, {"m": Signer("right").seal(here.keys.queue, here.message(parcel))}
     )
     there.post(aged)
-    worker = workers(secret="right", prefix=there.keys.prefix)
+    worker = workers(secret="right", prefix=there.keys.prefix, _claim_after=SLOW)
     assert there.ask([3]) == [6]
     assert (worker.counts.forged, worker.counts.expired) == (1, 1)
 

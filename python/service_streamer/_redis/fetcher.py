@@ -87,8 +87,12 @@ class Fetcher:
     def _fetch(self, connection: Connection) -> None:
         connection.connect()
         if connection.made != self._connections:
-            self._queue.with_group(connection, lambda: self._take_lost(connection))
-            if self._connections == 0:
+            # A new consumer has lost nothing. To read what the keeper has claimed for it already
+            # would count as one delivery more.
+            is_new = self._connections == 0
+            begin = self._queue.touch if is_new else self._take_lost
+            self._queue.with_group(connection, lambda: begin(connection))
+            if is_new:
                 _logger.info("%s: answers the queue %s", self._who, self._queue.keys.queue.decode())
             self._connections = connection.made
         room = self.room()

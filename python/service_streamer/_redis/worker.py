@@ -138,6 +138,7 @@ class RedisWorker:
             try:
                 self._serve(gpu_id)
             except _Stop:
+                self.close()  # first: who reads the line may count on that no more is fetched
                 _logger.warning("%r ends when all that is here is answered", self)
             except BaseException:
                 self.close(drain=False)
