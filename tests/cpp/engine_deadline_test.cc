@@ -160,8 +160,10 @@ TEST(EngineDeadline, TheWatcherFindsRequestsThatCameBeforeIt) {
   const CallPtr late = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(2)});
   const CallPtr later = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(4)});
   Watcher watcher(engine);
-  EXPECT_EQ(wait_for(*later), Completion::Wait::kDone);
-  EXPECT_TRUE(late->ended_as(Outcome::kExpired));
+  for (const CallPtr& call : {late, later}) {
+    EXPECT_EQ(wait_for(*call), Completion::Wait::kDone);
+    EXPECT_TRUE(call->ended_as(Outcome::kExpired));
+  }
 }
 
 TEST(EngineDeadline, AnEarlierDeadlineWakesTheWatcherAndALaterOneDoesNot) {
@@ -184,10 +186,10 @@ TEST(EngineDeadline, AnEarlierDeadlineWakesTheWatcherAndALaterOneDoesNot) {
 
 TEST(EngineDeadline, TheWatcherAlsoEndsWhatRunsAndWhatWaitsForRoom) {
   Engine engine(kByFour);
-  const TimePoint deadline = Clock::now() + milliseconds(2);
-  const CallPtr running = submitted(engine, 4, {.deadline = deadline});
+  const CallPtr running = submitted(engine, 4, {.deadline = far()});
   Batch batch = take(engine);
   EXPECT_GT(batch.items, 0U);
+  const TimePoint deadline = running->deadline = Clock::now() + milliseconds(2);
   const CallPtr queued = submitted(engine, 8);
   const CallPtr waiting = make_call(1, {.deadline = deadline});
   EXPECT_EQ(submit(engine, waiting), Engine::Admission::kWaiting);

@@ -175,11 +175,13 @@ TEST(EngineWaiting, DeadlinesAreEndedAndTheNextOneTold) {
   EXPECT_EQ(engine.watch_deadlines(waiter, ended), TimePoint::max());
   const CallPtr watched = submitted(engine, 1, {.deadline = far(), .watched = true});
   EXPECT_FALSE(workers.woken()) << "its caller watches it";
+  const CallPtr later = submitted(engine, 1, {.deadline = far()});
+  EXPECT_TRUE(workers.woken());
+  const CallPtr last = submitted(engine, 1, {.deadline = far() + hours(1)});
+  EXPECT_FALSE(workers.woken());
+  EXPECT_EQ(engine.watch_deadlines(waiter, ended), later->deadline);
   const CallPtr late = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(5)});
   EXPECT_TRUE(workers.woken());
-  const CallPtr later = submitted(engine, 1, {.deadline = far()});
-  EXPECT_FALSE(workers.woken());
-  EXPECT_EQ(engine.watch_deadlines(waiter, ended), late->deadline);
   pass_time_until(late->deadline);
   EXPECT_EQ(engine.watch_deadlines(waiter, ended), later->deadline);
   publish(ended);

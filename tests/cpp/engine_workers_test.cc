@@ -304,12 +304,12 @@ TEST(EngineWorkers, ASignalInterruptsAnIdleWorker) {
 TEST(EngineWorkers, IdleWorkersAndWatcherSleepWithoutWaking) {
   for (const PolicyKind policy : {PolicyKind::kAdaptive, PolicyKind::kGreedy, PolicyKind::kWindow}) {
     Engine engine({.batch_size = 4, .max_latency = milliseconds(1), .policy = policy, .workers = 2, .spin = true});
-    Worker first(engine);
-    Worker second(engine);
     Thread watcher([&] {
       Sleeping sleeping;
       while (engine.wait_for_deadline(sleeping.waiter()) != Ready::kClosed) expire(engine);
     });
+    Worker first(engine);  // they close the engine, also for the watcher
+    Worker second(engine);
     for (int i = 0; i < 50; ++i) {
       const CallPtr call = submitted(engine, 1, {.deadline = Clock::now() + hours(1)});
       ASSERT_EQ(wait_for(*call), Completion::Wait::kDone);
@@ -319,19 +319,10 @@ TEST(EngineWorkers, IdleWorkersAndWatcherSleepWithoutWaking) {
       return std::array<long, 3>{first.thread().voluntary_switches(), second.thread().voluntary_switches(),
                                  watcher.voluntary_switches()};
     };
-    Parker nobody_calls;
-    std::array<long, 3> before{};
-    std::array<long, 3> after{};
+    const auto asleep = [&] { return first.thread().asleep() && second.thread().asleep() && watcher.asleep(); };
     // What was learned may end one last linger; then there is silence.
-    for (int look = 0; look < 4; ++look) {
-      before = switches();
-      EXPECT_EQ(nobody_calls.park(Clock::now() + milliseconds(50)), Parker::Wake::kTimeout);
-      after = switches();
-      if (before == after) break;
-    }
-    EXPECT_EQ(before, after) << to_string(policy);
-    EXPECT_GT(before[0] + before[1], 0);
-    close(engine, true);
+    EXPECT_TRUE(come_to_rest(switches, asleep, milliseconds(50))) << to_string(policy);
+    EXPECT_GT(switches()[0] + switches()[1], 0);
   }
 }
 

@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <memory>
+
 #include "support/threads.h"
 
 namespace service_streamer::support {
@@ -68,18 +71,22 @@ TEST(EpollWaiter, OneSleepIsWrittenToOnce) {
 TEST(EpollWaiter, WakesAThreadThatSleeps) {
   Sleeper sleeper;
   std::atomic<int> rounds{0};
+  std::atomic<bool> over{false};
   constexpr int kRounds = 2000 / kStressShare;
   Thread thread([&] {
-    while (rounds < kRounds) {
+    while (rounds < kRounds && !over) {
       if (sleeper.sleep()) ++rounds;
     }
+  });
+  const std::shared_ptr<void> end(nullptr, [&](void*) {  // also where something failed
+    over = true;
+    sleeper.parker().unpark();
   });
   for (int round = 0; round < kRounds; ++round) {
     ASSERT_TRUE(eventually([&] { return rounds >= round; }));
     sleeper.parker().unpark();
   }
   EXPECT_TRUE(eventually([&] { return thread.finished(); })) << "a wake-up was lost";
-  sleeper.parker().unpark();
 }
 
 TEST(EpollWaiter, ALateWakeUpHitsNobodyOrIsASpuriousOne) {

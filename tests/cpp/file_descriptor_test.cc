@@ -128,6 +128,7 @@ TEST(FileDescriptor, NoForkComesBetweenADescriptorAndItsOwner) {
       ::close(source);
     }));
   }
+  const std::shared_ptr<void> end(nullptr, [&](void*) { stop = true; });  // also where something failed
   for (int i = 0; i < 200 / kStressShare; ++i) {
     ASSERT_TRUE(in_child([] {
       for (int number = kFirst; number < kFirst + 3; ++number) {
@@ -136,7 +137,6 @@ TEST(FileDescriptor, NoForkComesBetweenADescriptorAndItsOwner) {
       return true;
     }));
   }
-  stop = true;
 }
 
 }  // namespace

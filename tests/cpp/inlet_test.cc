@@ -93,6 +93,8 @@ TEST_F(InletTest, ManyAreAndALargeOneToo) {
 TEST_F(InletTest, WhatComesTogetherCanBeOneBatch) {
   owner.add_ready();
   ASSERT_TRUE(idle_workers_are(owner.engine, 1));
+  // Or what woke it before may have it look in the midst of them.
+  ASSERT_TRUE(eventually(io_thread_sleeps));
   std::vector<Inlet::Submission> submissions(9);
   for (std::size_t i = 0; i < 8; ++i) submissions[i] = {.head = {.id = i + 1}, .body = request_of({1})};
   submissions[3].body = Bytes::copy_of("nonsense");

@@ -448,10 +448,8 @@ TEST_F(OutletTest, ItSleepsWithoutATimeWhileNothingHappens) {
     Taken taken;
     outlet->take(kPlenty, TimePoint::max(), taken);
   });
-  EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
-  const long switches = sender.voluntary_switches();
-  pass_time_until(Clock::now() + milliseconds(50));
-  EXPECT_EQ(sender.voluntary_switches(), switches);
+  const auto switches = [&] { return sender.voluntary_switches(); };
+  EXPECT_TRUE(come_to_rest(switches, [&] { return sender.asleep(); }, milliseconds(50)));
   outlet->interrupt();
 }
 

@@ -146,16 +146,21 @@ TEST(Parker, AWakeUpThatMeetsTheDeadlineIsNotLost) {
   constexpr int kRounds = 3'000 / kStressShare;
   Parker parker;
   std::atomic<TimePoint> wake_at{TimePoint{}};
+  std::atomic<bool> over{false};
   Thread waker([&] {
     TimePoint seen{};
     for (int i = 0; i < kRounds; ++i) {
-      while (wake_at.load() == seen) std::this_thread::yield();
+      while (wake_at.load() == seen) {
+        if (over) return;
+        std::this_thread::yield();
+      }
       seen = wake_at;
       while (Clock::now() < seen) {
       }
       parker.unpark();
     }
   });
+  const std::shared_ptr<void> end(nullptr, [&](void*) { over = true; });  // also where something failed
   for (int i = 0; i < kRounds; ++i) {
     const TimePoint deadline = Clock::now() + microseconds(20);
     wake_at = deadline + Duration(500 * (i % 200));  // a sleeper is late by some ten microseconds

@@ -153,7 +153,7 @@ TEST(Relay, ASignalInterruptsAQuestion) {
 }
 
 TEST(Relay, TheWaitingRoomFillsWhereTheOwnerIsFull) {
-  Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy, .max_queue = 2});
+  Owner owner({.batch_size = 1000, .policy = PolicyKind::kGreedy, .max_queue = 2});
   Gate gate;
   owner.add_ready(gate.before());
   Client client(owner.server->address(),

@@ -55,6 +55,15 @@ class RawClient {
     EXPECT_EQ(ended.size(), 1U);
     return ended.empty() ? ipc::EndedCall{} : std::move(ended.front());
   }
+  // Until so many have ended, in however many messages.
+  bool have_ended(std::size_t count) const {
+    for (std::size_t ended = 0; ended < count;) {
+      const std::size_t more = results().size();
+      if (more == 0) return false;
+      ended += more;
+    }
+    return true;
+  }
   ipc::Told told(std::uint64_t id) const {
     ipc::InMessage message;
     ipc::Told answer;

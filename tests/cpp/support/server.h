@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -234,6 +236,24 @@ class Owner {
   std::unique_ptr<Server> server;
   std::vector<std::unique_ptr<FakeWorker>> workers;
 };
+
+// What the kernel says of the IO thread, in a line of its status.
+inline std::string io_thread(const std::string& key) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name != "streamer-server") continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with(key)) return line;
+    }
+  }
+  return {};
+}
+
+inline bool io_thread_sleeps() {
+  return io_thread("State:").find("sleeping") != std::string::npos;
+}
 
 // Holds models back until it is opened; they may outlive it.
 class Gate {

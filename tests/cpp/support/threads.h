@@ -38,6 +38,18 @@ inline void pass_time_until(TimePoint then) {
   EXPECT_TRUE(eventually([&] { return Clock::now() >= then; }));
 }
 
+// Whether threads, which may be late to go to sleep, come to rest: for so long none of them wakes, which is counted, and then they
+// sleep still. (Who only waits for a core does not.)
+template <typename Count, typename Asleep>
+bool come_to_rest(const Count& wakes, const Asleep& asleep, Duration time) {
+  Parker nobody_calls;
+  return eventually([&] {
+    const auto before = wakes();
+    nobody_calls.park(Clock::now() + time);
+    return asleep() && wakes() == before;
+  });
+}
+
 // A waiter of the calling thread.
 class Sleeping {
  public:
