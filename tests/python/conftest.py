@@ -332,7 +332,7 @@ async def settled():
         await asyncio.sleep(0)
 
 
-def run_python(code, *arguments, timeout=60, check=True, env=None, file=None):
+def run_python(code, *arguments, timeout=110, check=True, env=None, file=None):
     """Run a script in an interpreter of its own; `timing` has the seconds that it took.
 
     With `file` it is written there first, as a main module that workers can import.
