@@ -58,18 +58,15 @@ void append_str(std::string_view text, std::string& pickle) {
 
 }  // namespace
 
-PlainArray::PlainArray(PyObject* object) {
-  if (!is_array(object)) return;
+bool PlainArray::hold(PyObject* object) {
+  if (!is_array(object)) return false;
   if (PyObject_GetBuffer(object, &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
     PyErr_Clear();  // numbers of which no buffer can be, as dates
-    return;
+    return false;
   }
-  held_ = PyBuffer_IsContiguous(&view_, 'C') && has_plain_type(object);
-  if (!held_) PyBuffer_Release(&view_);
-}
-
-PlainArray::~PlainArray() {
-  if (held_) PyBuffer_Release(&view_);
+  if (PyBuffer_IsContiguous(&view_, 'C') && has_plain_type(object)) return true;
+  release();
+  return false;
 }
 
 bool PlainArray::has_plain_type(PyObject* object) {
@@ -116,6 +113,7 @@ void PlainArray::append_tail(std::string& pickle) {
 }
 
 bool contains_arrays(PyObject* object) {
+  if (array_class() == nullptr) return false;
   if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
     PyObject** const items = PySequence_Fast_ITEMS(object);
     return std::any_of(items, items + PySequence_Fast_GET_SIZE(object), is_array);

@@ -13,13 +13,11 @@ namespace service_streamer::bindings {
 // An array of exactly numpy's class, of plain numbers in C's order; whatever else there is numpy pickles itself.
 class PlainArray {
  public:
-  // Takes hold of the numbers. Sets no exception.
-  explicit PlainArray(PyObject* object);
-  ~PlainArray();
-  PlainArray(const PlainArray&) = delete;
-  PlainArray& operator=(const PlainArray&) = delete;
+  // Takes hold of the numbers, until release(): not in a destructor, for this thread may end while it copies them without the GIL.
+  // False, without an exception: it is not such an array.
+  bool hold(PyObject* object);
+  void release() { PyBuffer_Release(&view_); }
 
-  explicit operator bool() const { return held_; }
   const char* numbers() const { return static_cast<const char*>(view_.buf); }
   std::size_t size() const { return static_cast<std::size_t>(view_.len); }
 
@@ -28,12 +26,12 @@ class PlainArray {
   void append_numbers_follow(std::string& pickle) const;
   void append_numbers_are_a_buffer(std::string& pickle) const;
   static void append_tail(std::string& pickle);
+  static constexpr std::size_t kMostAround = 1024;  // bytes that all three can have
 
  private:
   bool has_plain_type(PyObject* object);
 
   Py_buffer view_{};
-  bool held_ = false;
   char type_[8] = {};  // as in numpy.dtype.str
 };
 

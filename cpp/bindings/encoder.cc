@@ -137,6 +137,7 @@ bool add_array(Encoder* encoder, const PlainArray& array) {
   if (data != nullptr) copy(data, array.numbers(), array.size());
   std::string& text = encoder->text;
   const Failure failure = attempt_with(data != nullptr ? 0 : array.size(), [&] {
+    if (data == nullptr) text.reserve(text.size() + array.size() + PlainArray::kMostAround);
     array.append_head(text);
     if (data != nullptr) {
       array.append_numbers_are_a_buffer(text);
@@ -161,7 +162,11 @@ bool add(Encoder* encoder, PyObject* object) {
       return true;
     }
   }
-  if (const PlainArray array(object); array) return add_array(encoder, array);
+  if (PlainArray array; array.hold(object)) {
+    const bool added = add_array(encoder, array);
+    array.release();
+    return added;
+  }
   return add_pickle(encoder, object);
 }
 

@@ -221,8 +221,7 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   bool waiting;
   PyObject* result = nullptr;
   Waiter* worker = nullptr;
-  const bool alone = self->server != nullptr && self->engine->requests() == 0;
-  const bool wakes = alone || self->engine->spin() > Duration::zero();
+  const bool wakes = self->server != nullptr ? self->engine->requests() == 0 : self->engine->spin() > Duration::zero();
   if (enqueue(self, future, waiting, wakes ? &worker : nullptr)) {
     const int done = wait_for_future(future, future->request->deadline, worker);
     if (done < 0) {

@@ -188,7 +188,8 @@ def reduce_array(array: Any) -> Any:
     writes an array that is not inside of something else in the same way (`array_pickle.h`).
     """
     numbers = array.dtype
-    plain = numbers.kind in "biufc" and numbers.isnative and numbers.metadata is None
+    builtin = numbers.isbuiltin == 1 and numbers.kind in "biufc"
+    plain = builtin and numbers.isnative and numbers.metadata is None
     if not (plain and array.flags.c_contiguous):
         return array.__reduce_ex__(5)
     return type(array), (array.shape, numbers.str, pickle.PickleBuffer(array))

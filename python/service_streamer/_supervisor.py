@@ -27,6 +27,7 @@ from ._threads import Bell
 _logger = logging.getLogger("service_streamer")
 
 MAX_ATTEMPTS = 5  # to load the model, in a row, of one place
+PATIENCE = 20  # tenths of a second, to learn how a worker ended
 GRACE = 5.0  # s that a worker without work has to end by itself
 
 
@@ -268,8 +269,11 @@ class Supervisor:
     def _is_gone(self, worker: Worker, had_batch: bool, hung: bool) -> None:
         process, place, state = worker.process, worker.place, worker.state
         # The end of its socket comes a moment before its own, and on a busy machine more than that.
-        # Only of one that is missed need we know how it ended.
-        if not process.wait(0.1 if state is State.LEAVING else GRACE):
+        # Only of one that is missed need we know how it ended; and others wait for this thread.
+        for _ in range(1 if state is State.LEAVING else PATIENCE):
+            if process.wait(0.1) or self._closing:
+                break
+        if not process.ended:
             self._let_end(process)
         self._leaves(worker)
         if state is State.STARTING:

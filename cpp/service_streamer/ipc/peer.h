@@ -12,7 +12,7 @@
 
 namespace service_streamer::ipc {
 
-// Another process at the end of a connection that a poller watches. Used by the IO thread alone. A peer that is broken (it hung
+// Another process at the end of a connection that a poller watches. Used by the IO thread, or who has its turn. A peer that is broken (it hung
 // up, does not keep to the protocol, or has us do what there is no memory for) is not sent anything any more; its owner looks for that
 // and lets it go. Of one that hung up, what it said before can still be received.
 class Peer {

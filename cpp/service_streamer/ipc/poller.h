@@ -11,7 +11,7 @@
 namespace service_streamer::ipc {
 
 // What an IO thread sleeps on: descriptors, and its waiter, which other threads and the engine wake. Used by that one thread,
-// but for waiter(), whose parker anybody may wake, also after the poller is gone.
+// or by who does its work while it sleeps (`Server`), but for waiter(), whose parker anybody may wake, also after the poller is gone.
 class Poller {
  public:
   Poller();  // throws std::system_error when no descriptor is left

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -44,7 +43,7 @@ class Server::Impl {
   const std::string& address() const { return address_; }
   bool from_this_process() const { return generation_ == ForkLock::generation(); }
   void start() EXCLUDES(life_);
-  void wake(Waiter& waiter) EXCLUDES(turn_);
+  void wake(Waiter& waiter) noexcept EXCLUDES(turn_);
   void stop() EXCLUDES(life_, mutex_);
 
   std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup) EXCLUDES(mutex_);
@@ -66,8 +65,8 @@ class Server::Impl {
   void wake() { poller_.waiter().parker.unpark(); }
   void run() EXCLUDES(turn_);
   bool take_orders() REQUIRES(turn_) EXCLUDES(mutex_);
-  TimePoint expire();
-  void clean_up();
+  TimePoint expire() REQUIRES(turn_);
+  void clean_up() REQUIRES(turn_) EXCLUDES(mutex_);
 
   // Constant after construction.
   Engine& engine_;
@@ -75,7 +74,7 @@ class Server::Impl {
   const std::uint32_t generation_ = ForkLock::generation();
 
   // Who has it does the work of the IO thread: that thread but when it sleeps, else whoever has something for it to do. Taken before
-  // all others.
+  // all others but life_.
   Mutex turn_;
   TimePoint sleeps_until_ GUARDED_BY(turn_) = TimePoint::min();
 
@@ -118,7 +117,10 @@ void Server::Impl::start() {
 void Server::Impl::stop() {
   MutexLock lock(life_);
   if (std::exchange(stopped_, true)) return;
-  if (!thread_.joinable()) return clean_up();
+  if (!thread_.joinable()) {
+    const MutexLock turn(turn_);
+    return clean_up();
+  }
   {
     MutexLock orders(mutex_);
     stopping_ = true;
@@ -179,15 +181,11 @@ void Server::Impl::run() {
   turn_.unlock();
 }
 
-// Other threads: what the engine has now goes to a worker, unless the IO thread is awake, and will see to it.
-void Server::Impl::wake(Waiter& waiter) {
+// Other threads: what the engine has now goes to a worker, unless the IO thread is awake, and will see to it. What throws there ends the
+// process here, too: half of a step may have been done.
+void Server::Impl::wake(Waiter& waiter) noexcept {
   if (&waiter == &poller_.waiter() && turn_.try_lock()) {
-    TimePoint until = TimePoint::min();
-    try {
-      until = workers_.serve(true);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the IO thread tries again
-    }
-    const bool sleeps_too_long = until < sleeps_until_ || until == TimePoint::min();
+    const bool sleeps_too_long = workers_.serve(true) < sleeps_until_;
     turn_.unlock();
     if (!sleeps_too_long) return;
   }
@@ -246,7 +244,7 @@ void Server::start() {
   impl_->start();
 }
 
-void Server::wake(Waiter& waiter) {
+void Server::wake(Waiter& waiter) noexcept {
   impl_->wake(waiter);
 }
 

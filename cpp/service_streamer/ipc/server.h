@@ -47,7 +47,7 @@ class Server {
   // Wakes what Engine::submit() says is to be woken. But where that is this server's thread, and it sleeps, its work is done here and now, which
   // spares a lone request one wake-up of three. For such alone: while that thread wakes up, others join the batch. Never blocks, but
   // sends what there is to send.
-  void wake(Waiter& waiter);
+  void wake(Waiter& waiter) noexcept;
 
   // Ends the thread and closes every socket: workers and clients see the end of file. Idempotent; blocks until the thread
   // has ended; no event is posted any more. Batches that are under way end as kClosed; what else has not ended then must be

@@ -19,7 +19,7 @@
 
 namespace service_streamer::ipc {
 
-// The worker processes of a Server, as its IO thread sees them: each that is ready and has no batch waits for one of the engine.
+// The worker processes of a Server, as who has the turn sees them: each that is ready and has no batch waits for one of the engine.
 // A batch whose worker died is kept, still running for the engine, and goes to the next free worker before anything new is cut. So
 // do the halves of one for which its worker had no memory.
 //
