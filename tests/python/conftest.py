@@ -14,7 +14,6 @@ import asyncio
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -23,6 +22,7 @@ import time
 
 import hypothesis
 import pytest
+from ports import reserve_port
 from process_models import Journal, ProcessGate, echo
 
 import service_streamer
@@ -316,13 +316,8 @@ def run(request):
 
 @pytest.fixture
 def port():
-    """A free port that is kept from all others: a server of the test may listen there all the same.
-
-    For this socket does not listen, and both may share the address.
-    """
-    with socket.socket() as keeper:
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.bind(("127.0.0.1", 0))
+    """A free port that is kept from all others."""
+    with reserve_port() as keeper:
         yield keeper.getsockname()[1]
 
 

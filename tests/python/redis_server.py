@@ -11,6 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+from ports import reserve_port
+
 LONG = 30  # seconds: reached only by a failure
 
 # Packages that bring a server, and where it is in them
@@ -36,17 +38,6 @@ def find_server():
             if found.is_file():
                 return str(found)
     return None
-
-
-def reserve_port():
-    """Bind a socket to a free port, that nobody gets it; a server may listen there all the same."""
-    while True:
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", 0))
-        if sock.getsockname()[1] <= 55_535:  # the nodes of a cluster use port + 10,000 as well
-            return sock
-        sock.close()
 
 
 def free_port():
