@@ -21,7 +21,7 @@ PyObject* array_class() {
   return found;
 }
 
-bool is_array(PyObject* object) {
+bool is_of_numpy(PyObject* object) {
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == array_class();
 }
 
@@ -59,7 +59,7 @@ void append_str(std::string_view text, std::string& pickle) {
 }  // namespace
 
 bool PlainArray::hold(PyObject* object) {
-  if (!is_array(object)) return false;
+  if (!is_of_numpy(object)) return false;
   if (PyObject_GetBuffer(object, &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
     PyErr_Clear();  // numbers of which no buffer can be, as dates
     return false;
@@ -116,13 +116,13 @@ bool contains_arrays(PyObject* object) {
   if (array_class() == nullptr) return false;
   if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
     PyObject** const items = PySequence_Fast_ITEMS(object);
-    return std::any_of(items, items + PySequence_Fast_GET_SIZE(object), is_array);
+    return std::any_of(items, items + PySequence_Fast_GET_SIZE(object), is_of_numpy);
   }
   if (!PyDict_CheckExact(object)) return false;
   Py_ssize_t place = 0;
   PyObject* value;
   while (PyDict_Next(object, &place, nullptr, &value)) {
-    if (is_array(value)) return true;
+    if (is_of_numpy(value)) return true;
   }
   return false;
 }

@@ -41,12 +41,12 @@ void WorkerPool::give(Worker& worker) {
       if (!give_again(worker)) continue;
       return;
     }
-    auto flight = std::make_unique<Flight>();  // now: once the engine counts on the worker it must come
     CloseReason reason{};
     const Engine::Ready ready = engine_.start_waiting(worker.idle, reason, worker.until);
     worker.asked = ready != Engine::Ready::kBatch;
     if (ready == Engine::Ready::kClosed) worker.until = TimePoint::max();
     if (worker.asked) return;
+    auto flight = std::make_unique<Flight>();
     EndedRequests expired;
     const bool any = engine_.cut(flight->batch, reason, expired);
     if (any) send(worker, std::move(flight));
