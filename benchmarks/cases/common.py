@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 FIXED = 0.005  # seconds per batch
 PER_ITEM = 0.0002  # seconds per item
+PR_SET_TIMERSLACK = 29
+
+_prctl = ctypes.PyDLL(None).prctl
 
 
 def service_time(items: int) -> float:
     return FIXED + PER_ITEM * items
+
+
+def serve(items: int, sleep: Callable[[float], None]) -> None:
+    """Take the service time, no more: Linux lets sleeps end 50 µs late where nobody objects.
+
+    Our worker threads do, for their lingers: so whoever runs the model does, of every package.
+    """
+    _prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    sleep(service_time(items))
 
 
 def noop(batch: list[Any]) -> list[Any]:
@@ -26,7 +39,7 @@ def noop(batch: list[Any]) -> list[Any]:
 
 def model(batch: list[Any]) -> list[Any]:
     """The model of all tables: like one on a GPU, it holds neither the GIL nor a core."""
-    time.sleep(service_time(len(batch)))
+    serve(len(batch), time.sleep)
     return batch
 
 

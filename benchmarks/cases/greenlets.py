@@ -22,7 +22,7 @@ sleep = monkey.get_original("time", "sleep")
 
 def model(batch: list[Any]) -> list[Any]:
     """A model blocks its thread for real; the patched sleep would only switch greenlets."""
-    sleep(common.service_time(len(batch)))
+    common.serve(len(batch), sleep)
     return batch
 
 
