@@ -43,6 +43,7 @@ PyObject* engine_next_batch(PyObject* object, PyObject*) {
   if (refuse_remote(self) || refuse_native(self)) return nullptr;
   PyObject* batch = make_batch(self);
   if (batch == nullptr) return nullptr;
+  if (served != self) wake_in_time();  // it lingers
   served = self;
   for (;;) {
     if (self->fork_generation != fork_generation()) return no_batch(batch, false);

@@ -1,5 +1,6 @@
 """ThreadedStreamer: order, batching, priorities, policies, the bounded queue."""
 
+import ctypes
 import gc
 import logging
 import os
@@ -11,6 +12,8 @@ import pytest
 from conftest import LONG, Gate, Threads, double, eventually
 
 from service_streamer import QueueFull, StreamerClosed, ThreadedStreamer
+
+PR_GET_TIMERSLACK = 30
 
 
 @pytest.mark.not_redis
@@ -291,6 +294,13 @@ def test_repr_tells_the_model_and_the_state(streamers):
     assert "closed" in repr(streamer)
     with pytest.raises(StreamerClosed, match="closed"):
         streamer.wait_ready()
+
+
+@pytest.mark.in_process
+def test_timed_sleeps_of_a_worker_end_in_time(streamers):
+    timer_slack = ctypes.CDLL(None).prctl
+    streamer = streamers(lambda batch: [timer_slack(PR_GET_TIMERSLACK) for _ in batch])
+    assert streamer.predict([0]) == [1], "nanoseconds; with the usual 50,000 it lingers too long"
 
 
 def test_spin_gives_the_same_answers(streamers, threads):

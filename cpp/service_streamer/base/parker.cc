@@ -1,6 +1,7 @@
 #include "service_streamer/base/parker.h"
 
 #include <linux/futex.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,6 +34,10 @@ Parker::Wake wait_on(std::atomic<std::uint32_t>& word, std::uint32_t expected, T
 
 void wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, nullptr, nullptr, 0);
+}
+
+void wake_in_time() {
+  prctl(PR_SET_TIMERSLACK, 1UL);
 }
 
 bool Parker::take_notification(Duration spin) {
@@ -78,7 +83,7 @@ void Parker::unpark() {
   if (event_ < 0) {
     syscall(SYS_futex, &state_, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr, 0);
   } else {
-    const std::uint64_t one = 1;  // nobody reads it: 2^64 wake-ups would be needed to fill it
+    const std::uint64_t one = 1;  // where nobody reads it 2^64 wake-ups would be needed to fill it
     [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof one);
   }
 }

@@ -17,8 +17,8 @@ class Parker {
   enum class Wake { kUnparked, kTimeout, kInterrupted };
 
   Parker() = default;
-  // For a thread that sleeps in epoll: a wake-up is written to `event`, an eventfd that epoll watches edge-triggered, so that
-  // it is never read. It must outlive the parker.
+  // For a thread that sleeps in epoll or poll: a wake-up is written to `event`, an eventfd that it watches there. What was written
+  // may be left there (edge-triggered) or read. It must outlive the parker.
   explicit Parker(int event) : event_(event) {}
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;
@@ -27,7 +27,7 @@ class Parker {
   // Looks for the wake-up in a busy loop for `spin` before it sleeps.
   Wake park(TimePoint deadline, Duration spin = Duration::zero());
 
-  // The two ends of a sleep in epoll. begin_sleep() is false when a wake-up came before: epoll may then be asked but not
+  // The two ends of such a sleep. begin_sleep() is false when a wake-up came before: epoll may then be asked but not
   // slept in. end_sleep(): whether there was a wake-up, so that what it told of must be looked at.
   bool begin_sleep();
   bool end_sleep();
@@ -43,6 +43,9 @@ class Parker {
   std::atomic<std::uint32_t> state_{kEmpty};
   const int event_ = -1;
 };
+
+// From now on the timed sleeps of this thread end when they should, not up to 50 µs later, which are half of the shortest linger.
+void wake_in_time();
 
 // Tells the processor that this is a busy loop.
 inline void relax() {

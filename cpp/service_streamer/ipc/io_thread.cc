@@ -1,7 +1,8 @@
 #include "service_streamer/ipc/io_thread.h"
 
 #include <pthread.h>
-#include <sys/prctl.h>
+
+#include "service_streamer/base/parker.h"
 
 namespace service_streamer::ipc {
 
@@ -17,7 +18,7 @@ BlockedSignals::~BlockedSignals() {
 
 void settle_in(const char* name) {
   pthread_setname_np(pthread_self(), name);
-  prctl(PR_SET_TIMERSLACK, 1UL);  // the usual 50 µs are half of the shortest linger
+  wake_in_time();
 }
 
 }  // namespace service_streamer::ipc
