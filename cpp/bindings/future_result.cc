@@ -38,10 +38,6 @@ void spin_while(const std::atomic<bool>& serving, Duration limit) {
   while (serving.load(std::memory_order_acquire) && Clock::now() < end) relax();
 }
 
-void wake(ipc::Server* server, Waiter& waiter) {
-  server != nullptr ? server->wake(waiter) : waiter.parker.unpark();
-}
-
 }  // namespace
 
 // One that was unfinished when this process was forked will be answered in the parent; here it ends.
@@ -92,7 +88,10 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
   ipc::Server* server = engine->server;
   PyObject* kept = to_wake != nullptr ? Py_XNewRef(engine->server_object) : nullptr;
   const int done = wait_without_gil([&](Waiter& waiter) {
-    if (to_wake != nullptr) wake(server, *std::exchange(to_wake, nullptr));
+    if (Waiter* worker = std::exchange(to_wake, nullptr)) {
+      if (server != nullptr) return server->wake_and_wait(*worker, *future->request, waiter, deadline);
+      worker->parker.unpark();
+    }
     const Duration spin = engine->engine->spin();
     const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
     if (spin > Duration::zero()) spin_while(engine->serving, spin);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 
+#include "support/ipc.h"
 #include "support/threads.h"
 
 namespace service_streamer::support {
@@ -17,12 +18,12 @@ namespace {
 // An epoll that watches one waiter, as an IO thread does.
 class Sleeper {
  public:
-  Sleeper() : waiter_(WaiterPool::acquire_for_epoll(event_)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  Sleeper() : waiter_(WaiterPool::acquire_with_event(event_)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     epoll_event watched{.events = EPOLLIN | EPOLLET, .data = {}};
     EXPECT_EQ(epoll_ctl(epoll_, EPOLL_CTL_ADD, event_, &watched), 0);
   }
   ~Sleeper() {
-    WaiterPool::release_for_epoll(waiter_);
+    WaiterPool::release_with_event(waiter_);
     ::close(epoll_);
   }
   Sleeper(const Sleeper&) = delete;
@@ -101,6 +102,21 @@ TEST(EpollWaiter, ALateWakeUpHitsNobodyOrIsASpuriousOne) {
   EXPECT_TRUE(next.sleep());
 }
 
+TEST(EpollWaiter, ThereAreAsManyAsWereInUseAtOnce) {
+  const std::size_t descriptors = ipc::support::open_descriptors();
+  {
+    const auto acquire_and_release = [] {
+      for (int i = 0; i < 50'000 / kStressShare; ++i) {
+        int event = -1;
+        WaiterPool::release_with_event(WaiterPool::acquire_with_event(event));
+      }
+    };
+    const Thread one(acquire_and_release);
+    const Thread other(acquire_and_release);
+  }
+  EXPECT_LE(ipc::support::open_descriptors(), descriptors + 2);
+}
+
 TEST(EpollWaiter, AForkedChildGetsNoneOfItsParent) {
   int parents = -1;
   {
@@ -110,7 +126,7 @@ TEST(EpollWaiter, AForkedChildGetsNoneOfItsParent) {
   const pid_t child = fork();
   if (child == 0) {
     int event = -1;
-    WaiterPool::acquire_for_epoll(event);
+    WaiterPool::acquire_with_event(event);
     _exit(event == parents ? 1 : 0);
   }
   int status = -1;

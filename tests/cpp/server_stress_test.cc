@@ -106,7 +106,7 @@ class Caller {
     for (int i = 0; i < kCallsOfEach; ++i) {
       RemoteRequest request = any_request();
       EXPECT_TRUE(request.call().observers.add(mailbox, &engine_));
-      if (!request.submit(engine_, server_)) break;
+      if (!enter(request)) break;
       ++accepted;
       open.push_back(std::move(request));
       while (open.size() > 8 || (!open.empty() && random_.uniform() < 0.5)) {
@@ -130,6 +130,14 @@ class Caller {
     Terms terms{.priority = random_.uniform() < 0.1 ? 1 : 0, .deadline = Clock::now() + patience_};
     if (random_.uniform() < 0.1) terms.deadline = Clock::now() + microseconds(random_.between(0, 3000));
     return RemoteRequest(std::move(items), terms);
+  }
+
+  // Now and then he waits for the answer at once, reading it himself if he can, and perhaps gives up.
+  bool enter(const RemoteRequest& request) {
+    if (server_ == nullptr || random_.uniform() < 0.5) return request.submit(engine_, server_);
+    const auto shortly = microseconds(random_.between(0, 2000));
+    return request.ask(engine_, *server_, random_.uniform() < 0.2 ? shortly : kPatience) !=
+           Completion::Wait::kInterrupted;
   }
 
   void finish(const RemoteRequest& request) {

@@ -1,11 +1,15 @@
-// Callers who do the work of the server's thread while that sleeps.
+// Callers who do the work of the server's thread while that sleeps: they give their batch to a worker, and read its answer.
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
+#include <vector>
 
+#include "support/ipc.h"
 #include "support/server.h"
 
 namespace service_streamer::support {
@@ -50,6 +54,192 @@ TEST(ServerWake, ALoneRequestDoesNotWakeTheServersThread) {
     EXPECT_TRUE(request.answered());
     return slept_on;
   }));
+}
+
+// Somebody who asks while the server's thread sleeps, and waits, in a thread of his own.
+class LoneCaller {
+ public:
+  explicit LoneCaller(Owner& owner, Duration patience = kPatience)
+      : thread_([this, &owner, patience] {
+          EXPECT_TRUE(eventually(io_thread_sleeps));
+          end_ = request_.ask(owner.engine, *owner.server, patience);
+        }) {}
+
+  bool sleeps() const {
+    return eventually([this] { return thread_.asleep(); });
+  }
+  bool comes_to_rest() const {
+    return come_to_rest([this] { return thread_.voluntary_switches(); }, [this] { return thread_.asleep(); },
+                        milliseconds(20));
+  }
+  bool returns(Completion::Wait end) const {
+    return eventually([this] { return thread_.finished(); }) && end_ == end;
+  }
+  Thread& thread() { return thread_; }
+  const RemoteRequest& request() const { return request_; }
+
+ private:
+  const RemoteRequest request_{{1, 2}};
+  std::atomic<Completion::Wait> end_{};
+  Thread thread_;
+};
+
+TEST(ServerWake, ALoneCallerReadsHisAnswerHimself) {
+  EXPECT_TRUE(eventually([] {
+    Gate gate;
+    Owner owner;
+    owner.add_ready(gate.before());
+    const std::string before = sleeps_of_the_server();
+    const LoneCaller caller(owner);
+    EXPECT_TRUE(gate.entered());
+    EXPECT_TRUE(caller.sleeps());
+    gate.open();
+    EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
+    EXPECT_TRUE(caller.request().answered());
+    return sleeps_of_the_server() == before;
+  }));
+}
+
+// What becomes of a worker whose answer a caller wanted to read: its later answers are heard by whoever comes.
+bool answers_others(Owner& owner) {
+  const RemoteRequest read_by_its_caller({1});
+  if (read_by_its_caller.ask(owner.engine, *owner.server) != Completion::Wait::kDone) return false;
+  const RemoteRequest read_by_the_thread = sent(owner.engine, {2});
+  return read_by_its_caller.answered() && read_by_the_thread.answered();
+}
+
+TEST(ServerWake, ACallerWhoGivesUpLeavesTheAnswerToTheThread) {
+  Gate gate;
+  Owner owner;
+  owner.add_ready(gate.before());
+  const LoneCaller caller(owner, milliseconds(1));
+  EXPECT_TRUE(caller.returns(Completion::Wait::kTimeout));
+  gate.open();
+  EXPECT_TRUE(caller.request().answered());
+  EXPECT_TRUE(answers_others(owner));
+}
+
+TEST(ServerWake, ASignalLeavesTheAnswerToTheThread) {
+  Gate gate;
+  Owner owner;
+  owner.add_ready(gate.before());
+  LoneCaller caller(owner);
+  EXPECT_TRUE(gate.entered());
+  EXPECT_TRUE(caller.thread().interrupt_until([&] { return caller.thread().finished(); }));
+  EXPECT_TRUE(caller.returns(Completion::Wait::kInterrupted));
+  gate.open();
+  EXPECT_TRUE(caller.request().answered());
+  EXPECT_TRUE(answers_others(owner));
+}
+
+TEST(ServerWake, ACallerWhoReadsIsWokenLikeEverybody) {
+  Gate gate;
+  Owner owner;
+  owner.add_ready(gate.before());
+  const LoneCaller caller(owner);
+  EXPECT_TRUE(gate.entered());
+  EXPECT_TRUE(caller.sleeps());
+  EXPECT_TRUE(caller.request().cancel(owner.engine, true));
+  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
+  gate.open();
+  EXPECT_TRUE(answers_others(owner));
+}
+
+TEST(ServerWake, ACallerWhoReadsGivesTheNextBatch) {
+  Gate gate;
+  Owner owner;
+  owner.add_ready(gate.before());
+  const LoneCaller caller(owner);
+  EXPECT_TRUE(gate.entered());
+  const RemoteRequest next = sent(owner.engine, {3});
+  gate.open();
+  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
+  EXPECT_TRUE(next.answered());
+}
+
+TEST(ServerWake, TheThreadHearsOfATimeThatACallerWhoReadsLeavesToIt) {
+  Gate gate;
+  Owner owner({.batch_size = 8, .max_latency = milliseconds(1), .policy = PolicyKind::kGreedy, .workers = 1});
+  owner.add_ready(gate.before());
+  const LoneCaller caller(owner);
+  EXPECT_TRUE(gate.entered());
+  EXPECT_TRUE(caller.sleeps());
+  owner.engine.configure({.policy = PolicyKind::kWindow});
+  const RemoteRequest next = sent(owner.engine, {3});
+  gate.open();
+  EXPECT_TRUE(next.answered()) << "its window is over, and nobody else comes";
+}
+
+TEST(ServerWake, ACallerMayReadTheLastAnswerOfAWorker) {
+  Gate gate;
+  Owner owner;
+  const std::uint32_t id = owner.add_ready(gate.before());
+  const LoneCaller caller(owner);
+  EXPECT_TRUE(gate.entered());
+  EXPECT_TRUE(caller.sleeps());
+  owner.server->retire_worker(id);
+  EXPECT_TRUE(owner.next_is(Server::Event::Kind::kRetired, id));
+  gate.open();
+  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
+  EXPECT_TRUE(caller.request().answered());
+  EXPECT_TRUE(owner.next_is(Server::Event::Kind::kGone, id));
+}
+
+// While the caller waits to read the answer of a worker that ends with this model, and then for that of another one.
+void runs_on_another(const Model& model) {
+  Gate gate;
+  Owner owner;
+  owner.add_ready(gate.before(model));
+  const LoneCaller caller(owner);
+  EXPECT_TRUE(gate.entered());
+  EXPECT_TRUE(caller.sleeps());
+  Gate second;
+  owner.add_ready(second.before());
+  gate.open();
+  EXPECT_TRUE(second.entered());
+  EXPECT_TRUE(caller.comes_to_rest()) << "the end of the first can be read for ever";
+  second.open();
+  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
+  EXPECT_TRUE(caller.request().answered());
+  EXPECT_TRUE(answers_others(owner));
+}
+
+TEST(ServerWake, ABatchWhoseWorkerDiesWhileItsCallerReadsRunsOnAnother) {
+  runs_on_another([](const auto&, auto&) { return false; });
+}
+
+TEST(ServerWake, SoDoesOneWhoseWorkerAnswersWhatIsNoAnswer) {
+  runs_on_another([](const auto&, auto&) { return true; });
+}
+
+TEST(ServerWake, AServerThatStopsEndsTheWaitOfACallerWhoReads) {
+  Gate gate;
+  Owner owner;
+  owner.add_ready(gate.before());
+  const LoneCaller caller(owner);
+  EXPECT_TRUE(gate.entered());
+  EXPECT_TRUE(caller.sleeps());
+  owner.server->stop();
+  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
+  EXPECT_EQ(caller.request().request().outcome, Outcome::kClosed);
+  gate.open();
+}
+
+TEST(ServerWake, ACallerForWhomThereIsNoDescriptorSleepsLikeEverybody) {
+  Owner owner;
+  owner.add_ready();
+  std::vector<Waiter*> taken;
+  {
+    const ipc::support::DescriptorsLeft none(0);
+    try {
+      for (int event = -1;;) taken.push_back(&WaiterPool::acquire_with_event(event));
+    } catch (const std::system_error&) {
+    }
+    const RemoteRequest request({1});
+    EXPECT_EQ(request.ask(owner.engine, *owner.server), Completion::Wait::kDone);
+    EXPECT_TRUE(request.answered());
+  }
+  for (Waiter* waiter : taken) WaiterPool::release_with_event(*waiter);
 }
 
 TEST(ServerWake, TheThreadHearsOfATimeBeforeWhichItMustNotSleep) {

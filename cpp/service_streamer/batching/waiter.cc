@@ -1,9 +1,11 @@
 #include "service_streamer/batching/waiter.h"
 
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -28,26 +30,31 @@ struct EventWaiter : Waiter {
 
   const int event;
   const std::uint32_t generation;
-  EventWaiter* next_spare = nullptr;
+  std::atomic<bool> in_use{true};
+  EventWaiter* next = nullptr;
 };
 
-// A stack without a lock, so that no forked child can find it locked: popped as a whole, so there is no ABA.
-std::atomic<EventWaiter*> spare_event_waiters{nullptr};
+// All there are: as many as were in use at once. Without a lock, so that no forked child can find it locked; nothing is taken out.
+std::atomic<EventWaiter*> event_waiters{nullptr};
 
-void keep_spare(EventWaiter& waiter) {
-  waiter.next_spare = spare_event_waiters.load(std::memory_order_relaxed);
-  while (!spare_event_waiters.compare_exchange_weak(waiter.next_spare, &waiter, std::memory_order_release)) {
+EventWaiter& make_event_waiter() {
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  auto* made = new (std::nothrow) EventWaiter(fd);
+  if (made == nullptr) {
+    close(fd);
+    throw std::bad_alloc();
   }
+  made->next = event_waiters.load(std::memory_order_relaxed);
+  while (!event_waiters.compare_exchange_weak(made->next, made, std::memory_order_release)) {
+  }
+  return *made;
 }
 
 // Stands in Completion::waiter_ once nobody may register there any more.
 Waiter* taken() {
   static Waiter sentinel;
   return &sentinel;
-}
-
-void wake_next(Waiter& waiter) {
-  if (Waiter* next = std::exchange(waiter.next_to_wake, nullptr)) next->parker.unpark();
 }
 
 }  // namespace
@@ -71,47 +78,40 @@ void WaiterPool::release(Waiter& waiter) {
   list.first = &waiter;
 }
 
-Waiter& WaiterPool::acquire_for_epoll(int& event) {
-  EventWaiter* found = nullptr;
-  for (EventWaiter *spare = spare_event_waiters.exchange(nullptr, std::memory_order_acquire), *next = nullptr;
-       spare != nullptr; spare = next) {
-    next = spare->next_spare;
-    if (spare->generation != ForkLock::generation()) continue;  // of the parent: its descriptor is not ours
-    if (found == nullptr) {
-      found = spare;
-    } else {
-      keep_spare(*spare);
-    }
+Waiter& WaiterPool::acquire_with_event(int& event) {
+  EventWaiter* waiter = event_waiters.load(std::memory_order_acquire);
+  // Those of the parent have descriptors that are not ours.
+  while (waiter != nullptr &&
+         (waiter->generation != ForkLock::generation() || waiter->in_use.exchange(true, std::memory_order_acquire))) {
+    waiter = waiter->next;
   }
-  if (found == nullptr) {
-    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-    found = new EventWaiter(fd);
-  }
-  event = found->event;
-  return *found;
+  if (waiter == nullptr) waiter = &make_event_waiter();
+  event = waiter->event;
+  return *waiter;
 }
 
-void WaiterPool::release_for_epoll(Waiter& waiter) {
-  keep_spare(static_cast<EventWaiter&>(waiter));
+void WaiterPool::release_with_event(Waiter& waiter) {
+  static_cast<EventWaiter&>(waiter).in_use.store(false, std::memory_order_release);
 }
 
 Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, Duration spin) {
-  if (done()) return Wait::kDone;
+  return wait_by(waiter, deadline, [&](TimePoint until) { return waiter.parker.park(until, spin); });
+}
+
+// False: another thread came first.
+bool Completion::enter(Waiter& waiter) {
   Waiter* nobody = nullptr;
-  if (!waiter_.compare_exchange_strong(nobody, &waiter, std::memory_order_acq_rel)) return wait_in_crowd(deadline);
-  for (;;) {
-    const Parker::Wake wake = waiter.parker.park(deadline, spin);
-    if (done()) break;
-    if (wake == Parker::Wake::kUnparked) continue;
-    Waiter* self = &waiter;
-    if (waiter_.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel)) {
-      return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
-    }
-    deadline = TimePoint::max();  // taken into a chain: the wake-up is on its way
-  }
-  wake_next(waiter);
-  return Wait::kDone;
+  return waiter_.compare_exchange_strong(nobody, &waiter, std::memory_order_acq_rel);
+}
+
+// False: taken by who publishes.
+bool Completion::leave(Waiter& waiter) {
+  Waiter* self = &waiter;
+  return waiter_.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel);
+}
+
+void Completion::wake_next(Waiter& waiter) {
+  if (Waiter* next = std::exchange(waiter.next_to_wake, nullptr)) next->parker.unpark();
 }
 
 Completion::Wait Completion::wait_in_crowd(TimePoint deadline) {

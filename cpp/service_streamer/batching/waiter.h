@@ -30,10 +30,10 @@ class WaiterPool {
   static Waiter& acquire();
   static void release(Waiter& waiter);
 
-  // The same for a thread that sleeps in epoll, where it watches `event` edge-triggered (see Parker). Throws
-  // std::system_error when the process has no descriptor left. Safe in forked children, which get none of their parent's.
-  static Waiter& acquire_for_epoll(int& event);
-  static void release_for_epoll(Waiter& waiter);
+  // The same for a thread that sleeps in epoll or poll, where it watches `event` (see Parker). Throws std::system_error when the
+  // process has no descriptor left. Safe in forked children, which get none of their parent's.
+  static Waiter& acquire_with_event(int& event);
+  static void release_with_event(Waiter& waiter);
 };
 
 // The end of one request: published once, waited for by any number of threads.
@@ -50,11 +50,31 @@ class Completion {
   // Blocks until published, the deadline, or a signal handler ran in this thread. Any thread; `waiter` is the caller's.
   Wait wait(Waiter& waiter, TimePoint deadline, Duration spin = Duration::zero());
 
+  // The same, but sleeps by sleep(deadline), which is to end as Parker::park() does. Only the first thread that waits does; a further one
+  // sleeps as in wait().
+  template <typename Sleep>
+  Wait wait_by(Waiter& waiter, TimePoint deadline, Sleep sleep) {
+    if (done()) return Wait::kDone;
+    if (!enter(waiter)) return wait_in_crowd(deadline);
+    for (;;) {
+      const Parker::Wake wake = sleep(deadline);
+      if (done()) break;
+      if (wake == Parker::Wake::kUnparked) continue;
+      if (leave(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
+      deadline = TimePoint::max();  // taken into a chain: the wake-up is on its way
+    }
+    wake_next(waiter);
+    return Wait::kDone;
+  }
+
  private:
   friend class WakeChain;
   enum : std::uint32_t { kPending = 0, kDone = 1, kCrowd = 2 };
 
+  bool enter(Waiter& waiter);
+  bool leave(Waiter& waiter);
   Wait wait_in_crowd(TimePoint deadline);
+  static void wake_next(Waiter& waiter);
 
   std::atomic<std::uint32_t> state_{kPending};
   std::atomic<Waiter*> waiter_{nullptr};  // the first thread that waits, or taken()

@@ -36,6 +36,9 @@ class Peer {
   // Whether the poller tells when there is something to read. It tells of the end in any case.
   void read(bool wanted);
 
+  // For who watches it instead of the poller; its descriptor stays open as long as this.
+  std::shared_ptr<const Connection> connection() const { return connection_; }
+
   // It sees the end of file, and can still be heard.
   void end_sending();
 

@@ -38,12 +38,12 @@ void sleep_until(int epoll, TimePoint until) {
 
 }  // namespace
 
-Poller::Poller() : epoll_(open_epoll()), waiter_(WaiterPool::acquire_for_epoll(event_)) {
+Poller::Poller() : epoll_(open_epoll()), waiter_(WaiterPool::acquire_with_event(event_)) {
   control(epoll_.get(), EPOLL_CTL_ADD, event_, kWakeKey, EPOLLIN | EPOLLET);
 }
 
 Poller::~Poller() {
-  WaiterPool::release_for_epoll(waiter_);
+  WaiterPool::release_with_event(waiter_);
 }
 
 void Poller::watch(int fd, std::uint64_t key, std::uint32_t events) {

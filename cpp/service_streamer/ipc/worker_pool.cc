@@ -38,6 +38,12 @@ WorkerPool::Worker::Worker(Poller& poller, std::uint32_t its_id, FileDescriptor 
       idle(poller.waiter()),
       figures(std::make_shared<WorkerFigures>(id, pid)) {}
 
+bool WorkerPool::Worker::has_only(const Request& request) const {
+  if (!flight || flight->batch.parts.size() != 1) return false;
+  const BatchPart& part = flight->batch.parts.front();
+  return part.request == &request && part.count == request.size;
+}
+
 void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup) {
   std::unique_ptr<Worker> worker;
   try {
@@ -57,25 +63,49 @@ void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::st
 }
 
 void WorkerPool::retire(std::uint32_t id) {
-  const auto found = workers_.find(id);
-  if (found == workers_.end() || found->second->retiring) return;
-  Worker& worker = *found->second;
-  take_from(worker);
-  worker.retiring = true;
-  worker.figures->is_retiring();
+  Worker* worker = find(id);
+  if (worker == nullptr || worker->retiring) return;
+  take_from(*worker);
+  worker->retiring = true;
+  worker->figures->is_retiring();
   events_.post({.kind = Server::Event::Kind::kRetired, .worker = id, .text = {}});
-  if (!worker.flight) worker.peer.end_sending();
+  if (!worker->flight) worker->peer.end_sending();
 }
 
 void WorkerPool::handle(const Poller::Event& event) {
-  const auto found = workers_.find(static_cast<std::uint32_t>((event.key - kKeys) / 2));
-  if (found == workers_.end()) return;
-  Worker& worker = *found->second;
+  Worker* worker = find(static_cast<std::uint32_t>((event.key - kKeys) / 2));
+  if (worker == nullptr) return;
   const bool died = event.key % 2 == 1;
-  if (!died && (event.events & EPOLLOUT) != 0) worker.peer.flush();
-  receive(worker);
-  if (died) worker.peer.set_broken();
-  deaths_ |= worker.peer.broken();
+  if (!died && (event.events & EPOLLOUT) != 0) worker->peer.flush();
+  receive(*worker);
+  if (died) worker->peer.set_broken();
+  deaths_ |= worker->peer.broken();
+}
+
+std::optional<WorkerPool::Reading> WorkerPool::begin_reading(const Request& request) {
+  for (const auto& [id, worker] : workers_) {
+    if (!worker->has_only(request) || worker->peer.broken()) continue;
+    worker->peer.read(false);
+    return Reading{.request = &request, .worker = id, .connection = worker->peer.connection()};
+  }
+  return std::nullopt;
+}
+
+bool WorkerPool::receive(const Reading& reading) {
+  Worker* worker = find(reading.worker);
+  if (worker == nullptr) return false;
+  receive(*worker);
+  deaths_ |= worker->peer.broken();
+  return worker->has_only(*reading.request);
+}
+
+void WorkerPool::end_reading(const Reading& reading) {
+  if (Worker* worker = find(reading.worker)) worker->peer.read(true);
+}
+
+WorkerPool::Worker* WorkerPool::find(std::uint32_t id) const {
+  const auto found = workers_.find(id);
+  return found != workers_.end() ? found->second.get() : nullptr;
 }
 
 void WorkerPool::receive(Worker& worker) {
@@ -115,6 +145,7 @@ bool WorkerPool::understand(Worker& worker, InMessage& message) {
 
 bool WorkerPool::answered(Worker& worker, InMessage& message) {
   if (!worker.flight || message.id != worker.flight->id) return false;
+  worker.peer.read(true);  // nobody waits any more to read that himself
   if (message.unread > 0) {
     end(*std::exchange(worker.flight, nullptr), Outcome::kLost,
         "there was no memory for an answer of " + std::to_string(message.unread) + " bytes");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,18 @@ class WorkerPool {
   // What the poller tells of a worker.
   void handle(const Poller::Event& event);
 
+  // The worker that has this request and no other. The poller does not tell any more when it says something: whoever asked watches its
+  // connection, and calls receive() when that can be read. Until end_reading(), or the request comes back, whoever reads that; then
+  // receive() is false.
+  struct Reading {
+    const Request* request;
+    std::uint32_t worker;
+    std::shared_ptr<const Connection> connection;
+  };
+  std::optional<Reading> begin_reading(const Request& request);
+  bool receive(const Reading& reading);
+  void end_reading(const Reading& reading);
+
   // Gives work to everybody who is free, deals with the dead and kills the hung; to be called before each sleep, with `look`
   // when the engine woke the thread or the time has come. Returns when to be called again.
   TimePoint serve(bool look);
@@ -63,6 +76,7 @@ class WorkerPool {
     Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
 
     bool free() const { return ready && !retiring && !flight && !peer.broken(); }
+    bool has_only(const Request& request) const;
 
     const std::uint32_t id;
     Peer peer;
@@ -79,6 +93,7 @@ class WorkerPool {
     std::unique_ptr<Flight> flight;
   };
 
+  Worker* find(std::uint32_t id) const;
   void receive(Worker& worker);
   bool understand(Worker& worker, InMessage& message);
   bool answered(Worker& worker, InMessage& message);

@@ -84,6 +84,22 @@ class RemoteRequest {
     return true;
   }
 
+  // As a lone caller does who waits for his answer. Not kDone if it was not accepted.
+  Completion::Wait ask(Engine& engine, Server& server, Duration patience = kPatience) const {
+    call_->ref();
+    Waiter* to_wake = nullptr;
+    const Engine::Admission admission = engine.submit(call_->request, &to_wake);
+    if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
+      call_->unref();
+      return Completion::Wait::kInterrupted;
+    }
+    server.check_failure(call_->request);
+    Sleeping sleeping;
+    const TimePoint deadline = Clock::now() + patience;
+    if (to_wake == nullptr) return call_->request.completion.wait(sleeping.waiter(), deadline);
+    return server.wake_and_wait(*to_wake, call_->request, sleeping.waiter(), deadline);
+  }
+
   bool done() const { return call_->request.completion.done(); }
   bool wait(Duration patience = kPatience) const {
     Sleeping sleeping;
