@@ -102,11 +102,23 @@ def test_requests_are_answered_and_nothing_stays_at_the_broker(workers, make, qu
     assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(100)]
     eventually(lambda: len(queue) == 0)
     (replies,) = queue.reply_streams()
-    streamer.predict([1])  # trims what was read before
-    assert queue.redis.xlen(replies) <= 1
+    eventually(lambda: queue.redis.xlen(replies) == 0)  # trimmed when no more comes
     assert 0 < queue.redis.pttl(replies) <= protocol.REPLY_EXPIRY_MS
     streamer.close()
     assert queue.reply_streams() == []
+
+
+def test_what_was_read_is_trimmed_while_more_comes(workers, make, queue, monkeypatch):
+    monkeypatch.setattr(reader, "TRIM_BYTES", 1000)
+    workers()
+    streamer = make()
+    streamer.predict([0])
+    (replies,) = queue.reply_streams()
+    lengths = set()
+    for i in range(100):
+        streamer.predict([i])
+        lengths.add(queue.redis.xlen(replies))
+    assert 5 < max(lengths) < 50
 
 
 def test_requests_that_wait_are_in_the_queue_in_their_order(workers, make, queue):

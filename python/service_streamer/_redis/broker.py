@@ -11,8 +11,8 @@ import contextlib
 import math
 import re
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from .._errors import BrokerError
 
@@ -27,9 +27,12 @@ except ImportError as _error:
 from .address import Address, Ask, Server
 from .clock import Clock
 from .failures import Unfit, words
-from .links import ask_link, shut
+from .links import ask_allowed, ask_link, shut
 from .wire import Command as Command
 from .wire import SlowWire, Wire, wire
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
 
 OLDEST = (6, 2)
 BLOCK = 5.0  # s that a command may block at most: a blocked client does not see FLUSHALL (6.2)
@@ -137,7 +140,25 @@ class Connection:
         Raises:
             BrokerError: the connection cannot be made or broke: any of them may have been run.
         """
-        return self._send(commands)
+        self.send(commands)
+        return self.receive(len(commands))
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Do the first half of `pipeline`; another thread may do the other one."""
+        self.connect()
+        self._use(self._wire.send, commands)
+
+    def receive(self, count: int) -> list[Any]:
+        """Do the second half of `pipeline`: return so many replies."""
+        replies = self._use(self._wire.receive, count)
+        for i, reply in enumerate(replies):
+            if isinstance(reply, Exception):
+                replies[i] = described = self._described(reply)
+                if isinstance(described, BrokerError) and self._should_move(described):
+                    self.close()
+                    if described.transient:
+                        raise described
+        return replies
 
     def transaction(self, commands: Sequence[Command]) -> list[Any]:
         """Do the same within MULTI and EXEC: all of them are run, or none.
@@ -148,7 +169,7 @@ class Connection:
             BrokerError: as `pipeline`, or the first error for which none was run.
             redis.exceptions.ResponseError: the same.
         """
-        replies = self._send([("MULTI",), *commands, ("EXEC",)])
+        replies = self.pipeline([("MULTI",), *commands, ("EXEC",)])
         done = replies[-1]
         if isinstance(done, list):
             return [self._described(reply) for reply in done]
@@ -177,6 +198,11 @@ class Connection:
     def connected(self) -> bool:
         """Whether it is connected, as far as it knows."""
         return self._link is not None and not self._interrupted
+
+    @property
+    def sends_at_once(self) -> bool:
+        """Whether a short command can be sent now by any thread, which does not wait for that."""
+        return self.connected and self._wire.sends_at_once
 
     def connect(self) -> None:
         """Connect, if it is not connected.
@@ -208,24 +234,14 @@ class Connection:
         if (link := self._newest) is not None:
             shut(link)
 
-    def _send(self, commands: Sequence[Command]) -> list[Any]:
-        self.connect()
+    def _use(self, act: Callable[[_A], _T], argument: _A) -> _T:
         try:
-            self._wire.send(commands)
-            replies = self._wire.receive(len(commands))
+            return act(argument)
         except BaseException as error:
             self.close()
             if isinstance(error, Exception):
                 raise self._broker.describe(error) from error
             raise
-        for i, reply in enumerate(replies):
-            if isinstance(reply, Exception):
-                replies[i] = described = self._described(reply)
-                if isinstance(described, BrokerError) and self._should_move(described):
-                    self.close()
-                    if described.transient:
-                        raise described
-        return replies
 
     def _described(self, reply: Any) -> Any:
         """Describe a reply that is an error and is about more than its command."""
@@ -277,20 +293,12 @@ class Connection:
         begin = time.monotonic()
         now = ask_link(link, ("TIME",))
         self._broker.clock.set(begin, time.monotonic(), now)
-        info = _ask_allowed(link, ("INFO", "server")) or b""
+        info = ask_allowed(link, ("INFO", "server")) or b""
         found = re.search(rb"^redis_version:(\d+)\.(\d+)", info, re.MULTILINE)
         if found and (int(found[1]), int(found[2])) < OLDEST:
             raise Unfit(f"is version {found[1].decode()}.{found[2].decode()}: 6.2 is needed")
-        if self._broker.moves and (_ask_allowed(link, ("ROLE",)) or [b"master"])[0] != b"master":
+        if self._broker.moves and (ask_allowed(link, ("ROLE",)) or [b"master"])[0] != b"master":
             raise LookupError("the server that was found is not the master now")
-        limit = _ask_allowed(link, ("CONFIG", "GET", "proto-max-bulk-len"))
+        limit = ask_allowed(link, ("CONFIG", "GET", "proto-max-bulk-len"))
         if limit:
             self._broker.message_limit = int(limit[1])
-
-
-def _ask_allowed(link: Any, command: tuple[Any, ...]) -> Any:
-    """Ask something that the user may have no permission for; None then."""
-    try:
-        return ask_link(link, command)
-    except ResponseError:
-        return None

@@ -53,6 +53,7 @@ class RedisClient:
             inline=True,
             start=weakly(self._start),
             start_timer=weakly(self._start_timer),
+            send=weakly(self._send),
         )
         self._lock = _threads.original("_thread", "allocate_lock")()
         self._outlet: _core.Outlet | None = None
@@ -145,6 +146,10 @@ class RedisClient:
                 raise
             self._running[:0] = running  # there may be a timer already
             self._outlet = outlet
+
+    def _send(self) -> None:
+        if self._outlet is not None:
+            self._sender.send_alone()
 
     def _start_timer(self) -> None:
         # the sender cannot watch the deadlines: it may be stuck with a broker that does not answer

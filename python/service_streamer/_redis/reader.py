@@ -25,6 +25,7 @@ AUDITS = (2.0, 10.0)  # s: first look after what has not been answered for so lo
 REPEATS = 3  # how often a request is sent again
 READ_ENTRIES = 100  # the most in one read
 READ_BYTES = 2**24  # about as many at most
+TRIM_BYTES = 2**16  # that were read, from which on they are trimmed while there is traffic
 
 _logger = logging.getLogger("service_streamer")
 
@@ -50,7 +51,7 @@ class Reader:
         self._backoff = Backoff()
         self._made = 0  # connections, so far
         self._last = b"0-0"  # the last entry that was read
-        self._trim = False  # whether there are entries that were read
+        self._untrimmed = 0  # bytes that were read and are still there, and 1 for each entry
         self._largest = 0  # bytes, of an entry lately
         self._audit_delay = AUDITS[0]
         self._next_audit = 0.0
@@ -101,6 +102,7 @@ class Reader:
             self._session.found("reader")
             self._backoff.reset()
             if not read and not self._has_work():
+                self._connection.pipeline(self._trimming(1))
                 return
             if self._until_audit() <= 0:
                 self._audit(full=False)
@@ -118,15 +120,11 @@ class Reader:
     def _read(self, after: bytes, block_ms: int | None) -> int:
         """Read once; return how many entries."""
         replies = self._session.replies
-        commands: list[tuple[object, ...]] = []
-        if self._trim:
-            ms, _, count = self._last.partition(b"-")
-            commands.append(("XTRIM", replies, "MINID", b"%s-%d" % (ms, int(count) + 1)))
+        commands = self._trimming(TRIM_BYTES if block_ms else 1)
         most = max(1, min(READ_ENTRIES, READ_BYTES // (self._largest + 1)))
         block = () if block_ms is None else ("BLOCK", block_ms)
         commands.append(("XREAD", "COUNT", most, *block, "STREAMS", replies, after))
         got = self._connection.pipeline(commands)[-1]
-        self._trim = False
         if isinstance(got, Exception):
             if str(got).startswith("UNBLOCKED"):  # the stream was deleted
                 return 0
@@ -134,19 +132,32 @@ class Reader:
         if not got:
             return 0
         ((_, entries),) = got
-        self._trim = True
         self._take_in(entries)
         return len(entries)
+
+    def _trimming(self, least: int) -> list[tuple[object, ...]]:
+        """Make the command that deletes what was read, if that is so many bytes at least.
+
+        Not for every reply: this thread is woken to read that it was done.
+        """
+        if self._untrimmed < least:
+            return []
+        self._untrimmed = 0
+        ms, _, count = self._last.partition(b"-")
+        return [("XTRIM", self._session.replies, "MINID", b"%s-%d" % (ms, int(count) + 1))]
 
     def _take_in(self, entries: list[Any]) -> None:
         answers: list[Answer] = []
         largest = 0
         for entry, fields in entries:
             self._last = entry
+            self._untrimmed += 1
             try:
                 if not fields or fields[0] != FIELD:
                     raise Foreign("an entry without a message")
-                largest = max(largest, len(fields[1]))
+                size = len(fields[1])
+                self._untrimmed += size
+                largest = max(largest, size)
                 message = self._session.signer.open(self._session.replies, fields[1])
                 replies = unpack_replies(message)
             except (Foreign, Forged, OtherVersion) as error:

@@ -8,6 +8,7 @@ comes from the socket, and gives all replies that are in it.
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from redis.exceptions import (
     ResponseError,
     TimeoutError,
 )
+
+from .._threads import is_patched, original
 
 try:
     import hiredis
@@ -45,6 +48,9 @@ class Wire:
 
     def __init__(self, link: Any) -> None:
         self._sock = link._sock
+        plain = type(self._sock) is original("socket", "socket")
+        self.sends_at_once = plain or not is_patched("socket")  # gevent's socket is one thread's
+        _have_the_system_watch_the_time(self._sock)
         self._buffer = bytearray(READ)
         self._reader = hiredis.Reader(
             protocolError=InvalidResponse,
@@ -92,6 +98,8 @@ class Wire:
 class SlowWire:
     """The same by redis-py's own means, where there is no hiredis."""
 
+    sends_at_once = False
+
     def __init__(self, link: Any) -> None:
         self._link = link
 
@@ -112,6 +120,22 @@ class SlowWire:
             return error
 
 
+def _have_the_system_watch_the_time(sock: Any) -> None:
+    """Let calls of a plain socket wait in the system, which Python would ask by poll before each.
+
+    While a long message is being sent the timeout counts from the last byte that went.
+    """
+    timeout = sock.gettimeout()
+    if timeout is None or type(sock) is not original("socket", "socket"):
+        return
+    seconds, micros = divmod(max(1, int(timeout * 1e6)), 10**6)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", seconds, micros))
+    sock.settimeout(None)
+
+
 def _broken(error: OSError) -> RedisError:
+    if isinstance(error, BlockingIOError):  # the system's way to say so
+        return TimeoutError("timed out")
     kind: type[RedisError] = TimeoutError if isinstance(error, socket.timeout) else ConnectionError
     return kind(str(error))
