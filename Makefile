@@ -103,7 +103,7 @@ beside-torch:  # may be a choice
 	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
 
 beside-python:
-	@$(MAKE) test-python >build/test-python.log 2>&1
+	@$(MAKE) -Onone test-python >build/test-python.log 2>&1
 
 # PYTHONS="3.10 3.13" are fewer.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
