@@ -17,8 +17,8 @@ cmake_files := CMakeLists.txt tests/cpp/CMakeLists.txt
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-beside test-pythons test-torch test-python \
-	test-cuda test-redis fuzz lint tidy format clean
+.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-beside beside-redis beside-torch \
+	beside-python test-pythons test-torch test-python test-cuda test-redis fuzz lint tidy format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -51,7 +51,7 @@ bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help f
 
 # ---------------------------------------------------------------------- tests
 
-test: test-cpp test-tsan test-asan test-wheel test-beside test-python  ## all tests
+test: test-cpp test-tsan test-asan test-wheel test-beside  ## all tests
 
 # $(call run_cpp_tests,build folder,cmake options)
 define run_cpp_tests
@@ -88,27 +88,32 @@ STRESS_SECONDS ?= $(if $(CI),60,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
 
-# All at a time, for they wait most of their time; those with torch may be a choice (TORCH_ARGS).
-test-beside: $(VENV)/.installed
-	@mkdir -p build; \
-	$(MAKE) --no-print-directory test-redis ARGS= </dev/null >build/test-redis.log 2>&1 & jobs="redis=$$!"; \
-	$(MAKE) --no-print-directory test-torch ARGS='$(TORCH_ARGS)' </dev/null >build/test-torch.log 2>&1 & jobs="$$jobs torch=$$!"; \
-	failed=; $(MAKE) --no-print-directory test-pythons || failed=1; \
-	for job in $$jobs; do \
-	  wait $${job#*=} || failed=1; cat build/test-$${job%%=*}.log; \
-	done; test -z "$$failed"
+# All at a time, for they wait most of their time. Each is printed when it has ended, the main one last.
+side_by_side = $(MAKE) --no-print-directory -k -j -Orecurse
 
-# What takes long runs on the main one only. PYTHONS="3.10 3.13" are fewer.
+test-beside: $(VENV)/.installed
+	@mkdir -p build; rm -f build/test-python.log; failed=; \
+	$(side_by_side) beside-redis beside-torch test-pythons beside-python || failed=1; \
+	cat build/test-python.log && test -z "$$failed"
+
+beside-redis:
+	@$(MAKE) test-redis ARGS=
+
+beside-torch:  # may be a choice
+	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
+
+beside-python:
+	@$(MAKE) -Onone test-python >build/test-python.log 2>&1
+
+# PYTHONS="3.10 3.13" are fewer.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
-	@found=$$($(bin)/python tests/other_pythons.py $(PYTHONS)) || exit 1; jobs=; mkdir -p build; \
-	for python in $$found; do \
-	  $(MAKE) --no-print-directory test-python VENV=build/venv-$${python%%=*} PYTHON=$${python#*=} \
-	    STRESS_SECONDS=4 ARGS='-m "not endurance and not over_redis"' \
-	    </dev/null >build/python-$${python%%=*}.log 2>&1 & jobs="$$jobs $${python%%=*}=$$!"; \
-	done; failed=; \
-	for job in $$jobs; do \
-	  wait $${job#*=} || failed=1; cat build/python-$${job%%=*}.log; \
-	done; test -z "$$failed"
+	@found=$$($(bin)/python tests/other_pythons.py $(PYTHONS)) || exit 1; \
+	test -z "$$found" || $(side_by_side) $$(for python in $$found; do echo test-python-$${python%%=*}; done)
+
+# What takes long runs on the main one only.
+test-python-%:
+	@$(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
+	  STRESS_SECONDS=4 ARGS='-m "not endurance and not over_redis"'
 
 test-redis: $(VENV)/.installed  ## the tests with a Redis server, and those of the other streamers over it
 	$(bin)/python -m pytest -m over_redis $(ARGS)
@@ -163,7 +168,7 @@ lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock
 
 build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 	$(cmake) -S . -B build/lint -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=ON -DSERVICE_STREAMER_CUDA=OFF -DSERVICE_STREAMER_NVTX=OFF \
-	  -DPython_EXECUTABLE=$(abspath $(bin)/python) \
+	  -DSERVICE_STREAMER_UNITY=OFF -DPython_EXECUTABLE=$(abspath $(bin)/python) \
 	  -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
 	@touch $@
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxMappings = 64;
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr Duration kKept = std::chrono::seconds(10);
+constexpr Duration kMappingKept = std::chrono::seconds(10);
 constexpr std::size_t kPage = 4096;
 
 // Of this process, not of the one that forked it; -1: there is none.
@@ -121,7 +121,7 @@ void MappingCache::put(const struct stat& file, Mapping mapping) {
       auto stays = entries_.begin();
       for (; stays != entries_.end(); ++stays) {
         const bool too_many = bytes_ > kMaxBytes || entries_.end() - stays > static_cast<std::ptrdiff_t>(kMaxMappings);
-        if (!too_many && now - stays->kept < kKept) break;
+        if (!too_many && now - stays->kept < kMappingKept) break;
         gone[gone_count++] = stays->mapping;
         bytes_ -= stays->mapping.size;
       }

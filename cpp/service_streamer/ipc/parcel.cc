@@ -19,9 +19,9 @@ std::uint8_t number_of(const std::array<T, N>& values, T value) {
   return number;
 }
 
-class Writer {
+class ParcelWriter {
  public:
-  explicit Writer(char* at) : at_(at) {}
+  explicit ParcelWriter(char* at) : at_(at) {}
 
   void u8(std::uint8_t value) { *at_++ = static_cast<char>(value); }
   void u32(std::uint64_t value) {
@@ -37,9 +37,9 @@ class Writer {
 };
 
 // What does not fit leaves it where it is, and is false.
-class Reader {
+class ParcelReader {
  public:
-  explicit Reader(const Bytes& body) : body_(body) {}
+  explicit ParcelReader(const Bytes& body) : body_(body) {}
 
   bool u8(std::uint8_t& value) {
     if (left() < 1) return false;
@@ -72,7 +72,7 @@ class Reader {
   std::size_t at_ = 0;
 };
 
-bool read_piece(Reader& reader, ResultPiece& piece) {
+bool read_piece(ParcelReader& reader, ResultPiece& piece) {
   std::uint32_t size = 0;
   return reader.u32(piece.begin) && reader.u32(piece.count) && reader.one_of(kKinds, piece.result.kind) &&
          reader.u32(size) && reader.bytes(size, piece.result.bytes);
@@ -102,14 +102,14 @@ std::size_t Parcel::body_size() const {
 
 void Parcel::write_body(char* body) const {
   const std::uint64_t first = payload->begin_of(begin);
-  Writer writer(body);
+  ParcelWriter writer(body);
   writer.u32(items);
   for (std::uint32_t i = 0; i < items; ++i) writer.u32(payload->ends[begin + std::size_t{i}] - first);
   writer.bytes(payload->bytes.data() + first, item_bytes());
 }
 
 bool parse_request(const Bytes& body, Payload& payload) {
-  Reader reader(body);
+  ParcelReader reader(body);
   std::uint32_t count = 0;
   payload = {};
   if (!reader.u32(count) || count == 0 || reader.left() / 4 < count) return false;
@@ -143,7 +143,7 @@ std::size_t body_size(const EndedCall& result) {
 }
 
 void write_body(const EndedCall& result, char* body) {
-  Writer writer(body);
+  ParcelWriter writer(body);
   writer.u8(number_of(kOutcomes, result.outcome));
   writer.u32(result.note.size());
   writer.bytes(result.note.data(), result.note.size());
@@ -158,7 +158,7 @@ void write_body(const EndedCall& result, char* body) {
 }
 
 bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result) {
-  Reader reader(body);
+  ParcelReader reader(body);
   std::uint32_t note_size = 0;
   std::uint32_t pieces = 0;
   Bytes note;

@@ -21,7 +21,7 @@ constexpr unsigned kNoExec = MFD_NOEXEC_SEAL;
 #endif
 
 // A block that was free for so long goes when another one is asked for.
-constexpr Duration kKept = std::chrono::seconds(10);
+constexpr Duration kBlockKept = std::chrono::seconds(10);
 
 [[noreturn]] void fail(int error, const char* what) {
   throw std::system_error(error, std::generic_category(), what);
@@ -29,10 +29,10 @@ constexpr Duration kKept = std::chrono::seconds(10);
 
 // Eight sizes for each power of two, whole pages.
 std::size_t capacity_for(std::size_t size) {
-  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kPageSize = 4096;
   if (size > std::size_t{1} << 46) fail(ENOMEM, "shared buffer");
-  const std::size_t step = std::max(kPage, std::bit_floor(std::max(size, kPage)) / 8);
-  return std::max(kPage, (size + step - 1) / step * step);
+  const std::size_t step = std::max(kPageSize, std::bit_floor(std::max(size, kPageSize)) / 8);
+  return std::max(kPageSize, (size + step - 1) / step * step);
 }
 
 FileDescriptor open_memfd() {
@@ -114,7 +114,7 @@ SharedPool::Slot* SharedPool::take(std::size_t size, std::size_t capacity, std::
       if (!(*slot)->free || slot->get() == best) continue;
       if (oldest == slots_.end() || (*slot)->freed < (*oldest)->freed) oldest = slot;
     }
-    if (oldest == slots_.end() || (!too_much && now - (*oldest)->freed < kKept)) {
+    if (oldest == slots_.end() || (!too_much && now - (*oldest)->freed < kBlockKept)) {
       pooled = !too_much;
       break;
     }

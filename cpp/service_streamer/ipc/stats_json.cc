@@ -8,11 +8,11 @@ namespace service_streamer::ipc {
 namespace {
 
 // Writes objects and arrays as they come; puts the commas.
-class Writer {
+class JsonWriter {
  public:
   std::string take() { return std::move(text_); }
 
-  Writer& key(std::string_view name) {
+  JsonWriter& key(std::string_view name) {
     string(name);
     text_ += ':';
     fresh_ = true;
@@ -67,7 +67,7 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-void write(Writer& json, std::string_view key, const DurationSummary& summary) {
+void write(JsonWriter& json, std::string_view key, const DurationSummary& summary) {
   json.key(key).open('{');
   json.key("count").number(summary.count);
   json.key("mean").number(seconds(summary.mean));
@@ -78,7 +78,7 @@ void write(Writer& json, std::string_view key, const DurationSummary& summary) {
   json.close('}');
 }
 
-void write(Writer& json, const Counters& counters) {
+void write(JsonWriter& json, const Counters& counters) {
   json.key("submitted").number(counters.submitted);
   json.key("completed").number(counters.completed);
   json.key("failed").number(counters.failed);
@@ -112,7 +112,7 @@ std::string_view name_of(WorkerReport::State state) {
   return "unknown";
 }
 
-void write(Writer& json, const WorkerReport& worker) {
+void write(JsonWriter& json, const WorkerReport& worker) {
   json.open('{');
   json.key("id").number(worker.id);
   json.key("pid").number(worker.pid);
@@ -132,7 +132,7 @@ void write(Writer& json, const WorkerReport& worker) {
 std::string stats_json(const Engine& engine, const std::vector<WorkerReport>& workers) {
   const EngineStats stats = engine.stats();
   const EngineOptions options = engine.options();
-  Writer json;
+  JsonWriter json;
   json.open('{');
   json.key("batch_size").number(options.batch_size);
   json.key("max_latency").number(seconds(options.max_latency));
