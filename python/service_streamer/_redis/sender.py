@@ -91,7 +91,7 @@ class Sender:
             if taken is None:
                 return
             self._accept(*taken)
-            if sum(len(parcel[5]) for parcel in self._hand) <= ALONE_BYTES:
+            if self._hand and sum(len(parcel[5]) for parcel in self._hand) <= ALONE_BYTES:
                 self._send()
         except BaseException as error:
             self._unread = None
