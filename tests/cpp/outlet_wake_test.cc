@@ -35,7 +35,9 @@ TEST(OutletWake, WhatACallerTakesIsNotTakenByWhoSleeps) {
   const RemoteRequest request({1, 2});
   {
     Thread sender([&] { got = outlet.take(kPlenty, TimePoint::max(), theirs); });
-    EXPECT_TRUE(eventually([&] { return sender.asleep() && engine.stats().idle_workers == 1; }));
+    EXPECT_TRUE(come_to_rest([&] { return sender.voluntary_switches(); },
+                             [&] { return sender.asleep() && engine.stats().idle_workers == 1; },
+                             std::chrono::milliseconds(20)));
     Waiter* to_wake = queue_up(engine, request);
     ASSERT_NE(to_wake, nullptr);
     ASSERT_TRUE(outlet.take_now(1, ours));
