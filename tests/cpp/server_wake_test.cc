@@ -6,10 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <system_error>
-#include <vector>
 
-#include "support/ipc.h"
 #include "support/server.h"
 
 namespace service_streamer::support {
@@ -225,21 +222,20 @@ TEST(ServerWake, AServerThatStopsEndsTheWaitOfACallerWhoReads) {
   gate.open();
 }
 
-TEST(ServerWake, ACallerForWhomThereIsNoDescriptorSleepsLikeEverybody) {
+TEST(ServerWake, ASecondCallerSleepsLikeEverybodyWhileOneReads) {
+  Gate gate;
   Owner owner;
-  owner.add_ready();
-  std::vector<Waiter*> taken;
-  {
-    const ipc::support::DescriptorsLeft none(0);
-    try {
-      for (int event = -1;;) taken.push_back(&WaiterPool::acquire_with_event(event));
-    } catch (const std::system_error&) {
-    }
-    const RemoteRequest request({1});
-    EXPECT_EQ(request.ask(owner.engine, *owner.server), Completion::Wait::kDone);
-    EXPECT_TRUE(request.answered());
-  }
-  for (Waiter* waiter : taken) WaiterPool::release_with_event(*waiter);
+  owner.add_ready(gate.before());
+  owner.add_ready(gate.before());
+  const LoneCaller first(owner);
+  EXPECT_TRUE(gate.entered(1));
+  const LoneCaller second(owner);
+  EXPECT_TRUE(gate.entered(2));
+  EXPECT_TRUE(first.sleeps() && second.sleeps());
+  gate.open();
+  EXPECT_TRUE(first.returns(Completion::Wait::kDone) && second.returns(Completion::Wait::kDone));
+  EXPECT_TRUE(first.request().answered() && second.request().answered());
+  EXPECT_TRUE(answers_others(owner));
 }
 
 TEST(ServerWake, TheThreadHearsOfATimeBeforeWhichItMustNotSleep) {

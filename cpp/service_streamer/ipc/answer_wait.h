@@ -5,7 +5,7 @@
 
 namespace service_streamer::ipc {
 
-// The sleep of a thread that waits for a request and watches a descriptor meanwhile, where its answer may come. For one sleep at a time.
+// The sleep of a thread that waits for a request and watches a descriptor meanwhile, where its answer may come. For one thread at a time.
 class AnswerWait {
  public:
   AnswerWait();  // throws std::system_error when no descriptor is left

@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "service_streamer/ipc/address.h"
-#include "service_streamer/ipc/answer_wait.h"
 #include "service_streamer/ipc/call.h"
 #include "service_streamer/ipc/io_thread.h"
 
@@ -21,15 +19,6 @@ std::string own_address() {
   if (getrandom(&number, sizeof number, 0) != sizeof number)
     number = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
   return "@service_streamer-" + std::to_string(getpid()) + "-" + std::to_string(number);
-}
-
-// None when no descriptor, or no memory, is left for it.
-std::optional<AnswerWait> make_answer_wait() {
-  try {
-    return std::optional<AnswerWait>(std::in_place);
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
 }
 
 }  // namespace
@@ -130,28 +119,27 @@ Completion::Wait Server::Impl::wake_and_wait(Waiter& to_wake, Request& request, 
                                              TimePoint deadline) noexcept {
   wake(to_wake);
   std::optional<WorkerPool::Reading> reading = begin_reading(request);
-  std::optional<AnswerWait> answer = reading ? make_answer_wait() : std::nullopt;
-  if (!answer) {
-    if (reading) end_reading(*reading);
-    return engine_.wait_for_end(request, waiter, deadline);
-  }
-  const Completion::Wait end = request.completion.wait_by(answer->waiter(), deadline, [&](TimePoint until) {
+  if (!reading) return engine_.wait_for_end(request, waiter, deadline);
+  const Completion::Wait end = request.completion.wait_by(answer_wait_.waiter(), deadline, [&](TimePoint until) {
     bool readable = false;
-    const Parker::Wake wake = answer->sleep(reading ? reading->connection->fd() : -1, until, readable);
+    const Parker::Wake wake = answer_wait_.sleep(reading ? reading->connection->fd() : -1, until, readable);
     if (readable && reading && !receive(*reading)) reading.reset();
     return wake;
   });
   if (reading) end_reading(*reading);
+  somebody_reads_.store(false, std::memory_order_release);
   return end;
 }
 
-// Nothing while the IO thread is awake: it may be about to read that answer.
+// Nothing while somebody else reads, or the IO thread is awake: it may be about to read that answer.
 std::optional<WorkerPool::Reading> Server::Impl::begin_reading(const Request& request) {
   std::optional<WorkerPool::Reading> reading;
+  if (somebody_reads_.exchange(true, std::memory_order_acquire)) return reading;
   if (turn_.try_lock()) {
     reading = workers_.begin_reading(request);
     turn_.unlock();
   }
+  if (!reading) somebody_reads_.store(false, std::memory_order_release);
   return reading;
 }
 

@@ -10,6 +10,7 @@
 
 #include "service_streamer/base/file_descriptor.h"
 #include "service_streamer/base/mutex.h"
+#include "service_streamer/ipc/answer_wait.h"
 #include "service_streamer/ipc/clients.h"
 #include "service_streamer/ipc/failure.h"
 #include "service_streamer/ipc/poller.h"
@@ -78,6 +79,10 @@ class Server::Impl {
   WorkerPool workers_;
   Clients clients_;
   std::atomic<std::uint32_t> last_worker_{0};
+
+  // The sleep of the one caller who reads his answer himself.
+  std::atomic<bool> somebody_reads_{false};
+  AnswerWait answer_wait_;
 
   // What other threads want of the IO thread.
   Mutex mutex_;
