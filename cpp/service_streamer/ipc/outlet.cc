@@ -72,7 +72,7 @@ TimePoint Outlet::expire() {
 
 // Has enough handed out to be taken. Between two calls the engine may promise something: it comes with the next one.
 TimePoint Outlet::pull(std::size_t limit, bool& closed) {
-  while (handed_out_->items_to_take() < limit) {
+  for (std::size_t items = 0; (items = handed_out_->items_to_take()) < limit;) {
     CloseReason reason{};
     TimePoint until;
     const Engine::Ready ready = engine_.start_waiting(idle_, reason, until);
@@ -81,7 +81,7 @@ TimePoint Outlet::pull(std::size_t limit, bool& closed) {
     if (ready != Engine::Ready::kBatch) break;
     Batch batch;
     EndedRequests expired;
-    engine_.hand_on(batch, limit, expired);
+    engine_.hand_on(batch, limit - items, expired);
     publish(expired);
     if (!batch.parts.empty()) handed_out_->add(batch);
   }
