@@ -97,6 +97,23 @@ TEST(ServerWake, ALoneCallerReadsHisAnswerHimself) {
   }));
 }
 
+constexpr EngineOptions kOneWorker{
+    .batch_size = 8, .max_latency = milliseconds(1), .policy = PolicyKind::kGreedy, .workers = 1};
+
+// A lone caller who waits for what the only worker will say, which waits for the gate.
+struct Reading {
+  explicit Reading(const EngineOptions& options = kServed, const Model& model = add_one)
+      : owner(options), worker(owner.add_ready(gate.before(model))), caller(owner) {
+    EXPECT_TRUE(gate.entered());
+    EXPECT_TRUE(caller.sleeps());
+  }
+
+  Gate gate;
+  Owner owner;
+  const std::uint32_t worker;
+  LoneCaller caller;
+};
+
 // What becomes of a worker whose answer a caller wanted to read: its later answers are heard by whoever comes.
 bool answers_others(Owner& owner) {
   const RemoteRequest read_by_its_caller({1});
@@ -117,88 +134,60 @@ TEST(ServerWake, ACallerWhoGivesUpLeavesTheAnswerToTheThread) {
 }
 
 TEST(ServerWake, ASignalLeavesTheAnswerToTheThread) {
-  Gate gate;
-  Owner owner;
-  owner.add_ready(gate.before());
-  LoneCaller caller(owner);
-  EXPECT_TRUE(gate.entered());
-  EXPECT_TRUE(caller.thread().interrupt_until([&] { return caller.thread().finished(); }));
-  EXPECT_TRUE(caller.returns(Completion::Wait::kInterrupted));
-  gate.open();
-  EXPECT_TRUE(caller.request().answered());
-  EXPECT_TRUE(answers_others(owner));
+  Reading reading;
+  EXPECT_TRUE(reading.caller.thread().interrupt_until([&] { return reading.caller.thread().finished(); }));
+  EXPECT_TRUE(reading.caller.returns(Completion::Wait::kInterrupted));
+  reading.gate.open();
+  EXPECT_TRUE(reading.caller.request().answered());
+  EXPECT_TRUE(answers_others(reading.owner));
 }
 
 TEST(ServerWake, ACallerWhoReadsIsWokenLikeEverybody) {
-  Gate gate;
-  Owner owner;
-  owner.add_ready(gate.before());
-  const LoneCaller caller(owner);
-  EXPECT_TRUE(gate.entered());
-  EXPECT_TRUE(caller.sleeps());
-  EXPECT_TRUE(caller.request().cancel(owner.engine, true));
-  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
-  gate.open();
-  EXPECT_TRUE(answers_others(owner));
+  Reading reading;
+  EXPECT_TRUE(reading.caller.request().cancel(reading.owner.engine, true));
+  EXPECT_TRUE(reading.caller.returns(Completion::Wait::kDone));
+  reading.gate.open();
+  EXPECT_TRUE(answers_others(reading.owner));
 }
 
 TEST(ServerWake, ACallerWhoReadsGivesTheNextBatch) {
-  Gate gate;
-  Owner owner;
-  owner.add_ready(gate.before());
-  const LoneCaller caller(owner);
-  EXPECT_TRUE(gate.entered());
-  const RemoteRequest next = sent(owner.engine, {3});
-  gate.open();
-  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
+  Reading reading;
+  const RemoteRequest next = sent(reading.owner.engine, {3});
+  reading.gate.open();
+  EXPECT_TRUE(reading.caller.returns(Completion::Wait::kDone));
   EXPECT_TRUE(next.answered());
 }
 
 TEST(ServerWake, TheThreadHearsOfATimeThatACallerWhoReadsLeavesToIt) {
-  Gate gate;
-  Owner owner({.batch_size = 8, .max_latency = milliseconds(1), .policy = PolicyKind::kGreedy, .workers = 1});
-  owner.add_ready(gate.before());
-  const LoneCaller caller(owner);
-  EXPECT_TRUE(gate.entered());
-  EXPECT_TRUE(caller.sleeps());
-  owner.engine.configure({.policy = PolicyKind::kWindow});
-  const RemoteRequest next = sent(owner.engine, {3});
-  gate.open();
+  Reading reading(kOneWorker);
+  reading.owner.engine.configure({.policy = PolicyKind::kWindow});
+  const RemoteRequest next = sent(reading.owner.engine, {3});
+  reading.gate.open();
   EXPECT_TRUE(next.answered()) << "its window is over, and nobody else comes";
 }
 
 TEST(ServerWake, ACallerMayReadTheLastAnswerOfAWorker) {
-  Gate gate;
-  Owner owner;
-  const std::uint32_t id = owner.add_ready(gate.before());
-  const LoneCaller caller(owner);
-  EXPECT_TRUE(gate.entered());
-  EXPECT_TRUE(caller.sleeps());
-  owner.server->retire_worker(id);
-  EXPECT_TRUE(owner.next_is(Server::Event::Kind::kRetired, id));
-  gate.open();
-  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
-  EXPECT_TRUE(caller.request().answered());
-  EXPECT_TRUE(owner.next_is(Server::Event::Kind::kGone, id));
+  Reading reading;
+  reading.owner.server->retire_worker(reading.worker);
+  EXPECT_TRUE(reading.owner.next_is(Server::Event::Kind::kRetired, reading.worker));
+  reading.gate.open();
+  EXPECT_TRUE(reading.caller.returns(Completion::Wait::kDone));
+  EXPECT_TRUE(reading.caller.request().answered());
+  EXPECT_TRUE(reading.owner.next_is(Server::Event::Kind::kGone, reading.worker));
 }
 
 // While the caller waits to read the answer of a worker that ends with this model, and then for that of another one.
 void runs_on_another(const Model& model) {
-  Gate gate;
-  Owner owner;
-  owner.add_ready(gate.before(model));
-  const LoneCaller caller(owner);
-  EXPECT_TRUE(gate.entered());
-  EXPECT_TRUE(caller.sleeps());
+  Reading reading(kServed, model);
   Gate second;
-  owner.add_ready(second.before());
-  gate.open();
+  reading.owner.add_ready(second.before());
+  reading.gate.open();
   EXPECT_TRUE(second.entered());
-  EXPECT_TRUE(caller.comes_to_rest()) << "the end of the first can be read for ever";
+  EXPECT_TRUE(reading.caller.comes_to_rest()) << "the end of the first can be read for ever";
   second.open();
-  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
-  EXPECT_TRUE(caller.request().answered());
-  EXPECT_TRUE(answers_others(owner));
+  EXPECT_TRUE(reading.caller.returns(Completion::Wait::kDone));
+  EXPECT_TRUE(reading.caller.request().answered());
+  EXPECT_TRUE(answers_others(reading.owner));
 }
 
 TEST(ServerWake, ABatchWhoseWorkerDiesWhileItsCallerReadsRunsOnAnother) {
@@ -210,16 +199,11 @@ TEST(ServerWake, SoDoesOneWhoseWorkerAnswersWhatIsNoAnswer) {
 }
 
 TEST(ServerWake, AServerThatStopsEndsTheWaitOfACallerWhoReads) {
-  Gate gate;
-  Owner owner;
-  owner.add_ready(gate.before());
-  const LoneCaller caller(owner);
-  EXPECT_TRUE(gate.entered());
-  EXPECT_TRUE(caller.sleeps());
-  owner.server->stop();
-  EXPECT_TRUE(caller.returns(Completion::Wait::kDone));
-  EXPECT_EQ(caller.request().request().outcome, Outcome::kClosed);
-  gate.open();
+  Reading reading;
+  reading.owner.server->stop();
+  EXPECT_TRUE(reading.caller.returns(Completion::Wait::kDone));
+  EXPECT_EQ(reading.caller.request().request().outcome, Outcome::kClosed);
+  reading.gate.open();
 }
 
 TEST(ServerWake, ASecondCallerSleepsLikeEverybodyWhileOneReads) {

@@ -72,27 +72,18 @@ class RemoteRequest {
 
   // Given a server, as a lone caller does: its thread's work is done here, if that can be.
   bool submit(Engine& engine, Server* server = nullptr) const {
-    call_->ref();
     Waiter* to_wake = nullptr;
-    const Engine::Admission admission = engine.submit(call_->request, server != nullptr ? &to_wake : nullptr);
+    const bool accepted = enter(engine, server != nullptr ? &to_wake : nullptr);
     if (to_wake != nullptr) server->wake(*to_wake);
-    if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
-      call_->unref();
-      return false;
-    }
+    if (!accepted) return false;
     if (server != nullptr) server->check_failure(call_->request);
     return true;
   }
 
   // As a lone caller does who waits for his answer. Not kDone if it was not accepted.
   Completion::Wait ask(Engine& engine, Server& server, Duration patience = kPatience) const {
-    call_->ref();
     Waiter* to_wake = nullptr;
-    const Engine::Admission admission = engine.submit(call_->request, &to_wake);
-    if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
-      call_->unref();
-      return Completion::Wait::kInterrupted;
-    }
+    if (!enter(engine, &to_wake)) return Completion::Wait::kInterrupted;
     server.check_failure(call_->request);
     Sleeping sleeping;
     const TimePoint deadline = Clock::now() + patience;
@@ -128,6 +119,14 @@ class RemoteRequest {
   }
 
  private:
+  bool enter(Engine& engine, Waiter** to_wake) const {
+    call_->ref();
+    const Engine::Admission admission = engine.submit(call_->request, to_wake);
+    if (admission != Engine::Admission::kFull && admission != Engine::Admission::kClosed) return true;
+    call_->unref();
+    return false;
+  }
+
   LocalCall* call_;
   const std::vector<int> items_;
 };
