@@ -218,16 +218,19 @@ def test_no_thread_runs_before_the_first_request(streamers):
 
 
 def test_a_thousand_streamers_leave_no_thread_and_no_descriptor():
-    def residue():
-        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    def threads():
+        return len(os.listdir("/proc/self/task"))
 
-    before = residue()
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = threads(), descriptors()
     for i in range(1000):
         with ThreadedStreamer(double, 8) as streamer:
             assert streamer.predict([i]) == [2 * i]
             if i % 10 == 0:
                 streamer.submit([i], timeout=LONG)
-    eventually(lambda: residue() <= before)
+    eventually(lambda: threads() <= before[0] and descriptors() <= before[1])
 
 
 def test_a_forgotten_streamer_answers_what_is_queued_and_goes():

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <ctime>
 
 namespace service_streamer {
 namespace {
@@ -34,6 +33,10 @@ Parker::Wake wait_on(std::atomic<std::uint32_t>& word, std::uint32_t expected, T
 
 void wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, nullptr, nullptr, 0);
+}
+
+timespec time_left(TimePoint until) {
+  return to_timespec(TimePoint(until - Clock::now()));
 }
 
 void wake_in_time() {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <ctime>
 
 #include "service_streamer/base/clock.h"
 
@@ -46,6 +47,9 @@ class Parker {
 
 // From now on the timed sleeps of this thread end when they should, not up to 50 µs later, which are half of the shortest linger.
 void wake_in_time();
+
+// For ppoll: how long it is until then, or no time at all.
+timespec time_left(TimePoint until);
 
 // Tells the processor that this is a busy loop.
 inline void relax() {

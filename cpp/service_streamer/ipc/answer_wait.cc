@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -22,8 +21,7 @@ Parker::Wake AnswerWait::sleep(int fd, TimePoint deadline, bool& readable) {
     parker.end_sleep();
     return Parker::Wake::kUnparked;
   }
-  const auto left = std::max((deadline - Clock::now()).count(), Duration::rep{0});
-  const timespec timeout{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
+  const timespec timeout = time_left(deadline);
   std::array<pollfd, 2> watched{
       {{.fd = fd, .events = POLLIN, .revents = 0}, {.fd = event_, .events = POLLIN, .revents = 0}}};
   const int ready = ppoll(watched.data(), watched.size(), deadline == TimePoint::max() ? nullptr : &timeout, nullptr);

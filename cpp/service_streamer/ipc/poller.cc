@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
@@ -30,8 +29,7 @@ void control(int epoll, int operation, int fd, std::uint64_t key, std::uint32_t 
 
 // epoll itself only counts milliseconds.
 void sleep_until(int epoll, TimePoint until) {
-  const auto left = std::max((until - Clock::now()).count(), Duration::rep{0});
-  const timespec timeout{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
+  const timespec timeout = time_left(until);
   pollfd readable{.fd = epoll, .events = POLLIN, .revents = 0};
   ppoll(&readable, 1, &timeout, nullptr);
 }
