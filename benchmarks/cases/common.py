@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ FIXED = 0.005  # seconds per batch
 PER_ITEM = 0.0002  # seconds per item
 PR_SET_TIMERSLACK = 29
 
-_prctl = ctypes.PyDLL(None).prctl
+_this_thread = threading.local()
 
 
 def service_time(items: int) -> float:
@@ -29,7 +30,9 @@ def serve(items: int, sleep: Callable[[float], None]) -> None:
 
     Our worker threads do, for their lingers: so whoever runs the model does, of every package.
     """
-    _prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    if not hasattr(_this_thread, "objects"):
+        ctypes.PyDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        _this_thread.objects = True
     sleep(service_time(items))
 
 

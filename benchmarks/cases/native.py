@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import functools
 import random
+import statistics
 import sys
 import threading
 import time
@@ -18,9 +19,12 @@ from typing import Any
 import service_streamer.torch as native
 from cases import common
 from cases.native_models import EXAMPLES, eager, ids, package, torch  # first: it finds torch
+from cases.threads import measure
 from service_streamer import ThreadedStreamer
 
 Metrics = dict[str, float]
+
+ROUNDS = 3  # of windows that are compared with each other
 
 
 def streamer(peer: str, name: str, workers: int = 1) -> ThreadedStreamer:
@@ -33,30 +37,41 @@ def streamer(peer: str, name: str, workers: int = 1) -> ThreadedStreamer:
 
 
 class Busy:
-    """A Python thread that computes all the time."""
+    """A Python thread that computes, from start() until stop()."""
 
     def __init__(self) -> None:
-        self.rounds = 0
+        self._rounds = 0
+        self._cpu = 0.0
+        self._on = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
+    def start(self) -> None:
+        self._on.set()
+
+    def stop(self) -> None:
+        self._on.clear()
+
+    def so_far(self) -> dict[str, float]:
+        """Return its rounds, and the seconds for which it had a core."""
+        return {"rounds": self._rounds, "cpu": self._cpu}
+
     def _run(self) -> None:
-        while True:
+        while self._on.wait():
             for _ in range(1000):
                 pass
-            self.rounds += 1
-
-    def count(self) -> tuple[int, float]:
-        return self.rounds, time.perf_counter()
-
-
-def speed(before: tuple[int, float], after: tuple[int, float]) -> float:
-    return (after[0] - before[0]) / (after[1] - before[1])
+            self._rounds += 1
+            self._cpu = time.thread_time()
 
 
 def tasks(options: argparse.Namespace) -> Metrics:
-    """Tasks of one loop that ask for one item each, first alone and then beside a busy thread."""
+    """Tasks of one loop that ask for one item each, and a busy thread: each alone, then both.
+
+    In windows that take turns, for the speed of a virtual machine drifts; so much that what the
+    thread keeps is told in rounds and in the time that it had a core.
+    """
     served = streamer(options.peer, "encoder")
     loop = common.ClosedLoop(32)
+    busy = Busy()
 
     async def client(number: int) -> None:
         item = ids()  # once: torch gives up the GIL in each function, and has it back 5 ms later
@@ -65,33 +80,45 @@ def tasks(options: argparse.Namespace) -> Metrics:
             await served.apredict([item])
             loop.calls[number].append(time.perf_counter() - start)
 
-    async def window() -> Metrics:
+    async def window(clients: int, computing: bool) -> Metrics:
+        running = [asyncio.create_task(client(number)) for number in range(clients)]
+        if computing:
+            busy.start()
         await asyncio.sleep(common.warm_up(options.seconds))
         loop.marks.clear()
         loop.mark()
+        before = busy.so_far()
         await asyncio.sleep(options.seconds)
         loop.mark()
-        return loop.metrics()
-
-    async def main() -> Metrics:
-        running = [asyncio.create_task(client(number)) for number in range(32)]
-        quiet = await window()
+        after = busy.so_far()
+        busy.stop()
         for task in running:
             task.cancel()
-        await asyncio.wait(running)
-        busy = Busy()
-        begin = busy.count()
-        await asyncio.sleep(0.5)
-        alone = speed(begin, busy.count())
-        running += [asyncio.create_task(client(number)) for number in range(32)]
-        begin = busy.count()
-        beside = await window()
-        beside["quiet_per_s"] = quiet["per_s"]
-        beside["kept"] = beside["per_s"] / quiet["per_s"]
-        beside["busy_kept"] = speed(begin, busy.count()) / alone
-        return beside
+        await asyncio.gather(*running, return_exceptions=True)
+        (begin, _), (end, _) = loop.marks
+        metrics = loop.metrics() if clients else {}
+        return metrics | {key: (after[key] - before[key]) / (end - begin) for key in after}
+
+    async def main() -> Metrics:
+        quiet, alone, both = [], [], []
+        for _ in range(ROUNDS):
+            quiet.append(await window(32, computing=False))
+            alone.append(await window(0, computing=True))
+            both.append(await window(32, computing=True))
+        return {
+            "per_s": mean(both, "per_s"),
+            "quiet_per_s": mean(quiet, "per_s"),
+            "p50_ms": mean(both, "p50_ms"),
+            "kept": mean(both, "per_s") / mean(quiet, "per_s"),
+            "busy_kept": mean(both, "cpu") / mean(alone, "cpu"),
+            "busy_rounds_kept": mean(both, "rounds") / mean(alone, "rounds"),
+        }
 
     return asyncio.run(main())
+
+
+def mean(windows: list[Metrics], metric: str) -> float:
+    return statistics.mean(window[metric] for window in windows)
 
 
 def one_caller(served: ThreadedStreamer, item: Any, seconds: float) -> Metrics:
@@ -111,29 +138,20 @@ def one_caller(served: ThreadedStreamer, item: Any, seconds: float) -> Metrics:
 def caller(options: argparse.Namespace) -> Metrics:
     """One blocking caller beside a busy thread."""
     served = streamer(options.peer, "encoder")
-    Busy()
+    Busy().start()
     return one_caller(served, ids(), options.seconds)
 
 
 def threads(options: argparse.Namespace) -> Metrics:
-    """64 client threads."""
-    served = streamer(options.peer, "encoder", options.workers)
-    loop = common.ClosedLoop(64)
-
-    def client(number: int) -> None:
-        item = ids()
-        while True:
-            start = time.perf_counter()
-            served.predict([item])
-            loop.calls[number].append(time.perf_counter() - start)
-
-    for number in range(64):
-        threading.Thread(target=client, args=(number,), daemon=True).start()
-    time.sleep(common.warm_up(options.seconds))
-    loop.mark()
-    time.sleep(options.seconds)
-    loop.mark()
-    return loop.metrics()
+    """64 client threads, of one worker and of two in turn."""
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(ROUNDS):
+        for workers, measured in rates.items():
+            with streamer(options.peer, "encoder", workers) as served:
+                items = [ids() for _ in range(64)]
+                measured.append(measure(served.predict, items, options.seconds)["per_s"])
+    one, two = map(statistics.mean, rates.values())
+    return {"one_per_s": one, "two_per_s": two, "gain": two / one}
 
 
 def nothing(options: argparse.Namespace) -> Metrics:
@@ -206,7 +224,6 @@ def main() -> None:
     parser.add_argument("--peer", choices=("ours", "ours-eager"), default="ours")
     parser.add_argument("--case", choices=sorted(CASES), required=True)
     parser.add_argument("--switch", type=float, default=0.005, help="sys.setswitchinterval")
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.5)
     options = parser.parse_args()
     sys.setswitchinterval(options.switch)
