@@ -105,7 +105,7 @@ def unit_of(metric: str) -> str:
         return "ms"
     if name.endswith("_per_s") or name == "per_s":
         return "count" if name == "switches_per_s" else "/s"
-    return "x" if name in ("fairness", "kept", "busy_kept") else "count"
+    return "x" if name in ("fairness", "gain") or name.endswith("kept") else "count"
 
 
 def everything_table(data: Mapping[str, Any]) -> list[str]:
