@@ -134,20 +134,25 @@ def test_a_loop_of_forks_under_load(script):
     script(
         """
         streamer = make(double, 8)
-        stop = threading.Event()
 
-        def client():
-            while not stop.is_set():
-                assert streamer.predict([1, 2]) == [2, 4]
+        def fork_beside(count):
+            stop = threading.Event()
 
-        clients = [threading.Thread(target=client) for _ in range(4)]
-        for thread in clients: thread.start()
-        try:
-            for _ in range(50):
-                wait(in_child(lambda: streamer.predict([3]) == [6] or 1/0))
-        finally:
-            stop.set()
-        for thread in clients: thread.join(30)
+            def client():
+                while not stop.is_set():
+                    assert streamer.predict([1, 2]) == [2, 4]
+
+            clients = [threading.Thread(target=client) for _ in range(count)]
+            for thread in clients: thread.start()
+            try:
+                for _ in range(50):
+                    wait(in_child(lambda: streamer.predict([3]) == [6] or 1/0))
+            finally:
+                stop.set()
+            for thread in clients: thread.join(30)
+
+        fork_beside(1)  # a lone one may read his answer himself
+        fork_beside(4)
         """
     )
 
