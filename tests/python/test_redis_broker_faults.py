@@ -46,6 +46,11 @@ def own(*variants):
     return pytest.mark.parametrize("own_server", variants or [{}], indirect=True)
 
 
+def connections(client, command):
+    """The addresses of those whose last command was this."""
+    return {each["addr"] for each in client.redis.client_list() if each["cmd"] == command}
+
+
 class Proxy:
     """A way to the broker that can be cut: nothing comes through, and nobody is told."""
 
@@ -135,6 +140,43 @@ def test_a_broker_that_closes_every_connection_under_load_loses_nothing(
                 with contextlib.suppress(Exception):
                     client.redis.client_kill(connection["addr"])
     callers.stop()
+    eventually(client.is_clean)
+
+
+@own()
+def test_a_worker_that_connects_again_has_what_is_here_delivered_once(
+    server, own_server, workers, client, process_gate
+):
+    workers(process_gate)
+    (future,) = client.send([1])
+    process_gate.wait_entered()
+    eventually(lambda: connections(client, "xreadgroup"))
+    for _ in range(4):
+        broken = connections(client, "xreadgroup")
+        for address in broken:
+            client.redis.client_kill(address)
+        eventually(lambda: connections(client, "xreadgroup") - broken)  # noqa: B023
+    assert client.deliveries() == [1], "it would be taken for poison"
+    process_gate.open()
+    assert client.result(future) == [2]
+    eventually(client.is_clean)
+
+
+@own()
+def test_what_was_on_its_way_when_the_connection_broke_is_taken(
+    server, own_server, workers, client, process_gate
+):
+    worker = workers(process_gate, batch_size=1, _claim_after=2 * LONG)
+    futures = client.send([1], [2])
+    process_gate.wait_entered()
+    eventually(lambda: worker.held == 2)  # it has no room for more
+    futures += client.send([3], [4])
+    client.redis.xreadgroup(GROUP, worker.name, {client.keys.queue: ">"})
+    client.redis.xdel(client.keys.queue, client.entries[1])
+    for address in connections(client, "xlen"):  # the fetcher's
+        client.redis.client_kill(address)
+    process_gate.open()
+    assert client.results(futures[:3]) == [[2], [4], [6]]
     eventually(client.is_clean)
 
 

@@ -60,10 +60,21 @@ class Queue:
         found, length = replies
         return found[0][1] if found else [], length
 
-    def history(self, connection: Connection, most: int, start: bytes) -> list[Any]:
-        """Fetch entries after `start` that this consumer has; deleted ones have no fields."""
-        found = connection.execute(*self._read(most, (), start))
-        return found[0][1] if found else []
+    def owned(self, connection: Connection, most: int, start: bytes) -> list[bytes]:
+        """Tell which entries this consumer has, from `start` on.
+
+        To read its history would count as a delivery of each.
+        """
+        arguments = (self.keys.queue, GROUP, start, "+", most, self.consumer)
+        return [row[0] for row in connection.execute("XPENDING", *arguments)]
+
+    def entries(self, connection: Connection, ids: Sequence[bytes]) -> list[Any]:
+        """Read entries, [id, fields], whoever has them; deleted ones have no fields."""
+        found = connection.pipeline([("XRANGE", self.keys.queue, each, each) for each in ids])
+        for reply in found:
+            if isinstance(reply, Exception):
+                raise reply
+        return [reply[0] if reply else [each, None] for each, reply in zip(ids, found, strict=True)]
 
     def touch(self, connection: Connection) -> None:
         """Take part in the group, for all to see; a read that finds nothing does not, before 7.2.
@@ -71,7 +82,7 @@ class Queue:
         Nor is it XGROUP CREATECONSUMER: that is refused by a broker whose memory is full, of
         requests maybe.
         """
-        self.history(connection, 1, _BEHIND_ALL)
+        connection.execute(*self._read(1, (), _BEHIND_ALL))
 
     def withdrawn(
         self, connection: Connection, after: bytes, block_ms: int

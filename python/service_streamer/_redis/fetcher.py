@@ -15,7 +15,7 @@ from .line import Line
 
 _logger = logging.getLogger("service_streamer")
 
-HISTORY = 100  # entries of our own to look at in one go
+OWNED = 100  # entries of our own to look at in one go
 
 
 class Fetcher:
@@ -87,9 +87,7 @@ class Fetcher:
     def _fetch(self, connection: Connection) -> None:
         connection.connect()
         if connection.made != self._connections:
-            # A new consumer has lost nothing. To read what the keeper has claimed for it already
-            # would count as one delivery more.
-            is_new = self._connections == 0
+            is_new = self._connections == 0  # it has lost nothing
             begin = self._queue.touch if is_new else self._take_lost
             self._queue.with_group(connection, lambda: begin(connection))
             if is_new:
@@ -107,10 +105,13 @@ class Fetcher:
 
     def _take_lost(self, connection: Connection) -> None:
         """Take what is ours, but was on its way here when the connection broke."""
-        start = b"0"
-        while entries := self._queue.history(connection, HISTORY, start):
-            start = entries[-1][0]
-            self._take(connection, entries)
+        start = b"-"
+        while owned := self._queue.owned(connection, OWNED, start):
+            start = b"(" + owned[-1]
+            here = set(self._held.here(owned))
+            lost = [each for each in owned if each not in here]
+            if lost:
+                self._take(connection, self._queue.entries(connection, lost))
 
     def _take(self, connection: Connection, entries: list[Any]) -> None:
         outcome = self._intake.take(entries)
