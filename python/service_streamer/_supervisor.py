@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from . import _lifecycle
 from ._errors import StreamerClosed, WorkerInitError
 from ._places import PROVEN, Place, State, Worker
+from ._rollout import Roll, Rollout
 from ._start import UNGUARDED_MAIN, Process, Start, Version, wait_for_all
 from ._threads import Bell
 
@@ -40,15 +40,6 @@ class Server(Protocol):
     def interrupt(self) -> None: ...
     def set_failure(self, note: str | None) -> None: ...
     def stop(self) -> None: ...
-
-
-class Roll:
-    """A restart of all workers that is asked for or under way."""
-
-    def __init__(self, version: Version) -> None:
-        self.version = version
-        self.error: Exception | None = None
-        self.done = False
 
 
 class Supervisor:
@@ -71,16 +62,20 @@ class Supervisor:
         """rings when workers come, go or become ready"""
         # messages from other threads
         self._worker_num = worker_num
-        self._rolls: deque[Roll] = deque()
-        self._last_roll: Roll | None = None
         self._closing = False
         self._finishing = False
         self._started = False
         # of the supervising thread
-        self._version = version
         self._places = [Place(index) for index in range(worker_num)]
         self._workers: dict[int, Worker] = {}  # by the server's number, until they are gone
-        self._roll: Roll | None = None
+        self._rollout = Rollout(
+            version,
+            self._places,
+            self._workers,
+            start=self._start_worker,
+            retire=self._retire,
+            clock=clock,
+        )
         self._failure: str | None = None
         self._ending: dict[Process, float] = {}  # what should end by itself, and until when
 
@@ -97,16 +92,14 @@ class Supervisor:
 
     def restart(self, version: Version) -> Roll:
         """Replace all workers by those of another version object, one after the other."""
-        roll = self._last_roll = Roll(version)
-        self._rolls.append(roll)
+        roll = self._rollout.ask(version)
         self._server.interrupt()
         return roll
 
     @property
     def version(self) -> Version:
         """What the workers have, or will have when the restarts asked for are done."""
-        roll = self._last_roll
-        return self._version if roll is None or roll.error is not None else roll.version
+        return self._rollout.newest()
 
     def wait_rolled(self, roll: Roll, timeout: float | None) -> bool:
         """Wait until a restart is done; False if time is over first.
@@ -187,7 +180,7 @@ class Supervisor:
                 self._collect()
         finally:
             self._started = self._closing = self._finishing = True
-            self._end_rolls()
+            self._rollout.end_all()
             self.bell.ring()
             self._end_workers()
 
@@ -198,17 +191,13 @@ class Supervisor:
             place = self._places.pop()
             for worker in (place.successor, place.worker):
                 self._retire(worker)
-        while self._roll is not None or self._rolls:
-            roll = self._roll or self._begin_roll(self._rolls.popleft())
-            self._advance_roll(roll)
-            if not roll.done:
-                break
+        self._rollout.advance()
 
     def _start_due(self) -> None:
         now = self._clock()
         for place in self._places:
             if place.worker is None and place.given_up is None and place.start_at <= now:
-                place.worker = self._start_worker(place, self._version)
+                place.worker = self._start_worker(place, self._rollout.version)
 
     def _start_worker(self, place: Place, version: Version) -> Worker | None:
         try:
@@ -228,7 +217,7 @@ class Supervisor:
         """Seconds until something is to be done; None: nothing is."""
         times = list(self._ending.values())
         due = [place for place in self._places if place.worker is None and place.given_up is None]
-        if self._roll is not None and (behind := self._next_behind(self._roll)) is not None:
+        if (behind := self._rollout.next_place()) is not None:
             due.append(behind)
         times += [place.start_at for place in due]
         return max(0.0, min(times) - self._clock()) if times else None
@@ -259,7 +248,7 @@ class Supervisor:
         place = worker.place
         place.attempts = 0
         if place.successor is worker:
-            self._version = worker.version  # it has proven itself
+            self._rollout.version = worker.version  # it has proven itself
             self._retire(place.worker)
             place.worker, place.successor = worker, None
         if self._failure is not None:
@@ -312,9 +301,9 @@ class Supervisor:
     def _could_not_load(
         self, place: Place, version: Version, why: str, passing: bool = False
     ) -> None:
-        roll = self._roll
-        if roll is not None and version is roll.version is not self._version:
-            self._end_roll(roll, WorkerInitError(f"the workers go on as they were: {why}"))
+        roll = self._rollout.current
+        if roll is not None and version is roll.version is not self._rollout.version:
+            self._rollout.end(WorkerInitError(f"the workers go on as they were: {why}"))
             return
         if place not in self._places:
             return  # resized away
@@ -332,8 +321,7 @@ class Supervisor:
             else:
                 place.given_up = why
             _logger.error("worker %d could not load its model, %s", place.index, why)
-            if roll is not None:
-                self._end_roll(roll, WorkerInitError(why))
+            self._rollout.end(WorkerInitError(why))
         self._announce(why)
 
     def _announce(self, why: str) -> None:
@@ -349,53 +337,6 @@ class Supervisor:
             return StreamerClosed("the streamer is closed")
         why = self.init_failure()
         return None if why is None else WorkerInitError(why)
-
-    # -------------------------------------------------------------- rolling restarts
-
-    def _begin_roll(self, roll: Roll) -> Roll:
-        self._roll = roll
-        if any(place.is_ready() for place in self._places):
-            return roll
-        # Nothing is lost that way: nobody can be answered by the version that was.
-        self._version = roll.version
-        for place in self._places:
-            self._retire(place.worker)
-            place.revive(self._clock())
-        return roll
-
-    def _advance_roll(self, roll: Roll) -> None:
-        if self._has_successor():
-            return
-        behind = self._next_behind(roll)
-        if behind is not None:
-            if behind.start_at <= self._clock():
-                behind.successor = self._start_worker(behind, roll.version)
-            return
-        for place in self._places:
-            if place.given_up is not None:
-                place.revive(self._clock())
-        if any(worker.may_get_work for worker in self._workers.values()):
-            return  # what is asked for after the restart is not for the old version
-        if all(place.is_ready(roll.version) for place in self._places):
-            self._end_roll(roll, None)
-
-    def _has_successor(self) -> bool:
-        return any(place.successor is not None for place in self._places)
-
-    def _next_behind(self, roll: Roll) -> Place | None:
-        """Return the place that is to have a successor next: none while another has one."""
-        if self._has_successor():
-            return None
-        return next((place for place in self._places if place.is_behind(roll.version)), None)
-
-    def _end_roll(self, roll: Roll, error: Exception | None) -> None:
-        roll.error, roll.done = error, True
-        self._roll = None
-
-    def _end_rolls(self) -> None:
-        for roll in (self._roll, *self._rolls):
-            if roll is not None:
-                self._end_roll(roll, StreamerClosed("the streamer was closed"))
 
     # --------------------------------------------------------------------------- ends
 
