@@ -393,4 +393,9 @@ if __name__ == "__main__":
     if sys.argv[1] in roles:
         roles[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
     else:
-        main(float(sys.argv[1]), int(sys.argv[2]))
+        try:
+            main(float(sys.argv[1]), int(sys.argv[2]))
+        except BaseException:
+            for pid in children():  # they have our stderr, whose end the test waits for
+                os.kill(int(pid), signal.SIGKILL)
+            raise
