@@ -78,7 +78,7 @@ class Rollout:
     def next_place(self) -> Place | None:
         """Return the place that is to have a successor next: none while another has one."""
         roll = self.current
-        if roll is None or any(place.successor is not None for place in self._places):
+        if roll is None or self._has_successor():
             return None
         return next((place for place in self._places if place.is_behind(roll.version)), None)
 
@@ -90,10 +90,12 @@ class Rollout:
 
     def end_all(self) -> None:
         """End all, for the streamer was closed."""
-        self.end(StreamerClosed("the streamer was closed"))
-        while self._asked:
-            self.current = self._asked.popleft()
+        while self.current is not None or self._asked:
+            self.current = self.current or self._asked.popleft()
             self.end(StreamerClosed("the streamer was closed"))
+
+    def _has_successor(self) -> bool:
+        return any(place.successor is not None for place in self._places)
 
     def _begin(self, roll: Roll) -> Roll:
         self.current = roll
@@ -107,7 +109,7 @@ class Rollout:
         return roll
 
     def _advance(self, roll: Roll) -> None:
-        if any(place.successor is not None for place in self._places):
+        if self._has_successor():
             return
         behind = self.next_place()
         if behind is not None:

@@ -103,6 +103,8 @@ def test_with_a_wrong_setting_nothing_is_started(child):
             except error:
                 assert threading.active_count() == 1, name
                 assert open_descriptors() == before, name
+            else:
+                raise AssertionError(name)
         """,
         os.path.dirname(__file__),
     )
