@@ -1,6 +1,11 @@
-"""For processes that shall have no descriptors left."""
+"""The descriptors of this process."""
 
 import os
+
+
+def open_descriptors():
+    """Count them."""
+    return len(os.listdir("/proc/self/fd"))
 
 
 def use_up():

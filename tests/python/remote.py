@@ -83,3 +83,11 @@ def make_engine(**options):
         "remote": True,
     }
     return _core.Engine(**{**known, **options})
+
+
+def gate_then(gate, predict):
+    def run(batch):
+        gate(batch)
+        return predict(batch)
+
+    return run
