@@ -97,6 +97,25 @@ TEST(ServerWake, ALoneCallerReadsHisAnswerHimself) {
   }));
 }
 
+// What the policy would have the thread watch for, callers who come back, is this one.
+TEST(ServerWake, ALoneCallerWhoComesBackDoesNotWakeItEither) {
+  EXPECT_TRUE(eventually([] {
+    Owner owner({.batch_size = 8, .policy = PolicyKind::kAdaptive, .workers = 2});
+    owner.add_ready([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+      std::this_thread::sleep_for(milliseconds(1));  // long enough to linger for
+      return add_one(batch, reply);
+    });
+    EXPECT_TRUE(eventually(io_thread_sleeps));
+    const std::string before = sleeps_of_the_server();
+    for (int i = 0; i < 20; ++i) {
+      const RemoteRequest request({i});
+      EXPECT_EQ(request.ask(owner.engine, *owner.server), Completion::Wait::kDone);
+      EXPECT_TRUE(request.answered());
+    }
+    return sleeps_of_the_server() == before;
+  }));
+}
+
 constexpr EngineOptions kOneWorker{
     .batch_size = 8, .max_latency = milliseconds(1), .policy = PolicyKind::kGreedy, .workers = 1};
 
