@@ -15,6 +15,9 @@
 #include "service_streamer/ipc/parcel.h"
 
 namespace service_streamer::bindings {
+
+PyTypeObject* inlet_type = nullptr;
+
 namespace {
 
 using Got = ipc::Inlet::Got;
@@ -29,11 +32,6 @@ struct InletObject {
 
 InletObject* self_of(PyObject* self) {
   return reinterpret_cast<InletObject*>(self);
-}
-
-// That of a method's object; nullptr with StreamerClosed raised in a forked child.
-ipc::Inlet* inlet_of(PyObject* self) {
-  return from_this_process(self_of(self)->server->engine) ? self_of(self)->inlet : nullptr;
 }
 
 PyObject* none_or_raise(const Failure& failure) {
@@ -51,29 +49,17 @@ PyObject* inlet_submit(PyObject* self, PyObject* args, PyObject* kwargs) {
                                                        &deadline, &priority)) {
     return nullptr;
   }
-  auto* submissions = new Submissions;
-  PyObject* items = nullptr;
-  if (submissions->add(number, body, deadline, priority) && submissions->submit(*inlet)) {
-    items = items_or_raise(submissions->all.front());
-  }
-  submissions->clear();
-  delete submissions;
-  return items;
-}
-
-PyObject* inlet_submit_many(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::Inlet* inlet = inlet_of(self);
-  PyObject* requests;
-  static const char* names[] = {"requests", nullptr};
-  if (inlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &requests)) {
+  ipc::SubmitHead head;
+  if (!id_from(number, head.id) || !time_from(deadline, head.deadline) || !priority_from(priority, head.priority)) {
     return nullptr;
   }
   auto* submissions = new Submissions;
-  PyObject* list = nullptr;
-  if (submissions->read(requests) && submissions->submit(*inlet)) list = items_or_reasons(submissions->all);
+  PyObject* items = nullptr;
+  const Failure failure = attempt([&] { submissions->add(head, body); });
+  if (!failure.raise() && submissions->submit(*inlet)) items = items_or_raise(submissions->all.front());
   submissions->clear();
   delete submissions;
-  return list;
+  return items;
 }
 
 PyObject* inlet_cancel(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -211,11 +197,6 @@ PyMethodDef methods[] = {
      "Brings a request in; returns its number of items. Never blocks: it goes in beyond max_queue.\n\n"
      "`deadline` is a time of time.monotonic(), or None. Raises ValueError for a malformed body, or a number that was "
      "not taken yet, and StreamerClosed."},
-    {"submit_many", as_method(inlet_submit_many), kWithNames,
-     "submit_many($self, requests)\n--\n\n"
-     "The same for [(id, body, deadline, priority)], so that they can be one batch; returns their numbers of items, or "
-     "a "
-     "str that says why not."},
     {"cancel", as_method(inlet_cancel), kWithNames,
      "cancel($self, ids)\n--\n\n"
      "Ends requests whose answer nobody wants; unknown ones are left out."},
@@ -249,7 +230,12 @@ PyType_Spec spec = {"service_streamer._core.Inlet", sizeof(InletObject), 0, Py_T
 }  // namespace
 
 bool make_inlet_type(PyObject* module) {
-  return add_type(module, spec);
+  inlet_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return inlet_type != nullptr && PyModule_AddType(module, inlet_type) == 0;
+}
+
+ipc::Inlet* inlet_of(PyObject* self) {
+  return from_this_process(self_of(self)->server->engine) ? self_of(self)->inlet : nullptr;
 }
 
 }  // namespace service_streamer::bindings

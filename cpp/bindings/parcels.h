@@ -33,8 +33,10 @@ bool id_from(PyObject* number, std::uint64_t& id);
 // None: TimePoint::max(); otherwise what time.monotonic() says then. False with an exception set that names the value.
 bool time_from(PyObject* seconds, TimePoint& time);
 
-inline ipc::Bytes copy_of(PyObject* bytes) {
-  return ipc::Bytes::copy_of({PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))});
+// Of a bytes object, but for so many at its beginning.
+inline ipc::Bytes copy_of(PyObject* bytes, std::size_t skip = 0) {
+  return ipc::Bytes::copy_of(
+      {PyBytes_AS_STRING(bytes) + skip, static_cast<std::size_t>(PyBytes_GET_SIZE(bytes)) - skip});
 }
 
 // (id, begin, items, deadline, priority, body); nullptr with an exception set. Copies long ones without the GIL: the parcel must lie

@@ -9,16 +9,20 @@
 
 namespace service_streamer::bindings {
 
-// Requests for an Inlet as they were given, and the bytes objects that their bodies are copied from. Lies on the heap, for much is
-// copied without the GIL, and is to be cleared before it goes.
+// Requests for an Inlet as they were given, and the bytes objects that their bodies are copied from: all but so many bytes at the
+// beginning of each. Lies on the heap, for much is copied without the GIL, and is to be cleared before it goes.
 struct Submissions {
-  std::vector<ipc::Inlet::Submission> all;
-  std::vector<PyObject*> bodies;
-  std::size_t size = 0;  // bytes of all bodies
+  explicit Submissions(std::size_t skipped = 0) : skip(skipped) {}
 
-  // These return false with an exception set.
-  bool add(PyObject* id, PyObject* body, PyObject* deadline, PyObject* priority);
-  bool read(PyObject* sequence);
+  const std::size_t skip;
+  std::vector<ipc::Inlet::Submission> all;
+  std::vector<PyObject*> messages;
+  std::size_t size = 0;  // bytes of all messages
+
+  // Of at least as many bytes as are skipped. Throws std::bad_alloc.
+  void add(const ipc::SubmitHead& head, PyObject* message);
+
+  // False with an exception set.
   bool submit(ipc::Inlet& inlet);
 
   void clear();
@@ -26,8 +30,5 @@ struct Submissions {
 
 // What became of one: its number of items, or nullptr with ValueError or StreamerClosed set.
 PyObject* items_or_raise(const ipc::Inlet::Submission& submission);
-
-// The same as a list, with a str for what would be raised.
-PyObject* items_or_reasons(const std::vector<ipc::Inlet::Submission>& submissions);
 
 }  // namespace service_streamer::bindings

@@ -109,6 +109,14 @@ TEST(ResultParcel, BringsErrorsAndLosses) {
   expect_only_whole(text_of(loss("it died")), [](const std::string& text) { return is_result(text, 7); });
 }
 
+TEST(ResultParcel, TellsWhetherAnybodyWasThere) {
+  EXPECT_TRUE(says_nobody_is_there(body_of(loss("init: no module")).text()));
+  EXPECT_FALSE(says_nobody_is_there(body_of(loss("it died, init: no")).text()));
+  EXPECT_FALSE(says_nobody_is_there(body_of(loss("")).text()));
+  EXPECT_FALSE(says_nobody_is_there(body_of(failure()).text()));
+  EXPECT_FALSE(says_nobody_is_there({}));
+}
+
 TEST(ResultParcel, MustBeOneOfThoseItems) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
   EXPECT_FALSE(is_result(text_of(answered), 1)) << "no outputs";

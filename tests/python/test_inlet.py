@@ -51,29 +51,6 @@ def test_a_request_comes_in_and_its_result_leaves(inlet):
     assert one.take(timeout=LONG)[0][0] == 2**64 - 1
 
 
-def test_many_come_in_at_once(inlet):
-    one = inlet()
-    requests = [(i, request(i), None, 0) for i in range(1, 8)]
-    requests[2] = (3, b"nonsense", None, 0)
-    requests.append((1, request(1), 0.0, -1))
-    answers = one.submit_many(requests)
-    assert answers[:2] + answers[3:7] == [1] * 6
-    assert answers[2] == "the body of request 3 is malformed"
-    assert answers[7] == "request 1 is there already"
-    ended = []
-    while len(ended) < 6:
-        ended += one.take(LONG)
-    assert sorted(number for number, _ in ended) == [1, 2, 4, 5, 6, 7]
-    assert one.submit_many([]) == []
-    with pytest.raises(TypeError):
-        one.submit_many([(1, request(1), None, 0), (2, "text", None, 0)])
-    with pytest.raises(TypeError):
-        one.submit_many([[1, request(1), None, 0]])
-    one.stop()
-    assert one.submit_many([(9, request(1), None, 0)]) == ["the streamer is closed"]
-    assert one.take(LONG) is None
-
-
 @pytest.mark.parametrize(
     "body",
     [b"", b"\0" * 4, request(1)[:-1], request(1) + b"x", b"\xff" * 40, struct.pack("<II", 1, 9)],

@@ -13,6 +13,7 @@ from process_models import echo
 pytest.importorskip("redis")
 
 from parcels import items_of, result_of
+from redis_replies import pack_replies
 from redis_server import find_server
 from redis_tools import new_prefix
 
@@ -194,7 +195,7 @@ def answer_with_prefix(redis, keys, message):
     request = protocol.unpack_request(message)
     (item,) = items_of([request.body])
     answer = (request.request, request.begin, request.items, result_of([(keys.prefix, item)]))
-    redis.xadd(keys.replies(request.client), {"m": protocol.pack_replies([answer])})
+    redis.xadd(keys.replies(request.client), {"m": pack_replies([answer])})
     redis.delete(keys.queue)
 
 

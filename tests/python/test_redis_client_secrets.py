@@ -8,6 +8,7 @@ from conftest import LONG, eventually
 pytest.importorskip("redis")
 
 from parcels import result_of
+from redis_replies import pack_replies
 from redis_server import find_server
 from redis_tools import MakesAFolder
 
@@ -53,7 +54,7 @@ def test_strange_replies_are_ignored_counted_and_logged_once(make, workers, queu
         for _, message in queue.entries()
     ]
     replies = queue.keys.replies(waiting.client)
-    forged = protocol.pack_replies([(waiting.request, 0, 1, b"\0" * 100)])
+    forged = pack_replies([(waiting.request, 0, 1, b"\0" * 100)])
     with caplog.at_level(logging.ERROR, "service_streamer"):
         for fields in [
             {"m": forged},
@@ -82,7 +83,7 @@ def test_a_forged_answer_is_refused_before_it_is_unpickled(
     ((_, message),) = queue.entries()
     waiting = unpack_request(Signer(ours).open(queue.keys.queue, message))
     replies = queue.keys.replies(waiting.client)
-    forged = protocol.pack_replies([(waiting.request, 0, 1, result_of([MakesAFolder(mark)]))])
+    forged = pack_replies([(waiting.request, 0, 1, result_of([MakesAFolder(mark)]))])
     queue.redis.xadd(replies, {"m": Signer(theirs).seal(replies, forged)})
     if ours is None:  # so it would be seen
         future.result(LONG)
@@ -102,7 +103,7 @@ def test_replies_of_another_version_are_ignored_and_named_when_the_request_ends(
     def answer_until_it_ends():
         for entry, message in queue.entries():
             waiting = unpack_request(message)
-            reply = bytearray(protocol.pack_replies([(waiting.request, 0, 1, result_of([2]))]))
+            reply = bytearray(pack_replies([(waiting.request, 0, 1, result_of([2]))]))
             reply[2] = VERSION + 1
             queue.redis.xadd(queue.keys.replies(waiting.client), {"m": bytes(reply)})
             queue.redis.xdel(queue.keys.queue, entry)
@@ -150,7 +151,7 @@ def test_an_answer_that_is_corrupt_ends_its_request(make, queue):
     future = streamer.submit([1])
     eventually(lambda: len(queue) == 1)
     (waiting,) = queue.requests()
-    corrupt = protocol.pack_replies([(waiting.request, 0, 1, b"\xff" * 50)])
+    corrupt = pack_replies([(waiting.request, 0, 1, b"\xff" * 50)])
     queue.redis.xadd(queue.keys.replies(waiting.client), {"m": corrupt})
     with pytest.raises(WorkerLost):
         future.result(LONG)

@@ -8,6 +8,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis_replies import pack_replies
 
 from service_streamer._redis import protocol
 from service_streamer._redis.protocol import (
@@ -19,7 +20,6 @@ from service_streamer._redis.protocol import (
     RequestMessage,
     Signer,
     pack_refusal,
-    pack_replies,
     pack_request,
     unpack_replies,
     unpack_request,

@@ -157,6 +157,12 @@ void write_body(const EndedCall& result, char* body) {
   }
 }
 
+bool says_nobody_is_there(std::string_view body) {
+  constexpr std::size_t kNote = 1 + 4;
+  return body.size() > kNote && body[0] == number_of(kOutcomes, Outcome::kLost) &&
+         body.substr(kNote).starts_with("init: ");
+}
+
 bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result) {
   ParcelReader reader(body);
   std::uint32_t note_size = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/ipc/bytes.h"
@@ -48,6 +49,9 @@ bool parse_request(const Bytes& body, Payload& payload);
 std::string why_no_body(const EndedCall& result);
 std::size_t body_size(const EndedCall& result);
 void write_body(const EndedCall& result, char* body);
+
+// Whether a body of a result only says that no worker could load its model (`Call::note`).
+bool says_nobody_is_there(std::string_view body);
 
 // The result of so many items; slices of `body` become its pieces.
 bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result);

@@ -16,25 +16,22 @@ class Clock:
     """An estimate of the broker's clock: wall clocks of two machines are never compared."""
 
     def __init__(self) -> None:
-        self._ahead = 0.0  # ms, of the monotonic clock
+        self.ahead_ms = 0.0
+        """of the monotonic clock"""
         self._estimated: float | None = None
 
     def now_ms(self) -> int:
         """Return the time there, in ms. Before the first connection it is meaningless."""
-        return int(time.monotonic() * 1000 + self._ahead)
+        return int(time.monotonic() * 1000 + self.ahead_ms)
 
     def to_redis(self, monotonic: float | None) -> int:
         """Convert a ``time.monotonic()`` to ms there; None is 0: no deadline."""
-        return 0 if monotonic is None else max(1, int(monotonic * 1000 + self._ahead))
-
-    def to_monotonic(self, redis_ms: int) -> float | None:
-        """Convert ms there to a ``time.monotonic()``; 0 is None: no deadline."""
-        return None if redis_ms == 0 else (redis_ms - self._ahead) / 1000
+        return 0 if monotonic is None else max(1, int(monotonic * 1000 + self.ahead_ms))
 
     def set(self, begin: float, end: float, reply: Sequence[Any]) -> None:
         """Take the reply of TIME, which was asked and answered between two monotonic times."""
         seconds, micros = int(reply[0]), int(reply[1])
-        self._ahead = seconds * 1000 + micros / 1000 - (begin + end) * 500
+        self.ahead_ms = seconds * 1000 + micros / 1000 - (begin + end) * 500
         self._estimated = end
 
     def is_old(self) -> bool:

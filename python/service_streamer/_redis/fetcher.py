@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from .. import _core
 from .._threads import Bell
 from .broker import Connection
 from .commands import Queue
-from .held import Held
 from .intake import Intake, Outcome
 from .line import Line
 
@@ -34,7 +34,7 @@ class Fetcher:
         line: Line,
         queue: Queue,
         intake: Intake,
-        held: Held,
+        held: _core.Held,
         *,
         batches: int,
         block_ms: int,

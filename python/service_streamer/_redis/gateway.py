@@ -28,7 +28,6 @@ from .._threads import NativeThread, original
 from .broker import Broker
 from .commands import Queue
 from .fetcher import Fetcher
-from .held import Held
 from .intake import Intake
 from .keeper import Keeper
 from .line import Line, Outage
@@ -38,7 +37,6 @@ from .replier import Replier
 _logger = logging.getLogger("service_streamer")
 
 LAST_WORDS = 5.0  # s that a broker may be away while we end
-_INIT = b"init: "  # how the note of a result begins that no model was there for
 
 
 def check_queue(broker: Broker, keys: Keys) -> None:
@@ -94,8 +92,8 @@ class Gateway:
         self._outage = Outage(self.name)
         self._queue = queue = Queue(keys, signer, self.name.encode())
         self._inlet = inlet = _core.Inlet(processes.server)
-        self._held = held = Held(bell)
-        self.intake = intake = Intake(inlet, held, broker.clock, keys, signer, self.name)
+        self._held = held = _core.Held(inlet, bell.ring)
+        self.intake = intake = Intake(held, broker.clock, keys, signer, self.name)
         self._last_line = Line(broker, self._outage, bell, self._is_over)
         self._lines = [
             Line(broker, self._outage, bell, is_over)
@@ -120,7 +118,6 @@ class Gateway:
             held,
             intake.counts,
             broker,
-            is_no_answer=_is_no_answer,
             outage=self._outage,
             who=self.name,
         )
@@ -272,8 +269,3 @@ class Gateway:
 
     def _is_over(self) -> bool:
         return time.monotonic() >= self._give_up_at
-
-
-def _is_no_answer(body: bytes) -> bool:
-    """Whether a result only says that no model is there; see cpp/service_streamer/ipc/parcel.h."""
-    return body[0] == 2 and body[5 : 5 + len(_INIT)] == _INIT

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import _core
-from .._errors import StreamerClosed
 from .._threads import original
 from . import protocol
 from .clock import Clock
-from .held import Entry, Held
-from .protocol import Foreign, Forged, Keys, OtherVersion, RequestMessage, Signer
+from .protocol import (
+    REPLAY_LIMIT_MS,
+    Foreign,
+    Forged,
+    Keys,
+    OtherVersion,
+    RequestMessage,
+    Signer,
+)
 
 _logger = logging.getLogger("service_streamer")
 
@@ -70,10 +75,9 @@ class Intake:
     """Looks at entries; what is good goes into the engine. Any thread."""
 
     def __init__(
-        self, inlet: _core.Inlet, held: Held, clock: Clock, keys: Keys, signer: Signer, who: str
+        self, held: _core.Held, clock: Clock, keys: Keys, signer: Signer, who: str
     ) -> None:
         self.counts = Counts()
-        self._inlet = inlet
         self._held = held
         self._clock = clock
         self._queue: bytes = keys.queue
@@ -82,26 +86,67 @@ class Intake:
         self._lock = original("_thread", "allocate_lock")()
         self._told: set[str] = set()
 
-    def take(self, entries: Sequence[Any]) -> Outcome:
-        """Look at entries: [id, fields or None], of claimed ones also [whose, deliveries]."""
+    def take(self, entries: list[Any]) -> Outcome:
+        """Look at entries: [id, fields or None]."""
         outcome = Outcome()
-        now = self._clock.now_ms()
-        good: list[tuple[bytes, RequestMessage]] = []
-        signed = bool(self._signer)
-        for entry in entries:
-            entry_id = entry[0]
-            message = self._read(entry_id, entry[1], outcome)
-            if message is None:
-                continue
-            if (message.deadline or signed) and message.expired(now, signed=signed):
-                self.counts.expired += 1
-                outcome.done.append(entry_id)
-            elif len(entry) > 2 and entry[3] >= MAX_DELIVERIES:
-                self._refuse_poison(entry_id, message, entry[3], outcome)
-            else:
-                good.append((entry_id, message))
-        self._submit(good, outcome)
+        self._take(self._open(entries, outcome), outcome)
         return outcome
+
+    def take_claimed(self, entries: list[Any]) -> Outcome:
+        """Look at those of workers that died: [id, fields, whose, deliveries]."""
+        outcome = Outcome()
+        deliveries = {each[0]: each[3] for each in entries}
+        opened = self._open([each[:2] for each in entries], outcome)
+        self._take([each for each in opened if deliveries[each[0]] < MAX_DELIVERIES], outcome)
+        now = self._clock.now_ms()
+        for entry in opened:
+            if deliveries[entry[0]] >= MAX_DELIVERIES:
+                self._look_at(entry, deliveries[entry[0]], now, outcome)
+        return outcome
+
+    def _open(self, entries: list[Any], outcome: Outcome) -> list[Any]:
+        """Return them with their messages as those were before they were signed."""
+        if not self._signer:
+            return entries
+        opened = []
+        for entry_id, fields in entries:
+            try:
+                if _has_message(fields):
+                    fields = [fields[0], self._signer.open(self._queue, fields[1])]
+                opened.append([entry_id, fields])
+            except Forged as error:
+                self.counts.forged += 1
+                self._tell_once("forged", f"dropped a message: {error}")
+                outcome.done.append(entry_id)
+        return opened
+
+    def _take(self, entries: list[Any], outcome: Outcome) -> None:
+        now = self._clock.now_ms()
+        oldest = now - REPLAY_LIMIT_MS if self._signer else -(2**63)
+        ahead = self._clock.ahead_ms
+        outcome.taken, outcome.items, odd, refused = self._held.take_in(entries, ahead, now, oldest)
+        for entry in odd:
+            self._look_at(entry, 0, now, outcome)
+        for (entry_id, fields), why in refused:
+            self.counts.foreign += 1
+            message = protocol.unpack_request(fields[1])
+            self._refuse(entry_id, message, f"the request cannot be read: {why}", outcome)
+            self._tell_once("malformed", f"refused a malformed request: {why}")
+
+    def _look_at(self, entry: Any, deliveries: int, now: int, outcome: Outcome) -> None:
+        """Find out why an entry is not taken, and note what is to be done about it."""
+        entry_id, fields = entry
+        message = self._read(entry_id, fields, outcome)
+        if message is None:
+            return
+        if message.expired(now, signed=bool(self._signer)):
+            self.counts.expired += 1
+            outcome.done.append(entry_id)
+            return
+        self.counts.poisonous += 1
+        why = f"{deliveries} workers in a row ended, or lost the broker, while they had the request"
+        _logger.error("%s: refused an entry: %s", self._who, why)
+        self._refuse(entry_id, message, f"{why}; it is not tried again", outcome)
 
     def _read(self, entry_id: bytes, fields: Any, outcome: Outcome) -> RequestMessage | None:
         """Return the message; None: there is none, and what to do about that is in `outcome`."""
@@ -109,12 +154,9 @@ class Intake:
             outcome.done.append(entry_id)
             return None
         try:
-            if len(fields) != 2 or fields[0] != protocol.FIELD:
+            if not _has_message(fields):
                 raise Foreign(f"an entry with the fields {fields[::2]!r}"[:200])
-            return protocol.unpack_request(self._signer.open(self._queue, fields[1]))
-        except Forged as error:
-            self.counts.forged += 1
-            self._tell_once("forged", f"dropped a message: {error}")
+            return protocol.unpack_request(fields[1])
         except Foreign as error:
             self.counts.foreign += 1
             self._tell_once("foreign", f"dropped what is no message of a client: {error}")
@@ -128,43 +170,6 @@ class Intake:
                 outcome.refusals.append(Refusal(error.client, refusal))
         outcome.done.append(entry_id)
         return None
-
-    def _submit(self, messages: list[tuple[bytes, RequestMessage]], outcome: Outcome) -> None:
-        numbers = self._held.add(
-            [
-                Entry(entry_id, m.client, m.request, m.begin, m.items, m.deadline)
-                for entry_id, m in messages
-            ]
-        )
-        to_monotonic = self._clock.to_monotonic
-        new = [(number, *each) for number, each in zip(numbers, messages, strict=True) if number]
-        try:
-            submitted = self._inlet.submit_many(
-                [(number, m.body, to_monotonic(m.deadline), m.priority) for number, _, m in new]
-            )
-        except StreamerClosed:
-            self._held.remove([entry_id for _, entry_id, _ in new])  # others will have them
-            return
-        for (number, entry_id, m), items in zip(new, submitted, strict=True):
-            if items == m.items:
-                outcome.taken += 1
-                outcome.items += m.items
-                continue
-            self._held.remove([entry_id])
-            if isinstance(items, int):
-                self._inlet.cancel([number])
-                items = f"it has {items} items, not the {m.items} that it says"
-            self.counts.foreign += 1
-            self._refuse(entry_id, m, f"the request cannot be read: {items}", outcome)
-            self._tell_once("malformed", f"refused a malformed request: {items}")
-
-    def _refuse_poison(
-        self, entry_id: bytes, message: RequestMessage, deliveries: int, outcome: Outcome
-    ) -> None:
-        self.counts.poisonous += 1
-        why = f"{deliveries} workers in a row ended, or lost the broker, while they had the request"
-        _logger.error("%s: refused an entry: %s", self._who, why)
-        self._refuse(entry_id, message, f"{why}; it is not tried again", outcome)
 
     def _refuse(
         self, entry_id: bytes, message: RequestMessage, note: str, outcome: Outcome
@@ -180,3 +185,7 @@ class Intake:
                 self._told.add(what)
         if not known:
             _logger.warning("%s: %s; more of that is only counted", self._who, text)
+
+
+def _has_message(fields: Any) -> bool:
+    return fields and len(fields) == 2 and fields[0] == protocol.FIELD

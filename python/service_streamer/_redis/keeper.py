@@ -18,7 +18,6 @@ from . import scripts
 from .broker import Broker, Connection
 from .commands import Queue
 from .fetcher import finish
-from .held import Held
 from .intake import Intake
 from .line import Line
 from .protocol import NOTICE_EXPIRY_MS
@@ -51,7 +50,7 @@ class Keeper:
         queue: Queue,
         inlet: _core.Inlet,
         intake: Intake,
-        held: Held,
+        held: _core.Held,
         broker: Broker,
         *,
         claim_after: float,
@@ -168,7 +167,7 @@ class Keeper:
         _logger.warning(
             "%s: took over %d entries of %s", self._who, len(claimed), ", ".join(sorted(owners))
         )
-        finish(connection, self._queue, self._intake.take(claimed))
+        finish(connection, self._queue, self._intake.take_claimed(claimed))
 
     def _clean(self, connection: Connection) -> None:
         workers, removed = self._queue.run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 VERSION = 1
@@ -229,15 +228,6 @@ class Refusal(NamedTuple):
     begin: int
     items: int
     note: str
-
-
-def pack_replies(answers: Sequence[Answer]) -> bytes:
-    """Make the message that brings these answers to one client."""
-    parts = [_REPLY_HEAD.pack(_MAGIC, VERSION, _REPLY, len(answers))]
-    for request, begin, items, body in answers:
-        parts.append(_ANSWER_HEAD.pack(request, begin, items, len(body)))
-        parts.append(body)
-    return b"".join(parts)
 
 
 def pack_refusal(request: int, begin: int, items: int, note: str) -> bytes:

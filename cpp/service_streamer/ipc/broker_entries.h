@@ -1,0 +1,86 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+// A worker's view of the entries of a broker's queue: what is in their messages, which of them are here, and what goes back. The
+// layouts are described in python/service_streamer/_redis/README.md, whose protocol.py has them for everybody else.
+
+namespace service_streamer::ipc {
+
+using ClientId = std::array<char, 16>;
+
+// Some items of one request.
+struct RequestHead {
+  ClientId client{};  // who gets the answer
+  std::uint64_t request = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t items = 0;
+  std::int64_t deadline = 0;  // in ms on the broker's clock, as `sent`; 0: none
+  std::int64_t sent = 0;
+  std::int32_t priority = 0;
+};
+
+constexpr std::size_t kRequestHead = 56;  // bytes of it in a message; the body follows
+
+// False: it is no request of this version, or damaged.
+bool parse_request_head(std::string_view message, RequestHead& head);
+
+// Which entries are here: from their arrival until they are acknowledged, by numbers of our own. For one thread at a time.
+class HeldEntries {
+ public:
+  struct Entry {
+    std::string id;  // in the queue
+    RequestHead head;
+  };
+
+  // Its number; 0: it is here already.
+  std::uint64_t add(std::string_view id, const RequestHead& head);
+  // It has its answer; nothing: it is not here any more.
+  std::optional<Entry> answer(std::uint64_t number);
+  // The number that it had; 0: it is not here.
+  std::uint64_t remove(std::string_view id);
+
+  bool contains(std::string_view id) const { return numbers_.contains(id); }
+  std::vector<std::string> ids() const;
+  std::size_t size() const { return numbers_.size(); }
+  std::uint64_t unanswered_items() const { return unanswered_items_; }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view id) const { return std::hash<std::string_view>()(id); }
+  };
+
+  std::unordered_map<std::uint64_t, Entry> unanswered_;
+  std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>> numbers_;  // of all
+  std::uint64_t last_ = 0;
+  std::uint64_t unanswered_items_ = 0;
+};
+
+// The answers to one client that go in one message. What they refer to must live until that is written.
+class ClientReply {
+ public:
+  void add(const RequestHead& head, std::string_view body);
+  std::size_t size() const { return size_; }
+  void write(char* to) const;  // so many bytes
+
+ private:
+  struct Answer {
+    RequestHead head;
+    std::string_view body;
+  };
+  static constexpr std::size_t kHead = 8;         // bytes before the answers,
+  static constexpr std::size_t kAnswerHead = 20;  // and before the body of each
+
+  std::vector<Answer> answers_;
+  std::size_t size_ = kHead;
+};
+
+}  // namespace service_streamer::ipc
