@@ -55,6 +55,7 @@ class Reader:
         self._largest = 0  # bytes, of an entry lately
         self._audit_delay = AUDITS[0]
         self._next_audit = 0.0
+        self._next_look = 0.0  # at the oldest: before that it has not waited so long
         self._ignored = ""  # why, of the last message that was
         self.refused = 0
         """messages that were none of ours, or wrongly signed"""
@@ -187,7 +188,15 @@ class Reader:
     # ----------------------------------------------------------------------- auditing
 
     def _until_audit(self) -> float:
-        """Return the seconds until something will have waited so long that it is looked for."""
+        """Return the seconds until something may have waited so long that it is looked for."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return self._next_look - now
+        left = self._look_at_oldest(now)
+        self._next_look = now + left
+        return left
+
+    def _look_at_oldest(self, now: float) -> float:
         oldest = self._session.sent.oldest()
         if oldest is None:
             self._audit_delay = AUDITS[0]
@@ -195,7 +204,7 @@ class Reader:
         age = (self._session.broker.clock.now_ms() - oldest) / 1000
         if age < AUDITS[0]:
             self._audit_delay = AUDITS[0]
-        return max(AUDITS[0] - age, self._next_audit - time.monotonic())
+        return max(AUDITS[0] - age, self._next_audit - now)
 
     def _audit(self, full: bool) -> None:
         """Have sent again what the broker has lost."""
