@@ -44,6 +44,14 @@ PyObject* items_from(PyObject* batch) {
   return items;
 }
 
+PyObject* item_list_from(PyObject* batch) {
+  if (PyList_CheckExact(batch)) return PyList_GetSlice(batch, 0, PyList_GET_SIZE(batch));
+  PyObject* items = items_from(batch);
+  PyObject* list = items != nullptr ? PySequence_List(items) : nullptr;
+  Py_XDECREF(items);
+  return list;
+}
+
 bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative) {
   deadline = TimePoint::max();
   if (timeout == Py_None) return true;

@@ -13,6 +13,7 @@ namespace service_streamer::bindings {
 
 // The items of one request as a new tuple: of a list, tuple, array, tensor or other sequence with a length.
 PyObject* items_from(PyObject* batch);
+PyObject* item_list_from(PyObject* batch);  // as a new list
 
 // A negative timeout: a mistake, or time that is over, as concurrent.futures has it for waits.
 enum class Negative { kIsWrong, kIsOver };

@@ -262,9 +262,10 @@ Cut cut_batch(PyObject* object, CloseReason reason) {
     Py_ssize_t next = 0;
     for (const BatchPart& part : self->batch.parts) {
       if (self->items == nullptr) break;
-      PyObject* items = future_of(*part.request)->items;
+      const FutureObject* future = future_of(*part.request);
+      PyObject** items = PySequence_Fast_ITEMS(future->items != nullptr ? future->items : future->value);
       for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
-        PyTuple_SET_ITEM(self->items, next++, Py_NewRef(PyTuple_GET_ITEM(items, static_cast<Py_ssize_t>(i))));
+        PyTuple_SET_ITEM(self->items, next++, Py_NewRef(items[i]));
       }
     }
   }

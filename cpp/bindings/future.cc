@@ -280,15 +280,11 @@ bool make_future_type(PyObject* module) {
   return future_base_type != nullptr && PyModule_AddType(module, future_base_type) == 0;
 }
 
-FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items) {
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Py_ssize_t size) {
   FutureObject* future = new_future(type, engine);
-  if (future == nullptr) {
-    Py_DECREF(items);
-    return nullptr;
-  }
+  if (future == nullptr) return nullptr;
   future->request = new (&future->own) Request;
-  future->request->size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
-  future->items = items;
+  future->request->size = static_cast<std::uint32_t>(size);
   return future;
 }
 

@@ -37,9 +37,9 @@ struct FutureObject {
   BaseCall* call;        // counted, ipc::LocalCall or native::Call; nullptr: the workers are Python threads
   Observers* observers;  // of the call
   EngineObject* engine;
-  PyObject* items;    // tuple; while the request has a hold
+  PyObject* items;    // tuple, while the request has a hold; nullptr where they lie in `value`
   PyObject* outputs;  // what its worker brought, on the way to value or exception
-  PyObject* value;    // of single outputs: the list for them, from the beginning
+  PyObject* value;    // of single outputs: the list for them, which has the items at the beginning
   PyObject* exception;
   std::vector<Piece>* pieces;
   PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
@@ -62,8 +62,8 @@ inline FutureObject* future_of(Request& request) {
   return reinterpret_cast<FutureObject*>(reinterpret_cast<char*>(&request) - offsetof(FutureObject, own));
 }
 
-// A new future of `type` (future_base_type or a subclass); steals `items`.
-FutureObject* make_future(PyTypeObject* type, EngineObject* engine, PyObject* items);
+// A new future of `type` (future_base_type or a subclass), for so many items.
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Py_ssize_t size);
 
 // The same for a request that others than Python threads work on; takes the reference to `call` over.
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, BaseCall* call, Observers* observers);

@@ -58,8 +58,8 @@ void fail_with(BatchPart& part, PyObject* error) {
   Py_XSETREF(future_of(*part.request)->outputs, Py_NewRef(error));
 }
 
-// Puts single outputs into the lists that their callers brought along. Allocates nothing, and so no garbage collection
-// comes between two batches.
+// Puts single outputs in the places of their items, in the lists that their callers brought along. Allocates nothing, and so no
+// garbage collection comes between two batches; and the batch still has the items, so that nothing of theirs runs here.
 void fill_lists(PyObject* outputs, Batch& batch) {
   PyObject** next = PySequence_Fast_ITEMS(outputs);
   for (BatchPart& part : batch.parts) {
@@ -67,7 +67,7 @@ void fill_lists(PyObject* outputs, Batch& batch) {
       fail_with(part, error);
     } else {
       PyObject** own = PySequence_Fast_ITEMS(future_of(*part.request)->value) + part.begin;
-      for (std::uint32_t i = 0; i < part.count; ++i) Py_SETREF(own[i], Py_NewRef(next[i]));  // was None
+      for (std::uint32_t i = 0; i < part.count; ++i) Py_SETREF(own[i], Py_NewRef(next[i]));
     }
     next += part.count;
   }
