@@ -75,7 +75,8 @@ struct Results {
     bodies.push_back(body);
     Py_INCREF(body);
     Part& part = parts.back();
-    part.replies[entry.head.client].add(entry.head, text);
+    const RequestHead& head = entry.head;
+    part.replies[head.client].add({.request = head.request, .begin = head.begin, .items = head.items, .body = text});
     part.ids.push_back(std::move(entry.id));
     part.size += text.size();
   }

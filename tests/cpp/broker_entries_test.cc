@@ -41,6 +41,9 @@ TEST(RequestHead, IsReadAsItIsWrittenDown) {
   EXPECT_EQ(head.sent, -1);
   EXPECT_EQ(head.priority, -2);
   EXPECT_EQ(kMessage.substr(kRequestHead), "body");
+  std::string written(kRequestHead, '\0');
+  write_request_head(head, written.data());
+  EXPECT_EQ(written, kMessage.substr(0, kRequestHead));
 }
 
 TEST(RequestHead, OfAnythingElseIsNoHead) {
@@ -86,26 +89,49 @@ TEST(HeldEntries, AnAnsweredOneIsHereButTakenOnce) {
   EXPECT_FALSE(held.answer(2));
 }
 
-TEST(ClientReply, IsWrittenAsItIsWrittenDown) {
+constexpr std::string_view kReply =
+    "SS\1\2"
+    "\2\0\0\0"
+    "\2\1\0\0\0\0\0\0"
+    "\x40\0\0\0"
+    "\3\0\0\0"
+    "\4\0\0\0"
+    "body"
+    "\5\0\0\0\0\0\0\0"
+    "\0\0\0\0"
+    "\1\0\0\0"
+    "\0\0\0\0"sv;
+
+TEST(ClientReply, IsWrittenAndReadAsItIsWrittenDown) {
   ClientReply reply;
-  RequestHead head = head_of(0x0102, 3);
-  head.begin = 64;
-  reply.add(head, "body");
-  reply.add(head_of(5), "");
+  reply.add({.request = 0x0102, .begin = 64, .items = 3, .body = "body"});
+  reply.add({.request = 5, .begin = 0, .items = 1, .body = {}});
   std::string written(reply.size(), '\0');
   reply.write(written.data());
-  EXPECT_EQ(written,
-            "SS\1\2"
-            "\2\0\0\0"
-            "\2\1\0\0\0\0\0\0"
-            "\x40\0\0\0"
-            "\3\0\0\0"
-            "\4\0\0\0"
-            "body"
-            "\5\0\0\0\0\0\0\0"
-            "\0\0\0\0"
-            "\1\0\0\0"
-            "\0\0\0\0"sv);
+  EXPECT_EQ(written, kReply);
+
+  std::vector<BrokerAnswer> answers;
+  ASSERT_TRUE(ClientReply::parse(kReply, answers));
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].request, 0x0102U);
+  EXPECT_EQ(answers[0].begin, 64U);
+  EXPECT_EQ(answers[0].items, 3U);
+  EXPECT_EQ(answers[0].body, "body");
+  EXPECT_EQ(answers[1].request, 5U);
+  EXPECT_TRUE(answers[1].body.empty());
+}
+
+TEST(ClientReply, IsReadAsAWholeOrNotAtAll) {
+  std::vector<BrokerAnswer> answers;
+  for (std::size_t size = 0; size < kReply.size(); ++size) {
+    EXPECT_FALSE(ClientReply::parse(kReply.substr(0, size), answers)) << size;
+  }
+  EXPECT_FALSE(ClientReply::parse(std::string(kReply) + "x", answers));
+  for (const std::size_t at : {0U, 1U, 2U, 3U, 4U, 7U, 24U, 27U}) {  // start, count, size
+    std::string other(kReply);
+    ++other[at];
+    EXPECT_FALSE(ClientReply::parse(other, answers)) << at;
+  }
 }
 
 }  // namespace

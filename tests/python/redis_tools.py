@@ -11,6 +11,7 @@ import time
 import uuid
 
 from conftest import LONG, eventually
+from redis_messages import pack_request
 from remote import make_engine
 
 from service_streamer import RedisWorker, _core
@@ -20,7 +21,6 @@ from service_streamer._redis.protocol import (
     Keys,
     Refusal,
     Signer,
-    pack_request,
     unpack_replies,
     unpack_request,
 )

@@ -7,14 +7,13 @@ from conftest import Gate, double, eventually
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parcels import request as body_of
-from redis_replies import pack_replies
+from redis_messages import pack_replies, pack_request
 from remote import LONG, RemoteEngine
 
 from service_streamer import _core
 from service_streamer._redis.protocol import (
     Foreign,
     OtherVersion,
-    pack_request,
     unpack_request,
 )
 

@@ -13,7 +13,7 @@ from process_models import echo
 pytest.importorskip("redis")
 
 from parcels import items_of, result_of
-from redis_replies import pack_replies
+from redis_messages import pack_replies
 from redis_server import find_server
 from redis_tools import new_prefix
 

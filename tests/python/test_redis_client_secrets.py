@@ -1,6 +1,7 @@
 """RedisStreamer: messages that are signed, and those of strangers."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from conftest import LONG, eventually
@@ -8,12 +9,13 @@ from conftest import LONG, eventually
 pytest.importorskip("redis")
 
 from parcels import result_of
-from redis_replies import pack_replies
+from redis_messages import pack_replies
 from redis_server import find_server
 from redis_tools import MakesAFolder
 
 from service_streamer import (
     WorkerLost,
+    _core,
 )
 from service_streamer._redis import protocol, sender
 from service_streamer._redis.protocol import VERSION, Signer, unpack_request
@@ -119,15 +121,20 @@ def test_replies_of_another_version_are_ignored_and_named_when_the_request_ends(
 def test_a_worker_of_another_version_ends_requests_with_both_versions(
     make, workers, monkeypatch, secret
 ):
-    def pack_request(*fields):
-        message = protocol.pack_request(*fields)
-        return message[:2] + bytes([VERSION + 1]) + message[3:]
+    def pack_requests(*arguments):
+        *arguments, seal = arguments
+
+        def make_newer(message):
+            message = message[:2] + bytes([VERSION + 1]) + message[3:]
+            return seal(message) if seal else message
+
+        return _core.pack_requests(*arguments, make_newer)
 
     workers(secret=secret)
     streamer = make(secret=secret)
     both = rf"version {VERSION + 1} of the protocol, not {VERSION}"
     with monkeypatch.context() as patch:
-        patch.setattr(sender, "pack_request", pack_request)
+        patch.setattr(sender, "_core", SimpleNamespace(pack_requests=pack_requests))
         with pytest.raises(WorkerLost, match=both):
             streamer.predict([1], timeout=LONG)
     assert streamer.predict([1]) == [2]

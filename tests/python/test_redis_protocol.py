@@ -3,13 +3,13 @@
 import contextlib
 import hashlib
 import hmac
-import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis_replies import pack_replies
+from redis_messages import pack_replies, pack_request
 
+from service_streamer import _core
 from service_streamer._redis import protocol
 from service_streamer._redis.protocol import (
     Foreign,
@@ -20,7 +20,6 @@ from service_streamer._redis.protocol import (
     RequestMessage,
     Signer,
     pack_refusal,
-    pack_request,
     unpack_replies,
     unpack_request,
 )
@@ -64,9 +63,52 @@ def test_a_request_arrives_as_it_was(client, number, begin, items, deadline, sen
     assert unpack_request(pack_request(*given)) == given
 
 
-def test_the_layout_of_a_request_is_as_written_down():
-    expected = b"SS\x01\x01" + CLIENT + struct.pack("<QIIqqi", 7, 64, 3, 2_000, 1_000, -1) + b"body"
-    assert pack_request(*request()) == expected
+def commands(*parcels, now=1_000, ahead=0.0, limit=2**30, seal=None):
+    return _core.pack_requests(list(parcels), b"APPEND", CLIENT, now, ahead, limit, seal)
+
+
+def command(message):
+    return b"APPEND$%d\r\n%b\r\n" % (len(message), message)
+
+
+@given(u64, u32, u32, i64, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=100))
+def test_a_client_sends_requests_as_written_down(number, begin, items, sent, priority, body):
+    message = pack_request(CLIENT, number, begin, items, 0, sent, priority, body)
+    found = commands((number, begin, items, None, priority, body), now=sent)
+    assert found == ({(number, begin): command(message)}, [])
+
+
+def test_a_deadline_is_sent_as_one_of_the_brokers_clock():
+    found, _ = commands((1, 0, 1, 1.5, 0, b""), (2, 0, 1, 0.0, 0, b""), ahead=1_000.0)
+    requests = [unpack_request(each[len(b"APPEND$56\r\n") : -2]) for each in found.values()]
+    assert [each.deadline for each in requests] == [2_500, 1_000]
+    (only,) = commands((1, 0, 1, 0.0, 0, b""), ahead=-5_000.0)[0].values()
+    assert unpack_request(only[len(b"APPEND$56\r\n") : -2]).deadline == 1  # long ago, but one
+
+
+def test_what_is_sent_was_sealed_and_is_not_larger_than_the_broker_takes():
+    parcels = [(7, 0, 1, None, 0, b"body"), (7, 1, 2, None, 0, b"longer"), (8, 0, 3, None, 0, b"")]
+    first, _, last = (pack_request(CLIENT, *each[:3], 0, 1_000, 0, each[5]) for each in parcels)
+    found, too_large = commands(*parcels, limit=len(first))
+    assert found == {(7, 0): command(first), (8, 0): command(last)}
+    assert too_large == [(7, 2, len(first) + 2)]
+    found, too_large = commands(*parcels, limit=len(first) + 1, seal=lambda message: message + b"!")
+    assert found == {(7, 0): command(first + b"!"), (8, 0): command(last + b"!")}
+    assert too_large == [(7, 2, len(first) + 3)]
+
+
+def test_what_cannot_be_sent_is_told():
+    parcel = (7, 0, 1, None, 0, b"body")
+    with pytest.raises(KeyError, match="secret"):
+        commands(parcel, seal=lambda _: {}["secret"])
+    with pytest.raises(TypeError, match="str"):
+        commands(parcel, seal=lambda _: "text")
+    with pytest.raises(TypeError, match="list"):
+        commands(list(parcel))
+    with pytest.raises(TypeError):
+        commands(parcel[:5])
+    with pytest.raises(ValueError, match="16 bytes"):
+        _core.pack_requests([], b"", b"short", 0, 0.0, 0, None)
 
 
 @given(st.binary(max_size=200))
@@ -121,11 +163,6 @@ def test_answers_arrive_as_they_were(given):
     assert unpack_replies(pack_replies(given)) == given
 
 
-def test_the_layout_of_a_reply_is_as_written_down():
-    expected = b"SS\x01\x02" + struct.pack("<I", 1) + struct.pack("<QIII", 7, 64, 3, 4) + b"body"
-    assert pack_replies([(7, 64, 3, b"body")]) == expected
-
-
 def test_a_refusal_arrives_from_a_worker_of_any_version():
     message = bytearray(pack_refusal(7, 64, 3, "too new: größer"))
     assert unpack_replies(bytes(message)) == Refusal(7, 64, 3, "too new: größer")
@@ -151,7 +188,7 @@ def test_no_bytes_do_harm_as_a_reply(message):
 
 
 def test_a_count_that_is_not_there_costs_no_memory():
-    with pytest.raises(Foreign, match="4294967295 answers"):
+    with pytest.raises(Foreign, match="reply of 8 bytes"):
         unpack_replies(b"SS\x01\x02" + b"\xff" * 4)
 
 

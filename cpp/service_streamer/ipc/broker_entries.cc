@@ -27,6 +27,13 @@ void put_number(char*& to, T value) {
   for (std::size_t i = 0; i < sizeof(T); ++i) *to++ = static_cast<char>(value >> (8 * i));
 }
 
+constexpr std::size_t kStart = 4;  // bytes that tell what a message is
+
+bool starts_as(std::string_view message, std::uint8_t kind) {
+  const char start[kStart] = {'S', 'S', static_cast<char>(kProtocol), static_cast<char>(kind)};
+  return message.starts_with(std::string_view(start, kStart));
+}
+
 void put_start(char*& to, std::uint8_t kind) {
   *to++ = 'S';
   *to++ = 'S';
@@ -36,10 +43,20 @@ void put_start(char*& to, std::uint8_t kind) {
 
 }  // namespace
 
+void write_request_head(const RequestHead& head, char* to) {
+  put_start(to, kRequestKind);
+  to = std::copy(head.client.begin(), head.client.end(), to);
+  put_number(to, head.request);
+  put_number(to, head.begin);
+  put_number(to, head.items);
+  put_number(to, head.deadline);
+  put_number(to, head.sent);
+  put_number(to, head.priority);
+}
+
 bool parse_request_head(std::string_view message, RequestHead& head) {
-  constexpr char kStart[] = {'S', 'S', kProtocol, kRequestKind};
-  if (message.size() < kRequestHead || !message.starts_with(std::string_view(kStart, sizeof kStart))) return false;
-  std::size_t at = sizeof kStart;
+  if (message.size() < kRequestHead || !starts_as(message, kRequestKind)) return false;
+  std::size_t at = kStart;
   std::copy_n(message.data() + at, head.client.size(), head.client.data());
   at += head.client.size();
   get_number(message, at, head.request);
@@ -84,21 +101,44 @@ std::vector<std::string> HeldEntries::ids() const {
   return ids;
 }
 
-void ClientReply::add(const RequestHead& head, std::string_view body) {
-  answers_.push_back({.head = head, .body = body});
-  size_ += kAnswerHead + body.size();
+void ClientReply::add(const BrokerAnswer& answer) {
+  answers_.push_back(answer);
+  size_ += kAnswerHead + answer.body.size();
 }
 
 void ClientReply::write(char* to) const {
   put_start(to, kReplyKind);
   put_number(to, static_cast<std::uint32_t>(answers_.size()));
-  for (const Answer& answer : answers_) {
-    put_number(to, answer.head.request);
-    put_number(to, answer.head.begin);
-    put_number(to, answer.head.items);
+  for (const BrokerAnswer& answer : answers_) {
+    put_number(to, answer.request);
+    put_number(to, answer.begin);
+    put_number(to, answer.items);
     put_number(to, static_cast<std::uint32_t>(answer.body.size()));
     to = std::copy(answer.body.begin(), answer.body.end(), to);
   }
+}
+
+bool ClientReply::parse(std::string_view message, std::vector<BrokerAnswer>& answers) {
+  if (message.size() < kHead || !starts_as(message, kReplyKind)) return false;
+  std::size_t at = kStart;
+  std::uint32_t count = 0;
+  get_number(message, at, count);
+  if ((message.size() - at) / kAnswerHead < count) return false;
+  answers.clear();
+  answers.reserve(count);
+  while (answers.size() < count) {
+    if (message.size() - at < kAnswerHead) return false;
+    BrokerAnswer& answer = answers.emplace_back();
+    std::uint32_t size = 0;
+    get_number(message, at, answer.request);
+    get_number(message, at, answer.begin);
+    get_number(message, at, answer.items);
+    get_number(message, at, size);
+    if (message.size() - at < size) return false;
+    answer.body = message.substr(at, size);
+    at += size;
+  }
+  return at == message.size();
 }
 
 }  // namespace service_streamer::ipc

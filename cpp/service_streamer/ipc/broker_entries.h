@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-// A worker's view of the entries of a broker's queue: what is in their messages, which of them are here, and what goes back. The
-// layouts are described in python/service_streamer/_redis/README.md, whose protocol.py has them for everybody else.
+// The messages of a broker's queue, and which entries of it a worker has. python/service_streamer/_redis/README.md describes the
+// layouts; what is not plain is read by protocol.py there.
 
 namespace service_streamer::ipc {
 
@@ -28,6 +28,8 @@ struct RequestHead {
 };
 
 constexpr std::size_t kRequestHead = 56;  // bytes of it in a message; the body follows
+
+void write_request_head(const RequestHead& head, char* to);  // so many bytes
 
 // False: it is no request of this version, or damaged.
 bool parse_request_head(std::string_view message, RequestHead& head);
@@ -64,22 +66,29 @@ class HeldEntries {
   std::uint64_t unanswered_items_ = 0;
 };
 
-// The answers to one client that go in one message. What they refer to must live until that is written.
+// The result of some items of a request.
+struct BrokerAnswer {
+  std::uint64_t request = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t items = 0;
+  std::string_view body;
+};
+
+// The answers to one client that go in one message. Their bodies must live until that is written.
 class ClientReply {
  public:
-  void add(const RequestHead& head, std::string_view body);
+  void add(const BrokerAnswer& answer);
   std::size_t size() const { return size_; }
   void write(char* to) const;  // so many bytes
 
+  // Slices of `message` become their bodies. False: it is no reply of this version, or damaged.
+  static bool parse(std::string_view message, std::vector<BrokerAnswer>& answers);
+
  private:
-  struct Answer {
-    RequestHead head;
-    std::string_view body;
-  };
   static constexpr std::size_t kHead = 8;         // bytes before the answers,
   static constexpr std::size_t kAnswerHead = 20;  // and before the body of each
 
-  std::vector<Answer> answers_;
+  std::vector<BrokerAnswer> answers_;
   std::size_t size_ = kHead;
 };
 

@@ -7,6 +7,8 @@ import hmac
 import struct
 from typing import Any, NamedTuple, NoReturn
 
+from .. import _core
+
 VERSION = 1
 GROUP = b"w"  # the consumer group of the workers
 FIELD = b"m"  # the one field of an entry: the message
@@ -25,8 +27,6 @@ _REQUEST_HEAD = struct.Struct("<2sBB16sQIIqqi")
 _REQUEST_FIELDS = struct.Struct("<4x16sQIIqqi")  # what of it is not the same for all
 _ADDRESSED = struct.Struct("<2sBB16sQII")
 _REFUSAL_HEAD = struct.Struct("<2sBBQII")
-_REPLY_HEAD = struct.Struct("<2sBBI")
-_ANSWER_HEAD = struct.Struct("<QIII")
 _HEAD = struct.Struct("<2sBB")
 _REQUEST_START = _HEAD.pack(_MAGIC, VERSION, _REQUEST)
 
@@ -176,23 +176,6 @@ class RequestMessage(NamedTuple):
         return signed and now > self.sent + REPLAY_LIMIT_MS
 
 
-def pack_request(
-    client: bytes,
-    request: int,
-    begin: int,
-    items: int,
-    deadline: int,
-    sent: int,
-    priority: int,
-    body: bytes,
-) -> bytes:
-    """Make the message of a request; see `RequestMessage` for the arguments."""
-    head = _REQUEST_HEAD.pack(
-        _MAGIC, VERSION, _REQUEST, client, request, begin, items, deadline, sent, priority
-    )
-    return head + body
-
-
 def unpack_request(message: bytes) -> RequestMessage:
     """Read the message of a request, after `Signer.open`.
 
@@ -242,30 +225,15 @@ def unpack_replies(message: bytes) -> list[Answer] | Refusal:
     Raises:
         Foreign, OtherVersion: see there.
     """
+    answers = _core.read_replies(message)
+    if answers is not None:
+        return answers
     _check_head(message, (_REPLY, _REFUSAL))
     if message[3] == _REFUSAL:
         return _unpack_refusal(message)
     if message[2] != VERSION:
         raise OtherVersion(message[2])
-    if len(message) < _REPLY_HEAD.size:
-        raise Foreign(f"a reply of {len(message)} bytes")
-    count = _REPLY_HEAD.unpack_from(message)[3]
-    if count > (len(message) - _REPLY_HEAD.size) // _ANSWER_HEAD.size:
-        raise Foreign(f"a reply of {len(message)} bytes with {count} answers")
-    answers: list[Answer] = []
-    unpack, head = _ANSWER_HEAD.unpack_from, _ANSWER_HEAD.size
-    at = _REPLY_HEAD.size
-    for _ in range(count):
-        if len(message) - at < head:
-            raise Foreign("a reply that ends within an answer")
-        request, begin, items, size = unpack(message, at)
-        at += head + size
-        if len(message) < at:
-            raise Foreign(f"an answer of {size} bytes in a reply that has too few left")
-        answers.append((request, begin, items, message[at - size : at]))
-    if at != len(message):
-        raise Foreign(f"{len(message) - at} bytes behind the last answer")
-    return answers
+    raise Foreign(f"a reply of {len(message)} bytes that is damaged")
 
 
 def _unpack_refusal(message: bytes) -> Refusal:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable
 
+from .. import _core
 from .._errors import BrokerError
 from .._threads import original
 from .broker import Command, ResponseError
-from .protocol import FIELD, pack_request
+from .protocol import FIELD
 from .session import Backoff, Chunk, Session, Unread, notice
 
 FLUSH = 256  # about how many items go in one round trip
@@ -48,6 +50,7 @@ class Sender:
             *(len(queue), queue),
             *(len(FIELD), FIELD),
         )
+        self._seal = functools.partial(session.signer.seal, queue) if session.signer else None
         self._backoff = Backoff()
         self._not_before = 0.0  # the next attempt
         self._failed_at = -math.inf  # the last one
@@ -205,7 +208,8 @@ class Sender:
         session = self._session
         parcels = self._next_parcels()
         messages = self._messages(parcels)
-        chunks, commands = list(messages), list(messages.values())
+        chunks = list(messages)
+        commands: list[Command] = list(messages.values())
         withdrawn = self._withdrawn[:]
         if withdrawn:
             commands.append(("XDEL", session.keys.queue, *withdrawn))
@@ -242,30 +246,24 @@ class Sender:
                 return self._hand[:count]
         return self._hand[:]
 
-    def _messages(self, parcels: list[Parcel]) -> dict[Chunk, Command]:
+    def _messages(self, parcels: list[Parcel]) -> dict[Chunk, bytes]:
         """Make a command of each parcel; they are on their way then.
 
         But for those of requests that have ended: here, as too large, or by the reader meanwhile.
         """
         session = self._session
-        queue = session.keys.queue
-        seal = session.signer.seal if session.signer else None
-        to_redis, now = session.broker.clock.to_redis, session.broker.clock.now_ms()
-        most = session.broker.message_limit
-        messages: dict[Chunk, Command] = {}
-        for request, begin, items, deadline, priority, body in parcels:
-            until = 0 if deadline is None else to_redis(deadline)
-            message = pack_request(
-                session.client, request, begin, items, until, now, priority, body
-            )
-            if seal is not None:
-                message = seal(queue, message)
-            size = len(message)
-            if size > most:
-                self._too_large(request, items, size)
-                continue
-            # what packing the command would make, at half its price
-            messages[request, begin] = b"%b$%d\r\n%b\r\n" % (self._append, size, message)
+        clock = session.broker.clock
+        messages, too_large = _core.pack_requests(
+            parcels,
+            self._append,
+            session.client,
+            clock.now_ms(),
+            clock.ahead_ms,
+            session.broker.message_limit,
+            self._seal,
+        )
+        for each in too_large:
+            self._too_large(*each)
         session.sent.begin(messages)
         gone = session.sent.dropped()
         if gone:
