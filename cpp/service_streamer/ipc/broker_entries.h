@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,13 +57,8 @@ class HeldEntries {
   std::uint64_t unanswered_items() const { return unanswered_items_; }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view id) const { return std::hash<std::string_view>()(id); }
-  };
-
   std::unordered_map<std::uint64_t, Entry> unanswered_;
-  std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>> numbers_;  // of all
+  std::map<std::string, std::uint64_t, std::less<>> numbers_;  // of all
   std::uint64_t last_ = 0;
   std::uint64_t unanswered_items_ = 0;
 };

@@ -159,7 +159,7 @@ void write_body(const EndedCall& result, char* body) {
 
 bool says_nobody_is_there(std::string_view body) {
   constexpr std::size_t kNote = 1 + 4;
-  return body.size() > kNote && body[0] == number_of(kOutcomes, Outcome::kLost) &&
+  return body.size() > kNote && static_cast<std::uint8_t>(body[0]) == number_of(kOutcomes, Outcome::kLost) &&
          body.substr(kNote).starts_with("init: ");
 }
 
