@@ -119,12 +119,13 @@ PyMethodDef methods[] = {
      "here."},
     {"answer", as_method(held_answer), kWithNames,
      "answer($self, ended, limit, most)\n--\n\n"
-     "Takes [(number, body)] of Inlet.take(): (parts, others).\n\n"
-     "A part is ([(client, message)], [id]): the replies, one for each client, and the entries that they answer; with "
-     "`most` bytes of bodies, unless one alone has more. Others are ((id, client, request, begin, items, deadline), "
-     "body): without a body, or with more bytes than `limit`, or it only says that no worker could load its model. "
-     "They "
-     "count as answered; what is not here is left out."},
+     "Takes the first of [(number, body)] of Inlet.take(): (messages, ids, others, how many it took).\n\n"
+     "Messages are the replies, (client, message), one for each client, and ids the entries that they answer: with "
+     "about "
+     "`most` bytes, unless one alone has more. Others are ((id, client, request, begin, items, deadline), body): "
+     "without "
+     "a body, or with more bytes than `limit`, or it only says that no worker could load its model. They count as "
+     "answered; what is not here is left out."},
     {"ids", held_ids, METH_NOARGS, "ids($self)\n--\n\nAll that are here."},
     {"here", held_here, METH_O, "here($self, ids, /)\n--\n\nThose of some that are here."},
     {"remove", held_remove, METH_O, "remove($self, ids, /)\n--\n\nLets entries go; returns the numbers that they had."},

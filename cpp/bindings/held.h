@@ -8,8 +8,8 @@
 
 #include "service_streamer/ipc/broker_entries.h"
 
-// The entries of a broker's queue on their way through an Inlet, without a step of Python's for each. All under the GIL, but for what
-// only copies bytes and takes long.
+// The entries of a broker's queue on their way through an Inlet, without a step of Python's for each. All under the GIL, but for copying
+// and submitting what is long.
 
 namespace service_streamer::bindings {
 

@@ -15,11 +15,28 @@ namespace {
 using ipc::HeldEntries;
 using ipc::RequestHead;
 
-// Answers that go to the broker at once.
+// Answers that go to the broker at once. Keeps their bodies.
 struct Part {
   std::map<ipc::ClientId, ipc::ClientReply> replies;
   std::vector<std::string> ids;
-  std::size_t size = 0;  // bytes of the bodies
+  std::vector<PyObject*> bodies;
+  std::size_t size = 0;  // bytes of them all
+
+  ~Part() {
+    for (PyObject* body : bodies) Py_DECREF(body);
+  }
+
+  void add(HeldEntries::Entry& entry, PyObject* body) {
+    const RequestHead& head = entry.head;
+    bodies.push_back(body);
+    Py_INCREF(body);
+    replies[head.client].add(
+        {.request = head.request, .begin = head.begin, .items = head.items, .body = text_of(body)});
+    ids.push_back(std::move(entry.id));
+    size += size_of(body);
+  }
+
+  static std::size_t size_of(PyObject* body) { return ipc::ClientReply::kAnswerHead + text_of(body).size(); }
 };
 
 PyObject* message_list(const Part& part) {
@@ -32,18 +49,6 @@ PyObject* message_list(const Part& part) {
     whole = append(list, message != nullptr ? Py_BuildValue("(NN)", client, message) : nullptr);
   }
   if (!whole) Py_CLEAR(list);
-  return list;
-}
-
-// [([(client, message)], [id])]
-PyObject* part_list(const std::vector<Part>& parts) {
-  PyObject* list = PyList_New(0);
-  for (std::size_t i = 0; list != nullptr && i < parts.size(); ++i) {
-    PyObject* messages = message_list(parts[i]);
-    PyObject* ids = messages != nullptr ? bytes_list(parts[i].ids) : nullptr;
-    if (ids == nullptr) Py_CLEAR(messages);
-    if (!append(list, messages != nullptr ? Py_BuildValue("(NN)", messages, ids) : nullptr)) Py_CLEAR(list);
-  }
   return list;
 }
 
@@ -60,31 +65,14 @@ PyObject* entry_tuple(const HeldEntries::Entry& entry) {
                        static_cast<long long>(head.deadline));
 }
 
-// Results that are taken back, by what is to be done with them.
-struct Results {
-  std::vector<Part> parts;
-  std::vector<PyObject*> bodies;  // that the parts refer to; references
-
-  ~Results() {
-    for (PyObject* body : bodies) Py_DECREF(body);
-  }
-
-  void add(HeldEntries::Entry& entry, PyObject* body, std::size_t most) {
-    const std::string_view text = text_of(body);
-    if (parts.empty() || (parts.back().size > 0 && parts.back().size + text.size() > most)) parts.emplace_back();
-    bodies.push_back(body);
-    Py_INCREF(body);
-    Part& part = parts.back();
-    const RequestHead& head = entry.head;
-    part.replies[head.client].add({.request = head.request, .begin = head.begin, .items = head.items, .body = text});
-    part.ids.push_back(std::move(entry.id));
-    part.size += text.size();
-  }
+// What a call is to do with results.
+struct Limits {
+  Py_ssize_t body;  // bytes that one may have
+  Py_ssize_t part;  // about as many that go at once
 };
 
-// False with an exception set.
-bool look_at(HeldEntries& held, PyObject* ended, std::size_t limit, std::size_t most, Results& results,
-             PyObject* others) {
+// False with an exception set. `full`: it is left to the next call.
+bool take(HeldEntries& held, PyObject* ended, const Limits& limits, Part& part, PyObject* others, bool& full) {
   unsigned long long number = 0;
   PyObject* body = nullptr;
   if (!PyTuple_Check(ended)) {
@@ -92,14 +80,16 @@ bool look_at(HeldEntries& held, PyObject* ended, std::size_t limit, std::size_t 
     return false;
   }
   if (!PyArg_ParseTuple(ended, "KS", &number, &body)) return false;
+  full = !part.ids.empty() && part.size + Part::size_of(body) > static_cast<std::size_t>(limits.part);
+  if (full) return true;
   std::optional<HeldEntries::Entry> entry = held.answer(number);
   if (!entry) return true;  // it is somebody else's by now, or nobody's
   const std::string_view text = text_of(body);
-  if (text.empty() || text.size() > limit || ipc::says_nobody_is_there(text)) {
+  if (text.empty() || text.size() > static_cast<std::size_t>(limits.body) || ipc::says_nobody_is_there(text)) {
     PyObject* tuple = entry_tuple(*entry);
     return append(others, tuple != nullptr ? Py_BuildValue("(NO)", tuple, body) : nullptr);
   }
-  return !attempt([&] { results.add(*entry, body, most); }).raise();
+  return !attempt([&] { part.add(*entry, body); }).raise();
 }
 
 }  // namespace
@@ -107,24 +97,32 @@ bool look_at(HeldEntries& held, PyObject* ended, std::size_t limit, std::size_t 
 PyObject* held_answer(PyObject* object, PyObject* args, PyObject* kwargs) {
   HeldObject* self = held_of(object);
   PyObject* ended;
-  Py_ssize_t limit, most;
+  Limits limits{};
   static const char* names[] = {"ended", "limit", "most", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nn", const_cast<char**>(names), &PyList_Type, &ended, &limit,
-                                   &most)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nn", const_cast<char**>(names), &PyList_Type, &ended, &limits.body,
+                                   &limits.part)) {
     return nullptr;
   }
-  if (limit < 0 || most < 0)
-    return PyErr_Format(PyExc_ValueError, "limit and most must be at least 0, got %zd and %zd", limit, most);
-  PyObject* others = PyList_New(0);
-  auto* results = new Results;
-  bool done = others != nullptr;
-  for (Py_ssize_t i = 0; done && i < PyList_GET_SIZE(ended); ++i) {
-    done = look_at(*self->entries, PyList_GET_ITEM(ended, i), static_cast<std::size_t>(limit),
-                   static_cast<std::size_t>(most), *results, others);
+  if (limits.body < 0 || limits.part < 0) {
+    return PyErr_Format(PyExc_ValueError, "limit and most must be at least 0, got %zd and %zd", limits.body,
+                        limits.part);
   }
-  PyObject* parts = done && ring(self) ? part_list(results->parts) : nullptr;
-  delete results;
-  PyObject* answer = parts != nullptr ? Py_BuildValue("(NO)", parts, others) : nullptr;
+  PyObject* others = PyList_New(0);
+  auto* part = new Part;
+  bool taken = others != nullptr;
+  bool full = false;
+  Py_ssize_t count = 0;
+  while (taken && count < PyList_GET_SIZE(ended)) {
+    taken = take(*self->entries, PyList_GET_ITEM(ended, count), limits, *part, others, full);
+    if (full) break;
+    ++count;
+  }
+  PyObject* messages = taken && ring(self) ? message_list(*part) : nullptr;
+  PyObject* ids = messages != nullptr ? bytes_list(part->ids) : nullptr;
+  delete part;
+  PyObject* answer = ids != nullptr ? Py_BuildValue("(OOOn)", messages, ids, others, count) : nullptr;
+  Py_XDECREF(messages);
+  Py_XDECREF(ids);
   Py_XDECREF(others);
   return answer;
 }

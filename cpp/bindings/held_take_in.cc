@@ -23,7 +23,7 @@ struct Times {
   long long oldest_sent;  // what was sent before is a replay
 };
 
-// The id and message of an entry as Redis has it: [id, [field, message]].
+// The id and message of an entry as Redis has it: [id, [protocol.FIELD, message]].
 bool parts_of(PyObject* entry, PyObject*& id, PyObject*& message) {
   if (!PyList_CheckExact(entry) || PyList_GET_SIZE(entry) != 2) return false;
   id = PyList_GET_ITEM(entry, 0);

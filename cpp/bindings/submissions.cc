@@ -1,7 +1,5 @@
 #include "bindings/submissions.h"
 
-#include <string_view>
-
 #include "bindings/errors.h"
 #include "bindings/parcels.h"
 

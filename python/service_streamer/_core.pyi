@@ -224,8 +224,10 @@ class Held:
     def answer(
         self, ended: list[tuple[int, bytes]], limit: int, most: int
     ) -> tuple[
-        list[tuple[list[tuple[bytes, bytes]], list[bytes]]],
+        list[tuple[bytes, bytes]],
+        list[bytes],
         list[tuple[tuple[bytes, bytes, int, int, int, int], bytes]],
+        int,
     ]: ...
     def ids(self) -> list[bytes]: ...
     def here(self, ids: list[bytes], /) -> list[bytes]: ...

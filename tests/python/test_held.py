@@ -1,6 +1,7 @@
 """Entries of a broker's queue on their way into an engine, and their answers on their way back."""
 
 import struct
+import time
 
 import pytest
 from conftest import Gate, double, eventually
@@ -50,6 +51,9 @@ class Place:
     def take_in(self, *entries, now=NOW, oldest_sent=ALWAYS, ahead=0.0):
         return self.held.take_in(list(entries), ahead, now, oldest_sent)
 
+    def answer(self, ended, limit=LARGE, most=LARGE):
+        return self.held.answer(ended, limit, most)
+
     def ended(self, count):
         found = []
         while len(found) < count:
@@ -83,15 +87,15 @@ def test_entries_come_in_at_once_and_their_answers_go_to_their_clients(place):
     assert (len(one.held), one.held.unanswered_items) == (3, 4)
     ended = sorted(one.ended(3))
     bodies = [body for _, body in ended]
-    ((messages, ids),), others = one.held.answer(ended, LARGE, LARGE)
+    messages, ids, others, count = one.answer(ended)
     assert messages == [
         (A, pack_replies([(11, 0, 1, bodies[0]), (13, 0, 1, bodies[2])])),
         (B, pack_replies([(12, 64, 2, bodies[1])])),
     ]
-    assert (ids, others) == ([b"1-1", b"1-2", b"1-3"], [])
+    assert (ids, others, count) == ([b"1-1", b"1-2", b"1-3"], [], 3)
     assert (len(one.held), one.held.unanswered_items) == (3, 0)
     assert one.rings == 1
-    assert one.held.answer(ended, LARGE, LARGE) == ([], [])
+    assert one.answer(ended) == ([], [], [], 3)
 
 
 def test_what_is_here_already_does_not_come_in_again(place):
@@ -138,7 +142,7 @@ def test_a_request_that_is_not_what_its_head_says_is_refused_and_not_here(place)
     ]
     assert one.held.ids() == [b"1-3"]
     assert one.rings == 1
-    eventually(lambda: one.held.answer(one.inlet.take(LONG), LARGE, LARGE)[0])
+    eventually(lambda: one.answer(one.inlet.take(LONG))[1] == [b"1-3"])
 
 
 def test_what_a_closed_engine_does_not_take_is_left_to_others(place):
@@ -154,33 +158,44 @@ def test_a_deadline_is_one_of_the_brokers_clock(place):
     one = place(gate, batch_size=1)
     one.take_in(entry(1, 1))
     gate.wait_entered()
-    one.take_in(entry(2, 1, deadline=1000), now=1000, ahead=999_999.0)  # long ago here
-    ((number, body),) = one.ended(1)
-    assert (number, body) == (2, b"")
-    parts, ((about, body),) = one.held.answer([(number, body)], LARGE, LARGE)
-    assert parts == []
-    assert about == (b"1-2", A, 7, 0, 1, 1000)
-    assert one.held.unanswered_items == 1
+    now = int(time.monotonic() * 1000) + 10**9
+    late = entry(2, 1, deadline=now + 20)
+    early = entry(3, 1, deadline=now + 1000 * LONG)
+    assert one.take_in(late, early, now=now, ahead=10.0**9) == (2, 2, [], [])
+    (expired,) = one.ended(1)
+    assert expired == (2, b"")
+    assert one.answer([expired]) == ([], [], [((b"1-2", A, 7, 0, 1, now + 20), b"")], 1)
+    assert one.held.unanswered_items == 2
     gate.open()
+    assert one.answer(sorted(one.ended(2)))[1] == [b"1-1", b"1-3"]
 
 
 def test_replies_are_cut_where_they_would_get_large(place):
     one = place(lambda batch: [item * "x" for item in batch])
     one.take_in(*(entry(n, 1000, request=n) for n in range(1, 6)))
     ended = sorted(one.ended(5))
-    size = len(ended[0][1])
-    parts, others = one.held.answer(ended, LARGE, 2 * size)
-    assert [ids for _, ids in parts] == [[b"1-1", b"1-2"], [b"1-3", b"1-4"], [b"1-5"]]
-    assert others == []
+    size = 20 + len(ended[0][1])
+    cut = []
+    while ended:
+        messages, ids, others, count = one.answer(ended, most=2 * size)
+        assert (len(messages), others) == (1, [])
+        assert len(messages[0][1]) == 8 + count * size
+        cut.append(ids)
+        del ended[:count]
+    assert cut == [[b"1-1", b"1-2"], [b"1-3", b"1-4"], [b"1-5"]]
 
 
 def test_one_reply_may_be_larger_than_goes_at_once_but_not_than_the_limit(place):
     one = place(lambda batch: [item * "x" for item in batch])
     one.take_in(entry(1, 1000, request=1), entry(2, 10, request=2), entry(3, 2000, request=3))
     ended = sorted(one.ended(3))
-    parts, others = one.held.answer(ended, len(ended[0][1]), 100)
-    assert [ids for _, ids in parts] == [[b"1-1"], [b"1-2"]]
-    assert others == [((b"1-3", A, 3, 0, 1, 0), ended[2][1])]
+    limit = len(ended[0][1])
+    _, *first = one.answer(ended, limit, 100)
+    assert first == [[b"1-1"], [], 1]
+    _, *second = one.answer(ended[1:], limit, 100)
+    assert second == [[b"1-2"], [], 1]
+    _, *third = one.answer(ended[2:], limit, 100)
+    assert third == [[], [((b"1-3", A, 3, 0, 1, 0), ended[2][1])], 1]
 
 
 def loss(note):
@@ -191,11 +206,8 @@ def test_that_no_worker_could_load_its_model_is_no_answer(place):
     one = place()
     one.take_in(entry(1, 1), entry(2, 2))
     one.ended(2)
-    nobody, dead = (
-        struct.pack("<BI", 2, len(note)) + note + bytes(4)
-        for note in (b"init: x", b"died, init: x")
-    )
-    ((_, ids),), others = one.held.answer([(1, nobody), (2, dead)], LARGE, LARGE)
+    nobody, dead = map(loss, (b"init: x", b"died, init: x"))
+    _, ids, others, _ = one.answer([(1, nobody), (2, dead)])
     assert ids == [b"1-2"]
     assert others == [((b"1-1", A, 7, 0, 1, 0), nobody)]
 
@@ -208,8 +220,7 @@ def test_what_was_removed_is_not_answered(place):
     assert one.rings == 1
     assert one.held.remove([b"1-2"]) == []
     assert one.rings == 1
-    ((_, ids),), _ = one.held.answer(sorted(one.ended(2)), LARGE, LARGE)
-    assert ids == [b"1-1"]
+    assert one.answer(sorted(one.ended(2)))[1] == [b"1-1"]
 
 
 def test_wrong_arguments_are_named(place):

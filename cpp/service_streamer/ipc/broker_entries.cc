@@ -8,7 +8,7 @@
 namespace service_streamer::ipc {
 namespace {
 
-constexpr std::uint8_t kProtocol = 1;
+constexpr std::uint8_t kProtocol = 1;  // protocol.VERSION
 constexpr std::uint8_t kRequestKind = 1;
 constexpr std::uint8_t kReplyKind = 2;
 

@@ -74,6 +74,8 @@ struct BrokerAnswer {
 // The answers to one client that go in one message. Their bodies must live until that is written.
 class ClientReply {
  public:
+  static constexpr std::size_t kAnswerHead = 20;  // bytes before the body of each
+
   void add(const BrokerAnswer& answer);
   std::size_t size() const { return size_; }
   void write(char* to) const;  // so many bytes
@@ -82,8 +84,7 @@ class ClientReply {
   static bool parse(std::string_view message, std::vector<BrokerAnswer>& answers);
 
  private:
-  static constexpr std::size_t kHead = 8;         // bytes before the answers,
-  static constexpr std::size_t kAnswerHead = 20;  // and before the body of each
+  static constexpr std::size_t kHead = 8;  // bytes before the answers
 
   std::vector<BrokerAnswer> answers_;
   std::size_t size_ = kHead;

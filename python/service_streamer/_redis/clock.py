@@ -24,10 +24,6 @@ class Clock:
         """Return the time there, in ms. Before the first connection it is meaningless."""
         return int(time.monotonic() * 1000 + self.ahead_ms)
 
-    def to_redis(self, monotonic: float | None) -> int:
-        """Convert a ``time.monotonic()`` to ms there; None is 0: no deadline."""
-        return 0 if monotonic is None else max(1, int(monotonic * 1000 + self.ahead_ms))
-
     def set(self, begin: float, end: float, reply: Sequence[Any]) -> None:
         """Take the reply of TIME, which was asked and answered between two monotonic times."""
         seconds, micros = int(reply[0]), int(reply[1])

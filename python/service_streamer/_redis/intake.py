@@ -100,8 +100,10 @@ class Intake:
         self._take([each for each in opened if deliveries[each[0]] < MAX_DELIVERIES], outcome)
         now = self._clock.now_ms()
         for entry in opened:
-            if deliveries[entry[0]] >= MAX_DELIVERIES:
-                self._look_at(entry, deliveries[entry[0]], now, outcome)
+            if deliveries[entry[0]] < MAX_DELIVERIES:
+                continue
+            if message := self._look_at(entry, now, outcome):
+                self._refuse_poison(entry[0], message, deliveries[entry[0]], outcome)
         return outcome
 
     def _open(self, entries: list[Any], outcome: Outcome) -> list[Any]:
@@ -125,31 +127,25 @@ class Intake:
         oldest = now - REPLAY_LIMIT_MS if self._signer else -(2**63)
         ahead = self._clock.ahead_ms
         outcome.taken, outcome.items, odd, refused = self._held.take_in(entries, ahead, now, oldest)
-        for entry in odd:
-            self._look_at(entry, 0, now, outcome)
+        refused += [(each, "it is odd") for each in odd if self._look_at(each, now, outcome)]
         for (entry_id, fields), why in refused:
             self.counts.foreign += 1
             message = protocol.unpack_request(fields[1])
             self._refuse(entry_id, message, f"the request cannot be read: {why}", outcome)
             self._tell_once("malformed", f"refused a malformed request: {why}")
 
-    def _look_at(self, entry: Any, deliveries: int, now: int, outcome: Outcome) -> None:
-        """Find out why an entry is not taken, and note what is to be done about it."""
-        entry_id, fields = entry
-        message = self._read(entry_id, fields, outcome)
-        if message is None:
-            return
-        if message.expired(now, signed=bool(self._signer)):
-            self.counts.expired += 1
-            outcome.done.append(entry_id)
-            return
-        self.counts.poisonous += 1
-        why = f"{deliveries} workers in a row ended, or lost the broker, while they had the request"
-        _logger.error("%s: refused an entry: %s", self._who, why)
-        self._refuse(entry_id, message, f"{why}; it is not tried again", outcome)
+    def _look_at(self, entry: Any, now: int, outcome: Outcome) -> RequestMessage | None:
+        """Return the message if it is sound and not late; else note what is to be done about it."""
+        message = self._read(entry, outcome)
+        if message is None or not message.expired(now, signed=bool(self._signer)):
+            return message
+        self.counts.expired += 1
+        outcome.done.append(entry[0])
+        return None
 
-    def _read(self, entry_id: bytes, fields: Any, outcome: Outcome) -> RequestMessage | None:
+    def _read(self, entry: Any, outcome: Outcome) -> RequestMessage | None:
         """Return the message; None: there is none, and what to do about that is in `outcome`."""
+        entry_id, fields = entry
         if not fields:  # it was deleted
             outcome.done.append(entry_id)
             return None
@@ -170,6 +166,14 @@ class Intake:
                 outcome.refusals.append(Refusal(error.client, refusal))
         outcome.done.append(entry_id)
         return None
+
+    def _refuse_poison(
+        self, entry_id: bytes, message: RequestMessage, deliveries: int, outcome: Outcome
+    ) -> None:
+        self.counts.poisonous += 1
+        why = f"{deliveries} workers in a row ended, or lost the broker, while they had the request"
+        _logger.error("%s: refused an entry: %s", self._who, why)
+        self._refuse(entry_id, message, f"{why}; it is not tried again", outcome)
 
     def _refuse(
         self, entry_id: bytes, message: RequestMessage, note: str, outcome: Outcome

@@ -57,10 +57,11 @@ class Replier:
         """Reply until the inlet is stopped."""
         while (ended := self._inlet.take(OWED_DELAY if self._owed else None)) is not None:
             limit = self._broker.message_limit - FRAME
-            parts, others = self._held.answer(ended, limit, min(PUSH, limit))
-            for messages, ids in parts:
+            while ended:
+                messages, ids, others, count = self._held.answer(ended, limit, min(PUSH, limit))
+                del ended[:count]
                 self._send(messages, ids)
-            self._look_at(others, limit)
+                self._look_at(others, limit)
             self._pay()
         self._pay()
 
