@@ -251,6 +251,21 @@ CASES: tuple[Case, ...] = (
 )
 
 
+PARTS = {
+    "local": "In one process, and behind web servers",
+    "processes": "Worker processes",
+    "redis": "Over Redis",
+    "native": "Native models",
+}
+"""Measured, and shown, each for itself: their names and headings"""
+
+
+def part_of(name: str) -> str:
+    """The part that a case belongs to."""
+    start = name.partition("-")[0]
+    return start if start in PARTS else "local"
+
+
 def chosen(patterns: Sequence[str]) -> list[Case]:
     """The cases whose name is, begins with or matches one of the patterns; all without patterns."""
     if not patterns:

@@ -1,6 +1,6 @@
-"""Writes what a run measured: results/<date>.json, RESULTS.md and plots/.
+"""Writes what was measured: results/<part>.json, RESULTS.md with a section for each, and plots/.
 
-`python benchmarks/report.py FILE.json` writes the tables and the plots again from an older run.
+`python benchmarks/report.py` writes RESULTS.md and the plots again from those files.
 """
 
 # ruff: noqa: RUF001 - the tables use typographic signs
@@ -16,7 +16,7 @@ from typing import Any
 
 import venvs
 from figures import Figure, Results, Row
-from plan import BARE
+from plan import BARE, PARTS, part_of
 from rows_native import NATIVE_ROWS
 from rows_processes import PROCESS_ROWS
 from rows_redis import REDIS_ROWS
@@ -83,7 +83,11 @@ def peer_cell(row: Row, results: Results) -> str:
     return "; ".join(cells) or NONE
 
 
-def targets_table(data: Mapping[str, Any]) -> list[str]:
+Part = Mapping[str, Any]
+"""What results/<part>.json holds: the cases of one part, and how they were measured"""
+
+
+def targets_table(data: Part) -> list[str]:
     """The rows of which at least one case was chosen."""
     results = Results(data["medians"])
     lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
@@ -108,9 +112,9 @@ def unit_of(metric: str) -> str:
     return "x" if name in ("fairness", "gain") or name.endswith("kept") else "count"
 
 
-def everything_table(data: Mapping[str, Any]) -> list[str]:
+def everything_table(data: Part) -> list[str]:
     """Every metric of every peer; with several runs also its lowest and highest value."""
-    lines = ["| case | peer | measured |", "|---|---|---|"]
+    lines = []
     for case, peers in data["samples"].items():
         for peer, samples in peers.items():
             cells = []
@@ -125,7 +129,7 @@ def everything_table(data: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def heading(data: Mapping[str, Any]) -> list[str]:
+def heading(data: Part) -> list[str]:
     machine = data["machine"]
     versions: dict[str, str] = {}
     for name in ("ours", "original", "batched", "mosec"):
@@ -133,8 +137,9 @@ def heading(data: Mapping[str, Any]) -> list[str]:
     shown = ", ".join(f"{name} {versions[name]}" for name in SHOWN_VERSIONS if name in versions)
     package = data["package"]
     kind = "one short run" if data["quick"] else f"medians of {data['runs']} runs"
+    how = f"`{data['command']}` in {data['minutes']} minutes: {kind}"
     lines = [
-        f"Measured {data['date'][:10]} by `make bench` in {data['minutes']} minutes: {kind}.",
+        f"Measured {data['date'][:10]} by {how}.",
         "",
         f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
         f"Linux {machine['kernel']}, CPython {machine['python']}; "
@@ -150,19 +155,19 @@ def heading(data: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def markdown(data: Mapping[str, Any]) -> str:
-    plots = ("throughput", "latency", "web")
+def markdown(parts: Mapping[str, Part]) -> str:
     lines = ["# Benchmark results", ""]
-    lines += heading(data)
     lines += ["How to run it and how to read it: [README.md](README.md). Ratio: ours against the"]
-    lines += [
-        "better of the original's variants (max_latency 0.1 and 0.005 s), above 1 is better.",
-        "",
-    ]
-    lines += targets_table(data)
-    lines += ["", *(f"![{name}](plots/{name}.svg)" for name in plots), ""]
-    lines += ["## Everything measured", "", "Median (lowest … highest).", ""]
-    lines += everything_table(data)
+    lines += ["better of the original's variants (max_latency 0.1 and 0.005 s), above 1 is better."]
+    for name, data in parts.items():
+        lines += ["", f"## {PARTS[name]}", "", *heading(data), *targets_table(data)]
+        if name == "local":
+            plots = ("throughput", "latency", "web")
+            lines += ["", *(f"![{plot}](plots/{plot}.svg)" for plot in plots)]
+    lines += ["", "## Everything measured", "", "Median (lowest … highest).", ""]
+    lines += ["| case | peer | measured |", "|---|---|---|"]
+    for data in parts.values():
+        lines += everything_table(data)
     return "\n".join(lines) + "\n"
 
 
@@ -176,25 +181,43 @@ def draw(results: Path, folder: Path) -> None:
     subprocess.run([python, HERE / "plots.py", results, folder], check=True)
 
 
-def write(data: Mapping[str, Any], out: Path) -> None:
+def split(data: Part) -> dict[str, Part]:
+    """What a run measured, by parts."""
+    parts = {}
+    for name in PARTS:
+        of_part = {
+            key: {case: each for case, each in data[key].items() if part_of(case) == name}
+            for key in ("medians", "samples")
+        }
+        cases = [case for case in data["cases"] if part_of(case) == name]
+        if cases:
+            parts[name] = {**data, "cases": cases, **of_part}
+    return parts
+
+
+def write(data: Part, out: Path) -> None:
+    """Write the results of a run; those of other parts stay as they are."""
     folder = out / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{data['date'][:10]}.json"
-    path.write_text(json.dumps(data, indent=1) + "\n")
-    publish(data, path, out)
-    print("\n".join(targets_table(data)))
-    print(f"\n{path}\n{out / 'RESULTS.md'}")
+    parts = split(data)
+    for name, part in parts.items():
+        (folder / f"{name}.json").write_text(json.dumps(part, indent=1) + "\n")
+    publish(out)
+    for part in parts.values():
+        print("\n".join(targets_table(part)))
+    print(f"\n{out / 'RESULTS.md'}")
 
 
-def publish(data: Mapping[str, Any], path: Path, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "RESULTS.md").write_text(markdown(data))
-    draw(path, out / "plots")
+def publish(out: Path) -> None:
+    """Write RESULTS.md and the plots of all parts that there are."""
+    files = {name: out / "results" / f"{name}.json" for name in PARTS}
+    parts = {name: json.loads(f.read_text()) for name, f in files.items() if f.exists()}
+    (out / "RESULTS.md").write_text(markdown(parts))
+    if "local" in parts:
+        draw(files["local"], out / "plots")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path)
     parser.add_argument("--out", type=Path, default=HERE)
-    options = parser.parse_args()
-    publish(json.loads(options.results.read_text()), options.results, options.out)
+    publish(parser.parse_args().out)

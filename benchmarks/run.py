@@ -1,8 +1,9 @@
 """`make bench`: measures our package against its peers and writes the tables and the plots.
 
-    python benchmarks/run.py [--quick] [--only CASE ...] [--out DIR]
+    python benchmarks/run.py [--quick] [--part PART] [--only CASE ...] [--out DIR]
 
-A whole run writes into benchmarks/, a quick or partial one into build/bench unless --out says else.
+A whole run, or one of a whole part, writes into benchmarks/; a quick one, or one of single cases,
+into build/bench unless --out says else.
 
 The package measured is the one that this Python imports. Every measurement is a fresh process of
 the peer's own virtual environment; the peers of a case run one right after the other, so that a
@@ -147,13 +148,16 @@ class Bench:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one short run instead of three")
+    parser.add_argument("--part", choices=list(plan.PARTS), help="all cases of one section")
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="name, start or glob")
     parser.add_argument("--out", type=Path, metavar="DIR", help="for the results")
     options = parser.parse_args()
-    # The published figures are those of a whole run: nothing less replaces them by accident.
+    # The published figures are those of whole parts: nothing less replaces them by accident.
     partial = options.quick or options.only
     out = options.out or (HERE.parent / "build" / "bench" if partial else HERE)
     cases = plan.chosen(options.only)
+    if options.part:
+        cases = [case for case in cases if plan.part_of(case.name) == options.part]
     if not cases:
         parser.error("no such case; there are: " + ", ".join(case.name for case in plan.CASES))
 
@@ -170,7 +174,9 @@ def main() -> int:
             if run == 0 or not case.once:
                 bench.measure(case, run)
 
+    arguments = f' ARGS="{" ".join(sys.argv[1:])}"' if sys.argv[1:] else ""
     results = {
+        "command": f"make bench{arguments}",
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "minutes": round((time.monotonic() - began) / 60, 1),
         "quick": options.quick,
