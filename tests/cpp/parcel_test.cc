@@ -110,11 +110,11 @@ TEST(ResultParcel, BringsErrorsAndLosses) {
 }
 
 TEST(ResultParcel, TellsWhetherAnybodyWasThere) {
-  EXPECT_TRUE(says_nobody_is_there(body_of(loss("init: no module")).text()));
-  EXPECT_FALSE(says_nobody_is_there(body_of(loss("it died, init: no")).text()));
-  EXPECT_FALSE(says_nobody_is_there(body_of(loss("")).text()));
-  EXPECT_FALSE(says_nobody_is_there(body_of(failure()).text()));
-  EXPECT_FALSE(says_nobody_is_there({}));
+  EXPECT_TRUE(ipc::says_nobody_is_there(body_of(loss("init: no module")).text()));
+  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(loss("it died, init: no")).text()));
+  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(loss("")).text()));
+  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(failure()).text()));
+  EXPECT_FALSE(ipc::says_nobody_is_there({}));
 }
 
 TEST(ResultParcel, MustBeOneOfThoseItems) {
