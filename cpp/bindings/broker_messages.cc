@@ -127,7 +127,7 @@ PyObject* pack_requests(PyObject*, PyObject* args, PyObject* kwargs) {
                         client, limit);
   }
   std::copy_n(PyBytes_AS_STRING(client), sending.head.client.size(), sending.head.client.data());
-  sending.append = {PyBytes_AS_STRING(append), static_cast<std::size_t>(PyBytes_GET_SIZE(append))};
+  sending.append = text_of(append);
   sending.head.sent = now;
   sending.limit = static_cast<std::size_t>(limit);
   PyObject* commands = PyDict_New();
@@ -148,9 +148,8 @@ PyObject* answer_list(const std::vector<BrokerAnswer>& answers) {
   PyObject* list = PyList_New(static_cast<Py_ssize_t>(answers.size()));
   for (std::size_t i = 0; list != nullptr && i < answers.size(); ++i) {
     const BrokerAnswer& answer = answers[i];
-    PyObject* tuple =
-        Py_BuildValue("(KIIN)", static_cast<unsigned long long>(answer.request), answer.begin, answer.items,
-                      PyBytes_FromStringAndSize(answer.body.data(), static_cast<Py_ssize_t>(answer.body.size())));
+    PyObject* tuple = Py_BuildValue("(KIIN)", static_cast<unsigned long long>(answer.request), answer.begin,
+                                    answer.items, bytes_of(answer.body));
     if (tuple == nullptr) {
       Py_CLEAR(list);
     } else {
@@ -166,10 +165,7 @@ PyObject* read_replies(PyObject*, PyObject* message) {
   }
   std::vector<BrokerAnswer> answers;
   bool sound = false;
-  const Failure failure = attempt([&] {
-    sound = ipc::ClientReply::parse({PyBytes_AS_STRING(message), static_cast<std::size_t>(PyBytes_GET_SIZE(message))},
-                                    answers);
-  });
+  const Failure failure = attempt([&] { sound = ipc::ClientReply::parse(text_of(message), answers); });
   if (failure.raise()) return nullptr;
   return sound ? answer_list(answers) : Py_NewRef(Py_None);
 }

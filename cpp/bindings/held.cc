@@ -5,6 +5,7 @@
 #include "bindings/errors.h"
 #include "bindings/inlet.h"
 #include "bindings/methods.h"
+#include "bindings/parcels.h"
 
 namespace service_streamer::bindings {
 namespace {

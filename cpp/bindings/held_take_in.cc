@@ -6,6 +6,7 @@
 #include "bindings/errors.h"
 #include "bindings/held.h"
 #include "bindings/inlet.h"
+#include "bindings/parcels.h"
 #include "bindings/submissions.h"
 
 // Entries that come in.

@@ -104,8 +104,7 @@ PyObject* end_list(std::vector<EndedCall>& ends) {
     PyObject* body = body_or_loss(ends[i]);
     PyObject* tuple =
         body != nullptr ? Py_BuildValue("(KN)", static_cast<unsigned long long>(ends[i].id), body) : nullptr;
-    if (tuple == nullptr || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
-    Py_XDECREF(tuple);
+    if (!append(list, tuple)) Py_CLEAR(list);
   }
   return list;
 }

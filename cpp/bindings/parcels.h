@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "bindings/errors.h"
@@ -33,10 +34,24 @@ bool id_from(PyObject* number, std::uint64_t& id);
 // None: TimePoint::max(); otherwise what time.monotonic() says then. False with an exception set that names the value.
 bool time_from(PyObject* seconds, TimePoint& time);
 
+inline std::string_view text_of(PyObject* bytes) {
+  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
+}
+
+inline PyObject* bytes_of(std::string_view text) {
+  return PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+}
+
+// Appends a new reference, which may be nullptr with an exception set; false then.
+inline bool append(PyObject* list, PyObject* element) {
+  const bool appended = element != nullptr && PyList_Append(list, element) == 0;
+  Py_XDECREF(element);
+  return appended;
+}
+
 // Of a bytes object, but for so many at its beginning.
 inline ipc::Bytes copy_of(PyObject* bytes, std::size_t skip = 0) {
-  return ipc::Bytes::copy_of(
-      {PyBytes_AS_STRING(bytes) + skip, static_cast<std::size_t>(PyBytes_GET_SIZE(bytes)) - skip});
+  return ipc::Bytes::copy_of(text_of(bytes).substr(skip));
 }
 
 // (id, begin, items, deadline, priority, body); nullptr with an exception set. Copies long ones without the GIL: the parcel must lie

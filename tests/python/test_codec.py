@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import LONG
+from descriptors import open_descriptors
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,10 +26,6 @@ def travel(*items):
     """The items as a worker sees them."""
     (seen,) = _core._travel(items, 1)
     return seen
-
-
-def open_descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def mapped_memfds():

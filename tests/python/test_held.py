@@ -18,23 +18,12 @@ from service_streamer._redis.protocol import (
     unpack_request,
 )
 
+pytest_plugins = ["remote_fixtures"]
+
 A, B = b"a" * 16, b"b" * 16
 NOW = 1_000_000  # ms
 ALWAYS = -(2**63)
 LARGE = 2**30
-
-
-@pytest.fixture
-def owner():
-    made = []
-
-    def make(predict=double, **options):
-        made.append(RemoteEngine(predict, inline=True, **options))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.close()
 
 
 class Place:
@@ -62,8 +51,8 @@ class Place:
 
 
 @pytest.fixture
-def place(owner):
-    return lambda *args, **options: Place(owner(*args, **options))
+def place(remote):
+    return lambda *args, **options: Place(remote(*args, inline=True, **options))
 
 
 def message(*items, client=A, request=7, begin=0, count=None, deadline=0, sent=NOW, priority=0):

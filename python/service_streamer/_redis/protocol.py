@@ -23,8 +23,7 @@ _REQUEST, _REPLY, _REFUSAL = 1, 2, 3
 _SIGNATURE = 32  # bytes
 
 # Up to `items` a request looks like this in every version of the protocol; so does all of a refusal
-_REQUEST_HEAD = struct.Struct("<2sBB16sQIIqqi")
-_REQUEST_FIELDS = struct.Struct("<4x16sQIIqqi")  # what of it is not the same for all
+_REQUEST_FIELDS = struct.Struct("<4x16sQIIqqi")  # all but magic, version and kind
 _ADDRESSED = struct.Struct("<2sBB16sQII")
 _REFUSAL_HEAD = struct.Struct("<2sBBQII")
 _HEAD = struct.Struct("<2sBB")
@@ -182,10 +181,10 @@ def unpack_request(message: bytes) -> RequestMessage:
     Raises:
         Foreign, OtherVersion: see there.
     """
-    if not message.startswith(_REQUEST_START) or len(message) < _REQUEST_HEAD.size:
+    if not message.startswith(_REQUEST_START) or len(message) < _REQUEST_FIELDS.size:
         _refuse_request(message)
     fields = _REQUEST_FIELDS.unpack_from(message)
-    return RequestMessage._make((*fields, message[_REQUEST_HEAD.size :]))
+    return RequestMessage._make((*fields, message[_REQUEST_FIELDS.size :]))
 
 
 def _refuse_request(message: bytes) -> NoReturn:
