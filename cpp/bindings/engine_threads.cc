@@ -24,10 +24,17 @@ PyObject* no_batch(PyObject* batch, bool error) {
   Py_RETURN_NONE;
 }
 
-// The batches of a remote engine are its Server's, its Relay's or its Outlet's, and so are its deadlines but for the last.
+// The batches of a remote engine are its Server's, its Relay's or its Outlet's.
 bool refuse_remote(const EngineObject* self) {
   if (self->remote) PyErr_SetString(PyExc_RuntimeError, "the workers of this engine are processes");
   return self->remote;
+}
+
+// A Server and a Relay watch the deadlines themselves. An Outlet may not, and the timer may be there first.
+bool refuse_watched(const EngineObject* self) {
+  const bool watched = self->server != nullptr || self->relay != nullptr;
+  if (watched) PyErr_SetString(PyExc_RuntimeError, "the deadlines of this engine are watched by who serves it");
+  return watched;
 }
 
 // Those of a native model are its NativeWorkers'.
@@ -72,7 +79,7 @@ PyObject* engine_next_batch(PyObject* object, PyObject*) {
 
 PyObject* engine_run_timer(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
-  if (self->outlet == nullptr && refuse_remote(self)) return nullptr;
+  if (refuse_watched(self)) return nullptr;
   for (;;) {
     if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
     Waiter& waiter = WaiterPool::acquire();

@@ -237,6 +237,19 @@ def test_a_timer_thread_keeps_deadlines_while_nobody_takes(threads):
     assert threads.join() == [None]
 
 
+def test_a_timer_thread_may_be_there_before_the_outlet(threads):
+    engine = make_engine(inline=True, start_timer=lambda: threads.run(engine.run_timer))
+    with pytest.raises(RequestTimeout):
+        engine.submit(["early"], 0.05, 0).result(LONG)
+    outlet = _core.Outlet(engine, 64)
+    late = engine.submit(["late"], 0.05, 0)
+    with pytest.raises(RequestTimeout):
+        late.result(LONG)
+    engine.close(False)
+    outlet.stop()
+    assert threads.join() == [None]
+
+
 def test_a_predict_that_times_out_is_withdrawn(client, threads):
     one = client()
     timeout, parcels, withdrawn = 0.05, [], []

@@ -143,10 +143,10 @@ def test_what_workers_of_this_process_do_is_refused():
     engine = make_engine()
     with pytest.raises(RuntimeError, match="processes"):
         engine.next_batch()
-    with pytest.raises(RuntimeError, match="processes"):
-        engine.run_timer()
     with pytest.raises(ValueError, match="remote=True"):
         _core.Server(make_engine(remote=False), 1, None, None)
     server = _core.Server(engine, 1, None, None)
+    with pytest.raises(RuntimeError, match="watched"):
+        engine.run_timer()
     with pytest.raises(ValueError, match="already"):
         _core.Relay(engine, server.address)
