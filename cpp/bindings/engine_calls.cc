@@ -139,6 +139,11 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** t
     return false;
   }
   if (future->request->size == 0) return answer_empty(future);
+  // First, for a hook may give up the GIL: from where the workers are known to be there it is kept until the request is queued.
+  if (!future->request->watched && future->request->deadline != TimePoint::max() &&
+      !call_once(self->timer_started, self->start_timer)) {
+    return false;
+  }
   if (!call_once(self->started, self->start)) {
     // Others may have queued up meanwhile, trusting in the workers that could not be started.
     PyObject *type, *value, *traceback;
@@ -147,10 +152,6 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** t
     self->engine->abort(Outcome::kLost, lost);
     publish(self, lost);
     PyErr_Restore(type, value, traceback);
-    return false;
-  }
-  if (!future->request->watched && future->request->deadline != TimePoint::max() &&
-      !call_once(self->timer_started, self->start_timer)) {
     return false;
   }
   hold(future);

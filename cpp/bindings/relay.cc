@@ -120,6 +120,8 @@ PyObject* relay_wait_ready(PyObject* self, PyObject* timeout) {
   PyObject* ready = nullptr;
   if (answered == 1 && !told->yes) {
     raise_lost(told->text);
+  } else if (answered == 0 && self_of(self)->engine->engine->closed()) {
+    raise_message("StreamerClosed", "the streamer is closed");
   } else if (answered >= 0) {
     ready = PyBool_FromLong(answered);
   }

@@ -168,7 +168,9 @@ PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   options.retries = retries;
   bool made = read_options(hang_timeout, address, options);
   if (made) {
-    const Failure failure = attempt([&] { self_of(self)->server = new ipc::Server(*engine->engine, options); });
+    // it may wait for the lock of a folder
+    const Failure failure =
+        attempt_without_gil([&] { self_of(self)->server = new ipc::Server(*engine->engine, options); });
     made = !failure.raise();
   }
   if (made) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -134,6 +135,26 @@ TEST_F(Address, WithoutADescriptorLeftAConnectionIsRefusedAndTheNextOneIsServed)
     EXPECT_TRUE(readable(client.get())) << "it sees the end of file";
   }
   EXPECT_TRUE(connected(listener, connect_to(abstract_)));
+}
+
+TEST_F(Address, SoItIsInAForkedChildThatListensItself) {
+  const FileDescriptor parents = listen_on(path_);
+  const pid_t child = fork();
+  if (child == 0) {
+    const FileDescriptor listener = listen_on(abstract_);
+    const FileDescriptor client = connect_to(abstract_);
+    const DescriptorsLeft none(0);
+    _exit(!accept_from(listener) && !readable(listener.get(), Duration::zero()) ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(Address, AFolderThatSomebodyKeepsLockedIsNamed) {
+  const FileDescriptor folder(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(flock(folder.get(), LOCK_EX), 0);
+  EXPECT_EQ(error_of([&] { listen_on(path_); }), EWOULDBLOCK);
 }
 
 TEST_F(Address, AQueueThatIsFullBlocksNobody) {

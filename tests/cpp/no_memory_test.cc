@@ -12,12 +12,15 @@
 #include "support/ipc.h"
 #include "support/no_memory.h"
 #include "support/raw_client.h"
+#include "support/relay.h"
 
 namespace service_streamer::ipc::support {
 namespace {
 
 using service_streamer::support::add_one;
 using service_streamer::support::bytes_of;
+using service_streamer::support::Client;
+using service_streamer::support::Gate;
 using service_streamer::support::NoMemoryFor;
 using service_streamer::support::Owner;
 using service_streamer::support::RawClient;
@@ -134,6 +137,41 @@ TEST(NoMemory, AnAnswerForWhichAServerHasNoneIsLostAndTheWorkerStays) {
   large = false;
   EXPECT_TRUE(sent(owner.engine, {1}).answered());
   EXPECT_EQ(owner.workers.front()->batches(), 2);
+}
+
+TEST(NoMemory, AnAnswerIsPublishedThoughThereIsNoneForTheWorkersNextBatch) {
+  constexpr std::size_t kList = 64 * sizeof(BatchPart);  // that a batch begins with
+  Owner owner;
+  Gate gate;
+  owner.add_ready(gate.before());
+  const RemoteRequest running = sent(owner.engine, {1});
+  ASSERT_TRUE(gate.entered());
+  const RemoteRequest queued = sent(owner.engine, {2});
+  {
+    const NoMemoryFor list(kList, kList + 1);
+    gate.open();
+    EXPECT_TRUE(running.answered());
+    EXPECT_GT(list.felt(), 0);
+  }
+  owner.add();
+  EXPECT_TRUE(queued.answered());
+}
+
+TEST(NoMemory, WhatAClientHasNoneToHandOnIsLostAndItsNextRequestIsAnswered) {
+  Owner owner;
+  owner.add_ready();
+  Client client(owner.server->address());
+  EXPECT_TRUE(sent(client.engine, {1}).answered());
+  const RemoteRequest large(std::vector<int>{});
+  large.call().payload = empty_items();
+  large.request().size = kItems;
+  {
+    const NoMemoryFor message(8 * kItems);
+    ASSERT_TRUE(large.submit(client.engine));
+    EXPECT_TRUE(large.ends_as(Outcome::kLost));
+    EXPECT_GT(message.felt(), 0);
+  }
+  EXPECT_TRUE(sent(client.engine, {1}).answered());
 }
 
 }  // namespace

@@ -165,6 +165,24 @@ TEST(RelayConnection, WhatAnOwnerHasNotTakenThatDoesNotReturnEndsAsClosed) {
   EXPECT_TRUE(sent(client.engine, {3}).ends_as(Outcome::kClosed)) << "each at once";
 }
 
+TEST(RelayConnection, WhereAnOwnerHasGoneThatDoesNotReturnTheEngineIsClosed) {
+  for (const std::string& address : {unused_address(), "/nowhere/" + unused_address()}) {
+    Client client(address, kWaitingRoom, false);
+    EXPECT_TRUE(sent(client.engine, {1}).ends_as(Outcome::kClosed));
+    EXPECT_TRUE(client.engine.closed());
+    EXPECT_FALSE(RemoteRequest({2}).submit(client.engine));
+    Told told;
+    EXPECT_EQ(client.relay->wait_ready(told, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout) << "at once";
+  }
+}
+
+TEST(RelayConnection, NobodyWaitsUntilAnOwnerIsReadyThatHasGone) {
+  Client client(unused_address(), kWaitingRoom, false);
+  Told told;
+  EXPECT_EQ(client.relay->wait_ready(told, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout);
+  EXPECT_TRUE(client.engine.closed());
+}
+
 TEST(RelayConnection, WhatComesBackToAClosedClientEnds) {
   Owner owner;
   Client client(owner.server->address());

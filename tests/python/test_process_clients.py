@@ -320,6 +320,30 @@ print(running.result(LONG))
     assert done.stdout == "0\n[2]\n"
 
 
+def test_a_forked_child_ends_whose_owner_has_gone(child):
+    done = child(
+        PRELUDE
+        + """
+streamer = Streamer(double, 8, mp_start_method="fork")
+closed, tell_closed = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.read(closed, 1)
+    for call in (streamer.wait_ready, streamer.submit([1]).result, lambda: streamer.predict([2])):
+        try:
+            call()
+        except StreamerClosed:
+            print("closed", end=" ", flush=True)
+    streamer.close()
+    os._exit(0)
+streamer.close()
+os.write(tell_closed, b"x")
+print(os.waitpid(pid, 0)[1])
+"""
+    )
+    assert done.stdout == "closed closed closed 0\n"
+
+
 # ------------------------------------------------------------------------- deaths
 
 

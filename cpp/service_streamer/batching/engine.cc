@@ -129,7 +129,7 @@ bool Engine::end_early(Request& request, Outcome outcome, bool even_if_running, 
   Wakes wakes;
   {
     MutexLock lock(mutex_);
-    if (request.phase == Request::Phase::kEnded) return false;
+    if (request.phase == Request::Phase::kNew || request.phase == Request::Phase::kEnded) return false;
     if (request.phase == Request::Phase::kDispatched && !even_if_running) return false;
     const TimePoint now = Clock::now();
     end(request, outcome, now, ended, wakes);

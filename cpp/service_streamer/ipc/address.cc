@@ -9,14 +9,22 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
-#include <mutex>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
+#include <utility>
+
+#include "service_streamer/base/clock.h"
 
 namespace service_streamer::ipc {
 namespace {
+
+constexpr Duration kLockPatience = std::chrono::seconds(2);
+constexpr Duration kLockPause = std::chrono::milliseconds(10);
 
 [[noreturn]] void fail(int error, const std::string& what) {
   throw std::system_error(error, std::generic_category(), what);
@@ -57,7 +65,8 @@ bool same_user(const FileDescriptor& socket) {
   return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-// Locks the folder of a path against others who look whether the socket there is dead. Leaves nothing behind.
+// Locks the folder of a path against others who look whether the socket there is dead. Leaves nothing behind. They are done at once;
+// but anybody may lock a folder, for as long as he likes.
 FileDescriptor lock_folder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -67,8 +76,10 @@ FileDescriptor lock_folder(const std::string& path) {
     fd = FileDescriptor(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
   if (!fd) fail(errno, folder);
-  while (flock(fd.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) fail(errno, folder);
+  const TimePoint deadline = Clock::now() + kLockPatience;
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK || Clock::now() >= deadline) fail(errno, "the lock (flock) of the folder " + folder);
+    std::this_thread::sleep_for(kLockPause);
   }
   return fd;
 }
@@ -91,15 +102,14 @@ class Spare {
   }
 
   void keep() {
-    const std::lock_guard lock(mutex_);
+    const ForkLock alone;
     refill();
   }
 
   void refuse(int listener) {
-    const std::lock_guard lock(mutex_);
+    const ForkLock alone;
     fd_.reset();
     {
-      const ForkLock no_fork;
       const FileDescriptor refused(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     }
     refill();
@@ -107,12 +117,13 @@ class Spare {
 
  private:
   void refill() {
-    const ForkLock no_fork;
+    if (std::exchange(generation_, ForkLock::generation()) != generation_) fd_.reset();  // the parent's
     if (!fd_) fd_ = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
 
-  std::mutex mutex_;
+  // Under ForkLock.
   FileDescriptor fd_;
+  std::uint32_t generation_ = 0;
 };
 
 }  // namespace

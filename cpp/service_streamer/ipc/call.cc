@@ -6,8 +6,9 @@
 namespace service_streamer::ipc {
 
 void Call::add(ResultPiece piece) {
-  if (!pieces.empty() && pieces.front().result.kind == ResultKind::kError) return;
-  if (piece.result.kind == ResultKind::kError) pieces.clear();
+  if (failed_) return;
+  failed_ = piece.result.kind == ResultKind::kError;
+  if (failed_) pieces.clear();
   const auto place = std::find_if(pieces.rbegin(), pieces.rend(),
                                   [&](const ResultPiece& earlier) { return earlier.begin < piece.begin; });
   pieces.insert(place.base(), std::move(piece));

@@ -34,6 +34,9 @@ class Call : public BaseCall {
  protected:
   Call() = default;
   ~Call() override = default;
+
+ private:
+  bool failed_ = false;  // of the thread that adds: the pieces may be the caller's already
 };
 
 // Who hands requests on to another process, and there takes back those that have ended here.

@@ -239,7 +239,7 @@ bool Clients::serve() {
   for (const auto& [id, client] : clients_) {
     const bool reads = !client->held_up();
     client->peer.read(reads);
-    more |= reads && client->more;
+    more |= (reads && client->more) || client->peer.broken();
   }
   return more;
 }

@@ -88,6 +88,7 @@ std::size_t HandedOut::answer(std::span<const Answer> answers) {
   }
   std::size_t taken = 0;
   Ends ends;
+  ends.returned.reserve(answers.size());  // nothing is forgotten for want of memory
   {
     MutexLock lock(mutex_);
     for (std::size_t i = 0; i < answers.size(); ++i) {

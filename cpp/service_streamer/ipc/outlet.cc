@@ -16,6 +16,7 @@ Outlet::Outlet(Engine& engine, std::uint32_t chunk_size)
 Outlet::~Outlet() {
   if (generation_ != ForkLock::generation()) return;
   stop();
+  leave();  // a take() that ended with something may have come between
   WaiterPool::release(waiter_);
 }
 

@@ -20,7 +20,8 @@ namespace service_streamer::ipc {
 class Relay {
  public:
   // The engine must outlive it. Does nothing before start(). Throws std::system_error when no descriptor is left.
-  // `owner_returns` false: there will be no other Server at the address, so what this one has not taken ends as kClosed.
+  // `owner_returns` false: there will be no other Server at the address, so what this one has not taken ends as
+  // kClosed; and where it has gone already the engine is closed.
   Relay(Engine& engine, std::string address, bool owner_returns = true);
   ~Relay();  // stop()
 

@@ -64,6 +64,8 @@ void Relay::Impl::run() {
       until = server_ ? TimePoint::min() : std::min(until, connect_at_);
     }
     if (server_) send_small();
+    if (server_ && server_->broken())
+      until = TimePoint::min();  // there was no memory for it: nobody would wake this thread
     for (const Poller::Event& event : poller_.sleep(until, look)) {
       if (!server_) break;
       if ((event.events & EPOLLOUT) != 0) server_->flush();
@@ -127,11 +129,23 @@ void Relay::Impl::connect(TimePoint now) {
   try {
     server_ = std::make_unique<Peer>(poller_, kServerKey, connect_to(address_));
     server_->send(make_hello(Role::kClient));
-  } catch (const std::system_error&) {
+  } catch (const std::system_error& error) {
     disconnect(Outcome::kLost);
+    const bool nobody_listens =
+        error.code() == std::errc::connection_refused || error.code() == std::errc::no_such_file_or_directory;
+    if (nobody_listens && !owner_returns_) return close_engine();
   }
   connect_at_ = now + back_off_;
   back_off_ = std::min(2 * back_off_, kLastBackOff);
+}
+
+// The owner has gone, and nobody comes after it.
+void Relay::Impl::close_engine() {
+  EndedRequests ended;
+  engine_.close(false, ended);
+  if (std::exchange(promised_, false)) engine_.decline();
+  publish(ended);
+  asked_.close();
 }
 
 // Questions, cancelled requests, blocks that are not needed any more.

@@ -43,6 +43,7 @@ class Relay::Impl {
   void hand_on();
   bool wants_connection() { return promised_ || asked_.any_to_send(); }
   void connect(TimePoint now);
+  void close_engine();
   void send_small();
   void receive();
   bool understand(InMessage& message);

@@ -178,7 +178,7 @@ bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
   EndedRequests ended;
   ReleasedRequests released;
   engine_.complete(flight->batch, Outcome::kAnswered, ended, released);
-  give(worker);  // before anybody is woken: it can begin meanwhile
+  worker.peer.attempt([&] { give(worker); });  // before anybody is woken: it can begin meanwhile
   publish(ended);
   let_go(released);
   return true;

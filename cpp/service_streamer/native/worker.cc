@@ -6,12 +6,24 @@
 #include <new>
 #include <utility>
 
+#include "service_streamer/base/file_descriptor.h"
 #include "service_streamer/base/trace.h"
 
 namespace service_streamer::native {
 namespace {
 
 constexpr std::size_t kLongestMessage = 2000;
+
+// This thread does not hold the GIL, which keeps others from forking: no child may find the pool locked.
+Waiter& acquire_waiter() {
+  const ForkLock no_fork;
+  return WaiterPool::acquire();
+}
+
+void release_waiter(Waiter& waiter) {
+  const ForkLock no_fork;
+  WaiterPool::release(waiter);
+}
 
 // Libraries put a backtrace of their own code below the line that says what happened.
 std::string one_line(const std::string& text) {
@@ -82,7 +94,7 @@ void Worker::prepare() {
 }
 
 void Worker::run() {
-  Waiter& waiter = WaiterPool::acquire();
+  Waiter& waiter = acquire_waiter();
   for (;;) {
     CloseReason reason{};
     const Engine::Ready ready = next(waiter, reason);
@@ -97,7 +109,7 @@ void Worker::run() {
       outputs_.clear();
     }
   }
-  WaiterPool::release(waiter);
+  release_waiter(waiter);
 }
 
 // Never waits while a batch is under way.
