@@ -14,12 +14,14 @@
 namespace service_streamer::bindings {
 namespace {
 
-// Where ended calls wait for the thread that follows them, and whether it is there. In a forked child the parent's is leaked.
+// Where ended calls wait for the thread that follows them. In a forked child the parent's is leaked.
 std::shared_ptr<Mailbox>* ended_calls = nullptr;
+bool thread_runs = false;
 
 bool start_thread() {
-  if (ended_calls != nullptr) return true;
+  if (thread_runs) return true;
   PyObject* none = call_helper("service_streamer._callbacks", "start", nullptr);
+  if (none != nullptr) thread_runs = true;
   Py_XDECREF(none);
   return none != nullptr;
 }
@@ -186,6 +188,7 @@ void follow_up(FutureObject* future) {
 
 void forget_callbacks_thread() {
   ended_calls = nullptr;
+  thread_runs = false;
 }
 
 }  // namespace service_streamer::bindings
