@@ -1,5 +1,6 @@
 """How clients and workers end when the broker does not answer, or a thread of theirs fails."""
 
+import gc
 import socket
 import threading
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from service_streamer._redis.broker import Broker
 from service_streamer._redis.client import RedisClient, RedisOptions
 from service_streamer._redis.keeper import Keeper
 from service_streamer._redis.links import shut
+from service_streamer._threads import NativeThread
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [
@@ -97,11 +99,11 @@ def test_a_client_ends_while_it_connects_to_a_broker_that_does_not_answer(make, 
     server.freeze()
     streamer = make(f"{server.url}?{PATIENT}")
     future = streamer.submit([1])
-    connection = streamer._backend._sender._connection
+    connection = streamer._backend._pair.sender._connection
     eventually(lambda: connection._newest is not None and connection._newest._sock is not None)
     streamer.close(drain=False, timeout=LONG)
     assert future.done()
-    assert all(thread.join(0) for thread in streamer._backend._running)
+    assert all(thread.join(0) for thread in streamer._backend._running.values())
 
 
 def test_a_client_that_is_closed_while_it_starts_leaves_no_thread():
@@ -109,7 +111,59 @@ def test_a_client_that_is_closed_while_it_starts_leaves_no_thread():
     client.close(drain=False)
     assert client.join(LONG)
     client._start()
-    assert all(thread.join(LONG) for thread in client._running)
+    assert all(thread.join(LONG) for thread in client._running.values())
+
+
+@pytest.mark.parametrize("which", ["sender", "reader"])
+@pytest.mark.parametrize("how", ["no thread", "interrupt before", "interrupt after"])
+def test_a_start_that_failed_is_made_up_for_by_the_next_request(
+    worker, make, monkeypatch, which, how
+):
+    start, names, kept = NativeThread.start, [], []
+
+    def fail_once(thread):
+        names.append(thread._name)
+        failing = thread._name.endswith(which) and names.count(thread._name) == 1
+        if failing and how == "no thread":
+            raise RuntimeError("can't start new thread")
+        if failing and how == "interrupt before":
+            raise KeyboardInterrupt
+        start(thread)
+        if failing:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(NativeThread, "start", fail_once)
+    streamer = make()
+    gc.disable()  # it would mend what refers to itself
+    try:
+        try:
+            streamer.predict([1])
+        except (RuntimeError, KeyboardInterrupt) as error:
+            kept.append(error)  # and with it the frames
+        assert kept
+        for i in range(5):
+            assert streamer.predict([i], timeout=LONG) == [2 * i]
+    finally:
+        gc.enable()
+    streamer.close()
+    eventually(lambda: not running({"service-streamer-sender", "service-streamer-reader"}))
+
+
+def running(names):
+    return [thread for thread in threading.enumerate() if thread.name in names]
+
+
+def test_a_client_whose_threads_never_started_is_closed(make, monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    streamer = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeThread, "start", fail)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start"):
+                streamer.predict([1])
+    streamer.close()
 
 
 # --------------------------------------------------------------------- workers

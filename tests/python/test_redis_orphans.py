@@ -58,7 +58,7 @@ def test_what_an_outage_has_ended_leaves_the_queue_when_it_is_over(
     queue = Queue(server, prefix)
     streamer = make(server)
     future = streamer.submit([1])
-    sent = streamer._backend._sender._session.sent
+    sent = streamer._backend._pair.sender._session.sent
     eventually(lambda: sent.oldest() is not None)  # it knows the entry
     assert len(queue) == 1
     server.stop()
@@ -128,7 +128,7 @@ def test_while_entries_are_to_be_deleted_requests_end_as_in_any_outage(
     server = servers()
     streamer = make(server, max_queue=max_queue)
     first = streamer.submit([1])
-    sent = streamer._backend._sender._session.sent
+    sent = streamer._backend._pair.sender._session.sent
     eventually(lambda: sent.oldest() is not None)
     server.stop()
     first.cancel()

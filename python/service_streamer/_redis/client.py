@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _callbacks, _core, _lifecycle, _threads
 from .._backend import join_in_background, make_engine, weakly
@@ -37,6 +37,11 @@ class RedisOptions:
     secret: str | bytes | None = dataclasses.field(repr=False)
 
 
+class _Pair(NamedTuple):
+    sender: Sender
+    reader: Reader
+
+
 class RedisClient:
     """A `Backend`: it connects when it is first used, and again whenever the broker comes back."""
 
@@ -56,10 +61,9 @@ class RedisClient:
             send=weakly(self._send),
         )
         self._lock = _threads.original("_thread", "allocate_lock")()
-        self._outlet: _core.Outlet | None = None
-        self._sender: Sender
-        self._reader: Reader
-        self._running: list[_threads.NativeThread] = []
+        self._outlet: _core.Outlet | None = None  # an engine has one, whatever else fails
+        self._pair: _Pair | None = None
+        self._running: dict[str, _threads.NativeThread] = {}
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -75,12 +79,14 @@ class RedisClient:
 
         if self._outlet is not None:
             self._outlet.stop()
-            self._reader.stop()
-            sending = self._running[0]
-            if not sending.join(min(INTERRUPT_AFTER, left() or INTERRUPT_AFTER)):
-                self._sender.interrupt()
-            if not all(thread.join(left()) for thread in list(self._running)):
-                return False
+        if self._pair is not None:
+            sender, reader = self._pair
+            reader.stop()
+            sending = self._running.get("sender")
+            if sending and not sending.join(min(INTERRUPT_AFTER, left() or INTERRUPT_AFTER)):
+                sender.interrupt()
+        if not all(thread.join(left()) for thread in list(self._running.values())):
+            return False
         return _callbacks.flush(left())
 
     def close_alone(self, drain: bool) -> None:
@@ -94,7 +100,7 @@ class RedisClient:
     def stats(self) -> dict[str, Any]:
         stream: StreamStats | None = None
         with contextlib.suppress(BrokerError):
-            refused = 0 if self._outlet is None else self._reader.refused
+            refused = 0 if self._pair is None else self._pair.reader.refused
             stream = queue_stats.read(self._broker, self._keys.queue, refused)
         return {**self.engine.stats(), "stream": stream}
 
@@ -123,39 +129,46 @@ class RedisClient:
             pause = min(longest, 2 * pause)
 
     def _start(self) -> None:
-        """Start the threads. The first request does it."""
+        """Start the threads. The first request does it, and the next one what that could not."""
         with self._lock:
-            if self._outlet is not None:
-                return
-            outlet = _core.Outlet(self.engine, self._chunk_size)
-            client = os.urandom(16)
-            session = Session(outlet, self._broker, self._keys, self._signer, client)
-            reader = Reader(session, lambda chunks: sender.send_again(chunks))
-            sender = Sender(session, self._max_queue, reader.announce)
-            self._reader, self._sender = reader, sender
-            running = [
-                _threads.NativeThread(self._ending(run, reader), f"service-streamer-{name}")
-                for name, run in (("sender", sender.run), ("reader", reader.run))
-            ]
-            try:
-                for thread in running:
-                    thread.start()
-            except BaseException:  # no thread left: the next request tries again
-                outlet.stop()
-                reader.stop()
-                raise
-            self._running[:0] = running  # there may be a timer already
-            self._outlet = outlet
+            if self._outlet is None:
+                self._outlet = _core.Outlet(self.engine, self._chunk_size)
+            if self._pair is None:
+                self._pair = self._make_pair(self._outlet)
+            sender, reader = self._pair
+            self._start_thread("sender", self._ending(sender.run, reader))
+            self._start_thread("reader", self._ending(reader.run, reader))
 
-    def _send(self) -> None:
-        if self._outlet is not None:
-            self._sender.send_alone()
+    def _make_pair(self, outlet: _core.Outlet) -> _Pair:
+        session = Session(outlet, self._broker, self._keys, self._signer, os.urandom(16))
+        reader = Reader(session, lambda chunks: sender.send_again(chunks))
+        sender = Sender(session, self._max_queue, reader.announce)
+        return _Pair(sender, reader)
 
     def _start_timer(self) -> None:
         # the sender cannot watch the deadlines: it may be stuck with a broker that does not answer
-        timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
-        timer.start()
-        self._running.append(timer)
+        self._start_thread("timer", self.engine.run_timer)
+
+    def _start_thread(self, name: str, run: Callable[[], None]) -> None:
+        """Start the thread of that name, if it does not run.
+
+        An interrupt may come when it has been started and nobody knows. So it says so by itself,
+        and of two that were started the first to be known is the one.
+        """
+        if name in self._running:
+            return
+
+        def run_if_first() -> None:
+            if self._running.setdefault(name, thread) is thread:
+                run()
+
+        thread = _threads.NativeThread(run_if_first, f"service-streamer-{name}")
+        thread.start()
+        self._running.setdefault(name, thread)
+
+    def _send(self) -> None:
+        if self._pair is not None:
+            self._pair.sender.send_alone()
 
     def _ending(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
         """Let nobody wait for ever when a thread ends, whatever the reason."""
@@ -166,8 +179,7 @@ class RedisClient:
                 run()
             finally:
                 reader.stop()  # the sender ends alone where the client was closed as it started
-                if self._outlet is not None:  # else it was not started
-                    engine.close(False)
-                    engine.abort()
+                engine.close(False)
+                engine.abort()
 
         return run_and_end
