@@ -20,6 +20,8 @@ from service_streamer._redis.broker import Broker
 from service_streamer._redis.client import RedisClient, RedisOptions
 from service_streamer._redis.keeper import Keeper
 from service_streamer._redis.links import shut
+from service_streamer._redis.reader import Reader
+from service_streamer._redis.sender import Sender
 from service_streamer._threads import NativeThread
 
 pytest_plugins = ["redis_fixtures"]
@@ -164,6 +166,30 @@ def test_a_client_whose_threads_never_started_is_closed(make, monkeypatch):
             with pytest.raises(RuntimeError, match="can't start"):
                 streamer.predict([1])
     streamer.close()
+
+
+@pytest.mark.parametrize(("end", "method"), [(Sender, "_read_replies"), (Reader, "_take_in")])
+def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
+    worker, make, monkeypatch, end, method
+):
+    """The collector runs in whatever thread it likes."""
+    act = getattr(end, method)
+    owners, closed = [], threading.Event()
+    streamer = make()
+
+    class Owner:
+        def __del__(self):
+            streamer.close()
+            closed.set()
+
+    def act_and_collect(self, *args):
+        owners.clear()
+        return act(self, *args)
+
+    owners.append(Owner())
+    monkeypatch.setattr(end, method, act_and_collect)
+    assert streamer.predict([1], timeout=LONG) == [2]
+    assert closed.is_set()
 
 
 # --------------------------------------------------------------------- workers

@@ -151,3 +151,76 @@ def test_a_refusal_of_what_he_sent_is_told(servers, workers, make, sends):
     server.client().config_set("maxmemory", "0")
     assert sends.count >= before
     assert streamer.predict([1], timeout=LONG) == [2]
+
+
+CLOSED_BY_A_SIGNAL = """
+import signal, sys, threading
+from service_streamer import RedisStreamer
+from service_streamer._redis.sender import Sender
+
+address, prefix, when = sys.argv[1:]
+streamer = RedisStreamer(address, prefix)
+signal.signal(signal.SIGTERM, lambda *_: streamer.close())
+send = Sender._send
+
+def send_and_signal(sender):
+    alone = threading.current_thread() is threading.main_thread()
+    if alone and when == "before":
+        signal.raise_signal(signal.SIGTERM)
+    send(sender)
+    if alone and when == "after":
+        signal.raise_signal(signal.SIGTERM)
+
+Sender._send = send_and_signal
+while " open" in repr(streamer):
+    assert streamer.predict([1], timeout=None) == [2]
+streamer.close()
+print(repr(streamer))
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_signals_handler_may_close_while_he_sends(worker, server, prefix, child, when):
+    done = child(CLOSED_BY_A_SIGNAL, server.url, prefix, when, timeout=LONG)
+    assert " closed" in done.stdout
+
+
+def test_an_interrupt_as_he_begins_costs_only_his_request(workers, make, sends):
+    workers()
+    streamer = make()
+    sends.wait_for_one(streamer.predict)
+    sender = streamer._backend._pair.sender
+    turn = sender._turn = InterruptedTurn(sender._turn)
+
+    def is_interrupted():
+        try:
+            streamer.predict([1])
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    eventually(is_interrupted)
+    sender._turn = turn.lock
+    assert streamer.predict([1], timeout=LONG) == [2]
+    sends.wait_for_one(streamer.predict)
+
+
+class InterruptedTurn:
+    """A sender's turn, as it is for who presses Ctrl-C when he has just got it."""
+
+    def __init__(self, lock):
+        self.lock = lock
+
+    def __getattr__(self, name):
+        return getattr(self.lock, name)
+
+    def __enter__(self):
+        return self.lock.__enter__()
+
+    def __exit__(self, *error):
+        return self.lock.__exit__(*error)
+
+    def acquire(self, blocking):
+        if self.lock.acquire(blocking):
+            raise KeyboardInterrupt
+        return False

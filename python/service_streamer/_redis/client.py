@@ -95,7 +95,11 @@ class RedisClient:
             join_in_background(self)
 
     def own_this_thread(self) -> bool:
-        return _callbacks.in_callback()
+        if self._pair is not None and self._pair.sender.sends_here():
+            return True
+        me = _threads.native_thread_id()
+        running = list(self._running.values())
+        return _callbacks.in_callback() or any(thread.ident == me for thread in running)
 
     def stats(self) -> dict[str, Any]:
         stream: StreamStats | None = None

@@ -60,7 +60,7 @@ class Sender:
         self._hand: list[Parcel] = []  # taken, and not known to have arrived
         self._withdrawn: list[bytes] = []  # entries to be deleted
         self._unread: Unread | None = None  # what was sent, and not answered yet
-        self._turn = original("_thread", "allocate_lock")()  # all above is of who has it
+        self._turn = original("_thread", "RLock")()  # all above is of who has it
         self._lock = original("_thread", "allocate_lock")()
         self._again: set[Chunk] = set()  # to be sent once more
 
@@ -85,24 +85,20 @@ class Sender:
 
         Then the thread is to be woken: it has the rest to do.
         """
-        if not self._turn.acquire(blocking=False):
-            return
+        if self.sends_here():
+            return  # a signal's handler is called in the midst of it, or a destructor
+        taken = False
         try:
-            if not self._may_send_alone():
-                return
-            taken = self._session.outlet.take_now(1)  # only his: he may be interrupted
-            if taken is None:
-                return
-            self._accept(*taken)
-            if self._hand and sum(len(parcel[5]) for parcel in self._hand) <= ALONE_BYTES:
-                self._send()
-        except BaseException as error:
-            self._unread = None
-            self._connection.close()  # the thread connects again, and sends what is in hand
-            if not isinstance(error, BrokerError):
-                raise
+            taken = self._turn.acquire(blocking=False)
+            if taken and self._may_send_alone():
+                self._send_one()
         finally:
-            self._turn.release()
+            if taken or self._turn._is_owned():  # an interrupt may come before it is noted
+                self._turn.release()
+
+    def sends_here(self) -> bool:
+        """Tell whether this thread is sending: then nothing can be sent before it goes on."""
+        return bool(self._turn._is_owned())
 
     def send_again(self, chunks: set[Chunk]) -> None:
         """Have chunks sent once more that the broker has lost. Any thread."""
@@ -138,6 +134,20 @@ class Sender:
             return False
         ready = self._connection.sends_at_once and not self._session.broker.clock.is_old()
         return ready and self._pause() <= 0
+
+    def _send_one(self) -> None:
+        try:
+            taken = self._session.outlet.take_now(1)  # only his: he may be interrupted
+            if taken is None:
+                return
+            self._accept(*taken)
+            if self._hand and sum(len(parcel[5]) for parcel in self._hand) <= ALONE_BYTES:
+                self._send()
+        except BaseException as error:
+            self._unread = None
+            self._connection.close()  # the thread connects again, and sends what is in hand
+            if not isinstance(error, BrokerError):
+                raise
 
     def _pause(self) -> float:
         return self._not_before - time.monotonic()
