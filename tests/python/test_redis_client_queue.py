@@ -1,6 +1,7 @@
 """RedisStreamer and the queue at the broker: when it is full, what it tells, who serves it."""
 
 import re
+import threading
 
 import pytest
 from conftest import LONG, eventually
@@ -14,6 +15,7 @@ from redis_tools import QUICK, SLOW
 from service_streamer import (
     QueueFull,
     RequestTimeout,
+    StreamerClosed,
 )
 from service_streamer._redis import protocol, queue_stats
 from service_streamer._redis.protocol import GROUP
@@ -157,6 +159,24 @@ def test_wait_ready_waits_for_a_worker(make, workers, threads):
     workers()
     assert threads.join() == [None]
     assert streamer.predict([1]) == [2]
+
+
+def test_wait_ready_ends_when_the_client_is_closed(make, threads, monkeypatch):
+    asked = threading.Semaphore(0)
+    has_worker = queue_stats.has_worker
+
+    def spy(*args):
+        asked.release()
+        return has_worker(*args)
+
+    monkeypatch.setattr(queue_stats, "has_worker", spy)
+    streamer = make()
+    threads.run(streamer.wait_ready)
+    for _ in range(2):  # so it has slept
+        assert asked.acquire(timeout=LONG)
+    streamer.close()
+    (error,) = threads.join()
+    assert isinstance(error, StreamerClosed)
 
 
 # --------------------------------------------------------------- what is withdrawn

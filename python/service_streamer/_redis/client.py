@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import _callbacks, _core, _lifecycle, _threads
 from .._backend import join_in_background, make_engine, weakly
-from .._errors import BrokerError
+from .._errors import BrokerError, StreamerClosed
 from .._options import Options
 from .._stats import StreamStats
 from . import queue_stats
@@ -61,6 +61,8 @@ class RedisClient:
             send=weakly(self._send),
         )
         self._lock = _threads.original("_thread", "allocate_lock")()
+        self._closing = False
+        self._bell = _threads.Bell()  # rung then
         self._outlet: _core.Outlet | None = None  # an engine has one, whatever else fails
         self._pair: _Pair | None = None
         self._running: dict[str, _threads.NativeThread] = {}
@@ -68,6 +70,8 @@ class RedisClient:
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)
+        self._closing = True
+        self._bell.ring()
         if not drain and self._outlet is not None:
             self._outlet.stop()  # nobody here knows which of them a worker has
 
@@ -116,9 +120,7 @@ class RedisClient:
     def wait_ready(self, timeout: float | None) -> bool:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         pause, longest = READY_PAUSE
-        tick = _threads.original("_thread", "allocate_lock")()
-        tick.acquire()
-        while True:
+        while not self._closing:
             most = max(READY_ANSWER, deadline - time.monotonic())
             try:
                 if queue_stats.has_worker(self._broker, self._keys.queue, most):
@@ -129,8 +131,9 @@ class RedisClient:
             left = min(pause, deadline - time.monotonic())
             if left <= 0:
                 return False
-            tick.acquire(timeout=left)
+            self._bell.wait(lambda: self._closing, left)
             pause = min(longest, 2 * pause)
+        raise StreamerClosed("the streamer is closed")
 
     def _start(self) -> None:
         """Start the threads. The first request does it, and the next one what that could not."""
