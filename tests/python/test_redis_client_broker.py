@@ -201,6 +201,26 @@ def test_what_a_worker_took_and_lost_is_sent_again(make, workers, queue):
 
 
 @pytest.mark.usefixtures("quick_audits")
+def test_replies_that_may_not_be_trimmed_hinder_nobody(make, workers, servers):
+    server = servers()
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-xtrim")
+    worker = workers(server=server)
+    streamer = make(f"redis://u:p@{server.address}")
+    for i in range(3):
+        assert streamer.predict([i]) == [2 * i]
+    backend = streamer._backend
+    assert client.xlen(backend._pair.reader._session.replies) >= 3
+    worker.close()
+    future = streamer.submit([3])
+    eventually(lambda: streamer.stats().stream.length == 1)
+    client.delete(backend._keys.queue)
+    eventually(lambda: streamer.stats().stream.length == 1)  # it is sent again
+    workers(server=server)
+    assert future.result(LONG) == [6]
+
+
+@pytest.mark.usefixtures("quick_audits")
 def test_what_waits_or_is_with_a_worker_is_not_sent_again(make, workers, queue):
     streamer = make()
     futures = [streamer.submit([i]) for i in range(3)]

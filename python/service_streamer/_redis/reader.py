@@ -221,8 +221,9 @@ class Reader:
         if not missing:
             return
         # Answers go before entries. From the beginning: a stream that was lost counts anew.
-        while self._read(b"0-0", None):
-            pass
+        after = b"0-0"
+        while self._read(after, None):
+            after = self._last
         lost = {chunk for chunk in missing if chunk in session.sent}
         requests = {request for request, _ in lost}
         given_up = {request for request in requests if session.sent.repeat(request) > REPEATS}
