@@ -22,8 +22,9 @@ from service_streamer import (
     RedisStreamer,
     RequestTimeout,
     StreamerClosed,
+    WorkerLost,
 )
-from service_streamer._redis import broker, protocol, reader
+from service_streamer._redis import broker, protocol, reader, sender
 from service_streamer._redis.protocol import Keys
 
 pytest_plugins = ["redis_fixtures"]
@@ -150,6 +151,22 @@ def test_a_message_that_the_broker_does_not_take_is_refused_with_its_size(worker
     with pytest.raises(BrokerError, match=r"1 item and 2,000,\d+ bytes .* takes: 1,048,576"):
         streamer.predict([bytes(2_000_000)])
     workers(server=redis_server)
+    assert streamer.predict([1]) == [2]
+
+
+def test_a_request_for_which_there_is_no_memory_is_the_only_one_to_fail(workers, make, monkeypatch):
+    pack = sender._core.pack_requests
+
+    def pack_little(parcels, *rest):
+        if sum(len(parcel[5]) for parcel in parcels) > 1_000_000:
+            raise MemoryError
+        return pack(parcels, *rest)
+
+    monkeypatch.setattr(sender._core, "pack_requests", pack_little)
+    workers()
+    streamer = make(batch_size=1)
+    with pytest.raises(WorkerLost, match="no memory"):
+        streamer.predict([1, bytes(2_000_000)])
     assert streamer.predict([1]) == [2]
 
 

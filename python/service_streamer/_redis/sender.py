@@ -263,15 +263,19 @@ class Sender:
         """
         session = self._session
         clock = session.broker.clock
-        messages, too_large = _core.pack_requests(
-            parcels,
-            self._append,
-            session.client,
-            clock.now_ms(),
-            clock.ahead_ms,
-            session.broker.message_limit,
-            self._seal,
-        )
+        try:
+            messages, too_large = _core.pack_requests(
+                parcels,
+                self._append,
+                session.client,
+                clock.now_ms(),
+                clock.ahead_ms,
+                session.broker.message_limit,
+                self._seal,
+            )
+        except MemoryError:  # what is as large goes alone, so there are no others to suffer
+            messages, too_large = {}, []
+            session.lose({parcel[0] for parcel in parcels}, "there was no memory to send it")
         for each in too_large:
             self._too_large(*each)
         session.sent.begin(messages)
