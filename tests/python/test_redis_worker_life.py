@@ -22,6 +22,7 @@ from service_streamer import (
 )
 from service_streamer._errors import BrokerError
 from service_streamer._redis import keeper
+from service_streamer._redis.gateway import Gateway
 from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures"]
@@ -148,6 +149,28 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_the_traceback(workers, clien
     assert isinstance(worker.error, WorkerInitError)
     assert 'raise LookupError("no weights here")' in str(worker.error)
     assert client.consumers() == []
+
+
+@pytest.mark.parametrize("step", ["close", "_end"])
+def test_a_signal_after_the_wait_changes_nothing(server, prefix, monkeypatch, step):
+    """As when the model cannot be loaded, and somebody ends it in that very moment."""
+    worker = RedisWorker(double, 8, redis_broker=server.url, prefix=prefix)
+    act = getattr(worker, step)
+
+    def fail(gateway):
+        raise LookupError("what ends it")
+
+    def act_and_hear_a_signal(*args, **kwargs):
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGTERM)
+        act(*args, **kwargs)
+
+    monkeypatch.setattr(Gateway, "wait", fail)
+    monkeypatch.setattr(worker, step, act_and_hear_a_signal)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(LookupError, match="what ends it"):
+        worker.run_forever()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_an_unguarded_script_of_the_original_runs(server, prefix, client, program, threads):

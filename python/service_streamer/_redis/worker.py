@@ -185,12 +185,14 @@ class RedisWorker:
         )
         self._gateway.start()
         hub = _gevent.hub_of_this_thread()
-        self._waits = _Waits.HERE if hub is None else _Waits.ELSEWHERE
-        if not self._closed:
-            _gevent.call(self._gateway.wait)
+        try:
+            self._waits = _Waits.HERE if hub is None else _Waits.ELSEWHERE
+            if not self._closed:
+                _gevent.call(self._gateway.wait)
+        finally:
+            self._waits = _Waits.NOT  # only who waits here is ready for a _Stop
 
     def _end(self) -> None:
-        self._waits = _Waits.NOT
         gateway, processes = self._gateway, self._processes
         if gateway is not None:
             gateway.close(True)
