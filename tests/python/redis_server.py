@@ -1,5 +1,6 @@
 """Redis servers of the tests' own, on a free port of 127.0.0.1, by default with nothing on disk."""
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -180,7 +181,8 @@ class FakeServer:
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock):
-        with sock, sock.makefile("rb") as file:
+        cut = contextlib.suppress(OSError, ValueError)  # a connection, in the midst of a command
+        with cut, sock, sock.makefile("rb") as file:
             while head := file.readline():
                 if not head.startswith(b"*"):
                     sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")

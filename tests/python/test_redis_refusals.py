@@ -2,6 +2,8 @@
 
 import pickle
 import re
+import socket
+import threading
 
 import pytest
 from conftest import eventually
@@ -140,3 +142,14 @@ def test_a_node_of_a_cluster_says_how_it_is_to_be_addressed(fake, refusal):
 def test_errors_arrive_in_other_processes():
     error = pickle.loads(pickle.dumps(BrokerError("words", True)))
     assert (str(error), error.transient) == ("words", True)
+
+
+def test_a_fake_server_bears_a_connection_that_is_cut(fake):
+    """What a thread of it raised would be held against any test."""
+    server = fake()
+    before = threading.active_count()
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        sock.sendall(b"*1\r\n$4\r\nPING\r\n")
+        assert sock.recv(100) == b"+PONG\r\n"
+        sock.sendall(b"*1\r\n")
+    eventually(lambda: threading.active_count() <= before)
