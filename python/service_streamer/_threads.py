@@ -64,16 +64,21 @@ class NativeThread:
 
 def is_patched(module: str) -> bool:
     """Tell whether gevent has replaced what is in a module of the standard library."""
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched(module))
+    is_module_patched = _of_monkey("is_module_patched")
+    return is_module_patched is not None and bool(is_module_patched(module))
 
 
 def original(module: str, name: str) -> Any:
     """Return a function of the standard library as it was before monkey patching."""
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None:
-        return monkey.get_original(module, name)
+    get_original = _of_monkey("get_original")
+    if get_original is not None:
+        return get_original(module, name)
     return getattr(sys.modules[module], name)
+
+
+def _of_monkey(name: str) -> Any:
+    # not there yet while another thread imports it: then nothing is patched
+    return getattr(sys.modules.get("gevent.monkey"), name, None)
 
 
 class Bell:
