@@ -98,7 +98,6 @@ class _NoFork:
 
     def __init__(self) -> None:
         self._lock = original("_thread", "RLock")()
-        self._forking = False
 
     def __enter__(self) -> None:
         _hook_descriptors()
@@ -114,15 +113,14 @@ class _NoFork:
 
     def before_fork(self) -> None:
         self._lock.acquire()
-        self._forking = True
 
     def after_fork_in_parent(self) -> None:
-        if self._forking:  # else the hooks were registered in the midst of a fork
-            self._forking = False
+        # The lock itself knows whether this thread has it: not where the hooks were registered in
+        # the midst of a fork, or a Ctrl-C ended the wait for it.
+        with contextlib.suppress(RuntimeError):
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        self._forking = False
         self._lock = original("_thread", "RLock")()
 
 

@@ -13,6 +13,7 @@ from conftest import LONG, double
 
 from service_streamer import (
     ThreadedStreamer,
+    _lifecycle,
     _threads,
 )
 
@@ -88,3 +89,28 @@ def test_gevent_is_being_imported_by_another_thread(monkeypatch):
     streamer = ThreadedStreamer(double, 8)
     assert streamer.predict([1], timeout=LONG) == [2]
     streamer.close(timeout=LONG)
+
+
+def test_a_ctrl_c_before_a_fork_leaves_nothing_locked(threads):
+    class Interrupted:
+        def __init__(self):
+            self._lock = threading.RLock()
+
+        def acquire(self):
+            self._lock.acquire()
+            raise KeyboardInterrupt
+
+        def release(self):
+            self._lock.release()
+
+        def is_free(self):
+            return self._lock.acquire(blocking=False)
+
+    no_fork = _lifecycle._NoFork()
+    no_fork._lock = lock = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        no_fork.before_fork()
+    no_fork.after_fork_in_parent()
+    threads.run(lock.is_free)
+    assert threads.join() == [True]
+    no_fork.after_fork_in_parent()  # of hooks that were registered in the midst of a fork
