@@ -38,7 +38,6 @@ class NativeWorkers:
 
     def __init__(self, source: NativeSource, options: Options) -> None:
         self._source = source
-        self._timer: _threads.NativeThread | None = None
         self._started = False
         self.engine = make_engine(
             options,
@@ -48,6 +47,7 @@ class NativeWorkers:
             start_timer=weakly(self._start_timer),
         )
         self._workers = _core.NativeWorkers(self.engine, source.workers, options.isolate_errors)
+        self._timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -66,15 +66,10 @@ class NativeWorkers:
         def left() -> float | None:
             return None if deadline is None else max(0.0, deadline - time.monotonic())
 
-        timer = self._timer
-        return (
-            _callbacks.flush(left())
-            and self._workers.join(left())
-            and (timer is None or timer.join(left()))
-        )
+        return _callbacks.flush(left()) and self._workers.join(left()) and self._timer.join(left())
 
     def own_this_thread(self) -> bool:
-        return _callbacks.in_callback()
+        return _callbacks.in_callback() or self._timer.is_current()
 
     def stats(self) -> dict[str, Any]:
         return self.engine.stats()
@@ -89,11 +84,9 @@ class NativeWorkers:
         return self._workers.wait_ready(timeout)
 
     def _start_workers(self) -> None:
+        self._started = True  # first: a Ctrl-C may come before the other is noted
         self._workers.start()
-        self._started = True
 
     def _start_timer(self) -> None:
         # ends the requests whose deadline passes while nobody waits
-        timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
-        timer.start()
-        self._timer = timer
+        self._timer.start()

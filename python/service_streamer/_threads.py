@@ -16,46 +16,72 @@ def native_thread_id() -> int:
 
 
 class NativeThread:
-    """A daemon thread, also where ``threading.Thread`` has become a greenlet."""
+    """A daemon thread, also where ``threading.Thread`` has become a greenlet.
+
+    Ctrl-C may meet whoever starts it, and then nobody can say whether there is a thread. So a start
+    may be tried again at any time, and its threads find out who is the first: that one runs.
+    """
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         self._target = target
         self._name = name
+        self._turn = original("_thread", "allocate_lock")()  # taken once, by who runs or joins
         self._ended = original("_thread", "allocate_lock")()
         self._ended.acquire()
         self.ident: int | None = None
 
     def start(self) -> None:
-        """Start it.
+        """Start it, unless it has begun or was joined. When this returns it has begun.
 
         Raises:
             RuntimeError: the system has no thread left, or the interpreter is shutting down.
         """
+        if self._turn.locked():
+            return
+        begun = original("_thread", "allocate_lock")()
+        begun.acquire()
         if is_patched("threading"):
-            original("_thread", "start_new_thread")(self._run_unmanaged, ())
+            original("_thread", "start_new_thread")(self._run_unmanaged, (begun,))
         else:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            threading.Thread(target=self._run, args=(begun,), name=self._name, daemon=True).start()
+        begun.acquire()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for its end (blocking, also for a hub); False if time is over first."""
+        """Wait for its end (blocking, also for a hub); False if time is over first.
+
+        One that has not begun never will.
+        """
+        if self._turn.acquire(blocking=False):
+            self._end()
         if not self._ended.acquire(timeout=-1 if timeout is None else timeout):
             return False
         self._ended.release()
         return True
 
-    def _run(self) -> None:
+    def is_current(self) -> bool:
+        """Whether the caller is this thread."""
+        return self.ident == native_thread_id()
+
+    def _run(self, begun: Any) -> None:
+        first = self._turn.acquire(blocking=False)
+        begun.release()
+        if not first:
+            return
         self.ident = native_thread_id()
         try:
             self._target()
         finally:
-            del self._target  # it may refer to who started this
             self.ident = None  # another thread may get the number
-            self._ended.release()
+            self._end()
 
-    def _run_unmanaged(self) -> None:
+    def _end(self) -> None:
+        del self._target  # it may refer to who started this
+        self._ended.release()
+
+    def _run_unmanaged(self, begun: Any) -> None:
         # threading does this for its own threads
         try:
-            self._run()
+            self._run(begun)
         except SystemExit:
             pass
         except BaseException:

@@ -29,13 +29,14 @@ class Workers:
         self._predict = predict
         self._isolate = options.isolate_errors
         self._count = count
-        self._threads: list[_threads.NativeThread] = []
+        self._threads: list[_threads.NativeThread] = []  # none before the first request
         self.engine = make_engine(
             options,
             workers=count,
             start=weakly(self._start_workers),
             start_timer=weakly(self._start_timer),
         )
+        self._timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -45,15 +46,14 @@ class Workers:
 
     def join(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in list(self._threads):
+        for thread in (*self._threads, self._timer):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not thread.join(left):
                 return False
         return True
 
     def own_this_thread(self) -> bool:
-        me = _threads.native_thread_id()
-        return any(thread.ident == me for thread in self._threads)
+        return any(thread.is_current() for thread in (*self._threads, self._timer))
 
     def stats(self) -> dict[str, Any]:
         return self.engine.stats()
@@ -64,22 +64,18 @@ class Workers:
     def wait_ready(self, timeout: float | None) -> bool:
         return True  # the model was there first
 
+    # Hooks of the engine, which calls them again when they have raised, be it for a Ctrl-C that met
+    # them when the thread was there. So they start those that have not begun.
+
     def _start_workers(self) -> None:
-        for _ in range(self._count):
-            self._start("service-streamer-worker", self._work)
+        while len(self._threads) < self._count:
+            self._threads.append(_threads.NativeThread(self._work, "service-streamer-worker"))
+        for thread in self._threads:
+            thread.start()
 
     def _start_timer(self) -> None:
         # ends the requests whose deadline passes while nobody waits
-        self._start("service-streamer-timer", self.engine.run_timer)
-
-    def _start(self, name: str, target: Callable[[], object]) -> None:
-        thread = _threads.NativeThread(target, name)
-        self._threads.append(thread)
-        try:
-            thread.start()
-        except BaseException:
-            self._threads.remove(thread)
-            raise
+        self._timer.start()
 
     def _work(self) -> None:
         work(self.engine, self._predict, self._isolate)
