@@ -6,9 +6,42 @@ when a callback (or ``concurrent.futures.wait``) first needs it.
 
 from __future__ import annotations
 
+import contextlib
+
 from . import _core, _threads
 
-_running: _threads.NativeThread | None = None
+
+class _Follower:
+    """That thread, and how it hears that its mailbox is there.
+
+    The core asks for the thread until there is a mailbox. So that comes last: what does not succeed
+    is tried again, and whoever comes meanwhile does the same.
+    """
+
+    def __init__(self) -> None:
+        self.thread = _threads.NativeThread(self._run, "service-streamer-callbacks")
+        self._opened = _threads.original("_thread", "allocate_lock")()
+        self._opened.acquire()
+
+    def start(self) -> None:
+        self.thread.start()
+        try:
+            _core.open_callbacks()
+        finally:
+            with contextlib.suppress(RuntimeError):  # somebody else has told it
+                self._opened.release()
+
+    def _run(self) -> None:
+        while not _core.post_callback(_nothing):
+            self._opened.acquire()
+        _core.run_callbacks()
+
+
+def _nothing(_: None) -> None:
+    """Tell whether there is a mailbox."""
+
+
+_follower = _Follower()
 
 
 def start() -> None:
@@ -16,17 +49,14 @@ def start() -> None:
 
     Raises:
         RuntimeError: the system has no thread left, or the interpreter is shutting down.
+        OSError: it has no descriptor left.
     """
-    global _running
-    thread = _threads.NativeThread(_core.run_callbacks, "service-streamer-callbacks")
-    _core.open_callbacks()
-    thread.start()
-    _running = thread
+    _follower.start()
 
 
 def in_callback() -> bool:
     """Whether this is that thread."""
-    return _running is not None and _running.ident == _threads.native_thread_id()
+    return _follower.thread.is_current()
 
 
 def flush(timeout: float | None) -> bool:
@@ -34,7 +64,7 @@ def flush(timeout: float | None) -> bool:
 
     In a callback it does not wait.
     """
-    if _running is None or in_callback():
+    if in_callback():
         return True
     done = _threads.original("_thread", "allocate_lock")()
     done.acquire()
@@ -45,5 +75,5 @@ def flush(timeout: float | None) -> bool:
 
 def reset_after_fork() -> None:
     """In a forked child: the thread is the parent's."""
-    global _running
-    _running = None
+    global _follower
+    _follower = _Follower()

@@ -3,6 +3,7 @@
 Ctrl-C is raised by `threading.Thread.start`, before there is a thread or when there is one.
 """
 
+import os
 import pathlib
 import sys
 import textwrap
@@ -288,3 +289,105 @@ def test_the_timer_of_native_workers(monkeypatch, threads, way, started):
     assert threads.join() == [True]
     assert backend.engine.seen == [True]
     eventually(lambda: not started("service-streamer-timer"))
+
+
+# ---------------------------------------------------------------------- callbacks
+
+CALLBACKS = f"""
+import os, select, sys, threading
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from conftest import LONG, eventually
+from process_models import double
+from service_streamer import Streamer, _callbacks, _core
+from test_starts import fails, interrupted_after, interrupted_before, start_by
+
+def gated(batch):
+    assert select.select([read], [], [], LONG)[0]
+    return double(batch)
+
+read, write = os.pipe()
+streamer = Streamer(gated, 8, mp_start_method="fork", worker_timeout=LONG)
+futures = [streamer.submit([i]) for i in range(3)]
+called = [threading.Event() for _ in futures]
+inside = []
+
+def call(i):
+    def callback(future):
+        inside.append(_callbacks.in_callback())
+        called[i].set()
+    futures[i].add_done_callback(callback)
+
+def followers():
+    return [each for each in threading.enumerate() if each.name == "service-streamer-callbacks"]
+
+def answered():
+    os.write(write, b".")
+    assert [future.result(LONG) for future in futures] == [[0], [2], [4]]
+
+class Patch:
+    setattr = staticmethod(setattr)
+"""
+
+
+@pytest.mark.parametrize("way", ["fails", "interrupted_before", "interrupted_after", "no mailbox"])
+def test_callbacks_are_called_whatever_the_first_start_of_their_thread_met(child, way):
+    child(
+        CALLBACKS
+        + textwrap.dedent(
+            f"""
+            way = {way!r}
+            if way == "no mailbox":
+                original = _core.open_callbacks
+                def no_descriptor():
+                    _core.open_callbacks = original
+                    raise OSError("no descriptor")
+                _core.open_callbacks = no_descriptor
+            else:
+                start_by(globals()[way], Patch, "service-streamer-callbacks")
+            try:
+                call(0)
+            except (KeyboardInterrupt, RuntimeError, OSError):
+                pass
+            else:
+                raise SystemExit("nothing was raised")
+            for i in (1, 2):
+                call(i)
+            answered()
+            for event in called[1:]:
+                assert event.wait(LONG)
+            assert all(inside)
+            eventually(lambda: len(followers()) == 1)
+            streamer.close(timeout=LONG)
+            """
+        )
+    )
+
+
+def test_callbacks_asked_for_at_the_same_time_have_one_thread(child):
+    child(
+        CALLBACKS
+        + textwrap.dedent(
+            """
+            both = threading.Barrier(2)
+            start = _callbacks.start
+
+            def together():
+                both.wait(LONG)
+                start()
+
+            _callbacks.start = together
+            askers = [threading.Thread(target=call, args=(i,)) for i in (0, 1)]
+            for asker in askers:
+                asker.start()
+            for asker in askers:
+                asker.join(LONG)
+            call(2)
+            answered()
+            for event in called:
+                assert event.wait(LONG)
+            assert all(inside)
+            eventually(lambda: len(followers()) == 1)
+            streamer.close(timeout=LONG)
+            """
+        )
+    )
