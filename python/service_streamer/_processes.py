@@ -89,15 +89,18 @@ class Processes:
         self._supervisor = Supervisor(self.server, starter, version, count, options.batch_size)
         self._thread = _threads.NativeThread(self._supervise, "service-streamer-supervisor")
         _lifecycle.watch_backend(self)
-        self.server.start()
         try:
+            self.server.start()
             self._thread.start()
-        except BaseException:
-            self.server.stop()
+            if process_options.start_method == "fork":
+                # What the caller opens next, a pipe to a subprocess say, they should not have.
+                _gevent.call(self._supervisor.wait_started)
+        except BaseException:  # maybe a Ctrl-C: the supervisor may be there, but nobody to close it
+            self.close(False)
+            self._supervisor.finish()
+            if self._thread.join(0):
+                self.server.stop()
             raise
-        if process_options.start_method == "fork":
-            # What the caller opens next, a pipe to a subprocess say, they should not have.
-            _gevent.call(self._supervisor.wait_started)
 
     # ------------------------------------------------------------------------- backend
 
@@ -119,7 +122,7 @@ class Processes:
         join_in_background(self)
 
     def own_this_thread(self) -> bool:
-        return _callbacks.in_callback()
+        return _callbacks.in_callback() or self._thread.is_current()
 
     def stats(self) -> dict[str, Any]:
         return dict(json.loads(self.server.stats()))

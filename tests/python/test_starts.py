@@ -3,8 +3,11 @@
 Ctrl-C is raised by `threading.Thread.start`, before there is a thread or when there is one.
 """
 
+import itertools
+import logging
 import os
 import pathlib
+import signal
 import sys
 import textwrap
 import threading
@@ -15,11 +18,13 @@ from conftest import LONG, double, eventually
 from gevent_prelude import PRELUDE
 
 from service_streamer import (
+    Streamer,
     StreamerClosed,
     ThreadedStreamer,
     _lifecycle,
     _native,
     _options,
+    _processes,
     _threads,
 )
 
@@ -391,3 +396,53 @@ def test_callbacks_asked_for_at_the_same_time_have_one_thread(child):
             """
         )
     )
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def test_close_in_the_thread_of_the_supervisor_does_not_wait_for_it(process_streamers):
+    closed = threading.Event()
+
+    class Closing(logging.Handler):
+        def emit(self, record):
+            if threading.current_thread().name == "service-streamer-supervisor":
+                streamer.close()
+                closed.set()
+
+    streamer = process_streamers(wait_for_worker_ready=True)
+    logger, handler = logging.getLogger("service_streamer"), Closing()
+    logger.addHandler(handler)
+    try:
+        os.kill(streamer.stats().worker_processes[0].pid, signal.SIGKILL)
+        assert closed.wait(LONG)
+    finally:
+        logger.removeHandler(handler)
+    with pytest.raises(StreamerClosed):
+        streamer.predict([1])
+
+
+@pytest.mark.parametrize(
+    ("way", "method"),
+    [
+        *itertools.product([fails, interrupted_before, interrupted_after], ["fork", "spawn"]),
+        ("waits", "fork"),
+    ],
+)
+def test_a_constructor_that_raises_leaves_nothing(monkeypatch, threads, way, method, started):
+    def interrupted(fn, *args):
+        fn(*args)
+        raise KeyboardInterrupt
+
+    before = children(), tasks_named("streamer-server")
+    with monkeypatch.context() as patch:
+        if way == "waits":  # for the first workers
+            patch.setattr(_processes._gevent, "call", interrupted)
+        else:
+            start_by(way, patch, "service-streamer-supervisor")
+        threads.run(Streamer, double, 8, worker_num=2, mp_start_method=method)
+        (raised,) = threads.join()
+    assert isinstance(raised, KeyboardInterrupt | RuntimeError)
+    eventually(lambda: not started("service-streamer-supervisor"))
+    eventually(lambda: children() <= before[0])
+    eventually(lambda: tasks_named("streamer-server") <= before[1])
