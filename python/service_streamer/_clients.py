@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _callbacks, _core, _lifecycle
 from ._backend import join_in_background, make_engine, weakly
-from ._errors import StreamerError
+from ._errors import StreamerClosed, StreamerError
 from ._options import Options
 from ._threads import original
 
@@ -45,12 +45,14 @@ class Client:
         )
         self._lock = original("_thread", "allocate_lock")()
         self._relay: _core.Relay | None = None
+        self._closed = False  # after that there will be no relay
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)
 
     def join(self, timeout: float | None) -> bool:
+        self._closed = True
         if self._relay is not None:
             self._relay.stop()
         return _callbacks.flush(timeout)
@@ -59,6 +61,8 @@ class Client:
         self.close(drain)
         if self._relay is not None:  # it was used
             join_in_background(self)
+        else:
+            self._closed = True
 
     def own_this_thread(self) -> bool:
         return _callbacks.in_callback()
@@ -76,10 +80,14 @@ class Client:
 
     def _connect(self) -> _core.Relay:
         with self._lock:
-            if self._relay is None:
+            if self._relay is None and not self._closed:
                 relay = _core.Relay(self.engine, self.address, self.owner_returns)
                 relay.start()
                 self._relay = relay
+                if self._closed:  # meanwhile: who did it may not have seen the relay
+                    relay.stop()
+            if self._relay is None:
+                raise StreamerClosed("the streamer is closed")
             return self._relay
 
     def _ask(self, what: str, answer: Any) -> Any:

@@ -172,6 +172,7 @@ class BaseStreamer:
         limit = _options.timeout("timeout", timeout)
         self._check_open()
         if not _gevent.call(self._backend.wait_ready, limit):
+            self._check_open()  # it may have been closed meanwhile
             raise RequestTimeout(f"{self._name()} is not ready after {timeout} s")
 
     def _wait_for_worker_ready(self, timeout: float | None = None) -> None:
