@@ -96,7 +96,7 @@ PyObject* run_callbacks(PyObject*, PyObject*) {
 }
 
 PyObject* post_callback(PyObject*, PyObject* fn) {
-  if (ended_calls == nullptr) Py_RETURN_FALSE;
+  if (!thread_runs) Py_RETURN_FALSE;
   (*ended_calls)->post(Py_NewRef(fn));
   Py_RETURN_TRUE;
 }

@@ -6,57 +6,30 @@ when a callback (or ``concurrent.futures.wait``) first needs it.
 
 from __future__ import annotations
 
-import contextlib
-
 from . import _core, _threads
 
 
-class _Follower:
-    """That thread, and how it hears that its mailbox is there.
-
-    The core asks for the thread until there is a mailbox. So that comes last: what does not succeed
-    is tried again, and whoever comes meanwhile does the same.
-    """
-
-    def __init__(self) -> None:
-        self.thread = _threads.NativeThread(self._run, "service-streamer-callbacks")
-        self._opened = _threads.original("_thread", "allocate_lock")()
-        self._opened.acquire()
-
-    def start(self) -> None:
-        self.thread.start()
-        try:
-            _core.open_callbacks()
-        finally:
-            with contextlib.suppress(RuntimeError):  # somebody else has told it
-                self._opened.release()
-
-    def _run(self) -> None:
-        while not _core.post_callback(_nothing):
-            self._opened.acquire()
-        _core.run_callbacks()
+def _make_thread() -> _threads.NativeThread:
+    return _threads.NativeThread(_core.run_callbacks, "service-streamer-callbacks")
 
 
-def _nothing(_: None) -> None:
-    """Tell whether there is a mailbox."""
-
-
-_follower = _Follower()
+_thread = _make_thread()
 
 
 def start() -> None:
-    """Start it. Called by the core.
+    """Start it. Called by the core, until it succeeds.
 
     Raises:
         RuntimeError: the system has no thread left, or the interpreter is shutting down.
         OSError: it has no descriptor left.
     """
-    _follower.start()
+    _core.open_callbacks()
+    _thread.start()
 
 
 def in_callback() -> bool:
     """Whether this is that thread."""
-    return _follower.thread.is_current()
+    return _thread.is_current()
 
 
 def flush(timeout: float | None) -> bool:
@@ -75,5 +48,5 @@ def flush(timeout: float | None) -> bool:
 
 def reset_after_fork() -> None:
     """In a forked child: the thread is the parent's."""
-    global _follower
-    _follower = _Follower()
+    global _thread
+    _thread = _make_thread()

@@ -115,7 +115,7 @@ class Bell:
     """
 
     def __init__(self) -> None:
-        self._lock = original("_thread", "allocate_lock")()
+        self._lock = original("_thread", "RLock")()  # a signal's handler may ring in the midst
         self._sleepers: list[tuple[Callable[[], bool], Any]] = []
 
     def ring(self) -> None:
@@ -132,15 +132,19 @@ class Bell:
             sleeper.acquire()
             entry = (predicate, sleeper)
             with self._lock:
-                if predicate():
-                    return True
                 self._sleepers.append(entry)
+                if predicate():
+                    self._forget(entry)
+                    return True
             left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
             if not sleeper.acquire(timeout=left):
-                with self._lock:
-                    if entry in self._sleepers:
-                        self._sleepers.remove(entry)
+                self._forget(entry)
                 return predicate()
+
+    def _forget(self, entry: tuple[Callable[[], bool], Any]) -> None:
+        with self._lock:
+            if entry in self._sleepers:
+                self._sleepers.remove(entry)
 
 
 def _woken(predicate: Callable[[], bool], sleeper: Any) -> bool:

@@ -105,7 +105,7 @@ def test_a_client_ends_while_it_connects_to_a_broker_that_does_not_answer(make, 
     eventually(lambda: connection._newest is not None and connection._newest._sock is not None)
     streamer.close(drain=False, timeout=LONG)
     assert future.done()
-    assert all(thread.join(0) for thread in streamer._backend._running.values())
+    assert all(thread.join(0) for thread in streamer._backend._all_threads())
 
 
 def test_a_client_that_is_closed_while_it_starts_leaves_no_thread():
@@ -113,7 +113,7 @@ def test_a_client_that_is_closed_while_it_starts_leaves_no_thread():
     client.close(drain=False)
     assert client.join(LONG)
     client._start()
-    assert all(thread.join(LONG) for thread in client._running.values())
+    assert all(thread.join(LONG) for thread in client._all_threads())
 
 
 @pytest.mark.parametrize("which", ["sender", "reader"])

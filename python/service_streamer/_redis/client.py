@@ -40,6 +40,8 @@ class RedisOptions:
 class _Pair(NamedTuple):
     sender: Sender
     reader: Reader
+    sending: _threads.NativeThread
+    reading: _threads.NativeThread
 
 
 class RedisClient:
@@ -65,7 +67,7 @@ class RedisClient:
         self._bell = _threads.Bell()  # rung then
         self._outlet: _core.Outlet | None = None  # an engine has one, whatever else fails
         self._pair: _Pair | None = None
-        self._running: dict[str, _threads.NativeThread] = {}
+        self._timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -84,12 +86,10 @@ class RedisClient:
         if self._outlet is not None:
             self._outlet.stop()
         if self._pair is not None:
-            sender, reader = self._pair
-            reader.stop()
-            sending = self._running.get("sender")
-            if sending and not sending.join(min(INTERRUPT_AFTER, left() or INTERRUPT_AFTER)):
-                sender.interrupt()
-        if not all(thread.join(left()) for thread in list(self._running.values())):
+            self._pair.reader.stop()
+            if not self._pair.sending.join(min(INTERRUPT_AFTER, left() or INTERRUPT_AFTER)):
+                self._pair.sender.interrupt()
+        if not all(thread.join(left()) for thread in self._all_threads()):
             return False
         return _callbacks.flush(left())
 
@@ -101,9 +101,9 @@ class RedisClient:
     def own_this_thread(self) -> bool:
         if self._pair is not None and self._pair.sender.sends_here():
             return True
-        me = _threads.native_thread_id()
-        running = list(self._running.values())
-        return _callbacks.in_callback() or any(thread.ident == me for thread in running)
+        return _callbacks.in_callback() or any(
+            thread.is_current() for thread in self._all_threads()
+        )
 
     def stats(self) -> dict[str, Any]:
         stream: StreamStats | None = None
@@ -142,36 +142,26 @@ class RedisClient:
                 self._outlet = _core.Outlet(self.engine, self._chunk_size)
             if self._pair is None:
                 self._pair = self._make_pair(self._outlet)
-            sender, reader = self._pair
-            self._start_thread("sender", self._ending(sender.run, reader))
-            self._start_thread("reader", self._ending(reader.run, reader))
+            self._pair.sending.start()
+            self._pair.reading.start()
 
     def _make_pair(self, outlet: _core.Outlet) -> _Pair:
         session = Session(outlet, self._broker, self._keys, self._signer, os.urandom(16))
         reader = Reader(session, lambda chunks: sender.send_again(chunks))
         sender = Sender(session, self._max_queue, reader.announce)
-        return _Pair(sender, reader)
+        sending, reading = (
+            _threads.NativeThread(self._ending(run, reader), f"service-streamer-{name}")
+            for name, run in (("sender", sender.run), ("reader", reader.run))
+        )
+        return _Pair(sender, reader, sending, reading)
 
     def _start_timer(self) -> None:
         # the sender cannot watch the deadlines: it may be stuck with a broker that does not answer
-        self._start_thread("timer", self.engine.run_timer)
+        self._timer.start()
 
-    def _start_thread(self, name: str, run: Callable[[], None]) -> None:
-        """Start the thread of that name, if it does not run.
-
-        An interrupt may come when it has been started and nobody knows. So it says so by itself,
-        and of two that were started the first to be known is the one.
-        """
-        if name in self._running:
-            return
-
-        def run_if_first() -> None:
-            if self._running.setdefault(name, thread) is thread:
-                run()
-
-        thread = _threads.NativeThread(run_if_first, f"service-streamer-{name}")
-        thread.start()
-        self._running.setdefault(name, thread)
+    def _all_threads(self) -> list[_threads.NativeThread]:
+        pair = [] if self._pair is None else [self._pair.sending, self._pair.reading]
+        return [*pair, self._timer]
 
     def _send(self) -> None:
         if self._pair is not None:
