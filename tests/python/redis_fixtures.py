@@ -7,11 +7,11 @@ from process_models import double
 pytest.importorskip("redis")
 
 from redis_server import FakeServer, RedisServer
-from redis_tools import ProcessWorker, Queue, RawClient, ThreadedWorker, new_prefix
+from redis_tools import SLOW, ProcessWorker, Queue, RawClient, ThreadedWorker, new_prefix
 
 from service_streamer import BrokerError, RedisStreamer
 from service_streamer._redis import client as client_module
-from service_streamer._redis import reader
+from service_streamer._redis import keeper, reader
 from service_streamer._redis.broker import Broker
 
 
@@ -139,6 +139,12 @@ def refusal():
 @pytest.fixture
 def quick_audits(monkeypatch):
     monkeypatch.setattr(reader, "AUDITS", (0.1, 0.2))
+
+
+@pytest.fixture
+def quick_rounds(monkeypatch):
+    """Workers in threads whose claim_after is SLOW look after their entries each second."""
+    monkeypatch.setattr(keeper, "BEATS", SLOW)
 
 
 @pytest.fixture

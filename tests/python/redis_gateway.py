@@ -9,7 +9,7 @@ import sys
 import time
 
 from service_streamer import RedisWorker
-from service_streamer._redis import commands, intake
+from service_streamer._redis import commands, intake, keeper
 
 
 def die_after_reply(finish):
@@ -29,6 +29,7 @@ def main():
         wall_clock = time.time
         time.time = lambda: wall_clock() + ahead
     intake.MAX_DELIVERIES = options.pop("max_deliveries", intake.MAX_DELIVERIES)
+    keeper.BEATS = options.pop("beats", keeper.BEATS)
     if options.pop("die_after_reply", False):
         commands.Queue.finish = die_after_reply(commands.Queue.finish)
     module, _, name = options.pop("model").partition(":")

@@ -26,7 +26,7 @@ from service_streamer._redis.protocol import (
 )
 
 QUICK = 0.3  # s: a claim_after for tests
-SLOW = 3.0  # the same where a thread that is late must have nothing claimed
+SLOW = LONG  # the same where a thread that is late must have nothing claimed
 SCRIPT = os.path.join(os.path.dirname(__file__), "redis_gateway.py")
 
 
@@ -87,9 +87,9 @@ class RawClient:
         self.entries = [self.post(self.message(parcel, at)) for parcel in parcels]
         return futures
 
-    def ask(self, batch):
+    def ask(self, batch, timeout=LONG):
         (future,) = self.send(batch)
-        return self.result(future)
+        return self.result(future, timeout)
 
     # ----------------------------------------------------------------- replies
 
@@ -114,8 +114,8 @@ class RawClient:
         self.accepted += taken
         self.ignored += len(answers) - taken
 
-    def result(self, future):
-        deadline = time.monotonic() + LONG
+    def result(self, future, timeout=LONG):
+        deadline = time.monotonic() + timeout
         while not future.done():
             assert self.read(1.0) or time.monotonic() < deadline, "no answer came"
         return future.result(0)

@@ -39,13 +39,15 @@ SOON = 0.05  # s
 # ------------------------------------------------------------------ construction
 
 
-def test_nothing_happens_before_the_first_request(queue, make):
-    before = queue.redis.info("stats")["total_connections_received"]
+def test_nothing_happens_before_the_first_request(servers, make):
+    server = servers()  # others connect to the shared one
+    info = server.client().info
+    before = info("stats")["total_connections_received"]
     threads = set(threading.enumerate())
-    with make():
+    with make(server):
         pass
     assert set(threading.enumerate()) <= threads
-    assert queue.redis.info("stats")["total_connections_received"] == before
+    assert info("stats")["total_connections_received"] == before
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_stats_tell_what_each_of_several_workers_has(make, workers, tmp_path, le
     eventually(lambda: streamer.stats().stream.length == 60)
     both = []
     for number, gate in enumerate(gates, 1):
-        both.append(workers(gate, batch_size=4 * number))
+        both.append(workers(gate, batch_size=4 * number, _claim_after=100 * LONG))
         gate.wait_entered()
         eventually(lambda number=number: streamer.stats().stream.pending == (8, 24)[number - 1])
     stats = streamer.stats().stream
@@ -213,6 +213,7 @@ def test_a_notice_of_nothing_costs_nobody_anything(make, workers, queue):
     assert worker.counts.withdrawn == 0
 
 
+@pytest.mark.usefixtures("quick_rounds")
 def test_where_there_are_no_notices_the_heartbeat_finds_what_is_withdrawn(
     make, workers, queue, process_gate
 ):

@@ -80,8 +80,8 @@ def test_a_request_that_three_workers_ended_with_is_refused(processes, workers, 
 def test_what_a_stalled_worker_had_is_claimed_and_it_gives_it_up(processes, client, tmp_path):
     gate = ProcessGate(tmp_path)
     options = {"model_init_args": [str(tmp_path)], "batch_size": 1}
-    # it claims nothing in its turn, should the other one be late
-    stalled = processes("redis_models:Gated", _claim_after=SLOW, **options)
+    # it claims nothing in its turn, should the other one be late, but soon sees what was claimed
+    stalled = processes("redis_models:Gated", _claim_after=SLOW, beats=SLOW, **options)
     futures = client.send(["running"], ["waiting"])
     gate.wait_entered()
     eventually(lambda: client.pending() == 2)

@@ -11,7 +11,7 @@ from conftest import eventually
 pytest.importorskip("redis")
 
 import redis
-from redis_server import RedisServer, free_port
+from redis_server import RedisServer
 
 from service_streamer import BrokerError, StreamerError
 from service_streamer._redis.broker import Broker
@@ -23,8 +23,8 @@ pytest_plugins = ["redis_fixtures"]
 QUEUE = Keys("test").queue
 
 
-def test_no_server_is_unreachable(refusal):
-    error = refusal(f"127.0.0.1:{free_port()}")
+def test_no_server_is_unreachable(refusal, port):
+    error = refusal(f"127.0.0.1:{port}")
     assert re.search(r"the Redis broker 127.0.0.1:\d+ is unreachable: .*refused", str(error))
     assert error.transient
     assert isinstance(error, StreamerError)

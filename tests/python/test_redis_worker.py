@@ -124,7 +124,7 @@ def test_a_request_that_kills_its_process_twice_is_lost_alone(workers, client):
 
 
 def test_an_entry_that_comes_too_late_is_dropped_unread(workers, client, process_gate):
-    client.send(["late"], deadline=-1)
+    client.send(["late"], deadline=-LONG)
     (good,) = client.send(["good"], deadline=LONG)
     worker = workers(process_gate, _claim_after=SLOW)
     process_gate.open()
@@ -147,6 +147,7 @@ def test_an_entry_that_becomes_too_late_here_never_reaches_the_model(workers, cl
     eventually(client.is_clean)
 
 
+@pytest.mark.usefixtures("quick_rounds")
 def test_an_entry_that_its_client_withdraws_never_reaches_the_model(workers, client, process_gate):
     worker = workers(process_gate, _claim_after=SLOW)
     futures = client.send(["first"])
@@ -170,12 +171,12 @@ def test_a_worker_takes_two_batches_at_most_and_a_second_one_finds_work(
 ):
     gates = [ProcessGate(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()]
     leftovers.extend(gate.close for gate in gates)
-    workers(gates[0], batch_size=4)
+    workers(gates[0], batch_size=4, _claim_after=100 * LONG)
     futures = client.send([0])
     gates[0].wait_entered()
     futures += client.send(*[[i] for i in range(1, 40)])
     eventually(lambda: client.pending() == 8)
-    workers(gates[1], batch_size=4)
+    workers(gates[1], batch_size=4, _claim_after=100 * LONG)
     gates[1].wait_entered()
     eventually(lambda: client.pending() == 16)
     for gate in gates:

@@ -234,10 +234,10 @@ def test_the_function_of_the_original_runs_in_main_and_in_a_thread(
         prefix,
         env={**os.environ, "PYTHONPATH": TESTS},
     )
-    (seen,) = client.ask([1])
+    (seen,) = client.ask([1], timeout=100)  # four interpreters start
     assert seen["args"] == ("a",)
     other = RawClient(server, f"{prefix}-thread")
-    assert other.ask([1])
+    assert other.ask([1], timeout=100)
     other.close()
     (name,) = client.consumers()
     os.kill(int(name.split(b"-")[-2]), signal.SIGTERM)
@@ -274,6 +274,7 @@ os.read(0, 1)
     gate.close()
 
 
+@pytest.mark.usefixtures("quick_rounds")
 def test_statistics_are_logged_now_and_then(workers, client, caplog, monkeypatch):
     monkeypatch.setattr(keeper, "TELL", 0.0)
     caplog.set_level("DEBUG", "service_streamer")
