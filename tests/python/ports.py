@@ -2,6 +2,8 @@
 
 import socket
 
+BUS = 10_000  # the nodes of a cluster talk to each other by a port so much higher than their own
+
 
 def reserve_port():
     """Bind a socket to a free port, that nobody else gets it until that is closed.
@@ -11,8 +13,26 @@ def reserve_port():
     """
     while True:
         keeper = socket.socket()
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _share(keeper)
         keeper.bind(("127.0.0.1", 0))
-        if keeper.getsockname()[1] <= 55_535:  # the nodes of a cluster use port + 10,000 as well
+        if keeper.getsockname()[1] + BUS < 65_536:
             return keeper
         keeper.close()
+
+
+def reserve_ports_of_a_node():
+    """Do the same for a node of a cluster: the sockets of its port, and of that of the bus."""
+    while True:
+        keeper, bus = reserve_port(), socket.socket()
+        try:
+            bus.bind(("127.0.0.1", keeper.getsockname()[1] + BUS))
+        except OSError:  # another test has it
+            keeper.close()
+            bus.close()
+        else:
+            _share(bus)  # not before: one that shares gets also what another one has reserved
+            return keeper, bus
+
+
+def _share(keeper):
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -11,14 +11,15 @@ from service_streamer import RedisStreamer
 
 
 @contextlib.contextmanager
-def asking(streamer, threads, callers):
+def asking(streamer, threads, callers, timeout=LONG):
     """Threads that ask a streamer meanwhile, one thing after the other."""
     over = threading.Event()
 
     def ask(caller):
         count = 0
         while not over.is_set():
-            assert streamer.predict([caller, count], timeout=LONG) == [2 * caller, 2 * count]
+            answers = streamer.predict([caller, count], timeout=timeout)
+            assert answers == [2 * caller, 2 * count]
             count += 1
 
     for caller in range(callers):

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 from conftest import LONG, eventually
-from redis_server import RedisServer, find_server, free_port
+from ports import reserve_port
+from redis_server import RedisServer, find_server
 
 
 class Plain:
@@ -33,7 +34,8 @@ class Tls(Plain):
     """A server with a certificate that certifies itself."""
 
     def __init__(self, certificate):
-        port = free_port()
+        self._port = reserve_port()
+        port = self._port.getsockname()[1]
         options = {
             "tls_cert_file": certificate / "cert.pem",
             "tls_key_file": certificate / "key.pem",
@@ -42,9 +44,14 @@ class Tls(Plain):
         try:
             self.server = RedisServer(tls_port=port, tls_auth_clients="no", **options)
         except AssertionError:
+            self._port.close()
             pytest.skip("the server has no TLS")
         self.address = f"127.0.0.1:{port}"
         self.url = f"rediss://{self.address}?ssl_ca_certs={certificate / 'cert.pem'}"
+
+    def close(self):
+        super().close()
+        self._port.close()
 
 
 class Cluster:
@@ -106,7 +113,13 @@ class Cluster:
 
 
 class Sentinel:
-    """A master, a replica, and a sentinel that fails over within a second."""
+    """A master, a replica, and a sentinel that fails over when it is asked to.
+
+    Attributes:
+        patience: seconds that it may take; one that was stalled for 2 s does nothing for 30.
+    """
+
+    patience = 100
 
     def __init__(self, folder):
         self.master = RedisServer(repl_diskless_sync_delay=0)
@@ -114,19 +127,22 @@ class Sentinel:
         self.replica.client().execute_command("REPLICAOF", "127.0.0.1", self.master.port)
         replication = self.replica.client().info
         eventually(lambda: replication("replication")["master_link_status"] == "up")
-        self.port = free_port()
+        self._port = reserve_port()
+        self.port = self._port.getsockname()[1]
         self.url = f"redis+sentinel://127.0.0.1:{self.port}/models"
         config = folder / "sentinel.conf"
         config.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor models 127.0.0.1 {self.master.port} 1\n"
-            "sentinel down-after-milliseconds models 500\n"
+            # Long: who is stalled is not down, and a replica that was without its master for more
+            # than ten times as long when the sentinel saw that would never take its place.
+            "sentinel down-after-milliseconds models 60000\n"
             "sentinel failover-timeout models 2000\n"
         )
         with open(folder / "log", "wb") as log:
             command = [find_server(), str(config), "--sentinel"]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=-3)
-        eventually(self._knows_the_replica)
+        eventually(self._knows_the_replica, self.patience)
 
     def client(self, keys):
         return self.master.client()
@@ -134,11 +150,12 @@ class Sentinel:
     def fail_over(self):
         """Kill the master, and wait until the replica is one."""
         self.master.kill()
-        eventually(self._has_failed_over)
+        eventually(self._has_failed_over, self.patience)
 
     def close(self):
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(LONG)
+        self._port.close()
         self.master.close()
         self.replica.close()
 
@@ -146,15 +163,23 @@ class Sentinel:
         import redis
 
         with contextlib.suppress(redis.ConnectionError):  # the sentinel closes all there are then
-            return self.replica.client().info("replication")["role"] == "master"
+            if self.replica.client().info("replication")["role"] == "master":
+                return True
+        # refused where it is under way, and to be asked again where it was given up
+        with contextlib.suppress(redis.RedisError), self._asked() as sentinel:
+            sentinel.execute_command("SENTINEL", "FAILOVER", "models")
+        return False
 
     def _knows_the_replica(self):
         import redis
 
-        with contextlib.suppress(redis.ConnectionError):
-            asked = redis.Redis(port=self.port, protocol=2)
-            with contextlib.closing(asked):
-                return asked.execute_command("SENTINEL", "REPLICAS", "models")
+        with contextlib.suppress(redis.ConnectionError), self._asked() as sentinel:
+            return sentinel.execute_command("SENTINEL", "REPLICAS", "models")
+
+    def _asked(self):
+        import redis
+
+        return contextlib.closing(redis.Redis(port=self.port, protocol=2))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from ports import reserve_port
+from ports import reserve_port, reserve_ports_of_a_node
 
 LONG = 30  # seconds: reached only by a failure
 
@@ -41,11 +41,6 @@ def find_server():
     return None
 
 
-def free_port():
-    with reserve_port() as sock:
-        return sock.getsockname()[1]
-
-
 class RedisServer:
     """A server that can be stopped, killed and started again, where it was.
 
@@ -55,8 +50,10 @@ class RedisServer:
 
     def __init__(self, **options):
         self.folder = tempfile.mkdtemp(prefix="redis-")
-        self._port = reserve_port()  # also while the server is not there
-        self.port = self._port.getsockname()[1]
+        is_node = options.get("cluster_enabled") == "yes"
+        # also while the server is not there
+        self._ports = reserve_ports_of_a_node() if is_node else (reserve_port(),)
+        self.port = self._ports[0].getsockname()[1]
         self.unix_socket = os.path.join(self.folder, "socket")
         self._process = None
         self._options = {
@@ -133,7 +130,8 @@ class RedisServer:
 
     def close(self):
         self.kill()
-        self._port.close()
+        for each in self._ports:
+            each.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self):

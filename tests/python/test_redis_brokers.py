@@ -152,11 +152,12 @@ def test_prefixes_of_a_cluster_are_served_by_the_node_that_has_them(places, meet
 # ---------------------------------------------------------------------- Sentinel
 
 
+@pytest.mark.timeout(300)
 def test_a_failover_costs_only_time(places, meet, threads, monkeypatch):
-    monkeypatch.setattr(session, "PATIENCE", LONG)  # it is the sentinel that may need a second try
     place = places("sentinel")
+    monkeypatch.setattr(session, "PATIENCE", place.patience)
     streamer = meet(place.url)
-    with asking(streamer, threads, 4):
+    with asking(streamer, threads, 4, timeout=place.patience):
         eventually(lambda: streamer.stats().completed > 100)
         place.fail_over()
         before = streamer.stats().completed
