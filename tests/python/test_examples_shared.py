@@ -98,6 +98,7 @@ def test_web_processes_of_uvicorn_connect_to_a_model_of_its_own(port, tmp_path, 
     address = str(tmp_path / "model")
     serve = ["-m", "service_streamer", "serve", "model:ManagedBertModel", "--address", address]
     web = ["-m", "uvicorn", "--workers", "2", "--port", str(port), "shared_fastapi_app:app"]
+    web += ["--timeout-worker-healthcheck", str(LONG)]  # who does not answer for 5 s is killed
     with running(*serve) as service:
         with running(*web, MODEL_ADDRESS=address):
             (worker,) = check_sharing(port)

@@ -55,7 +55,7 @@ def make(*args, **kwargs):
 
 @pytest.fixture
 def script(child, backend):
-    return lambda code: child(PRELUDE + MAKE[backend] + textwrap.dedent(code), timeout=60)
+    return lambda code: child(PRELUDE + MAKE[backend] + textwrap.dedent(code))
 
 
 def test_a_streamer_made_before_the_fork_works_in_the_child(script):

@@ -41,7 +41,8 @@ BAD_INITS = {
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("how", BAD_INITS)
-def test_a_model_that_cannot_be_loaded_is_told_at_once(process_streamers, method, how):
+def test_a_model_that_cannot_be_loaded_is_told_at_once(process_streamers, method, how, monkeypatch):
+    monkeypatch.setattr(_supervisor, "PATIENCE", 10 * LONG)  # it learns how each of them ends
     streamer = process_streamers(
         BadInit, model_init_args=[how], mp_start_method=method, worker_timeout=LONG
     )
@@ -135,7 +136,7 @@ def test_a_model_that_spawned_workers_cannot_find(program):
                 return batch
 
             try:
-                Streamer(predict, 8).predict([1])
+                Streamer(predict, 8, worker_timeout=100).predict([1])
             except WorkerInitError as error:
                 print("predict" in str(error) and "__mp_main__" in str(error))
         """

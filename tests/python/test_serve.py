@@ -162,7 +162,7 @@ def test_a_signal_while_it_loads_ends_it(serve, address, tmp_path):
 )
 def test_what_is_wrong_is_said_and_it_ends(serve, address, arguments, message):
     service = serve(*arguments, "--address", address)
-    _, errors = service.process.communicate(timeout=LONG)
+    _, errors = service.process.communicate(timeout=100)  # two interpreters start
     assert service.process.returncode == 1
     assert message in errors
     assert not os.path.exists(address)
