@@ -152,13 +152,15 @@ def start_client(address, rng):
     return subprocess.Popen(command)
 
 
-def ask_until(stop, address, rng):
-    """Be a client, and another one, and so on."""
-    while not stop.is_set():
+def ask_until(stop, address, rng, least=0):
+    """Be a client, and another one, and so on; at least for so many requests."""
+    asked = 0
+    while not stop.is_set() or asked < least:
         with Streamer.connect(address) as streamer:
             for _ in range(rng.choice([1, 50, 1000])):
-                if not stop.is_set():
+                if not stop.is_set() or asked < least:
                     request(streamer, rng)
+                    asked += 1
         Ends.check()
 
 
@@ -178,7 +180,8 @@ def be_spared_client(address, seed):
     with ThreadPoolExecutor(1) as thread:
         while sys.stdin.readline():
             stop = threading.Event()
-            asking = thread.submit(ask_until, stop, address, rng)
+            # on a busy machine it may be told to stop before it has begun
+            asking = thread.submit(ask_until, stop, address, rng, least=100)
             sys.stdin.readline()
             stop.set()
             asking.result(LONG)

@@ -53,6 +53,7 @@ def test_a_closed_mailbox_has_no_descriptor_and_forgets_what_comes():
     mailbox = _core.Mailbox()
     descriptor = mailbox.fileno()
     future = streamer.submit([1])
+    gate.wait_entered()  # its thread has started: it takes no number that is freed here
     assert future._attach(mailbox, "token")
     mailbox.close()
     mailbox.close()

@@ -3,7 +3,10 @@
 import signal
 
 import pytest
-from conftest import LONG
+
+# What the interpreter must not wait for takes minutes. Its start and its end may take 2 s or, on a
+# busy machine, many more.
+IN_TIME = 100  # s
 
 PRELUDE = """
 import os, select, signal, sys, threading, time
@@ -25,7 +28,7 @@ def double(batch):
 
 def stuck(batch):
     entered.set()
-    time.sleep(60)
+    time.sleep(600)
     return batch
 
 def half_a_second(batch):
@@ -59,7 +62,7 @@ def run(child, backend):
 SCENES = {
     "unused": "streamer = make(double, 8)",
     "idle": "streamer = make(double, 8); streamer.predict([1])",
-    "timer": "streamer = make(double, 8); streamer.submit([1], timeout=50).result()",
+    "timer": "streamer = make(double, 8); streamer.submit([1], timeout=500).result()",
     "closed": "streamer = make(double, 8); streamer.predict([1]); streamer.close()",
     "with": "with make(double, 8) as streamer: streamer.predict([1])",
     "deleted": "streamer = make(double, 8); streamer.predict([1]); del streamer",
@@ -76,7 +79,7 @@ entered.wait()
 """,
     "forgotten backlog": """
 streamer = make(half_a_second, 1)
-for i in range(100): streamer.submit([i])
+for i in range(1000): streamer.submit([i])
 entered.wait()
 del streamer
 """,
@@ -131,7 +134,7 @@ asyncio.run(main())
 import asyncio
 streamer = make(half_a_second, 1)
 async def main():
-    await asyncio.gather(*(streamer.apredict([i]) for i in range(100)))
+    await asyncio.gather(*(streamer.apredict([i]) for i in range(1000)))
 daemon(asyncio.run, main())
 entered.wait()
 """,
@@ -142,7 +145,7 @@ next(iterator)
 """,
     "callbacks": """
 streamer = make(half_a_second, 1)
-futures = [streamer.submit([i]) for i in range(100)]
+futures = [streamer.submit([i]) for i in range(1000)]
 for future in futures: future.add_done_callback(lambda f: streamer.close())
 entered.wait()
 """,
@@ -158,7 +161,7 @@ def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
         assert word not in done.stderr
     if not ending:
         assert "Error" not in done.stderr
-    assert done.timing < LONG  # it is 1 to 2 s on a quiet machine
+    assert done.timing < IN_TIME  # it is 1 to 2 s on a quiet machine
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
         "streamer.submit([1])",
         "daemon(streamer.predict, [1])",
         "future = streamer.submit([1]); [daemon(future.result) for _ in range(5)]",
-        "for i in range(100): streamer.submit([i], timeout=50)",
+        "for i in range(100): streamer.submit([i], timeout=500)",
     ],
 )
 def test_a_model_that_does_not_return_is_given_up(run, callers):
@@ -175,12 +178,14 @@ def test_a_model_that_does_not_return_is_given_up(run, callers):
     done = run(code, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert done.timing < LONG  # 5 s, and the start of an interpreter on a busy machine
+    assert done.timing < IN_TIME  # it is 5 s on a quiet machine
 
 
 def test_a_running_batch_may_end_and_queued_work_does_not_start(run):
     done = run(
         """
+from service_streamer import _lifecycle
+_lifecycle.EXIT_WAIT = 60  # the batch is not given up on a busy machine
 refused = Event()
 
 def predict(batch):
@@ -213,7 +218,7 @@ def test_a_signal_ends_the_process(run, number):
     code = SCENES["backlog"] + f"os.kill(os.getpid(), {int(number)})\nstreamer.predict([1])"
     done = run(code, check=False)
     assert done.returncode == -number
-    assert done.timing < LONG
+    assert done.timing < IN_TIME
 
 
 def test_exit_in_a_request_handler_of_a_signal(run):
@@ -270,4 +275,4 @@ entered.wait()
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.timing < LONG
+    assert done.timing < IN_TIME

@@ -163,7 +163,9 @@ def test_a_callback_that_raises_harms_nobody(held, gate, caplog, error):
         assert done.wait(LONG)
     assert future.result() == [2]
     assert streamer.predict([2]) == [4]
-    assert [record.name for record in caplog.records] == ["service_streamer"]
+    # a thread that a test before this one has left may say something, too
+    told = [record for record in caplog.records if "in the callback" in str(record.exc_info)]
+    assert [record.name for record in told] == ["service_streamer"]
     assert error.__name__ in caplog.text
 
 

@@ -17,6 +17,8 @@ class Event:
         self.read, self.write = os.pipe()
     def set(self):
         os.write(self.write, b".")
+    def clear(self):
+        os.read(self.read, 1)
     def wait(self, timeout):
         select.select([self.read], [], [], timeout)
 
@@ -74,11 +76,12 @@ def make(*args, **kwargs):
 
 KINDS = {
     "abandoned": """
-go.set()
 streamer = make(predict, 64, max_queue=10**6)
-def unlucky(n):
+def unlucky(n):  # all of them wait at a time, however fast the worker is
     for i in range(n): streamer.submit([i])
-    streamer.predict([0], priority=-1)
+    go.set()
+    streamer.predict([0], timeout=60, priority=-1)
+    go.clear()
 """,
     "timed out in the queue": """
 streamer = make(predict, 64, max_queue=10**6)

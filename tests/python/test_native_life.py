@@ -38,15 +38,21 @@ def test_close_answers_what_is_queued(torch, served):
         streamer.predict([torch.zeros(3)])
 
 
-def test_close_without_drain_ends_what_is_queued(torch, served):
+@pytest.fixture
+def busy(torch, served):
+    """A streamer whose model is busy for many seconds, and the futures of that."""
     streamer = served("Slow", batch_size=1)
-    first = streamer.submit([torch.zeros(3)])
-    eventually(first.running)
-    second = streamer.submit([torch.zeros(3)])
+    futures = [streamer.submit([torch.zeros(3)]) for _ in range(100)]
+    eventually(lambda: futures[0].running() or futures[0].done())
+    return streamer, futures
+
+
+def test_close_without_drain_ends_what_is_queued(busy):
+    streamer, futures = busy
     streamer.close(drain=False)
-    assert first.result()[0].tolist() == [1, 1, 1]
+    assert futures[0].result()[0].tolist() == [1, 1, 1]
     with pytest.raises(StreamerClosed):
-        second.result()
+        futures[-1].result()
 
 
 def test_items_are_let_go_when_they_were_run(torch, served):
@@ -61,16 +67,16 @@ def test_items_are_let_go_when_they_were_run(torch, served):
     eventually(lambda: watched() is None)
 
 
-def test_items_of_an_abandoned_request_are_let_go(torch, served):
+def test_items_of_an_abandoned_request_are_let_go(torch, busy):
     import weakref
 
-    streamer = served("Slow", batch_size=1)
-    running = streamer.submit([torch.zeros(3)])
-    eventually(running.running)
+    streamer, futures = busy
     item = torch.zeros(3)
     watched = weakref.ref(item)
     assert streamer.submit([item]).cancel()
-    del item, running
+    del item
+    for future in futures:
+        future.cancel()
     eventually(lambda: watched() is None)
 
 
