@@ -257,7 +257,7 @@ def test_a_streamer_in_a_worker(program, method):
     assert done.stderr == ""
 
 
-@pytest.mark.timeout(300)  # eighteen interpreters
+@pytest.mark.timeout(300)  # eighteen interpreters, or more
 def test_close_leaves_nothing_behind(tmp_path):
     address = str(tmp_path / "socket")
 
@@ -275,10 +275,18 @@ def test_close_leaves_nothing_behind(tmp_path):
 
     for _ in range(3):
         use()  # what is made once in a process is there now
-    before, shared = left(), files_in_shared_memory()
-    for _ in range(3):
-        use()
-    eventually(lambda: left() <= before)
+    shared = files_in_shared_memory()
+
+    def adds_nothing():
+        before = left()
+        for _ in range(3):
+            use()
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: left() <= before, 5)
+            return True
+
+    # as many waiters are kept as were in use at a time: that may be more than ever, but not always
+    assert any(adds_nothing() for _ in range(4))
     eventually(lambda: files_in_shared_memory() <= shared)  # those of tests beside this one go
 
 
