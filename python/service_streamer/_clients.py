@@ -71,9 +71,7 @@ class Client:
         return dict(json.loads(self._ask("statistics", self._connect().stats(ASK_TIMEOUT))))
 
     def configure(self, change: Mapping[str, Any]) -> None:
-        self._ask(
-            "an answer to configure()", self._connect().configure(timeout=ASK_TIMEOUT, **change)
-        )
+        self._ask("answer to configure()", self._connect().configure(timeout=ASK_TIMEOUT, **change))
 
     def wait_ready(self, timeout: float | None) -> bool:
         return bool(self._connect().wait_ready(timeout))
