@@ -97,6 +97,14 @@ def test_what_he_could_not_send_is_sent_by_the_other_thread(workers, make, sends
     sends.wait_for_one(streamer.predict)
 
 
+def is_interrupted(streamer):
+    try:
+        streamer.predict([1])
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("where", [Wire, Connection])
 def test_an_interrupt_while_he_sends_costs_only_his_request(
     server, workers, make, sends, queue, monkeypatch, where
@@ -113,14 +121,7 @@ def test_an_interrupt_while_he_sends_costs_only_his_request(
 
     monkeypatch.setattr(where, "send", interrupt)
 
-    def is_interrupted():
-        try:
-            streamer.predict([1])
-        except KeyboardInterrupt:
-            return True
-        return False
-
-    eventually(is_interrupted)
+    eventually(lambda: is_interrupted(streamer))
     monkeypatch.setattr(where, "send", send)
     sends.wait_for_one(streamer.predict)
     eventually(lambda: len(queue) == 0)
@@ -192,14 +193,7 @@ def test_an_interrupt_as_he_begins_costs_only_his_request(workers, make, sends):
     sender = streamer._backend._pair.sender
     turn = sender._turn = InterruptedTurn(sender._turn)
 
-    def is_interrupted():
-        try:
-            streamer.predict([1])
-        except KeyboardInterrupt:
-            return True
-        return False
-
-    eventually(is_interrupted)
+    eventually(lambda: is_interrupted(streamer))
     sender._turn = turn.lock
     assert streamer.predict([1], timeout=LONG) == [2]
     sends.wait_for_one(streamer.predict)

@@ -156,36 +156,28 @@ def test_a_ctrl_c_before_a_fork_leaves_nothing_locked(threads):
 
 @pytest.mark.in_process
 @ways_to_fail
-def test_there_is_one_worker_whatever_its_first_start_met(
-    streamers, threads, monkeypatch, way, started
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("worker", lambda streamer, i: streamer.predict([i], timeout=LONG)),
+        ("timer", lambda streamer, i: streamer.submit([i], timeout=LONG).result(LONG)),
+    ],
+    ids=["worker", "timer"],
+)
+def test_there_is_one_thread_whatever_its_first_start_met(
+    streamers, threads, monkeypatch, way, started, name, ask
 ):
+    thread = f"service-streamer-{name}"
     streamer = streamers()
-    start_by(way, monkeypatch, "service-streamer-worker")
+    start_by(way, monkeypatch, thread)
     with pytest.raises((KeyboardInterrupt, RuntimeError)):
-        streamer.predict([1])
+        ask(streamer, 1)
     for i in range(3):
-        assert streamer.predict([i], timeout=LONG) == [2 * i]
-    eventually(lambda: len(started("service-streamer-worker")) == 1)
+        assert ask(streamer, i) == [2 * i]
+    eventually(lambda: len(started(thread)) == 1)
     threads.run(streamer.close)
     assert threads.join() == [None]
-    eventually(lambda: not started("service-streamer-worker"))
-
-
-@pytest.mark.in_process
-@ways_to_fail
-def test_there_is_one_timer_whatever_its_first_start_met(
-    streamers, threads, monkeypatch, way, started
-):
-    streamer = streamers()
-    start_by(way, monkeypatch, "service-streamer-timer")
-    with pytest.raises((KeyboardInterrupt, RuntimeError)):
-        streamer.submit([1], timeout=LONG)
-    for i in range(3):
-        assert streamer.submit([i], timeout=LONG).result(LONG) == [2 * i]
-    eventually(lambda: len(started("service-streamer-timer")) == 1)
-    threads.run(streamer.close)
-    assert threads.join() == [None]
-    eventually(lambda: not started("service-streamer-timer"))
+    eventually(lambda: not started(thread))
 
 
 def test_there_is_one_worker_where_gevent_has_patched_what_starts_it(child):

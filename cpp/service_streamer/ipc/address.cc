@@ -16,7 +16,6 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "service_streamer/base/clock.h"
 
@@ -117,7 +116,8 @@ class Spare {
 
  private:
   void refill() {
-    if (std::exchange(generation_, ForkLock::generation()) != generation_) fd_.reset();  // the parent's
+    if (generation_ != ForkLock::generation()) fd_.reset();  // the parent's
+    generation_ = ForkLock::generation();
     if (!fd_) fd_ = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
 
