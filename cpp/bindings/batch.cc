@@ -5,6 +5,7 @@
 
 #include "bindings/errors.h"
 #include "bindings/future.h"
+#include "bindings/lone_wake.h"
 #include "bindings/methods.h"
 #include "bindings/outputs.h"
 
@@ -37,7 +38,7 @@ bool is_open(BatchObject* self) {
 }
 
 // Gives the batch back to the engine and everybody his outputs, which lie ready in the futures.
-void complete(BatchObject* self, Outcome outcome) {
+void complete(BatchObject* self, Outcome outcome, LoneWake* lone = nullptr) {
   EndedRequests ended;
   ReleasedRequests released;
   self->engine->engine->complete(self->batch, outcome, ended, released);
@@ -49,17 +50,23 @@ void complete(BatchObject* self, Outcome outcome) {
       finish_value(future, self->engine->output_batch);
     }
   }
-  publish(self->engine, ended);
+  publish(self->engine, ended, lone);
+  if (lone != nullptr && released.count > 0) lone->wake();
   let_go(self->engine, released);
+  if (lone != nullptr) lone->before_dropping(self->items);
   Py_CLEAR(self->items);
 }
 
+bool complete(BatchObject* self, PyObject* outputs, LoneWake* lone) {
+  if (!from_this_process(self)) return true;
+  if (!is_open(self)) return false;
+  if (!distribute(outputs, self->batch, self->engine->output_batch)) return false;
+  complete(self, Outcome::kAnswered, lone);
+  return true;
+}
+
 PyObject* batch_complete(PyObject* object, PyObject* outputs) {
-  BatchObject* self = self_of(object);
-  if (!from_this_process(self)) Py_RETURN_NONE;
-  if (!is_open(self)) return nullptr;
-  if (!distribute(outputs, self->batch, self->engine->output_batch)) return nullptr;
-  complete(self, Outcome::kAnswered);
+  if (!complete(self_of(object), outputs, nullptr)) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -158,8 +165,7 @@ Py_ssize_t batch_length(PyObject* self) {
 }
 
 PyObject* batch_items(PyObject* self, void*) {
-  PyObject* items = self_of(self)->items;
-  return items != nullptr ? PySequence_List(items) : PyList_New(0);
+  return items_of_batch(self);
 }
 
 PyObject* batch_requests(PyObject* self, void*) {
@@ -175,7 +181,7 @@ PyObject* batch_age(PyObject* self, void*) {
 }
 
 PyObject* batch_new(PyTypeObject*, PyObject*, PyObject*) {
-  PyErr_SetString(PyExc_TypeError, "batches are made by next_batch()");
+  PyErr_SetString(PyExc_TypeError, "batches are made by run_batches()");
   return nullptr;
 }
 
@@ -272,6 +278,17 @@ Cut cut_batch(PyObject* object, CloseReason reason) {
   publish(self->engine, expired);
   if (!any) return Cut::kNothing;
   return self->items != nullptr ? Cut::kBatch : Cut::kError;
+}
+
+PyObject* items_of_batch(PyObject* self) {
+  PyObject* items = self_of(self)->items;
+  return items != nullptr ? PySequence_List(items) : PyList_New(0);
+}
+
+bool complete_batch(PyObject* object, PyObject* outputs, LoneWake& lone) {
+  const bool done = complete(self_of(object), outputs, &lone);
+  lone.before_dropping(outputs);
+  return done;
 }
 
 }  // namespace service_streamer::bindings

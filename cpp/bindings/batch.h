@@ -6,6 +6,8 @@
 
 namespace service_streamer::bindings {
 
+class LoneWake;
+
 bool make_batch_type(PyObject* module);
 
 // An empty batch object, a new reference; nullptr with an exception set.
@@ -14,5 +16,10 @@ PyObject* make_batch(EngineObject* engine);
 // Fills one made by make_batch() with what waits, for a worker whose turn it is (Engine::Ready::kBatch).
 enum class Cut { kBatch, kNothing, kError };
 Cut cut_batch(PyObject* batch, CloseReason reason);
+
+// Its attribute `items` and its method `complete`, for the loop of a worker, whose `lone` caller is woken later. Nothing is dropped
+// together with the outputs afterwards that he could be waited for in.
+PyObject* items_of_batch(PyObject* batch);
+bool complete_batch(PyObject* batch, PyObject* outputs, LoneWake& lone);
 
 }  // namespace service_streamer::bindings

@@ -204,9 +204,12 @@ PyMethodDef methods[] = {
     {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
      "submit_async($self, batch, timeout, priority, /)\n--\n\n"
      "Returns a future; never blocks: the request itself waits for room."},
-    {"next_batch", engine_next_batch, METH_NOARGS,
-     "next_batch($self)\n--\n\n"
-     "Blocks until a batch is due; None once the engine is closed and empty."},
+    {"run_batches", engine_run_batches, METH_VARARGS,
+     "run_batches($self, predict, logged, /)\n--\n\n"
+     "Runs and answers what is due, until the engine is closed and empty: None.\n\n"
+     "Returns (batch, raised, refused) for one that is left to the caller: `predict` raised, or its outputs were "
+     "refused, or\n"
+     "logged() is true, so that it was not run."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\n"
      "Ends requests whose deadline passed, until the engine is closed."},

@@ -61,8 +61,8 @@ bool from_this_process(EngineObject* engine);
 // Whether the calling thread takes this engine's batches.
 bool is_worker_of(const EngineObject* engine);
 
-// Methods of the engine (METH_NOARGS), for its workers and its timer.
-PyObject* engine_next_batch(PyObject* self, PyObject* none);
+// Methods of the engine for its workers (METH_VARARGS: predict, logged) and its timer (METH_NOARGS).
+PyObject* engine_run_batches(PyObject* self, PyObject* args);
 PyObject* engine_run_timer(PyObject* self, PyObject* none);
 
 // For its callers (METH_FASTCALL): batch, timeout, priority.

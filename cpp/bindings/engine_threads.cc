@@ -3,8 +3,10 @@
 #include "bindings/batch.h"
 #include "bindings/engine.h"
 #include "bindings/future.h"
+#include "bindings/lone_wake.h"
+#include "bindings/run_batches.h"
 
-// What the threads of an engine meet: next_batch and run_timer.
+// What the threads of an engine meet: run_batches and run_timer.
 
 namespace service_streamer::bindings {
 namespace {
@@ -15,14 +17,6 @@ EngineObject* self_of(PyObject* self) {
 
 // The engine whose batches this thread takes.
 thread_local const EngineObject* served = nullptr;
-
-// Without a batch: nullptr with an exception set, or None when the engine is closed or the parent's.
-PyObject* no_batch(PyObject* batch, bool error) {
-  Py_DECREF(batch);
-  if (error) return nullptr;
-  served = nullptr;
-  Py_RETURN_NONE;
-}
 
 // The batches of a remote engine are its Server's, its Relay's or its Outlet's.
 bool refuse_remote(const EngineObject* self) {
@@ -43,38 +37,71 @@ bool refuse_native(const EngineObject* self) {
   return self->native != nullptr;
 }
 
+// What run_batches() asks of an engine.
+class EngineBatches {
+ public:
+  explicit EngineBatches(EngineObject* engine) : engine_(engine) {}
+
+  // None when the engine is closed, or the parent's.
+  PyObject* next() {
+    for (;;) {
+      if (engine_->fork_generation != fork_generation()) Py_RETURN_NONE;
+      CloseReason reason = CloseReason::kIdle;
+      Engine::Ready ready =
+          engine_->engine->poll(reason);  // while the next batch is due the GIL need not be given away
+      if (ready == Engine::Ready::kNotYet) ready = wait(reason);
+      lone_.wake();
+      if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
+      if (ready == Engine::Ready::kInterrupted) {
+        if (PyErr_CheckSignals() < 0) return nullptr;
+        continue;
+      }
+      PyObject* batch = make_batch(engine_);
+      if (batch == nullptr) {
+        engine_->engine->decline();
+        return nullptr;
+      }
+      // Only now that the GIL is held again is the batch cut: it grew until this moment.
+      const Cut cut = cut_batch(batch, reason);
+      if (cut == Cut::kBatch) return batch;
+      Py_DECREF(batch);
+      if (cut == Cut::kError) return nullptr;
+    }
+  }
+
+  static PyObject* items(PyObject* batch) { return items_of_batch(batch); }
+  bool answer(PyObject* batch, PyObject* outputs) { return complete_batch(batch, outputs, lone_); }
+
+ private:
+  Engine::Ready wait(CloseReason& reason) {
+    Waiter& waiter = WaiterPool::acquire();
+    PyThreadState* state = PyEval_SaveThread();
+    engine_->serving.store(false, std::memory_order_release);
+    lone_.wake();
+    const Engine::Ready ready = engine_->engine->wait_for_batch(waiter, reason);
+    engine_->serving.store(true, std::memory_order_relaxed);
+    PyEval_RestoreThread(state);
+    WaiterPool::release(waiter);
+    return ready;
+  }
+
+  EngineObject* engine_;
+  LoneWake lone_;
+};
+
 }  // namespace
 
-PyObject* engine_next_batch(PyObject* object, PyObject*) {
+PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   EngineObject* self = self_of(object);
+  PyObject *predict, *logged;
+  if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
   if (refuse_remote(self) || refuse_native(self)) return nullptr;
-  PyObject* batch = make_batch(self);
-  if (batch == nullptr) return nullptr;
   if (served != self) wake_in_time();  // it lingers
   served = self;
-  for (;;) {
-    if (self->fork_generation != fork_generation()) return no_batch(batch, false);
-    CloseReason reason = CloseReason::kIdle;
-    Engine::Ready ready = self->engine->poll(reason);  // while the next batch is due the GIL need not be given away
-    if (ready == Engine::Ready::kNotYet) {
-      Waiter& waiter = WaiterPool::acquire();
-      PyThreadState* state = PyEval_SaveThread();
-      self->serving.store(false, std::memory_order_release);
-      ready = self->engine->wait_for_batch(waiter, reason);
-      self->serving.store(true, std::memory_order_relaxed);
-      PyEval_RestoreThread(state);
-      WaiterPool::release(waiter);
-    }
-    if (ready == Engine::Ready::kClosed) return no_batch(batch, false);
-    if (ready == Engine::Ready::kInterrupted) {
-      if (PyErr_CheckSignals() < 0) return no_batch(batch, true);
-      continue;
-    }
-    // Only now that the GIL is held again is the batch cut: it grew until this moment.
-    const Cut cut = cut_batch(batch, reason);
-    if (cut == Cut::kBatch) return batch;
-    if (cut == Cut::kError) return no_batch(batch, true);
-  }
+  EngineBatches batches(self);
+  PyObject* left = run_batches(batches, predict, logged);
+  if (left == nullptr || left == Py_None) served = nullptr;
+  return left;
 }
 
 PyObject* engine_run_timer(PyObject* object, PyObject*) {

@@ -13,6 +13,7 @@
 namespace service_streamer::bindings {
 
 struct EngineObject;
+class LoneWake;
 
 // The outputs of a range of a request that was cut over several batches.
 struct Piece {
@@ -97,8 +98,8 @@ PyObject* take_result(FutureObject* future);
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
 
 // The last step of every request of an engine: publishes, wakes, runs callbacks and lets go. What the requests end with is
-// stored.
-void publish(const EngineObject* engine, EndedRequests& ended);
+// stored. With `lone` the wake-up of the only caller may be left to that.
+void publish(const EngineObject* engine, EndedRequests& ended, LoneWake* lone = nullptr);
 void let_go(const EngineObject* engine, ReleasedRequests& released);
 
 }  // namespace service_streamer::bindings

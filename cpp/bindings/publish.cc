@@ -3,6 +3,7 @@
 #include "bindings/callbacks.h"
 #include "bindings/engine.h"
 #include "bindings/future.h"
+#include "bindings/lone_wake.h"
 #include "bindings/mailbox.h"
 #include "service_streamer/batching/call.h"
 
@@ -19,8 +20,15 @@ void let_go(Request& request) {
   Py_DECREF(reinterpret_cast<PyObject*>(future));
 }
 
-void publish_futures(EndedRequests& ended) {
+// Whether nothing of the user's runs at the end of this one, but for finalisers.
+bool ends_quietly(const FutureObject* future) {
+  return future->callbacks == nullptr && future->condition == nullptr && future->mailbox == nullptr &&
+         future->pieces == nullptr;
+}
+
+void publish_futures(EndedRequests& ended, LoneWake* lone) {
   if (ended.count == 0) return;
+  const bool put_off = lone != nullptr && ended.count == 1 && ends_quietly(future_of(*ended.first));
   Engine& engine = *future_of(*ended.first)->engine->engine;  // the same for all
   WakeChain chain(ended.count, engine.gathers());
   EndedRequests in_order;
@@ -31,12 +39,15 @@ void publish_futures(EndedRequests& ended) {
     in_order.push(*request);
   }
   engine.waking(chain.gathered_chains());
+  Waiter* caller = put_off ? chain.take_only() : nullptr;
+  if (caller != nullptr) lone->put_off(*caller);
   chain.wake();
   // A caller that makes an exception on its way here keeps it: nothing below may lose or see it.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   while (Request* request = in_order.pop()) {
     follow_up(future_of(*request));
+    if (lone != nullptr) lone->before_dropping(future_of(*request)->items);
     if (request->drop_hold()) let_go(*request);
   }
   PyErr_Restore(type, value, traceback);
@@ -44,8 +55,8 @@ void publish_futures(EndedRequests& ended) {
 
 }  // namespace
 
-void publish(const EngineObject* engine, EndedRequests& ended) {
-  engine->has_calls() ? calls::publish(ended) : publish_futures(ended);
+void publish(const EngineObject* engine, EndedRequests& ended, LoneWake* lone) {
+  engine->has_calls() ? calls::publish(ended) : publish_futures(ended, lone);
 }
 
 void let_go(const EngineObject* engine, ReleasedRequests& released) {

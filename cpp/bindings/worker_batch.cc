@@ -102,19 +102,17 @@ bool complete(WorkerBatchObject* self, PyObject* outputs) {
   return added && close(self);
 }
 
-// None if `step` did it, otherwise nullptr: it has an exception set, or threw.
+// Whether `step` did it, otherwise with an exception set: it has set one, or threw.
 template <typename Step>
-PyObject* run(Step step) {
+bool run(Step step) {
   bool done = false;
   const Failure failure = attempt([&] { done = step(); });
-  if (failure.raise() || !done) return nullptr;
-  Py_RETURN_NONE;
+  return !failure.raise() && done;
 }
 
-PyObject* batch_complete(PyObject* object, PyObject* outputs) {
-  WorkerBatchObject* self = self_of(object);
-  if (!is_open(self)) return none_unless_error();
-  return run([&] { return complete(self, outputs); });
+PyObject* batch_complete(PyObject* self, PyObject* outputs) {
+  if (!complete_worker_batch(self, outputs)) return nullptr;
+  Py_RETURN_NONE;
 }
 
 PyObject* batch_fail(PyObject* object, PyObject* error) {
@@ -125,7 +123,8 @@ PyObject* batch_fail(PyObject* object, PyObject* error) {
     return nullptr;
   }
   self->received->count_predict();
-  return run([&] { return self->received->add_errors(*self->shares, error) && close(self); });
+  if (!run([&] { return self->received->add_errors(*self->shares, error) && close(self); })) return nullptr;
+  Py_RETURN_NONE;
 }
 
 PyObject* batch_split(PyObject* object, PyObject* between_items) {
@@ -202,8 +201,7 @@ Py_ssize_t batch_length(PyObject* self) {
 }
 
 PyObject* batch_items(PyObject* self, void*) {
-  PyObject* items = self_of(self)->items;
-  return items != nullptr ? PySequence_List(items) : PyList_New(0);
+  return items_of_worker_batch(self);
 }
 
 PyObject* batch_requests(PyObject* self, void*) {
@@ -316,6 +314,17 @@ PyObject* unpack(Received* received) {
     Py_SETREF(object, close(batch) ? Py_NewRef(Py_None) : nullptr);
   }
   return object;
+}
+
+PyObject* items_of_worker_batch(PyObject* self) {
+  PyObject* items = self_of(self)->items;
+  return items != nullptr ? PySequence_List(items) : PyList_New(0);
+}
+
+bool complete_worker_batch(PyObject* object, PyObject* outputs) {
+  WorkerBatchObject* self = self_of(object);
+  if (!is_open(self)) return PyErr_Occurred() == nullptr;
+  return run([&] { return complete(self, outputs); });
 }
 
 }  // namespace service_streamer::bindings

@@ -12,4 +12,8 @@ bool make_worker_batch_type(PyObject* module);
 // left. nullptr with an exception set: all are answered. Takes `received` over.
 PyObject* unpack(Received* received);
 
+// Its attribute `items` and its method `complete`, for the loop of a worker.
+PyObject* items_of_worker_batch(PyObject* batch);
+bool complete_worker_batch(PyObject* batch, PyObject* outputs);
+
 }  // namespace service_streamer::bindings

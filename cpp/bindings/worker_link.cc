@@ -6,6 +6,7 @@
 #include "bindings/errors.h"
 #include "bindings/future.h"
 #include "bindings/methods.h"
+#include "bindings/run_batches.h"
 #include "bindings/worker_batch.h"
 
 namespace service_streamer::bindings {
@@ -61,21 +62,37 @@ PyObject* link_send_init_failed(PyObject* self, PyObject* traceback) {
   return send(self, traceback, &ipc::WorkerLink::send_init_failed);
 }
 
-PyObject* link_next_batch(PyObject* object, PyObject*) {
-  WorkerLinkObject* self = self_of(object);
-  while (self->fork_generation == fork_generation()) {
-    auto* received = new Received(self);
-    Got got;
-    const bool waited = wait_for_message(got, [&] { return self->link->next_batch(received->id, received->message); });
-    if (!waited || got != Got::kBatch) {
-      delete received;
-      return waited ? Py_NewRef(Py_None) : nullptr;
+// What run_batches() asks of a link.
+struct LinkBatches {
+  // None when the engine has closed the connection, or it is the parent's.
+  PyObject* next() {
+    while (self->fork_generation == fork_generation()) {
+      auto* received = new Received(self);
+      Got got;
+      const bool waited =
+          wait_for_message(got, [&] { return self->link->next_batch(received->id, received->message); });
+      if (!waited || got != Got::kBatch) {
+        delete received;
+        return waited ? Py_NewRef(Py_None) : nullptr;
+      }
+      PyObject* batch = unpack(received);
+      if (batch != Py_None) return batch;
+      Py_DECREF(batch);  // nothing of it could be unpacked
     }
-    PyObject* batch = unpack(received);
-    if (batch != Py_None) return batch;
-    Py_DECREF(batch);  // nothing of it could be unpacked
+    Py_RETURN_NONE;
   }
-  Py_RETURN_NONE;
+
+  static PyObject* items(PyObject* batch) { return items_of_worker_batch(batch); }
+  static bool answer(PyObject* batch, PyObject* outputs) { return complete_worker_batch(batch, outputs); }
+
+  WorkerLinkObject* self;
+};
+
+PyObject* link_run_batches(PyObject* object, PyObject* args) {
+  PyObject *predict, *logged;
+  if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
+  LinkBatches batches{self_of(object)};
+  return run_batches(batches, predict, logged);
 }
 
 PyObject* link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -114,9 +131,12 @@ PyMethodDef methods[] = {
     {"send_init_failed", link_send_init_failed, METH_O,
      "send_init_failed($self, traceback, /)\n--\n\n"
      "Tells the engine that the model could not be loaded."},
-    {"next_batch", link_next_batch, METH_NOARGS,
-     "next_batch($self)\n--\n\n"
-     "Blocks until a batch; None once the engine has closed the connection."},
+    {"run_batches", link_run_batches, METH_VARARGS,
+     "run_batches($self, predict, logged, /)\n--\n\n"
+     "Runs and answers what comes, until the engine closes the connection: None.\n\n"
+     "Returns (batch, raised, refused) for one that is left to the caller: `predict` raised, or its outputs were "
+     "refused, or\n"
+     "logged() is true, so that it was not run."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from . import _core, _lifecycle, _threads
@@ -84,14 +85,14 @@ class Workers:
 def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
     """Serve the engine until it is closed."""
     try:
-        while (batch := engine.next_batch()) is not None:
+        while (left := engine.run_batches(predict, is_logged)) is not None:
             try:
-                serve(batch, predict, isolate)
+                serve(*left, predict, isolate)
             except BaseException as error:  # not the model's: a logging handler, no memory
                 _report()
                 # whoever keeps the record of it keeps the frames, and with them the batch
                 traceback.clear_frames(error.__traceback__)
-            del batch  # ends what it still holds with WorkerLost; and the next wait may be long
+            del left  # ends what it still holds with WorkerLost; and the next wait may be long
     except BaseException:
         # without this thread nobody would answer
         engine.close(False)
@@ -107,17 +108,38 @@ FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused)
 """Of these no item is guilty."""
 
 
-def serve(batch: AnyBatch, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
-    """Answer every request of the batch."""
-    entry = _LogEntry(batch) if _logger.isEnabledFor(logging.DEBUG) else None
-    error = run(batch, predict)
-    if error is not None:
-        if isolate and not isinstance(error, FAULTS_OF_THE_MODEL):
-            bisect(batch, error, predict)
-        else:
-            batch.fail(error)
-    if entry is not None:
+def is_logged() -> bool:
+    """Whether each batch is to be told of."""
+    return _logger.isEnabledFor(logging.DEBUG)
+
+
+def serve(
+    batch: AnyBatch,
+    raised: BaseException | None,
+    refused: BaseException | None,
+    predict: Callable[[list[Any]], Any],
+    isolate: bool,
+) -> None:
+    """Answer every request of a batch that `run_batches` left: see there."""
+    if refused is not None:
+        batch.fail(detached(refused))
+    elif raised is not None:
+        _resolve(batch, _without_frames(raised, raised.__traceback__), predict, isolate)
+    else:
+        entry = _LogEntry(batch)
+        error = run(batch, predict)
+        if error is not None:
+            _resolve(batch, error, predict, isolate)
         entry.write()
+
+
+def _resolve(
+    batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any], isolate: bool
+) -> None:
+    if isolate and not isinstance(error, FAULTS_OF_THE_MODEL):
+        bisect(batch, error, predict)
+    else:
+        batch.fail(error)
 
 
 def _report() -> None:
@@ -166,12 +188,15 @@ def bisect(batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any
 def detached(error: BaseException) -> Exception:
     """Copy what the model raised, which it may raise again, with its traceback as text only.
 
-    The traceback itself would keep the frames, and so the items of all callers. What is no
-    `Exception` (SystemExit, KeyboardInterrupt) becomes `WorkerLost`: a model that ends itself must
-    not end a caller's thread or event loop.
+    It begins below the frame that has caught the error. The traceback itself would keep the frames,
+    and so the items of all callers. What is no `Exception` (SystemExit, KeyboardInterrupt) becomes
+    `WorkerLost`: a model that ends itself must not end a caller's thread or event loop.
     """
     here = error.__traceback__
-    theirs = here.tb_next if here is not None else None
+    return _without_frames(error, here.tb_next if here is not None else None)
+
+
+def _without_frames(error: BaseException, theirs: TracebackType | None) -> Exception:
     text = None  # nothing to tell of what the core raised
     if theirs is not None:
         try:

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from . import _core, _lifecycle
 from ._model import Model
-from ._worker import serve
+from ._worker import is_logged, serve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Worker(BaseProcess):
                 predict = self._model.load(job.device, job.batch_size)
             del self._model  # what it was made of need not stay
             link.send_ready(_about())
-            while (batch := link.next_batch()) is not None:
-                serve(batch, predict, job.isolate)
-                del batch  # its items need not wait with us for the next one
+            while (left := link.run_batches(predict, is_logged)) is not None:
+                serve(*left, predict, job.isolate)
+                del left  # its items need not wait with us for the next one
         finally:
             _lifecycle.close_all()  # of streamers that the model has made
 

@@ -61,9 +61,9 @@ class RemoteEngine:
         link = _core.WorkerLink(fd, self._output_batch, self._inline)
         assert link.receive_setup() == b"setup"
         link.send_ready('{"pid": 1}')
-        while (batch := link.next_batch()) is not None:
-            _worker.serve(batch, self._predict, isolate=True)
-            del batch
+        while (left := link.run_batches(self._predict, _worker.is_logged)) is not None:
+            _worker.serve(*left, self._predict, isolate=True)
+            del left
 
 
 def make_engine(**options):

@@ -142,7 +142,7 @@ def test_an_engine_without_workers_ends_its_requests_when_it_goes():
 def test_what_workers_of_this_process_do_is_refused():
     engine = make_engine()
     with pytest.raises(RuntimeError, match="processes"):
-        engine.next_batch()
+        engine.run_batches(list, bool)
     with pytest.raises(ValueError, match="remote=True"):
         _core.Server(make_engine(remote=False), 1, None, None)
     server = _core.Server(engine, 1, None, None)

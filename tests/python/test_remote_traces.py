@@ -211,9 +211,7 @@ def test_greenlets_wait_for_remote_answers(child):
             link = _core.WorkerLink(fd, False)
             link.receive_setup()
             link.send_ready("{}")
-            while (batch := link.next_batch()) is not None:
-                _worker.serve(batch, gated, True)
-                del batch
+            link.run_batches(gated, _worker.is_logged)
 
         _threads.NativeThread(work, "worker").start()
         jobs = [gevent.spawn(engine.predict, [i], 30, 0) for i in range(200)]

@@ -171,7 +171,7 @@ std::size_t BatchPolicy::share(const Queue& queue) const {
 
 TimePoint BatchPolicy::watch_end() const {
   const bool expecting =
-      options_.kind == PolicyKind::kAdaptive && any_completed_ && watch_ >= kTick && due_back_ > kRounding;
+      options_.kind == PolicyKind::kAdaptive && any_completed_ && watch_ >= kTick && due_back_ > 1 + kRounding;
   return expecting ? linger_end() : TimePoint::min();
 }
 

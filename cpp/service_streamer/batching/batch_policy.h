@@ -86,8 +86,8 @@ class BatchPolicy {
   // How many of the waiting items a worker that is among the idle ones takes at most.
   std::size_t share(const Queue& queue) const;
 
-  // Until when returning callers may be lingered for; TimePoint::min() when none are expected.
-  // A worker that parks until then needs no wake for each of them.
+  // Until when returning callers may be lingered for; TimePoint::min() when none are expected, or a
+  // single one. A worker that parks until then needs no wake for each of them; one it needs anyway.
   TimePoint watch_end() const;
 
   // Zero before the first batch completed.

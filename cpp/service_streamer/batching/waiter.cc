@@ -143,6 +143,12 @@ void WakeChain::publish(Completion& completion) {
   }
 }
 
+Waiter* WakeChain::take_only() {
+  if (count_ != 1) return nullptr;
+  count_ = 0;
+  return first_[0];
+}
+
 void WakeChain::wake() {
   const std::size_t published = std::exchange(count_, 0);
   for (std::size_t i = 1; i <= std::min(published, chains_); ++i) first_[(published - i) % chains_]->parker.unpark();

@@ -99,6 +99,9 @@ class WakeChain {
 
   void wake();
 
+  // Where a single thread is to be woken: that one, whom wake() leaves to the caller of this. Else nullptr.
+  Waiter* take_only();
+
  private:
   static constexpr std::size_t kWakeAllUpTo = 2;
   static constexpr std::size_t kMostChains = 2;

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <Python.h>
+
+#include "bindings/errors.h"
+
+namespace service_streamer::bindings {
+
+// The loop of a worker: runs the model on batch after batch of `source` and answers them. What is rare is left to
+// service_streamer._worker: a batch comes back, as (batch, raised, refused), with what the model raised, with why its outputs
+// were refused, or with neither: `logged`() is true, so it is to be run there. None: there are no more.
+//
+// That the loop is here spares a lone caller the frames of Python between the model and him: after a model of a few
+// milliseconds everything that runs is read from memory again.
+template <typename Source>
+PyObject* run_batches(Source& source, PyObject* predict, PyObject* logged) {
+  for (;;) {
+    PyObject* batch = source.next();
+    if (batch == nullptr || batch == Py_None) return batch;
+    PyObject* answer =
+        PyObject_CallNoArgs(logged);  // here signals are handled and the GIL is given away, if the model is C
+    const int by_hand = answer != nullptr ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    if (by_hand > 0) return Py_BuildValue("(NOO)", batch, Py_None, Py_None);
+    if (by_hand < 0) {
+      Py_DECREF(batch);
+      return nullptr;
+    }
+
+    PyObject* items = source.items(batch);
+    PyObject* outputs = items != nullptr ? PyObject_CallOneArg(predict, items) : nullptr;
+    Py_XDECREF(items);
+    if (outputs == nullptr) return Py_BuildValue("(NNO)", batch, take_exception(true), Py_None);
+    const bool answered = source.answer(batch, outputs);
+    Py_DECREF(outputs);
+    if (!answered) return Py_BuildValue("(NON)", batch, Py_None, take_exception());
+    Py_DECREF(batch);
+  }
+}
+
+}  // namespace service_streamer::bindings
