@@ -105,11 +105,12 @@ def main() -> None:
     options = parser.parse_args()
     if not shutil.which("wrk"):
         sys.exit("wrk is missing: install the system package wrk to measure the web cases")
-    levels = [int(level) for level in options.connections.split(",")]
+    levels = sorted(int(level) for level in options.connections.split(","))
     metrics: dict[str, float] = {}
     with serving(options.server, options.peer, options.model) as url:
-        wrk(url, max(levels), 1)  # warm-up
         for level in levels:
+            # Warm-up. Not with more connections: a server's threads, once made, take turns.
+            wrk(url, level, 1)
             result = wrk(url, level, options.seconds)
             metrics |= {f"{key}@{level}": value for key, value in result.items()}
     common.answer(metrics)

@@ -123,6 +123,16 @@ TEST(BatchPolicy, LoneClientIsNeverHeld) {
   expect_verdict(policy.due(waiting(1, back), back), back, CloseReason::kReturned);
 }
 
+TEST(BatchPolicy, ASingleCallerIsNotWatchedForButLingeredFor) {
+  for (const int callers : {1, 2}) {
+    BatchPolicy policy(adaptive());
+    const TimePoint done = teach_returns(policy, callers, callers, kThink);
+    EXPECT_EQ(policy.watch_end(), callers == 1 ? TimePoint::min() : done + kLinger);
+    const TimePoint now = done + kLinger - microseconds(1);
+    EXPECT_GT(policy.due(waiting(1, now), now).at, now) << "a stranger came";
+  }
+}
+
 TEST(BatchPolicy, LingersForNoLongerThanAQuarterOfTheFixedCost) {
   BatchPolicy policy(adaptive());
   const TimePoint done = teach_returns(policy, 16, 16, kWatch - microseconds(1));

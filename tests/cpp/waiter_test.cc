@@ -202,6 +202,29 @@ TEST(WakeChain, LeavesEverybodyAsleepUntilItIsToldToWake) {
   }
 }
 
+TEST(WakeChain, LeavesAnOnlyCallerToWhoTakesHim) {
+  Callers callers(1);
+  EXPECT_EQ(callers.chain().take_only(), nullptr) << "nobody is published";
+  callers.publish_all();
+  Waiter* only = callers.chain().take_only();
+  ASSERT_EQ(only, &callers[0].waiter());
+  callers.chain().wake();
+  EXPECT_TRUE(callers[0].asleep());
+  EXPECT_FALSE(callers[0].returned());
+  only->parker.unpark();
+  EXPECT_TRUE(callers.all_return());
+}
+
+TEST(WakeChain, OfSeveralLeavesNobody) {
+  for (const std::size_t count : {kFew, kMany}) {
+    Callers callers(count);
+    callers.publish_all();
+    EXPECT_EQ(callers.chain().take_only(), nullptr);
+    callers.chain().wake();
+    EXPECT_TRUE(callers.all_return());
+  }
+}
+
 TEST(WakeChain, OfManyWakesTheLastPublishedAndEachTheOneBefore) {
   Callers callers(kMany);
   callers.publish_all();

@@ -1,9 +1,12 @@
-"""A worker that would wait for itself is told so at once, in the model and in a done callback."""
+"""A worker that would wait for itself is told so at once, in the model and in a done callback.
+
+One that waits for its caller, in a finaliser, finds him awake.
+"""
 
 import threading
 
 import pytest
-from conftest import LONG
+from conftest import LONG, eventually
 
 WAITS = {
     "predict": lambda streamer, future: streamer.predict(["inner"]),
@@ -95,3 +98,31 @@ def test_submit_in_the_model_does_not_wait_for_room(held, gate, threads):
     assert [future.result(LONG) for future in futures] == [[i] for i in range(6)]
     threads.run(streamer.close)
     assert threads.join() == [None]
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize("what", ["item", "outputs"])
+def test_a_finaliser_in_the_worker_may_wait_for_the_caller(streamers, what):
+    caller_waits = threading.Lock()
+    finalised = threading.Event()
+    caller = threading.get_native_id()
+
+    class Finalised(list):
+        def __del__(self):
+            with caller_waits:
+                finalised.set()
+
+    def predict(batch):
+        eventually(lambda: thread_state(caller) == "S")
+        return Finalised([2]) if what == "outputs" else [2]
+
+    streamer = streamers(predict)
+    with caller_waits:
+        future = streamer.submit([Finalised() if what == "item" else 1])
+        assert future.result(LONG) == [2]
+    assert finalised.wait(LONG)
+
+
+def thread_state(native_id):
+    with open(f"/proc/self/task/{native_id}/stat", encoding="utf-8") as stat:
+        return stat.read().rpartition(")")[2].split()[0]

@@ -95,9 +95,8 @@ class Engine {
   };
 
   // The halves of wait_for_batch(), for a thread that waits for many things at once. kNotYet: the worker counts as idle, and
-  // this is to be called again when its waiter was woken or at `until`. Otherwise it is no longer waiting. Without `watches` that
-  // is for ever while nothing waits: for who would have to wake the worker so that it sees callers come back.
-  Ready start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until, bool watches = true) EXCLUDES(mutex_);
+  // this is to be called again when its waiter was woken or at `until`. Otherwise it is no longer waiting.
+  Ready start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until) EXCLUDES(mutex_);
   // What was promised to it goes to another one.
   void stop_waiting(IdleWorker& worker) EXCLUDES(mutex_);
 

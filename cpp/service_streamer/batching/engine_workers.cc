@@ -42,7 +42,7 @@ Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
   }
 }
 
-Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until, bool watches) {
+Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until) {
   MutexLock lock(mutex_);
   if (worker.state == IdleWorker::State::kReserved) {
     worker.state = IdleWorker::State::kAway;
@@ -52,7 +52,6 @@ Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, Tim
   const bool again = worker.state == IdleWorker::State::kIdle;
   const Ready ready = look(idle_.size() + (again ? 0 : 1), true, Clock::now(), reason, until);
   if (ready == Ready::kNotYet) {
-    if (!watches && queue_.requests() == 0) until = TimePoint::max();
     worker.until = until;
     worker.state = IdleWorker::State::kIdle;
     if (!again) idle_.push_back(&worker);

@@ -108,9 +108,7 @@ void Server::Impl::run() {
 // process here, too: half of a step may have been done.
 void Server::Impl::wake(Waiter& waiter) noexcept {
   if (&waiter == &poller_.waiter() && turn_.try_lock()) {
-    workers_.watch(false);
     const bool sleeps_too_long = workers_.serve(true) < sleeps_until_;
-    workers_.watch(true);
     turn_.unlock();
     if (!sleeps_too_long) return;
   }
@@ -148,10 +146,8 @@ std::optional<WorkerPool::Reading> Server::Impl::begin_reading(const Request& re
 // Does with what the worker said what the IO thread would do. False: the reading has ended.
 bool Server::Impl::receive(const WorkerPool::Reading& reading) {
   turn_.lock();
-  workers_.watch(false);
   const bool goes_on = workers_.receive(reading);
   const bool sleeps_too_long = workers_.serve(false) < sleeps_until_;
-  workers_.watch(true);
   turn_.unlock();
   if (sleeps_too_long) wake();
   return goes_on;

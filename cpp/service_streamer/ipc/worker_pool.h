@@ -57,9 +57,6 @@ class WorkerPool {
   // when the engine woke the thread or the time has come. Returns when to be called again.
   TimePoint serve(bool look);
 
-  // Whether times are told, too, at which nothing is to be done but to see callers come back: not worth waking the IO thread for.
-  void watch(bool watches) { watches_ = watches; }
-
   bool any_ready() const;
 
   // Everybody sees the end of file; batches that are under way end as kClosed.
@@ -125,7 +122,6 @@ class WorkerPool {
   std::vector<std::unique_ptr<Flight>> retries_;  // the oldest first
   std::uint64_t last_flight_ = 0;
   bool deaths_ = false;  // somebody may have to be buried
-  bool watches_ = true;
 
   mutable Mutex mutex_;
   std::map<std::uint32_t, std::shared_ptr<WorkerFigures>> figures_ GUARDED_BY(mutex_);

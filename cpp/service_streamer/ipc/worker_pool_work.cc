@@ -42,7 +42,7 @@ void WorkerPool::give(Worker& worker) {
       return;
     }
     CloseReason reason{};
-    const Engine::Ready ready = engine_.start_waiting(worker.idle, reason, worker.until, watches_);
+    const Engine::Ready ready = engine_.start_waiting(worker.idle, reason, worker.until);
     worker.asked = ready != Engine::Ready::kBatch;
     if (ready == Engine::Ready::kClosed) worker.until = TimePoint::max();
     if (worker.asked) return;
