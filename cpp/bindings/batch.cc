@@ -3,9 +3,9 @@
 #include <new>
 #include <utility>
 
+#include "bindings/deferred_wake.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
-#include "bindings/lone_wake.h"
 #include "bindings/methods.h"
 #include "bindings/outputs.h"
 
@@ -38,7 +38,7 @@ bool is_open(BatchObject* self) {
 }
 
 // Gives the batch back to the engine and everybody his outputs, which lie ready in the futures.
-void complete(BatchObject* self, Outcome outcome, LoneWake* lone = nullptr) {
+void end(BatchObject* self, Outcome outcome, DeferredWake* deferred = nullptr) {
   EndedRequests ended;
   ReleasedRequests released;
   self->engine->engine->complete(self->batch, outcome, ended, released);
@@ -50,18 +50,18 @@ void complete(BatchObject* self, Outcome outcome, LoneWake* lone = nullptr) {
       finish_value(future, self->engine->output_batch);
     }
   }
-  publish(self->engine, ended, lone);
-  if (lone != nullptr && released.count > 0) lone->wake();
+  publish(self->engine, ended, deferred);
+  if (deferred != nullptr && released.count > 0) deferred->wake();
   let_go(self->engine, released);
-  if (lone != nullptr) lone->before_dropping(self->items);
+  if (deferred != nullptr) deferred->before_dropping(self->items);
   Py_CLEAR(self->items);
 }
 
-bool complete(BatchObject* self, PyObject* outputs, LoneWake* lone) {
+bool complete(BatchObject* self, PyObject* outputs, DeferredWake* deferred) {
   if (!from_this_process(self)) return true;
   if (!is_open(self)) return false;
   if (!distribute(outputs, self->batch, self->engine->output_batch)) return false;
-  complete(self, Outcome::kAnswered, lone);
+  end(self, Outcome::kAnswered, deferred);
   return true;
 }
 
@@ -92,7 +92,7 @@ PyObject* batch_fail(PyObject* object, PyObject* error) {
     Py_XSETREF(future_of(*self->batch.parts[i].request)->outputs, Py_NewRef(own));
   }
   Py_XDECREF(copies);
-  complete(self, Outcome::kFailed);
+  end(self, Outcome::kFailed);
   Py_RETURN_NONE;
 }
 
@@ -156,7 +156,7 @@ PyObject* batch_drop_ended(PyObject* object, PyObject*) {
   let_go(self->engine, released);
   if (self->items == nullptr) return nullptr;
   if (!self->batch.parts.empty()) Py_RETURN_TRUE;
-  complete(self, Outcome::kAnswered);
+  end(self, Outcome::kAnswered);
   Py_RETURN_FALSE;
 }
 
@@ -197,7 +197,7 @@ int batch_traverse(PyObject* self, visitproc visit, void* arg) {
 void batch_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   BatchObject* self = self_of(object);
-  if (!self->batch.parts.empty() && from_this_process(self)) complete(self, Outcome::kLost);
+  if (!self->batch.parts.empty() && from_this_process(self)) end(self, Outcome::kLost);
   Py_CLEAR(self->items);
   Py_CLEAR(self->engine);
   self->batch.~Batch();
@@ -285,9 +285,10 @@ PyObject* items_of_batch(PyObject* self) {
   return items != nullptr ? PySequence_List(items) : PyList_New(0);
 }
 
-bool complete_batch(PyObject* object, PyObject* outputs, LoneWake& lone) {
-  const bool done = complete(self_of(object), outputs, &lone);
-  lone.before_dropping(outputs);
+bool complete_batch(PyObject* object, PyObject* outputs, DeferredWake& deferred) {
+  const bool done = complete(self_of(object), outputs, &deferred);
+  deferred.before_dropping(outputs);
+  Py_DECREF(outputs);
   return done;
 }
 

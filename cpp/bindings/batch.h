@@ -6,7 +6,7 @@
 
 namespace service_streamer::bindings {
 
-class LoneWake;
+class DeferredWake;
 
 bool make_batch_type(PyObject* module);
 
@@ -17,9 +17,9 @@ PyObject* make_batch(EngineObject* engine);
 enum class Cut { kBatch, kNothing, kError };
 Cut cut_batch(PyObject* batch, CloseReason reason);
 
-// Its attribute `items` and its method `complete`, for the loop of a worker, whose `lone` caller is woken later. Nothing is dropped
-// together with the outputs afterwards that he could be waited for in.
+// Its attribute `items` and its method `complete`, for the loop of a worker. The latter takes the reference to `outputs` over; where
+// the batch ends one request alone, it may leave the wake-up of its caller to `deferred`.
 PyObject* items_of_batch(PyObject* batch);
-bool complete_batch(PyObject* batch, PyObject* outputs, LoneWake& lone);
+bool complete_batch(PyObject* batch, PyObject* outputs, DeferredWake& deferred);
 
 }  // namespace service_streamer::bindings

@@ -206,10 +206,10 @@ PyMethodDef methods[] = {
      "Returns a future; never blocks: the request itself waits for room."},
     {"run_batches", engine_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
-     "Runs and answers what is due, until the engine is closed and empty: None.\n\n"
-     "Returns (batch, raised, refused) for one that is left to the caller: `predict` raised, or its outputs were "
-     "refused, or\n"
-     "logged() is true, so that it was not run."},
+     "Runs and answers what is due; blocks until the engine is closed and empty: None.\n\n"
+     "Or until a batch is left to the caller: (batch, raised, refused), with what\n"
+     "`predict` raised, with why its outputs were refused, or with neither: it was\n"
+     "not run, because logged() is true."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\n"
      "Ends requests whose deadline passed, until the engine is closed."},

@@ -1,9 +1,9 @@
 #include <Python.h>
 
 #include "bindings/batch.h"
+#include "bindings/deferred_wake.h"
 #include "bindings/engine.h"
 #include "bindings/future.h"
-#include "bindings/lone_wake.h"
 #include "bindings/run_batches.h"
 
 // What the threads of an engine meet: run_batches and run_timer.
@@ -47,10 +47,10 @@ class EngineBatches {
     for (;;) {
       if (engine_->fork_generation != fork_generation()) Py_RETURN_NONE;
       CloseReason reason = CloseReason::kIdle;
-      Engine::Ready ready =
-          engine_->engine->poll(reason);  // while the next batch is due the GIL need not be given away
+      // While the next batch is due the GIL need not be given away.
+      Engine::Ready ready = engine_->engine->poll(reason);
       if (ready == Engine::Ready::kNotYet) ready = wait(reason);
-      lone_.wake();
+      deferred_.wake();
       if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
       if (ready == Engine::Ready::kInterrupted) {
         if (PyErr_CheckSignals() < 0) return nullptr;
@@ -70,14 +70,14 @@ class EngineBatches {
   }
 
   static PyObject* items(PyObject* batch) { return items_of_batch(batch); }
-  bool answer(PyObject* batch, PyObject* outputs) { return complete_batch(batch, outputs, lone_); }
+  bool complete(PyObject* batch, PyObject* outputs) { return complete_batch(batch, outputs, deferred_); }
 
  private:
   Engine::Ready wait(CloseReason& reason) {
     Waiter& waiter = WaiterPool::acquire();
     PyThreadState* state = PyEval_SaveThread();
     engine_->serving.store(false, std::memory_order_release);
-    lone_.wake();
+    deferred_.wake();
     const Engine::Ready ready = engine_->engine->wait_for_batch(waiter, reason);
     engine_->serving.store(true, std::memory_order_relaxed);
     PyEval_RestoreThread(state);
@@ -86,7 +86,7 @@ class EngineBatches {
   }
 
   EngineObject* engine_;
-  LoneWake lone_;
+  DeferredWake deferred_;
 };
 
 }  // namespace

@@ -33,7 +33,8 @@ PyObject* take_exception(bool with_traceback) {
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);
   PyErr_NormalizeException(&type, &error, &traceback);
-  if (with_traceback && traceback != nullptr) PyException_SetTraceback(error, traceback);
+  if (traceback != nullptr)
+    PyException_SetTraceback(error, with_traceback ? traceback : Py_None);  // it has it since 3.12
   Py_XDECREF(type);
   Py_XDECREF(traceback);
   return error;

@@ -13,7 +13,7 @@
 namespace service_streamer::bindings {
 
 struct EngineObject;
-class LoneWake;
+class DeferredWake;
 
 // The outputs of a range of a request that was cut over several batches.
 struct Piece {
@@ -98,8 +98,8 @@ PyObject* take_result(FutureObject* future);
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
 
 // The last step of every request of an engine: publishes, wakes, runs callbacks and lets go. What the requests end with is
-// stored. With `lone` the wake-up of the only caller may be left to that.
-void publish(const EngineObject* engine, EndedRequests& ended, LoneWake* lone = nullptr);
+// stored. With `deferred` the wake-up of the caller, where there is only one, may be left to that.
+void publish(const EngineObject* engine, EndedRequests& ended, DeferredWake* deferred = nullptr);
 void let_go(const EngineObject* engine, ReleasedRequests& released);
 
 }  // namespace service_streamer::bindings

@@ -17,12 +17,12 @@ PyObject* run_batches(Source& source, PyObject* predict, PyObject* logged) {
   for (;;) {
     PyObject* batch = source.next();
     if (batch == nullptr || batch == Py_None) return batch;
-    PyObject* answer =
-        PyObject_CallNoArgs(logged);  // here signals are handled and the GIL is given away, if the model is C
-    const int by_hand = answer != nullptr ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    if (by_hand > 0) return Py_BuildValue("(NOO)", batch, Py_None, Py_None);
-    if (by_hand < 0) {
+    // Python code: if the model is C, it is here that signals are handled and others get the GIL.
+    PyObject* yes = PyObject_CallNoArgs(logged);
+    const int to_be_logged = yes != nullptr ? PyObject_IsTrue(yes) : -1;
+    Py_XDECREF(yes);
+    if (to_be_logged > 0) return Py_BuildValue("(NOO)", batch, Py_None, Py_None);
+    if (to_be_logged < 0) {
       Py_DECREF(batch);
       return nullptr;
     }
@@ -31,9 +31,7 @@ PyObject* run_batches(Source& source, PyObject* predict, PyObject* logged) {
     PyObject* outputs = items != nullptr ? PyObject_CallOneArg(predict, items) : nullptr;
     Py_XDECREF(items);
     if (outputs == nullptr) return Py_BuildValue("(NNO)", batch, take_exception(true), Py_None);
-    const bool answered = source.answer(batch, outputs);
-    Py_DECREF(outputs);
-    if (!answered) return Py_BuildValue("(NON)", batch, Py_None, take_exception());
+    if (!source.complete(batch, outputs)) return Py_BuildValue("(NON)", batch, Py_None, take_exception(true));
     Py_DECREF(batch);
   }
 }

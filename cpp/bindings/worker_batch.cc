@@ -111,7 +111,7 @@ bool run(Step step) {
 }
 
 PyObject* batch_complete(PyObject* self, PyObject* outputs) {
-  if (!complete_worker_batch(self, outputs)) return nullptr;
+  if (!complete_worker_batch(self, Py_NewRef(outputs))) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -323,8 +323,9 @@ PyObject* items_of_worker_batch(PyObject* self) {
 
 bool complete_worker_batch(PyObject* object, PyObject* outputs) {
   WorkerBatchObject* self = self_of(object);
-  if (!is_open(self)) return PyErr_Occurred() == nullptr;
-  return run([&] { return complete(self, outputs); });
+  const bool done = is_open(self) ? run([&] { return complete(self, outputs); }) : PyErr_Occurred() == nullptr;
+  Py_DECREF(outputs);
+  return done;
 }
 
 }  // namespace service_streamer::bindings

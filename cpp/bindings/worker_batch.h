@@ -12,7 +12,7 @@ bool make_worker_batch_type(PyObject* module);
 // left. nullptr with an exception set: all are answered. Takes `received` over.
 PyObject* unpack(Received* received);
 
-// Its attribute `items` and its method `complete`, for the loop of a worker.
+// Its attribute `items` and its method `complete`, for the loop of a worker. The latter takes the reference to `outputs` over.
 PyObject* items_of_worker_batch(PyObject* batch);
 bool complete_worker_batch(PyObject* batch, PyObject* outputs);
 

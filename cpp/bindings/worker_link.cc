@@ -83,7 +83,7 @@ struct LinkBatches {
   }
 
   static PyObject* items(PyObject* batch) { return items_of_worker_batch(batch); }
-  static bool answer(PyObject* batch, PyObject* outputs) { return complete_worker_batch(batch, outputs); }
+  static bool complete(PyObject* batch, PyObject* outputs) { return complete_worker_batch(batch, outputs); }
 
   WorkerLinkObject* self;
 };
@@ -133,10 +133,10 @@ PyMethodDef methods[] = {
      "Tells the engine that the model could not be loaded."},
     {"run_batches", link_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
-     "Runs and answers what comes, until the engine closes the connection: None.\n\n"
-     "Returns (batch, raised, refused) for one that is left to the caller: `predict` raised, or its outputs were "
-     "refused, or\n"
-     "logged() is true, so that it was not run."},
+     "Runs and answers what comes; blocks until the engine closes the connection: None.\n\n"
+     "Or until a batch is left to the caller: (batch, raised, refused), with what\n"
+     "`predict` raised, with why its outputs were refused, or with neither: it was\n"
+     "not run, because logged() is true."},
     {nullptr, nullptr, 0, nullptr},
 };
 

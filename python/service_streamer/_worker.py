@@ -110,7 +110,10 @@ FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused)
 
 def is_logged() -> bool:
     """Whether each batch is to be told of."""
-    return _logger.isEnabledFor(logging.DEBUG)
+    try:
+        return _logger.isEnabledFor(logging.DEBUG)
+    except Exception:  # a logger of the user's
+        return False
 
 
 def serve(
@@ -122,7 +125,7 @@ def serve(
 ) -> None:
     """Answer every request of a batch that `run_batches` left: see there."""
     if refused is not None:
-        batch.fail(detached(refused))
+        batch.fail(_without_frames(refused, refused.__traceback__))
     elif raised is not None:
         _resolve(batch, _without_frames(raised, raised.__traceback__), predict, isolate)
     else:
@@ -203,8 +206,9 @@ def _without_frames(error: BaseException, theirs: TracebackType | None) -> Excep
             text = "".join(traceback.format_exception(type(error), error, theirs))
         except Exception:  # no memory for it
             text = type(error).__name__
+    # of the error, too: somebody may have it while the batch runs again, in less memory
+    error.__traceback__ = error.__context__ = error.__cause__ = None
     if isinstance(error, Exception):
-        error.__traceback__ = error.__context__ = None
         copied = copy_error(error)
     else:
         copied = WorkerLost(f"predict_function raised {error!r}")

@@ -5,9 +5,9 @@
     started by _start.py ── die with the parent ── receive the setup ── import the user's main
     module, unpickle the model ── init_model, warm-up ── ready ── batches ── end of file: exit
 
-It serves a batch like a worker thread does (`_worker.serve`). Towards the user's code it is a
-process of ``multiprocessing``: `Worker` runs in ``BaseProcess._bootstrap``, so that profilers,
-tracebacks, ``current_process()`` and ``parent_process()`` are as they are there.
+It serves batches like a worker thread does (`run_batches`, `_worker.serve`). Towards the user's
+code it is a process of ``multiprocessing``: `Worker` runs in ``BaseProcess._bootstrap``, so that
+profilers, tracebacks, ``current_process()`` and ``parent_process()`` are as they are there.
 """
 
 from __future__ import annotations

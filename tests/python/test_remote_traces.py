@@ -211,7 +211,7 @@ def test_greenlets_wait_for_remote_answers(child):
             link = _core.WorkerLink(fd, False)
             link.receive_setup()
             link.send_ready("{}")
-            link.run_batches(gated, _worker.is_logged)
+            assert link.run_batches(gated, _worker.is_logged) is None
 
         _threads.NativeThread(work, "worker").start()
         jobs = [gevent.spawn(engine.predict, [i], 30, 0) for i in range(200)]

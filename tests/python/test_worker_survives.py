@@ -54,6 +54,17 @@ def test_logging_that_raises_does_not_end_the_worker(streamers, threads, logger,
 
 
 @pytest.mark.in_process
+def test_a_logger_that_cannot_say_whether_it_logs_does_not(streamers, logger, monkeypatch):
+    def no_answer(level):
+        raise ValueError(level)
+
+    monkeypatch.setattr(logger, "isEnabledFor", no_answer)
+    streamer = streamers()
+    for i in range(3):
+        assert streamer.predict([i], timeout=LONG) == [2 * i]
+
+
+@pytest.mark.in_process
 def test_nobody_waits_for_a_thread_that_could_not_be_started(streamers, threads, monkeypatch):
     starting = threading.Event()
 
@@ -87,11 +98,42 @@ def test_an_output_whose_len_raises_leaves_nobody_waiting(held, gate, error):
     broken = streamer.submit(["broken"])
     gate.open()
     assert isinstance(broken.exception(LONG), WorkerLost if error is KeyboardInterrupt else error)
+    assert "in __len__" in str(broken.exception().__cause__)
     assert streamer.predict([1], timeout=LONG) == [1]
 
 
 class Output:
     pass
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_a_batch_that_runs_again_finds_the_memory_free_that_it_had_taken(held, gate, error):
+    activations = []
+    gone = []
+
+    def run_out_of_memory():
+        activation = Output()
+        activations.append(weakref.ref(activation))
+        raise RuntimeError("no memory")
+
+    def predict(batch):
+        gone.extend(activation() is None for activation in activations)
+        if 2 in batch:
+            try:
+                run_out_of_memory()
+            except RuntimeError as why:
+                raise error("in the model") from why
+        return batch
+
+    gate._predict = predict
+    streamer = held()
+    futures = [streamer.submit([i]) for i in range(4)]
+    gate.open()
+    for i, future in enumerate(futures):
+        assert (future.exception(LONG) is None) == (i != 2)
+    assert gone
+    assert all(gone)
 
 
 @pytest.mark.in_process

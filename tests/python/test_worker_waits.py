@@ -4,9 +4,10 @@ One that waits for its caller, in a finaliser, finds him awake.
 """
 
 import threading
+import time
 
 import pytest
-from conftest import LONG, eventually
+from conftest import LONG
 
 WAITS = {
     "predict": lambda streamer, future: streamer.predict(["inner"]),
@@ -101,7 +102,7 @@ def test_submit_in_the_model_does_not_wait_for_room(held, gate, threads):
 
 
 @pytest.mark.in_process
-@pytest.mark.parametrize("what", ["item", "outputs"])
+@pytest.mark.parametrize("what", ["an item", "an item twice", "the outputs", "an output before"])
 def test_a_finaliser_in_the_worker_may_wait_for_the_caller(streamers, what):
     caller_waits = threading.Lock()
     finalised = threading.Event()
@@ -113,16 +114,28 @@ def test_a_finaliser_in_the_worker_may_wait_for_the_caller(streamers, what):
                 finalised.set()
 
     def predict(batch):
-        eventually(lambda: thread_state(caller) == "S")
-        return Finalised([2]) if what == "outputs" else [2]
+        wait_until_asleep(caller)
+        if what == "an output before":
+            return [Finalised() if batch[0] == 1 else ValueError("the second")]
+        return Finalised(batch) if what == "the outputs" else [0] * len(batch)
 
-    streamer = streamers(predict)
+    items = {
+        "an item": lambda: [Finalised()],
+        "an item twice": lambda: [Finalised()] * 2,
+        "an output before": lambda: [1, 2],
+    }
+    streamer = streamers(predict, batch_size=1 if what == "an output before" else 8)
     with caller_waits:
-        future = streamer.submit([Finalised() if what == "item" else 1])
-        assert future.result(LONG) == [2]
+        future = streamer.submit(items.get(what, lambda: [1])())
+        error = future.exception(LONG)
+    assert isinstance(error, ValueError if what == "an output before" else type(None))
     assert finalised.wait(LONG)
 
 
-def thread_state(native_id):
-    with open(f"/proc/self/task/{native_id}/stat", encoding="utf-8") as stat:
-        return stat.read().rpartition(")")[2].split()[0]
+def wait_until_asleep(thread):
+    """Until it sleeps for longer than any wait for the GIL takes here."""
+    times = 0
+    while times < 20:
+        with open(f"/proc/self/task/{thread}/stat", encoding="utf-8") as stat:
+            times = times + 1 if stat.read().rpartition(")")[2].split()[0] == "S" else 0
+        time.sleep(0.001)
