@@ -76,9 +76,8 @@ bool gevent_is_loaded();
 bool is_done(FutureObject* future);
 
 // Blocks (without the GIL) until done or the deadline: true or false. -1: an exception, of a signal handler or because this
-// thread is a worker of the same engine, and would wait for itself. `to_wake` is to be woken once the
-// GIL is released: a worker that spins, which would only go to sleep to wait for that (one that sleeps is better woken before: it
-// takes longer to come than the GIL to be released, and the scheduler more often keeps it on this core); or the thread of the
+// thread is a worker of the same engine, and would wait for itself. `to_wake` is to be woken once the GIL is released: a
+// Python worker that spins, or a lone caller's, which would only sleep again to wait for that; or the thread of the
 // engine's server, whose work this thread may then do.
 int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake = nullptr);
 
