@@ -38,7 +38,7 @@ bool is_open(BatchObject* self) {
 }
 
 // Gives the batch back to the engine and everybody his outputs, which lie ready in the futures.
-void end(BatchObject* self, Outcome outcome, DeferredWake* deferred = nullptr) {
+void end(BatchObject* self, Outcome outcome, DeferredWake& deferred) {
   EndedRequests ended;
   ReleasedRequests released;
   self->engine->engine->complete(self->batch, outcome, ended, released);
@@ -50,23 +50,21 @@ void end(BatchObject* self, Outcome outcome, DeferredWake* deferred = nullptr) {
       finish_value(future, self->engine->output_batch);
     }
   }
-  publish(self->engine, ended, deferred);
-  if (deferred != nullptr && released.count > 0) deferred->wake();
+  publish(self->engine, ended, &deferred);
+  if (released.count > 0) deferred.wake();
   let_go(self->engine, released);
-  if (deferred != nullptr) deferred->before_dropping(self->items);
+  deferred.before_dropping(self->items);
   Py_CLEAR(self->items);
 }
 
-bool complete(BatchObject* self, PyObject* outputs, DeferredWake* deferred) {
-  if (!from_this_process(self)) return true;
-  if (!is_open(self)) return false;
-  if (!distribute(outputs, self->batch, self->engine->output_batch)) return false;
-  end(self, Outcome::kAnswered, deferred);
-  return true;
+void end(BatchObject* self, Outcome outcome) {
+  DeferredWake deferred;
+  end(self, outcome, deferred);
 }
 
-PyObject* batch_complete(PyObject* object, PyObject* outputs) {
-  if (!complete(self_of(object), outputs, nullptr)) return nullptr;
+PyObject* batch_complete(PyObject* self, PyObject* outputs) {
+  DeferredWake deferred;
+  if (!complete_batch(self, Py_NewRef(outputs), deferred)) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -286,7 +284,10 @@ PyObject* items_of_batch(PyObject* self) {
 }
 
 bool complete_batch(PyObject* object, PyObject* outputs, DeferredWake& deferred) {
-  const bool done = complete(self_of(object), outputs, &deferred);
+  BatchObject* self = self_of(object);
+  const bool ours = from_this_process(self);
+  const bool done = !ours || (is_open(self) && distribute(outputs, self->batch, self->engine->output_batch));
+  if (ours && done) end(self, Outcome::kAnswered, deferred);
   deferred.before_dropping(outputs);
   Py_DECREF(outputs);
   return done;
