@@ -25,7 +25,6 @@ struct EngineObject {
   PyObject* start;        // called by the first submit: starts the workers
   PyObject* start_timer;  // called by the first request with a deadline that nobody watches
   PyObject* send;         // or nullptr; called by a lone caller, who then wakes the thread that takes
-  PyObject* of_thread;    // thread-local; `waits` are those of the thread's greenlets
   std::uint32_t fork_generation;
   bool started;
   bool timer_started;

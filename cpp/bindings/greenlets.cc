@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "bindings/callbacks.h"
-#include "bindings/engine.h"
 #include "bindings/errors.h"
 
 namespace service_streamer::bindings {
@@ -35,7 +34,8 @@ struct WaitObject {
 
 PyTypeObject* hub_waits_type = nullptr;
 PyTypeObject* wait_type = nullptr;
-PyObject* name_of_waits = nullptr;
+PyObject* key_of_waits = nullptr;
+PyObject* name_of_parent = nullptr;
 PyObject* name_of_ref = nullptr;
 PyObject* name_of_switch = nullptr;
 
@@ -107,17 +107,45 @@ PyType_Spec wait_spec = {"service_streamer._core.Wait", sizeof(WaitObject), 0,
 
 // --- the waits of a hub ---
 
-// Those of this thread's hub, a new reference, or None if it has none that can be switched to; nullptr: an exception.
-PyObject* waits_of_this_thread(EngineObject* engine) {
-  PyObject* waits = PyObject_GetAttr(engine->of_thread, name_of_waits);
-  if (waits == nullptr) return nullptr;
-  if (waits != Py_None) {
-    PyObject* hub = PyObject_CallNoArgs(waits_of(waits)->get_hub);
-    Py_XDECREF(hub);  // the thread keeps it
-    if (hub == waits_of(waits)->hub) return waits;
+// The last that this thread had, which keeps them; borrowed, or nullptr.
+PyObject* waits_of_thread() {
+  PyObject* kept = PyThreadState_GetDict();
+  PyObject* waits = kept != nullptr ? PyDict_GetItemWithError(kept, key_of_waits) : nullptr;
+  return waits != Py_None ? waits : nullptr;
+}
+
+bool keep(PyObject* waits) {
+  PyObject* kept = PyThreadState_GetDict();
+  if (kept == nullptr) PyErr_NoMemory();
+  return kept != nullptr && PyDict_SetItem(kept, key_of_waits, waits) == 0;
+}
+
+// Whether that hub, which may not be the thread's any more, is the greenlet's. gevent need not be asked where the greenlet is a child of it,
+// as nearly all are: it ends with it. May set an exception.
+bool is_hub_of(PyObject* greenlet, HubWaitsObject* waits) {
+  PyObject* parent = PyObject_GetAttr(greenlet, name_of_parent);
+  Py_XDECREF(parent);
+  if (parent == waits->hub) return true;
+  PyObject* hub = parent != nullptr ? PyObject_CallNoArgs(waits->get_hub) : nullptr;
+  Py_XDECREF(hub);  // the thread keeps it
+  return hub == waits->hub;
+}
+
+// Those of the hub to which this thread's greenlet can switch, or None, a new reference; nullptr: an exception.
+PyObject* find_waits(PyObject*& greenlet) {
+  PyObject* waits = Py_XNewRef(waits_of_thread());
+  if (waits != nullptr) {
+    greenlet = PyObject_CallNoArgs(waits_of(waits)->get_current);
+    if (greenlet != nullptr && is_hub_of(greenlet, waits_of(waits))) return waits;
+    Py_CLEAR(greenlet);
+    Py_DECREF(waits);
   }
-  Py_DECREF(waits);
-  return PyErr_Occurred() != nullptr ? nullptr : call_helper("service_streamer._gevent", "open_waits", nullptr);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  waits = call_helper("service_streamer._gevent", "open_waits", nullptr);
+  if (waits == nullptr || waits == Py_None) return waits;
+  greenlet = keep(waits) ? PyObject_CallNoArgs(waits_of(waits)->get_current) : nullptr;
+  if (greenlet == nullptr) Py_CLEAR(waits);
+  return waits;
 }
 
 // Switches to the hub until somebody switches back; false with the exception that came instead.
@@ -176,6 +204,16 @@ PyObject* hub_waits_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return self;
 }
 
+PyObject* hub_waits_of_this_thread(PyObject*, PyObject*) {
+  PyObject* waits = waits_of_thread();
+  if (waits == nullptr && PyErr_Occurred() != nullptr) return nullptr;
+  return Py_NewRef(waits != nullptr ? waits : Py_None);
+}
+
+PyObject* hub_waits_forget(PyObject*, PyObject*) {
+  return keep(Py_None) ? Py_NewRef(Py_None) : nullptr;
+}
+
 PyObject* hub_waits_waiting(PyObject* self, void*) {
   PyObject* list = PyList_New(0);
   for (WaitObject* wait = waits_of(self)->first; list != nullptr && wait != nullptr; wait = wait->next) {
@@ -196,6 +234,16 @@ void hub_waits_dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
+PyMethodDef hub_waits_methods[] = {
+    {"of_this_thread", hub_waits_of_this_thread, METH_NOARGS | METH_STATIC,
+     "of_this_thread()\n--\n\n"
+     "Those that this thread used last, or None."},
+    {"forget", hub_waits_forget, METH_NOARGS | METH_STATIC,
+     "forget()\n--\n\n"
+     "This thread has none any more."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyMemberDef hub_waits_members[] = {
     {"hub", T_OBJECT, offsetof(HubWaitsObject, hub), READONLY, nullptr},
     {"mailbox", T_OBJECT, offsetof(HubWaitsObject, mailbox), READONLY, nullptr},
@@ -212,6 +260,7 @@ PyType_Slot hub_waits_slots[] = {
     {Py_tp_doc, const_cast<char*>("The greenlets of one hub that wait for requests.")},
     {Py_tp_new, reinterpret_cast<void*>(hub_waits_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(hub_waits_dealloc)},
+    {Py_tp_methods, hub_waits_methods},
     {Py_tp_members, hub_waits_members},
     {Py_tp_getset, hub_waits_attributes},
     {0, nullptr},
@@ -225,27 +274,24 @@ PyType_Spec hub_waits_spec = {"service_streamer._core.HubWaits", sizeof(HubWaits
 bool make_greenlet_types(PyObject* module) {
   wait_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&wait_spec));
   hub_waits_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&hub_waits_spec));
-  name_of_waits = PyUnicode_InternFromString("waits");
+  key_of_waits = PyUnicode_InternFromString("service_streamer.HubWaits");
+  name_of_parent = PyUnicode_InternFromString("parent");
   name_of_ref = PyUnicode_InternFromString("ref");
   name_of_switch = PyUnicode_InternFromString("switch");
-  return wait_type != nullptr && hub_waits_type != nullptr && name_of_waits != nullptr && name_of_ref != nullptr &&
-         name_of_switch != nullptr && PyModule_AddType(module, wait_type) == 0 &&
+  return wait_type != nullptr && hub_waits_type != nullptr && key_of_waits != nullptr && name_of_parent != nullptr &&
+         name_of_ref != nullptr && name_of_switch != nullptr && PyModule_AddType(module, wait_type) == 0 &&
          PyModule_AddType(module, hub_waits_type) == 0;
 }
 
 int wait_in_greenlet(FutureObject* future, PyObject* seconds) {
-  PyObject* waits = waits_of_this_thread(future->engine);
+  PyObject* greenlet = nullptr;
+  PyObject* waits = find_waits(greenlet);
   if (waits == nullptr) return -1;
   int waited = 0;
-  if (waits != Py_None) {
-    PyObject* greenlet = PyObject_CallNoArgs(waits_of(waits)->get_current);
-    if (greenlet == nullptr) {
-      waited = -1;
-    } else if (greenlet != waits_of(waits)->hub) {
-      waited = wait_as(greenlet, waits_of(waits), future, seconds) ? 1 : -1;
-    }
-    Py_XDECREF(greenlet);
+  if (greenlet != nullptr && greenlet != waits_of(waits)->hub) {
+    waited = wait_as(greenlet, waits_of(waits), future, seconds) ? 1 : -1;
   }
+  Py_XDECREF(greenlet);
   Py_DECREF(waits);
   return waited;
 }

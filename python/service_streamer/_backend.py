@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from . import _core, _gevent
+from . import _core
 from ._future import Future
 from ._options import Options
 from ._threads import original
@@ -114,7 +114,6 @@ def make_engine(
         future_type=Future,
         start=start,
         start_timer=start_timer,
-        of_thread=_gevent.of_thread,
         remote=remote,
         inline=inline,
         model=model,

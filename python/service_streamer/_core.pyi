@@ -61,6 +61,13 @@ class HubWaits:
     ) -> Self: ...
     @property
     def waiting(self) -> list[Wait]: ...
+    @staticmethod
+    def of_this_thread() -> HubWaits | None:
+        """Those that this thread used last, or None."""
+
+    @staticmethod
+    def forget() -> None:
+        """This thread has none any more."""
 
 @final
 class Batch:
@@ -110,7 +117,6 @@ class Engine:
         future_type: type,
         start: Callable[[], object],
         start_timer: Callable[[], object],
-        of_thread: Any,
         remote: bool = False,
         inline: bool = False,
         model: Any = None,

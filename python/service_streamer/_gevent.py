@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _core
-from ._threads import original
 
 
 class _HubWaits(_core.HubWaits):
@@ -47,19 +46,11 @@ class _HubWaits(_core.HubWaits):
         self.mailbox.close()
 
 
-class _OfThread(original("_thread", "_local")):  # type: ignore[misc]
-    """The thread's own, not the greenlet's: a hub, and so its mailbox, belongs to a thread."""
-
-    waits: _HubWaits | None = None
-
-
-of_thread = _OfThread()
-
-
 def open_waits() -> _HubWaits | None:
     """Make the waits of this thread's hub; None if it has no hub that can be switched to.
 
-    Called by the core before it would block, where `of_thread` has none for this hub.
+    Called by the core before it would block, where the thread has none for this hub. It keeps them
+    for the thread, not for the greenlet: a hub, and so its mailbox, belongs to a thread.
     """
     get_hub, get_current = _names()
     hub = get_hub()
@@ -69,15 +60,14 @@ def open_waits() -> _HubWaits | None:
     # Without a reference of its own: only greenlets that wait keep the loop running.
     watcher = hub.loop.io(mailbox.fileno(), 1, ref=False)
     watcher.start(mailbox.resume)
-    of_thread.waits = _HubWaits(hub, mailbox, watcher, get_hub, get_current)
-    return of_thread.waits
+    return _HubWaits(hub, mailbox, watcher, get_hub, get_current)
 
 
 def reset_after_fork() -> None:
     """In a forked child: forget the parent's mailbox."""
-    waits = of_thread.waits
-    if waits is not None:
-        of_thread.waits = None
+    waits = _core.HubWaits.of_this_thread()
+    if isinstance(waits, _HubWaits):
+        waits.forget()
         waits.abandon()
 
 

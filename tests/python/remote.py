@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 
-from service_streamer import Future, _core, _gevent, _worker
+from service_streamer import Future, _core, _worker
 
 LONG = 30
 NO_PID = 2**22 + 1  # larger than any: nothing may be killed here
@@ -79,7 +79,6 @@ def make_engine(**options):
         "future_type": Future,
         "start": lambda: None,
         "start_timer": lambda: None,
-        "of_thread": _gevent.of_thread,
         "remote": True,
     }
     return _core.Engine(**{**known, **options})

@@ -103,8 +103,8 @@ def test_a_killed_greenlet_leaves_nothing_behind(script):
         go.set()
         gevent.joinall(jobs[5:], timeout=30, raise_error=True)
         assert first.result(20) == [0]  # reading was killed, not the request
-        from service_streamer import _gevent
-        assert not _gevent.of_thread.waits.waiting
+        from service_streamer._core import HubWaits
+        assert not HubWaits.of_this_thread().waiting
         """
     )
 
@@ -248,7 +248,8 @@ def test_many_greenlets_wait_for_one_future(script):
         jobs = [gevent.spawn(future.result, timeout) for timeout in (None, 30, 0.01, None)]
         jobs[2].join(30)
         assert isinstance(jobs[2].exception, RequestTimeout)
-        assert len(__import__("service_streamer")._gevent.of_thread.waits.waiting) == 3
+        from service_streamer._core import HubWaits
+        assert len(HubWaits.of_this_thread().waiting) == 3
         go.set()
         gevent.joinall(jobs[:2] + jobs[3:], timeout=30, raise_error=True)
         assert [job.value for job in jobs] == [[7], [7], None, [7]]

@@ -144,6 +144,34 @@ def test_hubs_of_several_threads(child):
     )
 
 
+def test_a_thread_may_get_another_hub(script):
+    script(
+        """
+        streamer = make(double, 8)
+        assert gevent.spawn(streamer.predict, [1]).get() == [2]
+        first = gevent.get_hub()
+        first.destroy(destroy_loop=False)
+        assert gevent.get_hub() is not first
+        assert streamer.predict([2]) == [4]
+        assert gevent.spawn(streamer.predict, [3]).get() == [6]
+        """
+    )
+
+
+def test_greenlets_may_have_other_parents_than_the_hub(script):
+    script(
+        """
+        from greenlet import greenlet as RawGreenlet
+        streamer = make(double, 8)
+        assert gevent.spawn(streamer.predict, [1]).get() == [2]
+        inner = RawGreenlet(lambda: streamer.predict([2]))  # of the main greenlet
+        assert inner.switch() == [4]
+        outer = gevent.spawn(lambda: RawGreenlet(lambda: streamer.predict([3])).switch())
+        assert outer.get() == [6]
+        """
+    )
+
+
 def test_exit_of_a_patched_process(script):
     done = script(
         """
