@@ -120,8 +120,8 @@ bool keep(PyObject* waits) {
   return kept != nullptr && PyDict_SetItem(kept, key_of_waits, waits) == 0;
 }
 
-// Whether that hub, which may not be the thread's any more, is the greenlet's. gevent need not be asked where the greenlet is a child of it,
-// as nearly all are: it ends with it. May set an exception.
+// Whether the greenlet switches to that hub, which may not be the thread's any more. gevent need not be asked where the greenlet is a child
+// of it, as nearly all are: such a one could not go on without it. May set an exception.
 bool is_hub_of(PyObject* greenlet, HubWaitsObject* waits) {
   PyObject* parent = PyObject_GetAttr(greenlet, name_of_parent);
   Py_XDECREF(parent);
