@@ -6,7 +6,6 @@ Ctrl-C is raised by `threading.Thread.start`, before there is a thread or when t
 import itertools
 import logging
 import os
-import pathlib
 import signal
 import sys
 import textwrap
@@ -16,18 +15,16 @@ import types
 import pytest
 from conftest import LONG, double, eventually
 from gevent_prelude import PRELUDE
+from starts import children, fails, interrupted_after, interrupted_before, start_by, tasks_named
 
 from service_streamer import (
     Streamer,
     StreamerClosed,
-    StreamerError,
     ThreadedStreamer,
-    _core,
     _lifecycle,
     _native,
     _options,
     _processes,
-    _streamer,
     _threads,
 )
 
@@ -41,54 +38,6 @@ def started():
         return [each for each in threading.enumerate() if each.name == name and each not in before]
 
     return started
-
-
-def tasks_named(name):
-    """How many threads of C++ have that name, of 15 characters at most."""
-    names = []
-    for path in pathlib.Path("/proc/self/task").glob("*/comm"):
-        try:
-            names.append(path.read_text().strip())
-        except OSError:
-            continue  # it has just ended
-    return names.count(name)
-
-
-def children():
-    pids = set()
-    for path in pathlib.Path("/proc/self/task").glob("*/children"):
-        try:
-            pids.update(path.read_text().split())
-        except OSError:
-            continue
-    return pids
-
-
-def start_by(start, patch, name):
-    """Have the next thread of that name started by `start(thread, original)`."""
-    original = threading.Thread.start
-    left = [start]
-
-    def patched(thread):
-        if thread.name == name and left:
-            left.pop()(thread, original)
-        else:
-            original(thread)
-
-    patch.setattr(threading.Thread, "start", patched)
-
-
-def interrupted_before(thread, start):
-    raise KeyboardInterrupt
-
-
-def interrupted_after(thread, start):
-    start(thread)
-    raise KeyboardInterrupt
-
-
-def fails(thread, start):
-    raise RuntimeError("can't start new thread")
 
 
 ways_to_fail = pytest.mark.parametrize("way", [fails, interrupted_before, interrupted_after])
@@ -299,7 +248,7 @@ sys.path.insert(0, {os.path.dirname(__file__)!r})
 from conftest import LONG, eventually
 from process_models import double
 from service_streamer import Streamer, _callbacks, _core
-from test_starts import fails, interrupted_after, interrupted_before, start_by
+from starts import fails, interrupted_after, interrupted_before, start_by
 
 def gated(batch):
     assert select.select([read], [], [], LONG)[0]
@@ -441,87 +390,3 @@ def test_a_constructor_that_raises_leaves_nothing(monkeypatch, threads, way, met
     eventually(lambda: not started("service-streamer-supervisor"))
     eventually(lambda: children() <= before[0])
     eventually(lambda: tasks_named("streamer-server") <= before[1])
-
-
-# ------------------------------------------------------------------------ clients
-
-
-@pytest.fixture
-def client(tmp_path):
-    """One of a streamer that is not there."""
-    client = Streamer.connect(str(tmp_path / "nobody"))
-    yield client
-    client.close(drain=False, timeout=LONG)
-
-
-@pytest.mark.parametrize(
-    "ask", [Streamer.stats, Streamer.explain, lambda client: client.configure(batch_size=4)]
-)
-@pytest.mark.parametrize("alone", [False, True])
-def test_a_client_closed_unused_does_not_connect(client, monkeypatch, ask, alone):
-    before = tasks_named("streamer-relay")
-    with monkeypatch.context() as patch:
-        if alone:
-            patch.setattr(client._backend, "own_this_thread", lambda: True)
-        client.close()
-    with pytest.raises(StreamerClosed):
-        ask(client)
-    assert tasks_named("streamer-relay") <= before
-
-
-def test_a_client_closed_after_use_has_no_answer(process_streamers):
-    streamer = process_streamers(double)
-    client = Streamer.connect(streamer.address)
-    assert client.predict([1], timeout=LONG) == [2]
-    client.close(timeout=LONG)
-    with pytest.raises(StreamerError, match="no statistics"):
-        client.stats()
-
-
-def test_a_client_closed_while_it_connects_leaves_nothing(client, threads, monkeypatch):
-    before = tasks_named("streamer-relay")
-    original = _core.Relay
-    made = []
-
-    class ClosedMeanwhile:
-        def __init__(self, *args):
-            self._relay = original(*args)
-            made.append(self)
-
-        def start(self):
-            self._relay.start()
-            threads.run(client.close)
-            threads.join()
-
-        def __getattr__(self, name):
-            return getattr(self._relay, name)
-
-    monkeypatch.setattr(_core, "Relay", ClosedMeanwhile)
-    with pytest.raises(StreamerClosed):
-        client.submit([1])
-    assert threads.join() == [None]
-    assert len(made) == 1
-    eventually(lambda: tasks_named("streamer-relay") <= before)
-
-
-def test_a_client_closed_while_it_waits_says_so(client, threads):
-    threads.run(client.wait_ready)
-    eventually(lambda: client._backend._relay is not None)
-    client.close(timeout=LONG)
-    (raised,) = threads.join()
-    assert isinstance(raised, StreamerClosed)
-
-
-def test_a_client_closed_just_before_it_waits_says_so(client, threads, monkeypatch):
-    before = tasks_named("streamer-relay")
-
-    def closed_first(fn, *args):
-        monkeypatch.undo()
-        client.close(timeout=LONG)
-        return fn(*args)
-
-    monkeypatch.setattr(_streamer._gevent, "call", closed_first)
-    threads.run(client.wait_ready)
-    (raised,) = threads.join()
-    assert isinstance(raised, StreamerClosed)
-    assert tasks_named("streamer-relay") <= before
