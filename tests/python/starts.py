@@ -16,6 +16,7 @@ def tasks_named(name):
 
 
 def children():
+    """The processes that this one has started, as texts."""
     pids = set()
     for path in pathlib.Path("/proc/self/task").glob("*/children"):
         try:

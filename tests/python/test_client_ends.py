@@ -4,13 +4,7 @@ import pytest
 from conftest import LONG, double, eventually
 from starts import tasks_named
 
-from service_streamer import (
-    Streamer,
-    StreamerClosed,
-    StreamerError,
-    _core,
-    _streamer,
-)
+from service_streamer import Streamer, StreamerClosed, StreamerError, _core, _streamer
 
 
 @pytest.fixture
