@@ -20,6 +20,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
+from descriptors import is_block, open_files
+from tasks import children
 
 from service_streamer import (
     CancelledError,
@@ -263,17 +265,6 @@ def chaos(streamer, spared, seconds, rng):
     return accidents
 
 
-def children():
-    found = set()
-    for task in os.listdir("/proc/self/task"):
-        with (
-            contextlib.suppress(OSError),  # the thread has ended meanwhile
-            open(f"/proc/self/task/{task}/children") as file,
-        ):
-            found.update(file.read().split())
-    return found
-
-
 @dataclasses.dataclass
 class Residue:
     """What a process has; of several, the most that one has."""
@@ -300,11 +291,8 @@ class Residue:
 
     @classmethod
     def of(cls, pid):
-        names = []
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # that of the list itself
-                names.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
-        blocks = sum(name.startswith("/memfd:service_streamer") for name in names)
+        names = open_files(pid)
+        blocks = sum(map(is_block, names))
         with open(f"/proc/{pid}/status") as file:
             status = dict(line.split(":", 1) for line in file)
         kilobytes = {key: int(status[key].split()[0]) for key in ("VmRSS", "RssShmem")}
@@ -332,7 +320,7 @@ def residues(streamer, spared):
     streamer.resize(WORKERS)
     for pid in children():  # one that was stopped when it had nothing to do would stay
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
     deadline = time.monotonic() + LONG
     pause = threading.Event()
     while True:
@@ -383,7 +371,7 @@ def main(seconds, seed):
     with contextlib.suppress(StreamerClosed):
         streamer.predict([1])
         raise AssertionError("a closed streamer answered")
-    assert children() == {str(spared.pid)}, "a worker is left"
+    assert children() == {spared.pid}, "a worker is left"
     spared.end()
     print("accidents:", ", ".join(f"{n} {kind}" for kind, n in accidents.most_common()))
     print(

@@ -1,11 +1,26 @@
-"""The descriptors of this process."""
+"""The descriptors of a process."""
 
+import contextlib
 import os
 
 
 def open_descriptors():
-    """Count them."""
+    """Count those of this process."""
     return len(os.listdir("/proc/self/fd"))
+
+
+def open_files(pid):
+    """What a process has open: for each descriptor a path, or "kind:[inode]"."""
+    names = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the list itself
+            names.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return names
+
+
+def is_block(name):
+    """Whether an open file is shared memory of ours; that is kept, to be used again."""
+    return name.startswith("/memfd:service_streamer")
 
 
 def use_up():

@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
 import gc
 import os
 import selectors
@@ -11,6 +10,7 @@ import weakref
 
 import pytest
 from conftest import LONG, Gate, eventually, settled
+from descriptors import open_files
 
 from service_streamer import ThreadedStreamer, _asyncio
 
@@ -119,11 +119,7 @@ def test_wrap_future_of_asyncio(held, gate, run):
 
 
 def eventfds():
-    names = []
-    for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # that of the list itself
-            names.append(os.readlink(f"/proc/self/fd/{fd}"))
-    return names.count("anon_inode:[eventfd]")
+    return open_files(os.getpid()).count("anon_inode:[eventfd]")
 
 
 def test_a_closed_loop_leaves_nothing(streamers, run):

@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import LONG, double, eventually
-from starts import tasks_named
+from tasks import threads_named
 
 from service_streamer import Streamer, StreamerClosed, StreamerError, _core, _streamer
 
@@ -20,14 +20,14 @@ def client(tmp_path):
 )
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_client_closed_unused_does_not_connect(client, monkeypatch, ask, alone):
-    before = tasks_named("streamer-relay")
+    before = threads_named("streamer-relay")
     with monkeypatch.context() as patch:
         if alone:
             patch.setattr(client._backend, "own_this_thread", lambda: True)
         client.close()
     with pytest.raises(StreamerClosed):
         ask(client)
-    assert tasks_named("streamer-relay") <= before
+    assert threads_named("streamer-relay") <= before
 
 
 def test_a_client_closed_after_use_has_no_answer(process_streamers):
@@ -40,7 +40,7 @@ def test_a_client_closed_after_use_has_no_answer(process_streamers):
 
 
 def test_a_client_closed_while_it_connects_leaves_nothing(client, threads, monkeypatch):
-    before = tasks_named("streamer-relay")
+    before = threads_named("streamer-relay")
     original = _core.Relay
     made = []
 
@@ -62,7 +62,7 @@ def test_a_client_closed_while_it_connects_leaves_nothing(client, threads, monke
         client.submit([1])
     assert threads.join() == [None]
     assert len(made) == 1
-    eventually(lambda: tasks_named("streamer-relay") <= before)
+    eventually(lambda: threads_named("streamer-relay") <= before)
 
 
 def test_a_client_closed_while_it_waits_says_so(client, threads):
@@ -74,7 +74,7 @@ def test_a_client_closed_while_it_waits_says_so(client, threads):
 
 
 def test_a_client_closed_just_before_it_waits_says_so(client, threads, monkeypatch):
-    before = tasks_named("streamer-relay")
+    before = threads_named("streamer-relay")
 
     def closed_first(fn, *args):
         monkeypatch.undo()
@@ -85,4 +85,4 @@ def test_a_client_closed_just_before_it_waits_says_so(client, threads, monkeypat
     threads.run(client.wait_ready)
     (raised,) = threads.join()
     assert isinstance(raised, StreamerClosed)
-    assert tasks_named("streamer-relay") <= before
+    assert threads_named("streamer-relay") <= before

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from conftest import eventually
 from process_models import is_alive
+from tasks import children
 
 FOLDER = Path(__file__).parents[2] / "examples" / "text_infilling"
 LONG = 60  # seconds: longer than anything here takes; reached only by a failure
@@ -68,11 +69,6 @@ def workers_in(text):
     return [int(pid) for pid in re.findall(r"^  pid (\d+)", text, re.MULTILINE)]
 
 
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as children:
-        return children.read().split()
-
-
 def check_sharing(port):
     eventually(lambda: answers(port), LONG)
     before = requests_so_far(port)
@@ -88,7 +84,7 @@ def test_web_processes_of_gunicorn_share_one_set_of_workers(port):
     command = ["-m", "gunicorn", "-c", "gunicorn_shared_conf.py", "--bind", f"127.0.0.1:{port}"]
     with running(*command, "shared_flask_app:app", WEB_WORKERS="3") as server:
         (worker,) = check_sharing(port)
-        eventually(lambda: len(children_of(server.pid)) >= 3)
+        eventually(lambda: len(children(server.pid)) >= 3)
     assert server.returncode == 0
     eventually(lambda: not is_alive(worker))
 

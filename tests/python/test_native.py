@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from conftest import LONG, eventually
+from descriptors import open_descriptors
 from native_models import PAIRS, SEQUENCES, changed
 
 from service_streamer import (
@@ -90,9 +91,9 @@ def test_tensors_in_shared_memory_leave_nothing_behind(torch, served):
             assert output.tolist() == [3 * i + 1] * 3
 
     ask(5)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     ask(50)
-    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    eventually(lambda: open_descriptors() <= before)
 
 
 def test_a_batch_is_a_slice_of_the_outputs(torch, served):

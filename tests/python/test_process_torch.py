@@ -1,10 +1,10 @@
 """torch's tensors through worker processes: neither side need have imported torch before."""
 
-import contextlib
 import os
 
 import pytest
 from conftest import LONG, eventually
+from descriptors import is_block, open_files
 from process_models import die, files_in_shared_memory, first_time
 
 pytestmark = pytest.mark.torch
@@ -149,15 +149,6 @@ def test_tensors_are_valid_as_long_as_they_are_kept(process_streamers, torch):
 # ------------------------------------------------- tensors that are in shared memory before
 
 
-def open_files(pid):
-    """How many a process has, but for our blocks, which are used again."""
-    names = []
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # that of the list itself
-            names.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
-    return sum(not name.startswith("/memfd:service_streamer") for name in names)
-
-
 @every_size
 def test_a_tensor_in_shared_memory_arrives_as_it_was_and_is_shared_no_more(
     process_streamers, process_gate, torch, size
@@ -189,13 +180,16 @@ def test_tensors_in_shared_memory_leave_nothing_behind(process_streamers, torch,
         (output,) = streamer.predict([torch.ones(size).share_memory_()], timeout=LONG)
         assert output.unique().tolist() == [2]
 
+    def count(pid):
+        return sum(not is_block(name) for name in open_files(pid))
+
     ask()
     (worker,) = streamer.stats().worker_processes
-    before = [open_files(pid) for pid in (os.getpid(), worker.pid)]
+    before = [count(pid) for pid in (os.getpid(), worker.pid)]
     for _ in range(50):
         ask()
     for pid, most in zip((os.getpid(), worker.pid), before, strict=True):
         # fewer: what an earlier test has dropped is gone
-        eventually(lambda pid=pid, most=most: open_files(pid) <= most)
+        eventually(lambda pid=pid, most=most: count(pid) <= most)
     mine = tuple(f"torch_{pid}_" for pid in (os.getpid(), worker.pid))
     assert not [name for name in files_in_shared_memory() if name.startswith(mine)]

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from conftest import LONG, eventually
+from descriptors import open_descriptors
 from process_models import Model, double, files_in_shared_memory, is_alive
 
 from service_streamer import RequestTimeout, Streamer, _supervisor
@@ -271,7 +272,7 @@ def test_close_leaves_nothing_behind(tmp_path):
 
     def left():
         gc.collect()
-        return len(os.listdir("/proc/self/fd")) + threading.active_count()
+        return open_descriptors() + threading.active_count()
 
     for _ in range(3):
         use()  # what is made once in a process is there now

@@ -10,6 +10,7 @@ import threading
 import pytest
 from conftest import eventually
 from process_models import ProcessGate, is_alive
+from tasks import children
 
 pytest.importorskip("redis")
 
@@ -146,7 +147,7 @@ def test_fifty_kills_under_load_lose_nothing_and_double_nothing(
         before = [each.answered for each in callers]
         pace.wait(rng.uniform(0, 0.1))
         victim = rng.choice(alive)
-        models = children(victim.pid)
+        models = sorted(children(victim.pid))
         if rng.random() < 0.6 and models:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rng.choice(models), signal.SIGKILL)
@@ -159,15 +160,6 @@ def test_fifty_kills_under_load_lose_nothing_and_double_nothing(
     accepted, ignored = zip(*[each.stop() for each in callers], strict=True)
     print(f"{sum(accepted)} answers, {sum(ignored)} again, {whole} workers killed as a whole")
     eventually(client.is_clean)
-
-
-def children(pid):
-    found = []
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                found += map(int, file.read().split())
-    return found
 
 
 def test_what_a_worker_had_whose_models_cannot_be_loaded_any_more_is_answered_by_another(

@@ -3,12 +3,12 @@
 import asyncio
 import concurrent.futures
 import json
-import os
 import threading
 
 import numpy as np
 import pytest
 from conftest import Gate, double, eventually
+from descriptors import open_descriptors
 from remote import LONG, RemoteEngine, make_engine
 
 from service_streamer import (
@@ -254,10 +254,10 @@ def test_a_client_that_closes_ends_its_requests(held, gate):
 def test_nothing_is_left_of_clients(owner):
     engine = owner()
     Client(engine.server.address).close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for i in range(20):
         one = Client(engine.server.address)
         assert one.predict([np.full(50_000, i)])[0][0] == 2 * i
         one.close()
         del one
-    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 8)
+    eventually(lambda: open_descriptors() <= before + 8)

@@ -15,7 +15,8 @@ import types
 import pytest
 from conftest import LONG, double, eventually
 from gevent_prelude import PRELUDE
-from starts import children, fails, interrupted_after, interrupted_before, start_by, tasks_named
+from starts import fails, interrupted_after, interrupted_before, start_by
+from tasks import children, threads_named
 
 from service_streamer import (
     Streamer,
@@ -378,7 +379,7 @@ def test_a_constructor_that_raises_leaves_nothing(monkeypatch, threads, way, met
         fn(*args)
         raise KeyboardInterrupt
 
-    before = children(), tasks_named("streamer-server")
+    before = children(), threads_named("streamer-server")
     with monkeypatch.context() as patch:
         if way == "waits":  # for the first workers
             patch.setattr(_processes._gevent, "call", interrupted)
@@ -389,4 +390,4 @@ def test_a_constructor_that_raises_leaves_nothing(monkeypatch, threads, way, met
     assert isinstance(raised, KeyboardInterrupt | RuntimeError)
     eventually(lambda: not started("service-streamer-supervisor"))
     eventually(lambda: children() <= before[0])
-    eventually(lambda: tasks_named("streamer-server") <= before[1])
+    eventually(lambda: threads_named("streamer-server") <= before[1])

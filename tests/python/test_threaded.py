@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 from conftest import LONG, Gate, Threads, double, eventually
+from descriptors import open_descriptors
 
 from service_streamer import QueueFull, StreamerClosed, ThreadedStreamer
 
@@ -221,16 +222,13 @@ def test_a_thousand_streamers_leave_no_thread_and_no_descriptor():
     def threads():
         return len(os.listdir("/proc/self/task"))
 
-    def descriptors():
-        return len(os.listdir("/proc/self/fd"))
-
-    before = threads(), descriptors()
+    before = threads(), open_descriptors()
     for i in range(1000):
         with ThreadedStreamer(double, 8) as streamer:
             assert streamer.predict([i]) == [2 * i]
             if i % 10 == 0:
                 streamer.submit([i], timeout=LONG)
-    eventually(lambda: threads() <= before[0] and descriptors() <= before[1])
+    eventually(lambda: threads() <= before[0] and open_descriptors() <= before[1])
 
 
 def test_a_forgotten_streamer_answers_what_is_queued_and_goes():
