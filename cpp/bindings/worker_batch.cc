@@ -1,12 +1,14 @@
 #include "bindings/worker_batch.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "bindings/errors.h"
 #include "bindings/methods.h"
 #include "bindings/outputs.h"
+#include "service_streamer/batching/batch_cut.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -18,8 +20,8 @@ using Share = Received::Share;
 struct WorkerBatchObject {
   PyObject_HEAD
   Received* received;
-  PyObject* items;             // list; a model may change the one that it gets
-  std::vector<Share>* shares;  // empty once completed
+  PyObject* items;            // list; a model may change the one that it gets
+  std::vector<Share> shares;  // empty once completed
 };
 
 PyTypeObject* batch_type = nullptr;
@@ -40,7 +42,7 @@ WorkerBatchObject* new_batch(Received* received) {
     return nullptr;
   }
   self_of(self)->received = received;
-  self_of(self)->shares = new std::vector<Share>;
+  std::construct_at(&self_of(self)->shares);
   return self_of(self);
 }
 
@@ -53,7 +55,7 @@ std::size_t count_items(const std::vector<Share>& shares) {
 // Raises for a batch that was completed, or that is the parent's (which will answer it): then without an exception.
 bool is_open(WorkerBatchObject* self) {
   if (!self->received->from_this_process()) return false;
-  if (!self->shares->empty()) return true;
+  if (!self->shares.empty()) return true;
   PyErr_SetString(PyExc_RuntimeError, "the batch was completed before");
   return false;
 }
@@ -64,14 +66,14 @@ PyObject* none_unless_error() {
 }
 
 bool close(WorkerBatchObject* self) {
-  self->shares->clear();
+  self->shares.clear();
   Py_CLEAR(self->items);
   return self->received->send_when_complete();
 }
 
 bool add_error(WorkerBatchObject* self, const char* helper) {
   PyObject* error = call_helper("service_streamer._pickle", helper, nullptr);
-  const bool added = error != nullptr && self->received->add_errors(*self->shares, error);
+  const bool added = error != nullptr && self->received->add_errors(self->shares, error);
   Py_XDECREF(error);
   return added;
 }
@@ -88,15 +90,15 @@ bool complete(WorkerBatchObject* self, PyObject* outputs) {
     if (array == nullptr) return false;
     whole = whole || array != Py_None;
   }
-  std::vector<std::uint32_t> counts(self->shares->size());
-  std::ranges::transform(*self->shares, counts.begin(), &Share::count);
+  std::vector<std::uint32_t> counts(self->shares.size());
+  std::ranges::transform(self->shares, counts.begin(), &Share::count);
   std::vector<PyObject*> slices;
   const bool cut = cut_outputs(array != Py_None ? array : outputs, counts, whole, slices);
   Py_DECREF(array);
   if (!cut) return false;
   bool added = true;
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    added = added && received->add_outputs((*self->shares)[i], slices[i]);
+    added = added && received->add_outputs(self->shares[i], slices[i]);
     Py_DECREF(slices[i]);
   }
   return added && close(self);
@@ -123,7 +125,7 @@ PyObject* batch_fail(PyObject* object, PyObject* error) {
     return nullptr;
   }
   self->received->count_predict();
-  if (!run([&] { return self->received->add_errors(*self->shares, error) && close(self); })) return nullptr;
+  if (!run([&] { return self->received->add_errors(self->shares, error) && close(self); })) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -132,33 +134,20 @@ PyObject* batch_split(PyObject* object, PyObject* between_items) {
   if (!is_open(self)) return none_unless_error();
   const int anywhere = PyObject_IsTrue(between_items);
   if (anywhere < 0) return nullptr;
-  std::vector<Share>& first = *self->shares;
-  const std::size_t middle = count_items(first) / 2;
-  std::size_t keep = 0;
-  std::size_t before = 0;
-  while (keep + 1 < first.size() && before + first[keep].count <= std::max<std::size_t>(middle, 1)) {
-    before += first[keep++].count;
-  }
-  const std::size_t inside = anywhere != 0 && before < middle ? middle - before : 0;
-  if (keep == 0 && inside == 0) {
-    if (first.size() < 2) Py_RETURN_NONE;
-    before = first[keep++].count;
-  }
+  const BatchCut cut = middle_of(self->shares, anywhere != 0);
+  if (cut.items == 0) Py_RETURN_NONE;
+  std::vector<Share> behind;
+  if (attempt([&] { behind = self->shares; }).raise()) return nullptr;
+  keep_behind(cut, behind);
   ++self->received->references;
   WorkerBatchObject* rest = new_batch(self->received);
   if (rest == nullptr) return nullptr;
-  const auto items = static_cast<Py_ssize_t>(before + inside);
+  const auto items = static_cast<Py_ssize_t>(cut.items);
   rest->items = PyList_GetSlice(self->items, items, PyList_GET_SIZE(self->items));
   PyObject* halves = rest->items != nullptr ? PyTuple_Pack(2, object, reinterpret_cast<PyObject*>(rest)) : nullptr;
   if (halves != nullptr && PyList_SetSlice(self->items, items, PyList_GET_SIZE(self->items), nullptr) == 0) {
-    std::vector<Share>& second = *rest->shares;
-    second.assign(first.begin() + static_cast<std::ptrdiff_t>(keep), first.end());
-    first.resize(keep + (inside > 0 ? 1 : 0));
-    if (inside > 0) {
-      first.back().count = static_cast<std::uint32_t>(inside);
-      second.front().begin += first.back().count;
-      second.front().count -= first.back().count;
-    }
+    keep_before(cut, self->shares);
+    rest->shares = std::move(behind);
     self->received->isolated = true;
   } else {
     Py_CLEAR(halves);
@@ -169,7 +158,7 @@ PyObject* batch_split(PyObject* object, PyObject* between_items) {
 
 // Takes the shares out that have a result, and their items.
 bool keep_open(WorkerBatchObject* self) {
-  std::vector<Share>& shares = *self->shares;
+  std::vector<Share>& shares = self->shares;
   Py_ssize_t end = PyList_GET_SIZE(self->items);
   for (auto share = shares.rbegin(); share != shares.rend(); ++share) {
     const Py_ssize_t begin = end - static_cast<Py_ssize_t>(share->count);
@@ -180,24 +169,28 @@ bool keep_open(WorkerBatchObject* self) {
   return true;
 }
 
-PyObject* batch_drop_ended(PyObject* object, PyObject*) {
-  WorkerBatchObject* self = self_of(object);
-  if (!is_open(self)) return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_False);
+// The same with those whose time is over.
+bool drop_ended(WorkerBatchObject* self) {
   const TimePoint now = Clock::now();
-  for (const Share& share : *self->shares) {
+  for (const Share& share : self->shares) {
     if (!self->received->is_open(share) || self->received->message.parts[share.part].deadline > now) continue;
     PyObject* error = call_helper("service_streamer._pickle", "expired", nullptr);
     const bool added = error != nullptr && self->received->add_error(share, error);
     Py_XDECREF(error);
-    if (!added) return nullptr;
+    if (!added) return false;
   }
-  if (!keep_open(self)) return nullptr;
-  if (!self->shares->empty()) Py_RETURN_TRUE;
-  return close(self) ? Py_NewRef(Py_False) : nullptr;
+  return keep_open(self) && (!self->shares.empty() || close(self));
+}
+
+PyObject* batch_drop_ended(PyObject* object, PyObject*) {
+  WorkerBatchObject* self = self_of(object);
+  if (!is_open(self)) return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_False);
+  if (!run([&] { return drop_ended(self); })) return nullptr;
+  return PyBool_FromLong(self->shares.empty() ? 0 : 1);
 }
 
 Py_ssize_t batch_length(PyObject* self) {
-  return static_cast<Py_ssize_t>(count_items(*self_of(self)->shares));
+  return static_cast<Py_ssize_t>(count_items(self_of(self)->shares));
 }
 
 PyObject* batch_items(PyObject* self, void*) {
@@ -205,7 +198,7 @@ PyObject* batch_items(PyObject* self, void*) {
 }
 
 PyObject* batch_requests(PyObject* self, void*) {
-  return PyLong_FromSize_t(self_of(self)->shares->size());
+  return PyLong_FromSize_t(self_of(self)->shares.size());
 }
 
 // What only the engine knows.
@@ -226,7 +219,7 @@ int batch_traverse(PyObject* self, visitproc visit, void* arg) {
 void batch_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   WorkerBatchObject* self = self_of(object);
-  if (!self->shares->empty() && self->received->from_this_process()) {
+  if (!self->shares.empty() && self->received->from_this_process()) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     const Failure failure = attempt([&] {
@@ -236,7 +229,7 @@ void batch_dealloc(PyObject* object) {
     PyErr_Restore(type, error, traceback);
   }
   Py_CLEAR(self->items);
-  delete self->shares;
+  std::destroy_at(&self->shares);
   release(self->received);
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
@@ -305,13 +298,15 @@ PyObject* unpack(Received* received) {
   if (batch == nullptr) return nullptr;
   batch->items = PyList_New(0);
   bool unpacked = false;
-  const Failure failure =
-      attempt([&] { unpacked = batch->items != nullptr && received->unpack(batch->items, *batch->shares); });
+  const Failure failure = attempt([&] {
+    unpacked = batch->items != nullptr && received->unpack(batch->items, batch->shares) &&
+               (!batch->shares.empty() || close(batch));
+  });
   PyObject* object = reinterpret_cast<PyObject*>(batch);
   if (failure.raise() || !unpacked) {
     Py_CLEAR(object);
-  } else if (batch->shares->empty()) {
-    Py_SETREF(object, close(batch) ? Py_NewRef(Py_None) : nullptr);
+  } else if (batch->shares.empty()) {
+    Py_SETREF(object, Py_NewRef(Py_None));
   }
   return object;
 }

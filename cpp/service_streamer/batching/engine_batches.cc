@@ -1,6 +1,6 @@
-#include <algorithm>
-#include <cstddef>
+#include <atomic>
 
+#include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/engine.h"
 
 // What becomes of a batch that has run: it is given back, or cut to be run again.
@@ -36,35 +36,17 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
 }
 
 bool Engine::split(Batch& batch, bool between_items, Batch& second) {
-  // The cut nearest to the middle: after `keep` parts, the last of which may itself be cut after `inside` items.
-  const std::size_t middle = batch.items / 2;
-  std::size_t keep = 0;
-  std::size_t before = 0;
-  while (keep + 1 < batch.parts.size() && before + batch.parts[keep].count <= std::max<std::size_t>(middle, 1)) {
-    before += batch.parts[keep++].count;
-  }
-  std::size_t inside = between_items && before < middle ? middle - before : 0;
-  if (keep == 0 && inside == 0) {
-    if (batch.parts.size() < 2) return false;
-    before = batch.parts[keep++].count;
-  }
-
+  const BatchCut cut = middle_of(batch.parts, between_items);
+  if (cut.items == 0) return false;
   second = batch;
   MutexLock lock(mutex_);
   if (!batch.rerun) note_completed(batch, Clock::now());
   batch.rerun = second.rerun = true;
-  const auto cut = static_cast<std::ptrdiff_t>(keep);
-  second.parts.erase(second.parts.begin(), second.parts.begin() + cut);
-  batch.parts.resize(keep + (inside > 0 ? 1 : 0));
-  if (inside > 0) {
-    const auto items = static_cast<std::uint32_t>(inside);
-    batch.parts.back().count = items;
-    second.parts.front().begin += items;
-    second.parts.front().count -= items;
-    second.parts.front().request->holds.fetch_add(1, std::memory_order_relaxed);
-  }
-  batch.items = before + inside;
-  second.items -= batch.items;
+  keep_before(cut, batch.parts);
+  keep_behind(cut, second.parts);
+  if (cut.inside > 0) second.parts.front().request->holds.fetch_add(1, std::memory_order_relaxed);
+  batch.items = cut.items;
+  second.items -= cut.items;
   ++running_batches_;
   return true;
 }
