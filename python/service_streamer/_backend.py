@@ -134,8 +134,11 @@ def weakly(method: Callable[[], object]) -> Callable[[], None]:
 
 def join_in_background(backend: Backend) -> None:
     """Have a closed backend joined by a thread of its own, when its requests have ended."""
+    begun = original("_thread", "allocate_lock")()
+    begun.acquire()
 
     def join() -> None:
+        begun.release()
         backend.engine.join(None)
         backend.join(None)
 
@@ -144,3 +147,4 @@ def join_in_background(backend: Backend) -> None:
     with contextlib.suppress(RuntimeError):  # at exit there are no new threads: _lifecycle does it
         # Not one of `threading`, whose locks the caller may hold: this may run in a destructor.
         original("_thread", "start_new_thread")(join, ())
+        begun.acquire()  # one that begins only when the interpreter has ended is a crash of CPython

@@ -1,10 +1,14 @@
 """A client that is closed before, while and after it connects: nothing hangs or is left."""
 
+import sys
+import threading
+from types import SimpleNamespace
+
 import pytest
 from conftest import LONG, double, eventually
 from tasks import threads_named
 
-from service_streamer import Streamer, StreamerClosed, StreamerError, _core, _streamer
+from service_streamer import Streamer, StreamerClosed, StreamerError, _backend, _core, _streamer
 
 
 @pytest.fixture
@@ -86,3 +90,27 @@ def test_a_client_closed_just_before_it_waits_says_so(client, threads, monkeypat
     (raised,) = threads.join()
     assert isinstance(raised, StreamerClosed)
     assert threads_named("streamer-relay") <= before
+
+
+def frames_of_threads():
+    """What all threads are in at this moment."""
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+
+def test_the_thread_that_joins_has_begun_before_the_interpreter_can_end():
+    # CPython may crash at its end when a thread that was started has not begun.
+    ended = threading.Event()
+    joined = threading.Event()
+    backend = SimpleNamespace(
+        engine=SimpleNamespace(join=lambda timeout: ended.wait(LONG)),
+        join=lambda timeout: joined.set(),
+    )
+    _backend.join_in_background(backend)
+    joining = [frame for frame in frames_of_threads() if frame.f_code.co_name == "join"]
+    begun = any(frame.f_locals.get("backend") is backend for frame in joining)
+    ended.set()
+    assert begun
+    assert joined.wait(LONG)
