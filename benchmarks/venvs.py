@@ -35,12 +35,19 @@ def python(name: str) -> Path:
         return executable
 
     print(f"making the virtual environment of {name} ...", flush=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    run(sys.executable, "-m", "venv", str(folder))
-    run(str(executable), "-m", "pip", "install", "--quiet", "-r", str(requirements(name)))
+    make(folder, requirements(name))
     if name == "ours":
         borrow_our_package(executable)
     stamp.write_text(wanted.hexdigest())
+    return executable
+
+
+def make(folder: Path, required: Path) -> Path:
+    """An environment with what is required, in place of what was there; its interpreter."""
+    shutil.rmtree(folder, ignore_errors=True)
+    executable = folder / "bin" / "python"
+    run(sys.executable, "-m", "venv", str(folder))
+    run(str(executable), "-m", "pip", "install", "--quiet", "-r", str(required))
     return executable
 
 
