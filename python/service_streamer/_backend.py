@@ -134,6 +134,8 @@ def weakly(method: Callable[[], object]) -> Callable[[], None]:
 
 def join_in_background(backend: Backend) -> None:
     """Have a closed backend joined by a thread of its own, when its requests have ended."""
+    if sys.is_finalizing():
+        return  # _lifecycle has done it
     begun = original("_thread", "allocate_lock")()
     begun.acquire()
 
@@ -142,8 +144,6 @@ def join_in_background(backend: Backend) -> None:
         backend.engine.join(None)
         backend.join(None)
 
-    if sys.is_finalizing():
-        return  # _lifecycle has done it
     with contextlib.suppress(RuntimeError):  # at exit there are no new threads: _lifecycle does it
         # Not one of `threading`, whose locks the caller may hold: this may run in a destructor.
         original("_thread", "start_new_thread")(join, ())

@@ -189,7 +189,7 @@ def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
     owners.append(Owner())
     monkeypatch.setattr(end, method, act_and_collect)
     assert streamer.predict([1], timeout=LONG) == [2]
-    assert closed.is_set()
+    assert closed.wait(LONG)
 
 
 # --------------------------------------------------------------------- workers
