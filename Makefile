@@ -9,8 +9,8 @@ bin := $(VENV)/bin
 pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt \
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/pip
 cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
-cpp_sources := $(shell find cpp tests/cpp -name '*.cc')
-cpp_headers := $(shell find cpp tests/cpp -name '*.h')
+cpp_sources := $(shell find cpp tests -name '*.cc')
+cpp_headers := $(shell find cpp tests -name '*.h')
 cuda_sources := $(shell find cpp -name '*.cu' -o -name '*.cuh')
 cmake_files := CMakeLists.txt tests/cpp/CMakeLists.txt
 
@@ -18,7 +18,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-beside beside-redis beside-torch \
-	beside-python test-pythons test-torch test-python test-cuda test-redis fuzz lint tidy format clean
+	beside-python test-pythons test-torch test-simulated-cuda test-python test-cuda test-redis fuzz lint tidy format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -101,6 +101,7 @@ beside-redis:
 
 beside-torch:  # may be a choice
 	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
+	$(if $(TORCH),@$(MAKE) test-simulated-cuda)
 
 beside-python:
 	@$(MAKE) -Onone test-python >build/test-python.log 2>&1
@@ -141,6 +142,12 @@ build/weights/.installed: $(VENV)/.tools constraints.txt
 
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
+
+# What needs a GPU, where torch was built without CUDA: the CPU plays two of them.
+test-simulated-cuda: $(VENV)/.installed build/native/.built  ## the tests that need a GPU, on two that the CPU plays
+	$(bin)/cmake --build build/native --target simulated_cuda
+	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/tests/simulated_cuda SERVICE_STREAMER_SIMULATED_CUDA=$(CURDIR)/build/native/tests/simulated_cuda/simulated_cuda.so \
+	  $(bin)/python -m pytest -p simulated_cuda -m "torch and needs_cuda" $(ARGS)
 
 # Fails without nvcc. Where there is a GPU what was compiled also runs; SERVICE_STREAMER_EXPECT_CUDA=1 fails where there is none.
 test-cuda: $(VENV)/.tools  ## the kernels compiled by nvcc, and tested where there is a GPU

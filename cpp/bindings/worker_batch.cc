@@ -46,12 +46,6 @@ WorkerBatchObject* new_batch(Received* received) {
   return self_of(self);
 }
 
-std::size_t count_items(const std::vector<Share>& shares) {
-  std::size_t items = 0;
-  for (const Share& share : shares) items += share.count;
-  return items;
-}
-
 // Raises for a batch that was completed, or that is the parent's (which will answer it): then without an exception.
 bool is_open(WorkerBatchObject* self) {
   if (!self->received->from_this_process()) return false;

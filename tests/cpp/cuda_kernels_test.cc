@@ -1,14 +1,16 @@
-// The kernels against their twins on the CPU: skipped where there is no GPU, failed where SERVICE_STREAMER_EXPECT_CUDA=1 says that
-// there is one.
+// The kernels against their twins on the CPU. Built twice: with the CPU in the part of the GPU (support/cuda_on_cpu), and by nvcc where
+// there is one; then skipped where there is no GPU, failed where SERVICE_STREAMER_EXPECT_CUDA=1 says that there is one.
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,65 +63,176 @@ class OnDevice {
   void* data_ = nullptr;
 };
 
-TEST_F(CudaKernels, GatherAsTheCpuDoes) {
+// A batch of rows in the device's memory, each where it lies by itself, and what the CPU makes of it.
+class Rows {
+ public:
+  Rows(Dtype dtype, const Shape& padded, PadSide side) : dtype_(dtype), padded_(padded), side_(side) {}
+
+  // A row of random numbers: `order` says which dimension is the outermost in memory, and so on.
+  void add(const Shape& sizes, std::span<const std::size_t> order, std::size_t unaligned_by = 0) {
+    const auto number = static_cast<std::int64_t>(native::size_of(dtype_));
+    TensorView view{.data = nullptr, .dtype = dtype_, .sizes = sizes, .strides = sizes};
+    std::int64_t bytes = number;
+    for (std::size_t i = sizes.rank(); i-- > 0;) {
+      view.strides[order[i]] = bytes;
+      bytes *= sizes[order[i]];
+    }
+    std::vector<std::byte> numbers(static_cast<std::size_t>(bytes) + unaligned_by);
+    for (std::byte& byte : numbers) byte = static_cast<std::byte>(random_());
+    view.data = numbers.data() + unaligned_by;
+    const std::size_t whole = wanted_.size();
+    wanted_.resize(whole + row_bytes());
+    native::copy_padded(view, wanted_.data() + whole, padded_, side_, native::one_of(dtype_));
+    there_.push_back(std::make_unique<OnDevice>(numbers.data(), numbers.size()));
+    view.data = there_.back()->data() + unaligned_by;
+    views_.push_back(view);
+  }
+
+  void add(const Shape& sizes) {
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < sizes.rank(); ++i) order.push_back(i);
+    add(sizes, order);
+  }
+
+  // Returns how the kernel saw them.
+  cuda::Gather expect_gathered() {
+    const OnDevice to(wanted_.size());
+    Shape sizes{static_cast<std::int64_t>(views_.size())};
+    for (const std::int64_t size : padded_.values()) sizes.push_back(size);
+    std::vector<cuda::GatherRow> described(views_.size());
+    cuda::Gather gather = cuda::describe_gather(views_, {.data = to.data(), .dtype = dtype_, .sizes = sizes}, side_,
+                                                native::one_of(dtype_), described);
+    const OnDevice described_there(described.data(), described.size() * sizeof(cuda::GatherRow));
+    gather.rows = reinterpret_cast<const cuda::GatherRow*>(described_there.data());
+    cuda::gather_padded(gather, nullptr);
+    EXPECT_EQ(to.read(wanted_.size()), wanted_) << native::to_string(dtype_) << " " << native::to_string(padded_);
+    return gather;
+  }
+
+ private:
+  std::size_t row_bytes() const {
+    std::size_t bytes = native::size_of(dtype_);
+    for (const std::int64_t size : padded_.values()) bytes *= static_cast<std::size_t>(size);
+    return bytes;
+  }
+
+  const Dtype dtype_;
+  const Shape padded_;
+  const PadSide side_;
+  std::mt19937 random_{3};
+  std::vector<std::byte> wanted_;
+  std::vector<std::unique_ptr<OnDevice>> there_;
+  std::vector<TensorView> views_;
+};
+
+constexpr PadSide kSides[] = {PadSide::kRight, PadSide::kLeft};
+constexpr Dtype kDtypes[] = {Dtype::kUint8, Dtype::kFloat16, Dtype::kFloat32, Dtype::kInt64, Dtype::kComplex128};
+
+TEST_F(CudaKernels, GatherRowsOfAnySizesAndOrder) {
   std::mt19937 random(3);
-  for (const Dtype dtype : {Dtype::kUint8, Dtype::kFloat16, Dtype::kFloat32, Dtype::kInt64, Dtype::kComplex128}) {
-    for (const PadSide side : {PadSide::kRight, PadSide::kLeft}) {
-      const std::size_t size = native::size_of(dtype);
-      const Shape sizes{5, 7, 11};
-      std::vector<std::vector<std::byte>> rows;
-      std::vector<std::unique_ptr<OnDevice>> there;
-      std::vector<cuda::GatherRow> table;
-      std::vector<std::byte> wanted(static_cast<std::size_t>(5 * 7 * 11) * size);
-      const native::Number pad = native::one_of(dtype);
-      for (std::size_t row = 0; row < 5; ++row) {
-        const auto height = static_cast<std::int64_t>(random() % 8);
-        const auto width = static_cast<std::int64_t>(random() % 12);
-        std::vector<std::byte>& bytes = rows.emplace_back(static_cast<std::size_t>(height * width) * size);
-        for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-        TensorView view{.data = bytes.data(), .dtype = dtype, .sizes = {height, width}, .strides = {}};
-        const auto number = static_cast<std::int64_t>(size);
-        // Every other one is transposed in memory.
-        view.strides = row % 2 == 0 ? Shape{width * number, number} : Shape{number, height * number};
-        native::copy_padded(view, wanted.data() + row * 77 * size, {7, 11}, side, pad);
-        there.push_back(std::make_unique<OnDevice>(bytes.data(), bytes.size()));
-        view.data = there.back()->data();
-        table.push_back(cuda::gather_row_of(view));
+  for (const Dtype dtype : kDtypes) {
+    for (const PadSide side : kSides) {
+      for (std::size_t rank = 0; rank <= 4; ++rank) {
+        Shape padded;
+        for (std::size_t i = 0; i < rank; ++i) padded.push_back(static_cast<std::int64_t>(1 + random() % 9));
+        Rows rows(dtype, padded, side);
+        for (int row = 0; row < 6; ++row) {
+          Shape sizes = padded;
+          std::vector<std::size_t> order;
+          for (std::size_t i = 0; i < rank; ++i) {
+            if (random() % 2 == 0) sizes[i] = static_cast<std::int64_t>(random() % (padded[i] + 1));
+            order.push_back(i);
+          }
+          if (random() % 2 == 0) std::ranges::shuffle(order, random);
+          rows.add(sizes, order);
+        }
+        rows.expect_gathered();
       }
-      const OnDevice table_there(table.data(), table.size() * sizeof(cuda::GatherRow));
-      const OnDevice to(wanted.size());
-      cuda::gather_padded({.rows = reinterpret_cast<const cuda::GatherRow*>(table_there.data()),
-                           .to = to.data(),
-                           .number_size = size,
-                           .sizes = sizes,
-                           .side = side,
-                           .pad = pad},
-                          nullptr);
-      EXPECT_EQ(to.read(wanted.size()), wanted) << native::to_string(dtype);
     }
   }
 }
 
+TEST_F(CudaKernels, GatherWhatLiesInOnePieceWithoutDividing) {
+  for (const Dtype dtype : kDtypes) {
+    for (const PadSide side : kSides) {
+      Rows rows(dtype, {7, 4, 8}, side);
+      for (const std::int64_t size : {7, 0, 3, 1}) rows.add({size, 4, 8});
+      const cuda::Gather gather = rows.expect_gathered();
+      EXPECT_EQ(gather.number_size, 16);
+      EXPECT_EQ(gather.sizes, (Shape{7 * 4 * 8 * static_cast<std::int64_t>(native::size_of(dtype)) / 16}));
+    }
+  }
+}
+
+TEST_F(CudaKernels, GatherOnlyWhatIsAlignedInLargerNumbers) {
+  Rows sequences(Dtype::kFloat16, {12}, PadSide::kLeft);
+  for (const std::int64_t size : {12, 4, 6}) sequences.add({size});
+  EXPECT_EQ(sequences.expect_gathered().number_size, 4);
+
+  Rows shifted(Dtype::kUint8, {32}, PadSide::kRight);
+  const std::size_t order[] = {0};
+  shifted.add({32}, order);
+  shifted.add({32}, order, 2);
+  EXPECT_EQ(shifted.expect_gathered().number_size, 2);
+}
+
+TEST_F(CudaKernels, GatherLargeRowsAndMany) {
+  Rows large(Dtype::kUint8, {3, 70001}, PadSide::kRight);  // more than a block's threads, and nothing that 16 divides
+  for (const std::int64_t size : {70001, 69999}) large.add({3, size});
+  large.expect_gathered();
+
+  Rows many(Dtype::kInt16, {1}, PadSide::kRight);  // more than the blocks of one direction
+  for (int row = 0; row < 66000; ++row) many.add({row % 2});
+  many.expect_gathered();
+}
+
+template <typename Number>
+std::vector<Number> normalised(cuda::Images images, const std::vector<std::uint8_t>& from, bool on_device) {
+  std::vector<Number> to(from.size());
+  images.half = sizeof(Number) == 2;
+  if (on_device) {
+    const OnDevice from_there(from.data(), from.size());
+    const OnDevice to_there(to.size() * sizeof(Number));
+    images.from = reinterpret_cast<const std::uint8_t*>(from_there.data());
+    images.to = to_there.data();
+    cuda::normalize_images_on_device(images, nullptr);
+    const std::vector<std::byte> bytes = to_there.read(to.size() * sizeof(Number));
+    std::memcpy(to.data(), bytes.data(), bytes.size());
+  } else {
+    images.from = from.data();
+    images.to = to.data();
+    cuda::normalize_images(images);
+  }
+  return to;
+}
+
 TEST_F(CudaKernels, NormaliseImagesAsTheCpuDoes) {
   std::mt19937 random(5);
-  std::vector<std::uint8_t> from(3 * 17 * 19 * 3);
-  for (std::uint8_t& byte : from) byte = static_cast<std::uint8_t>(random());
-  cuda::Images images{.from = from.data(), .count = 3, .rows = 17, .columns = 19, .channels = 3};
-  images.scale = {1.0F / 57, 1.0F / 58, 1.0F / 59, 0};
-  images.shift = {-2.1F, -2.0F, -1.8F, 0};
-  std::vector<float> wanted(from.size());
-  images.to = wanted.data();
-  cuda::normalize_images(images);
+  for (const std::int64_t channels : {1, 3, 4}) {
+    cuda::Images images{.count = 3, .rows = 17, .columns = 19, .channels = channels};
+    images.scale = {1.0F / 57, 1.0F / 58, 1.0F / 59, 1.0F / 60};
+    images.shift = {-2.1F, -2.0F, -1.8F, -1.7F};
+    std::vector<std::uint8_t> from(static_cast<std::size_t>(3 * 17 * 19 * channels));
+    for (std::uint8_t& byte : from) byte = static_cast<std::uint8_t>(random());
+    const auto wanted = normalised<float>(images, from, false);
+    const auto found = normalised<float>(images, from, true);
+    for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(found[i], wanted[i], 1e-6);
+  }
+}
 
-  const OnDevice from_there(from.data(), from.size());
-  const OnDevice to(wanted.size() * sizeof(float));
-  images.from = reinterpret_cast<const std::uint8_t*>(from_there.data());
-  images.to = to.data();
-  cuda::normalize_images_on_device(images, nullptr);
-  const std::vector<std::byte> bytes = to.read(wanted.size() * sizeof(float));
-  std::vector<float> found(wanted.size());
-  std::memcpy(found.data(), bytes.data(), bytes.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(found[i], wanted[i], 1e-6);
+// Multiplication and addition are rounded once there: then the nearest half may be the next one.
+TEST_F(CudaKernels, NormaliseImagesToHalvesAsTheCpuDoes) {
+  std::vector<std::uint8_t> from(256);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::uint8_t>(i);
+  for (const float scale : {3e-10F, 3e-7F, 1e-5F, 0.013F, -1.7F, 300.0F, 1e30F}) {
+    cuda::Images images{.count = 1, .rows = 1, .columns = 256, .channels = 1};
+    images.scale[0] = scale;
+    const auto wanted = normalised<std::uint16_t>(images, from, false);
+    const auto found = normalised<std::uint16_t>(images, from, true);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      ASSERT_LE(std::abs(static_cast<int>(found[i]) - static_cast<int>(wanted[i])), 1) << scale << " * " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -247,3 +247,29 @@ def test_batches_are_brought_to_a_gpu(torch, batched):
 def test_a_module_runs_where_its_parameters_are(torch, batched):
     model = batched(torch.nn.Linear(3, 2).to("cuda:0"), output="cpu")
     assert model([torch.ones(3)])[0].device.type == "cpu"
+
+
+@pytest.mark.needs_cuda
+def test_outputs_on_a_gpu_are_computed_when_callers_get_them(torch, batched):
+    def slow(x):
+        torch.cuda._sleep(100_000_000)
+        return 2 * x
+
+    (output,) = batched(slow, device="cuda:0")([torch.ones(3)])
+    with torch.cuda.stream(torch.cuda.Stream()):  # which waits for none of what the model did
+        assert output.cpu().tolist() == [2, 2, 2]
+
+
+@pytest.mark.needs_cuda
+def test_what_a_failed_call_kept_of_its_arguments_is_not_overwritten(torch, batched):
+    kept = []
+
+    def fail(x):
+        kept.append(x)
+        raise ValueError("at once: what it got is still being copied")
+
+    model = batched(fail, device="cuda:0")
+    for number in range(200):
+        with pytest.raises(ValueError, match="at once"):
+            model([torch.full((3,), float(number))])
+    assert [each.tolist() for each in kept] == [[[float(number)] * 3] for number in range(200)]

@@ -1,15 +1,20 @@
 """Native models and kernels on a GPU."""
 
-import threading
-
 import pytest
 from conftest import LONG
-from native_models import FLOATS, PAIRS, SEQUENCES, changed, modules
+from native_models import FLOATS, PAIRS, changed, modules
 
 from service_streamer import ThreadedStreamer
 
 pytest_plugins = ["native_fixtures"]
 pytestmark = [pytest.mark.torch, pytest.mark.needs_cuda]
+
+
+@pytest.fixture
+def real_gpu(torch):
+    """For what runs on none that the CPU plays."""
+    if torch.version.cuda is None:
+        pytest.skip("the GPU is a simulated one")
 
 
 @pytest.fixture
@@ -33,68 +38,32 @@ def served_on_gpu(on_gpu, leftovers):
     return make
 
 
-def test_items_from_the_host_are_answered_there(torch, served_on_gpu):
-    (output,) = served_on_gpu().predict([torch.tensor([1.0, 2, 3])])
-    assert output.device.type == "cpu"
-    assert output.tolist() == [4, 7, 10]
-
-
-def test_items_on_the_gpu_are_answered_there(torch, served_on_gpu):
-    (output,) = served_on_gpu().predict([torch.tensor([1.0, 2, 3], device="cuda:0")])
-    assert output.device == torch.device("cuda:0")
-    assert output.tolist() == [4, 7, 10]
-
-
 def test_items_of_another_stream_are_waited_for(torch, served_on_gpu):
     streamer = served_on_gpu()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        large = torch.randn(4096, 4096, device="cuda:0")
-        for _ in range(20):  # so that it takes a while
-            large = large @ large.T / 4096
-        item = torch.zeros(3, device="cuda:0") + large.sum() * 0 + 5
+        torch.cuda._sleep(100_000_000)  # cycles
+        item = torch.zeros(3, device="cuda:0") + 5
         (output,) = streamer.predict([item])
     assert output.tolist() == [16, 16, 16]
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-def test_sequences_are_padded_masked_and_trimmed(torch, served_on_gpu, side, device):
-    streamer = served_on_gpu("Sequences", SEQUENCES, collate="pad", mask="mask", pad_side=side)
-    ids = [torch.arange(1, length + 1, device=device) for length in (3, 1, 5)]
-    outputs = streamer.predict([{"ids": each} for each in ids])
-    assert [output["seen"].tolist() for output in outputs] == [[1, 2, 3], [1], [1, 2, 3, 4, 5]]
-    assert [int(output["sum"]) for output in outputs] == [6, 1, 15]
+def test_memory_of_outputs_is_the_callers_while_his_stream_uses_it(torch, served_on_gpu):
+    streamer = served_on_gpu("Floats")
+    items = [torch.full((3,), float(i), device="cuda:0") for i in range(50)]
+    torch.cuda._sleep(100_000_000)
+    used = [streamer.predict([item])[0] + 1 for item in items]  # the output itself goes at once
+    assert [each.tolist() for each in used] == [[3.0 * i + 2] * 3 for i in range(50)]
 
 
-def test_a_package_runs_on_the_gpu(torch, tmp_path):
+def test_a_package_runs_on_the_gpu(torch, real_gpu, tmp_path):
     from service_streamer.torch import NativeModel, compile
 
     path = tmp_path / "floats.pt2"
-    module = modules(torch)["Floats"].to("cuda:0")
+    module = modules(torch)["Floats"].eval().to("cuda:0")
     compile(module, torch.zeros(2, 3, device="cuda:0"), path, max_batch=8, device="cuda:0")
     outputs = NativeModel(path, device="cuda:0")([torch.ones(3)] * 3)
     assert [output.tolist() for output in outputs] == [[4, 4, 4]] * 3
-
-
-def test_many_threads_get_theirs(torch, served_on_gpu):
-    streamer = served_on_gpu(workers=2, batch_size=4)
-    wrong = []
-
-    def ask(caller):
-        for i in range(100):
-            number = 100.0 * caller + i
-            item = torch.full((3,), number, device="cuda:0" if i % 2 else "cpu")
-            (output,) = streamer.predict([item], timeout=LONG)
-            if output.tolist() != [3 * number + 1] * 3:
-                wrong.append(number)
-
-    threads = [threading.Thread(target=ask, args=(caller,)) for caller in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG)
-    assert wrong == []
 
 
 def test_the_memory_of_the_gpu_stays_flat(torch, served_on_gpu):
@@ -148,7 +117,7 @@ def test_images_of_several_sizes_on_a_gpu_are_refused_with_the_sizes(torch):
             normalize_images(given, **options)
 
 
-def test_it_was_built_with_kernels():
+def test_it_was_built_with_kernels(real_gpu):
     from service_streamer import _torch
 
     assert _torch.has_kernels(), "nvcc was not found when _torch was built"

@@ -1,13 +1,13 @@
-"""NativeModel as it runs on a GPU, two batches under way, with the CPU in the part of the device.
+"""NativeModel with two batches under way on a device: a GPU, or the CPU in its part.
 
-What lies on the device are then tensors; arrays lie in the host's memory.
+What lies on the device are tensors; arrays lie in the host's memory.
 """
 
 import threading
 
 import pytest
 from conftest import LONG
-from native_models import PAIRS, SEQUENCES
+from native_models import FLOATS, PAIRS, SEQUENCES, changed
 
 from service_streamer import OutputSizeMismatch
 
@@ -15,37 +15,53 @@ pytest_plugins = ["native_fixtures"]
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture(autouse=True)
-def pipelined(torch, monkeypatch):
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.needs_cuda)])
+def device(request, torch, monkeypatch):
     pytest.importorskip("service_streamer._torch")
     from service_streamer.torch import _native
 
     monkeypatch.setattr(_native, "PIPELINED", ("cpu", "cuda"))
+    return request.param
+
+
+@pytest.fixture
+def model(model, device):
+    def make(name="Floats", signature=FLOATS, **options):
+        options.setdefault("device", device)
+        return model(name, changed(signature, device=device.partition(":")[0]), **options)
+
+    return make
 
 
 def array(torch, *numbers):
     return torch.tensor(numbers, dtype=torch.float32).numpy()
 
 
-def test_items_from_the_host_and_on_the_device_are_answered(torch, served):
+def test_items_from_the_host_and_on_the_device_are_answered_there(torch, served, device):
     streamer = served()
     (from_host,) = streamer.predict([array(torch, 1, 2, 3)])
-    (on_device,) = streamer.predict([torch.tensor([1.0, 2, 3])])
+    (on_device,) = streamer.predict([torch.tensor([1.0, 2, 3], device=device)])
     assert from_host.tolist() == on_device.tolist() == [4, 7, 10]
+    assert from_host.device == torch.device("cpu")
+    assert on_device.device == torch.device(device)
 
 
-def test_one_request_has_all_its_items_in_one_place(torch, served):
+def test_one_request_has_all_its_items_in_one_place(torch, served, device):
     streamer = served()
-    with pytest.raises(TypeError, match="on cpu and some are not: they must all be in one place"):
-        streamer.predict([torch.zeros(3), array(torch, 1, 2, 3)])
+    there = torch.zeros(3, device=device)
+    wanted = f"on {device} and some are not: they must all be in one place"
+    with pytest.raises(TypeError, match=wanted):
+        streamer.predict([there, array(torch, 1, 2, 3)])
     with pytest.raises(TypeError, match="in one place"):
-        streamer.predict([array(torch, 1, 2, 3), torch.zeros(3)])
+        streamer.predict([array(torch, 1, 2, 3), there])
 
 
-def test_requests_of_both_kinds_share_a_batch(torch, served):
+def test_requests_of_both_kinds_share_a_batch(torch, served, device):
     streamer = served(streamer={"policy": "window", "max_latency": 0.05})
     futures = [
-        streamer.submit([torch.full((3,), float(i)) if i % 2 else array(torch, i, i, i)])
+        streamer.submit(
+            [torch.full((3,), float(i), device=device) if i % 2 else array(torch, i, i, i)]
+        )
         for i in range(8)
     ]
     assert [future.result(LONG)[0].tolist() for future in futures] == [
@@ -55,43 +71,48 @@ def test_requests_of_both_kinds_share_a_batch(torch, served):
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("on_device", [True, False])
-def test_sequences_are_padded_masked_and_trimmed(torch, served, side, on_device):
+def test_sequences_are_padded_masked_and_trimmed(torch, served, device, side, on_device):
     streamer = served(
         "Sequences", SEQUENCES, collate="pad", mask="mask", pad_side=side, pad_value=9
     )
-    ids = [torch.arange(1, length + 1) for length in (3, 1, 5)]
-    outputs = streamer.predict([{"ids": each if on_device else each.numpy()} for each in ids])
+    ids = [torch.arange(1, length + 1, device=device) for length in (3, 1, 5)]
+    outputs = streamer.predict([{"ids": each if on_device else each.cpu().numpy()} for each in ids])
     assert [output["seen"].tolist() for output in outputs] == [[1, 2, 3], [1], [1, 2, 3, 4, 5]]
     assert [int(output["sum"]) for output in outputs] == [6, 1, 15]
 
 
-def test_items_of_any_strides_are_gathered(torch, served):
+def test_items_of_any_strides_are_gathered(torch, served, device):
     streamer = served()
-    spread = torch.arange(12.0).reshape(3, 4)
+    spread = torch.arange(12.0, device=device).reshape(3, 4)
     outputs = streamer.predict([spread[:, 1], spread[1, 1:]])
     assert outputs[0].tolist() == [4, 16, 28]
     assert outputs[1].tolist() == [16, 19, 22]
 
 
 @pytest.mark.parametrize("on_device", [True, False])
-def test_a_batch_of_many_shapes_runs_in_more_groups_than_there_are_slots(torch, served, on_device):
+def test_a_batch_of_many_shapes_runs_in_more_groups_than_there_are_slots(
+    torch, served, device, on_device
+):
     streamer = served("Pairs", PAIRS)
-    pairs = [(torch.ones(n), torch.full((n,), float(n))) for n in (1, 2, 3, 4, 5, 6, 7, 2)]
-    if not on_device:
+    sizes = (1, 2, 3, 4, 5, 6, 7, 2)
+    pairs = [(torch.ones(n), torch.full((n,), float(n))) for n in sizes]
+    if on_device:
+        pairs = [(a.to(device), b.to(device)) for a, b in pairs]
+    else:
         pairs = [(a.numpy(), b.numpy()) for a, b in pairs]
     outputs = streamer.predict(pairs)
-    assert [len(total) for total, _ in outputs] == [1, 2, 3, 4, 5, 6, 7, 2]
+    assert [len(total) for total, _ in outputs] == list(sizes)
     assert [float(product) for _, product in outputs] == [1, 4, 9, 16, 25, 36, 49, 4]
 
 
 @pytest.mark.parametrize("name", ["Floats", "Same"])
 @pytest.mark.parametrize("on_device", [True, False])
-def test_outputs_are_the_callers_whatever_runs_after(torch, served, name, on_device):
+def test_outputs_are_the_callers_whatever_runs_after(torch, served, device, name, on_device):
     streamer = served(name)
     kept = []
     for i in range(20):
         item = torch.full((3,), float(i))
-        kept += streamer.predict([item if on_device else item.numpy()])
+        kept += streamer.predict([item.to(device) if on_device else item.numpy()])
     wanted = [float(i) if name == "Same" else 3.0 * i + 1 for i in range(20)]
     assert [output.tolist() for output in kept] == [[number] * 3 for number in wanted]
 
@@ -107,15 +128,21 @@ def test_only_the_guilty_fails(torch, served):
     assert futures[3].result(LONG)[0].tolist() == [7, 7, 7]
 
 
+def test_memory_that_the_model_does_not_find_is_told(torch, served):
+    streamer = served("Huge")
+    with pytest.raises(MemoryError):
+        streamer.predict([array(torch, 1, 2, 3)])
+
+
 def test_a_wrong_number_of_outputs_is_told(torch, served):
     streamer = served("Summed")
     with pytest.raises(OutputSizeMismatch):
         streamer.predict([array(torch, 1, 2, 3), array(torch, 1, 2, 3)])
 
 
-def test_arrays_come_of_tensors_on_the_device_where_arrays_are_wanted(torch, served):
+def test_arrays_come_of_tensors_on_the_device_where_arrays_are_wanted(torch, served, device):
     streamer = served(output="numpy")
-    (output,) = streamer.predict([torch.zeros(3)])
+    (output,) = streamer.predict([torch.zeros(3, device=device)])
     assert type(output).__name__ == "ndarray"
     assert output.tolist() == [1, 1, 1]
 
@@ -125,7 +152,7 @@ def test_a_model_is_called_and_warmed_up(torch, model):
     assert [output.tolist() for output in called([torch.zeros(3)] * 2)] == [[1, 1, 1]] * 2
 
 
-def test_many_threads_get_theirs(torch, served):
+def test_many_threads_get_theirs(torch, served, device):
     streamer = served(workers=2, batch_size=4)
     wrong = []
 
@@ -133,7 +160,8 @@ def test_many_threads_get_theirs(torch, served):
         for i in range(50):
             number = 100.0 * caller + i
             item = torch.full((3,), number)
-            (output,) = streamer.predict([item if i % 2 else item.numpy()], timeout=LONG)
+            given = item.to(device) if i % 2 else item.numpy()
+            (output,) = streamer.predict([given], timeout=LONG)
             if output.tolist() != [3 * number + 1] * 3:
                 wrong.append(number)
 
@@ -151,17 +179,6 @@ def test_closing_answers_what_is_under_way(torch, served):
     futures = [slow.submit([torch.zeros(3)]) for _ in range(3)]
     slow.close()
     assert [future.result(LONG)[0].tolist() for future in futures] == [[1, 1, 1]] * 3
-
-
-def test_workers_share_several_devices(torch, model, monkeypatch):
-    from service_streamer.torch import _native
-
-    # the CPU twice, as if there were two of them
-    monkeypatch.setattr(_native, "check_devices", lambda given: given)
-    monkeypatch.setattr(_native, "find_devices", list)
-    both = model(device=("cpu", "cpu"))
-    assert both.workers == 2
-    assert both([torch.zeros(3)])[0].tolist() == [1, 1, 1]
 
 
 def test_a_forked_child_cannot_use_a_gpu_of_its_parents(model, monkeypatch):

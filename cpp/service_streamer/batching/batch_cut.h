@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <numeric>
 #include <vector>
 
 namespace service_streamer {
@@ -17,12 +15,17 @@ struct BatchCut {
   std::uint32_t inside = 0;  // items before it of the part that it goes through, if it does
 };
 
+template <typename Part>
+std::size_t count_items(const std::vector<Part>& parts) {
+  std::size_t items = 0;
+  for (const Part& part : parts) items += part.count;
+  return items;
+}
+
 // The cut nearest to the middle, between parts or, if asked for, between items.
 template <typename Part>
 BatchCut middle_of(const std::vector<Part>& parts, bool between_items) {
-  const std::size_t items = std::transform_reduce(parts.begin(), parts.end(), std::size_t{0}, std::plus<>(),
-                                                  [](const Part& part) { return std::size_t{part.count}; });
-  const std::size_t middle = items / 2;
+  const std::size_t middle = count_items(parts) / 2;
   BatchCut cut;
   while (cut.parts + 1 < parts.size() && cut.items + parts[cut.parts].count <= std::max<std::size_t>(middle, 1)) {
     cut.items += parts[cut.parts++].count;

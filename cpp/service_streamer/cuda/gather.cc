@@ -1,15 +1,91 @@
 #include "service_streamer/cuda/gather.h"
 
-namespace service_streamer::cuda {
+#include <algorithm>
 
-GatherRow gather_row_of(const native::TensorView& view) {
-  GatherRow row{};
-  row.data = view.data;
-  for (std::size_t i = 0; i < view.sizes.rank(); ++i) {
-    row.sizes[i] = view.sizes[i];
-    row.strides[i] = view.strides[i];
+namespace service_streamer::cuda {
+namespace {
+
+using native::Shape;
+
+// Whether all rows have a dimension in one piece with the one outside it, so that a number's place in both is one number.
+bool in_one_piece(std::span<const GatherRow> rows, const Shape& sizes, std::size_t outer, std::size_t inner) {
+  return std::ranges::all_of(rows, [&](const GatherRow& row) {
+    const bool follows =
+        sizes[inner] == 1 || row.sizes[outer] <= 1 || row.strides[outer] == row.strides[inner] * row.sizes[inner];
+    return row.sizes[inner] == sizes[inner] && follows;
+  });
+}
+
+// Leaves as few dimensions as all rows allow.
+void merge_dimensions(std::span<GatherRow> rows, Shape& sizes) {
+  const Shape before = sizes;
+  sizes = {};
+  for (std::size_t inner = 0; inner < before.rank(); ++inner) {
+    const std::size_t outer = sizes.rank() - 1;  // the last one that is left
+    if (sizes.rank() > 0 && in_one_piece(rows, before, outer, inner)) {
+      sizes[outer] *= before[inner];
+      for (GatherRow& row : rows) {
+        row.sizes[outer] *= row.sizes[inner];
+        if (before[inner] > 1) row.strides[outer] = row.strides[inner];
+      }
+    } else {
+      for (GatherRow& row : rows) {
+        row.sizes[sizes.rank()] = row.sizes[inner];
+        row.strides[sizes.rank()] = row.strides[inner];
+      }
+      sizes.push_back(before[inner]);
+    }
   }
-  return row;
+}
+
+// Whether numbers may be moved several at a time, so many bytes.
+bool fits(std::span<const GatherRow> rows, const Gather& gather, std::size_t bytes) {
+  const auto wide = static_cast<std::int64_t>(bytes);
+  const auto narrow = static_cast<std::int64_t>(gather.number_size);
+  const auto divides = [&](std::int64_t value) { return value % wide == 0; };
+  const auto is_aligned = [&](const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data) % bytes == 0; };
+  const std::size_t last = gather.sizes.rank() - 1;
+  return is_aligned(gather.to) && divides(gather.sizes[last] * narrow) &&
+         std::ranges::all_of(rows, [&](const GatherRow& row) {
+           return is_aligned(row.data) && row.strides[last] == narrow && divides(row.sizes[last] * narrow) &&
+                  std::all_of(row.strides, row.strides + last, divides);
+         });
+}
+
+void widen_numbers(std::span<GatherRow> rows, Gather& gather) {
+  if (gather.sizes.rank() == 0) return;
+  std::size_t bytes = sizeof(native::Number);
+  while (bytes > gather.number_size && !fits(rows, gather, bytes)) bytes /= 2;
+  const std::size_t factor = bytes / gather.number_size;
+  const std::size_t last = gather.sizes.rank() - 1;
+  gather.sizes[last] /= static_cast<std::int64_t>(factor);
+  for (GatherRow& row : rows) {
+    row.sizes[last] /= static_cast<std::int64_t>(factor);
+    if (factor > 1) row.strides[last] = static_cast<std::int64_t>(bytes);
+  }
+  for (std::size_t i = gather.number_size; i < bytes; ++i) gather.pad[i] = gather.pad[i - gather.number_size];
+  gather.number_size = bytes;
+}
+
+}  // namespace
+
+Gather describe_gather(std::span<const native::TensorView> rows, const native::Collator::Tensor& to,
+                       native::PadSide side, const native::Number& pad, std::span<GatherRow> described) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    described[i] = {.data = rows[i].data, .sizes = {}, .strides = {}};
+    std::ranges::copy(rows[i].sizes.values(), described[i].sizes);
+    std::ranges::copy(rows[i].strides.values(), described[i].strides);
+  }
+  Gather gather;
+  gather.count = static_cast<std::int64_t>(rows.size());
+  gather.to = to.data;
+  gather.number_size = native::size_of(to.dtype);
+  gather.side = side;
+  gather.pad = pad;
+  for (const std::int64_t size : to.sizes.values().subspan(1)) gather.sizes.push_back(size);
+  merge_dimensions(described, gather.sizes);
+  widen_numbers(described, gather);
+  return gather;
 }
 
 }  // namespace service_streamer::cuda

@@ -18,33 +18,38 @@ struct Layout {
   std::int64_t per_row;  // numbers
 };
 
-// A thread for each number of the batch: where it lies in its row is found from the innermost dimension outwards.
+// Where each number lies in its row is found from the innermost dimension outwards; what is left for the outermost is its place there.
 template <typename Number>
 __global__ void gather(const GatherRow* __restrict__ rows, Number* __restrict__ to, Layout layout, Number pad) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t total = layout.rows * layout.per_row;
-  for (std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; at < total; at += step) {
-    const GatherRow& row = rows[at / layout.per_row];
-    std::int64_t rest = at % layout.per_row;
-    std::int64_t offset = 0;
-    bool inside = true;
-    for (int i = layout.rank - 1; i >= 0; --i) {
-      std::int64_t place = rest % layout.sizes[i];
-      rest /= layout.sizes[i];
-      if (layout.left) place -= layout.sizes[i] - row.sizes[i];
-      inside = inside && place >= 0 && place < row.sizes[i];
-      offset += place * row.strides[i];
+  const Stride over = along_rows();
+  for (std::int64_t number = over.begin; number < layout.rows; number += over.step) {
+    const GatherRow& row = rows[number];
+    const Stride along = along_row();
+    for (std::int64_t at = along.begin; at < layout.per_row; at += along.step) {
+      std::int64_t rest = at;
+      std::int64_t offset = 0;
+      bool inside = true;
+      for (int i = layout.rank - 1; i >= 0; --i) {
+        std::int64_t place = rest;
+        if (i > 0) {
+          place = rest % layout.sizes[i];
+          rest /= layout.sizes[i];
+        }
+        if (layout.left) place -= layout.sizes[i] - row.sizes[i];
+        inside = inside && place >= 0 && place < row.sizes[i];
+        offset += place * row.strides[i];
+      }
+      to[number * layout.per_row + at] = inside ? *reinterpret_cast<const Number*>(row.data + offset) : pad;
     }
-    to[at] = inside ? *reinterpret_cast<const Number*>(row.data + offset) : pad;
   }
 }
 
 template <typename Number>
-void launch(const Gather& given, const Layout& layout, cudaStream_t stream) {
+void launch_gather(const Gather& given, const Layout& layout, void* stream) {
   Number pad;
   std::memcpy(&pad, given.pad.data(), sizeof pad);
-  gather<Number><<<blocks_for(layout.rows * layout.per_row), kThreads, 0, stream>>>(
-      given.rows, reinterpret_cast<Number*>(given.to), layout, pad);
+  launch(gather<Number>, layout.rows, layout.per_row, stream, given.rows, reinterpret_cast<Number*>(given.to), layout,
+         pad);
 }
 
 }  // namespace
@@ -62,36 +67,29 @@ bool has_kernels() {
 
 void gather_padded(const Gather& given, void* stream) {
   Layout layout{};
-  layout.rank = static_cast<int>(given.sizes.rank()) - 1;
+  layout.rank = static_cast<int>(given.sizes.rank());
   layout.left = given.side == native::PadSide::kLeft;
-  layout.rows = given.sizes[0];
+  layout.rows = given.count;
   layout.per_row = 1;
-  for (int i = 0; i < layout.rank; ++i) {
-    layout.sizes[i] = given.sizes[static_cast<std::size_t>(i) + 1];
+  for (std::size_t i = 0; i < given.sizes.rank(); ++i) {
+    layout.sizes[i] = given.sizes[i];
     layout.per_row *= layout.sizes[i];
   }
   if (layout.rows * layout.per_row == 0) return;
-  auto* const on = static_cast<cudaStream_t>(stream);
   switch (given.number_size) {
     case 1:
-      launch<std::uint8_t>(given, layout, on);
-      break;
+      return launch_gather<std::uint8_t>(given, layout, stream);
     case 2:
-      launch<std::uint16_t>(given, layout, on);
-      break;
+      return launch_gather<std::uint16_t>(given, layout, stream);
     case 4:
-      launch<std::uint32_t>(given, layout, on);
-      break;
+      return launch_gather<std::uint32_t>(given, layout, stream);
     case 8:
-      launch<std::uint64_t>(given, layout, on);
-      break;
+      return launch_gather<std::uint64_t>(given, layout, stream);
     case 16:
-      launch<Sixteen>(given, layout, on);
-      break;
+      return launch_gather<Sixteen>(given, layout, stream);
     default:
       throw std::logic_error("no number has so many bytes: " + std::to_string(given.number_size));
   }
-  check_launch("gather_padded");
 }
 
 }  // namespace service_streamer::cuda

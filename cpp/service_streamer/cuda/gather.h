@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "service_streamer/native/collate.h"
 #include "service_streamer/native/tensor.h"
@@ -19,16 +20,21 @@ struct GatherRow {
   std::int64_t strides[native::kMostDimensions];
 };
 
-GatherRow gather_row_of(const native::TensorView& view);
-
 struct Gather {
   const GatherRow* rows = nullptr;  // on the device
-  std::byte* to = nullptr;          // the same
+  std::int64_t count = 0;           // of rows
+  std::byte* to = nullptr;          // on the device
   std::size_t number_size = 0;      // bytes of one number: 1, 2, 4, 8 or 16
-  native::Shape sizes;              // of the whole, rows first
+  native::Shape sizes;              // of a row there
   native::PadSide side = native::PadSide::kRight;
   native::Number pad{};
 };
+
+// Describes rows that are to lie side by side in `to`: `described` has room for one per row. Dimensions that lie in one piece in all rows
+// become one, and small numbers larger ones where every row allows it: the kernel divides for each dimension but the first, and
+// moves a number per thread. What it returns lacks `rows`, which are `described`, once they are on the device.
+Gather describe_gather(std::span<const native::TensorView> rows, const native::Collator::Tensor& to,
+                       native::PadSide side, const native::Number& pad, std::span<GatherRow> described);
 
 // Puts rows of different sizes and any strides side by side into one contiguous tensor, and pads them there: one launch on a stream
 // (a cudaStream_t) for what would else be a copy per row and a fill. Does not wait. Its twin on the CPU is native::copy_padded(),

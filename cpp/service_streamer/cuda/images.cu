@@ -1,5 +1,7 @@
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
 #include "service_streamer/cuda/images.h"
 #include "service_streamer/cuda/launch.cuh"
 
@@ -11,17 +13,20 @@ struct Factors {
   float shift[Images::kMostChannels];
 };
 
-// A thread for each pixel: it reads its channels, which lie side by side, and writes one number to each plane.
+// A row is an image here, and a place a pixel: its channels lie side by side, and go to a plane each.
 template <typename Number>
-__global__ void normalize(const std::uint8_t* __restrict__ from, Number* __restrict__ to, std::int64_t pixels,
-                          std::int64_t plane, int channels, Factors factors) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t pixel = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; pixel < pixels;
-       pixel += step) {
-    Number* const image = to + pixel / plane * plane * channels + pixel % plane;
-    for (int channel = 0; channel < channels; ++channel) {
-      const auto value = static_cast<float>(from[pixel * channels + channel]);
-      image[channel * plane] = static_cast<Number>(fmaf(value, factors.scale[channel], factors.shift[channel]));
+__global__ void normalize(const std::uint8_t* __restrict__ from, Number* __restrict__ to, std::int64_t images,
+                          std::int64_t pixels, int channels, Factors factors) {
+  const Stride over = along_rows();
+  for (std::int64_t image = over.begin; image < images; image += over.step) {
+    const std::int64_t first = image * pixels * channels;
+    const Stride along = along_row();
+    for (std::int64_t pixel = along.begin; pixel < pixels; pixel += along.step) {
+      for (int channel = 0; channel < channels; ++channel) {
+        const auto value = static_cast<float>(from[first + pixel * channels + channel]);
+        to[first + channel * pixels + pixel] =
+            static_cast<Number>(fmaf(value, factors.scale[channel], factors.shift[channel]));
+      }
     }
   }
 }
@@ -29,24 +34,22 @@ __global__ void normalize(const std::uint8_t* __restrict__ from, Number* __restr
 }  // namespace
 
 void normalize_images_on_device(const Images& images, void* stream) {
-  const std::int64_t plane = images.rows * images.columns;
-  const std::int64_t pixels = images.count * plane;
-  if (pixels * images.channels == 0) return;
+  const std::int64_t pixels = images.rows * images.columns;
+  if (images.count * pixels * images.channels == 0) return;
   Factors factors{};
   for (std::size_t i = 0; i < Images::kMostChannels; ++i) {
     factors.scale[i] = images.scale[i];
     factors.shift[i] = images.shift[i];
   }
-  auto* const on = static_cast<cudaStream_t>(stream);
-  const int channels = static_cast<int>(images.channels);
+  const auto launch_for = [&](auto* to) {
+    launch(normalize<std::remove_pointer_t<decltype(to)>>, images.count, pixels, stream, images.from, to, images.count,
+           pixels, static_cast<int>(images.channels), factors);
+  };
   if (images.half) {
-    normalize<<<blocks_for(pixels), kThreads, 0, on>>>(images.from, static_cast<__half*>(images.to), pixels, plane,
-                                                       channels, factors);
+    launch_for(static_cast<__half*>(images.to));
   } else {
-    normalize<<<blocks_for(pixels), kThreads, 0, on>>>(images.from, static_cast<float*>(images.to), pixels, plane,
-                                                       channels, factors);
+    launch_for(static_cast<float*>(images.to));
   }
-  check_launch("normalize_images");
 }
 
 }  // namespace service_streamer::cuda

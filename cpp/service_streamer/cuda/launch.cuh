@@ -1,27 +1,45 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace service_streamer::cuda {
 
-constexpr int kThreads = 256;  // of a block
+// Where a thread begins in a row, and how far apart are the places that it takes there. The same for rows.
+struct Stride {
+  std::int64_t begin;
+  std::int64_t step;
+};
 
-// Blocks for so many numbers; each thread goes on with the number that is a grid away, so that more need not be.
-inline int blocks_for(std::int64_t numbers) {
-  constexpr std::int64_t kMost = 65535;
-  return static_cast<int>(std::clamp<std::int64_t>((numbers + kThreads - 1) / kThreads, 1, kMost));
+__device__ inline Stride along_row() {
+  return {static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x,
+          static_cast<std::int64_t>(gridDim.x) * blockDim.x};
 }
 
-// After a launch.
-inline void check_launch(const char* what) {
-  const cudaError_t error = cudaGetLastError();
+__device__ inline Stride along_rows() {
+  return {blockIdx.y, gridDim.y};
+}
+
+// Threads for so many rows of so many places; those of larger ones take several each. Throws std::runtime_error with what CUDA reports.
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), std::int64_t rows, std::int64_t places, void* stream,
+            Arguments&&... arguments) {
+  constexpr std::int64_t kThreads = 256;  // of a block
+  constexpr std::int64_t kMost = 65535;   // blocks, of which there may be no more in one direction
+  const std::int64_t along = std::clamp<std::int64_t>((places + kThreads - 1) / kThreads, 1, kMost);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(along), static_cast<unsigned>(std::clamp<std::int64_t>(rows, 1, kMost)));
+  config.blockDim = dim3(kThreads);
+  config.stream = static_cast<cudaStream_t>(stream);
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
   if (error == cudaSuccess) return;
-  throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+  cudaGetLastError();  // else the next call would tell of it
+  throw std::runtime_error(std::string("a kernel cannot be launched: ") + cudaGetErrorString(error));
 }
 
 }  // namespace service_streamer::cuda

@@ -122,15 +122,10 @@ void TorchDevice::gather_by_kernel(std::span<const native::TensorView> rows, con
   const auto bytes = static_cast<std::int64_t>(rows.size() * sizeof(cuda::GatherRow));
   const at::Tensor table = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   auto* const described = static_cast<cuda::GatherRow*>(table.mutable_data_ptr());
-  for (std::size_t i = 0; i < rows.size(); ++i) described[i] = cuda::gather_row_of(rows[i]);
+  cuda::Gather gather = cuda::describe_gather(rows, to, side, number, {described, rows.size()});
   const at::Tensor there = table.to(device_, /*non_blocking=*/true);
-  cuda::gather_padded({.rows = static_cast<const cuda::GatherRow*>(there.const_data_ptr()),
-                       .to = to.data,
-                       .number_size = native::size_of(to.dtype),
-                       .sizes = to.sizes,
-                       .side = side,
-                       .pad = number},
-                      stream_of(Stream::kCopyIn).native_handle());
+  gather.rows = static_cast<const cuda::GatherRow*>(there.const_data_ptr());
+  cuda::gather_padded(gather, stream_of(Stream::kCopyIn).native_handle());
 }
 
 // Without kernels of ours: a copy for each row.

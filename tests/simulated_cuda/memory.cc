@@ -1,0 +1,223 @@
+#include "memory.h"
+
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "streams.h"
+
+namespace simulated_cuda {
+namespace {
+
+constexpr std::size_t kBytes = std::size_t{1} << 30;  // of all devices; those that are never written take none
+constexpr int kGivenBack = 0xA5;                      // what is in memory that is nobody's
+
+std::size_t rounded(std::size_t bytes) {
+  return std::bit_ceil(std::max<std::size_t>(bytes, 512));
+}
+
+// The same memory twice: where nobody may look at it, and where streams do.
+class Views {
+ public:
+  Views() {
+    const int file = memfd_create("simulated_cuda", MFD_CLOEXEC);
+    TORCH_CHECK(file >= 0 && ftruncate(file, kBytes) == 0, "no memory for the simulated GPUs");
+    seen_ = map(PROT_READ | PROT_WRITE, file);
+    hidden_ = map(PROT_NONE, file);
+    close(file);
+  }
+
+  std::byte* hidden(std::size_t offset) const { return hidden_ + offset; }
+  std::byte* seen(const void* address) const { return seen_ + (static_cast<const std::byte*>(address) - hidden_); }
+
+ private:
+  static std::byte* map(int protection, int file) {
+    void* address = mmap(nullptr, kBytes, protection, MAP_SHARED, file, 0);
+    TORCH_CHECK(address != MAP_FAILED, "no memory for the simulated GPUs");
+    return static_cast<std::byte*>(address);
+  }
+
+  std::byte* hidden_ = nullptr;
+  std::byte* seen_ = nullptr;
+};
+
+const Views& views() {
+  static const auto& only = *new Views;
+  return only;
+}
+
+struct Block {
+  std::byte* data;
+  std::size_t bytes;
+  c10::Stream stream;                  // that it was taken for
+  std::vector<c10::Stream> used_by{};  // besides
+};
+
+class DeviceMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device device = current_device();
+    if (bytes == 0) return {nullptr, device};
+    const c10::Stream stream = current_stream(device);
+    const std::lock_guard held(mutex_);
+    std::vector<std::byte*>& free = free_[{device.index(), stream.id(), rounded(bytes)}];
+    std::byte* data = nullptr;
+    if (!free.empty()) {
+      data = free.back();
+      free.pop_back();
+    } else {
+      TORCH_CHECK_WITH(OutOfMemoryError, rounded(bytes) <= kBytes - used_, "CUDA out of memory. Tried to allocate ",
+                       bytes);
+      data = views().hidden(used_);
+      used_ += rounded(bytes);
+    }
+    return {data, new Block{data, rounded(bytes), stream}, &give_back, device};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  std::size_t used() {
+    const std::lock_guard held(mutex_);
+    return used_;
+  }
+
+ private:
+  static void give_back(void* given);
+
+  std::mutex mutex_;
+  std::map<std::tuple<c10::DeviceIndex, c10::StreamId, std::size_t>, std::vector<std::byte*>> free_;
+  std::size_t used_ = 0;
+};
+
+DeviceMemory& the_device_memory() {
+  static auto& only = *new DeviceMemory;
+  return only;
+}
+
+void DeviceMemory::give_back(void* given) {
+  const std::unique_ptr<Block> block(static_cast<Block*>(given));
+  Stream& own = stream_of(block->stream);
+  for (const c10::Stream& user : block->used_by) own.wait_for(stream_of(user).mark());
+  own.give([seen = views().seen(block->data), bytes = block->bytes] { std::memset(seen, kGivenBack, bytes); });
+  DeviceMemory& memory = the_device_memory();
+  const std::lock_guard held(memory.mutex_);
+  memory.free_[{block->stream.device_index(), block->stream.id(), block->bytes}].push_back(block->data);
+}
+
+class PinnedMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, c10::kCPU};
+    const std::lock_guard held(mutex_);
+    reuse();
+    std::vector<std::byte*>& free = free_[rounded(bytes)];
+    std::byte* data = nullptr;
+    if (!free.empty()) {
+      data = free.back();
+      free.pop_back();
+    } else {
+      data = static_cast<std::byte*>(std::aligned_alloc(64, rounded(bytes)));
+      TORCH_CHECK(data != nullptr, "no memory to pin");
+    }
+    blocks_[data] = {.bytes = rounded(bytes), .users = {}};
+    return {data, data, &give_back, c10::kCPU};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  bool contains(const void* address) {
+    const std::lock_guard held(mutex_);
+    auto* const at = static_cast<const std::byte*>(address);
+    auto found = blocks_.upper_bound(at);
+    return found != blocks_.begin() && at < (--found)->first + found->second.bytes;
+  }
+
+  void record(const void* address, const c10::Stream& stream) {
+    const std::lock_guard held(mutex_);
+    const auto found = blocks_.find(static_cast<const std::byte*>(address));
+    if (found != blocks_.end()) found->second.users.push_back(stream_of(stream).mark());
+  }
+
+ private:
+  struct Pinned {
+    std::size_t bytes;
+    std::vector<std::shared_ptr<Point>> users;
+  };
+
+  static void give_back(void* data);
+
+  // Those whose users are done.
+  void reuse() {
+    std::erase_if(given_back_, [&](const auto& each) {
+      const auto& [data, block] = each;
+      if (!std::ranges::all_of(block.users, [](const auto& user) { return user->reached(); })) return false;
+      std::memset(data, kGivenBack, block.bytes);
+      free_[block.bytes].push_back(data);
+      return true;
+    });
+  }
+
+  std::mutex mutex_;
+  std::map<const std::byte*, Pinned> blocks_;
+  std::vector<std::pair<std::byte*, Pinned>> given_back_;
+  std::map<std::size_t, std::vector<std::byte*>> free_;
+};
+
+PinnedMemory& the_pinned_memory() {
+  static auto& only = *new PinnedMemory;
+  return only;
+}
+
+void PinnedMemory::give_back(void* given) {
+  auto* const data = static_cast<std::byte*>(given);
+  PinnedMemory& memory = the_pinned_memory();
+  const std::lock_guard held(memory.mutex_);
+  memory.given_back_.emplace_back(data, std::move(memory.blocks_.extract(data).mapped()));
+  memory.reuse();
+}
+
+}  // namespace
+
+c10::Allocator& device_memory() {
+  return the_device_memory();
+}
+
+std::byte* within_device(const void* address) {
+  return address == nullptr ? nullptr : views().seen(address);
+}
+
+void record_stream(const c10::DataPtr& block, const c10::Stream& stream) {
+  static auto& mutex = *new std::mutex;
+  const std::lock_guard held(mutex);
+  if (block.get() != nullptr) static_cast<Block*>(block.get_context())->used_by.push_back(stream);
+}
+
+std::size_t reserved_bytes() {
+  return the_device_memory().used();
+}
+
+c10::Allocator& pinned_memory() {
+  return the_pinned_memory();
+}
+
+bool is_pinned(const void* address) {
+  return the_pinned_memory().contains(address);
+}
+
+void record_pinned(const void* address, const c10::Stream& stream) {
+  the_pinned_memory().record(address, stream);
+}
+
+}  // namespace simulated_cuda

@@ -1,0 +1,165 @@
+// The operators: some are given to the stream, as CUDA's are; all others wait for it, and are computed by the CPU's.
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/result_type.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "memory.h"
+#include "streams.h"
+
+namespace simulated_cuda {
+namespace {
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
+
+// Where numbers lie, as a job knows it: a tensor would keep its memory, which a GPU does not.
+class Numbers {
+ public:
+  explicit Numbers(const at::Tensor& tensor)
+      : data_(tensor.is_cuda() ? within_device(tensor.data_ptr()) : tensor.data_ptr()),
+        sizes_(tensor.sizes().vec()),
+        strides_(tensor.strides().vec()),
+        dtype_(tensor.scalar_type()) {}
+
+  at::Tensor tensor() const { return at::from_blob(data_, sizes_, strides_, at::TensorOptions().dtype(dtype_)); }
+
+ private:
+  void* data_;
+  std::vector<std::int64_t> sizes_;
+  std::vector<std::int64_t> strides_;
+  at::ScalarType dtype_;
+};
+
+c10::Device device_or_current(std::optional<c10::Device> device) {
+  return device && device->has_index() ? *device : current_device();
+}
+
+at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout> /*layout*/,
+                 std::optional<at::Device> device, std::optional<bool> /*pin*/,
+                 std::optional<at::MemoryFormat> format) {
+  const c10::DeviceGuard guard(device_or_current(device));
+  return at::detail::empty_generic(sizes, &device_memory(), kKeys, dtype.value_or(at::kFloat), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> /*layout*/, std::optional<at::Device> device,
+                         std::optional<bool> /*pin*/) {
+  const c10::DeviceGuard guard(device_or_current(device));
+  return at::detail::empty_strided_generic(sizes, strides, &device_memory(), kKeys, dtype.value_or(at::kFloat));
+}
+
+at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (self.numel() == 0) return self;
+  const at::Tensor from = source.expand_as(self);
+  const c10::Device device = from.is_cuda() ? from.device() : self.device();
+  Stream& stream = current(device);
+  stream.give([to = Numbers(self), from = Numbers(from)] { to.tensor().copy_(from.tensor()); });
+  const at::Tensor& host = from.is_cuda() ? self : from;
+  if (host.is_cuda() && host.device() == device) return self;  // neither is the host's
+  if (non_blocking && !host.is_cuda() && is_pinned(host.data_ptr())) {
+    record_pinned(host.data_ptr(), current_stream(device));
+  } else {
+    stream.mark()->wait();
+  }
+  return self;
+}
+
+const at::Tensor& resize_storage(const at::Tensor& self, at::IntArrayRef sizes,
+                                 std::optional<at::MemoryFormat> /*format*/) {
+  auto* const impl = self.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(sizes);
+  const std::size_t bytes = static_cast<std::size_t>(self.numel()) * self.dtype().itemsize();
+  c10::StorageImpl* const storage = impl->storage().unsafeGetStorageImpl();
+  if (storage->nbytes() < bytes) {
+    const c10::DeviceGuard guard(self.device());
+    storage->set_data_ptr(device_memory().allocate(bytes));
+    storage->set_nbytes(bytes);
+  }
+  return self;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  at::Tensor self = to;
+  if (self.sizes() != from.sizes()) resize_storage(self, from.sizes(), std::nullopt);
+  return copy(self, from, false);
+}
+
+// Numbers with numbers, one by one.
+template <typename Operator>
+at::Tensor each(const at::Tensor& a, const at::Tensor& b, Operator apply) {
+  const at::Tensor& like = a.is_cuda() ? a : b;
+  at::Tensor to = at::empty(at::infer_size(a.sizes(), b.sizes()), like.options().dtype(at::result_type(a, b)));
+  // A number of the host goes along with what the stream is given.
+  const auto read = [](const at::Tensor& tensor) -> std::function<at::Tensor()> {
+    if (tensor.is_cuda()) return [numbers = Numbers(tensor)] { return numbers.tensor(); };
+    return [tensor] { return tensor; };
+  };
+  current(like.device()).give([to = Numbers(to), a = read(a), b = read(b), apply] {
+    to.tensor().copy_(apply(a(), b()));
+  });
+  return to;
+}
+
+at::Tensor add(const at::Tensor& a, const at::Tensor& b, const at::Scalar& factor) {
+  return each(a, b, [factor](const at::Tensor& x, const at::Tensor& y) { return at::add(x, y, factor); });
+}
+
+at::Tensor mul(const at::Tensor& a, const at::Tensor& b) {
+  return each(a, b, [](const at::Tensor& x, const at::Tensor& y) { return at::mul(x, y); });
+}
+
+at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
+  current(self.device()).give([to = Numbers(self), value] { to.tensor().fill_(value); });
+  return self;
+}
+
+at::Tensor& zero(at::Tensor& self) {
+  return fill(self, 0);
+}
+
+void record(at::Tensor& self, c10::Stream stream) {
+  record_stream(self.storage().data_ptr(), stream);
+}
+
+void compute_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(op, stack);
+}
+
+TORCH_LIBRARY_IMPL(_, CUDA, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&compute_on_cpu>());
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("empty.memory_format", empty);
+  library.impl("empty_strided", empty_strided);
+  library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("view", at::native::view);
+  library.impl("_reshape_alias", at::native::_reshape_alias);
+  library.impl("resize_", resize_storage);
+  library.impl("copy_", copy);
+  library.impl("_copy_from_and_resize", copy_from_and_resize);
+  library.impl("record_stream", record);
+  library.impl("fill_.Scalar", fill);
+  library.impl("zero_", zero);
+  library.impl("add.Tensor", add);
+  library.impl("mul.Tensor", mul);
+}
+
+}  // namespace
+}  // namespace simulated_cuda
