@@ -101,7 +101,7 @@ beside-redis:
 
 beside-torch:  # may be a choice
 	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
-	$(if $(TORCH),@$(MAKE) test-simulated-cuda)
+	$(if $(TORCH),@$(MAKE) test-simulated-cuda ARGS=)
 
 beside-python:
 	@$(MAKE) -Onone test-python >build/test-python.log 2>&1

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -69,22 +71,26 @@ class Rows {
   Rows(Dtype dtype, const Shape& padded, PadSide side) : dtype_(dtype), padded_(padded), side_(side) {}
 
   // A row of random numbers: `order` says which dimension is the outermost in memory, and so on.
-  void add(const Shape& sizes, std::span<const std::size_t> order, std::size_t unaligned_by = 0) {
-    const auto number = static_cast<std::int64_t>(native::size_of(dtype_));
-    TensorView view{.data = nullptr, .dtype = dtype_, .sizes = sizes, .strides = sizes};
-    std::int64_t bytes = number;
+  void add(const Shape& sizes, std::span<const std::size_t> order) {
+    auto bytes = static_cast<std::int64_t>(native::size_of(dtype_));
+    Shape strides = sizes;
     for (std::size_t i = sizes.rank(); i-- > 0;) {
-      view.strides[order[i]] = bytes;
+      strides[order[i]] = bytes;
       bytes *= sizes[order[i]];
     }
-    std::vector<std::byte> numbers(static_cast<std::size_t>(bytes) + unaligned_by);
+    add(sizes, strides, static_cast<std::size_t>(bytes));
+  }
+
+  // One that lies anyhow in so many bytes, from `begin` on.
+  void add(const Shape& sizes, const Shape& strides, std::size_t bytes, std::size_t begin = 0) {
+    std::vector<std::byte> numbers(bytes);
     for (std::byte& byte : numbers) byte = static_cast<std::byte>(random_());
-    view.data = numbers.data() + unaligned_by;
+    TensorView view{.data = numbers.data() + begin, .dtype = dtype_, .sizes = sizes, .strides = strides};
     const std::size_t whole = wanted_.size();
     wanted_.resize(whole + row_bytes());
     native::copy_padded(view, wanted_.data() + whole, padded_, side_, native::one_of(dtype_));
     there_.push_back(std::make_unique<OnDevice>(numbers.data(), numbers.size()));
-    view.data = there_.back()->data() + unaligned_by;
+    view.data = there_.back()->data() + begin;
     views_.push_back(view);
   }
 
@@ -170,10 +176,24 @@ TEST_F(CudaKernels, GatherOnlyWhatIsAlignedInLargerNumbers) {
   EXPECT_EQ(sequences.expect_gathered().number_size, 4);
 
   Rows shifted(Dtype::kUint8, {32}, PadSide::kRight);
-  const std::size_t order[] = {0};
-  shifted.add({32}, order);
-  shifted.add({32}, order, 2);
+  shifted.add({32}, {1}, 32);
+  shifted.add({32}, {1}, 34, 2);
   EXPECT_EQ(shifted.expect_gathered().number_size, 2);
+}
+
+TEST_F(CudaKernels, GatherRowsOfAnyStrides) {
+  for (const PadSide side : kSides) {
+    Rows rows(Dtype::kInt32, {4, 4}, side);
+    rows.add({4, 4}, {16, 4}, 64);       // in one piece
+    rows.add({4, 4}, {0, 4}, 16);        // one line four times
+    rows.add({4, 4}, {0, 0}, 4);         // one number
+    rows.add({3, 2}, {32, 8}, 128, 8);   // out of a larger one
+    rows.add({4, 4}, {-16, 4}, 64, 48);  // upside down
+    rows.add({1, 4}, {12345, 4}, 16);    // nobody goes that far
+    rows.add({4, 1}, {16, 12345}, 64);
+    rows.add({0, 4}, {16, 4}, 0);
+    rows.expect_gathered();
+  }
 }
 
 TEST_F(CudaKernels, GatherLargeRowsAndMany) {

@@ -269,7 +269,7 @@ def test_what_a_failed_call_kept_of_its_arguments_is_not_overwritten(torch, batc
         raise ValueError("at once: what it got is still being copied")
 
     model = batched(fail, device="cuda:0")
-    for number in range(200):
+    for number in range(50):
         with pytest.raises(ValueError, match="at once"):
-            model([torch.full((3,), float(number))])
-    assert [each.tolist() for each in kept] == [[[float(number)] * 3] for number in range(200)]
+            model([torch.full((1 << 20,), float(number))])  # takes longer to copy than to fail
+    assert all(bool((each == number).all()) for number, each in enumerate(kept))

@@ -50,9 +50,14 @@ def test_items_of_another_stream_are_waited_for(torch, served_on_gpu):
 
 def test_memory_of_outputs_is_the_callers_while_his_stream_uses_it(torch, served_on_gpu):
     streamer = served_on_gpu("Floats")
-    items = [torch.full((3,), float(i), device="cuda:0") for i in range(50)]
-    torch.cuda._sleep(100_000_000)
-    used = [streamer.predict([item])[0] + 1 for item in items]  # the output itself goes at once
+    on_host = torch.full((3,), -1.0)
+    used = []
+    for i in range(50):
+        (output,) = streamer.predict([torch.full((3,), float(i), device="cuda:0")])
+        torch.cuda._sleep(5_000_000)
+        used.append(output + 1)  # later than all that follows
+        del output
+        streamer.predict([on_host])  # waits for none of it, and would take the memory
     assert [each.tolist() for each in used] == [[3.0 * i + 2] * 3 for i in range(50)]
 
 

@@ -15,12 +15,24 @@ pytest_plugins = ["native_fixtures"]
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.needs_cuda)])
-def device(request, torch, monkeypatch):
+@pytest.fixture
+def cpu_as_device(torch, monkeypatch):
     pytest.importorskip("service_streamer._torch")
     from service_streamer.torch import _native
 
     monkeypatch.setattr(_native, "PIPELINED", ("cpu", "cuda"))
+
+
+@pytest.fixture(
+    params=[
+        "cpu",
+        pytest.param("cuda:0", marks=pytest.mark.needs_cuda),
+        pytest.param("cuda:1", marks=pytest.mark.needs_cuda),  # not the one of most threads
+    ]
+)
+def device(request, torch, cpu_as_device):
+    if request.param == "cuda:1" and torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU only")
     return request.param
 
 
@@ -175,10 +187,21 @@ def test_many_threads_get_theirs(torch, served, device):
 
 
 def test_closing_answers_what_is_under_way(torch, served):
-    slow = served("Slow", batch_size=1)
-    futures = [slow.submit([torch.zeros(3)]) for _ in range(3)]
-    slow.close()
-    assert [future.result(LONG)[0].tolist() for future in futures] == [[1, 1, 1]] * 3
+    streamer = served(batch_size=1)
+    futures = [streamer.submit([torch.zeros(3)]) for _ in range(100)]
+    streamer.close()
+    assert [future.result(LONG)[0].tolist() for future in futures] == [[1, 1, 1]] * 100
+
+
+def test_workers_share_several_devices(torch, files, cpu_as_device, monkeypatch):
+    from service_streamer.torch import NativeModel, _native
+
+    # the CPU twice, as if there were two of them
+    monkeypatch.setattr(_native, "check_devices", lambda given: given)
+    monkeypatch.setattr(_native, "find_devices", list)
+    both = NativeModel(files("Floats"), signature=FLOATS, device=("cpu", "cpu"))
+    assert both.workers == 2
+    assert both([torch.zeros(3)])[0].tolist() == [1, 1, 1]
 
 
 def test_a_forked_child_cannot_use_a_gpu_of_its_parents(model, monkeypatch):

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -19,7 +22,7 @@
 namespace simulated_cuda {
 namespace {
 
-constexpr std::size_t kBytes = std::size_t{1} << 30;  // of all devices; those that are never written take none
+constexpr std::size_t kBytes = std::size_t{1} << 30;  // of each device; those that are never written take none
 constexpr int kGivenBack = 0xA5;                      // what is in memory that is nobody's
 
 std::size_t rounded(std::size_t bytes) {
@@ -31,18 +34,27 @@ class Views {
  public:
   Views() {
     const int file = memfd_create("simulated_cuda", MFD_CLOEXEC);
-    TORCH_CHECK(file >= 0 && ftruncate(file, kBytes) == 0, "no memory for the simulated GPUs");
+    TORCH_CHECK(file >= 0 && ftruncate(file, kAll) == 0, "no memory for the simulated GPUs");
     seen_ = map(PROT_READ | PROT_WRITE, file);
     hidden_ = map(PROT_NONE, file);
     close(file);
   }
 
-  std::byte* hidden(std::size_t offset) const { return hidden_ + offset; }
-  std::byte* seen(const void* address) const { return seen_ + (static_cast<const std::byte*>(address) - hidden_); }
+  std::byte* hidden(c10::DeviceIndex device, std::size_t offset) const {
+    return hidden_ + static_cast<std::size_t>(device) * kBytes + offset;
+  }
+  std::byte* seen(const void* address, c10::DeviceIndex device) const {
+    const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - hidden_);
+    TORCH_CHECK(offset / kBytes == static_cast<std::size_t>(device), "what is used on cuda:", device,
+                " lies elsewhere");
+    return seen_ + offset;
+  }
 
  private:
+  static constexpr std::size_t kAll = kDevices * kBytes;
+
   static std::byte* map(int protection, int file) {
-    void* address = mmap(nullptr, kBytes, protection, MAP_SHARED, file, 0);
+    void* address = mmap(nullptr, kAll, protection, MAP_SHARED, file, 0);
     TORCH_CHECK(address != MAP_FAILED, "no memory for the simulated GPUs");
     return static_cast<std::byte*>(address);
   }
@@ -76,10 +88,11 @@ class DeviceMemory final : public c10::Allocator {
       data = free.back();
       free.pop_back();
     } else {
-      TORCH_CHECK_WITH(OutOfMemoryError, rounded(bytes) <= kBytes - used_, "CUDA out of memory. Tried to allocate ",
+      std::size_t& used = used_.at(static_cast<std::size_t>(device.index()));
+      TORCH_CHECK_WITH(OutOfMemoryError, rounded(bytes) <= kBytes - used, "CUDA out of memory. Tried to allocate ",
                        bytes);
-      data = views().hidden(used_);
-      used_ += rounded(bytes);
+      data = views().hidden(device.index(), used);
+      used += rounded(bytes);
     }
     return {data, new Block{data, rounded(bytes), stream}, &give_back, device};
   }
@@ -89,15 +102,15 @@ class DeviceMemory final : public c10::Allocator {
 
   std::size_t used() {
     const std::lock_guard held(mutex_);
-    return used_;
+    return std::accumulate(used_.begin(), used_.end(), std::size_t{0});
   }
 
- private:
   static void give_back(void* given);
 
+ private:
   std::mutex mutex_;
   std::map<std::tuple<c10::DeviceIndex, c10::StreamId, std::size_t>, std::vector<std::byte*>> free_;
-  std::size_t used_ = 0;
+  std::array<std::size_t, kDevices> used_{};
 };
 
 DeviceMemory& the_device_memory() {
@@ -109,7 +122,9 @@ void DeviceMemory::give_back(void* given) {
   const std::unique_ptr<Block> block(static_cast<Block*>(given));
   Stream& own = stream_of(block->stream);
   for (const c10::Stream& user : block->used_by) own.wait_for(stream_of(user).mark());
-  own.give([seen = views().seen(block->data), bytes = block->bytes] { std::memset(seen, kGivenBack, bytes); });
+  own.give([seen = within_device(block->data, block->stream.device()), bytes = block->bytes] {
+    std::memset(seen, kGivenBack, bytes);
+  });
   DeviceMemory& memory = the_device_memory();
   const std::lock_guard held(memory.mutex_);
   memory.free_[{block->stream.device_index(), block->stream.id(), block->bytes}].push_back(block->data);
@@ -144,10 +159,14 @@ class PinnedMemory final : public c10::Allocator {
     return found != blocks_.begin() && at < (--found)->first + found->second.bytes;
   }
 
-  void record(const void* address, const c10::Stream& stream) {
+  void record(const void* context, const void* address, const c10::Stream& stream) {
     const std::lock_guard held(mutex_);
-    const auto found = blocks_.find(static_cast<const std::byte*>(address));
-    if (found != blocks_.end()) found->second.users.push_back(stream_of(stream).mark());
+    auto found = blocks_.find(static_cast<const std::byte*>(context));
+    if (found == blocks_.end()) found = blocks_.find(static_cast<const std::byte*>(address));
+    if (found == blocks_.end()) return;
+    std::vector<std::shared_ptr<Point>>& users = found->second.users;
+    std::erase_if(users, [](const auto& user) { return user->reached(); });
+    users.push_back(stream_of(stream).mark());
   }
 
  private:
@@ -194,14 +213,15 @@ c10::Allocator& device_memory() {
   return the_device_memory();
 }
 
-std::byte* within_device(const void* address) {
-  return address == nullptr ? nullptr : views().seen(address);
+std::byte* within_device(const void* address, c10::Device device) {
+  return address == nullptr ? nullptr : views().seen(address, device.index());
 }
 
 void record_stream(const c10::DataPtr& block, const c10::Stream& stream) {
   static auto& mutex = *new std::mutex;
   const std::lock_guard held(mutex);
-  if (block.get() != nullptr) static_cast<Block*>(block.get_context())->used_by.push_back(stream);
+  if (block.get_deleter() == &DeviceMemory::give_back)
+    static_cast<Block*>(block.get_context())->used_by.push_back(stream);
 }
 
 std::size_t reserved_bytes() {
@@ -216,8 +236,8 @@ bool is_pinned(const void* address) {
   return the_pinned_memory().contains(address);
 }
 
-void record_pinned(const void* address, const c10::Stream& stream) {
-  the_pinned_memory().record(address, stream);
+void record_pinned(const void* context, const void* address, const c10::Stream& stream) {
+  the_pinned_memory().record(context, address, stream);
 }
 
 }  // namespace simulated_cuda

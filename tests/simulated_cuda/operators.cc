@@ -1,4 +1,5 @@
-// The operators: some are given to the stream, as CUDA's are; all others wait for it, and are computed by the CPU's.
+// The operators. Copies, filling, addition and multiplication are given to the stream, as CUDA has it: models of these show who does not
+// wait. All others wait for the stream by themselves, and are computed by the CPU's.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
@@ -15,6 +16,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -32,7 +34,7 @@ constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 class Numbers {
  public:
   explicit Numbers(const at::Tensor& tensor)
-      : data_(tensor.is_cuda() ? within_device(tensor.data_ptr()) : tensor.data_ptr()),
+      : data_(tensor.is_cuda() ? within_device(tensor.data_ptr(), tensor.device()) : tensor.data_ptr()),
         sizes_(tensor.sizes().vec()),
         strides_(tensor.strides().vec()),
         dtype_(tensor.scalar_type()) {}
@@ -73,7 +75,7 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   const at::Tensor& host = from.is_cuda() ? self : from;
   if (host.is_cuda() && host.device() == device) return self;  // neither is the host's
   if (non_blocking && !host.is_cuda() && is_pinned(host.data_ptr())) {
-    record_pinned(host.data_ptr(), current_stream(device));
+    record_pinned(host.storage().data_ptr().get_context(), host.data_ptr(), current_stream(device));
   } else {
     stream.mark()->wait();
   }
@@ -88,7 +90,13 @@ const at::Tensor& resize_storage(const at::Tensor& self, at::IntArrayRef sizes,
   c10::StorageImpl* const storage = impl->storage().unsafeGetStorageImpl();
   if (storage->nbytes() < bytes) {
     const c10::DeviceGuard guard(self.device());
-    storage->set_data_ptr(device_memory().allocate(bytes));
+    c10::DataPtr larger = device_memory().allocate(bytes);
+    current(self.device())
+        .give([to = within_device(larger.get(), self.device()), count = storage->nbytes(),
+               from = within_device(storage->data(), self.device())] {
+          if (count > 0) std::memcpy(to, from, count);
+        });
+    storage->set_data_ptr(std::move(larger));
     storage->set_nbytes(bytes);
   }
   return self;
@@ -100,9 +108,20 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy(self, from, false);
 }
 
+// A single number may lie anywhere.
+void check_one_device(const std::vector<at::Tensor>& tensors) {
+  std::optional<at::Device> device;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.dim() == 0) continue;
+    TORCH_CHECK(device.value_or(tensor.device()) == tensor.device(), "Expected all tensors to be on the same device");
+    device = tensor.device();
+  }
+}
+
 // Numbers with numbers, one by one.
 template <typename Operator>
 at::Tensor each(const at::Tensor& a, const at::Tensor& b, Operator apply) {
+  check_one_device({a, b});
   const at::Tensor& like = a.is_cuda() ? a : b;
   at::Tensor to = at::empty(at::infer_size(a.sizes(), b.sizes()), like.options().dtype(at::result_type(a, b)));
   // A number of the host goes along with what the stream is given.
@@ -138,6 +157,11 @@ void record(at::Tensor& self, c10::Stream stream) {
 }
 
 void compute_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  std::vector<at::Tensor> given;
+  for (const c10::IValue& argument : torch::jit::last(*stack, op.schema().arguments().size())) {
+    if (argument.isTensor()) given.push_back(argument.toTensor());
+  }
+  check_one_device(given);
   at::native::cpu_fallback(op, stack);
 }
 

@@ -6,9 +6,11 @@ The library beside this file registers them with torch's core. What torch's Pyth
 module for CUDA is answered here, as far as the tests and the package ask for it.
 """
 
+import atexit
 import ctypes
 import importlib.util
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,12 @@ def pytest_configure():
     if found is None:
         raise pytest.UsageError("there is no torch to simulate GPUs for")
     folder = Path(found.submodule_search_locations[0])
-    if "\ncuda: Optional[str] = None\n" not in (folder / "version.py").read_text():
+    cuda = re.search(r"^cuda\b.* = (.*)$", (folder / "version.py").read_text(), re.MULTILINE)
+    if cuda is None:
+        raise pytest.UsageError("torch does not say whether it was built with CUDA")
+    if cuda.group(1) != "None":
         pytest.exit("this torch was built with CUDA: no GPU is simulated for it", returncode=0)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no kernel of ours finds a real one
     for name in ("libc10.so", "libtorch_cpu.so"):  # before torch asks for what is registered
         ctypes.CDLL(str(folder / "lib" / name), ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(os.environ["SERVICE_STREAMER_SIMULATED_CUDA"])
@@ -45,4 +51,7 @@ def answer_torch(library):
     cuda.synchronize = torch.accelerator.synchronize
     cuda.memory_reserved = lambda: library.simulated_cuda_reserved_bytes()
     cuda._sleep = lambda cycles: library.simulated_cuda_sleep(cycles // 1_000_000)
+    # Nothing is under way once torch's library ends its own life.
+    for index in range(cuda.device_count()):
+        atexit.register(of_torch._accelerator_synchronizeDevice, index)
     of_torch._jit_set_texpr_fuser_enabled(False)  # it has no compiler for them

@@ -9,8 +9,8 @@
 #include <memory>
 #include <mutex>
 
-// Streams and events of GPUs that do not exist: what a stream is given is done by a thread of its, in order, each after a
-// moment of random length, and host memory knows nothing of it. So whoever forgets to wait for something is found out.
+// Streams and events of GPUs that do not exist: what a stream is given is done by a thread of its, in order, now and
+// then after a moment, of which the host knows nothing. So whoever forgets to wait for something is found out.
 namespace simulated_cuda {
 
 constexpr c10::DeviceIndex kDevices = 2;

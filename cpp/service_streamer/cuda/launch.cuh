@@ -30,7 +30,7 @@ template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), std::int64_t rows, std::int64_t places, void* stream,
             Arguments&&... arguments) {
   constexpr std::int64_t kThreads = 256;  // of a block
-  constexpr std::int64_t kMost = 65535;   // blocks, of which there may be no more in one direction
+  constexpr std::int64_t kMost = 65535;   // blocks for the rows, and enough for the places of one
   const std::int64_t along = std::clamp<std::int64_t>((places + kThreads - 1) / kThreads, 1, kMost);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(along), static_cast<unsigned>(std::clamp<std::int64_t>(rows, 1, kMost)));
