@@ -21,7 +21,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 	beside-python test-pythons test-torch test-simulated-cuda test-python test-cuda test-redis fuzz lint tidy format clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 # --------------------------------------------------------------- environment
 

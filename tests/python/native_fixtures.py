@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import LONG
-from native_models import FLOATS, save_package, save_script
+from native_models import FLOATS, changed, save_package, save_script
 
 from service_streamer import ThreadedStreamer
 
@@ -26,8 +26,10 @@ def files(torch, tmp_path_factory):
 def model(files):
     from service_streamer.torch import NativeModel
 
-    def make(name="Floats", signature=FLOATS, kind="pt", **options):
-        return NativeModel(files(name, kind), signature=signature, **options)
+    def make(name="Floats", signature=FLOATS, kind="pt", device="cpu", **options):
+        first = device if isinstance(device, str) else next(iter(device), "cpu")
+        signature = changed(signature, device=first.partition(":")[0])
+        return NativeModel(files(name, kind), signature=signature, device=device, **options)
 
     return make
 

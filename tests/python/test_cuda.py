@@ -1,8 +1,10 @@
 """Native models and kernels on a GPU."""
 
+import functools
+
 import pytest
 from conftest import LONG
-from native_models import FLOATS, PAIRS, changed, modules
+from native_models import PAIRS, modules
 
 from service_streamer import ThreadedStreamer
 
@@ -18,24 +20,9 @@ def real_gpu(torch):
 
 
 @pytest.fixture
-def on_gpu(model):
-    """Makes a model of TorchScript on the first GPU."""
-
-    def make(name="Floats", signature=FLOATS, **options):
-        options.setdefault("device", "cuda:0")
-        return model(name, changed(signature, device="cuda"), **options)
-
-    return make
-
-
-@pytest.fixture
-def served_on_gpu(on_gpu, leftovers):
-    def make(*args, batch_size=8, **options):
-        streamer = ThreadedStreamer(on_gpu(*args, **options), batch_size)
-        leftovers.append(lambda: streamer.close(drain=False, timeout=LONG))
-        return streamer
-
-    return make
+def served_on_gpu(served):
+    """Makes streamers of TorchScript on the first GPU."""
+    return functools.partial(served, device="cuda:0")
 
 
 def test_items_of_another_stream_are_waited_for(torch, served_on_gpu):
@@ -86,12 +73,11 @@ def test_the_memory_of_the_gpu_stays_flat(torch, served_on_gpu):
     assert ask(1000) <= before
 
 
-def test_all_gpus_serve_one_queue(torch, on_gpu):
+def test_all_gpus_serve_one_queue(torch, model):
     names = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count()))
     if len(names) < 2:
         pytest.skip("there is one GPU only")
-    model = on_gpu(device=names)
-    with ThreadedStreamer(model, 1) as streamer:
+    with ThreadedStreamer(model(device=names), 1) as streamer:
         futures = [streamer.submit([torch.full((3,), float(i))]) for i in range(100)]
         for i, future in enumerate(futures):
             assert future.result(LONG)[0].tolist() == [3.0 * i + 1] * 3

@@ -3,11 +3,12 @@
 What lies on the device are tensors; arrays lie in the host's memory.
 """
 
+import functools
 import threading
 
 import pytest
 from conftest import LONG
-from native_models import FLOATS, PAIRS, SEQUENCES, changed
+from native_models import FLOATS, PAIRS, SEQUENCES
 
 from service_streamer import OutputSizeMismatch
 
@@ -38,11 +39,7 @@ def device(request, torch, cpu_as_device):
 
 @pytest.fixture
 def model(model, device):
-    def make(name="Floats", signature=FLOATS, **options):
-        options.setdefault("device", device)
-        return model(name, changed(signature, device=device.partition(":")[0]), **options)
-
-    return make
+    return functools.partial(model, device=device)
 
 
 def array(torch, *numbers):

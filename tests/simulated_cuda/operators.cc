@@ -48,21 +48,17 @@ class Numbers {
   at::ScalarType dtype_;
 };
 
-c10::Device device_or_current(std::optional<c10::Device> device) {
-  return device && device->has_index() ? *device : current_device();
-}
-
 at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout> /*layout*/,
                  std::optional<at::Device> device, std::optional<bool> /*pin*/,
                  std::optional<at::MemoryFormat> format) {
-  const c10::DeviceGuard guard(device_or_current(device));
+  const c10::DeviceGuard guard(or_current(device.value_or(c10::kCUDA)));
   return at::detail::empty_generic(sizes, &device_memory(), kKeys, dtype.value_or(at::kFloat), format);
 }
 
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout> /*layout*/, std::optional<at::Device> device,
                          std::optional<bool> /*pin*/) {
-  const c10::DeviceGuard guard(device_or_current(device));
+  const c10::DeviceGuard guard(or_current(device.value_or(c10::kCUDA)));
   return at::detail::empty_strided_generic(sizes, strides, &device_memory(), kKeys, dtype.value_or(at::kFloat));
 }
 

@@ -103,12 +103,16 @@ c10::Device current_device() {
 }
 
 void set_current_device(c10::Device device) {
-  if (device.has_index()) device_of_thread = device.index();
+  device_of_thread = or_current(device).index();
+}
+
+c10::Device or_current(c10::Device device) {
+  return device.has_index() ? device : current_device();
 }
 
 c10::Stream current_stream(c10::Device device) {
-  const c10::DeviceIndex index = device.has_index() ? device.index() : device_of_thread;
-  return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, index}, streams_of_thread.at(static_cast<std::size_t>(index)));
+  device = or_current(device);
+  return c10::Stream(c10::Stream::UNSAFE, device, streams_of_thread.at(static_cast<std::size_t>(device.index())));
 }
 
 void set_current_stream(const c10::Stream& stream) {
@@ -121,8 +125,7 @@ Stream& current(c10::Device device) {
 
 c10::Stream next_of_pool(c10::Device device) {
   static std::atomic<c10::StreamId> next{0};
-  const c10::DeviceIndex index = device.has_index() ? device.index() : device_of_thread;
-  return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, index}, 1 + next++ % kPool);
+  return c10::Stream(c10::Stream::UNSAFE, or_current(device), 1 + next++ % kPool);
 }
 
 }  // namespace simulated_cuda

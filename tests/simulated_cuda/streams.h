@@ -49,6 +49,7 @@ Stream& stream_of(const c10::Stream& stream);
 // Those of the calling thread.
 c10::Device current_device();
 void set_current_device(c10::Device device);
+c10::Device or_current(c10::Device device);  // where it has no number
 c10::Stream current_stream(c10::Device device);
 void set_current_stream(const c10::Stream& stream);
 Stream& current(c10::Device device);

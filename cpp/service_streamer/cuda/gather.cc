@@ -56,12 +56,13 @@ void widen_numbers(std::span<GatherRow> rows, Gather& gather) {
   if (gather.sizes.rank() == 0) return;
   std::size_t bytes = sizeof(native::Number);
   while (bytes > gather.number_size && !fits(rows, gather, bytes)) bytes /= 2;
-  const std::size_t factor = bytes / gather.number_size;
+  if (bytes == gather.number_size) return;
+  const auto factor = static_cast<std::int64_t>(bytes / gather.number_size);
   const std::size_t last = gather.sizes.rank() - 1;
-  gather.sizes[last] /= static_cast<std::int64_t>(factor);
+  gather.sizes[last] /= factor;
   for (GatherRow& row : rows) {
-    row.sizes[last] /= static_cast<std::int64_t>(factor);
-    if (factor > 1) row.strides[last] = static_cast<std::int64_t>(bytes);
+    row.sizes[last] /= factor;
+    row.strides[last] = static_cast<std::int64_t>(bytes);
   }
   for (std::size_t i = gather.number_size; i < bytes; ++i) gather.pad[i] = gather.pad[i - gather.number_size];
   gather.number_size = bytes;
