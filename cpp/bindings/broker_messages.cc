@@ -69,12 +69,11 @@ bool head_from(PyObject* parcel, const Sending& sending, RequestHead& head, PyOb
 
 // The command that sends one, and how many bytes its message has. Without a command it has too many, or an exception is set.
 PyObject* command_from(const Sending& sending, const RequestHead& head, PyObject* body, std::size_t& size) {
-  const auto body_size = static_cast<std::size_t>(PyBytes_GET_SIZE(body));
   const auto write = [&](char* to) {
-    ipc::write_request_head(head, to);
-    std::copy_n(PyBytes_AS_STRING(body), body_size, to + ipc::kRequestHead);
+    ipc::wire::append(to, head);
+    ipc::wire::append_text(to, text_of(body));
   };
-  size = ipc::kRequestHead + body_size;
+  size = sizeof(RequestHead) + text_of(body).size();
   if (sending.seal == Py_None) return size <= sending.limit ? command_of(sending.append, size, write) : nullptr;
   PyObject* message = make_body(size, write);
   PyObject* sealed = message != nullptr ? PyObject_CallOneArg(sending.seal, message) : nullptr;

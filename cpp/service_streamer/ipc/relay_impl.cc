@@ -181,8 +181,7 @@ bool Relay::Impl::understand(InMessage& message) {
     return true;
   }
   Told told;
-  return message.type == MessageType::kTold && from_bytes(message.body, told) &&
-         asked_.told(message.id, std::move(told));
+  return parse(message, told) && asked_.told(message.id, std::move(told));
 }
 
 bool Relay::Impl::take_results(InMessage& message) {

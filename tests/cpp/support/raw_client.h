@@ -32,7 +32,7 @@ class RawClient {
     connection->send_all(ipc::make_submit({&head, 1}, {&one, 1}));
   }
   void ask(std::uint64_t id, const ipc::Ask& question) const {
-    connection->send_all(ipc::make_opaque(MessageType::kAsk, id, ipc::to_bytes(question)));
+    connection->send_all(ipc::make_ask(id, question));
   }
   void cancel(std::uint64_t id) const { connection->send_all(ipc::make_ids(MessageType::kCancel, {&id, 1})); }
 
@@ -67,8 +67,7 @@ class RawClient {
   ipc::Told told(std::uint64_t id) const {
     ipc::InMessage message;
     ipc::Told answer;
-    EXPECT_TRUE(receive(message) && message.type == MessageType::kTold && message.id == id &&
-                ipc::from_bytes(message.body, answer));
+    EXPECT_TRUE(receive(message) && message.id == id && ipc::parse(message, answer));
     return answer;
   }
   bool is_cut_off() const {
