@@ -13,8 +13,8 @@
 
 #include "service_streamer/ipc/wire.h"
 
-// The messages of a broker's queue, and which entries of it a worker has. python/service_streamer/_redis/README.md describes the
-// layouts; protocol.py there reads refusals and messages of other versions.
+// The messages of a broker's queue, and which entries of it a worker has. python/service_streamer/_redis/README.md
+// describes the layouts; protocol.py there reads refusals and messages of other versions.
 
 namespace service_streamer::ipc {
 

@@ -130,7 +130,7 @@ struct EndedCall {
 
 OutMessage make_hello(Role role);
 OutMessage make_text(MessageType type, std::string_view text, std::uint64_t id = 0);  // kReady, kInitFailed, kClosed
-OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes);  // kSetup
+OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes);       // kSetup
 OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::span<const PayloadRange> items);
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply);
 OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids);  // kReleased, kCancel

@@ -68,8 +68,7 @@ class BodyWriter {
     const auto blocks = static_cast<std::uint32_t>(message_.blocks.size());
     std::string& head = message_.head;
     head.reserve(sizeof(wire::Start) + blocks * sizeof(wire::Block) + values_.size() + copied_.size());
-    wire::append(head,
-                 wire::Start{.count = static_cast<std::uint32_t>(count), .blocks = blocks, .bytes = bytes_});
+    wire::append(head, wire::Start{.count = static_cast<std::uint32_t>(count), .blocks = blocks, .bytes = bytes_});
     for (const BlockRef& block : message_.blocks) wire::append(head, wire::Block{.size = block->size(), .handle = 0});
     head += values_;
     head += copied_;

@@ -100,8 +100,8 @@ std::size_t body_size(const EndedCall& result) {
 }
 
 void write_body(const EndedCall& result, char* body) {
-  wire::append(body, ResultHead{.outcome = number_of(result.outcome),
-                                .note = static_cast<std::uint32_t>(result.note.size())});
+  wire::append(
+      body, ResultHead{.outcome = number_of(result.outcome), .note = static_cast<std::uint32_t>(result.note.size())});
   wire::append_text(body, result.note);
   wire::append(body, static_cast<std::uint32_t>(result.pieces.size()));
   for (const auto& [begin, count, piece] : result.pieces) {
@@ -124,8 +124,8 @@ bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result) {
   Bytes note;
   std::uint32_t pieces = 0;
   result = {};
-  if (!reader.read(head) || head.outcome >= kOutcomes.size() || !reader.read(note, head.note) ||
-      !reader.read(pieces) || !reader.resize(result.pieces, pieces, sizeof(PieceHead))) {
+  if (!reader.read(head) || head.outcome >= kOutcomes.size() || !reader.read(note, head.note) || !reader.read(pieces) ||
+      !reader.resize(result.pieces, pieces, sizeof(PieceHead))) {
     return false;
   }
   result.outcome = kOutcomes.at(head.outcome);

@@ -12,28 +12,30 @@
 
 #include "service_streamer/ipc/bytes.h"
 
-// How everything that leaves the process is written and read: packed structs, arrays and texts, one after the other. Numbers are
-// little-endian, unaligned and without padding. The structs below are those of messages between processes; parcel.cc and
-// broker_entries.h have those of a broker's messages.
+// How everything that leaves the process is written and read: packed structs, arrays and texts, one after the other.
+// Numbers are little-endian, unaligned and without padding. The structs below are those of messages between processes;
+// parcel.cc and broker_entries.h have those of a broker's messages.
 
 namespace service_streamer::ipc::wire {
 
 static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie in memory");
 
-// The start of a kBatch, kReply, kSubmit or kResults. The table of blocks follows, then the values that each type has, and last the
-// opaque bytes of all payloads and results.
+// The start of a kBatch, kReply, kSubmit or kResults. The table of blocks follows, then the values that each type has,
+// and last the opaque bytes of all payloads and results.
 struct [[gnu::packed]] Start {
   std::uint32_t count;   // of parts, results, requests or calls
   std::uint32_t blocks;  // entries of the table
   std::uint64_t bytes;   // opaque bytes
 };
 
-// An entry of the table. Handles are the sender's, which a kReleased returns. They are counted from 0, and stay below kMark.
+// An entry of the table. Handles are the sender's, which a kReleased returns. They are counted from 0, and stay below
+// kMark.
 struct [[gnu::packed]] Block {
   std::uint64_t size;
   std::uint64_t handle;
 };
-// Of a handle in the table: the descriptor is lost and not sent. Of a handle in a kReleased: the block must not be written again.
+// Of a handle in the table: the descriptor is lost and not sent. Of a handle in a kReleased: the block must not be
+// written again.
 constexpr std::uint64_t kMark = std::uint64_t{1} << 63;
 
 // The end of each item (u64) and the item of each block (u32) follow.
@@ -117,7 +119,8 @@ inline void append_text(char*& to, std::string_view text) {
 class Reader {
  public:
   explicit Reader(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
-  explicit Reader(std::string_view text) : bytes_(nullptr, reinterpret_cast<const std::byte*>(text.data()), text.size()) {}
+  explicit Reader(std::string_view text)
+      : bytes_(nullptr, reinterpret_cast<const std::byte*>(text.data()), text.size()) {}
 
   template <typename T>
   bool read(T& value) {

@@ -31,9 +31,7 @@ class RawClient {
     const ipc::Payload* const one = &payload;
     connection->send_all(ipc::make_submit({&head, 1}, {&one, 1}));
   }
-  void ask(std::uint64_t id, const ipc::Ask& question) const {
-    connection->send_all(ipc::make_ask(id, question));
-  }
+  void ask(std::uint64_t id, const ipc::Ask& question) const { connection->send_all(ipc::make_ask(id, question)); }
   void cancel(std::uint64_t id) const { connection->send_all(ipc::make_ids(MessageType::kCancel, {&id, 1})); }
 
   // The next message but hello, waited for; false: cut off.
