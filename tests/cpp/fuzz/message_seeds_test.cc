@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "fuzz/hostile_stream.h"
-#include "service_streamer/ipc/frame.h"
-#include "service_streamer/ipc/wire.h"
+#include "service_streamer/wire/frame.h"
+#include "service_streamer/wire/wire.h"
 #include "support/ipc.h"
 
 namespace service_streamer::ipc::support {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/broker_entries.h"
-#include "service_streamer/ipc/parcel.h"
+#include "service_streamer/wire/broker_body.h"
+#include "service_streamer/wire/broker_entries.h"
 
 namespace service_streamer::ipc::fuzz {
 namespace {
