@@ -34,11 +34,6 @@ ipc::Outlet* outlet_of(PyObject* self) {
   return from_this_process(self_of(self)->engine) ? self_of(self)->outlet : nullptr;
 }
 
-PyObject* none_or_raise(const Failure& failure) {
-  if (failure.raise()) return nullptr;
-  Py_RETURN_NONE;
-}
-
 // --- what goes out ---
 
 // One for which there is no memory is lost: nobody would ever send it.

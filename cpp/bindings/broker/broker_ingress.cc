@@ -34,11 +34,6 @@ InletObject* self_of(PyObject* self) {
   return reinterpret_cast<InletObject*>(self);
 }
 
-PyObject* none_or_raise(const Failure& failure) {
-  if (failure.raise()) return nullptr;
-  Py_RETURN_NONE;
-}
-
 // --- what comes in ---
 
 PyObject* inlet_submit(PyObject* self, PyObject* args, PyObject* kwargs) {

@@ -69,12 +69,11 @@ bool head_from(PyObject* parcel, const Sending& sending, RequestHead& head, PyOb
 
 // The command that sends one, and how many bytes its message has. Without a command it has too many, or an exception is set.
 PyObject* command_from(const Sending& sending, const RequestHead& head, PyObject* body, std::size_t& size) {
-  const auto body_size = static_cast<std::size_t>(PyBytes_GET_SIZE(body));
   const auto write = [&](char* to) {
-    ipc::write_request_head(head, to);
-    std::copy_n(PyBytes_AS_STRING(body), body_size, to + ipc::kRequestHead);
+    ipc::wire::append(to, head);
+    ipc::wire::append_text(to, text_of(body));
   };
-  size = ipc::kRequestHead + body_size;
+  size = sizeof(RequestHead) + text_of(body).size();
   if (sending.seal == Py_None) return size <= sending.limit ? command_of(sending.append, size, write) : nullptr;
   PyObject* message = make_body(size, write);
   PyObject* sealed = message != nullptr ? PyObject_CallOneArg(sending.seal, message) : nullptr;
@@ -142,6 +141,23 @@ PyObject* pack_requests(PyObject*, PyObject* args, PyObject* kwargs) {
   return both;
 }
 
+bool check_message(PyObject* message) {
+  if (PyBytes_Check(message)) return true;
+  PyErr_Format(PyExc_TypeError, "a message must be bytes, got %.200s", Py_TYPE(message)->tp_name);
+  return false;
+}
+
+PyObject* read_request(PyObject*, PyObject* message) {
+  RequestHead head;
+  if (!check_message(message)) return nullptr;
+  const std::string_view text = text_of(message);
+  if (!ipc::parse_request_head(text, head)) Py_RETURN_NONE;
+  return Py_BuildValue("(NKIILLiN)", bytes_of({head.client.data(), head.client.size()}),
+                       static_cast<unsigned long long>(head.request), head.begin, head.items,
+                       static_cast<long long>(head.deadline), static_cast<long long>(head.sent), head.priority,
+                       bytes_of(text.substr(sizeof head)));
+}
+
 // --- replies ---
 
 PyObject* answer_list(const std::vector<BrokerAnswer>& answers) {
@@ -160,9 +176,7 @@ PyObject* answer_list(const std::vector<BrokerAnswer>& answers) {
 }
 
 PyObject* read_replies(PyObject*, PyObject* message) {
-  if (!PyBytes_Check(message)) {
-    return PyErr_Format(PyExc_TypeError, "a message must be bytes, got %.200s", Py_TYPE(message)->tp_name);
-  }
+  if (!check_message(message)) return nullptr;
   std::vector<BrokerAnswer> answers;
   bool sound = false;
   const Failure failure = attempt([&] { sound = ipc::ClientReply::parse(text_of(message), answers); });
@@ -179,6 +193,9 @@ PyMethodDef functions[] = {
      "`append` is a command of Redis up to its last argument, the message of the request; `seal(message)` signs it, or "
      "is "
      "None. `now` is in ms on the broker's clock, which is `ahead` of time.monotonic()."},
+    {"read_request", read_request, METH_O,
+     "read_request(message, /)\n--\n\n"
+     "(client, request, begin, items, deadline, sent, priority, body); None: it is no sound request of this version."},
     {"read_replies", read_replies, METH_O,
      "read_replies(message, /)\n--\n\n"
      "The answers of a reply: [(id, begin, items, body)]; None: it is no sound reply of this version."},

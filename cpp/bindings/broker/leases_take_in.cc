@@ -41,7 +41,7 @@ TimePoint deadline_of(const RequestHead& head, const Times& times) {
 }
 
 struct Arrivals {
-  Submissions submissions{ipc::kRequestHead};
+  Submissions submissions{sizeof(RequestHead)};
   std::vector<PyObject*> entries;  // of each submission; belong to who gave them
   std::vector<std::uint32_t> items;
 };

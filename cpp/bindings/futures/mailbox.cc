@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <utility>
 #include <vector>
 
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"
+#include "bindings/python/deferred_delete.h"
 #include "bindings/python/errors.h"
 
 namespace service_streamer::bindings {
@@ -27,29 +27,23 @@ MailboxObject* self_of(PyObject* self) {
 
 // --- what is left in a mailbox when it goes, perhaps without the GIL ---
 
-struct Leftover {
-  std::vector<void*> messages;
-  Leftover* next;
-};
+class UnreadMessages final : public Leftover {
+ public:
+  explicit UnreadMessages(std::vector<void*> messages) : messages_(std::move(messages)) {}
+  ~UnreadMessages() override {
+    for (void* message : messages_) Py_DECREF(static_cast<PyObject*>(message));
+  }
+  UnreadMessages(const UnreadMessages&) = delete;
+  UnreadMessages& operator=(const UnreadMessages&) = delete;
 
-std::atomic<Leftover*> leftovers{nullptr};
+ private:
+  const std::vector<void*> messages_;
+};
 
 void bury(Mailbox* mailbox) {
   std::vector<void*> messages = mailbox->drain();
   delete mailbox;
-  if (messages.empty()) return;
-  auto* leftover = new Leftover{.messages = std::move(messages), .next = leftovers.load(std::memory_order_relaxed)};
-  while (!leftovers.compare_exchange_weak(leftover->next, leftover, std::memory_order_acq_rel)) {
-  }
-}
-
-void release_leftovers() {
-  if (leftovers.load(std::memory_order_relaxed) == nullptr) return;
-  Leftover* leftover = leftovers.exchange(nullptr, std::memory_order_acq_rel);
-  while (leftover != nullptr) {
-    for (void* message : leftover->messages) Py_DECREF(static_cast<PyObject*>(message));
-    delete std::exchange(leftover, leftover->next);
-  }
+  if (!messages.empty()) leave(new UnreadMessages(std::move(messages)));
 }
 
 // --- the object ---
@@ -112,7 +106,7 @@ PyObject* mailbox_close(PyObject* self, PyObject*) {
   const std::vector<void*> messages = mailbox->drain();
   mailbox.reset();
   for (void* message : messages) Py_DECREF(static_cast<PyObject*>(message));
-  release_leftovers();
+  clear_leftovers();
   Py_RETURN_NONE;
 }
 
@@ -167,7 +161,7 @@ bool check_mailbox(PyObject* object) {
 }
 
 std::shared_ptr<Mailbox> make_mailbox() {
-  release_leftovers();
+  clear_leftovers();
   return {new Mailbox, bury};
 }
 

@@ -44,12 +44,10 @@ NativeWorkersObject* self_of(PyObject* self) {
 PyObject* workers_start(PyObject* object, PyObject*) {
   NativeWorkersObject* self = self_of(object);
   if (!from_this_process(self->engine)) return nullptr;
-  const Failure failure = attempt([&] {
+  return none_or_raise(attempt([&] {
     const std::shared_ptr<KeptEngine> kept(new KeptEngine(self->engine), leave);
     self->workers->start(kept);
-  });
-  if (failure.raise()) return nullptr;
-  Py_RETURN_NONE;
+  }));
 }
 
 PyObject* workers_wait_ready(PyObject* object, PyObject* timeout) {

@@ -29,11 +29,6 @@ ipc::Server* server_of(PyObject* self) {
   return from_this_process(self_of(self)->engine) ? self_of(self)->server : nullptr;
 }
 
-PyObject* none_or_raise(const Failure& failure) {
-  if (failure.raise()) return nullptr;
-  Py_RETURN_NONE;
-}
-
 PyObject* text_or_raise(const Failure& failure, const std::string& text) {
   if (failure.raise()) return nullptr;
   return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");

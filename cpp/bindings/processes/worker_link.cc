@@ -50,8 +50,7 @@ PyObject* send(PyObject* self, PyObject* text, bool (ipc::WorkerLink::*message)(
   auto* copy = new std::string(data, static_cast<std::size_t>(size));
   const Failure failure = attempt_without_gil([&] { (self_of(self)->link->*message)(*copy); });
   delete copy;
-  if (failure.raise()) return nullptr;
-  Py_RETURN_NONE;
+  return none_or_raise(failure);
 }
 
 PyObject* link_send_ready(PyObject* self, PyObject* about) {

@@ -83,6 +83,11 @@ bool Failure::raise() const {
   return true;
 }
 
+PyObject* none_or_raise(const Failure& failure) {
+  if (failure.raise()) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* call_helper(const char* module_name, const char* function_name, PyObject* first, PyObject* second) {
   PyObject* module = PyImport_ImportModule(module_name);
   if (module == nullptr) return nullptr;

@@ -49,7 +49,10 @@ Failure attempt(Function function) {
   return failure;
 }
 
-// The same without the GIL, for what takes long but ends by itself. It must own nothing that needs the GIL to be destroyed.
+// A new reference to None, or nullptr with the failure raised.
+PyObject* none_or_raise(const Failure& failure);
+
+// As attempt(), without the GIL, for what takes long but ends by itself. It must own nothing that needs the GIL to be destroyed.
 template <typename Function>
 Failure attempt_without_gil(Function function) {
   PyThreadState* state = PyEval_SaveThread();

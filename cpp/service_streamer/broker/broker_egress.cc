@@ -27,7 +27,7 @@ Outlet::Got Outlet::take(std::size_t limit, TimePoint deadline, Taken& taken) {
     TimePoint until;
     {
       const MutexLock turn(turn_);
-      until = std::min(deadline, expire());
+      until = std::min(deadline, calls::expire(engine_, waiter_));
       until = std::min(until, pull(limit, closed));
       interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
       handed_out_->take(limit, taken);
@@ -62,13 +62,6 @@ void Outlet::stop() {
   handed_out_->close();
   leave();
   waiter_.parker.unpark();
-}
-
-TimePoint Outlet::expire() {
-  EndedRequests ended;
-  const TimePoint next = engine_.watch_deadlines(waiter_, ended);
-  publish(ended);
-  return next;
 }
 
 // Has enough handed out to be taken. Between two calls the engine may promise something: it comes with the next one.

@@ -50,7 +50,6 @@ class Outlet {
   void stop();
 
  private:
-  TimePoint expire() REQUIRES(turn_);
   TimePoint pull(std::size_t limit, bool& closed) REQUIRES(turn_);
   void leave();
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "service_streamer/batching/engine.h"
+
 namespace service_streamer {
 
 void BaseCall::unref() {
@@ -77,6 +79,13 @@ void publish(EndedRequests& ended) {
   while (Request* request = in_order.pop()) {
     if (request->drop_hold()) let_go(*request);
   }
+}
+
+TimePoint expire(Engine& engine, Waiter& waiter) {
+  EndedRequests ended;
+  const TimePoint next = engine.watch_deadlines(waiter, ended);
+  publish(ended);
+  return next;
 }
 
 void let_go(ReleasedRequests& released) {

@@ -9,6 +9,8 @@
 
 namespace service_streamer {
 
+class Engine;
+
 // A request that threads without the GIL end and publish: the node of the queue where its workers are not Python threads.
 //
 // Counted: the engine's holds (Request::holds) are together one reference, whoever wants the answer has another. So: made with
@@ -75,6 +77,9 @@ namespace calls {
 // The last step of every request that is a BaseCall, as bindings/publish.cc is for those of Python workers.
 void publish(EndedRequests& ended);
 void let_go(ReleasedRequests& released);
+
+// Ends and publishes what is due. Returns when to be called again, as Engine::watch_deadlines() does.
+TimePoint expire(Engine& engine, Waiter& waiter);
 
 }  // namespace calls
 

@@ -56,7 +56,7 @@ void Relay::Impl::run() {
   TimePoint deadline = TimePoint::min();
   bool look = true;
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (look) deadline = expire();
+    if (look) deadline = calls::expire(engine_, poller_.waiter());
     TimePoint until = std::min(deadline, pull());
     if (!server_ && wants_connection()) {
       const TimePoint now = Clock::now();
@@ -78,13 +78,6 @@ void Relay::Impl::run() {
     look |= poller_.take_wake() || Clock::now() >= until;
   }
   clean_up();
-}
-
-TimePoint Relay::Impl::expire() {
-  EndedRequests ended;
-  const TimePoint next = engine_.watch_deadlines(poller_.waiter(), ended);
-  publish(ended);
-  return next;
 }
 
 // Hands on what the engine has. Without a connection, or while the Server closes, the engine's promise is kept for the next one.
@@ -181,8 +174,7 @@ bool Relay::Impl::understand(InMessage& message) {
     return true;
   }
   Told told;
-  return message.type == MessageType::kTold && from_bytes(message.body, told) &&
-         asked_.told(message.id, std::move(told));
+  return parse(message, told) && asked_.told(message.id, std::move(told));
 }
 
 bool Relay::Impl::take_results(InMessage& message) {

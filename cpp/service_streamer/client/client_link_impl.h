@@ -38,7 +38,6 @@ class Relay::Impl {
   static constexpr Duration kLastBackOff = std::chrono::seconds(1);
 
   void run();
-  TimePoint expire();
   TimePoint pull();
   void hand_on();
   bool wants_connection() { return promised_ || asked_.any_to_send(); }

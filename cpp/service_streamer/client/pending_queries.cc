@@ -37,7 +37,7 @@ std::vector<OutMessage> Asked::take() {
   std::vector<OutMessage> messages;
   messages.reserve(entries.size());
   for (EntryRef& entry : entries) {
-    messages.push_back(make_opaque(MessageType::kAsk, ++last_id_, to_bytes(entry->ask)));
+    messages.push_back(make_ask(++last_id_, entry->ask));
     sent_.emplace(last_id_, std::move(entry));
   }
   return messages;

@@ -168,7 +168,7 @@ bool Clients::cancel(Client& client, const InMessage& message) {
 
 bool Clients::answer(Client& client, const InMessage& message) {
   Ask ask;
-  if (!from_bytes(message.body, ask)) return false;
+  if (!parse(message, ask)) return false;
   if (ask.question == Question::kWaitReady) {
     client.ready_asks.push_back(message.id);
     ++asked_ready_;
@@ -207,7 +207,7 @@ Told Clients::told(Client& client, const Ask& ask) {
 }
 
 void Clients::tell(Client& client, std::uint64_t id, const Told& told) {
-  client.peer.send(make_opaque(MessageType::kTold, id, to_bytes(told)));
+  client.peer.send(make_told(id, told));
 }
 
 void Clients::tell_ready() {
@@ -293,7 +293,7 @@ void Clients::stop() {
   send_answers();
   const TimePoint deadline = Clock::now() + kFarewell;
   for (const auto& [id, client] : clients_) {
-    client->peer.send(make_closed());
+    client->peer.send(make_text(MessageType::kClosed, {}));
     client->peer.send_rest(deadline);
     client->peer.set_broken();
   }

@@ -84,7 +84,7 @@ void Server::Impl::run() {
   TimePoint deadline = TimePoint::min();
   bool look = true;
   while (!look || take_orders()) {
-    if (look) deadline = expire();
+    if (look) deadline = calls::expire(engine_, poller_.waiter());
     TimePoint until = std::min(workers_.serve(look), deadline);
     if (clients_.serve()) until = TimePoint::min();
     sleeps_until_ = until;
@@ -173,13 +173,6 @@ bool Server::Impl::take_orders() {
   }
   for (const std::uint32_t id : retiring) workers_.retire(id);
   return true;
-}
-
-TimePoint Server::Impl::expire() {
-  EndedRequests ended;
-  const TimePoint next = engine_.watch_deadlines(poller_.waiter(), ended);
-  publish(ended);
-  return next;
 }
 
 void Server::Impl::clean_up() {

@@ -59,7 +59,6 @@ class Server::Impl {
   bool receive(const WorkerPool::Reading& reading) EXCLUDES(turn_);
   void end_reading(const WorkerPool::Reading& reading) EXCLUDES(turn_);
   bool take_orders() REQUIRES(turn_) EXCLUDES(mutex_);
-  TimePoint expire() REQUIRES(turn_);
   void clean_up() EXCLUDES(turn_, mutex_);
 
   // Constant after construction.

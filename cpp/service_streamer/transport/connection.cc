@@ -30,7 +30,7 @@ Connection::~Connection() {
 
 // Notes in the message's table under which handles the peer gets its blocks.
 void Connection::lend(OutMessage& message) {
-  char* entry = message.head.data() + message.block_table;
+  char* entry = message.head.data() + sizeof(wire::Start);
   for (const BlockRef& block : message.blocks) {
     const std::uint64_t handle = next_handle_++;
     lent_.emplace(handle, block);

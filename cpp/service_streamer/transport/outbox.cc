@@ -25,7 +25,7 @@ std::uint32_t mark_lost(OutMessage& message, bool all) {
       ++left;
       continue;
     }
-    char* entry = message.head.data() + message.block_table + i * sizeof(wire::Block);
+    char* entry = message.head.data() + sizeof(wire::Start) + i * sizeof(wire::Block);
     wire::Block block{};
     std::memcpy(&block, entry, sizeof block);
     block.handle |= wire::kMark;

@@ -1,71 +1,28 @@
 #include "service_streamer/wire/broker_entries.h"
 
-#include <algorithm>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 
 namespace service_streamer::ipc {
 namespace {
 
-constexpr std::uint8_t kProtocol = 1;  // protocol.VERSION
-constexpr std::uint8_t kRequestKind = 1;
-constexpr std::uint8_t kReplyKind = 2;
-
-// Little-endian, without padding.
-template <typename T>
-void get_number(std::string_view message, std::size_t& at, T& value) {
-  std::make_unsigned_t<T> bits = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    bits |= static_cast<std::make_unsigned_t<T>>(static_cast<std::uint8_t>(message[at++])) << (8 * i);
-  }
-  value = static_cast<T>(bits);
-}
-
-template <typename T>
-void put_number(char*& to, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) *to++ = static_cast<char>(value >> (8 * i));
-}
-
-constexpr std::size_t kStart = 4;  // bytes that tell what a message is
-
-bool starts_as(std::string_view message, std::uint8_t kind) {
-  const char start[kStart] = {'S', 'S', static_cast<char>(kProtocol), static_cast<char>(kind)};
-  return message.starts_with(std::string_view(start, kStart));
-}
-
-void put_start(char*& to, std::uint8_t kind) {
-  *to++ = 'S';
-  *to++ = 'S';
-  put_number(to, kProtocol);
-  put_number(to, kind);
-}
+// Followed by the answers.
+struct [[gnu::packed]] ReplyHead {
+  MessageStart start{.kind = MessageStart::kReply};
+  std::uint32_t answers = 0;
+};
+// Followed by so many bytes.
+struct [[gnu::packed]] AnswerHead {
+  std::uint64_t request = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t items = 0;
+  std::uint32_t size = 0;
+};
+static_assert(sizeof(ReplyHead) == ClientReply::kHead && sizeof(AnswerHead) == ClientReply::kAnswerHead);
 
 }  // namespace
 
-void write_request_head(const RequestHead& head, char* to) {
-  put_start(to, kRequestKind);
-  to = std::copy(head.client.begin(), head.client.end(), to);
-  put_number(to, head.request);
-  put_number(to, head.begin);
-  put_number(to, head.items);
-  put_number(to, head.deadline);
-  put_number(to, head.sent);
-  put_number(to, head.priority);
-}
-
 bool parse_request_head(std::string_view message, RequestHead& head) {
-  if (message.size() < kRequestHead || !starts_as(message, kRequestKind)) return false;
-  std::size_t at = kStart;
-  std::copy_n(message.data() + at, head.client.size(), head.client.data());
-  at += head.client.size();
-  get_number(message, at, head.request);
-  get_number(message, at, head.begin);
-  get_number(message, at, head.items);
-  get_number(message, at, head.deadline);
-  get_number(message, at, head.sent);
-  get_number(message, at, head.priority);
-  return true;
+  return wire::Reader(message).read(head) && head.start == MessageStart{.kind = MessageStart::kRequest};
 }
 
 std::uint64_t HeldEntries::add(std::string_view id, const RequestHead& head) {
@@ -107,38 +64,28 @@ void ClientReply::add(const BrokerAnswer& answer) {
 }
 
 void ClientReply::write(char* to) const {
-  put_start(to, kReplyKind);
-  put_number(to, static_cast<std::uint32_t>(answers_.size()));
-  for (const BrokerAnswer& answer : answers_) {
-    put_number(to, answer.request);
-    put_number(to, answer.begin);
-    put_number(to, answer.items);
-    put_number(to, static_cast<std::uint32_t>(answer.body.size()));
-    to = std::copy(answer.body.begin(), answer.body.end(), to);
+  wire::append(to, ReplyHead{.answers = static_cast<std::uint32_t>(answers_.size())});
+  for (const auto& [request, begin, items, body] : answers_) {
+    wire::append(to, AnswerHead{request, begin, items, static_cast<std::uint32_t>(body.size())});
+    wire::append_text(to, body);
   }
 }
 
 bool ClientReply::parse(std::string_view message, std::vector<BrokerAnswer>& answers) {
-  if (message.size() < kHead || !starts_as(message, kReplyKind)) return false;
-  std::size_t at = kStart;
-  std::uint32_t count = 0;
-  get_number(message, at, count);
-  if ((message.size() - at) / kAnswerHead < count) return false;
+  wire::Reader reader(message);
+  ReplyHead head;
   answers.clear();
-  answers.reserve(count);
-  while (answers.size() < count) {
-    if (message.size() - at < kAnswerHead) return false;
-    BrokerAnswer& answer = answers.emplace_back();
-    std::uint32_t size = 0;
-    get_number(message, at, answer.request);
-    get_number(message, at, answer.begin);
-    get_number(message, at, answer.items);
-    get_number(message, at, size);
-    if (message.size() - at < size) return false;
-    answer.body = message.substr(at, size);
-    at += size;
+  if (!reader.read(head) || head.start != MessageStart{.kind = MessageStart::kReply} ||
+      !reader.resize(answers, head.answers, kAnswerHead)) {
+    return false;
   }
-  return at == message.size();
+  for (BrokerAnswer& answer : answers) {
+    AnswerHead fields;
+    Bytes body;
+    if (!reader.read(fields) || !reader.read(body, fields.size)) return false;
+    answer = {.request = fields.request, .begin = fields.begin, .items = fields.items, .body = body.text()};
+  }
+  return reader.at_end();
 }
 
 }  // namespace service_streamer::ipc

@@ -11,16 +11,30 @@
 #include <unordered_map>
 #include <vector>
 
-// The messages of a broker's queue, and which entries of it a worker has. python/service_streamer/_redis/README.md describes the
-// layouts; what is not plain is read by protocol.py there.
+#include "service_streamer/wire/wire.h"
+
+// The messages of a broker's queue, and which entries of it a worker has. python/service_streamer/_redis/README.md
+// describes the layouts; protocol.py there reads refusals and messages of other versions.
 
 namespace service_streamer::ipc {
 
 using ClientId = std::array<char, 16>;
 
-// Some items of one request.
-struct RequestHead {
-  ClientId client{};  // who gets the answer
+// What a message is.
+struct [[gnu::packed]] MessageStart {
+  enum : std::uint8_t { kVersion = 1, kRequest = 1, kReply = 2 };
+
+  std::array<char, 2> magic{'S', 'S'};
+  std::uint8_t version = kVersion;  // protocol.VERSION
+  std::uint8_t kind = kRequest;
+
+  bool operator==(const MessageStart&) const = default;
+};
+
+// Some items of one request, as in the message; the body follows.
+struct [[gnu::packed]] RequestHead {
+  MessageStart start;
+  ClientId client{};  // gets the answer
   std::uint64_t request = 0;
   std::uint32_t begin = 0;
   std::uint32_t items = 0;
@@ -29,9 +43,7 @@ struct RequestHead {
   std::int32_t priority = 0;
 };
 
-constexpr std::size_t kRequestHead = 56;  // bytes of it in a message; the body follows
-
-void write_request_head(const RequestHead& head, char* to);  // so many bytes
+static_assert(sizeof(RequestHead) == 56);
 
 // False: it is no request of this version, or damaged.
 bool parse_request_head(std::string_view message, RequestHead& head);
@@ -74,7 +86,8 @@ struct BrokerAnswer {
 // The answers to one client that go in one message. Their bodies must live until that is written.
 class ClientReply {
  public:
-  static constexpr std::size_t kAnswerHead = 20;  // bytes before the body of each
+  static constexpr std::size_t kHead = 8;         // bytes before the answers
+  static constexpr std::size_t kAnswerHead = 20;  // and before the body of each
 
   void add(const BrokerAnswer& answer);
   std::size_t size() const { return size_; }
@@ -84,8 +97,6 @@ class ClientReply {
   static bool parse(std::string_view message, std::vector<BrokerAnswer>& answers);
 
  private:
-  static constexpr std::size_t kHead = 8;  // bytes before the answers
-
   std::vector<BrokerAnswer> answers_;
   std::size_t size_ = kHead;
 };

@@ -10,6 +10,7 @@
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/wire/payload.h"
+#include "service_streamer/wire/query.h"
 
 // What travels between the engine's process, its workers and its clients, as bytes. All of one machine: native byte order,
 // times of CLOCK_MONOTONIC in nanoseconds. Whatever a peer sends is checked before it is believed: every parse() looks at
@@ -18,7 +19,7 @@
 
 namespace service_streamer::ipc {
 
-constexpr std::uint32_t kProtocolVersion = 1;
+constexpr std::uint32_t kProtocolVersion = 2;
 
 enum class MessageType : std::uint16_t {
   kHello = 1,   // first of both sides: version, role, pid
@@ -56,9 +57,7 @@ struct OutMessage {
   std::uint64_t id = 0;
   std::string head;
   std::vector<Bytes> tail;
-  std::vector<BlockRef>
-      blocks;  // lent to the peer until it sends kReleased; the connection notes their handles in `head`
-  std::size_t block_table = 0;  // where in `head` their {length, handle} entries lie
+  std::vector<BlockRef> blocks;  // lent to the peer until it sends kReleased; `head` has a table of their handles
 };
 
 // Received in full; nothing in it is checked yet but the header.
@@ -130,14 +129,15 @@ struct EndedCall {
 // --- out ---
 
 OutMessage make_hello(Role role);
-OutMessage make_text(MessageType type, std::string_view text);                   // kReady, kInitFailed
-OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes);  // kSetup, kAsk, kTold
+OutMessage make_text(MessageType type, std::string_view text, std::uint64_t id = 0);  // kReady, kInitFailed, kClosed
+OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes);       // kSetup
 OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::span<const PayloadRange> items);
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply);
 OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids);  // kReleased, kCancel
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads);
 OutMessage make_results(std::span<const EndedCall> calls);
-OutMessage make_closed();
+OutMessage make_ask(std::uint64_t id, const Ask& ask);
+OutMessage make_told(std::uint64_t id, const Told& told);
 
 // --- in ---
 // Blocks that came along become BlockRefs that tell `message.owner` when they go. Texts and opaque bytes are just the body.
@@ -148,5 +148,7 @@ bool parse(InMessage& message, ReplyMessage& reply);
 bool parse(const InMessage& message, std::vector<std::uint64_t>& ids);
 bool parse(InMessage& message, std::vector<SubmittedRequest>& requests);
 bool parse(InMessage& message, std::vector<EndedCall>& calls);
+bool parse(const InMessage& message, Ask& ask);
+bool parse(const InMessage& message, Told& told);
 
 }  // namespace service_streamer::ipc

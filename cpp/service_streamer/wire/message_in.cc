@@ -22,186 +22,200 @@ bool to_duration(std::int64_t count, Duration& duration) {
   return count >= 0 && count <= kLongest;
 }
 
-// Makes blocks of the table's entries and of the descriptors that came along.
-bool read_blocks(Reader& reader, InMessage& message, std::uint64_t count, std::vector<BlockRef>& blocks) {
-  std::vector<wire::Block> table;
-  if (!reader.read(table, count)) return false;
-  blocks.reserve(count);
-  auto descriptor = message.descriptors.begin();
-  for (const wire::Block& entry : table) {
-    FileDescriptor fd;
-    if ((entry.handle & wire::kMark) == 0) {
-      if (descriptor == message.descriptors.end()) return false;
-      fd = std::move(*descriptor++);
-      if (fd && !is_block(fd, entry.size)) return false;
+// Reads a message that may have blocks.
+class BodyReader {
+ public:
+  bool open(InMessage& message, MessageType type) {
+    Reader body(message.body);
+    wire::Start start{};
+    Bytes values;
+    Bytes bytes;
+    if (message.type != type || !body.read(start) || !read_blocks(body, message, start.blocks) ||
+        start.bytes > body.left() || !body.read(values, body.left() - start.bytes) || !body.read(bytes, start.bytes)) {
+      return false;
     }
-    blocks.push_back(
-        std::make_shared<const SharedBlock>(std::move(fd), entry.size, message.owner, entry.handle & ~wire::kMark));
+    values_ = Reader(std::move(values));
+    bytes_ = Reader(std::move(bytes));
+    count_ = start.count;
+    return true;
   }
-  if (descriptor != message.descriptors.end()) return false;
-  message.descriptors.clear();
-  return true;
-}
 
-// `ends` tell the items' share of so many bytes.
-bool cover(const std::vector<std::uint64_t>& ends, std::uint64_t size) {
-  return std::is_sorted(ends.begin(), ends.end()) && (ends.empty() ? 0 : ends.back()) == size;
-}
+  std::uint32_t count() const { return count_; }
+  Reader& values() { return values_; }
+  bool at_end() const { return values_.at_end() && bytes_.at_end() && next_block_ == blocks_.size(); }
 
-// Attaches blocks to a payload, `block` being the next one.
-bool attach(Payload& payload, std::span<const std::uint32_t> items, std::vector<BlockRef>::iterator& block) {
-  payload.blocks.reserve(items.size());
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (items[i] >= payload.items() || (i > 0 && items[i] < items[i - 1])) return false;
-    payload.blocks.push_back({.item = items[i], .block = std::move(*block++)});
+  bool read(Payload& payload) {
+    wire::Payload head{};
+    std::vector<std::uint32_t> items;
+    if (!values_.read(head) || !values_.read(payload.ends, head.items) || !std::ranges::is_sorted(payload.ends) ||
+        !bytes_.read(payload.bytes, payload.begin_of(head.items)) || !values_.read(items, head.blocks) ||
+        !has_blocks(head.blocks) || !std::ranges::is_sorted(items) || (!items.empty() && items.back() >= head.items)) {
+      return false;
+    }
+    payload.blocks.reserve(items.size());
+    for (const std::uint32_t item : items) payload.blocks.push_back({.item = item, .block = next_block()});
+    return true;
   }
-  return true;
+
+  bool read(Result& result) {
+    wire::Result head{};
+    if (!values_.read(head) || !wire::to_enum(head.kind, ResultKind::kError, result.kind) || !has_blocks(head.blocks) ||
+        !bytes_.read(result.bytes, head.bytes)) {
+      return false;
+    }
+    result.blocks.reserve(head.blocks);
+    while (result.blocks.size() < head.blocks) result.blocks.push_back(next_block());
+    return true;
+  }
+
+ private:
+  // Makes blocks of the table's entries and of the descriptors that came along.
+  bool read_blocks(Reader& body, InMessage& message, std::uint32_t count) {
+    std::vector<wire::Block> table;
+    if (!body.read(table, count)) return false;
+    blocks_.reserve(count);
+    auto descriptor = message.descriptors.begin();
+    for (const wire::Block& entry : table) {
+      FileDescriptor fd;
+      if ((entry.handle & wire::kMark) == 0) {
+        if (descriptor == message.descriptors.end()) return false;
+        fd = std::move(*descriptor++);
+        if (fd && !is_block(fd, entry.size)) return false;
+      }
+      blocks_.push_back(
+          std::make_shared<const SharedBlock>(std::move(fd), entry.size, message.owner, entry.handle & ~wire::kMark));
+    }
+    if (descriptor != message.descriptors.end()) return false;
+    message.descriptors.clear();
+    return true;
+  }
+
+  bool has_blocks(std::uint32_t count) const { return count <= blocks_.size() - next_block_; }
+  BlockRef next_block() { return std::move(blocks_[next_block_++]); }
+
+  Reader values_;
+  Reader bytes_;
+  std::vector<BlockRef> blocks_;
+  std::size_t next_block_ = 0;
+  std::uint32_t count_ = 0;
+};
+
+bool read_request(BodyReader& body, SubmittedRequest& request) {
+  wire::SubmitRequest head{};
+  if (!body.values().read(head) || !to_time(head.deadline, request.head.deadline)) return false;
+  request.head.id = head.id;
+  request.head.priority = head.priority;
+  return body.read(request.payload) && request.payload.items() > 0;
 }
 
-bool to_result(const wire::Result& from, std::vector<BlockRef>::iterator& block, Result& result) {
-  if (from.kind > static_cast<std::uint8_t>(ResultKind::kError)) return false;
-  result.kind = static_cast<ResultKind>(from.kind);
-  const auto end = block + static_cast<std::ptrdiff_t>(from.blocks);
-  result.blocks.assign(std::move_iterator(block), std::move_iterator(end));
-  block = end;
-  return true;
+bool read_piece(BodyReader& body, ResultPiece& piece) {
+  wire::ResultsPiece head{};
+  if (!body.values().read(head)) return false;
+  piece.begin = head.begin;
+  piece.count = head.count;
+  return head.count > 0 && head.begin + std::uint64_t{head.count} <= UINT32_MAX && body.read(piece.result);
+}
+
+bool read_call(BodyReader& body, EndedCall& call) {
+  constexpr std::size_t kPiece = sizeof(wire::ResultsPiece) + sizeof(wire::Result);
+  wire::ResultsCall head{};
+  Bytes note;
+  if (!body.values().read(head) || !wire::to_enum(head.outcome, Outcome::kLost, call.outcome) ||
+      !body.values().read(note, head.note) || !body.values().resize(call.pieces, head.pieces, kPiece)) {
+    return false;
+  }
+  call.id = head.id;
+  call.note = note.text();
+  return std::ranges::all_of(call.pieces, [&](ResultPiece& piece) { return read_piece(body, piece); });
 }
 
 }  // namespace
 
 bool parse(const InMessage& message, Hello& hello) {
   wire::Hello head{};
-  Reader reader(message.body);
-  if (message.type != MessageType::kHello || !reader.read(head) || !reader.at_end()) return false;
-  if (head.role > static_cast<std::uint32_t>(Role::kClient)) return false;
-  hello = {.version = head.version, .role = static_cast<Role>(head.role), .pid = head.pid};
-  return true;
+  Reader body(message.body);
+  if (message.type != MessageType::kHello || !body.read(head) || !body.at_end()) return false;
+  hello.version = head.version;
+  hello.pid = head.pid;
+  return wire::to_enum(head.role, Role::kClient, hello.role);
 }
 
 bool parse(const InMessage& message, std::vector<std::uint64_t>& ids) {
-  Reader reader(message.body);
-  return reader.read(ids, message.body.size() / sizeof(std::uint64_t)) && reader.at_end();
+  Reader body(message.body);
+  return body.read(ids, body.left() / sizeof(std::uint64_t)) && body.at_end();
 }
 
 bool parse(InMessage& message, BatchMessage& batch) {
-  wire::Batch head{};
-  Reader reader(message.body);
+  BodyReader body;
   std::vector<wire::BatchPart> parts;
-  std::vector<std::uint32_t> block_items;
-  std::vector<BlockRef> blocks;
   batch = {};
-  Payload& payload = batch.payload;
-  if (message.type != MessageType::kBatch || !reader.read(head) || !reader.read(parts, head.parts) ||
-      !reader.read(payload.ends, head.items) || !reader.read(block_items, head.blocks) ||
-      !read_blocks(reader, message, head.blocks, blocks) || !cover(payload.ends, reader.left()) ||
-      !reader.read(payload.bytes, reader.left())) {
+  if (!body.open(message, MessageType::kBatch) || !body.values().read(parts, body.count()) ||
+      !body.read(batch.payload) || !body.at_end()) {
     return false;
   }
   std::uint64_t items = 0;
   batch.parts.reserve(parts.size());
-  for (const wire::BatchPart& part : parts) {
-    items += part.items;
-    BatchHead& to = batch.parts.emplace_back(BatchHead{.items = part.items});
-    if (part.items == 0 || !to_time(part.deadline, to.deadline)) return false;
+  for (const auto& [deadline, count] : parts) {
+    BatchHead& part = batch.parts.emplace_back(BatchHead{.items = count});
+    if (count == 0 || !to_time(deadline, part.deadline)) return false;
+    items += count;
   }
-  auto block = blocks.begin();
-  return items == head.items && attach(payload, block_items, block);
+  return items == batch.payload.items();
 }
 
 bool parse(InMessage& message, ReplyMessage& reply) {
+  BodyReader body;
   wire::Reply head{};
-  Reader reader(message.body);
-  std::vector<wire::Result> results;
-  std::vector<BlockRef> blocks;
   reply = {};
-  if (message.type != MessageType::kReply || !reader.read(head) || head.isolated > 1 || head.unread > 1 ||
+  if (!body.open(message, MessageType::kReply) || !body.values().read(head) || head.isolated > 1 || head.unread > 1 ||
       !to_duration(head.decode, reply.decode) || !to_duration(head.predict, reply.predict) ||
-      !to_duration(head.encode, reply.encode) || !reader.read(results, head.results)) {
+      !to_duration(head.encode, reply.encode) ||
+      !body.values().resize(reply.results, body.count(), sizeof(wire::Result))) {
     return false;
   }
   reply.isolated = head.isolated != 0;
   reply.unread = head.unread != 0;
-  std::uint64_t block_count = 0;
-  for (const wire::Result& result : results) block_count += result.blocks;
-  if (!read_blocks(reader, message, block_count, blocks)) return false;
-  reply.results.reserve(results.size());
-  auto block = blocks.begin();
-  for (const wire::Result& from : results) {
-    Result& result = reply.results.emplace_back();
-    if (!to_result(from, block, result) || !reader.read(result.bytes, from.bytes)) return false;
-  }
-  return reader.at_end();
+  return std::ranges::all_of(reply.results, [&](Result& result) { return body.read(result); }) && body.at_end();
 }
 
 bool parse(InMessage& message, std::vector<SubmittedRequest>& requests) {
-  wire::Submit head{};
-  Reader reader(message.body);
-  std::vector<wire::SubmitRequest> heads;
-  std::vector<std::uint32_t> block_items;
-  std::vector<BlockRef> blocks;
+  BodyReader body;
   requests.clear();
-  if (message.type != MessageType::kSubmit || !reader.read(head) || !reader.read(heads, head.requests)) return false;
-  std::uint64_t block_count = 0;
-  requests.reserve(heads.size());
-  for (const wire::SubmitRequest& from : heads) {
-    block_count += from.blocks;
-    SubmittedRequest& request = requests.emplace_back();
-    request.head.id = from.id;
-    request.head.priority = from.priority;
-    if (from.items == 0 || !to_time(from.deadline, request.head.deadline)) return false;
-    if (!reader.read(request.payload.ends, from.items) || !cover(request.payload.ends, from.bytes)) return false;
-  }
-  if (!reader.read(block_items, block_count) || !read_blocks(reader, message, block_count, blocks)) return false;
-  auto block = blocks.begin();
-  std::span<const std::uint32_t> items = block_items;
-  for (std::size_t i = 0; i < heads.size(); ++i) {
-    Payload& payload = requests[i].payload;
-    if (!attach(payload, items.first(heads[i].blocks), block)) return false;
-    if (!reader.read(payload.bytes, heads[i].bytes)) return false;
-    items = items.subspan(heads[i].blocks);
-  }
-  return reader.at_end();
+  return body.open(message, MessageType::kSubmit) &&
+         body.values().resize(requests, body.count(), sizeof(wire::SubmitRequest) + sizeof(wire::Payload)) &&
+         std::ranges::all_of(requests, [&](SubmittedRequest& request) { return read_request(body, request); }) &&
+         body.at_end();
 }
 
 bool parse(InMessage& message, std::vector<EndedCall>& calls) {
-  wire::Results head{};
-  Reader reader(message.body);
-  std::vector<wire::ResultsCall> heads;
-  std::vector<wire::ResultsPiece> pieces;
-  std::vector<BlockRef> blocks;
+  BodyReader body;
   calls.clear();
-  if (message.type != MessageType::kResults || !reader.read(head) || !reader.read(heads, head.calls)) return false;
-  std::uint64_t piece_count = 0;
-  for (const wire::ResultsCall& call : heads) piece_count += call.pieces;
-  if (!reader.read(pieces, piece_count)) return false;
-  std::uint64_t block_count = 0;
-  for (const wire::ResultsPiece& piece : pieces) block_count += piece.result.blocks;
-  if (!read_blocks(reader, message, block_count, blocks)) return false;
+  return body.open(message, MessageType::kResults) &&
+         body.values().resize(calls, body.count(), sizeof(wire::ResultsCall)) &&
+         std::ranges::all_of(calls, [&](EndedCall& call) { return read_call(body, call); }) && body.at_end();
+}
 
-  calls.reserve(heads.size());
-  for (const wire::ResultsCall& from : heads) {
-    Bytes note;
-    if (from.outcome > static_cast<std::uint8_t>(Outcome::kLost) || !reader.read(note, from.note)) return false;
-    EndedCall& call = calls.emplace_back();
-    call.id = from.id;
-    call.outcome = static_cast<Outcome>(from.outcome);
-    call.note = note.text();
+bool parse(const InMessage& message, Ask& ask) {
+  wire::Ask head{};
+  Reader body(message.body);
+  PolicyKind policy{};
+  if (message.type != MessageType::kAsk || !body.read(head) || !body.at_end() || head.given > wire::kAllSettings ||
+      !wire::to_enum(head.policy, PolicyKind::kWindow, policy)) {
+    return false;
   }
-  auto piece = pieces.begin();
-  auto block = blocks.begin();
-  for (std::size_t i = 0; i < heads.size(); ++i) {
-    calls[i].pieces.reserve(heads[i].pieces);
-    for (std::uint32_t k = 0; k < heads[i].pieces; ++k, ++piece) {
-      ResultPiece& to = calls[i].pieces.emplace_back();
-      to.begin = piece->begin;
-      to.count = piece->count;
-      if (piece->count == 0 || piece->begin + std::uint64_t{piece->count} > UINT32_MAX) return false;
-      if (!to_result(piece->result, block, to.result) || !reader.read(to.result.bytes, piece->result.bytes)) {
-        return false;
-      }
-    }
-  }
-  return reader.at_end();
+  ask.request = head.request;
+  ask.change = {};
+  if ((head.given & wire::kBatchSize) != 0) ask.change.batch_size = std::size_t{head.batch_size};
+  if ((head.given & wire::kMaxLatency) != 0) ask.change.max_latency = Duration(head.max_latency);
+  if ((head.given & wire::kPolicy) != 0) ask.change.policy = policy;
+  return wire::to_enum(head.question, Question::kWaitReady, ask.question);
+}
+
+bool parse(const InMessage& message, Told& told) {
+  const std::string_view text = message.body.text();
+  if (message.type != MessageType::kTold || text.empty() || (text[0] != 'y' && text[0] != 'n')) return false;
+  told = {.yes = text[0] == 'y', .text = std::string(text.substr(1))};
+  return true;
 }
 
 }  // namespace service_streamer::ipc

@@ -9,196 +9,180 @@
 namespace service_streamer::ipc {
 namespace {
 
-OutMessage message_of(MessageType type, std::uint64_t id = 0) {
-  OutMessage message;
-  message.type = type;
-  message.id = id;
-  return message;
-}
-
 // Below that a copy into the head costs less than a slice of its own.
 constexpr std::size_t kCopied = 4096;
-
-void append_blocks(OutMessage& message) {
-  message.block_table = message.head.size();
-  for (const BlockRef& block : message.blocks) {
-    wire::append(message.head, wire::Block{.size = block->size(), .handle = 0});
-  }
-}
-
-// After everything else.
-void append_bytes(OutMessage& message, const Bytes& bytes) {
-  if (bytes.size() < kCopied && message.tail.empty()) {
-    message.head.append(bytes.text());
-  } else if (!bytes.empty()) {
-    message.tail.push_back(bytes);
-  }
-}
-
-void append_ends(OutMessage& message, const PayloadRange& range, std::uint64_t before) {
-  const std::uint64_t begin = range.payload->begin_of(range.begin);
-  const auto* ends = range.payload->ends.data() + range.begin;
-  for (std::uint32_t i = 0; i < range.count; ++i) wire::append(message.head, ends[i] - begin + before);
-}
-
-// Adds the range's blocks to the message, and to the head the number of the item that each belongs to.
-void append_block_items(OutMessage& message, const PayloadRange& range, std::uint32_t before) {
-  const std::vector<Payload::Block>& blocks = range.payload->blocks;
-  auto block = std::lower_bound(blocks.begin(), blocks.end(), range.begin,
-                                [](const Payload::Block& other, std::uint32_t item) { return other.item < item; });
-  for (; block != blocks.end() && block->item - range.begin < range.count; ++block) {
-    wire::append(message.head, block->item - range.begin + before);
-    message.blocks.push_back(block->block);
-  }
-}
-
-std::size_t blocks_in(const PayloadRange& range) {
-  const auto inside = [&](const Payload::Block& block) {
-    return block.item >= range.begin && block.item - range.begin < range.count;
-  };
-  return static_cast<std::size_t>(std::count_if(range.payload->blocks.begin(), range.payload->blocks.end(), inside));
-}
-
-Bytes bytes_of(const PayloadRange& range) {
-  const std::uint64_t begin = range.payload->begin_of(range.begin);
-  return range.payload->bytes.slice(begin, range.payload->begin_of(range.begin + range.count) - begin);
-}
-
-PayloadRange all_of(const Payload& payload) {
-  return {.payload = &payload, .begin = 0, .count = static_cast<std::uint32_t>(payload.items())};
-}
 
 std::int64_t to_wire(TimePoint time) {
   return time.time_since_epoch().count();
 }
 
-wire::Result append_result(OutMessage& message, const Result& result) {
-  message.blocks.insert(message.blocks.end(), result.blocks.begin(), result.blocks.end());
-  return {.kind = static_cast<std::uint8_t>(result.kind),
-          .blocks = static_cast<std::uint32_t>(result.blocks.size()),
-          .bytes = result.bytes.size()};
-}
+// Makes a message that may have blocks.
+class BodyWriter {
+ public:
+  explicit BodyWriter(MessageType type, std::uint64_t id = 0) {
+    message_.type = type;
+    message_.id = id;
+  }
+
+  template <typename T>
+  void add_value(const T& value) {
+    wire::append(values_, value);
+  }
+  void add_text(std::string_view text) { values_ += text; }
+
+  // As one payload.
+  void add(std::span<const PayloadRange> ranges) {
+    std::uint32_t items = 0;
+    std::vector<std::uint32_t> block_items;
+    for (const auto& [payload, begin, count] : ranges) {
+      auto block = std::ranges::lower_bound(payload->blocks, begin, {}, &Payload::Block::item);
+      for (; block != payload->blocks.end() && block->item - begin < count; ++block) {
+        block_items.push_back(block->item - begin + items);
+        message_.blocks.push_back(block->block);
+      }
+      items += count;
+    }
+    values_.reserve(values_.size() + sizeof(wire::Payload) + items * std::size_t{8} + block_items.size() * 4);
+    add_value(wire::Payload{.items = items, .blocks = static_cast<std::uint32_t>(block_items.size())});
+    std::uint64_t end = 0;
+    for (const auto& [payload, begin, count] : ranges) {
+      const std::uint64_t first = payload->begin_of(begin);
+      const std::uint64_t size = payload->begin_of(std::size_t{begin} + count) - first;
+      for (std::uint32_t i = 0; i < count; ++i) add_value(payload->ends[std::size_t{begin} + i] - first + end);
+      add_bytes(payload->bytes.slice(first, size));
+      end += size;
+    }
+    for (const std::uint32_t item : block_items) add_value(item);
+  }
+
+  void add(const Result& result) {
+    add_value(wire::Result{.kind = static_cast<std::uint8_t>(result.kind),
+                           .blocks = static_cast<std::uint32_t>(result.blocks.size()),
+                           .bytes = result.bytes.size()});
+    message_.blocks.insert(message_.blocks.end(), result.blocks.begin(), result.blocks.end());
+    add_bytes(result.bytes);
+  }
+
+  // `count` is how many parts, results, requests or calls there are.
+  OutMessage finish(std::size_t count) && {
+    const auto blocks = static_cast<std::uint32_t>(message_.blocks.size());
+    std::string& head = message_.head;
+    head.reserve(sizeof(wire::Start) + blocks * sizeof(wire::Block) + values_.size() + copied_.size());
+    wire::append(head, wire::Start{.count = static_cast<std::uint32_t>(count), .blocks = blocks, .bytes = bytes_});
+    for (const BlockRef& block : message_.blocks) wire::append(head, wire::Block{.size = block->size(), .handle = 0});
+    head += values_;
+    head += copied_;
+    return std::move(message_);
+  }
+
+ private:
+  void add_bytes(const Bytes& bytes) {
+    bytes_ += bytes.size();
+    if (bytes.size() < kCopied && message_.tail.empty()) {
+      copied_ += bytes.text();
+    } else if (!bytes.empty()) {
+      message_.tail.push_back(bytes);
+    }
+  }
+
+  OutMessage message_;
+  std::string values_;
+  std::string copied_;       // the opaque bytes that are not in the tail
+  std::uint64_t bytes_ = 0;  // opaque bytes, all together
+};
 
 }  // namespace
 
+OutMessage make_text(MessageType type, std::string_view text, std::uint64_t id) {
+  OutMessage message;
+  message.type = type;
+  message.id = id;
+  message.head = text;
+  return message;
+}
+
+OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes) {
+  OutMessage message = make_text(type, {}, id);
+  if (!bytes.empty()) message.tail.push_back(bytes);
+  return message;
+}
+
+OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids) {
+  return make_text(type, {reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
+}
+
 OutMessage make_hello(Role role) {
-  OutMessage message = message_of(MessageType::kHello);
+  OutMessage message = make_text(MessageType::kHello, {});
   wire::append(message.head, wire::Hello{.version = kProtocolVersion,
                                          .role = static_cast<std::uint32_t>(role),
                                          .pid = static_cast<std::int32_t>(getpid())});
   return message;
 }
 
-OutMessage make_text(MessageType type, std::string_view text) {
-  OutMessage message = message_of(type);
-  message.head = text;
-  return message;
-}
-
-OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes) {
-  OutMessage message = message_of(type, id);
-  append_bytes(message, bytes);
-  return message;
-}
-
-OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids) {
-  OutMessage message = message_of(type);
-  message.head.assign(reinterpret_cast<const char*>(ids.data()), ids.size_bytes());
-  return message;
-}
-
 OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::span<const PayloadRange> items) {
-  OutMessage message = message_of(MessageType::kBatch, id);
-  std::uint32_t count = 0;
-  std::size_t blocks = 0;
-  for (const PayloadRange& range : items) {
-    count += range.count;
-    if (!range.payload->blocks.empty()) blocks += blocks_in(range);
-  }
-  message.head.reserve(sizeof(wire::Batch) + parts.size() * sizeof(wire::BatchPart) + count * std::size_t{8} +
-                       blocks * (4 + sizeof(wire::Block)) + items.size() * 128);
-  message.blocks.reserve(blocks);
-
-  wire::append(message.head, wire::Batch{.parts = static_cast<std::uint32_t>(parts.size()),
-                                         .items = count,
-                                         .blocks = static_cast<std::uint32_t>(blocks)});
+  BodyWriter body(MessageType::kBatch, id);
   for (const BatchHead& part : parts) {
-    wire::append(message.head, wire::BatchPart{.deadline = to_wire(part.deadline), .items = part.items});
+    body.add_value(wire::BatchPart{.deadline = to_wire(part.deadline), .items = part.items});
   }
-  std::uint64_t size = 0;
-  for (const PayloadRange& range : items) {
-    append_ends(message, range, size);
-    size += range.payload->begin_of(range.begin + range.count) - range.payload->begin_of(range.begin);
-  }
-  count = 0;
-  for (const PayloadRange& range : items) {
-    append_block_items(message, range, count);
-    count += range.count;
-  }
-  append_blocks(message);
-  for (const PayloadRange& range : items) append_bytes(message, bytes_of(range));
-  return message;
+  body.add(items);
+  return std::move(body).finish(parts.size());
 }
 
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
-  OutMessage message = message_of(MessageType::kReply, id);
-  wire::append(message.head, wire::Reply{.isolated = reply.isolated,
-                                         .unread = reply.unread,
-                                         .decode = reply.decode.count(),
-                                         .predict = reply.predict.count(),
-                                         .encode = reply.encode.count(),
-                                         .results = static_cast<std::uint32_t>(reply.results.size())});
-  for (const Result& result : reply.results) wire::append(message.head, append_result(message, result));
-  append_blocks(message);
-  for (const Result& result : reply.results) append_bytes(message, result.bytes);
-  return message;
+  BodyWriter body(MessageType::kReply, id);
+  body.add_value(wire::Reply{.isolated = reply.isolated,
+                             .unread = reply.unread,
+                             .decode = reply.decode.count(),
+                             .predict = reply.predict.count(),
+                             .encode = reply.encode.count()});
+  for (const Result& result : reply.results) body.add(result);
+  return std::move(body).finish(reply.results.size());
 }
 
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads) {
-  OutMessage message = message_of(MessageType::kSubmit);
-  wire::append(message.head, wire::Submit{.requests = static_cast<std::uint32_t>(heads.size())});
+  BodyWriter body(MessageType::kSubmit);
   for (std::size_t i = 0; i < heads.size(); ++i) {
-    const Payload& payload = *payloads[i];
-    wire::append(message.head, wire::SubmitRequest{.id = heads[i].id,
-                                                   .deadline = to_wire(heads[i].deadline),
-                                                   .bytes = payload.begin_of(payload.items()),
-                                                   .priority = heads[i].priority,
-                                                   .items = static_cast<std::uint32_t>(payload.items()),
-                                                   .blocks = static_cast<std::uint32_t>(payload.blocks.size())});
+    const auto& [id, priority, deadline] = heads[i];
+    const auto items = static_cast<std::uint32_t>(payloads[i]->items());
+    const PayloadRange range{.payload = payloads[i], .begin = 0, .count = items};
+    body.add_value(wire::SubmitRequest{.id = id, .deadline = to_wire(deadline), .priority = priority});
+    body.add(std::span(&range, 1));
   }
-  for (const Payload* payload : payloads) append_ends(message, all_of(*payload), 0);
-  for (const Payload* payload : payloads) append_block_items(message, all_of(*payload), 0);
-  append_blocks(message);
-  for (const Payload* payload : payloads) append_bytes(message, bytes_of(all_of(*payload)));
-  return message;
-}
-
-OutMessage make_closed() {
-  return message_of(MessageType::kClosed);
+  return std::move(body).finish(heads.size());
 }
 
 OutMessage make_results(std::span<const EndedCall> calls) {
-  OutMessage message = message_of(MessageType::kResults);
-  wire::append(message.head, wire::Results{.calls = static_cast<std::uint32_t>(calls.size())});
+  BodyWriter body(MessageType::kResults);
   for (const EndedCall& call : calls) {
-    wire::append(message.head, wire::ResultsCall{.id = call.id,
-                                                 .outcome = static_cast<std::uint8_t>(call.outcome),
-                                                 .pieces = static_cast<std::uint32_t>(call.pieces.size()),
-                                                 .note = static_cast<std::uint32_t>(call.note.size())});
-  }
-  for (const EndedCall& call : calls) {
+    body.add_value(wire::ResultsCall{.id = call.id,
+                                     .outcome = static_cast<std::uint8_t>(call.outcome),
+                                     .note = static_cast<std::uint32_t>(call.note.size()),
+                                     .pieces = static_cast<std::uint32_t>(call.pieces.size())});
+    body.add_text(call.note);
     for (const ResultPiece& piece : call.pieces) {
-      wire::append(message.head,
-                   wire::ResultsPiece{
-                       .begin = piece.begin, .count = piece.count, .result = append_result(message, piece.result)});
+      body.add_value(wire::ResultsPiece{.begin = piece.begin, .count = piece.count});
+      body.add(piece.result);
     }
   }
-  append_blocks(message);
-  for (const EndedCall& call : calls) message.head.append(call.note);
-  for (const EndedCall& call : calls) {
-    for (const ResultPiece& piece : call.pieces) append_bytes(message, piece.result.bytes);
-  }
+  return std::move(body).finish(calls.size());
+}
+
+OutMessage make_ask(std::uint64_t id, const Ask& ask) {
+  OutMessage message = make_text(MessageType::kAsk, {}, id);
+  const auto& [batch_size, max_latency, policy] = ask.change;
+  const int given =
+      (batch_size ? wire::kBatchSize : 0) | (max_latency ? wire::kMaxLatency : 0) | (policy ? wire::kPolicy : 0);
+  wire::append(message.head, wire::Ask{.question = static_cast<std::uint8_t>(ask.question),
+                                       .given = static_cast<std::uint8_t>(given),
+                                       .policy = static_cast<std::uint8_t>(policy.value_or(PolicyKind{})),
+                                       .request = ask.request,
+                                       .batch_size = batch_size.value_or(0),
+                                       .max_latency = max_latency.value_or(Duration::zero()).count()});
   return message;
+}
+
+OutMessage make_told(std::uint64_t id, const Told& told) {
+  return make_text(MessageType::kTold, (told.yes ? "y" : "n") + told.text, id);
 }
 
 }  // namespace service_streamer::ipc

@@ -1,45 +1,47 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "service_streamer/base/bytes.h"
-#include "service_streamer/wire/payload.h"
 
-// The fixed parts of messages as they lie in a body, one after the other, unaligned and without padding, and how they are
-// written and read. Every body is: its fixed parts, a table of blocks if it may have any, and then all the opaque bytes.
+// How everything that leaves the process is written and read: packed structs, arrays and texts, one after the other.
+// Numbers are little-endian, unaligned and without padding. The structs below are those of messages between processes;
+// parcel.cc and broker_entries.h have those of a broker's messages.
 
 namespace service_streamer::ipc::wire {
 
-struct [[gnu::packed]] Hello {
-  std::uint32_t version;
-  std::uint32_t role;
-  std::int32_t pid;
+static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie in memory");
+
+// The start of a kBatch, kReply, kSubmit or kResults. The table of blocks follows, then the values that each type has,
+// and last the opaque bytes of all payloads and results.
+struct [[gnu::packed]] Start {
+  std::uint32_t count;   // of parts, results, requests or calls
+  std::uint32_t blocks;  // entries of the table
+  std::uint64_t bytes;   // opaque bytes
 };
 
-// kBatch: one, parts, item ends, item of each block, blocks, bytes
-struct [[gnu::packed]] Batch {
-  std::uint32_t parts;
+// An entry of the table. Handles are the sender's, which a kReleased returns. They are counted from 0, and stay below
+// kMark.
+struct [[gnu::packed]] Block {
+  std::uint64_t size;
+  std::uint64_t handle;
+};
+// Of a handle in the table: the descriptor is lost and not sent. Of a handle in a kReleased: the block must not be
+// written again.
+constexpr std::uint64_t kMark = std::uint64_t{1} << 63;
+
+// The end of each item (u64) and the item of each block (u32) follow.
+struct [[gnu::packed]] Payload {
   std::uint32_t items;
   std::uint32_t blocks;
-};
-struct [[gnu::packed]] BatchPart {
-  std::int64_t deadline;
-  std::uint32_t items;
-};
-
-// kReply: one, results, blocks of all of them, bytes
-struct [[gnu::packed]] Reply {
-  std::uint8_t isolated;
-  std::uint8_t unread;
-  std::int64_t decode;
-  std::int64_t predict;
-  std::int64_t encode;
-  std::uint32_t results;
 };
 struct [[gnu::packed]] Result {
   std::uint8_t kind;
@@ -47,60 +49,84 @@ struct [[gnu::packed]] Result {
   std::uint64_t bytes;
 };
 
-// kSubmit: one, requests, item ends of all, item of each block, blocks, bytes
-struct [[gnu::packed]] Submit {
-  std::uint32_t requests;
+// kBatch: each part, and one payload.
+struct [[gnu::packed]] BatchPart {
+  std::int64_t deadline;
+  std::uint32_t items;
 };
+// kReply: one of it, and each result.
+struct [[gnu::packed]] Reply {
+  std::uint8_t isolated;
+  std::uint8_t unread;
+  std::int64_t decode;
+  std::int64_t predict;
+  std::int64_t encode;
+};
+// kSubmit: each request with its payload.
 struct [[gnu::packed]] SubmitRequest {
   std::uint64_t id;
   std::int64_t deadline;
-  std::uint64_t bytes;
   std::int32_t priority;
-  std::uint32_t items;
-  std::uint32_t blocks;
 };
-
-// kResults: one, calls, pieces of all, blocks of all, notes of all, bytes of all
-struct [[gnu::packed]] Results {
-  std::uint32_t calls;
-};
+// kResults: each call with its note, and its pieces with their results.
 struct [[gnu::packed]] ResultsCall {
   std::uint64_t id;
   std::uint8_t outcome;
+  std::uint32_t note;  // bytes
   std::uint32_t pieces;
-  std::uint32_t note;
 };
 struct [[gnu::packed]] ResultsPiece {
   std::uint32_t begin;
   std::uint32_t count;
-  Result result;
 };
 
-// An entry of the table of blocks. Handles are the sender's, which kReleased tells it; they are counted from 0, and stay below
-// the mark that both may carry.
-struct [[gnu::packed]] Block {
-  std::uint64_t size;
-  std::uint64_t handle;  // marked: its descriptor did not come along, for it was lost
+struct [[gnu::packed]] Hello {
+  std::uint32_t version;
+  std::uint32_t role;
+  std::int32_t pid;
 };
-// In kReleased it marks a block that must not be written again.
-constexpr std::uint64_t kMark = std::uint64_t{1} << 63;
+struct [[gnu::packed]] Ask {
+  std::uint8_t question;
+  std::uint8_t given;  // which of the settings
+  std::uint8_t policy;
+  std::uint64_t request;
+  std::uint64_t batch_size;
+  std::int64_t max_latency;
+};
+enum : std::uint8_t { kBatchSize = 1, kMaxLatency = 2, kPolicy = 4, kAllSettings = 7 };  // Ask::given
 
+// Writes to a string.
 template <typename T>
 void append(std::string& out, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// Reads a body from its begin. What does not fit leaves it failed, and everything after that fails too.
+// Writes to memory that is large enough, and moves `to` behind what was written.
+template <typename T>
+void append(char*& to, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::memcpy(to, &value, sizeof value);
+  to += sizeof value;
+}
+
+inline void append_text(char*& to, std::string_view text) {
+  if (!text.empty()) std::memcpy(to, text.data(), text.size());
+  to += text.size();
+}
+
+// Reads bytes from their begin. What does not fit leaves it failed, and everything after that fails too.
 class Reader {
  public:
-  explicit Reader(const Bytes& body) : body_(body) {}
+  explicit Reader(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
+  explicit Reader(std::string_view text)
+      : bytes_(nullptr, reinterpret_cast<const std::byte*>(text.data()), text.size()) {}
 
   template <typename T>
   bool read(T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
     if (!fits(1, sizeof value)) return false;
-    std::memcpy(&value, body_.data() + at_, sizeof value);
+    std::memcpy(&value, bytes_.data() + at_, sizeof value);
     at_ += sizeof value;
     return true;
   }
@@ -108,21 +134,31 @@ class Reader {
   // An array, without more memory than its bytes really take.
   template <typename T>
   bool read(std::vector<T>& values, std::uint64_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
     if (!fits(count, sizeof(T))) return false;
     values.resize(count);
-    if (count > 0) std::memcpy(values.data(), body_.data() + at_, count * sizeof(T));
+    if (count > 0) std::memcpy(values.data(), bytes_.data() + at_, count * sizeof(T));
     at_ += count * sizeof(T);
     return true;
   }
 
+  // A slice. It owns nothing if the reader was made of a text.
   bool read(Bytes& bytes, std::uint64_t size) {
     if (!fits(size, 1)) return false;
-    bytes = body_.slice(at_, size);
+    bytes = bytes_.slice(at_, size);
     at_ += size;
     return true;
   }
 
-  std::uint64_t left() const { return body_.size() - at_; }
+  // Makes room for `count` elements, each of which takes at least `size` bytes here.
+  template <typename T>
+  bool resize(std::vector<T>& values, std::uint64_t count, std::size_t size) {
+    if (!fits(count, size)) return false;
+    values.resize(count);
+    return true;
+  }
+
+  std::uint64_t left() const { return bytes_.size() - at_; }
   bool at_end() const { return !failed_ && left() == 0; }
 
  private:
@@ -131,9 +167,16 @@ class Reader {
     return !failed_;
   }
 
-  const Bytes& body_;
+  Bytes bytes_;
   std::size_t at_ = 0;
   bool failed_ = false;
 };
+
+// False: there is no such enumerator; `last` is the largest, and 0 the smallest.
+template <typename Enum>
+bool to_enum(std::uint64_t value, Enum last, Enum& to) {
+  to = static_cast<Enum>(value);
+  return value <= static_cast<std::uint64_t>(last);
+}
 
 }  // namespace service_streamer::ipc::wire

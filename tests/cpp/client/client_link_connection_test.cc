@@ -77,7 +77,7 @@ TEST(RelayConnection, WhatAnOwnerDidNotReadBeforeItClosedWaitsForTheNextOne) {
       const auto connection = connection_that_submits(listener);
       if (says_hello) {
         connection->send_all(ipc::make_hello(ipc::Role::kEngine));
-        connection->send_all(ipc::make_closed());
+        connection->send_all(ipc::make_text(ipc::MessageType::kClosed, {}));
         ASSERT_TRUE(eventually([&] { return client.engine.stats().queued_requests == 1; })) << "comes back";
         requests.push_back(sent(client.engine, {1}));
       }

@@ -40,15 +40,15 @@ TEST(RequestHead, IsReadAsItIsWrittenDown) {
   EXPECT_EQ(head.deadline, 2000);
   EXPECT_EQ(head.sent, -1);
   EXPECT_EQ(head.priority, -2);
-  EXPECT_EQ(kMessage.substr(kRequestHead), "body");
-  std::string written(kRequestHead, '\0');
-  write_request_head(head, written.data());
-  EXPECT_EQ(written, kMessage.substr(0, kRequestHead));
+  EXPECT_EQ(kMessage.substr(sizeof(RequestHead)), "body");
+  std::string written;
+  wire::append(written, head);
+  EXPECT_EQ(written, kMessage.substr(0, sizeof(RequestHead)));
 }
 
 TEST(RequestHead, OfAnythingElseIsNoHead) {
   RequestHead head;
-  for (std::size_t size = 0; size < kRequestHead; ++size)
+  for (std::size_t size = 0; size < sizeof(RequestHead); ++size)
     EXPECT_FALSE(parse_request_head(kMessage.substr(0, size), head));
   for (std::size_t i = 0; i < 4; ++i) {
     std::string other(kMessage);

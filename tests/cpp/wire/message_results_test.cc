@@ -47,15 +47,17 @@ TEST_F(MessageTest, ReplyIsRefusedUnlessEverythingFits) {
   reply.results.push_back(result_of("more", {"r"}));
   const OutMessage message = make_reply(1, reply);
   expect_only_whole<ReplyMessage>(message);
-  EXPECT_FALSE(accepted<ReplyMessage>(with(message, 0, std::uint8_t{2}))) << "isolated";
-  for (const std::size_t time : {1, 9, 17}) {
-    EXPECT_FALSE(accepted<ReplyMessage>(with(message, time, std::int64_t{-1})));
-    EXPECT_FALSE(accepted<ReplyMessage>(with(message, time, INT64_MAX)));
+  const std::size_t head = sizeof(wire::Start) + 3 * sizeof(wire::Block);
+  EXPECT_FALSE(accepted<ReplyMessage>(with(message, head, std::uint8_t{2}))) << "isolated";
+  EXPECT_FALSE(accepted<ReplyMessage>(with(message, head + 1, std::uint8_t{2}))) << "unread";
+  for (const std::size_t time : {2, 10, 18}) {
+    EXPECT_FALSE(accepted<ReplyMessage>(with(message, head + time, std::int64_t{-1})));
+    EXPECT_FALSE(accepted<ReplyMessage>(with(message, head + time, INT64_MAX)));
   }
-  const std::size_t result = sizeof(wire::Reply);
+  const std::size_t result = head + sizeof(wire::Reply);
   EXPECT_FALSE(accepted<ReplyMessage>(with(message, result, std::uint8_t{3}))) << "kind";
   for (const std::uint32_t count : {0U, 3U, UINT32_MAX}) {
-    EXPECT_FALSE(accepted<ReplyMessage>(with(message, result - 4, count))) << "results";
+    EXPECT_FALSE(accepted<ReplyMessage>(with(message, 0, count))) << "results";
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, result + 1, count))) << "blocks";
   }
   EXPECT_FALSE(accepted<ReplyMessage>(with(message, result + 5, UINT64_MAX))) << "bytes";
@@ -91,16 +93,17 @@ TEST_F(MessageTest, SubmitIsRefusedUnlessEverythingFits) {
   const std::vector<const Payload*> payloads{&first, &second};
   const OutMessage message = make_submit(heads, payloads);
   expect_only_whole<std::vector<SubmittedRequest>>(message);
-  const std::size_t request = sizeof(wire::Submit);
+  const std::size_t request = sizeof(wire::Start) + 3 * sizeof(wire::Block);
+  const std::size_t payload = request + sizeof(wire::SubmitRequest);
   const auto accepts = [&](std::size_t offset, auto value) {
     return accepted<std::vector<SubmittedRequest>>(with(message, offset, value));
   };
   EXPECT_FALSE(accepts(request + 8, std::int64_t{-1})) << "deadline";
-  EXPECT_FALSE(accepts(request + 16, std::uint64_t{7})) << "bytes";
-  EXPECT_FALSE(accepts(request + 16, UINT64_MAX)) << "bytes";
+  EXPECT_FALSE(accepts(8, std::uint64_t{8})) << "bytes";
+  EXPECT_FALSE(accepts(8, UINT64_MAX)) << "bytes";
   for (const std::uint32_t count : {0U, 2U, UINT32_MAX}) {
-    EXPECT_FALSE(accepts(request + 28, count)) << "items";
-    EXPECT_FALSE(accepts(request + 32, count)) << "blocks";
+    EXPECT_FALSE(accepts(payload, count)) << "items";
+    EXPECT_FALSE(accepts(payload + 4, count)) << "blocks";
   }
   for (const std::uint32_t count : {0U, 1U, 3U, UINT32_MAX}) EXPECT_FALSE(accepts(0, count)) << "requests";
 }
@@ -137,16 +140,16 @@ TEST_F(MessageTest, ResultsAreRefusedUnlessEverythingFits) {
   const auto accepts = [&](std::size_t offset, auto value) {
     return accepted<std::vector<EndedCall>>(with(message, offset, value));
   };
-  const std::size_t call = sizeof(wire::Results);
-  const std::size_t piece = call + 2 * sizeof(wire::ResultsCall);
+  const std::size_t call = sizeof(wire::Start) + sizeof(wire::Block);
+  const std::size_t piece = call + sizeof(wire::ResultsCall);
   EXPECT_FALSE(accepts(call + 8, std::uint8_t{7})) << "outcome";
   EXPECT_FALSE(accepts(piece + 4, std::uint32_t{0})) << "items of a piece";
   EXPECT_FALSE(accepts(piece, UINT32_MAX)) << "begin of a piece";
   EXPECT_FALSE(accepts(piece + 8, std::uint8_t{9})) << "kind";
-  for (const std::uint32_t size : {1U, 5U, UINT32_MAX}) EXPECT_FALSE(accepts(call + 13, size)) << "note";
+  for (const std::uint32_t size : {1U, 5U, UINT32_MAX}) EXPECT_FALSE(accepts(call + 9, size)) << "note";
   for (const std::uint32_t count : {0U, 3U, UINT32_MAX}) {
     EXPECT_FALSE(accepts(0, count)) << "calls";
-    EXPECT_FALSE(accepts(call + 9, count)) << "pieces";
+    EXPECT_FALSE(accepts(call + 13, count)) << "pieces";
     EXPECT_FALSE(accepts(piece + 9, count)) << "blocks";
   }
 }

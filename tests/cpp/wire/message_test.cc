@@ -114,16 +114,21 @@ TEST_F(MessageTest, BatchIsRefusedUnlessEverythingFits) {
   const Payload payload = payload_with_blocks();
   const OutMessage message = batch_of(1, payload);
   expect_only_whole<BatchMessage>(message);
-  const std::size_t part = sizeof(wire::Batch);
-  const std::size_t ends = part + sizeof(wire::BatchPart);
+  const std::size_t table = sizeof(wire::Start);
+  const std::size_t part = table + 3 * sizeof(wire::Block);
+  const std::size_t head = part + sizeof(wire::BatchPart);
+  const std::size_t ends = head + sizeof(wire::Payload);
   const std::size_t items = ends + 3 * 8;
-  const std::size_t table = items + 3 * 4;
   EXPECT_TRUE(accepted<BatchMessage>(with(message, ends, std::uint64_t{3})));
   for (const std::uint32_t count : {0U, 2U, 1U << 31, UINT32_MAX}) {
     EXPECT_FALSE(accepted<BatchMessage>(with(message, 0, count))) << "parts";
-    EXPECT_FALSE(accepted<BatchMessage>(with(message, 4, count))) << "items";
-    EXPECT_FALSE(accepted<BatchMessage>(with(message, 8, count))) << "blocks";
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, 4, count))) << "blocks";
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, head, count))) << "items";
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, head + 4, count))) << "blocks of the items";
     EXPECT_FALSE(accepted<BatchMessage>(with(message, part + 8, count))) << "items of the part";
+  }
+  for (const std::uint64_t bytes : {std::uint64_t{7}, std::uint64_t{9}, UINT64_MAX}) {
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, 8, bytes))) << "opaque bytes";
   }
   EXPECT_FALSE(accepted<BatchMessage>(with(message, part, std::int64_t{-1}))) << "deadline";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, ends, std::uint64_t{4}))) << "ends not in order";
