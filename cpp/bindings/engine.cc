@@ -94,9 +94,9 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   double max_latency = -1;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, spin = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",   "overflow",
-                                "output",     "spin",        "future_type", "start",   "start_timer", "remote",
-                                "inline",     "model",       nullptr};
+  static const char* names[] = {"batch_size",  "max_latency", "policy", "workers",     "max_queue",
+                                "overflow",    "output",      "spin",   "future_type", "start",
+                                "start_timer", "remote",      "inline", "model",       nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOppO", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
                                    &future_type, &start, &start_timer, &remote, &inline_items, &model)) {

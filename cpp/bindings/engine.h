@@ -36,7 +36,7 @@ struct EngineObject {
   ipc::Relay* relay;
   ipc::Outlet* outlet;
   PyObject* relay_object;  // borrowed
-  PyObject* model;  // the capsule of `native`, or nullptr
+  PyObject* model;         // the capsule of `native`, or nullptr
 
   // Whether requests are BaseCalls, which threads without the GIL end.
   bool has_calls() const { return remote || native != nullptr; }
