@@ -1,0 +1,82 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "service_streamer/base/file_descriptor.h"
+#include "service_streamer/base/mutex.h"
+#include "service_streamer/server/clients.h"
+#include "service_streamer/server/server.h"
+#include "service_streamer/server/stats_json.h"
+#include "service_streamer/server/worker_availability.h"
+#include "service_streamer/server/worker_events.h"
+#include "service_streamer/server/worker_pool.h"
+#include "service_streamer/transport/poller.h"
+
+namespace service_streamer::ipc {
+
+// The IO thread of a Server, and what other threads leave for that thread.
+class Server::Impl {
+ public:
+  Impl(Engine& engine, const ServerOptions& options);
+  ~Impl() { stop(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  const std::string& address() const { return address_; }
+  bool from_this_process() const { return generation_ == ForkLock::generation(); }
+  void start() EXCLUDES(life_);
+  void stop() EXCLUDES(life_, mutex_);
+
+  std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup) EXCLUDES(mutex_);
+  void retire_worker(std::uint32_t id) EXCLUDES(mutex_);
+  void set_failure(std::optional<std::string> note);
+  void check_failure(Request& request) { failure_.check(request); }
+  WorkerEvents& events() { return events_; }
+  std::vector<WorkerReport> workers() const { return workers_.reports(); }
+  std::string stats() const { return stats_json(engine_, workers_.reports()); }
+
+ private:
+  struct NewWorker {
+    std::uint32_t id;
+    FileDescriptor socket;
+    pid_t pid;
+    std::string setup;
+  };
+
+  void wake() { poller_.waiter().parker.unpark(); }
+  void run();
+  bool take_orders() EXCLUDES(mutex_);
+  TimePoint expire();
+  void clean_up() EXCLUDES(mutex_);
+
+  // Constant after construction.
+  Engine& engine_;
+  const std::string address_;
+  const std::uint32_t generation_ = ForkLock::generation();
+
+  // Of the IO thread, or with their own synchronisation.
+  WorkerEvents events_;
+  Failure failure_;
+  Poller poller_;
+  WorkerPool workers_;
+  Clients clients_;
+  std::atomic<std::uint32_t> last_worker_{0};
+
+  // What other threads want of the IO thread.
+  Mutex mutex_;
+  std::vector<NewWorker> new_workers_ GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> retiring_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+
+  Mutex life_;  // taken before mutex_
+  bool stopped_ GUARDED_BY(life_) = false;
+  std::thread thread_ GUARDED_BY(life_);
+};
+
+}  // namespace service_streamer::ipc
