@@ -99,18 +99,6 @@ PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   return tuple;
 }
 
-PyObject* outlet_take_now(PyObject* object, PyObject* number) {
-  ipc::Outlet* outlet = outlet_of(object);
-  const Py_ssize_t limit = outlet != nullptr ? PyLong_AsSsize_t(number) : -1;
-  if (outlet == nullptr || PyErr_Occurred() != nullptr) return nullptr;
-  if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, got %zd", limit);
-  ipc::Outlet::Taken taken;
-  bool has_taken = false;
-  const Failure failure = attempt([&] { has_taken = outlet->take_now(static_cast<std::size_t>(limit), taken); });
-  if (failure.raise()) return nullptr;
-  return has_taken ? taken_tuple(*outlet, taken) : Py_NewRef(Py_None);
-}
-
 PyObject* outlet_parcels(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::Outlet* outlet = outlet_of(self);
   PyObject* numbers;
@@ -254,11 +242,6 @@ PyMethodDef methods[] = {
      "or "
      "not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "
      "Watches deadlines meanwhile. For one thread."},
-    {"take_now", outlet_take_now, METH_O,
-     "take_now($self, limit, /)\n--\n\n"
-     "What take() would return now, for any thread while the one in take() sleeps; None: it does not, or is "
-     "stopped.\n\n"
-     "Never blocks. When that thread is woken its take() returns ([], [])."},
     {"answer", as_method(outlet_answer), kWithNames,
      "answer($self, answers)\n--\n\n"
      "Takes [(id, begin, items, body of a result)]; returns how many of them somebody waited for.\n\n"

@@ -10,7 +10,6 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/waiting.h"
 #include "service_streamer/calls/serialized_call.h"
-#include "service_streamer/server/server.h"
 
 // The end of a request as its caller meets it: waiting for it, and what comes out.
 
@@ -85,20 +84,13 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
     if (deadline <= Clock::now()) return 0;  // else a greenlet that somebody switched to for other reasons
   }
   EngineObject* engine = future->engine;
-  ipc::Server* server = engine->server;
-  PyObject* kept = to_wake != nullptr ? Py_XNewRef(engine->server_object) : nullptr;
-  const int done = wait_without_gil([&](Waiter& waiter) {
-    if (Waiter* worker = std::exchange(to_wake, nullptr)) {
-      if (server != nullptr) return server->wake_and_wait(*worker, *future->request, waiter, deadline);
-      worker->parker.unpark();
-    }
+  return wait_without_gil([&](Waiter& waiter) {
+    if (Waiter* worker = std::exchange(to_wake, nullptr)) worker->parker.unpark();
     const Duration spin = engine->engine->spin();
     const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
     if (spin > Duration::zero()) spin_while(engine->serving, spin);
     return end;
   });
-  Py_XDECREF(kept);
-  return done;
 }
 
 bool settle(FutureObject* future) {

@@ -60,7 +60,6 @@ class RedisClient:
             inline=True,
             start=weakly(self._start),
             start_timer=weakly(self._start_timer),
-            send=weakly(self._send),
         )
         self._lock = _threads.original("_thread", "allocate_lock")()
         self._closing = False
@@ -99,8 +98,6 @@ class RedisClient:
             join_in_background(self)
 
     def own_this_thread(self) -> bool:
-        if self._pair is not None and self._pair.sender.sends_here():
-            return True
         return _callbacks.in_callback() or any(
             thread.is_current() for thread in self._all_threads()
         )
@@ -162,10 +159,6 @@ class RedisClient:
     def _all_threads(self) -> list[_threads.NativeThread]:
         pair = [] if self._pair is None else [self._pair.sending, self._pair.reading]
         return [*pair, self._timer]
-
-    def _send(self) -> None:
-        if self._pair is not None:
-            self._pair.sender.send_alone()
 
     def _ending(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
         """Let nobody wait for ever when a thread ends, whatever the reason."""

@@ -6,7 +6,7 @@ import logging
 import pickle
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import _core
 from .._errors import BrokerError
@@ -150,16 +150,6 @@ def notice(keys: Keys, entries: Sequence[bytes]) -> list[tuple[Any, ...]]:
         ("XADD", keys.withdrawals, *message),
         ("PEXPIRE", keys.withdrawals, NOTICE_EXPIRY_MS),
     ]
-
-
-class Unread(NamedTuple):
-    """What was sent, and the broker's replies to it were not read."""
-
-    parcels: int
-    """how many of those in hand"""
-    chunks: list[Chunk]
-    withdrawn: list[bytes]
-    commands: int
 
 
 class Session:
