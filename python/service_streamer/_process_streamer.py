@@ -121,6 +121,7 @@ class Streamer(BaseStreamer):
             spin=spin,
             isolate_errors=isolate_errors,
         )
+        _options.warn_of_long_latency(options.max_latency)
         process_options = ProcessOptions(
             worker_num=worker_num,
             devices=check_devices(cuda_devices),
@@ -160,6 +161,7 @@ class Streamer(BaseStreamer):
             address: of the Streamer: a path, or "@name".
             worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
             max_queue: most items that wait here while that process takes no more; None: 65,536.
+                An empty queue takes any request, also one with more items than that.
             overflow: what happens to more: "block" the caller, or "reject" with `QueueFull`.
             output: as the Streamer was made with.
         """

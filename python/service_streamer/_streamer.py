@@ -52,7 +52,8 @@ class BaseStreamer:
             timeout: seconds from now until the request is given up, whether it still waits in the
                 queue or not. None: the streamer's ``worker_timeout``.
             priority: requests of a higher priority go first; those of equal priority in their
-                order of arrival.
+                order of arrival. A waiting request does not gain priority with time: while
+                enough requests of a higher one keep coming, it is not served.
 
         Returns:
             The outputs in the order of the items: a list, or with ``output="batch"`` a slice of
@@ -154,6 +155,8 @@ class BaseStreamer:
         given = {"policy": policy, "batch_size": batch_size, "max_latency": max_latency}
         change: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         checked = dataclasses.replace(self._options, **change)
+        if "max_latency" in change:
+            _options.warn_of_long_latency(checked.max_latency)
         change = {name: getattr(checked, name) for name in change}
         _gevent.call(self._backend.configure, change)
         with self._changing:

@@ -39,7 +39,7 @@ class RedisStreamer(BaseStreamer):
             batch_size of their own.
         worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
         max_queue: most requests in the broker's queue, from all clients, and most items that then
-            wait here. None: 65,536.
+            wait here. None: 65,536. An empty queue takes any request, also one with more items.
         overflow: what happens to more: "block" the caller, or "reject" its request with
             `QueueFull`.
         output: "items" or "batch", as for `ThreadedStreamer`.
