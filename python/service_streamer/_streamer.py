@@ -48,7 +48,8 @@ class BaseStreamer:
         """Send items to the model, together with those of other callers, and wait for the outputs.
 
         Args:
-            batch: the items; any number, also none.
+            batch: the items; any number, also none. Anything with a length that can be indexed,
+                but for str, bytes, bytearray and mappings.
             timeout: seconds from now until the request is given up, whether it still waits in the
                 queue or not. None: the streamer's ``worker_timeout``.
             priority: requests of a higher priority go first; those of equal priority in their
