@@ -352,7 +352,7 @@ def test_a_version_that_cannot_load_changes_nothing(fakes):
     fake.ready(0, 1)
     rolled = roll(fake)
     fake.fails(2, "Traceback: new weights are missing")
-    with pytest.raises(WorkerInitError, match=r"go on as they were.*new weights are missing"):
+    with pytest.raises(WorkerInitError, match="new weights are missing"):
         fake.supervisor.wait_rolled(rolled, 0)
     assert fake.running == [0, 1]
     assert fake.retired == []
