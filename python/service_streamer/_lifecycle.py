@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import threading
 import time
 import weakref
 from types import TracebackType
@@ -30,7 +31,11 @@ EXIT_WAIT = 4.0
 
 
 class Service(Protocol):
-    """What is closed at exit: a `Backend`, or something that asks one."""
+    """What is closed at exit: a `Backend`, or something that asks one.
+
+    One may have a method `give_up`, which ends the requests that wait for a process that is away.
+    It is called before the interpreter waits for its threads.
+    """
 
     engine: Any
 
@@ -70,6 +75,12 @@ def close_all() -> None:
     _core.leave_native_threads()
 
 
+def _give_up() -> None:
+    for backend in list(_backends):
+        if (give_up := getattr(backend, "give_up", None)) is not None:
+            give_up()
+
+
 def _after_fork_in_child() -> None:
     _callbacks.reset_after_fork()
     _asyncio.reset_after_fork()
@@ -84,6 +95,8 @@ def _hook() -> None:
     if not _hooked:
         _hooked = True
         atexit.register(close_all)
+        with contextlib.suppress(RuntimeError, AttributeError):  # the interpreter ends already
+            threading._register_atexit(_give_up)  # type: ignore[attr-defined]
         os.register_at_fork(after_in_child=_after_fork_in_child)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from . import _gevent, _lifecycle, _map, _options
 from ._backend import Backend, NoBackend
-from ._errors import RequestTimeout, StreamerClosed
+from ._errors import RequestTimeout, StreamerClosed, StreamerError
 from ._explain import explain
 from ._future import Future
 from ._options import Options
@@ -138,8 +138,16 @@ class BaseStreamer:
         return StreamerStats.from_engine(_gevent.call(self._backend.stats))
 
     def explain(self) -> str:
-        """Say in words how large the batches are, why they closed, and what would change it."""
-        return explain(self._name(), self.stats())
+        """Say in words how large the batches are, why they closed, and what would change it.
+
+        Where the process that makes the batches is away, it says so.
+        """
+        try:
+            return explain(self._name(), self.stats())
+        except StreamerClosed:
+            raise
+        except StreamerError as error:
+            return f"{self._name()}: {error}"
 
     def configure(
         self,

@@ -77,7 +77,7 @@ class RedisStreamer(BaseStreamer):
 
     def explain(self) -> str:
         """Say in words how requests fare, and what the queue at the broker says of the workers."""
-        return explain(self._name(), self.stats())
+        return explain(self._name(), self.stats(), getattr(self._backend, "away", ""))
 
     def destroy_workers(self) -> NoReturn:
         """Raise: the workers are not the client's."""
