@@ -45,7 +45,8 @@ class Service(Protocol):
 
 _streamers: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
 # Not the same: what serves a streamer that was forgotten goes on until its requests have ended.
-_backends: weakref.WeakSet[Service] = weakref.WeakSet()
+# With the process that made each: one that was forked without Python's hooks has its parent's, too.
+_backends: weakref.WeakKeyDictionary[Service, int] = weakref.WeakKeyDictionary()
 _hooked = False
 
 
@@ -58,13 +59,13 @@ def watch(streamer: BaseStreamer) -> None:
 def watch_backend(backend: Service) -> None:
     """Close the engine, and end what serves it, at exit."""
     _hook()
-    _backends.add(backend)
+    _backends[backend] = os.getpid()
 
 
 def close_all() -> None:
     """End all work: what runs may end by itself within `EXIT_WAIT` seconds. Runs at exit."""
     deadline = time.monotonic() + EXIT_WAIT
-    live = list(_backends)
+    live = _own_backends()
     for backend in live:
         backend.close(False)
     for backend in live:
@@ -75,8 +76,17 @@ def close_all() -> None:
     _core.leave_native_threads()
 
 
+def is_own(backend: Service) -> bool:
+    """Whether this process made it: its parent's is not to be touched."""
+    return _backends.get(backend) == os.getpid()
+
+
+def _own_backends() -> list[Service]:
+    return [backend for backend in list(_backends) if is_own(backend)]
+
+
 def _give_up() -> None:
-    for backend in list(_backends):
+    for backend in _own_backends():
         if (give_up := getattr(backend, "give_up", None)) is not None:
             give_up()
 

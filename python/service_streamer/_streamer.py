@@ -236,7 +236,7 @@ class BaseStreamer:
 
     def __del__(self) -> None:
         backend = getattr(self, "_backend", None)  # None: the constructor raised
-        if backend is not None:
+        if backend is not None and _lifecycle.is_own(backend):
             backend.close_alone(True)
 
     def __reduce__(self) -> NoReturn:

@@ -1,7 +1,7 @@
 """Bad input gets a clear error that names what was received, and costs nobody else anything."""
 
-import copy
 import collections
+import copy
 import functools
 import math
 import pickle
