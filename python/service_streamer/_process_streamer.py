@@ -28,16 +28,16 @@ class Streamer(BaseStreamer):
     It has the methods of `ThreadedStreamer`. The workers start at once; each makes its own model::
 
         class Sentiment(ManagedModel):
-            def init_model(self, path):
-                import torch
-                self.model = torch.load(path)
+            def init_model(self, name):
+                from transformers import pipeline
+                self.model = pipeline("sentiment-analysis", name, device="cuda")
 
             def predict(self, batch):
                 return self.model(batch)
 
         if __name__ == "__main__":
             streamer = Streamer(
-                Sentiment, 64, worker_num=2, cuda_devices=(0, 1), model_init_args=["s.pt"]
+                Sentiment, 64, worker_num=2, cuda_devices=(0, 1), model_init_args=["your/model"]
             )
             outputs = streamer.predict(["one item", "another"])
 
