@@ -237,8 +237,8 @@ def test_the_model_may_change_its_list(streamers):
 
 def test_a_streamer_cannot_be_pickled_and_says_what_to_do(streamers):
     streamer = streamers()
-    hint = "pass its address" if isinstance(streamer, Streamer) else "make one in each"
-    with pytest.raises(TypeError, match=f"{type(streamer).__name__} cannot be pickled: {hint}"):
+    hint = "address" if isinstance(streamer, Streamer) else "process"
+    with pytest.raises(TypeError, match=f"{type(streamer).__name__}.*{hint}"):
         pickle.dumps(streamer)
 
 

@@ -34,7 +34,7 @@ MADE = {
 def test_one_warning_names_value_and_unit_at_the_callers_line(name):
     if "edis" in name:
         pytest.importorskip("redis")
-    with pytest.warns(UserWarning, match="max_latency=100 .*seconds") as seen:
+    with pytest.warns(UserWarning, match=r"max_latency=100 .*seconds") as seen:
         MADE[name](max_latency=100)
     (warning,) = seen
     lines, first = inspect.getsourcelines(MADE[name])

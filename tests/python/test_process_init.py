@@ -175,7 +175,7 @@ def echoing(request, process_streamers):
 
 
 def test_an_item_that_cannot_be_pickled_is_named(echoing):
-    with pytest.raises(SerializationError, match="item 1 of the request, of type function"):
+    with pytest.raises(SerializationError, match=r"item 1.*function"):
         echoing.predict(["fine", lambda: None])
     assert echoing.predict([1]) == [1]
 
@@ -199,7 +199,7 @@ def test_an_output_that_cannot_be_pickled_fails_its_request_alone(process_stream
     process_gate.wait_entered()
     bad, good = streamer.submit(["bad"]), streamer.submit([1])
     process_gate.open()
-    with pytest.raises(SerializationError, match="output of type function cannot be pickled"):
+    with pytest.raises(SerializationError, match=r"output.*function"):
         bad.result(LONG)
     assert (first.result(LONG), good.result(LONG)) == ([0], [1])
 

@@ -78,8 +78,7 @@ def test_the_redis_client_runs(program, shared_redis_server):
 @pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("words", ["NativeModel", "BatchedModel"])
 def test_the_models_of_torch_run(program, tmp_path, words):
-    if words == "NativeModel":
-        pytest.importorskip("service_streamer._torch")
+    pytest.importorskip("service_streamer._torch")
     text = (
         (ENCODER + snippet(words))
         .replace("cuda:0", "cpu")

@@ -37,7 +37,7 @@ SOON = 0.05  # s
 
 def test_without_a_broker_the_first_request_says_so_soon(make, port):
     streamer = make(f"127.0.0.1:{port}")
-    with pytest.raises(BrokerError, match=rf"the Redis broker 127.0.0.1:{port} is unreachable"):
+    with pytest.raises(BrokerError, match=rf"127\.0\.0\.1:{port}"):
         streamer.predict([1], timeout=LONG)
     future = streamer.submit([1])
     assert isinstance(future.exception(LONG), BrokerError)

@@ -1,6 +1,7 @@
 """The supervisor: with a server, processes and a clock that only pretend."""
 
 import queue
+import re
 
 import pytest
 from conftest import LONG, Threads, eventually
@@ -202,7 +203,7 @@ def test_a_death_while_loading_is_told_with_its_cause(fakes):
     fake = fakes(1)
     fake.dies(0)
     (note,) = fake.failures
-    assert note == "init: worker process 1000 was killed by SIGSEGV while it loaded its model"
+    assert re.match("init: .*1000.*SIGSEGV", note)
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(fakes):
