@@ -1,6 +1,5 @@
 """README's Python snippets run as they are printed, with what they leave to the reader added."""
 
-import os
 import re
 import textwrap
 from pathlib import Path
@@ -41,8 +40,7 @@ def snippet(words):
 
 def test_every_snippet_is_run_below():
     names = "# before|# app.py|future.cancel|NativeModel|BatchedModel|Sentiment,|connect\\(|Redis"
-    assert all(len(re.findall(names, each)) >= 1 for each in SNIPPETS)
-    assert len(SNIPPETS) == len(names.split("|"))
+    assert all(re.search(names, each) for each in SNIPPETS)
 
 
 @pytest.mark.parametrize("words", ["# before", "# app.py", "connect("])
@@ -55,14 +53,13 @@ def test_a_snippet_runs(program, words):
 def test_the_calls_run(program):
     pytest.importorskip("tqdm")
     setup = "\nimport asyncio\nstreamer = ThreadedStreamer(model.predict, 8)\nasync def main():\n"
-    program(
-        MODEL + setup + textwrap.indent(snippet("future.cancel"), "    ") + "asyncio.run(main())"
-    )
+    calls = textwrap.indent(snippet("future.cancel"), "    ")
+    program(MODEL + setup + calls + "asyncio.run(main())")
 
 
 def test_the_worker_processes_run(program, tmp_path):
     (tmp_path / "transformers.py").write_text(SENTIMENT)
-    done = program(snippet("Sentiment,") + "    print(outputs)", env={**os.environ})
+    done = program(snippet("Sentiment,") + "    print(outputs)")
     assert done.stdout == "[8, 7]\n"
 
 
@@ -79,10 +76,7 @@ def test_the_redis_client_runs(program, shared_redis_server):
 @pytest.mark.parametrize("words", ["NativeModel", "BatchedModel"])
 def test_the_models_of_torch_run(program, tmp_path, words):
     pytest.importorskip("service_streamer._torch")
-    text = (
-        (ENCODER + snippet(words))
-        .replace("cuda:0", "cpu")
-        .replace("encoder.pt2", str(tmp_path / "e.pt2"))
-    )
-    done = program(text + "\nprint(*map(int, outputs))", timeout=500)
+    text = ENCODER + snippet(words) + "\nprint(*map(int, outputs))"
+    text = text.replace("cuda:0", "cpu").replace("encoder.pt2", str(tmp_path / "encoder.pt2"))
+    done = program(text, timeout=500)
     assert done.stdout.endswith("6 9\n")
