@@ -11,6 +11,7 @@ from typing import Any
 from . import _callbacks, _core, _gevent, _lifecycle, _options, _threads
 from ._backend import join_in_background, make_engine
 from ._devices import Device
+from ._init_failure import InitFailure
 from ._model import Model
 from ._options import Options
 from ._start import START_METHODS, Starter, Version
@@ -158,7 +159,7 @@ class Processes:
         """Whether every worker has loaded its model."""
         return self._supervisor.all_ready()
 
-    def obstacle(self, started: bool) -> str | None:
+    def obstacle(self, started: bool) -> InitFailure | None:
         """Why it makes no sense to go on; None: it does.
 
         Args:

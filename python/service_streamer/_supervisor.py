@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from . import _lifecycle
-from ._errors import StreamerClosed, WorkerInitError
+from ._errors import StreamerClosed
+from ._init_failure import InitFailure
 from ._places import PROVEN, Place, State, Worker
 from ._rollout import Roll, Rollout
-from ._start import UNGUARDED_MAIN, Process, Start, Version, wait_for_all
+from ._start import Process, Start, Version, wait_for_all
 from ._threads import Bell
 
 _logger = logging.getLogger("service_streamer")
@@ -76,7 +77,7 @@ class Supervisor:
             retire=self._retire,
             clock=clock,
         )
-        self._failure: str | None = None
+        self._failure: InitFailure | None = None
         self._ending: dict[Process, float] = {}  # what should end by itself, and until when
 
     # ------------------------------------------------------------ for other threads
@@ -138,11 +139,11 @@ class Supervisor:
         """Whether every worker has loaded its model."""
         return self._worker_num == len(self._places) and all(p.is_ready() for p in self._places)
 
-    def init_failure(self) -> str | None:
+    def init_failure(self) -> InitFailure | None:
         """Say why no worker can load its model, or why one was given up; None while all may."""
         return self._failure or next((p.given_up for p in self._places if p.given_up), None)
 
-    def given_up(self) -> str | None:
+    def given_up(self) -> InitFailure | None:
         """Say why every worker was given up; None while there is hope for one."""
         reasons = [place.given_up for place in self._places]
         return reasons[0] if all(reasons) else None
@@ -203,7 +204,7 @@ class Supervisor:
         try:
             started = self._start(place.index, len(self._places), self._batch_size, version)
         except Exception as error:  # no process, no descriptor, no memory: that may pass
-            why = f"{type(error).__name__}: {error}"
+            why = InitFailure(f"{type(error).__name__}: {error}")
             self._could_not_load(place, version, why, passing=isinstance(error, OSError))
             return None
         with _lifecycle.no_fork:
@@ -233,7 +234,7 @@ class Supervisor:
         elif kind == "init_failed":
             self._let_end(worker.process)  # a thread that its model has started may keep it
             self._leaves(worker)
-            self._could_not_load(worker.place, worker.version, text)
+            self._could_not_load(worker.place, worker.version, InitFailure.from_note(text))
         elif kind == "retired":
             worker.may_get_work = False
         elif kind == "gone":
@@ -267,7 +268,7 @@ class Supervisor:
         self._leaves(worker)
         if state is State.STARTING:
             how = f"worker process {process.pid} {process.describe()} while it loaded its model"
-            self._could_not_load(place, worker.version, how)
+            self._could_not_load(place, worker.version, InitFailure(how))
         elif state is State.READY:
             how = "was killed because it hung" if hung else process.describe()
             while_busy = ", while it worked on a batch" if had_batch else ""
@@ -299,44 +300,44 @@ class Supervisor:
     # ------------------------------------------------------- a model that cannot load
 
     def _could_not_load(
-        self, place: Place, version: Version, why: str, passing: bool = False
+        self, place: Place, version: Version, why: InitFailure, passing: bool = False
     ) -> None:
         roll = self._rollout.current
         if roll is not None and version is roll.version is not self._rollout.version:
-            self._rollout.end(WorkerInitError(f"the workers go on as they were: {why}"))
+            self._rollout.end(why.adding("the workers go on as they were").error())
             return
         if place not in self._places:
             return  # resized away
         place.attempts = max(place.attempts, 1) if passing else place.attempts + 1
-        hopeless = place.attempts >= MAX_ATTEMPTS or UNGUARDED_MAIN in why
+        hopeless = place.attempts >= MAX_ATTEMPTS or why.unguarded_main
         if not hopeless:
             place.deaths = max(place.deaths, 1)  # never at once
             place.start_again(self._clock())
-            _logger.warning("worker %d could not load its model: %s", place.index, why)
+            _logger.warning("worker %d could not load its model: %s", place.index, why.for_log())
         else:
             times = f"{place.attempts} times in a row; " if place.attempts > 1 else ""
-            why = f"{times}it is not tried again before a restart(): {why}"
+            why = why.adding(f"{times}it is not tried again before a restart()")
             if place.is_ready():
                 place.attempts = 0
             else:
                 place.given_up = why
-            _logger.error("worker %d could not load its model, %s", place.index, why)
-            self._rollout.end(WorkerInitError(why))
+            _logger.error("worker %d could not load its model: %s", place.index, why.for_log())
+            self._rollout.end(why.error())
         self._announce(why)
 
-    def _announce(self, why: str) -> None:
+    def _announce(self, why: InitFailure) -> None:
         """Let no request wait for a worker when none is ready, or loads for the first time."""
         for place in self._places:
             if place.is_ready() or not place.attempts:
                 return
-        self._failure = why = why.encode(errors="replace").decode()  # an odd path in a traceback
-        self._server.set_failure(f"init: {why}")
+        self._failure = why
+        self._server.set_failure(f"init: {why.note}")
 
     def _obstacle(self) -> Exception | None:
         if self._closing:
             return StreamerClosed("the streamer is closed")
         why = self.init_failure()
-        return None if why is None else WorkerInitError(why)
+        return None if why is None else why.error()
 
     # --------------------------------------------------------------------------- ends
 

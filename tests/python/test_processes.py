@@ -13,6 +13,7 @@ from descriptors import open_descriptors
 from process_models import Model, double, files_in_shared_memory, is_alive
 
 from service_streamer import RequestTimeout, Streamer, _supervisor
+from service_streamer._start import UNGUARDED_MAIN
 
 METHODS = ["spawn", "fork", "forkserver"]
 
@@ -123,8 +124,10 @@ def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(
         check=False,
     )
     assert done.returncode == 1
-    assert "WorkerInitError" in done.stderr
-    assert 'if __name__ == "__main__":' in done.stderr
+    head, _, message = done.stderr.partition("WorkerInitError: ")
+    assert head.count("Traceback") == 1  # of the call
+    assert message == UNGUARDED_MAIN + "\n"
+    assert 'if __name__ == "__main__":' in message
     assert (tmp_path / "imports").read_text() == "import\n" * 2
 
 

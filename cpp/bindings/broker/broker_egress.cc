@@ -167,7 +167,9 @@ PyObject* outlet_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
       !id_from(number, id)) {
     return nullptr;
   }
-  return none_or_raise(attempt([&] { outlet->handed_out().fail(id, copy_of(error)); }));
+  bool ended = false;
+  if (attempt([&] { ended = outlet->handed_out().fail(id, copy_of(error)); }).raise()) return nullptr;
+  return PyBool_FromLong(ended ? 1 : 0);
 }
 
 // --- life ---
@@ -252,7 +254,7 @@ PyMethodDef methods[] = {
      "Ends requests with WorkerLost(note); unknown ones are left out."},
     {"fail", as_method(outlet_fail), kWithNames,
      "fail($self, id, error)\n--\n\n"
-     "Ends a request with an exception: the pickle of _pickle.pack_error(exception)."},
+     "Ends a request with an exception: the pickle of _pickle.pack_error(exception). False: it has ended already."},
     {"parcels", as_method(outlet_parcels), kWithNames,
      "parcels($self, ids)\n--\n\n"
      "What of them is out and not answered, once more; unknown ones are left out."},

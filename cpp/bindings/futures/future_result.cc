@@ -7,6 +7,7 @@
 #include "bindings/futures/call_result.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"
+#include "bindings/processes/client_link.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/waiting.h"
 #include "service_streamer/calls/serialized_call.h"
@@ -29,6 +30,17 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   const int waited = wait_in_greenlet(future, seconds);
   Py_DECREF(seconds);
   return waited;
+}
+
+PyObject* raise_expired(FutureObject* future) {
+  const Request& request = *future->request;
+  PyObject* absence = absence_of(future->engine);
+  if (absence == nullptr) return nullptr;
+  raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)%U",
+                static_cast<unsigned>(request.size),
+                static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1)), absence);
+  Py_DECREF(absence);
+  return nullptr;
 }
 
 // The worker publishes with the GIL held, and gives it up a moment later: asking before would put this thread to sleep.
@@ -107,14 +119,12 @@ PyObject* take_result(FutureObject* future) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
     return nullptr;
   }
-  const auto milliseconds = static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1));
   const auto items = static_cast<unsigned>(request.size);
   switch (request.outcome) {
     case Outcome::kAnswered:
       return Py_NewRef(future->value);
     case Outcome::kExpired:
-      return raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)",
-                           items, milliseconds);
+      return raise_expired(future);
     case Outcome::kCancelled: {
       PyObject* error = call_helper("service_streamer._errors", "CancelledError", nullptr);
       if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);

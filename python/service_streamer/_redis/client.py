@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -38,6 +37,7 @@ class RedisOptions:
 
 
 class _Pair(NamedTuple):
+    session: Session
     sender: Sender
     reader: Reader
     sending: _threads.NativeThread
@@ -62,6 +62,8 @@ class RedisClient:
             start_timer=weakly(self._start_timer),
         )
         self._lock = _threads.original("_thread", "allocate_lock")()
+        self.away = ""
+        """why the broker could not be asked by the last `stats`; empty: it could"""
         self._closing = False
         self._bell = _threads.Bell()  # rung then
         self._outlet: _core.Outlet | None = None  # an engine has one, whatever else fails
@@ -103,11 +105,18 @@ class RedisClient:
         )
 
     def stats(self) -> dict[str, Any]:
+        pair = self._pair
         stream: StreamStats | None = None
-        with contextlib.suppress(BrokerError):
-            refused = 0 if self._pair is None else self._pair.reader.refused
+        self.away = ""
+        try:
+            refused = 0 if pair is None else pair.reader.refused
             stream = queue_stats.read(self._broker, self._keys.queue, refused)
-        return {**self.engine.stats(), "stream": stream}
+        except BrokerError as error:
+            self.away = str(error)
+        unsent = 0 if pair is None else pair.session.failed
+        values = self.engine.stats()
+        failed = values["failed"] - unsent
+        return {**values, "failed": failed, "broker_errors": unsent, "stream": stream}
 
     def configure(self, change: Mapping[str, Any]) -> None:
         raise NotImplementedError(
@@ -150,7 +159,7 @@ class RedisClient:
             _threads.NativeThread(self._ending(run, reader), f"service-streamer-{name}")
             for name, run in (("sender", sender.run), ("reader", reader.run))
         )
-        return _Pair(sender, reader, sending, reading)
+        return _Pair(session, sender, reader, sending, reading)
 
     def _start_timer(self) -> None:
         # the sender cannot watch the deadlines: it may be stuck with a broker that does not answer
