@@ -14,6 +14,8 @@ from travelling import LARGE, travel
 
 from service_streamer import SerializationError
 
+pytestmark = pytest.mark.every_python
+
 # ------------------------------------------------------------------------ values
 
 
