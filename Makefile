@@ -26,7 +26,7 @@ export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_f
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench quick test test-all all-cpp all-python test-cpp changed-cpp test-tsan test-asan test-wheel \
+.PHONY: help install demo bench quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
 	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
 	lint tidy lint-changed format compile_commands.json clean
 
@@ -42,7 +42,7 @@ $(VENV)/.tools: constraints.txt
 
 # Editable: Python files are used in place; the module is built again when its sources have changed.
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
-	SKBUILD_CMAKE_DEFINE=SERVICE_STREAMER_WERROR=ON $(pip) install -q --no-build-isolation -e '.[test]'
+	SKBUILD_CMAKE_DEFINE='SERVICE_STREAMER_WERROR=ON$(if $(LTO),;SERVICE_STREAMER_LTO=$(LTO))' $(pip) install -q --no-build-isolation -e '.[test]'
 	@touch $@
 
 $(VENV)/.lint-tools: $(VENV)/.tools
@@ -72,7 +72,7 @@ test: $(VENV)/.tools  ## the tests that a change breaks most often: C++, Python,
 	@$(side_by_side) test-cpp install
 	@$(MAKE) --no-print-directory test-python ARGS='-m "not endurance and (not over_redis or often)" $(ARGS)'
 
-test-all: $(VENV)/.tools  ## all tests: also sanitizers, every Python, torch, all over Redis, endurance, the wheel
+test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch, all over Redis, endurance, the wheel
 	@mkdir -p build; rm -f build/main-python.log; failed=; \
 	$(MAKE) -k all-cpp || failed=1; \
 	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
@@ -137,10 +137,10 @@ test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions t
 	@found=$$($(bin)/python tests/other_pythons.py $(PYTHONS)) || exit 1; \
 	test -z "$$found" || $(side_by_side) $$(for python in $$found; do echo test-python-$${python%%=*}; done)
 
-# Only what depends on the version of Python.
+# Only what depends on the version of Python. Without LTO the core is compiled once for all of them, where there is a ccache.
 test-python-%:
 	@$(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
-	  STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_redis"'
+	  LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_redis"'
 
 test-redis: $(VENV)/.installed  ## the tests with a Redis server, and those of the other streamers over it
 	$(pytest) -m over_redis $(ARGS)

@@ -42,13 +42,13 @@ def cpp_tests(files: list[Path]) -> set[str]:
 
 
 def main() -> None:
-    """Prints one name a line."""
+    """Prints them in one line."""
     which = sys.argv[1]
     files = changed()
     if which == "cpp-tests":
-        print(*sorted(cpp_tests(files)), sep="\n")
+        print(*sorted(cpp_tests(files)))
     else:
-        print(*(file for file in files if file.suffix in SUFFIXES[which]), sep="\n")
+        print(*(file for file in files if file.suffix in SUFFIXES[which]))
 
 
 if __name__ == "__main__":

@@ -86,6 +86,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(values, max_size=5))
 def test_any_items_arrive_in_order(items):
     seen = travel(*items)
