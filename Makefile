@@ -93,11 +93,14 @@ quick: $(VENV)/.installed $(VENV)/.lint-tools  ## lint of what has changed and t
 changed-cpp: $(VENV)/.tools
 	@folders="$(call changed,cpp-tests)"; test -z "$$folders" || $(MAKE) --no-print-directory test-cpp FOLDERS="$$folders"
 
-# $(call run_cpp_tests,build folder,cmake options); FOLDERS="base wire" are fewer. They wait much of their time, too.
+# Tests at a time; more than cores, for they wait much of their time.
+WORKERS ?= 4
+
+# $(call run_cpp_tests,build folder,cmake options); FOLDERS="base wire" are fewer.
 define run_cpp_tests
 	$(cmake) -S . -B $(1) $(2) --log-level=WARNING
 	$(bin)/cmake --build $(1) $(if $(FOLDERS),--target $(FOLDERS:%=%_test))
-	$(bin)/ctest --test-dir $(1) --output-on-failure --progress -j $(JOBS) $(if $(FOLDERS),-L '^($(subst $(space),|,$(FOLDERS)))$$')
+	$(bin)/ctest --test-dir $(1) --output-on-failure --progress -j $(WORKERS) $(if $(FOLDERS),-L '^($(subst $(space),|,$(FOLDERS)))$$')
 endef
 
 test-cpp: $(VENV)/.tools  ## the C++ tests
@@ -122,8 +125,6 @@ fuzz: $(VENV)/.tools  ## the transport under libFuzzer for FUZZ_SECONDS; needs C
 	build/fuzz/tests/cpp/message_fuzz -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
 	  -artifact_prefix=build/fuzz/ build/fuzz/found tests/cpp/fuzz/seeds
 
-# More processes than cores, for the tests wait much of their time.
-WORKERS ?= 4
 pytest = $(bin)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # In continuous integration the stress test runs for a minute, on one Python.
