@@ -14,6 +14,8 @@ from descriptors import open_files
 
 from service_streamer import ThreadedStreamer, _asyncio
 
+pytestmark = pytest.mark.every_python
+
 
 def test_apredict_and_await_of_a_future(streamers, run):
     streamer = streamers()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("SERVICE_STREAMER_STRESS_SECONDS", "4"))
 
 

@@ -15,6 +15,8 @@ from conftest import eventually
 from process_models import is_alive
 from tasks import children
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2] / "examples" / "text_infilling"
 LONG = 60  # seconds: longer than anything here takes; reached only by a failure
 

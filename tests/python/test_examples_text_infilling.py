@@ -12,6 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2] / "examples" / "text_infilling"
 sys.path.insert(0, str(FOLDER))
 

@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+pytestmark = pytest.mark.every_python
+
 # What the interpreter must not wait for takes minutes. Its start and its end may take 2 s or, on a
 # busy machine, many more.
 IN_TIME = 100  # s

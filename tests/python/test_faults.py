@@ -19,6 +19,8 @@ from service_streamer import (
 )
 from service_streamer._errors import WorkerTraceback
 
+pytestmark = pytest.mark.often
+
 
 def raising(error):
     def predict(batch):

@@ -11,6 +11,8 @@ from conftest import LONG, double, eventually
 
 from service_streamer import CancelledError, Future, RequestTimeout
 
+pytestmark = pytest.mark.every_python
+
 
 def fail(batch):
     raise ValueError("no")

@@ -5,6 +5,8 @@ import textwrap
 import pytest
 from gevent_prelude import MAKE, PRELUDE
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("gevent")
 
 

@@ -6,6 +6,8 @@ import pytest
 from conftest import LONG
 from gevent_prelude import MAKE, PRELUDE
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("gevent")
 
 

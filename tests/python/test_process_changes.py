@@ -9,6 +9,8 @@ from process_models import Version, is_alive
 
 from service_streamer import RequestTimeout, SerializationError, StreamerClosed, WorkerInitError
 
+pytestmark = pytest.mark.slow
+
 
 class Load:
     """Clients that ask all the time, and once more in the end; `end` gives what they were told."""

@@ -27,6 +27,8 @@ from service_streamer import (
 )
 from service_streamer._errors import WorkerTraceback
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["spawn", "fork", "forkserver"]
 
 BAD_INITS = {

@@ -11,6 +11,8 @@ import pytest
 from conftest import eventually
 from process_models import files_in_shared_memory, is_alive
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["spawn", "fork", "forkserver"]
 
 OWNER = """

@@ -15,6 +15,8 @@ from process_models import Model, double, files_in_shared_memory, is_alive
 from service_streamer import RequestTimeout, Streamer, _supervisor
 from service_streamer._start import UNGUARDED_MAIN
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["spawn", "fork", "forkserver"]
 
 every_method = pytest.mark.parametrize("method", METHODS)

@@ -22,6 +22,7 @@ from service_streamer._redis.protocol import GROUP, Keys
 pytest_plugins = ["redis_fixtures", "redis_places"]
 pytestmark = [
     pytest.mark.over_redis,
+    pytest.mark.often,
     pytest.mark.skipif(find_server() is None, reason="no Redis server"),
 ]
 

@@ -21,6 +21,7 @@ from service_streamer._errors import WorkerTraceback
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [
     pytest.mark.over_redis,
+    pytest.mark.often,
     pytest.mark.skipif(find_server() is None, reason="no Redis server"),
 ]
 

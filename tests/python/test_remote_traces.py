@@ -7,6 +7,7 @@ import os
 import weakref
 
 import numpy as np
+import pytest
 from conftest import eventually
 from descriptors import open_descriptors
 from remote import LONG
@@ -14,6 +15,7 @@ from remote import LONG
 from service_streamer import _callbacks
 
 pytest_plugins = ["remote_fixtures"]
+pytestmark = pytest.mark.slow
 
 LARGE = 100_000
 

@@ -11,6 +11,8 @@ from process_models import ProcessGate, is_alive
 
 from service_streamer import Streamer, StreamerClosed, WorkerLost
 
+pytestmark = pytest.mark.slow
+
 SERVE = [sys.executable, "-m", "service_streamer", "serve"]
 TESTS = os.path.dirname(__file__)
 

@@ -6,6 +6,8 @@ import pytest
 
 from service_streamer._start import START_METHODS
 
+pytestmark = [pytest.mark.every_python, pytest.mark.slow]
+
 UNWATCHED = """
 import errno, os, sys
 sys.path.insert(0, sys.argv[1])

@@ -29,6 +29,8 @@ from service_streamer import (
     _threads,
 )
 
+pytestmark = pytest.mark.every_python
+
 
 @pytest.fixture
 def started():

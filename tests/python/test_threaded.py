@@ -14,6 +14,8 @@ from descriptors import open_descriptors
 
 from service_streamer import QueueFull, StreamerClosed, ThreadedStreamer
 
+pytestmark = pytest.mark.often
+
 PR_GET_TIMERSLACK = 30
 
 

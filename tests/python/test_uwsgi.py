@@ -18,6 +18,8 @@ import pytest
 from conftest import LONG, eventually
 from process_models import is_alive
 
+pytestmark = pytest.mark.slow
+
 MODEL = """
 import os
 
