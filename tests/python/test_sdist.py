@@ -22,7 +22,7 @@ FILES = [
     "LICENSE",
 ]
 FILES += ["Makefile", "constraints.txt", ".clang-format", ".clang-tidy"]
-FOLDERS = ["cpp", "python", "tests", "examples", "benchmarks", "tools"]
+FOLDERS = ["cpp", "python", "tests", "examples", "benchmarks"]
 SUFFIXES = {".cc", ".h", ".py", ".pyi", ".txt", ".md", ".typed", ".npz"}
 
 
