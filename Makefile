@@ -88,7 +88,7 @@ changed = $$($(bin)/python tests/tools/changed.py $(1))
 
 quick: $(VENV)/.installed $(VENV)/.lint-tools  ## lint of what has changed and the fast tests, within a minute
 	@$(MAKE) --no-print-directory lint-changed changed-cpp
-	$(pytest) -m "not slow and not endurance and not over_redis" $(ARGS)
+	$(pytest) -m "not (slow or endurance or over_redis or torch)" $(ARGS)
 
 changed-cpp: $(VENV)/.tools
 	@folders="$(call changed,cpp-tests)"; test -z "$$folders" || $(MAKE) --no-print-directory test-cpp FOLDERS="$$folders"
