@@ -20,8 +20,9 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import _asyncio, _callbacks, _core, _gevent
-from ._threads import original
+from . import _core
+from ._waiting import callbacks, greenlets, tasks
+from ._waiting.threads import original
 
 if TYPE_CHECKING:
     from ._streamer import BaseStreamer
@@ -71,9 +72,9 @@ def close_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    _callbacks.reset_after_fork()
-    _asyncio.reset_after_fork()
-    _gevent.reset_after_fork()
+    callbacks.reset_after_fork()
+    tasks.reset_after_fork()
+    greenlets.reset_after_fork()
     _backends.clear()
     for streamer in list(_streamers):
         streamer._reset_after_fork()

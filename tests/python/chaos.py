@@ -23,14 +23,8 @@ import numpy
 from descriptors import is_block, open_files
 from tasks import children
 
-from service_streamer import (
-    CancelledError,
-    RequestTimeout,
-    Streamer,
-    StreamerClosed,
-    WorkerLost,
-    _places,
-)
+from service_streamer import CancelledError, RequestTimeout, Streamer, StreamerClosed, WorkerLost
+from service_streamer._processes import places
 
 LONG = 60
 ENDS = (CancelledError, RequestTimeout, WorkerLost)
@@ -354,7 +348,7 @@ def grown(before, after):
 
 def main(seconds, seed):
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # or workers had more threads while they are fewer
-    _places.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
+    places.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
     rng = random.Random(seed)
     streamer = Streamer(model, 16, worker_num=WORKERS, retries=1, worker_hang_timeout=1.0)
     use_once(streamer)

@@ -12,7 +12,8 @@ import pytest
 from conftest import LONG, Gate, eventually, settled
 from descriptors import open_files
 
-from service_streamer import ThreadedStreamer, _asyncio
+from service_streamer import ThreadedStreamer
+from service_streamer._waiting import tasks
 
 
 def test_apredict_and_await_of_a_future(streamers, run):
@@ -137,7 +138,7 @@ def test_a_closed_loop_leaves_nothing(streamers, run):
     # who posted the last answer lets go of its mailbox a moment later
     eventually(lambda: gc.collect() >= 0 and eventfds() <= before)
     eventually(lambda: gc.collect() >= 0 and not any(loop() for loop in loops))
-    assert not _asyncio._mailboxes
+    assert not tasks._mailboxes
 
 
 def test_a_request_may_outlive_the_loop_that_awaited_it(run):

@@ -85,7 +85,7 @@ def test_a_client_closed_just_before_it_waits_says_so(client, threads, monkeypat
         client.close(timeout=LONG)
         return fn(*args)
 
-    monkeypatch.setattr(_streamer._gevent, "call", closed_first)
+    monkeypatch.setattr(_streamer.greenlets, "call", closed_first)
     threads.run(client.wait_ready)
     (raised,) = threads.join()
     assert isinstance(raised, StreamerClosed)

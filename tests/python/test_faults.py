@@ -15,9 +15,9 @@ from service_streamer import (
     RequestTimeout,
     StreamerClosed,
     WorkerLost,
-    _threads,
 )
 from service_streamer._errors import WorkerTraceback
+from service_streamer._waiting.threads import NativeThread
 
 
 def raising(error):
@@ -254,7 +254,7 @@ def test_a_thread_that_cannot_be_started_fails_that_call_only(streamers, monkeyp
 
     streamer = streamers()
     with monkeypatch.context() as patch:
-        patch.setattr(_threads.NativeThread, "start", no_thread)
+        patch.setattr(NativeThread, "start", no_thread)
         for call in (streamer.predict, streamer.submit):
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 call([1])

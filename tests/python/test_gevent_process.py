@@ -121,7 +121,8 @@ def test_hubs_of_several_threads(child):
         """
         import os, threading
         import gevent
-        from service_streamer import ThreadedStreamer, _gevent
+        from service_streamer import ThreadedStreamer
+        from service_streamer._waiting import greenlets
 
         streamer = ThreadedStreamer(lambda batch: batch, 8)
 

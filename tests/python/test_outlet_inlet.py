@@ -20,8 +20,8 @@ from service_streamer import (
 )
 from service_streamer._model import check_model, pack
 from service_streamer._options import Options
-from service_streamer._processes import Processes, ProcessOptions
-from service_streamer._start import Version
+from service_streamer._processes.owner import Processes, ProcessOptions
+from service_streamer._processes.start import Version
 
 
 @pytest.fixture

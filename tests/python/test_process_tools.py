@@ -14,9 +14,10 @@ every_method = pytest.mark.parametrize("method", METHODS)
 
 PROFILED = """
 import cProfile, multiprocessing.util, sys
-from service_streamer import ManagedModel, Streamer, _supervisor
+from service_streamer import ManagedModel, Streamer
+from service_streamer._processes import supervisor
 
-_supervisor.GRACE = 60  # none is killed while it still writes
+supervisor.GRACE = 60  # none is killed while it still writes
 
 def helper(item):
     return 2 * item

@@ -12,7 +12,8 @@ from conftest import LONG, eventually
 from descriptors import open_descriptors
 from process_models import Model, double, files_in_shared_memory, is_alive
 
-from service_streamer import RequestTimeout, Streamer, _supervisor
+from service_streamer import RequestTimeout, Streamer
+from service_streamer._processes import supervisor
 
 METHODS = ["spawn", "fork", "forkserver"]
 
@@ -216,9 +217,10 @@ def test_what_a_worker_prints_is_seen(program, method):
     done = program(
         f"""
         import atexit, sys
-        from service_streamer import Streamer, _supervisor
+        from service_streamer import Streamer
+        from service_streamer._processes import supervisor
 
-        _supervisor.GRACE = 60  # none is killed while it still writes
+        supervisor.GRACE = 60  # none is killed while it still writes
 
         def predict(batch):
             print("out", *batch)
@@ -302,7 +304,7 @@ def test_a_streamer_that_nobody_refers_to_drains_and_goes(process_gate):
 
 
 def test_close_gives_up_a_model_that_does_not_return(process_streamers, process_gate, monkeypatch):
-    monkeypatch.setattr(_supervisor, "GRACE", 2 * LONG)
+    monkeypatch.setattr(supervisor, "GRACE", 2 * LONG)
     streamer = process_streamers(process_gate)
     streamer.submit([1])
     worker = process_gate.wait_entered()

@@ -21,7 +21,7 @@ from service_streamer._redis import session
 from service_streamer._redis.line import Line, Outage
 from service_streamer._redis.protocol import GROUP, Keys, Signer
 from service_streamer._redis.reader import Reader
-from service_streamer._threads import Bell
+from service_streamer._waiting.threads import Bell
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [

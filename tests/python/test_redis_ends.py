@@ -22,7 +22,7 @@ from service_streamer._redis.keeper import Keeper
 from service_streamer._redis.links import shut
 from service_streamer._redis.reader import Reader
 from service_streamer._redis.sender import Sender
-from service_streamer._threads import NativeThread
+from service_streamer._waiting.threads import NativeThread
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [

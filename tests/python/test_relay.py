@@ -18,9 +18,9 @@ from service_streamer import (
     StreamerClosed,
     WorkerInitError,
     WorkerLost,
-    _callbacks,
     _core,
 )
+from service_streamer._waiting import callbacks
 
 
 class Client:
@@ -196,7 +196,7 @@ def test_callbacks_and_loops_hear_of_it(held, gate):
     assert called.wait(LONG)
     done, _ = concurrent.futures.wait(futures, LONG)
     assert len(done) == 10
-    assert _callbacks.flush(LONG)
+    assert callbacks.flush(LONG)
 
 
 def test_the_owner_tells_its_statistics_and_takes_settings(owner, client):

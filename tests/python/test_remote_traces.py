@@ -11,7 +11,7 @@ from conftest import eventually
 from descriptors import open_descriptors
 from remote import LONG
 
-from service_streamer import _callbacks
+from service_streamer._waiting import callbacks
 
 pytest_plugins = ["remote_fixtures"]
 
@@ -77,7 +77,7 @@ def test_cycles_through_a_future_are_collected(held_remote, remote_gate):
     gone = weakref.ref(queued)
     queued.add_done_callback(functools.partial(print, queued, file=io.StringIO()))
     queued.cancel()
-    _callbacks.flush(LONG)
+    callbacks.flush(LONG)
     del queued
     gc.collect()
     assert gone() is None
@@ -125,7 +125,7 @@ def test_a_forked_child_knows_what_had_ended_and_that_the_rest_is_its_parents(ch
             future = other.submit([7])
             future.add_done_callback(called.append)
             assert future.result(30) == [7]
-            assert service_streamer._callbacks.flush(30)
+            assert service_streamer._waiting.callbacks.flush(30)
             assert called == [future]
             other.close()
             os._exit(0)
@@ -192,7 +192,8 @@ def test_greenlets_wait_for_remote_answers(child):
         sys.path.insert(0, "tests/python")
         sys.path.insert(0, "tests")
         import os, socket
-        from service_streamer import _core, _threads, _worker
+        from service_streamer import _core, _worker
+        from service_streamer._waiting.threads import NativeThread
         from remote import make_engine
 
         engine = make_engine(batch_size=64)
@@ -213,7 +214,7 @@ def test_greenlets_wait_for_remote_answers(child):
             link.send_ready("{}")
             assert link.run_batches(gated, _worker.is_logged) is None
 
-        _threads.NativeThread(work, "worker").start()
+        NativeThread(work, "worker").start()
         jobs = [gevent.spawn(engine.predict, [i], 30, 0) for i in range(200)]
         # it runs while they wait: otherwise nobody would let the model answer
         turn = gevent.spawn(os.write, key, b"." * len(jobs))

@@ -11,7 +11,8 @@ from conftest import eventually
 from descriptors import open_descriptors
 from remote import LONG, gate_then
 
-from service_streamer import _callbacks, _core
+from service_streamer import _core
+from service_streamer._waiting import callbacks
 
 pytest_plugins = ["remote_fixtures"]
 
@@ -71,7 +72,7 @@ def test_flush_waits_for_the_callbacks_of_all_that_has_ended(held_remote, remote
     remote_gate.open()
     engine.first.result(LONG)
     has_ended_for_all(engine)
-    assert _callbacks.flush(LONG)
+    assert callbacks.flush(LONG)
     assert called == [engine.first]
 
 
@@ -183,7 +184,7 @@ def test_a_loop_that_closed_before_its_answer_came_is_not_kept(held_remote, remo
     remote_gate.open()
     assert engine.first.result(LONG) == [0]
     has_ended_for_all(engine)
-    assert _callbacks.flush(LONG)
+    assert callbacks.flush(LONG)
     gc.collect()
     # what is left in the closed loop's mailbox goes when the next one is made
     _core.Mailbox().close()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from service_streamer._start import START_METHODS
+from service_streamer._processes.start import START_METHODS
 
 UNWATCHED = """
 import errno, os, sys

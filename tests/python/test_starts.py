@@ -25,9 +25,9 @@ from service_streamer import (
     _lifecycle,
     _native,
     _options,
-    _processes,
-    _threads,
 )
+from service_streamer._processes import owner
+from service_streamer._waiting.threads import NativeThread, is_patched
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ ways_to_fail = pytest.mark.parametrize("way", [fails, interrupted_before, interr
 
 def test_a_thread_that_was_joined_does_not_begin():
     ran = threading.Event()
-    thread = _threads.NativeThread(ran.set, "never")
+    thread = NativeThread(ran.set, "never")
     assert thread.join()
     thread.start()
     assert thread.join()
@@ -58,7 +58,7 @@ def test_a_thread_that_was_joined_does_not_begin():
 
 def test_a_thread_has_begun_when_its_start_returns(started):
     go = threading.Event()
-    thread = _threads.NativeThread(go.wait, "slow")
+    thread = NativeThread(go.wait, "slow")
     thread.start()
     assert not thread.join(0)
     thread.start()
@@ -70,7 +70,7 @@ def test_a_thread_has_begun_when_its_start_returns(started):
 
 def test_gevent_is_being_imported_by_another_thread(monkeypatch):
     monkeypatch.setitem(sys.modules, "gevent.monkey", types.ModuleType("gevent.monkey"))
-    assert not _threads.is_patched("threading")
+    assert not is_patched("threading")
     streamer = ThreadedStreamer(double, 8)
     assert streamer.predict([1], timeout=LONG) == [2]
     streamer.close(timeout=LONG)
@@ -136,13 +136,13 @@ def test_there_is_one_worker_where_gevent_has_patched_what_starts_it(child):
         PRELUDE
         + textwrap.dedent(
             """
-            from service_streamer import _threads
-            original = _threads.original
+            from service_streamer._waiting import threads
+            original = threads.original
 
             def interrupted(module, name):
                 if name != "start_new_thread":
                     return original(module, name)
-                _threads.original = original
+                threads.original = original
                 def start(*args):
                     original(module, name)(*args)
                     raise KeyboardInterrupt
@@ -153,7 +153,7 @@ def test_there_is_one_worker_where_gevent_has_patched_what_starts_it(child):
 
             streamer = ThreadedStreamer(double, 8)
             before = tasks()
-            _threads.original = interrupted
+            threads.original = interrupted
             try:
                 streamer.submit([1])
             except KeyboardInterrupt:
@@ -248,7 +248,8 @@ import os, select, sys, threading
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from conftest import LONG, eventually
 from process_models import double
-from service_streamer import Streamer, _callbacks, _core
+from service_streamer import Streamer, _core
+from service_streamer._waiting import callbacks
 from starts import fails, interrupted_after, interrupted_before, start_by
 
 def gated(batch):
@@ -263,7 +264,7 @@ inside = []
 
 def call(i):
     def callback(future):
-        inside.append(_callbacks.in_callback())
+        inside.append(callbacks.in_callback())
         called[i].set()
     futures[i].add_done_callback(callback)
 
@@ -319,13 +320,13 @@ def test_callbacks_asked_for_at_the_same_time_have_one_thread(child):
         + textwrap.dedent(
             """
             both = threading.Barrier(2)
-            start = _callbacks.start
+            start = callbacks.start
 
             def together():
                 both.wait(LONG)
                 start()
 
-            _callbacks.start = together
+            callbacks.start = together
             askers = [threading.Thread(target=call, args=(i,)) for i in (0, 1)]
             for asker in askers:
                 asker.start()
@@ -382,7 +383,7 @@ def test_a_constructor_that_raises_leaves_nothing(monkeypatch, threads, way, met
     before = children(), threads_named("streamer-server")
     with monkeypatch.context() as patch:
         if way == "waits":  # for the first workers
-            patch.setattr(_processes._gevent, "call", interrupted)
+            patch.setattr(owner.greenlets, "call", interrupted)
         else:
             start_by(way, patch, "service-streamer-supervisor")
         threads.run(Streamer, double, 8, worker_num=2, mp_start_method=method)

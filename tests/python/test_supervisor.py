@@ -5,9 +5,10 @@ import queue
 import pytest
 from conftest import LONG, Threads, eventually
 
-from service_streamer import StreamerClosed, WorkerInitError, _places, _supervisor
-from service_streamer._start import UNGUARDED_MAIN, Started, Version
-from service_streamer._supervisor import Supervisor
+from service_streamer import StreamerClosed, WorkerInitError
+from service_streamer._processes import places, supervisor
+from service_streamer._processes.start import UNGUARDED_MAIN, Started, Version
+from service_streamer._processes.supervisor import Supervisor
 
 OLD, NEW = Version("old", b""), Version("new", b"")
 
@@ -155,7 +156,7 @@ def test_who_waits_for_ready_is_woken(fakes, threads):
 def test_a_worker_that_served_long_is_replaced_at_once(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += _places.PROVEN
+    fake.now += places.PROVEN
     fake.dies(0, had_batch=True)
     assert fake.running == [0]
     assert fake.failures == []
@@ -180,7 +181,7 @@ def test_deaths_in_a_row_are_answered_with_exponential_back_off(fakes):
     assert fake.timeouts[-1] == pytest.approx(10)
     fake.passes(10)
     fake.ready(13)
-    fake.now += _places.PROVEN
+    fake.now += places.PROVEN
     fake.dies(13)
     assert fake.running == [0]  # forgiven
     assert fake.failures == []  # it could always load its model
@@ -212,10 +213,10 @@ def test_a_process_that_cannot_be_started_is_tried_again(fakes):
     threads.run(fake.supervisor.run)
     fake.settle()
     assert "Too many open files" in fake.failures[0]
-    for _ in range(2 * _supervisor.MAX_ATTEMPTS):  # that is not the model's fault
-        fake.passes(_places.MAX_DELAY)
+    for _ in range(2 * supervisor.MAX_ATTEMPTS):  # that is not the model's fault
+        fake.passes(places.MAX_DELAY)
     fake.broken = None
-    fake.passes(_places.MAX_DELAY)
+    fake.passes(places.MAX_DELAY)
     fake.ready(0)
     assert fake.failures[-1] is None
     fake.supervisor.finish()
@@ -233,10 +234,10 @@ def test_others_that_still_load_are_waited_for(fakes):
 
 def test_a_crash_loop_is_given_up_and_told(fakes):
     fake = fakes(1)
-    for worker in range(_supervisor.MAX_ATTEMPTS):
+    for worker in range(supervisor.MAX_ATTEMPTS):
         assert fake.running == [0]
         fake.fails(worker, "Traceback: never")
-        fake.passes(_places.MAX_DELAY)
+        fake.passes(places.MAX_DELAY)
     assert fake.running == []
     assert fake.timeouts[-1] is None
     assert "5 times in a row" in fake.failures[-1]
@@ -255,9 +256,9 @@ def test_an_unguarded_main_module_is_not_tried_twice(fakes):
 def test_a_worker_given_up_beside_others_fails_no_request_but_wait_ready(fakes):
     fake = fakes(2)
     fake.ready(0)
-    for worker in range(1, 1 + _supervisor.MAX_ATTEMPTS):
+    for worker in range(1, 1 + supervisor.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(_places.MAX_DELAY)
+        fake.passes(places.MAX_DELAY)
     assert fake.running == [0]
     assert fake.failures == []
     with pytest.raises(WorkerInitError, match="5 times in a row"):
@@ -317,7 +318,7 @@ def test_a_restart_replaces_one_worker_after_the_other(fakes):
     assert fake.retired == [0, 1]
     assert fake.supervisor.wait_rolled(rolled, 0)
     assert fake.running == [0, 1]
-    fake.now += _places.PROVEN
+    fake.now += places.PROVEN
     fake.dies(2)
     assert fake.started[-1].version is NEW  # from now on
 
@@ -357,7 +358,7 @@ def test_a_version_that_cannot_load_changes_nothing(fakes):
     assert fake.running == [0, 1]
     assert fake.retired == []
     assert fake.failures == []
-    fake.now += _places.PROVEN
+    fake.now += places.PROVEN
     fake.dies(0)
     assert fake.started[-1].version is OLD
     assert fake.supervisor.wait_ready(0) is False  # the new one of the old version loads
@@ -381,9 +382,9 @@ def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
     fake.ready(0, 1)
     rolled = roll(fake)
     fake.ready(2)
-    for worker in range(3, 3 + _supervisor.MAX_ATTEMPTS):
+    for worker in range(3, 3 + supervisor.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(_places.MAX_DELAY)
+        fake.passes(places.MAX_DELAY)
     with pytest.raises(WorkerInitError, match="5 times in a row"):
         fake.supervisor.wait_rolled(rolled, 0)
     assert [p.version for p in fake.started if not p.ended] == [OLD, OLD, NEW]
@@ -395,12 +396,12 @@ def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
 
 def test_a_restart_revives_what_was_given_up(fakes):
     fake = fakes(1)
-    for worker in range(_supervisor.MAX_ATTEMPTS):
+    for worker in range(supervisor.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(_places.MAX_DELAY)
+        fake.passes(places.MAX_DELAY)
     rolled = roll(fake)
     assert fake.started[-1].version is NEW
-    fake.ready(_supervisor.MAX_ATTEMPTS)
+    fake.ready(supervisor.MAX_ATTEMPTS)
     assert fake.failures[-1] is None
     assert fake.supervisor.wait_rolled(rolled, 0)
 
@@ -419,7 +420,7 @@ def test_a_restart_ends_workers_of_the_old_version_that_never_get_ready(fakes):
 def test_a_successor_is_not_stopped_by_the_death_of_whom_it_succeeds(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += _places.PROVEN
+    fake.now += places.PROVEN
     rolled = roll(fake)
     fake.dies(0)
     fake.ready(1)
@@ -467,7 +468,7 @@ def test_the_end_tells_those_who_wait(fakes, threads):
 def test_a_worker_lost_while_the_streamer_drains_is_replaced(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += _places.PROVEN
+    fake.now += places.PROVEN
     fake.supervisor.close()
     fake.dies(0, had_batch=True)
     assert fake.running == [0]
@@ -478,9 +479,9 @@ def test_one_that_stays_after_it_could_not_load_its_model_is_killed(fakes):
     fake.event("init_failed", 0, "Traceback: no weights")
     fake.passes(0.1)
     fake.ready(1)
-    assert fake.timeouts[-1] == pytest.approx(_supervisor.GRACE - 0.1)
+    assert fake.timeouts[-1] == pytest.approx(supervisor.GRACE - 0.1)
     assert not fake.started[0].killed
-    fake.passes(_supervisor.GRACE)
+    fake.passes(supervisor.GRACE)
     assert fake.started[0].killed
     fake.event("gone", 0)
     assert fake.timeouts[-1] is None
@@ -490,10 +491,10 @@ def test_one_that_stays_after_it_could_not_load_its_model_is_killed(fakes):
 def test_one_that_stays_after_the_end_of_its_socket_is_killed(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += _places.PROVEN
+    fake.now += places.PROVEN
     fake.event("gone", 0)
-    assert fake.timeouts[-1] == pytest.approx(_supervisor.GRACE)
+    assert fake.timeouts[-1] == pytest.approx(supervisor.GRACE)
     assert not fake.started[0].killed
-    fake.passes(_supervisor.GRACE)
+    fake.passes(supervisor.GRACE)
     assert fake.started[0].killed
     assert fake.timeouts[-1] is None

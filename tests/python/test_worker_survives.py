@@ -7,7 +7,8 @@ import weakref
 import pytest
 from conftest import LONG, eventually
 
-from service_streamer import QueueFull, WorkerLost, _threads
+from service_streamer import QueueFull, WorkerLost
+from service_streamer._waiting.threads import NativeThread
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_nobody_waits_for_a_thread_that_could_not_be_started(streamers, threads,
 
     streamer = streamers(worker_timeout=None)
     with monkeypatch.context() as patch:
-        patch.setattr(_threads.NativeThread, "start", no_thread)
+        patch.setattr(NativeThread, "start", no_thread)
         threads.run(streamer.predict, [0])
         assert starting.wait(LONG)
         futures = [streamer.submit([1])]

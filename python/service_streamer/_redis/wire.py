@@ -21,7 +21,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from .._threads import is_patched, original
+from .._waiting.threads import is_patched, original
 
 try:
     import hiredis

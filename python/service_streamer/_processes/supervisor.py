@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from . import _lifecycle
-from ._errors import StreamerClosed, WorkerInitError
-from ._places import PROVEN, Place, State, Worker
-from ._rollout import Roll, Rollout
-from ._start import UNGUARDED_MAIN, Process, Start, Version, wait_for_all
-from ._threads import Bell
+from .. import _lifecycle
+from .._errors import StreamerClosed, WorkerInitError
+from .._waiting.threads import Bell
+from .places import PROVEN, Place, State, Worker
+from .rollout import Roll, Rollout
+from .start import UNGUARDED_MAIN, Process, Start, Version, wait_for_all
 
 _logger = logging.getLogger("service_streamer")
 

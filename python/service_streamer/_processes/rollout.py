@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ._errors import StreamerClosed
-from ._places import Place, Worker
-from ._start import Version
+from .._errors import StreamerClosed
+from .places import Place, Worker
+from .start import Version
 
 
 class Roll:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from . import _gevent, _options
-from ._backend import Backend
-from ._clients import Client
-from ._devices import check_devices
-from ._errors import RequestTimeout
-from ._model import Model, check_model, pack
-from ._options import Options
-from ._processes import Processes, ProcessOptions
-from ._start import Version, check_not_importing_main
-from ._streamer import BaseStreamer
-from .managed_model import ManagedModel
+from .. import _options
+from .._backend import Backend
+from .._devices import check_devices
+from .._errors import RequestTimeout
+from .._model import Model, check_model, pack
+from .._options import Options
+from .._streamer import BaseStreamer
+from .._waiting import greenlets
+from ..managed_model import ManagedModel
+from .client import Client
+from .owner import Processes, ProcessOptions
+from .start import Version, check_not_importing_main
 
 _Self = TypeVar("_Self", bound="Streamer")
 
@@ -222,7 +223,7 @@ class Streamer(BaseStreamer):
             old.kwargs if model_init_kwargs is None else model_init_kwargs,
             old.warmup,
         )
-        if not _gevent.call(processes.restart, self._version(new), limit):
+        if not greenlets.call(processes.restart, self._version(new), limit):
             raise RequestTimeout(f"{self._name()} was not restarted after {timeout} s")
 
     # -------------------------------------------------------------------- private

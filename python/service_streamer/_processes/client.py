@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from . import _callbacks, _core, _lifecycle
-from ._backend import join_in_background, make_engine, weakly
-from ._errors import StreamerClosed, StreamerError
-from ._options import Options
-from ._threads import original
+from .. import _core, _lifecycle
+from .._backend import join_in_background, make_engine, weakly
+from .._errors import StreamerClosed, StreamerError
+from .._options import Options
+from .._waiting import callbacks
+from .._waiting.threads import original
 
 ASK_TIMEOUT = 10.0  # s that an answer to a question about the streamer may take
 
@@ -55,7 +56,7 @@ class Client:
         self._closed = True
         if self._relay is not None:
             self._relay.stop()
-        return _callbacks.flush(timeout)
+        return callbacks.flush(timeout)
 
     def close_alone(self, drain: bool) -> None:
         self.close(drain)
@@ -65,7 +66,7 @@ class Client:
             self._closed = True
 
     def own_this_thread(self) -> bool:
-        return _callbacks.in_callback()
+        return callbacks.in_callback()
 
     def stats(self) -> dict[str, Any]:
         return dict(json.loads(self._ask("statistics", self._connect().stats(ASK_TIMEOUT))))

@@ -2,7 +2,7 @@
 
 ::
 
-    started by _start.py ── die with the parent ── receive the setup ── import the user's main
+    started by start.py ── die with the parent ── receive the setup ── import the user's main
     module, unpickle the model ── init_model, warm-up ── ready ── batches ── end of file: exit
 
 It serves batches like a worker thread does (`run_batches`, `_worker.serve`). Towards the user's
@@ -26,9 +26,9 @@ from multiprocessing import forkserver, process, spawn
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
 
-from . import _core, _lifecycle
-from ._model import Model
-from ._worker import is_logged, serve
+from .. import _core, _lifecycle
+from .._model import Model
+from .._worker import is_logged, serve
 
 
 @dataclasses.dataclass(frozen=True)

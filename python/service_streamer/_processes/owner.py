@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import _callbacks, _core, _gevent, _lifecycle, _options, _threads
-from ._backend import join_in_background, make_engine
-from ._devices import Device
-from ._model import Model
-from ._options import Options
-from ._start import START_METHODS, Starter, Version
-from ._supervisor import Supervisor
+from .. import _core, _lifecycle, _options
+from .._backend import join_in_background, make_engine
+from .._devices import Device
+from .._model import Model
+from .._options import Options
+from .._waiting import callbacks, greenlets, threads
+from .start import START_METHODS, Starter, Version
+from .supervisor import Supervisor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,14 +88,14 @@ class Processes:
             inline=inline,
         )
         self._supervisor = Supervisor(self.server, starter, version, count, options.batch_size)
-        self._thread = _threads.NativeThread(self._supervise, "service-streamer-supervisor")
+        self._thread = threads.NativeThread(self._supervise, "service-streamer-supervisor")
         _lifecycle.watch_backend(self)
         try:
             self.server.start()
             self._thread.start()
             if process_options.start_method == "fork":
                 # What the caller opens next, a pipe to a subprocess say, they should not have.
-                _gevent.call(self._supervisor.wait_started)
+                greenlets.call(self._supervisor.wait_started)
         except BaseException:  # maybe a Ctrl-C: the supervisor may be there, but nobody to close it
             self.close(False)
             self._supervisor.finish()
@@ -115,14 +116,14 @@ class Processes:
             self._supervisor.kill()
             if not self._thread.join(1.0):
                 return False
-        return _callbacks.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return callbacks.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def close_alone(self, drain: bool) -> None:
         self.close(drain)
         join_in_background(self)
 
     def own_this_thread(self) -> bool:
-        return _callbacks.in_callback() or self._thread.is_current()
+        return callbacks.in_callback() or self._thread.is_current()
 
     def stats(self) -> dict[str, Any]:
         return dict(json.loads(self.server.stats()))
@@ -146,7 +147,7 @@ class Processes:
         return self.model.name
 
     @property
-    def bell(self) -> _threads.Bell:
+    def bell(self) -> threads.Bell:
         """Rings when workers come, go or become ready; others may ring it, too."""
         return self._supervisor.bell
 

@@ -6,11 +6,12 @@ when a callback (or ``concurrent.futures.wait``) first needs it.
 
 from __future__ import annotations
 
-from . import _core, _threads
+from .. import _core
+from . import threads
 
 
-def _make_thread() -> _threads.NativeThread:
-    return _threads.NativeThread(_core.run_callbacks, "service-streamer-callbacks")
+def _make_thread() -> threads.NativeThread:
+    return threads.NativeThread(_core.run_callbacks, "service-streamer-callbacks")
 
 
 _thread = _make_thread()
@@ -39,7 +40,7 @@ def flush(timeout: float | None) -> bool:
     """
     if in_callback():
         return True
-    done = _threads.original("_thread", "allocate_lock")()
+    done = threads.original("_thread", "allocate_lock")()
     done.acquire()
     if not _core.post_callback(lambda _: done.release()):
         return True

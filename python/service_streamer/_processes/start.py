@@ -1,6 +1,6 @@
 """Starting worker processes: spawn, fork and forkserver.
 
-All three end up in `_worker_main`. What ``multiprocessing`` would do in its own way is done here:
+All three end up in `worker_main`. What ``multiprocessing`` would do in its own way is done here:
 
 - spawned workers have their environment before their first import of anything of the user's;
 - ``multiprocessing`` does not know them: its forked children would end their parent's workers when
@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import _devices, _lifecycle
-from ._model import Model
-from ._threads import original
+from .. import _devices, _lifecycle
+from .._model import Model
+from .._waiting.threads import original
 
 START_METHODS = ("spawn", "fork", "forkserver")
 
@@ -138,7 +138,7 @@ class Starter:
         self._output_batch = output_batch
         self._inline = inline
         # Imported now: while no fork may happen, nobody should have to wait for an import.
-        from . import _forkserver, _worker_main  # noqa: F401
+        from . import forkserver, worker_main  # noqa: F401
 
     def __call__(self, index: int, worker_num: int, batch_size: int, version: Version) -> Started:
         """Start the worker of one place.
@@ -146,10 +146,10 @@ class Starter:
         Raises:
             OSError: no process, no descriptor, no memory.
         """
-        from . import _worker_main
+        from . import worker_main
 
         device = _devices.device_of(self._devices, index)
-        job = _worker_main.Job(
+        job = worker_main.Job(
             name=f"service-streamer-worker-{index}",
             owner=os.getpid(),
             device=device,
@@ -202,9 +202,9 @@ def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pr
     from multiprocessing import spawn
     from subprocess import _args_from_interpreter_flags as flags  # type: ignore[attr-defined]
 
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    package = os.path.abspath(os.path.join(__file__, *[os.pardir] * 3))
     program = f"import sys; sys.path.append({package!r}); "
-    program += "from service_streamer._worker_main import main; "
+    program += "from service_streamer._processes.worker_main import main; "
     program += f"main({_FD}, {job.owner}, {job.output_batch}, {job.inline})"
     executable = _executable(os.fsdecode(spawn.get_executable() or ""))
     own = None
@@ -248,14 +248,14 @@ def _closing_inheritable() -> list[tuple[int, int]]:
 
 
 def _fork(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:
-    from . import _worker_main
+    from . import worker_main
 
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     pid = original("os", "fork")()
     if pid == 0:
         code = 1
         try:
-            code = _worker_main.run_forked(fd, job.owner, job, version.model, variables)
+            code = worker_main.run_forked(fd, job.owner, job, version.model, variables)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
@@ -267,13 +267,14 @@ def _fork(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pro
 def _from_forkserver(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:
     from multiprocessing import forkserver
 
-    from . import _forkserver, _worker_main
+    from . import worker_main
+    from .forkserver import connect_to_new_process
 
-    status, pipe = _forkserver.connect_to_new_process(fd)
+    status, pipe = connect_to_new_process(fd)
     try:
         with open(pipe, "wb", closefd=False) as file:
             pickle.dump({}, file)  # what it prepares by itself: nothing
-            start = _worker_main.ForkserverStart(job.output_batch, job.inline, variables)
+            start = worker_main.ForkserverStart(job.output_batch, job.inline, variables)
             pickle.dump(start, file)
         pid = int(forkserver.read_signed(status))
     except BaseException:  # the forkserver has ended

@@ -1,7 +1,7 @@
 """Waiting without stalling a gevent hub.
 
 A greenlet that waits in C with the GIL released stops every greenlet of its thread. So here it
-switches to its hub instead, and a watcher on the hub's mailbox switches back. Like in `_asyncio`,
+switches to its hub instead, and a watcher on the hub's mailbox switches back. Like in `tasks`,
 the engine makes the mailbox's descriptor readable once per batch. The wait and the switch back are
 the core's (`HubWaits`, `Mailbox.resume`); this module makes and ends what they need.
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import _core
+from .. import _core
 
 
 class _HubWaits(_core.HubWaits):

@@ -31,5 +31,5 @@ def _server(pid: int) -> Any:  # a forked child needs another one than its paren
     of_application: Any = forkserver._forkserver
     preload = [name for name in of_application._preload_modules if name != "__main__"]
     server = forkserver.ForkServer()
-    server.set_forkserver_preload([f"{__package__}._forkserver_main", *preload])
+    server.set_forkserver_preload([f"{__package__}.forkserver_main", *preload])
     return server

@@ -1,4 +1,4 @@
-"""What a task waits for in its loop; `_asyncio` imports this with asyncio, on use."""
+"""What a task waits for in its loop; `tasks` imports this with asyncio, on use."""
 
 from __future__ import annotations
 

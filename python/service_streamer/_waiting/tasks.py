@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from . import _core, _errors
+from .. import _core, _errors
 
 if TYPE_CHECKING:
     import asyncio
 
-    from ._token import Token
+    from .token import Token
 
 # The loop itself keeps its mailbox, by the reader it has registered: a loop that is closed lets go
 # of it, with its descriptor.
@@ -34,7 +34,7 @@ class _LoopMailbox:
     __slots__ = ("__weakref__", "_due", "mailbox", "token_type")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        from ._token import Token
+        from .token import Token
 
         self.token_type = Token
         self._due: collections.deque[Token] = collections.deque()
