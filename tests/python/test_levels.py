@@ -1,5 +1,7 @@
-"""Which code may use which: the arrows of cpp/README.md, checked by reading the includes."""
+"""Which code may use which: the arrows of cpp/README.md, and those between Python's modules."""
 
+import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -92,6 +94,88 @@ def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
     target.write_text(f"#include {include}\n")
     (found,) = violations(tmp_path)
     assert complaint in found
+
+
+# Each package of the Python code and the packages that it may use.
+PACKAGES = {
+    "_waiting": set(),
+    "torch": {"_waiting"},
+    "_processes": {"_waiting"},
+    "_redis": {"_waiting", "_processes"},
+}
+
+
+def arrows(folder):
+    """The modules of a package, and the modules of it that each imports anywhere in its code."""
+    files = {}
+    for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.pyi")]):
+        parts = file.relative_to(folder.parent).with_suffix("").parts
+        files[".".join(parts).removesuffix(".__init__")] = file
+    return {name: set(imports(file, name, files)) for name, file in files.items()}
+
+
+def imports(file, name, modules):
+    package = name.split(".") if file.stem == "__init__" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*start, *filter(None, [node.module])])
+            members = [f"{module}.{each.name}" for each in node.names]
+            found = [each if each in modules else module for each in members]
+        else:
+            continue
+        yield from (each for each in found if each in modules and each != name)
+
+
+def package_of(module):
+    return next(iter(module.split(".")[1:]), "")
+
+
+def wrong_arrows(folder, packages):
+    """Circles of imports, and imports from one package into another that it must not use."""
+    modules = arrows(folder)
+    found = []
+    try:
+        graphlib.TopologicalSorter(modules).prepare()
+    except graphlib.CycleError as error:
+        found.append("circle: " + " imports ".join(reversed(error.args[1])))
+    for name, used in modules.items():
+        allowed = packages.get(package_of(name))
+        for other in sorted(used) if allowed is not None else ():
+            if package_of(other) in packages.keys() - allowed - {package_of(name)}:
+                found.append(f"{name} imports {other}")
+    return found
+
+
+def test_python_modules_import_in_one_direction():
+    folder = ROOT / "python" / "service_streamer"
+    assert {each.parent.name for each in folder.glob("*/__init__.py")} == set(PACKAGES)
+    assert wrong_arrows(folder, PACKAGES) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "complaint"),
+    [
+        (
+            "a/one.py",
+            "def f():\n    from ..b import two",
+            "circle: p.a.one imports p.b.two imports ",
+        ),
+        ("a/one.py", "from ..b.three import x", "p.a.one imports p.b.three"),
+        ("b/three.py", "import p.b.two", "nothing"),
+    ],
+)
+def test_a_wrong_import_is_found(tmp_path, module, code, complaint):
+    files = {"__init__.py": "", "a/one.py": "", "b/two.py": "from p.a import one", "b/three.py": ""}
+    files[module] = code
+    for name, text in files.items():
+        file = tmp_path / "p" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    found = wrong_arrows(tmp_path / "p", {"a": set(), "b": {"a"}})
+    assert ("\n".join(found) or "nothing").startswith(complaint)
 
 
 # What an application must not pay for by importing the package: third parties and slow modules of

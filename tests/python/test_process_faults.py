@@ -8,7 +8,7 @@ from conftest import LONG, eventually
 from process_models import WAYS_TO_DIE, HangsOnce, Model, deadly, die, first_time, is_alive
 
 from service_streamer import RequestTimeout, WorkerLost
-from service_streamer._processes import supervisor
+from service_streamer._processes import pool
 
 every_method = pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 
@@ -125,7 +125,7 @@ def test_a_worker_killed_while_idle_is_replaced(process_streamers, method, numbe
 
 
 def test_the_death_of_a_worker_is_logged_with_its_cause(process_streamers, caplog, monkeypatch):
-    monkeypatch.setattr(supervisor, "PATIENCE", 10 * LONG)
+    monkeypatch.setattr(pool, "PATIENCE", 10 * LONG)
     streamer = process_streamers(wait_for_worker_ready=True)
     pid = pid_of(streamer)
     os.kill(pid, signal.SIGKILL)
@@ -178,7 +178,7 @@ def test_without_a_timeout_a_stopped_worker_is_waited_for(process_streamers, pro
 
 
 def test_close_ends_also_a_stopped_worker(process_streamers, monkeypatch):
-    monkeypatch.setattr(supervisor, "GRACE", 2 * LONG)
+    monkeypatch.setattr(pool, "GRACE", 2 * LONG)
     streamer = process_streamers(wait_for_worker_ready=True)
     pid = pid_of(streamer)
     os.kill(pid, signal.SIGSTOP)

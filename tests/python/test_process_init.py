@@ -25,7 +25,7 @@ from service_streamer import (
     WorkerInitError,
 )
 from service_streamer._errors import WorkerTraceback
-from service_streamer._processes import supervisor
+from service_streamer._processes import pool
 
 METHODS = ["spawn", "fork", "forkserver"]
 
@@ -42,7 +42,7 @@ BAD_INITS = {
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("how", BAD_INITS)
 def test_a_model_that_cannot_be_loaded_is_told_at_once(process_streamers, method, how, monkeypatch):
-    monkeypatch.setattr(supervisor, "PATIENCE", 10 * LONG)  # it learns how each of them ends
+    monkeypatch.setattr(pool, "PATIENCE", 10 * LONG)  # it learns how each of them ends
     streamer = process_streamers(
         BadInit, model_init_args=[how], mp_start_method=method, worker_timeout=LONG
     )
@@ -92,7 +92,7 @@ def test_a_model_that_loads_at_the_second_attempt(process_streamers, process_gat
 def test_a_process_that_stays_though_its_model_cannot_be_loaded_is_killed(
     process_streamers, process_journal, tmp_path, monkeypatch, method
 ):
-    monkeypatch.setattr(supervisor, "GRACE", 0.1)
+    monkeypatch.setattr(pool, "GRACE", 0.1)
     streamer = process_streamers(
         Lingering, model_init_args=[str(tmp_path), process_journal], mp_start_method=method
     )

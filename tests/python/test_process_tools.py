@@ -15,9 +15,9 @@ every_method = pytest.mark.parametrize("method", METHODS)
 PROFILED = """
 import cProfile, multiprocessing.util, sys
 from service_streamer import ManagedModel, Streamer
-from service_streamer._processes import supervisor
+from service_streamer._processes import pool
 
-supervisor.GRACE = 60  # none is killed while it still writes
+pool.GRACE = 60  # none is killed while it still writes
 
 def helper(item):
     return 2 * item

@@ -13,7 +13,7 @@ from descriptors import open_descriptors
 from process_models import Model, double, files_in_shared_memory, is_alive
 
 from service_streamer import RequestTimeout, Streamer
-from service_streamer._processes import supervisor
+from service_streamer._processes import pool
 
 METHODS = ["spawn", "fork", "forkserver"]
 
@@ -218,9 +218,9 @@ def test_what_a_worker_prints_is_seen(program, method):
         f"""
         import atexit, sys
         from service_streamer import Streamer
-        from service_streamer._processes import supervisor
+        from service_streamer._processes import pool
 
-        supervisor.GRACE = 60  # none is killed while it still writes
+        pool.GRACE = 60  # none is killed while it still writes
 
         def predict(batch):
             print("out", *batch)
@@ -304,7 +304,7 @@ def test_a_streamer_that_nobody_refers_to_drains_and_goes(process_gate):
 
 
 def test_close_gives_up_a_model_that_does_not_return(process_streamers, process_gate, monkeypatch):
-    monkeypatch.setattr(supervisor, "GRACE", 2 * LONG)
+    monkeypatch.setattr(pool, "GRACE", 2 * LONG)
     streamer = process_streamers(process_gate)
     streamer.submit([1])
     worker = process_gate.wait_entered()

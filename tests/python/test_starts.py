@@ -26,7 +26,7 @@ from service_streamer import (
     _native,
     _options,
 )
-from service_streamer._processes import owner
+from service_streamer._processes import descriptors, owner
 from service_streamer._waiting.threads import NativeThread, is_patched
 
 
@@ -91,7 +91,7 @@ def test_a_ctrl_c_before_a_fork_leaves_nothing_locked(threads):
         def is_free(self):
             return self._lock.acquire(blocking=False)
 
-    no_fork = _lifecycle._NoFork()
+    no_fork = descriptors._NoFork()
     no_fork._lock = lock = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         no_fork.before_fork()

@@ -6,7 +6,7 @@ import pytest
 from conftest import LONG, Threads, eventually
 
 from service_streamer import StreamerClosed, WorkerInitError
-from service_streamer._processes import places, supervisor
+from service_streamer._processes import places, pool
 from service_streamer._processes.start import UNGUARDED_MAIN, Started, Version
 from service_streamer._processes.supervisor import Supervisor
 
@@ -175,7 +175,7 @@ def test_deaths_in_a_row_are_answered_with_exponential_back_off(fakes):
             fake.passes(delays[-1])
     expected = [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10, 10]
     assert delays == pytest.approx(expected)
-    fake.supervisor._places[0].deaths += 5000  # a night of it
+    fake.supervisor._pool.places[0].deaths += 5000  # a night of it
     fake.ready(12)
     fake.dies(12)
     assert fake.timeouts[-1] == pytest.approx(10)
@@ -213,7 +213,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(fakes):
     threads.run(fake.supervisor.run)
     fake.settle()
     assert "Too many open files" in fake.failures[0]
-    for _ in range(2 * supervisor.MAX_ATTEMPTS):  # that is not the model's fault
+    for _ in range(2 * pool.MAX_ATTEMPTS):  # that is not the model's fault
         fake.passes(places.MAX_DELAY)
     fake.broken = None
     fake.passes(places.MAX_DELAY)
@@ -234,7 +234,7 @@ def test_others_that_still_load_are_waited_for(fakes):
 
 def test_a_crash_loop_is_given_up_and_told(fakes):
     fake = fakes(1)
-    for worker in range(supervisor.MAX_ATTEMPTS):
+    for worker in range(pool.MAX_ATTEMPTS):
         assert fake.running == [0]
         fake.fails(worker, "Traceback: never")
         fake.passes(places.MAX_DELAY)
@@ -256,7 +256,7 @@ def test_an_unguarded_main_module_is_not_tried_twice(fakes):
 def test_a_worker_given_up_beside_others_fails_no_request_but_wait_ready(fakes):
     fake = fakes(2)
     fake.ready(0)
-    for worker in range(1, 1 + supervisor.MAX_ATTEMPTS):
+    for worker in range(1, 1 + pool.MAX_ATTEMPTS):
         fake.fails(worker)
         fake.passes(places.MAX_DELAY)
     assert fake.running == [0]
@@ -382,7 +382,7 @@ def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
     fake.ready(0, 1)
     rolled = roll(fake)
     fake.ready(2)
-    for worker in range(3, 3 + supervisor.MAX_ATTEMPTS):
+    for worker in range(3, 3 + pool.MAX_ATTEMPTS):
         fake.fails(worker)
         fake.passes(places.MAX_DELAY)
     with pytest.raises(WorkerInitError, match="5 times in a row"):
@@ -396,12 +396,12 @@ def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
 
 def test_a_restart_revives_what_was_given_up(fakes):
     fake = fakes(1)
-    for worker in range(supervisor.MAX_ATTEMPTS):
+    for worker in range(pool.MAX_ATTEMPTS):
         fake.fails(worker)
         fake.passes(places.MAX_DELAY)
     rolled = roll(fake)
     assert fake.started[-1].version is NEW
-    fake.ready(supervisor.MAX_ATTEMPTS)
+    fake.ready(pool.MAX_ATTEMPTS)
     assert fake.failures[-1] is None
     assert fake.supervisor.wait_rolled(rolled, 0)
 
@@ -479,9 +479,9 @@ def test_one_that_stays_after_it_could_not_load_its_model_is_killed(fakes):
     fake.event("init_failed", 0, "Traceback: no weights")
     fake.passes(0.1)
     fake.ready(1)
-    assert fake.timeouts[-1] == pytest.approx(supervisor.GRACE - 0.1)
+    assert fake.timeouts[-1] == pytest.approx(pool.GRACE - 0.1)
     assert not fake.started[0].killed
-    fake.passes(supervisor.GRACE)
+    fake.passes(pool.GRACE)
     assert fake.started[0].killed
     fake.event("gone", 0)
     assert fake.timeouts[-1] is None
@@ -493,8 +493,8 @@ def test_one_that_stays_after_the_end_of_its_socket_is_killed(fakes):
     fake.ready(0)
     fake.now += places.PROVEN
     fake.event("gone", 0)
-    assert fake.timeouts[-1] == pytest.approx(supervisor.GRACE)
+    assert fake.timeouts[-1] == pytest.approx(pool.GRACE)
     assert not fake.started[0].killed
-    fake.passes(supervisor.GRACE)
+    fake.passes(pool.GRACE)
     assert fake.started[0].killed
     assert fake.timeouts[-1] is None

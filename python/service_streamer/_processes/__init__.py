@@ -6,11 +6,14 @@ modules here start processes, watch over them and say what they run.
 
 ::
 
-    streamer ──▶ client                         a process without workers of its own
+    streamer ──▶ client          a process without workers of its own
         │
         ▼
-      owner ──▶ supervisor ──▶ rollout ──▶ places ──▶ start ──▶ worker_main   in the new process
-                                                        │
-                                                        ▼
-                                                    forkserver ─▶ forkserver_main
+      owner ──▶ supervisor ──▶ pool ──▶ rollout ──▶ places     the thread that starts workers
+                                │
+                                ▼
+                              start ──▶ process, descriptors    one worker
+                                │
+                                ├─────▶ worker_main             what runs in it
+                                └─────▶ forkserver ──▶ forkserver_main
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from .start import Process, Version
+from .process import Process
+from .start import Version
 
 FIRST_DELAY = 0.1  # s, from the second restart on, doubled with each one more…
 MAX_DELAY = 10.0  # … up to this
