@@ -1,6 +1,7 @@
 """What a Streamer is made of: the original's signature, and bad settings with clear errors."""
 
 import inspect
+import os
 import pickle
 import re
 import sys
@@ -90,7 +91,7 @@ def test_with_a_wrong_setting_nothing_is_started(child):
     child(
         """
         import os, sys, threading
-        sys.path.insert(0, sys.argv[1])
+        sys.path[:0] = sys.argv[1:]
         from test_process_settings import WRONG_SETTINGS, Streamer, double
 
         def open_descriptors():
@@ -106,6 +107,7 @@ def test_with_a_wrong_setting_nothing_is_started(child):
             else:
                 raise AssertionError(name)
         """,
+        os.path.dirname(__file__),
         SUPPORT,
     )
 
