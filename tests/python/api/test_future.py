@@ -43,7 +43,7 @@ def test_result_times_out_while_the_request_goes_on(held, gate):
     streamer = held()
     future = streamer.submit([1])
     for timeout in (0, 0.01):
-        with pytest.raises(RequestTimeout):
+        with pytest.raises(RequestTimeout, match=rf"timeout={timeout}"):
             future.result(timeout)
         with pytest.raises(TimeoutError):
             future.exception(timeout=timeout)

@@ -4,6 +4,7 @@ That of the workers, too, where they are processes.
 """
 
 import pytest
+from scripts import MAKE
 
 pytestmark = [pytest.mark.endurance, pytest.mark.timeout(230)]  # a minute on a busy machine
 
@@ -64,15 +65,6 @@ def check(unlucky, streamer):
     print("clean")
 """
 
-MAKE = {
-    "threads": """
-make = ThreadedStreamer
-""",
-    "processes": """
-def make(*args, **kwargs):
-    return Streamer(*args, mp_start_method="fork", **kwargs)
-""",
-}
 
 KINDS = {
     "abandoned": """

@@ -1,47 +1,20 @@
 """Requests that a client process hands on. Here the engines of client and owner are neighbours."""
 
-import asyncio
-import concurrent.futures
 import json
-import threading
 
 import numpy as np
 import pytest
 from descriptors import open_descriptors
-from remote import LONG, RemoteEngine, make_engine
+from remote import LONG, RelayClient, RemoteEngine
 from thread_models import Gate, double
 from waits import eventually
 
 from service_streamer import (
-    CancelledError,
     RequestTimeout,
-    SerializationError,
     StreamerClosed,
     WorkerInitError,
     WorkerLost,
-    _core,
 )
-from service_streamer._waiting import callbacks
-
-
-class Client:
-    """What a client process has of the core."""
-
-    def __init__(self, address, **options):
-        self.engine = make_engine(policy="greedy", **options)
-        self.relay = _core.Relay(self.engine, address)
-        self.relay.start()
-
-    def predict(self, batch, timeout=LONG):
-        return self.engine.predict(batch, timeout, 0)
-
-    def submit(self, batch, timeout=None, priority=0):
-        return self.engine.submit(batch, timeout, priority)
-
-    def close(self):
-        self.engine.close(False)
-        self.relay.stop()
-        self.engine.abort()
 
 
 @pytest.fixture
@@ -69,7 +42,7 @@ def client(owner):
     made = []
 
     def make(engine, **options):
-        made.append(Client(engine.server.address, **options))
+        made.append(RelayClient(engine.server.address, **options))
         return made[-1]
 
     yield make
@@ -88,15 +61,6 @@ def held(owner, client, gate):
     return one
 
 
-def test_a_clients_requests_are_answered(owner, client):
-    one = client(owner())
-    assert one.predict([1, 2, 3]) == [2, 4, 6]
-    assert one.predict(list(range(1000))) == [2 * i for i in range(1000)]
-    assert one.predict([]) == []
-    futures = [one.submit([i]) for i in range(500)]
-    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(500)]
-
-
 def test_batches_mix_the_requests_of_all(owner, client, gate):
     engine = owner(gate)
     first = engine.submit(["first"])
@@ -109,95 +73,6 @@ def test_batches_mix_the_requests_of_all(owner, client, gate):
     assert [future.result(LONG) for future in futures] == [[0], [2], [4], [6]]
     assert first.result(LONG) == ["firstfirst"]
     assert sorted(gate.batches[1]) == [0, 1, 2, 3]
-
-
-def test_large_arrays_pass_through_and_are_each_callers_own(owner, client):
-    one = client(owner())
-    arrays = [np.full(100_000, i) for i in range(4)]
-    for _ in range(10):
-        answers = one.predict(arrays)
-        assert [answer[-1] for answer in answers] == [0, 2, 4, 6]
-        answers[0][:] = 9
-        one.predict([answers[0]])
-    assert arrays[0].max() == 0
-
-
-def test_exceptions_pass_through(owner, client):
-    def predict(batch):
-        raise KeyError("missing", len(batch))
-
-    one = client(owner(predict))
-    with pytest.raises(KeyError) as caught:
-        one.predict([1])
-    assert caught.value.args == ("missing", 1)
-    assert "in predict" in str(caught.value.__cause__)
-    with pytest.raises(SerializationError, match="item 0"):
-        one.predict([lambda: 0])
-
-
-def test_a_request_is_cancelled_wherever_it_is_queued(held, gate):
-    queued = held.submit([1])
-    assert not queued.running()
-    assert held.first.running()
-    assert queued.cancel()
-    assert queued.cancelled()
-    with pytest.raises(CancelledError):
-        queued.result()
-    assert not held.first.cancel()
-    gate.open()
-    assert held.first.result(LONG) == [0]
-    assert gate.batches == [[0]]
-
-
-def test_an_abandoned_request_does_not_reach_the_model(held, gate):
-    queued = held.submit([1])
-    eventually(lambda: held.owner.engine.stats()["queued_items"] == 1)
-    queued._abandon()
-    eventually(lambda: held.owner.engine.stats()["queued_items"] == 0)
-    gate.open()
-    assert held.predict([2]) == [4]
-    assert gate.batches == [[0], [2]]
-
-
-def test_deadlines_travel(held, gate):
-    asked = [lambda: held.submit([1], 0.05).result(LONG), lambda: held.predict([1], 0.05)]
-    for ask in asked:
-        before = held.owner.engine.stats()["expired"]
-
-        def expires_there(ask=ask, before=before):
-            with pytest.raises(RequestTimeout):
-                ask()
-            return held.owner.engine.stats()["expired"] > before
-
-        eventually(expires_there)  # on a busy machine it may end before it is handed on
-    gate.open()
-    assert held.first.result(LONG) == [0]
-    assert gate.batches == [[0]]
-
-
-def test_priorities_travel(held, gate):
-    futures = [held.submit([i], None, i) for i in range(1, 17)]
-    eventually(lambda: held.owner.engine.stats()["queued_items"] == 16)
-    gate.open()
-    for future in futures:
-        future.result(LONG)
-    assert gate.batches[1] == list(range(16, 8, -1))
-
-
-def test_callbacks_and_loops_hear_of_it(held, gate):
-    called = threading.Event()
-    held.first.add_done_callback(lambda future: called.set())
-    futures = [held.submit([i]) for i in range(10)]
-
-    async def main():
-        gate.open()
-        return await asyncio.gather(*(asyncio.wrap_future(future) for future in futures))
-
-    assert asyncio.run(main()) == [[2 * i] for i in range(10)]
-    assert called.wait(LONG)
-    done, _ = concurrent.futures.wait(futures, LONG)
-    assert len(done) == 10
-    assert callbacks.flush(LONG)
 
 
 def test_the_owner_tells_its_statistics_and_takes_settings(owner, client):
@@ -254,10 +129,10 @@ def test_a_client_that_closes_ends_its_requests(held, gate):
 
 def test_nothing_is_left_of_clients(owner):
     engine = owner()
-    Client(engine.server.address).close()
+    RelayClient(engine.server.address).close()
     before = open_descriptors()
     for i in range(20):
-        one = Client(engine.server.address)
+        one = RelayClient(engine.server.address)
         assert one.predict([np.full(50_000, i)])[0][0] == 2 * i
         one.close()
         del one

@@ -12,16 +12,13 @@ from waits import LONG, eventually
 pytest.importorskip("redis")
 
 from redis_callers import Callers
-from redis_server import RedisServer, find_server
+from redis_server import NEEDS_SERVER, RedisServer
 from redis_tools import QUICK, RawClient, ThreadedWorker
 
 from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 @pytest.fixture

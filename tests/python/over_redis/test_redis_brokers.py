@@ -11,7 +11,7 @@ from waits import LONG, eventually
 pytest.importorskip("redis")
 
 from redis_callers import asking, kill_connections
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import ProcessWorker, new_prefix
 
 import service_streamer
@@ -20,10 +20,7 @@ from service_streamer._redis import session, wire
 from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures", "redis_places"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 README = Path(service_streamer.__file__).parent / "_redis" / "README.md"
 

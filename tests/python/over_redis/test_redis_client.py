@@ -14,7 +14,7 @@ pytest.importorskip("redis")
 
 from parcels import items_of, result_of
 from redis_messages import pack_replies
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import new_prefix
 
 from service_streamer import (
@@ -28,10 +28,7 @@ from service_streamer._redis import broker, protocol, reader, sender
 from service_streamer._redis.protocol import Keys
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 SOON = 0.05  # s
 
@@ -172,24 +169,6 @@ def test_a_request_for_which_there_is_no_memory_is_the_only_one_to_fail(workers,
     assert streamer.predict([1]) == [2]
 
 
-def test_an_exception_of_the_model_arrives_as_itself(workers, make):
-    def model(batch):
-        raise LookupError("no such word")
-
-    workers(model)
-    with pytest.raises(LookupError, match="no such word"):
-        make().predict([1])
-
-
-def test_prefixes_do_not_meet(workers, make):
-    prefixes = [new_prefix() for _ in range(5)]
-    for number, prefix in enumerate(prefixes):
-        workers(lambda batch, number=number: [(number, item) for item in batch], prefix=prefix)
-    streamers = [make(prefix=prefix) for prefix in prefixes]
-    futures = [(number, streamers[number].submit([number])) for number in range(5)]
-    assert [future.result(LONG) for _, future in futures] == [[(n, n)] for n in range(5)]
-
-
 def test_a_thousand_prefixes_get_their_own_answers(server):
     redis = server.client()
     for _ in range(20):
@@ -235,15 +214,6 @@ def test_an_expired_request_leaves_the_queue(make, queue):
         streamer.predict([1], timeout=SOON)
     eventually(lambda: len(queue) == 0)
     assert streamer.stats().expired == 1
-
-
-def test_close_answers_what_is_under_way(workers, make, threads):
-    streamer = make()
-    futures = [streamer.submit([i]) for i in range(10)]
-    threads.run(streamer.close)
-    workers()
-    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(10)]
-    threads.join()
 
 
 @pytest.mark.usefixtures("long_goodbye")

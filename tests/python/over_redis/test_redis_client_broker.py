@@ -9,8 +9,8 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_callers import asking, kill_connections
-from redis_server import find_server
+from redis_callers import asking
+from redis_server import NEEDS_SERVER
 
 from service_streamer import (
     BrokerError,
@@ -24,10 +24,7 @@ from service_streamer._redis.reader import Reader
 from service_streamer._waiting.threads import Bell
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 SOON = 0.05  # s
 
@@ -249,14 +246,6 @@ def test_a_request_that_vanishes_each_time_is_given_up(make, queue):
         queue.redis.delete(queue.keys.queue)
     with pytest.raises(WorkerLost, match=r"4 times and not answered.*another secret"):
         future.result(0)
-
-
-def test_killed_connections_cost_only_time(make, workers, servers, threads):
-    redis_server = servers()
-    workers(server=redis_server)
-    streamer = make(redis_server)
-    with asking(streamer, threads, 8):
-        kill_connections(streamer, redis_server.client(), 30)
 
 
 def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():

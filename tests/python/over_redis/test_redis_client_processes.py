@@ -7,13 +7,10 @@ from waits import LONG
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 @pytest.mark.usefixtures("worker")

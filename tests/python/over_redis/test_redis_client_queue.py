@@ -9,7 +9,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import QUICK, SLOW
 
 from service_streamer import (
@@ -21,10 +21,7 @@ from service_streamer._redis import protocol, queue_stats
 from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 SOON = 0.05  # s
 

@@ -10,7 +10,7 @@ pytest.importorskip("redis")
 
 from parcels import result_of
 from redis_messages import pack_replies
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import MakesAFolder
 
 from service_streamer import (
@@ -21,10 +21,7 @@ from service_streamer._redis import protocol, sender
 from service_streamer._redis.protocol import VERSION, Signer, unpack_request
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 def test_messages_are_signed_and_opened_with_the_same_secret(make, workers, queue):

@@ -11,7 +11,7 @@ from waits import LONG, eventually
 pytest.importorskip("redis")
 
 from redis.connection import Connection
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 
 from service_streamer import BrokerError
 from service_streamer._options import Options
@@ -25,10 +25,7 @@ from service_streamer._redis.sender import Sender
 from service_streamer._waiting.threads import NativeThread
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 PATIENT = f"socket_timeout={10 * LONG}"
 

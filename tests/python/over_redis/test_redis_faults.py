@@ -15,16 +15,13 @@ from waits import eventually
 pytest.importorskip("redis")
 
 from redis_callers import Callers, StreamerCallers
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import QUICK, SLOW
 
 from service_streamer import WorkerLost
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 def test_what_a_killed_worker_had_is_answered_by_another(processes, workers, client, tmp_path):

@@ -5,16 +5,13 @@ from waits import eventually
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 
 from service_streamer._redis.fetcher import Fetcher
 from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 def test_what_the_broker_has_lost_is_answered_after_any_number_of_heartbeats(

@@ -8,7 +8,7 @@ from waits import LONG, eventually
 pytest.importorskip("redis")
 
 from redis.exceptions import ConnectionError
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 
 from service_streamer import BrokerError, RequestTimeout
 from service_streamer._redis.broker import Connection
@@ -16,10 +16,7 @@ from service_streamer._redis.sender import ALONE_BYTES
 from service_streamer._redis.wire import Wire
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 SOON = 0.05  # s
 

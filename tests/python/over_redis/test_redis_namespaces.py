@@ -12,7 +12,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import ProcessWorker, Queue, RawClient, new_prefix
 
 from service_streamer import RedisStreamer
@@ -31,10 +31,7 @@ def can_unshare(*namespace):
 NETWORK = ("--net",)
 CLOCK = ("--time", "--monotonic", str(AHEAD))
 
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 @pytest.mark.endurance

@@ -5,7 +5,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import Queue
 
 from service_streamer import BrokerError, WorkerLost
@@ -17,10 +17,7 @@ from service_streamer._redis.sender import Sender
 from service_streamer._redis.session import Sent, Session
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 @pytest.fixture

@@ -5,16 +5,13 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 
 from service_streamer import BrokerError, RequestTimeout
 from service_streamer._redis import session
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 SOON = 0.05  # s
 

@@ -8,16 +8,13 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import new_prefix
 
 from service_streamer._redis.protocol import Keys
 
 pytest_plugins = ["redis_fixtures", "redis_places"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 CALLERS = 4
 

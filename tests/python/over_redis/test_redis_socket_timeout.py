@@ -11,17 +11,14 @@ pytest.importorskip("redis")
 
 import redis
 from redis.connection import SSLConnection
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 
 from service_streamer import RequestTimeout
 from service_streamer._redis.broker import Broker
 from service_streamer._redis.links import native
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 def test_reads_that_wait_do_not_run_into_the_timeout(make, workers, servers, process_gate):

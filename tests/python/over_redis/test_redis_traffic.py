@@ -12,7 +12,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import Queue
 
 from service_streamer import BrokerError
@@ -20,10 +20,7 @@ from service_streamer._redis import commands, protocol, sender, session
 from service_streamer._redis.broker import Connection
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 def calls(server):

@@ -9,7 +9,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import find_server
+from redis_server import NEEDS_SERVER
 from redis_tools import SLOW, new_prefix
 
 from service_streamer import (
@@ -19,10 +19,7 @@ from service_streamer import (
 from service_streamer._errors import WorkerTraceback
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 # --------------------------------------------------------------------- requests

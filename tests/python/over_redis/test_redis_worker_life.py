@@ -13,7 +13,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import RedisServer, find_server
+from redis_server import NEEDS_SERVER, RedisServer
 from redis_tools import SLOW, RawClient, new_prefix
 
 from service_streamer import (
@@ -27,10 +27,7 @@ from service_streamer._redis.gateway import Gateway
 from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 def test_old_signatures():

@@ -8,7 +8,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import RedisServer, find_server
+from redis_server import NEEDS_SERVER, RedisServer
 from redis_tools import SLOW, MakesAFolder, new_prefix
 
 from service_streamer import (
@@ -17,10 +17,7 @@ from service_streamer import (
 from service_streamer._redis.protocol import VERSION, Signer
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 
 def test_what_is_no_message_is_dropped_counted_and_logged_once(workers, client, caplog):

@@ -8,8 +8,6 @@ from remote import LONG, make_engine
 from waits import eventually
 
 from service_streamer import (
-    CancelledError,
-    QueueFull,
     RequestTimeout,
     StreamerClosed,
     WorkerInitError,
@@ -18,77 +16,6 @@ from service_streamer import (
 )
 
 pytest_plugins = ["remote_fixtures"]
-
-
-def test_a_queued_request_can_be_cancelled_and_a_running_one_cannot(held_remote, remote_gate):
-    engine = held_remote()
-    queued = engine.submit([1])
-    assert not queued.running()
-    assert engine.first.running()
-    assert queued.cancel()
-    assert queued.cancelled()
-    assert not engine.first.cancel()
-    remote_gate.open()
-    assert engine.first.result() == [0]
-    with pytest.raises(CancelledError):
-        queued.result()
-
-
-def test_deadlines_pass_without_anybody_waiting(held_remote, remote_gate):
-    engine = held_remote()
-    queued = engine.submit([1], 0.02)
-    eventually(queued.done)
-    with pytest.raises(RequestTimeout):
-        queued.result()
-    with pytest.raises(RequestTimeout):
-        engine.predict([2], 0.02)
-    remote_gate.open()
-    assert engine.first.result() == [0]
-    assert remote_gate.batches == [[0]]
-
-
-def test_the_wait_for_a_result_ends_by_itself(held_remote, remote_gate):
-    engine = held_remote()
-    with pytest.raises(RequestTimeout, match=r"timeout=0\.01"):
-        engine.first.result(0.01)
-    remote_gate.open()
-    assert engine.first.result(LONG) == [0]
-
-
-def test_a_full_queue_rejects_or_blocks(remote, remote_gate, threads):
-    engine = remote(remote_gate, max_queue=2, overflow="reject")
-    engine.submit([0])
-    remote_gate.wait_entered()
-    engine.submit([1, 2])
-    with pytest.raises(QueueFull):
-        engine.submit([3])
-
-    engine = remote(remote_gate, max_queue=2)
-    engine.submit([0])
-    remote_gate.wait_entered()
-    engine.submit([1, 2])
-    with pytest.raises(RequestTimeout):
-        engine.submit([3], 0.02)
-    threads.run(lambda: engine.submit([4]).result(LONG))
-    eventually(lambda: engine.engine.stats()["waiting_requests"] == 1)
-    remote_gate.open()
-    assert threads.join() == [[8]]
-
-
-@pytest.mark.parametrize("retries", [0, 1])
-def test_a_worker_that_is_gone_loses_its_batch_or_has_it_run_again(remote, remote_gate, retries):
-    engine = remote(remote_gate, workers=1, retries=retries)
-    future = engine.submit([1])
-    remote_gate.wait_entered()
-    engine.cut_off()
-    if retries == 0:
-        assert isinstance(future.exception(LONG), WorkerLost)
-    else:
-        eventually(lambda: engine.server.next_event(0.0) is not None)
-        remote_gate.open()
-        engine.add_worker()
-        assert future.result(LONG) == [2]
-    remote_gate.open()
 
 
 def test_when_no_worker_will_come_everybody_is_told_why(held_remote, remote_gate):

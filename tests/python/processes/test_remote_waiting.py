@@ -41,16 +41,6 @@ def test_callbacks_run_once_in_order_in_a_thread_of_their_own(held_remote, remot
     assert names[3] == threading.current_thread().name
 
 
-def test_a_callback_that_raises_is_logged_and_harms_nobody(remote, caplog):
-    engine = remote()
-    called = threading.Event()
-    future = engine.submit([1])
-    future.add_done_callback(lambda future: 1 / 0)
-    future.add_done_callback(lambda future: called.set())
-    assert called.wait(LONG)
-    assert "ZeroDivisionError" in caplog.text
-
-
 def test_a_callback_may_ask_for_more(remote):
     engine = remote()
     answers = []
@@ -81,33 +71,6 @@ def has_ended_for_all(engine):
     engine.predict([1])  # published by the same thread, one after the other
 
 
-def test_concurrent_futures_wait_and_as_completed(held_remote, remote_gate):
-    engine = held_remote()
-    futures = [engine.submit([i]) for i in range(20)]
-    done, pending = concurrent.futures.wait(futures, 0.01)
-    assert (len(done), len(pending)) == (0, 20)
-    remote_gate.open()
-    done, pending = concurrent.futures.wait(futures, LONG)
-    assert (len(done), len(pending)) == (20, 0)
-    assert sorted(f.result()[0] for f in concurrent.futures.as_completed(futures, LONG)) == [
-        2 * i for i in range(20)
-    ]
-
-
-def test_concurrent_futures_wait_for_the_first_exception(remote, remote_gate):
-    engine = remote(
-        gate_then(remote_gate, lambda batch: [1 // item for item in batch]), batch_size=1
-    )
-    slow = engine.submit([1])
-    remote_gate.wait_entered()
-    failing = engine.submit([0])
-    remote_gate.open()
-    done, _ = concurrent.futures.wait(
-        [failing, slow], LONG, return_when=concurrent.futures.FIRST_EXCEPTION
-    )
-    assert failing in done
-
-
 class Hungry:
     def __reduce__(self):
         return _refuse_memory, ()
@@ -126,40 +89,6 @@ def test_who_waits_for_many_hears_of_an_answer_for_which_there_is_no_memory(remo
     assert done == {future}
     with pytest.raises(MemoryError):
         future.result()
-
-
-def test_a_loop_awaits_many(remote, run):
-    engine = remote(batch_size=64)
-
-    async def main():
-        async def one(i):
-            return await engine.engine.submit_async([i], LONG, 0)
-
-        return await asyncio.gather(*(one(i) for i in range(500)))
-
-    assert run(main()) == [[2 * i] for i in range(500)]
-
-
-def test_a_task_that_is_cancelled_cancels_its_request(held_remote, remote_gate, run):
-    engine = held_remote()
-
-    async def main():
-        future = engine.submit([1])
-
-        async def wait():
-            await future
-
-        task = asyncio.ensure_future(wait())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert future.cancelled()
-        wrapped = asyncio.wrap_future(engine.first)
-        remote_gate.open()
-        assert await wrapped == [0]
-
-    run(main())
 
 
 def test_a_loop_that_closed_before_its_answer_came_is_not_kept(held_remote, remote_gate):

@@ -33,13 +33,3 @@ def gated(flag):
     # a model: who waits for its answer without the hub, which sets the flag, waits in vain
     return lambda batch: flag.wait() or double(batch)
 """
-
-MAKE = {
-    "threads": """
-make = ThreadedStreamer
-""",
-    "processes": """
-def make(*args, **kwargs):
-    return Streamer(*args, mp_start_method="fork", **kwargs)
-""",
-}

@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from ports import reserve_port, reserve_ports_of_a_node
 
 LONG = 30  # seconds: reached only by a failure
@@ -39,6 +40,12 @@ def find_server():
             if found.is_file():
                 return str(found)
     return None
+
+
+NEEDS_SERVER = [
+    pytest.mark.over_redis,
+    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
+]
 
 
 class RedisServer:

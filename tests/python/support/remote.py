@@ -66,6 +66,26 @@ class RemoteEngine:
             del left
 
 
+class RelayClient:
+    """What a client process has of the core."""
+
+    def __init__(self, address, **options):
+        self.engine = make_engine(policy="greedy", **options)
+        self.relay = _core.Relay(self.engine, address)
+        self.relay.start()
+
+    def predict(self, batch, timeout=LONG, priority=0):
+        return self.engine.predict(batch, timeout, priority)
+
+    def submit(self, batch, timeout=None, priority=0):
+        return self.engine.submit(batch, timeout, priority)
+
+    def close(self):
+        self.engine.close(False)
+        self.relay.stop()
+        self.engine.abort()
+
+
 def make_engine(**options):
     known = {
         "batch_size": 8,

@@ -10,6 +10,18 @@ SUPPORT = os.path.dirname(os.path.abspath(__file__))
 """the folder of these modules, for a script's path"""
 
 
+MAKE = {
+    "threads": """
+make = ThreadedStreamer
+""",
+    "processes": """
+def make(*args, **kwargs):
+    return Streamer(*args, mp_start_method="fork", **kwargs)
+""",
+}
+"""the beginning of a script, by the backend that its streamers have"""
+
+
 def run_python(code, *arguments, timeout=110, check=True, env=None, file=None):
     """Run a script in an interpreter of its own; `timing` has the seconds that it took.
 

@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from scripts import MAKE
 
 # What the interpreter must not wait for takes minutes. Its start and its end may take 2 s or, on a
 # busy machine, many more.
@@ -42,16 +43,6 @@ def daemon(function, *args):
         except StreamerClosed: pass
     threading.Thread(target=run, daemon=True).start()
 """
-
-MAKE = {
-    "threads": """
-make = ThreadedStreamer
-""",
-    "processes": """
-def make(*args, **kwargs):
-    return Streamer(*args, mp_start_method="fork", **kwargs)
-""",
-}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ A ThreadedStreamer has a worker of its own there; a Streamer becomes a client of
 import textwrap
 
 import pytest
+from scripts import MAKE
 
 PRELUDE = """
 import os, select, sys, threading, warnings
@@ -41,16 +42,6 @@ class Event:
 def double(batch):
     return [2 * item for item in batch]
 """
-
-MAKE = {
-    "threads": """
-make = ThreadedStreamer
-""",
-    "processes": """
-def make(*args, **kwargs):
-    return Streamer(*args, mp_start_method="fork", **kwargs)
-""",
-}
 
 
 @pytest.fixture

@@ -1,22 +1,14 @@
 """Requests that leave their process as bytes, and come into another one as such."""
 
-import asyncio
-import concurrent.futures
-import threading
-
 import numpy as np
 import pytest
 from parcels import Carrier, Client
 from process_models import Unpicklable, deadly, echo
 from remote import LONG, RemoteEngine
-from thread_models import Gate, double
-from waits import eventually
+from thread_models import double
 
 from service_streamer import (
-    CancelledError,
-    RequestTimeout,
     SerializationError,
-    WorkerInitError,
     WorkerLost,
 )
 from service_streamer._model import check_model, pack
@@ -60,13 +52,6 @@ def carried(closing, client, owner):
         return one
 
     return make
-
-
-@pytest.fixture
-def gate():
-    gate = Gate()
-    yield gate
-    gate.open()
 
 
 class Workers:
@@ -162,13 +147,6 @@ def test_the_death_of_a_worker_is_told(far_away):
 # ------------------------------------------------------------------------ both together
 
 
-def test_large_requests_are_cut_and_joined_in_order(carried):
-    one = carried(chunk_size=7)
-    items = list(range(10_000))
-    assert one.predict(items) == [2 * item for item in items]
-    assert one.predict([]) == []
-
-
 def test_many_threads_get_their_own(carried, threads):
     one = carried()
 
@@ -181,57 +159,3 @@ def test_many_threads_get_their_own(carried, threads):
     assert threads.join() == [None] * 16
     assert one.outlet.in_flight() == 0
     assert one.carrier.numbers == {}
-
-
-def test_callbacks_loops_and_waiters_hear_of_it(carried, gate):
-    one = carried(gate)
-    futures = [one.submit([i]) for i in range(10)]
-    called = threading.Event()
-    futures[0].add_done_callback(lambda future: called.set())
-
-    async def main():
-        gate.open()
-        return await asyncio.gather(*(asyncio.wrap_future(future) for future in futures[:5]))
-
-    assert asyncio.run(main()) == [[2 * i] for i in range(5)]
-    assert called.wait(LONG)
-    done, _ = concurrent.futures.wait(futures, LONG)
-    assert len(done) == 10
-
-
-def test_what_is_cancelled_here_is_cancelled_there(carried, gate):
-    one = carried(gate)
-    first = one.submit(["first"])
-    gate.wait_entered()
-    queued = one.submit([1])
-    eventually(lambda: one.owner.engine.stats()["queued_items"] == 1)
-    assert not queued.running()
-    assert queued.cancel()
-    with pytest.raises(CancelledError):
-        queued.result()
-    eventually(lambda: one.owner.engine.stats()["cancelled"] == 1)
-    gate.open()
-    assert first.result(LONG) == ["firstfirst"]
-    assert gate.batches == [["first"]]
-
-
-def test_deadlines_and_priorities_travel(carried, gate):
-    one = carried(gate)
-    first = one.submit([0])
-    gate.wait_entered()
-    futures = [one.submit([i], None, i) for i in range(1, 9)]
-    with pytest.raises(RequestTimeout):
-        one.predict([99], 0.05)
-    eventually(lambda: one.owner.engine.stats()["queued_items"] == 8)
-    gate.open()
-    assert first.result(LONG) == [0]
-    for future in futures:
-        future.result(LONG)
-    assert gate.batches[1] == list(range(8, 0, -1))
-
-
-def test_a_model_that_cannot_be_loaded_is_told(carried):
-    one = carried(workers=0)
-    one.owner.server.set_failure("init: no such model")
-    with pytest.raises(WorkerInitError, match=r"^no such model$"):
-        one.predict([1])

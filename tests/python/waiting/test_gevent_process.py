@@ -3,7 +3,8 @@
 import textwrap
 
 import pytest
-from gevent_prelude import MAKE, PRELUDE
+from gevent_prelude import PRELUDE
+from scripts import MAKE
 from waits import LONG
 
 pytest.importorskip("gevent")
