@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import glob
 import importlib
 import inspect
 import os
@@ -68,13 +69,6 @@ def test_old_names_of_the_life_cycle_work(streamers):
     streamer.destroy_workers()
 
 
-def test_predict_of_many_threads_as_in_a_web_server(streamers, threads):
-    streamer = streamers(batch_size=8)
-    for i in range(32):
-        threads.run(streamer.predict, [i, -i])
-    assert threads.join() == [[2 * i, -2 * i] for i in range(32)]
-
-
 # ------------------------------------------------------- faults of the original
 
 
@@ -107,11 +101,6 @@ def test_an_empty_batch_gives_an_empty_list_without_the_model(streamers):
     future = streamer.submit([])
     assert future.done()
     assert future.result() == []
-
-
-def test_a_result_can_be_read_again(streamers):
-    future = streamers().submit([1])
-    assert future.result() == future.result() == [2]
 
 
 def test_done_is_false_before_it_is_true(held, gate):
@@ -149,14 +138,16 @@ def test_an_idle_streamer_does_not_wake_up(streamers):
     streamer = streamers(max_latency=0.001)
     streamer.predict([1])
     streamer.submit([1], timeout=LONG).result()  # starts the timer, too
-    mine = set(os.listdir("/proc/self/task")) - before
+    mine = [f"/proc/self/task/{task}" for task in set(os.listdir("/proc/self/task")) - before]
     assert mine, "no thread was started"
+    for worker in streamer.stats().worker_processes:
+        mine += glob.glob(f"/proc/{worker.pid}/task/*")
 
     def switches():
         counts = {}
         for thread in mine:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                with open(f"/proc/self/task/{thread}/status") as status:
+                with open(f"{thread}/status") as status:
                     lines = [line for line in status if "ctxt_switches" in line]
                 counts[thread] = sum(int(line.split()[1]) for line in lines)
         return counts

@@ -28,21 +28,6 @@ def raising(error):
     return predict
 
 
-def test_an_exception_in_the_first_batch_does_not_end_the_worker(streamers):
-    calls = []  # of the worker, wherever it is
-
-    def predict(batch):
-        calls.append(batch)
-        if len(calls) == 1:
-            raise OSError("cold start")
-        return batch
-
-    streamer = streamers(predict)
-    with pytest.raises(OSError, match="cold start"):
-        streamer.predict([1])
-    assert streamer.predict([1]) == [1]
-
-
 def test_an_exception_in_every_batch_reaches_every_caller(streamers, threads):
     streamer = streamers(raising(ZeroDivisionError("always")))
     for i in range(16):
@@ -214,6 +199,7 @@ def test_a_recursion_error_is_survived(streamers):
     def predict(batch):
         return predict(batch) if "deep" in batch else double(batch)
 
+    gc.collect()  # or finalisers of tests before this one may run where the stack is full
     streamer = streamers(predict)
     with pytest.raises(RecursionError):
         streamer.predict(["deep"])

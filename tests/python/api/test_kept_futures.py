@@ -61,15 +61,3 @@ def test_a_future_that_is_kept_keeps_no_item(streamer):
         return not any(item() for item in items)
 
     eventually(all_are_gone)
-
-
-def test_the_list_of_the_caller_is_neither_kept_nor_changed(streamer):
-    streamer.go.set()
-    batch = [Item("a"), Item("b"), Item("c")]
-    same = list(batch)
-    future = streamer.submit(batch)
-    batch[1] = Item("other")
-    assert future.result(LONG) == ["a", "b", "c"]
-    assert future.result(LONG) is not batch
-    assert batch[0] is same[0]
-    assert batch[2] is same[2]

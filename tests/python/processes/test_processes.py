@@ -320,36 +320,3 @@ def test_close_does_not_wait_for_a_model_that_loads(process_streamers, process_g
     worker = process_gate.wait_entered()
     streamer.close()
     assert not is_alive(worker)
-
-
-def test_an_idle_streamer_does_not_wake_up(process_streamers):
-    gc.collect()  # or a thread would end what a test before this one has left
-    before = set(os.listdir("/proc/self/task"))
-    streamer = process_streamers(double, worker_num=2, wait_for_worker_ready=True)
-    streamer.predict([1])
-    ours = [f"/proc/self/task/{task}" for task in set(os.listdir("/proc/self/task")) - before]
-    for pid in pids(streamer):
-        ours += [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
-
-    def look():
-        """Which of them wait, and how often each has begun to."""
-        seen = {}
-        for task in ours:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                with open(f"{task}/status") as status:
-                    lines = dict(line.split(":", 1) for line in status)
-                switches = [
-                    int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary")
-                ]
-                seen[task] = lines["State"].split()[0] == "S", sum(switches)
-        return seen
-
-    quiet = time.sleep  # there is nothing to wait for: that is what is tested
-
-    def a_second_without_switches():
-        start = look()
-        quiet(1.0)
-        return look() == start and all(waits for waits, _ in start.values())
-
-    eventually(a_second_without_switches)  # once all of them have come to rest
-    assert len(look()) > 2  # those of both workers, and ours
