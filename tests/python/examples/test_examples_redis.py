@@ -1,18 +1,16 @@
 """The examples with a broker: each runs, and the manifests say what would work."""
 
+import functools
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
-from redis_server import RedisServer, find_server
+import web_services
+from redis_server import NEEDS_SERVER, RedisServer
 from waits import eventually
+from web_services import LONG, TUTORIAL, answers, ask
 
 from service_streamer.__main__ import _parser
 
@@ -20,20 +18,11 @@ pytest.importorskip("redis")
 pytest.importorskip("gevent")
 yaml = pytest.importorskip("yaml")
 
-pytestmark = [
-    pytest.mark.over_redis,
-    pytest.mark.skipif(find_server() is None, reason="no Redis server"),
-]
+pytestmark = NEEDS_SERVER
 
 FOLDER = Path(__file__).parents[3] / "examples" / "redis"
-LONG = 60  # seconds: longer than anything here takes; reached only by a failure
+running = functools.partial(web_services.running, FOLDER)
 SECRET = "right secret"
-
-TUTORIAL = {
-    "twinkle twinkle [MASK] star.": "little",
-    "Happy birthday to [MASK].": "you",
-    "the answer to life, the [MASK], and everything.": "universe",
-}
 
 
 @pytest.fixture
@@ -41,30 +30,6 @@ def server():
     server = RedisServer(requirepass="password")
     yield server
     server.close()
-
-
-@contextmanager
-def running(*command, **environment):
-    process = subprocess.Popen([sys.executable, *command], cwd=FOLDER, env=os.environ | environment)
-    try:
-        yield process
-        process.send_signal(signal.SIGTERM)
-        process.wait(LONG)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def ask(port, path="/stream", **form):
-    method = "POST" if form else "GET"
-    return httpx.request(method, f"http://127.0.0.1:{port}{path}", data=form, timeout=LONG)
-
-
-def answers(port, path="/stream"):
-    try:
-        return ask(port, path, s="[MASK]").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def check_tutorial(port):

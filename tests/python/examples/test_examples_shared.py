@@ -1,53 +1,20 @@
 """The examples with several processes: they run, and their web processes share the model."""
 
-import os
+import functools
 import re
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
+import web_services
 from process_models import is_alive
 from tasks import children
 from waits import eventually
+from web_services import LONG, TUTORIAL, answers, ask
 
 FOLDER = Path(__file__).parents[3] / "examples" / "text_infilling"
-LONG = 60  # seconds: longer than anything here takes; reached only by a failure
-
-TUTORIAL = {
-    "twinkle twinkle [MASK] star.": "little",
-    "Happy birthday to [MASK].": "you",
-    "the answer to life, the [MASK], and everything.": "universe",
-}
-
-
-@contextmanager
-def running(*command, stop=signal.SIGTERM, **environment):
-    process = subprocess.Popen([sys.executable, *command], cwd=FOLDER, env=os.environ | environment)
-    try:
-        yield process
-        process.send_signal(stop)
-        process.wait(LONG)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def ask(port, path="/stream", **form):
-    method = "POST" if form else "GET"
-    return httpx.request(method, f"http://127.0.0.1:{port}{path}", data=form, timeout=LONG)
-
-
-def answers(port):
-    """Whether the web server answers by now."""
-    try:
-        return ask(port, s="[MASK]").status_code == 200
-    except httpx.TransportError:
-        return False
+running = functools.partial(web_services.running, FOLDER)
 
 
 def ask_at_once(port, clients=24):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from web_services import TUTORIAL
 
 FOLDER = Path(__file__).parents[3] / "examples" / "text_infilling"
 sys.path.insert(0, str(FOLDER))
@@ -22,11 +23,6 @@ import model as example  # noqa: E402
 
 LONG = 60  # seconds: longer than anything here takes; reached only by a failure
 
-TUTORIAL = {
-    "twinkle twinkle [MASK] star.": "little",
-    "Happy birthday to [MASK].": "you",
-    "the answer to life, the [MASK], and everything.": "universe",
-}
 SENTENCES = [
     *TUTORIAL,
     "Mary had a little [MASK]",
