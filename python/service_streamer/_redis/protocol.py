@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from .. import _core
 
@@ -22,12 +22,11 @@ _MAGIC = b"SS"
 _REQUEST, _REPLY, _REFUSAL = 1, 2, 3
 _SIGNATURE = 32  # bytes
 
-# Up to `items` a request looks like this in every version of the protocol; so does all of a refusal
-_REQUEST_FIELDS = struct.Struct("<4x16sQIIqqi")  # all but magic, version and kind
+# Up to `items` a request looks like this in every version of the protocol. So does all of a
+# refusal. The core reads and writes the rest.
 _ADDRESSED = struct.Struct("<2sBB16sQII")
 _REFUSAL_HEAD = struct.Struct("<2sBBQII")
 _HEAD = struct.Struct("<2sBB")
-_REQUEST_START = _HEAD.pack(_MAGIC, VERSION, _REQUEST)
 
 
 class Foreign(Exception):
@@ -181,13 +180,9 @@ def unpack_request(message: bytes) -> RequestMessage:
     Raises:
         Foreign, OtherVersion: see there.
     """
-    if not message.startswith(_REQUEST_START) or len(message) < _REQUEST_FIELDS.size:
-        _refuse_request(message)
-    fields = _REQUEST_FIELDS.unpack_from(message)
-    return RequestMessage._make((*fields, message[_REQUEST_FIELDS.size :]))
-
-
-def _refuse_request(message: bytes) -> NoReturn:
+    fields = _core.read_request(message)
+    if fields is not None:
+        return RequestMessage._make(fields)
     _check_head(message, (_REQUEST,))
     if message[2] == VERSION:
         raise Foreign(f"a request of {len(message)} bytes")

@@ -13,10 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/ask.h"
-#include "service_streamer/ipc/connection.h"
-#include "service_streamer/ipc/message.h"
-#include "service_streamer/ipc/shared_memory.h"
+#include "service_streamer/shared_memory/shared_memory.h"
+#include "service_streamer/transport/connection.h"
+#include "service_streamer/wire/message.h"
 
 namespace service_streamer::ipc::fuzz {
 namespace {
@@ -160,18 +159,19 @@ bool pass_on(InMessage& message) {
     }
     case MessageType::kAsk: {
       Ask ask;
-      if (!from_bytes(message.body, ask)) return false;
+      if (!parse(message, ask)) return false;
       Ask again;
-      require(from_bytes(to_bytes(ask), again));
+      pass_on(make_ask(message.id, ask), again);
       require(again.question == ask.question && again.change.batch_size == ask.change.batch_size &&
               again.change.max_latency == ask.change.max_latency && again.change.policy == ask.change.policy);
       return true;
     }
     case MessageType::kTold: {
       Told told;
-      if (!from_bytes(message.body, told)) return false;
+      if (!parse(message, told)) return false;
       Told again;
-      require(from_bytes(to_bytes(told), again) && again.yes == told.yes && again.text == told.text);
+      pass_on(make_told(message.id, told), again);
+      require(again.yes == told.yes && again.text == told.text);
       return true;
     }
     default:

@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "fuzz/hostile_stream.h"
-#include "service_streamer/ipc/ask.h"
-#include "service_streamer/ipc/frame.h"
-#include "service_streamer/ipc/wire.h"
+#include "service_streamer/wire/frame.h"
+#include "service_streamer/wire/wire.h"
 #include "support/ipc.h"
 
 namespace service_streamer::ipc::support {
@@ -84,8 +83,8 @@ std::map<std::string, std::string> seeds() {
       {"ready", stream_of(make_text(MessageType::kReady, "{}"))},
       {"batch", stream_of(make_batch(1, parts, ranges))},
       {"reply", stream_of(make_reply(1, reply))},
-      {"ask", stream_of(make_opaque(MessageType::kAsk, 1, to_bytes(configure)))},
-      {"told", stream_of(make_opaque(MessageType::kTold, 1, to_bytes(Told{.yes = false, .text = "why not"})))},
+      {"ask", stream_of(make_ask(1, configure))},
+      {"told", stream_of(make_told(1, {.yes = false, .text = "why not"}))},
       {"cancel", stream_of(make_ids(MessageType::kCancel, std::vector<std::uint64_t>{1, 2}))},
       {"submit", stream_of(make_submit(heads, payloads))},
       {"results", stream_of(make_results(calls))},

@@ -5,8 +5,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "service_streamer/ipc/parcel.h"
+#include "service_streamer/wire/broker_body.h"
+#include "service_streamer/wire/broker_entries.h"
 
 namespace service_streamer::ipc::fuzz {
 namespace {
@@ -40,11 +42,24 @@ bool read_result(const Bytes& body, std::uint32_t items) {
   return true;
 }
 
+bool read_reply(std::string_view message) {
+  std::vector<BrokerAnswer> answers;
+  if (!ClientReply::parse(message, answers)) return false;
+  ClientReply reply;
+  for (const BrokerAnswer& answer : answers) reply.add(answer);
+  std::string written(reply.size(), '\0');
+  reply.write(written.data());
+  require(written == message);
+  return true;
+}
+
 }  // namespace
 
 std::size_t read_as_parcels(std::span<const std::uint8_t> input) {
   std::size_t accepted = read_request(bytes_of(input)) ? 1 : 0;
   if (!input.empty() && read_result(bytes_of(input.subspan(1)), input[0])) ++accepted;
+  const Bytes copy = bytes_of(input);
+  if (read_reply(copy.text())) ++accepted;
   return accepted;
 }
 

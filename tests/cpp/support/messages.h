@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/message.h"
-#include "service_streamer/ipc/wire.h"
+#include "service_streamer/wire/message.h"
+#include "service_streamer/wire/wire.h"
 #include "support/ipc.h"
 
 namespace service_streamer::ipc::support {
@@ -27,7 +27,7 @@ inline InMessage deliver(const OutMessage& message) {
   received.id = message.id;
   for (std::size_t i = 0; i < message.blocks.size(); ++i) {
     const std::uint64_t handle = 100 + i;
-    std::memcpy(body.data() + message.block_table + i * sizeof(wire::Block) + offsetof(wire::Block, handle), &handle,
+    std::memcpy(body.data() + sizeof(wire::Start) + i * sizeof(wire::Block) + offsetof(wire::Block, handle), &handle,
                 sizeof handle);
     received.descriptors.emplace_back(fcntl(message.blocks[i]->fd(), F_DUPFD_CLOEXEC, 0));
   }

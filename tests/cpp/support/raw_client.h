@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/ask.h"
+#include "service_streamer/wire/query.h"
 #include "support/ipc.h"
 #include "support/server.h"
 
@@ -31,9 +31,7 @@ class RawClient {
     const ipc::Payload* const one = &payload;
     connection->send_all(ipc::make_submit({&head, 1}, {&one, 1}));
   }
-  void ask(std::uint64_t id, const ipc::Ask& question) const {
-    connection->send_all(ipc::make_opaque(MessageType::kAsk, id, ipc::to_bytes(question)));
-  }
+  void ask(std::uint64_t id, const ipc::Ask& question) const { connection->send_all(ipc::make_ask(id, question)); }
   void cancel(std::uint64_t id) const { connection->send_all(ipc::make_ids(MessageType::kCancel, {&id, 1})); }
 
   // The next message but hello, waited for; false: cut off.
@@ -67,8 +65,7 @@ class RawClient {
   ipc::Told told(std::uint64_t id) const {
     ipc::InMessage message;
     ipc::Told answer;
-    EXPECT_TRUE(receive(message) && message.type == MessageType::kTold && message.id == id &&
-                ipc::from_bytes(message.body, answer));
+    EXPECT_TRUE(receive(message) && message.id == id && ipc::parse(message, answer));
     return answer;
   }
   bool is_cut_off() const {

@@ -1,0 +1,41 @@
+#include "bindings/engine/engine_stats.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "service_streamer/batching/stats_fields.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+namespace py = pybind11;
+
+struct DictWriter {
+  template <typename T>
+  void operator()(const char* name, const T& value) {
+    dict[name] = value;
+  }
+  void operator()(const char* name, Duration duration) { dict[name] = std::chrono::duration<double>(duration).count(); }
+  void operator()(const char* name, const DurationSummary& summary) {
+    DictWriter nested;
+    describe(summary, nested);
+    dict[name] = nested.dict;
+  }
+
+  py::dict dict;
+};
+
+}  // namespace
+
+PyObject* stats_dict(const Engine& engine) {
+  try {
+    DictWriter stats;
+    describe(engine, stats);
+    return stats.dict.release().ptr();
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return nullptr;
+  }
+}
+
+}  // namespace service_streamer::bindings

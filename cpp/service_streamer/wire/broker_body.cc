@@ -1,0 +1,137 @@
+#include "service_streamer/wire/broker_body.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "service_streamer/wire/wire.h"
+
+namespace service_streamer::ipc {
+namespace {
+
+// By their numbers in a body; those of kinds are ResultKind's.
+constexpr std::array kOutcomes{Outcome::kAnswered, Outcome::kFailed, Outcome::kLost};
+
+// Followed by so many bytes of a note, and the pieces (u32, then each).
+struct [[gnu::packed]] ResultHead {
+  std::uint8_t outcome;
+  std::uint32_t note;
+};
+// Followed by so many bytes.
+struct [[gnu::packed]] PieceHead {
+  std::uint32_t begin;
+  std::uint32_t count;
+  std::uint8_t kind;
+  std::uint32_t size;
+};
+
+std::uint8_t number_of(Outcome outcome) {
+  return static_cast<std::uint8_t>(std::ranges::find(kOutcomes, outcome) - kOutcomes.begin());
+}
+
+bool read_portable_piece(wire::Reader& reader, ResultPiece& piece) {
+  PieceHead head{};
+  if (!reader.read(head)) return false;
+  piece.begin = head.begin;
+  piece.count = head.count;
+  return wire::to_enum(head.kind, ResultKind::kError, piece.result.kind) && reader.read(piece.result.bytes, head.size);
+}
+
+// Whether that can be the result of so many items.
+bool fits(const EndedCall& result, std::uint32_t items) {
+  if (result.outcome == Outcome::kLost) return result.pieces.empty();
+  if (result.outcome == Outcome::kFailed) {
+    return result.pieces.size() == 1 && result.pieces.front().result.kind == ResultKind::kError;
+  }
+  std::uint64_t covered = 0;
+  for (const ResultPiece& piece : result.pieces) {
+    if (piece.begin != covered || piece.count == 0 || piece.result.kind == ResultKind::kError) return false;
+    covered += piece.count;
+  }
+  return covered == items;
+}
+
+}  // namespace
+
+// --- requests ---
+
+std::size_t Parcel::body_size() const {
+  return 4 * (std::size_t{1} + items) + item_bytes();
+}
+
+void Parcel::write_body(char* body) const {
+  const std::uint64_t first = payload->begin_of(begin);
+  wire::append(body, items);
+  for (std::size_t i = begin; i < std::size_t{begin} + items; ++i) {
+    wire::append(body, static_cast<std::uint32_t>(payload->ends[i] - first));
+  }
+  wire::append_text(body, payload->bytes.text().substr(first, item_bytes()));
+}
+
+bool parse_request(const Bytes& body, Payload& payload) {
+  wire::Reader reader(body);
+  std::uint32_t count = 0;
+  std::vector<std::uint32_t> ends;
+  payload = {};
+  if (!reader.read(count) || count == 0 || !reader.read(ends, count) || !std::is_sorted(ends.begin(), ends.end())) {
+    return false;
+  }
+  payload.ends.assign(ends.begin(), ends.end());
+  return reader.read(payload.bytes, ends.back()) && reader.at_end();
+}
+
+// --- results ---
+
+std::string why_no_body(const EndedCall& result) {
+  std::uint64_t size = result.note.size();
+  for (const ResultPiece& piece : result.pieces) {
+    if (!piece.result.blocks.empty()) return "its worker was not made for requests of other machines";
+    size += sizeof(PieceHead) + piece.result.bytes.size();
+  }
+  if (size <= kMaxParcel) return {};
+  return "the outputs take " + std::to_string(size) + " bytes, more than one message can have (" +
+         std::to_string(kMaxParcel) + "): send fewer items at once";
+}
+
+std::size_t body_size(const EndedCall& result) {
+  std::size_t size = sizeof(ResultHead) + result.note.size() + 4;
+  for (const ResultPiece& piece : result.pieces) size += sizeof(PieceHead) + piece.result.bytes.size();
+  return size;
+}
+
+void write_body(const EndedCall& result, char* body) {
+  wire::append(
+      body, ResultHead{.outcome = number_of(result.outcome), .note = static_cast<std::uint32_t>(result.note.size())});
+  wire::append_text(body, result.note);
+  wire::append(body, static_cast<std::uint32_t>(result.pieces.size()));
+  for (const auto& [begin, count, piece] : result.pieces) {
+    wire::append(body, PieceHead{.begin = begin,
+                                 .count = count,
+                                 .kind = static_cast<std::uint8_t>(piece.kind),
+                                 .size = static_cast<std::uint32_t>(piece.bytes.size())});
+    wire::append_text(body, piece.bytes.text());
+  }
+}
+
+bool says_nobody_is_there(std::string_view body) {
+  return !body.empty() && static_cast<std::uint8_t>(body[0]) == number_of(Outcome::kLost) &&
+         body.size() > sizeof(ResultHead) && body.substr(sizeof(ResultHead)).starts_with("init: ");
+}
+
+bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result) {
+  wire::Reader reader(body);
+  ResultHead head{};
+  Bytes note;
+  std::uint32_t pieces = 0;
+  result = {};
+  if (!reader.read(head) || head.outcome >= kOutcomes.size() || !reader.read(note, head.note) || !reader.read(pieces) ||
+      !reader.resize(result.pieces, pieces, sizeof(PieceHead))) {
+    return false;
+  }
+  result.outcome = kOutcomes.at(head.outcome);
+  result.note = note.text();
+  const auto read = [&reader](ResultPiece& piece) { return read_portable_piece(reader, piece); };
+  return std::ranges::all_of(result.pieces, read) && reader.at_end() && fits(result, items);
+}
+
+}  // namespace service_streamer::ipc

@@ -1,0 +1,188 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "service_streamer/wire/message.h"
+#include "service_streamer/wire/wire.h"
+
+namespace service_streamer::ipc {
+namespace {
+
+// Below that a copy into the head costs less than a slice of its own.
+constexpr std::size_t kCopied = 4096;
+
+std::int64_t to_wire(TimePoint time) {
+  return time.time_since_epoch().count();
+}
+
+// Makes a message that may have blocks.
+class BodyWriter {
+ public:
+  explicit BodyWriter(MessageType type, std::uint64_t id = 0) {
+    message_.type = type;
+    message_.id = id;
+  }
+
+  template <typename T>
+  void add_value(const T& value) {
+    wire::append(values_, value);
+  }
+  void add_text(std::string_view text) { values_ += text; }
+
+  // As one payload.
+  void add(std::span<const PayloadRange> ranges) {
+    std::uint32_t items = 0;
+    std::vector<std::uint32_t> block_items;
+    for (const auto& [payload, begin, count] : ranges) {
+      auto block = std::ranges::lower_bound(payload->blocks, begin, {}, &Payload::Block::item);
+      for (; block != payload->blocks.end() && block->item - begin < count; ++block) {
+        block_items.push_back(block->item - begin + items);
+        message_.blocks.push_back(block->block);
+      }
+      items += count;
+    }
+    values_.reserve(values_.size() + sizeof(wire::Payload) + items * std::size_t{8} + block_items.size() * 4);
+    add_value(wire::Payload{.items = items, .blocks = static_cast<std::uint32_t>(block_items.size())});
+    std::uint64_t end = 0;
+    for (const auto& [payload, begin, count] : ranges) {
+      const std::uint64_t first = payload->begin_of(begin);
+      const std::uint64_t size = payload->begin_of(std::size_t{begin} + count) - first;
+      for (std::uint32_t i = 0; i < count; ++i) add_value(payload->ends[std::size_t{begin} + i] - first + end);
+      add_bytes(payload->bytes.slice(first, size));
+      end += size;
+    }
+    for (const std::uint32_t item : block_items) add_value(item);
+  }
+
+  void add(const Result& result) {
+    add_value(wire::Result{.kind = static_cast<std::uint8_t>(result.kind),
+                           .blocks = static_cast<std::uint32_t>(result.blocks.size()),
+                           .bytes = result.bytes.size()});
+    message_.blocks.insert(message_.blocks.end(), result.blocks.begin(), result.blocks.end());
+    add_bytes(result.bytes);
+  }
+
+  // `count` is how many parts, results, requests or calls there are.
+  OutMessage finish(std::size_t count) && {
+    const auto blocks = static_cast<std::uint32_t>(message_.blocks.size());
+    std::string& head = message_.head;
+    head.reserve(sizeof(wire::Start) + blocks * sizeof(wire::Block) + values_.size() + copied_.size());
+    wire::append(head, wire::Start{.count = static_cast<std::uint32_t>(count), .blocks = blocks, .bytes = bytes_});
+    for (const BlockRef& block : message_.blocks) wire::append(head, wire::Block{.size = block->size(), .handle = 0});
+    head += values_;
+    head += copied_;
+    return std::move(message_);
+  }
+
+ private:
+  void add_bytes(const Bytes& bytes) {
+    bytes_ += bytes.size();
+    if (bytes.size() < kCopied && message_.tail.empty()) {
+      copied_ += bytes.text();
+    } else if (!bytes.empty()) {
+      message_.tail.push_back(bytes);
+    }
+  }
+
+  OutMessage message_;
+  std::string values_;
+  std::string copied_;       // the opaque bytes that are not in the tail
+  std::uint64_t bytes_ = 0;  // opaque bytes, all together
+};
+
+}  // namespace
+
+OutMessage make_text(MessageType type, std::string_view text, std::uint64_t id) {
+  OutMessage message;
+  message.type = type;
+  message.id = id;
+  message.head = text;
+  return message;
+}
+
+OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes) {
+  OutMessage message = make_text(type, {}, id);
+  if (!bytes.empty()) message.tail.push_back(bytes);
+  return message;
+}
+
+OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids) {
+  return make_text(type, {reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
+}
+
+OutMessage make_hello(Role role) {
+  OutMessage message = make_text(MessageType::kHello, {});
+  wire::append(message.head, wire::Hello{.version = kProtocolVersion,
+                                         .role = static_cast<std::uint32_t>(role),
+                                         .pid = static_cast<std::int32_t>(getpid())});
+  return message;
+}
+
+OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::span<const PayloadRange> items) {
+  BodyWriter body(MessageType::kBatch, id);
+  for (const BatchHead& part : parts) {
+    body.add_value(wire::BatchPart{.deadline = to_wire(part.deadline), .items = part.items});
+  }
+  body.add(items);
+  return std::move(body).finish(parts.size());
+}
+
+OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
+  BodyWriter body(MessageType::kReply, id);
+  body.add_value(wire::Reply{.isolated = reply.isolated,
+                             .unread = reply.unread,
+                             .decode = reply.decode.count(),
+                             .predict = reply.predict.count(),
+                             .encode = reply.encode.count()});
+  for (const Result& result : reply.results) body.add(result);
+  return std::move(body).finish(reply.results.size());
+}
+
+OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads) {
+  BodyWriter body(MessageType::kSubmit);
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    const auto& [id, priority, deadline] = heads[i];
+    const auto items = static_cast<std::uint32_t>(payloads[i]->items());
+    const PayloadRange range{.payload = payloads[i], .begin = 0, .count = items};
+    body.add_value(wire::SubmitRequest{.id = id, .deadline = to_wire(deadline), .priority = priority});
+    body.add(std::span(&range, 1));
+  }
+  return std::move(body).finish(heads.size());
+}
+
+OutMessage make_results(std::span<const EndedCall> calls) {
+  BodyWriter body(MessageType::kResults);
+  for (const EndedCall& call : calls) {
+    body.add_value(wire::ResultsCall{.id = call.id,
+                                     .outcome = static_cast<std::uint8_t>(call.outcome),
+                                     .note = static_cast<std::uint32_t>(call.note.size()),
+                                     .pieces = static_cast<std::uint32_t>(call.pieces.size())});
+    body.add_text(call.note);
+    for (const ResultPiece& piece : call.pieces) {
+      body.add_value(wire::ResultsPiece{.begin = piece.begin, .count = piece.count});
+      body.add(piece.result);
+    }
+  }
+  return std::move(body).finish(calls.size());
+}
+
+OutMessage make_ask(std::uint64_t id, const Ask& ask) {
+  OutMessage message = make_text(MessageType::kAsk, {}, id);
+  const auto& [batch_size, max_latency, policy] = ask.change;
+  const int given =
+      (batch_size ? wire::kBatchSize : 0) | (max_latency ? wire::kMaxLatency : 0) | (policy ? wire::kPolicy : 0);
+  wire::append(message.head, wire::Ask{.question = static_cast<std::uint8_t>(ask.question),
+                                       .given = static_cast<std::uint8_t>(given),
+                                       .policy = static_cast<std::uint8_t>(policy.value_or(PolicyKind{})),
+                                       .request = ask.request,
+                                       .batch_size = batch_size.value_or(0),
+                                       .max_latency = max_latency.value_or(Duration::zero()).count()});
+  return message;
+}
+
+OutMessage make_told(std::uint64_t id, const Told& told) {
+  return make_text(MessageType::kTold, (told.yes ? "y" : "n") + told.text, id);
+}
+
+}  // namespace service_streamer::ipc

@@ -1,0 +1,267 @@
+// A Relay whose Server comes, goes, restarts or talks nonsense.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "support/ipc.h"
+#include "support/relay.h"
+
+namespace service_streamer::support {
+namespace {
+
+using ipc::Told;
+using std::chrono::milliseconds;
+using Wait = Completion::Wait;
+
+// The next one, once a request has come over it.
+std::shared_ptr<ipc::Connection> connection_that_submits(const FileDescriptor& listener) {
+  FileDescriptor socket;
+  EXPECT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
+  auto connection = ipc::Connection::make(std::move(socket));
+  ipc::InMessage message;
+  do {
+    EXPECT_EQ(ipc::support::receive(*connection, message), ipc::Received::kMessage);
+  } while (message.type != ipc::MessageType::kSubmit);
+  return connection;
+}
+
+TEST(RelayConnection, WhatWasHandedOnIsLostAtOnceWhenTheOwnerDies) {
+  const std::string address = unused_address();
+  Client client(address);
+  std::unique_ptr<RemoteRequest> running;
+  Gate gate;
+  {
+    // An owner that says nothing when it goes.
+    const FileDescriptor listener = ipc::listen_on(address);
+    running = std::make_unique<RemoteRequest>(sent(client.engine, {1}));
+    const auto connection = connection_that_submits(listener);
+    connection->send_all(ipc::make_hello(ipc::Role::kEngine));
+    EXPECT_FALSE(running->done());
+  }
+  EXPECT_TRUE(running->ends_as(Outcome::kLost));
+  EXPECT_NE(running->call().note.find(address), std::string::npos) << running->call().note;
+}
+
+TEST(RelayConnection, WaitsForAnOwnerThatComesLater) {
+  const std::string address = unused_address();
+  Client client(address);
+  const RemoteRequest early = sent(client.engine, {1});
+  const RemoteRequest impatient = sent(client.engine, {1}, {.deadline = Clock::now() + milliseconds(20)});
+  EXPECT_TRUE(impatient.ends_as(Outcome::kExpired));
+  EXPECT_FALSE(early.done());
+  Owner owner(kServed, {.address = address});
+  owner.add();
+  EXPECT_TRUE(early.answered());
+}
+
+TEST(RelayConnection, SurvivesRestartsOfTheOwner) {
+  const std::string address = unused_address();
+  Client client(address);
+  for (int round = 0; round < 5; ++round) {
+    Owner owner(kServed, {.address = address});
+    owner.add();
+    EXPECT_TRUE(sent(client.engine, {round}).answered());
+  }
+}
+
+TEST(RelayConnection, WhatAnOwnerDidNotReadBeforeItClosedWaitsForTheNextOne) {
+  for (const bool says_hello : {false, true}) {
+    const std::string address = unused_address();
+    Client client(address);
+    std::vector<RemoteRequest> requests;
+    {
+      const FileDescriptor listener = ipc::listen_on(address);
+      requests.push_back(sent(client.engine, {0}));
+      const auto connection = connection_that_submits(listener);
+      if (says_hello) {
+        connection->send_all(ipc::make_hello(ipc::Role::kEngine));
+        connection->send_all(ipc::make_text(ipc::MessageType::kClosed, {}));
+        ASSERT_TRUE(eventually([&] { return client.engine.stats().queued_requests == 1; })) << "comes back";
+        requests.push_back(sent(client.engine, {1}));
+      }
+    }
+    requests.push_back(sent(client.engine, {2}));
+    Owner next({.batch_size = 1, .policy = PolicyKind::kGreedy}, {.address = address});
+    next.add();
+    for (const RemoteRequest& request : requests) EXPECT_TRUE(request.answered()) << says_hello;
+  }
+}
+
+TEST(RelayConnection, WhatAClosingOwnerHasNotTakenWaitsForTheNextOneInItsOrder) {
+  const std::string address = unused_address();
+  Client client(address);
+  std::vector<RemoteRequest> requests;
+  {
+    Owner owner(kServed, {.address = address});
+    for (int i = 0; i < 3; ++i) requests.push_back(sent(client.engine, {i}));
+    ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 3; }));
+    close_remote(owner.engine, false);
+    for (int i = 3; i < 6; ++i) requests.push_back(sent(client.engine, {i}));
+    EXPECT_TRUE(eventually([&] { return client.engine.stats().queued_requests == 6; })) << "not kept there";
+  }
+  EXPECT_EQ(client.engine.stats().running_items, 0U);
+  std::vector<int> seen;
+  Owner next(kServed, {.address = address});
+  next.add([&seen](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    for (const int item : numbers_of(batch.payload.bytes)) seen.push_back(item);
+    return add_one(batch, reply);
+  });
+  for (const RemoteRequest& request : requests) EXPECT_TRUE(request.answered());
+  EXPECT_EQ(seen, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(RelayConnection, AClosingOwnerStillAnswersWhatItHas) {
+  const std::string address = unused_address();
+  Client client(address);
+  auto owner = std::make_unique<Owner>(EngineOptions{.batch_size = 1, .policy = PolicyKind::kGreedy},
+                                       ipc::ServerOptions{.address = address});
+  Gate gate;
+  owner->add(gate.before());
+  const RemoteRequest running = sent(client.engine, {1});
+  ASSERT_TRUE(gate.entered());
+  const RemoteRequest queued = sent(client.engine, {2});
+  ASSERT_TRUE(eventually([&] { return owner->engine.stats().queued_requests == 1; }));
+  close_remote(owner->engine, true);
+  const RemoteRequest late = sent(client.engine, {3});
+  const RemoteRequest cancelled = sent(client.engine, {4});
+  const RemoteRequest expired = sent(client.engine, {5}, {.deadline = Clock::now() + milliseconds(10)});
+  EXPECT_TRUE(expired.ends_as(Outcome::kExpired));
+  ASSERT_TRUE(eventually([&] { return client.engine.stats().queued_requests == 2; }));
+  // It may just be on its way there, and is back at once.
+  EXPECT_TRUE(eventually([&] { return cancelled.cancel(client.engine); })) << "nobody has it";
+  gate.open();
+  EXPECT_TRUE(running.answered());
+  EXPECT_TRUE(queued.answered());
+  EXPECT_FALSE(late.done());
+  owner.reset();
+  Owner next(kServed, {.address = address});
+  next.add();
+  EXPECT_TRUE(late.answered());
+}
+
+TEST(RelayConnection, WhatAWorkerHadIsLostWithTheOwnerThatCloses) {
+  const std::string address = unused_address();
+  Client client(address);
+  Owner owner(kServed, {.address = address});
+  Gate gate;
+  owner.add(gate.before());
+  const RemoteRequest running = sent(client.engine, {1});
+  ASSERT_TRUE(gate.entered());
+  abort_remote(owner.engine);
+  EXPECT_TRUE(running.ends_as(Outcome::kLost));
+  EXPECT_NE(running.call().note.find(address), std::string::npos) << running.call().note;
+}
+
+TEST(RelayConnection, WhatAnOwnerHasNotTakenThatDoesNotReturnEndsAsClosed) {
+  auto owner = std::make_unique<Owner>();
+  Client client(owner->server->address(), kWaitingRoom, false);
+  const RemoteRequest request = sent(client.engine, {1});
+  ASSERT_TRUE(eventually([&] { return owner->engine.stats().queued_requests == 1; }));
+  close_remote(owner->engine, false);
+  EXPECT_TRUE(request.ends_as(Outcome::kClosed));
+  EXPECT_TRUE(sent(client.engine, {2}).ends_as(Outcome::kClosed));
+  EXPECT_TRUE(sent(client.engine, {3}).ends_as(Outcome::kClosed)) << "each at once";
+}
+
+TEST(RelayConnection, WhereAnOwnerHasGoneThatDoesNotReturnTheEngineIsClosed) {
+  for (const std::string& address : {unused_address(), "/nowhere/" + unused_address()}) {
+    Client client(address, kWaitingRoom, false);
+    EXPECT_TRUE(sent(client.engine, {1}).ends_as(Outcome::kClosed));
+    EXPECT_TRUE(client.engine.closed());
+    EXPECT_FALSE(RemoteRequest({2}).submit(client.engine));
+    Told told;
+    EXPECT_EQ(client.relay->wait_ready(told, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout) << "at once";
+  }
+}
+
+TEST(RelayConnection, NobodyWaitsUntilAnOwnerIsReadyThatHasGone) {
+  Client client(unused_address(), kWaitingRoom, false);
+  Told told;
+  EXPECT_EQ(client.relay->wait_ready(told, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout);
+  EXPECT_TRUE(client.engine.closed());
+}
+
+TEST(RelayConnection, WhatComesBackToAClosedClientEnds) {
+  Owner owner;
+  Client client(owner.server->address());
+  const RemoteRequest request = sent(client.engine, {1});
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
+  close_remote(client.engine, true);
+  close_remote(owner.engine, false);
+  EXPECT_TRUE(request.ends_as(Outcome::kClosed));
+}
+
+TEST(RelayConnection, StopEndsWhatWasHandedOnAndLeavesTheRest) {
+  Owner owner;
+  Client client(owner.server->address());
+  const RemoteRequest handed_on = sent(client.engine, {1});
+  ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
+  client.relay->stop();
+  client.relay->stop();
+  EXPECT_TRUE(handed_on.ends_as(Outcome::kClosed));
+  EXPECT_TRUE(eventually([&] { return owner.engine.stats().counters.cancelled == 1; })) << "and frees its slot there";
+  const RemoteRequest queued = sent(client.engine, {2});
+  EXPECT_TRUE(queued.cancel(client.engine)) << "nobody has it";
+  Told told;
+  EXPECT_EQ(client.relay->stats(told, client.sleeping.waiter(), soon()), Wait::kTimeout);
+}
+
+TEST(RelayConnection, StopsWhileItHasNobodyToHandOnTo) {
+  Client client(unused_address());
+  const RemoteRequest request = sent(client.engine, {1});
+  client.relay->stop();
+  EXPECT_FALSE(request.done());
+  EXPECT_EQ(client.engine.stats().queued_requests, 1);
+  EXPECT_TRUE(request.cancel(client.engine));
+}
+
+TEST(RelayConnection, WaitsForReadinessThroughBrokenConnections) {
+  const std::string address = unused_address();
+  Client client(address);
+  std::atomic<bool> ready{false};
+  Thread waiting([&] {
+    Sleeping sleeping;
+    Told told;
+    EXPECT_EQ(client.relay->wait_ready(told, sleeping.waiter(), soon()), Wait::kDone);
+    ready = told.yes;
+  });
+  {
+    const Owner first(kServed, {.address = address});
+  }
+  EXPECT_FALSE(waiting.finished());
+  Owner second(kServed, {.address = address});
+  second.add();
+  EXPECT_TRUE(eventually([&] { return ready.load(); }));
+}
+
+TEST(RelayConnection, ConnectsOnlyWhenThereIsSomethingToSend) {
+  const std::string address = unused_address();
+  const FileDescriptor listener = ipc::listen_on(address);
+  Client client(address);
+  Parker nobody_calls;
+  nobody_calls.park(Clock::now() + milliseconds(20));
+  EXPECT_FALSE(ipc::accept_from(listener));
+  const RemoteRequest request = sent(client.engine, {1});
+  EXPECT_TRUE(eventually([&] { return static_cast<bool>(ipc::accept_from(listener)); }));
+}
+
+TEST(RelayConnection, AServerThatBreaksTheProtocolIsLeft) {
+  for (int kind = 0; kind < 4; ++kind) {
+    const std::string address = unused_address();
+    const FileDescriptor listener = ipc::listen_on(address);
+    Client client(address);
+    const RemoteRequest request = sent(client.engine, {1});
+    const auto connection = connection_that_submits(listener);
+    if (kind > 0) connection->send_all(ipc::make_hello(ipc::Role::kEngine));
+    ipc::EndedCall answer{.id = 1, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};  // of nothing
+    if (kind == 2) answer.id = 99;
+    if (kind == 3) answer.pieces.push_back({.begin = 0, .count = 2, .result = outputs_of({1, 2})});
+    connection->send_all(ipc::make_results({&answer, 1}));
+    EXPECT_TRUE(request.ends_as(Outcome::kLost)) << kind;
+  }
+}
+
+}  // namespace
+}  // namespace service_streamer::support
