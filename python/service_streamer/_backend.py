@@ -87,7 +87,6 @@ def make_engine(
     model: Any = None,
     start: Callable[[], None],
     start_timer: Callable[[], None],
-    send: Callable[[], object] | None = None,
 ) -> _core.Engine:
     """Make an engine with the options of a streamer.
 
@@ -99,8 +98,6 @@ def make_engine(
         model: a native model, which C++ threads run.
         start: called by the first request.
         start_timer: called by the first request whose deadline nobody watches, unless `remote`.
-        send: called by a caller whose request is the only one, before who takes it from the outlet
-            is woken.
     """
     return _core.Engine(
         batch_size=options.batch_size,
@@ -117,7 +114,6 @@ def make_engine(
         remote=remote,
         inline=inline,
         model=model,
-        send=send,
     )
 
 

@@ -8,7 +8,7 @@
         ├── RequestTimeout       the deadline passed (also a TimeoutError)
         ├── StreamerClosed       the streamer was closed before the request ended
         ├── WorkerLost           the worker died with the request
-        ├── WorkerInitError      the worker could not load its model (its traceback is inside)
+        ├── WorkerInitError      the worker could not load its model (its cause: what it raised)
         ├── OutputSizeMismatch   the model's output has another length than its input
         ├── SerializationError   an item or an output cannot travel to or from the worker
         └── BrokerError          the Redis broker cannot be used (also a ConnectionError)
@@ -78,7 +78,11 @@ class WorkerLost(StreamerError):
 
 
 class WorkerInitError(StreamerError):
-    """The worker could not initialise its model; the message holds the worker's traceback."""
+    """The worker could not initialise its model.
+
+    The message begins with what the worker raised. The ``__cause__`` is that exception, or a
+    `SerializationError` in its place, with the `WorkerTraceback` as its own cause.
+    """
 
 
 class OutputSizeMismatch(StreamerError):

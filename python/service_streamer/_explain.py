@@ -185,6 +185,7 @@ def _workers(stats: StreamerStats) -> list[str]:
 def troubles(stats: StreamerStats) -> list[str]:
     counts = [
         (stats.failed, "failed with an exception of the model"),
+        (stats.broker_errors, "failed because of the broker (BrokerError)"),
         (stats.isolated, "answered although their batch raised"),
         (stats.expired, "ended at their deadline"),
         (stats.cancelled, "cancelled"),

@@ -13,7 +13,9 @@ The hooks are registered when the first streamer is made; nothing happens at imp
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import threading
 import time
 import weakref
 from typing import Any, Protocol
@@ -25,7 +27,11 @@ EXIT_WAIT = 4.0
 
 
 class Service(Protocol):
-    """What is closed at exit: a `Backend`, or something that asks one."""
+    """What is closed at exit: a `Backend`, or something that asks one.
+
+    One may have a method `give_up`, which ends the requests that wait for a process that is away.
+    It is called before the interpreter waits for its threads.
+    """
 
     engine: Any
 
@@ -41,7 +47,8 @@ class Forked(Protocol):
 
 _streamers: weakref.WeakSet[Forked] = weakref.WeakSet()
 # Not the same: what serves a streamer that was forgotten goes on until its requests have ended.
-_backends: weakref.WeakSet[Service] = weakref.WeakSet()
+# With the process that made each: one that was forked without Python's hooks has its parent's, too.
+_backends: weakref.WeakKeyDictionary[Service, int] = weakref.WeakKeyDictionary()
 _hooked = False
 
 
@@ -54,13 +61,13 @@ def watch(streamer: Forked) -> None:
 def watch_backend(backend: Service) -> None:
     """Close the engine, and end what serves it, at exit."""
     _hook()
-    _backends.add(backend)
+    _backends[backend] = os.getpid()
 
 
 def close_all() -> None:
     """End all work: what runs may end by itself within `EXIT_WAIT` seconds. Runs at exit."""
     deadline = time.monotonic() + EXIT_WAIT
-    live = list(_backends)
+    live = _own_backends()
     for backend in live:
         backend.close(False)
     for backend in live:
@@ -69,6 +76,21 @@ def close_all() -> None:
     for backend in live:
         backend.join(max(0.0, deadline - time.monotonic()))
     _core.leave_native_threads()
+
+
+def is_own(backend: Service) -> bool:
+    """Whether this process made it: its parent's is not to be touched."""
+    return _backends.get(backend) == os.getpid()
+
+
+def _own_backends() -> list[Service]:
+    return [backend for backend in list(_backends) if is_own(backend)]
+
+
+def _give_up() -> None:
+    for backend in _own_backends():
+        if (give_up := getattr(backend, "give_up", None)) is not None:
+            give_up()
 
 
 def _after_fork_in_child() -> None:
@@ -85,4 +107,6 @@ def _hook() -> None:
     if not _hooked:
         _hooked = True
         atexit.register(close_all)
+        with contextlib.suppress(RuntimeError, AttributeError):  # the interpreter ends already
+            threading._register_atexit(_give_up)  # type: ignore[attr-defined]
         os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -7,12 +7,15 @@ import math
 import numbers
 import operator
 import os
+import sys
+import warnings
 from typing import Any
 
 POLICIES = ("adaptive", "greedy", "window")
 OVERFLOWS = ("block", "reject")
 OUTPUTS = ("items", "batch")
 MAX_COUNT = 2**31 - 1  # of items: what the core counts with
+LONG_LATENCY = 10.0  # s from which on a max_latency was probably meant in milliseconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +75,22 @@ def duration(name: str, value: Any) -> float:
     if not _is_real(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of seconds, at least 0, not {value!r}")
     return float(value)
+
+
+def warn_of_long_latency(max_latency: float) -> None:
+    """Warn at the caller's line of a max_latency that was probably given in milliseconds."""
+    if max_latency <= LONG_LATENCY:
+        return
+    package = __name__.partition(".")[0]
+    level, frame = 2, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == package and frame.f_back:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"max_latency={max_latency:g} is in seconds: a request may wait that long for company; "
+        f"for {max_latency:g} milliseconds give {max_latency / 1000:g}",
+        UserWarning,
+        stacklevel=level,
+    )
 
 
 def timeout(name: str, value: Any) -> float | None:

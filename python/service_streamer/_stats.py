@@ -147,6 +147,8 @@ class StreamerStats:
     worker_processes: tuple[WorkerStats, ...] = ()
     """those of a Streamer that run"""
 
+    broker_errors: int = 0
+    """requests to a RedisStreamer that ended with `BrokerError`, unanswered by a worker"""
     stream: StreamStats | None = None
     """a RedisStreamer's queue at the broker; None: the broker cannot be asked now"""
 
@@ -160,6 +162,7 @@ class StreamerStats:
         """Make it from the dictionary of ``Engine.stats``, or that of ``Server.stats``."""
         fields = {field.name: values.get(field.name, ()) for field in dataclasses.fields(cls)}
         fields["stream"] = values.get("stream")
+        fields["broker_errors"] = values.get("broker_errors", 0)
         workers = [WorkerStats.from_server(worker) for worker in fields["worker_processes"]]
         fields["worker_processes"] = tuple(workers)
         fields["batch_sizes"] = {

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from . import _lifecycle, _map, _options
 from ._backend import Backend, NoBackend
-from ._errors import RequestTimeout, StreamerClosed
+from ._errors import RequestTimeout, StreamerClosed, StreamerError
 from ._explain import explain
 from ._future import Future
 from ._options import Options
@@ -49,11 +49,13 @@ class BaseStreamer:
         """Send items to the model, together with those of other callers, and wait for the outputs.
 
         Args:
-            batch: the items; any number, also none.
+            batch: the items; any number, also none. Anything with a length that can be indexed,
+                but for str, bytes, bytearray and mappings.
             timeout: seconds from now until the request is given up, whether it still waits in the
                 queue or not. None: the streamer's ``worker_timeout``.
             priority: requests of a higher priority go first; those of equal priority in their
-                order of arrival.
+                order of arrival. A waiting request does not gain priority with time: while
+                enough requests of a higher one keep coming, it is not served.
 
         Returns:
             The outputs in the order of the items: a list, or with ``output="batch"`` a slice of
@@ -137,8 +139,16 @@ class BaseStreamer:
         return StreamerStats.from_engine(greenlets.call(self._backend.stats))
 
     def explain(self) -> str:
-        """Say in words how large the batches are, why they closed, and what would change it."""
-        return explain(self._name(), self.stats())
+        """Say in words how large the batches are, why they closed, and what would change it.
+
+        Where the process that makes the batches is away, it says so.
+        """
+        try:
+            return explain(self._name(), self.stats())
+        except StreamerClosed:
+            raise
+        except StreamerError as error:
+            return f"{self._name()}: {error}"
 
     def configure(
         self,
@@ -155,6 +165,8 @@ class BaseStreamer:
         given = {"policy": policy, "batch_size": batch_size, "max_latency": max_latency}
         change: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         checked = dataclasses.replace(self._options, **change)
+        if "max_latency" in change:
+            _options.warn_of_long_latency(checked.max_latency)
         change = {name: getattr(checked, name) for name in change}
         greenlets.call(self._backend.configure, change)
         with self._changing:
@@ -225,7 +237,7 @@ class BaseStreamer:
 
     def __del__(self) -> None:
         backend = getattr(self, "_backend", None)  # None: the constructor raised
-        if backend is not None:
+        if backend is not None and _lifecycle.is_own(backend):
             backend.close_alone(True)
 
     def __reduce__(self) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Any
 from ._backend import Backend
 from ._model import check_callable, is_managed, name_of
 from ._native import NativeSource, NativeWorkers
-from ._options import Options
+from ._options import Options, warn_of_long_latency
 from ._streamer import BaseStreamer
 from ._worker import Workers
 
@@ -39,7 +39,8 @@ class ThreadedStreamer(BaseStreamer):
         policy: "adaptive": an idle worker takes what is there at once, or waits shortly for
             callers that are about to return; "greedy": never wait; "window": collect until the
             batch is full or its first item has waited ``max_latency``.
-        max_queue: most items in the queue; None: 1024 batches.
+        max_queue: most items in the queue; None: 1024 batches. An empty queue takes any request,
+            also one with more items than that.
         overflow: what happens when the queue is full: "block" the caller, or "reject" its request
             with `QueueFull`.
         output: "items": callers get a list of outputs; "batch": a slice of what
@@ -99,6 +100,7 @@ class ThreadedStreamer(BaseStreamer):
             spin=spin,
             isolate_errors=isolate_errors,
         )
+        warn_of_long_latency(options.max_latency)
         if isinstance(predict_function, NativeSource):
             predict_function.check_batch_size(options.batch_size)
         super().__init__(options, self._make_backend(options))

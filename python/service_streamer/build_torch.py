@@ -11,6 +11,7 @@ import argparse
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import __version__, _core
+
+OLDEST_TORCH = (2, 11)  # has c10::Stream::native_handle; CMakeLists.txt names the same
 
 _PACKAGE = Path(__file__).parent
 
@@ -62,20 +65,20 @@ def commands(build: Path, jobs: int, define: Sequence[str] = ()) -> list[list[st
     """What is run to build it in a folder: configure, with more definitions, and compile.
 
     Raises:
-        BuildError: torch, a tool or the sources are missing.
+        BuildError: torch, a tool or the sources are missing, or torch is too old.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise BuildError(f"there is no torch for {sys.executable}: install it first")
     cmake, ninja = _tool("cmake"), _tool("ninja")
-    missing = [] if cmake else ["cmake"]
-    if importlib.util.find_spec("pybind11") is None:
-        missing.append("pybind11")
+    torch = importlib.util.find_spec("torch")
+    missing = [name for name in ("torch", "pybind11") if importlib.util.find_spec(name) is None]
+    missing += [] if cmake else ["cmake"]
     if not ninja and not _tool("make"):
         missing.append("ninja")
+    if torch is not None:
+        _check_version(Path(torch.origin or "").parent / "version.py")
     if missing or cmake is None:
         raise BuildError(
-            f"not found: {', '.join(missing)}; "
-            f"{shlex.join([sys.executable, '-m', 'pip', 'install', *missing])} brings it"
+            f"{sys.executable} needs {', '.join(missing)}: "
+            f"{shlex.join([sys.executable, '-m', 'pip', 'install', *missing])}"
         )
     import pybind11
 
@@ -145,6 +148,15 @@ def _built(build: Path) -> Path:
         if found:
             return found[0]
     raise BuildError(f"no module _torch was built in {build}")
+
+
+def _check_version(file: Path) -> None:
+    """Refuse a torch that lacks what the sources use; importing it would take seconds."""
+    found = re.search(r"^__version__ = '((\d+)\.(\d+).*)'$", file.read_text(), re.MULTILINE)
+    if found is None or (int(found[2]), int(found[3])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        version = "of an unknown version" if found is None else found[1]
+        raise BuildError(f"torch {version} is too old: native models need torch {oldest} or later")
 
 
 def _tool(name: str) -> str | None:

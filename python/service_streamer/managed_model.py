@@ -16,9 +16,9 @@ class ManagedModel:
     imported there sees that GPU only::
 
         class Sentiment(ManagedModel):
-            def init_model(self, path):
-                import torch
-                self.model = torch.load(path).cuda()
+            def init_model(self, name):
+                from transformers import pipeline
+                self.model = pipeline("sentiment-analysis", name, device="cuda")
 
             def predict(self, batch):
                 return self.model(batch)

@@ -99,18 +99,6 @@ PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   return tuple;
 }
 
-PyObject* outlet_take_now(PyObject* object, PyObject* number) {
-  ipc::Outlet* outlet = outlet_of(object);
-  const Py_ssize_t limit = outlet != nullptr ? PyLong_AsSsize_t(number) : -1;
-  if (outlet == nullptr || PyErr_Occurred() != nullptr) return nullptr;
-  if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, got %zd", limit);
-  ipc::Outlet::Taken taken;
-  bool has_taken = false;
-  const Failure failure = attempt([&] { has_taken = outlet->take_now(static_cast<std::size_t>(limit), taken); });
-  if (failure.raise()) return nullptr;
-  return has_taken ? taken_tuple(*outlet, taken) : Py_NewRef(Py_None);
-}
-
 PyObject* outlet_parcels(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::Outlet* outlet = outlet_of(self);
   PyObject* numbers;
@@ -179,7 +167,9 @@ PyObject* outlet_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
       !id_from(number, id)) {
     return nullptr;
   }
-  return none_or_raise(attempt([&] { outlet->handed_out().fail(id, copy_of(error)); }));
+  bool ended = false;
+  if (attempt([&] { ended = outlet->handed_out().fail(id, copy_of(error)); }).raise()) return nullptr;
+  return PyBool_FromLong(ended ? 1 : 0);
 }
 
 // --- life ---
@@ -254,11 +244,6 @@ PyMethodDef methods[] = {
      "or "
      "not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "
      "Watches deadlines meanwhile. For one thread."},
-    {"take_now", outlet_take_now, METH_O,
-     "take_now($self, limit, /)\n--\n\n"
-     "What take() would return now, for any thread while the one in take() sleeps; None: it does not, or is "
-     "stopped.\n\n"
-     "Never blocks. When that thread is woken its take() returns ([], [])."},
     {"answer", as_method(outlet_answer), kWithNames,
      "answer($self, answers)\n--\n\n"
      "Takes [(id, begin, items, body of a result)]; returns how many of them somebody waited for.\n\n"
@@ -269,7 +254,7 @@ PyMethodDef methods[] = {
      "Ends requests with WorkerLost(note); unknown ones are left out."},
     {"fail", as_method(outlet_fail), kWithNames,
      "fail($self, id, error)\n--\n\n"
-     "Ends a request with an exception: the pickle of _pickle.pack_error(exception)."},
+     "Ends a request with an exception: the pickle of _pickle.pack_error(exception). False: it has ended already."},
     {"parcels", as_method(outlet_parcels), kWithNames,
      "parcels($self, ids)\n--\n\n"
      "What of them is out and not answered, once more; unknown ones are left out."},

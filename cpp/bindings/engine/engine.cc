@@ -89,22 +89,22 @@ PyObject* engine_set_workers(PyObject* object, PyObject* number) {
 }
 
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *model = Py_None, *send = Py_None;
+  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *model = Py_None;
   Py_ssize_t batch_size = 0, max_queue = 0;
   double max_latency = -1;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, spin = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",   "overflow",
-                                "output",     "spin",        "future_type", "start",   "start_timer", "remote",
-                                "inline",     "model",       "send",        nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOppOO", const_cast<char**>(names), &batch_size,
+  static const char* names[] = {"batch_size",  "max_latency", "policy", "workers",     "max_queue",
+                                "overflow",    "output",      "spin",   "future_type", "start",
+                                "start_timer", "remote",      "inline", "model",       nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOppO", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
-                                   &future_type, &start, &start_timer, &remote, &inline_items, &model, &send)) {
+                                   &future_type, &start, &start_timer, &remote, &inline_items, &model)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
       start_timer == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "every argument but remote, inline, model and send is needed");
+    PyErr_SetString(PyExc_TypeError, "every argument but remote, inline and model is needed");
     return nullptr;
   }
   EngineOptions options;
@@ -140,7 +140,6 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->future_type = Py_NewRef(future_type);
   self->start = Py_NewRef(start);
   self->start_timer = Py_NewRef(start_timer);
-  self->send = send != Py_None ? Py_NewRef(send) : nullptr;
   self->fork_generation = fork_generation();
   self->output_batch = output_kind == 1;
   self->remote = remote != 0;
@@ -158,7 +157,6 @@ int engine_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->future_type);
   Py_VISIT(self->start);
   Py_VISIT(self->start_timer);
-  Py_VISIT(self->send);
   Py_VISIT(self->model);
   return 0;
 }
@@ -168,7 +166,6 @@ int engine_clear(PyObject* object) {
   Py_CLEAR(self->future_type);
   Py_CLEAR(self->start);
   Py_CLEAR(self->start_timer);
-  Py_CLEAR(self->send);
   return 0;
 }
 

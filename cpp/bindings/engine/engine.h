@@ -24,7 +24,6 @@ struct EngineObject {
   PyObject* future_type;
   PyObject* start;        // called by the first submit: starts the workers
   PyObject* start_timer;  // called by the first request with a deadline that nobody watches
-  PyObject* send;         // or nullptr; called by a lone caller, who then wakes the thread that takes
   std::uint32_t fork_generation;
   bool started;
   bool timer_started;
@@ -36,9 +35,8 @@ struct EngineObject {
   ipc::Server* server;        // of a remote engine, as long as it is there
   ipc::Relay* relay;
   ipc::Outlet* outlet;
-  PyObject* server_object;  // borrowed, as the next one
-  PyObject* relay_object;
-  PyObject* model;  // the capsule of `native`, or nullptr
+  PyObject* relay_object;  // borrowed
+  PyObject* model;         // the capsule of `native`, or nullptr
 
   // Whether requests are BaseCalls, which threads without the GIL end.
   bool has_calls() const { return remote || native != nullptr; }

@@ -196,15 +196,6 @@ bool wait_for_room(EngineObject* self, FutureObject* future) {
   return admitted >= 0;
 }
 
-// A lone caller sends his request himself, before he wakes the thread that does so otherwise. False with an exception set: it is
-// awake.
-bool send_alone(EngineObject* self, Waiter& to_wake) {
-  PyObject* none = PyObject_CallNoArgs(self->send);
-  if (none == nullptr) to_wake.parker.unpark();
-  Py_XDECREF(none);
-  return none != nullptr;
-}
-
 PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool may_block) {
   EngineObject* self = reinterpret_cast<EngineObject*>(object);
   FutureObject* future = read_request(self, args, nargs, Caller::kSubmit);
@@ -234,14 +225,10 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   bool waiting;
   PyObject* result = nullptr;
   Waiter* worker = nullptr;
-  const bool sends = self->send != nullptr;
   const bool lone = self->engine->requests() == 0;
-  const bool by_himself = self->server != nullptr || sends;
-  const bool wakes = by_himself ? lone : self->engine->spin() > Duration::zero() || (lone && !self->has_calls());
+  const bool wakes = !self->remote && (self->engine->spin() > Duration::zero() || (lone && self->native == nullptr));
   if (enqueue(self, future, waiting, wakes ? &worker : nullptr)) {
-    int done = 1;
-    if (sends && worker != nullptr && !send_alone(self, *worker)) done = -1;
-    if (done == 1) done = wait_for_future(future, future->request->deadline, worker);
+    const int done = wait_for_future(future, future->request->deadline, worker);
     if (done < 0) {
       end_future(future, Outcome::kCancelled, true);
     } else {

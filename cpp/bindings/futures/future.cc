@@ -39,7 +39,12 @@ bool wait_or_raise(FutureObject* future, PyObject* const* args, Py_ssize_t nargs
   TimePoint deadline;
   if (!parse_timeout(args, nargs, names, deadline)) return false;
   const int done = wait_for_future(future, deadline);
-  if (done == 0) raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on", args[0]);
+  if (done == 0) {
+    if (PyObject* absence = absence_of(future->engine)) {
+      raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on%U", args[0], absence);
+      Py_DECREF(absence);
+    }
+  }
   return done == 1;
 }
 

@@ -7,10 +7,10 @@
 #include "bindings/futures/call_result.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"
+#include "bindings/processes/client_link.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/waiting.h"
 #include "service_streamer/calls/serialized_call.h"
-#include "service_streamer/server/server.h"
 
 // The end of a request as its caller meets it: waiting for it, and what comes out.
 
@@ -30,6 +30,17 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   const int waited = wait_in_greenlet(future, seconds);
   Py_DECREF(seconds);
   return waited;
+}
+
+PyObject* raise_expired(FutureObject* future) {
+  const Request& request = *future->request;
+  PyObject* absence = absence_of(future->engine);
+  if (absence == nullptr) return nullptr;
+  raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)%U",
+                static_cast<unsigned>(request.size),
+                static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1)), absence);
+  Py_DECREF(absence);
+  return nullptr;
 }
 
 // The worker publishes with the GIL held, and gives it up a moment later: asking before would put this thread to sleep.
@@ -85,20 +96,13 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
     if (deadline <= Clock::now()) return 0;  // else a greenlet that somebody switched to for other reasons
   }
   EngineObject* engine = future->engine;
-  ipc::Server* server = engine->server;
-  PyObject* kept = to_wake != nullptr ? Py_XNewRef(engine->server_object) : nullptr;
-  const int done = wait_without_gil([&](Waiter& waiter) {
-    if (Waiter* worker = std::exchange(to_wake, nullptr)) {
-      if (server != nullptr) return server->wake_and_wait(*worker, *future->request, waiter, deadline);
-      worker->parker.unpark();
-    }
+  return wait_without_gil([&](Waiter& waiter) {
+    if (Waiter* worker = std::exchange(to_wake, nullptr)) worker->parker.unpark();
     const Duration spin = engine->engine->spin();
     const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
     if (spin > Duration::zero()) spin_while(engine->serving, spin);
     return end;
   });
-  Py_XDECREF(kept);
-  return done;
 }
 
 bool settle(FutureObject* future) {
@@ -115,14 +119,12 @@ PyObject* take_result(FutureObject* future) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
     return nullptr;
   }
-  const auto milliseconds = static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1));
   const auto items = static_cast<unsigned>(request.size);
   switch (request.outcome) {
     case Outcome::kAnswered:
       return Py_NewRef(future->value);
     case Outcome::kExpired:
-      return raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)",
-                           items, milliseconds);
+      return raise_expired(future);
     case Outcome::kCancelled: {
       PyObject* error = call_helper("service_streamer._errors", "CancelledError", nullptr);
       if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);

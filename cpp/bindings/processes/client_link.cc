@@ -61,8 +61,15 @@ int ask_about(FutureObject* future, Question question) {
 
 PyObject* relay_start(PyObject* self, PyObject*) {
   ipc::Relay* relay = relay_of(self);
-  if (relay == nullptr || attempt([&] { relay->start(); }).raise()) return nullptr;
+  if (relay == nullptr || attempt([&] { relay->start(true); }).raise()) return nullptr;
   Py_RETURN_NONE;
+}
+
+PyObject* relay_absence(PyObject* self, PyObject*) {
+  ipc::Relay* relay = relay_of(self);
+  if (relay == nullptr) return nullptr;
+  const std::string words = relay->absence();
+  return PyUnicode_DecodeUTF8(words.data(), static_cast<Py_ssize_t>(words.size()), "replace");
 }
 
 PyObject* relay_stop(PyObject* self, PyObject*) {
@@ -176,7 +183,10 @@ void relay_dealloc(PyObject* object) {
 PyMethodDef methods[] = {
     {"start", relay_start, METH_NOARGS,
      "start($self)\n--\n\n"
-     "Starts the thread that hands requests on."},
+     "Connects if that is possible at once, and starts the thread that hands requests on."},
+    {"absence", relay_absence, METH_NOARGS,
+     "absence($self)\n--\n\n"
+     "Why there was no engine's process at the address at the last attempt to connect, in words; '': there was one."},
     {"stop", relay_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
      "Blocks until that thread has ended and the connection is closed. Idempotent."},
@@ -217,6 +227,15 @@ int ask_running(FutureObject* future) {
   return ask_about(future, [future](ipc::Relay& relay, Told& told, Waiter& waiter, TimePoint deadline) {
     return relay.running(*future->request, told, waiter, deadline);
   });
+}
+
+PyObject* absence_of(const EngineObject* engine) {
+  const bool ours = engine->relay != nullptr && engine->fork_generation == fork_generation();
+  PyObject* words = ours ? relay_absence(engine->relay_object, nullptr) : PyUnicode_FromString("");
+  if (words == nullptr || PyUnicode_GET_LENGTH(words) == 0) return words;
+  PyObject* text = PyUnicode_FromFormat(": %U", words);
+  Py_DECREF(words);
+  return text;
 }
 
 bool make_relay_type(PyObject* module) {

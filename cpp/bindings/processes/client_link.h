@@ -13,4 +13,7 @@ bool make_relay_type(PyObject* module);
 int ask_cancel(FutureObject* future);
 int ask_running(FutureObject* future);
 
+// ": " and why the engine's process is away, or an empty str; nullptr with an exception set.
+PyObject* absence_of(const EngineObject* engine);
+
 }  // namespace service_streamer::bindings

@@ -170,7 +170,6 @@ PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   if (made) {
     engine->server = self_of(self)->server;
-    engine->server_object = self;
   } else {
     Py_CLEAR(self);
   }
@@ -188,7 +187,6 @@ void server_dealloc(PyObject* object) {
   ServerObject* self = self_of(object);
   if (self->server != nullptr && self->engine->fork_generation == fork_generation()) {
     self->engine->server = nullptr;
-    self->engine->server_object = nullptr;
     delete self->server;  // stops: its thread wants no GIL
   }
   Py_CLEAR(self->engine);

@@ -16,6 +16,16 @@ PyObject* refuse_batch(PyObject* batch, const char* hint) {
   return nullptr;
 }
 
+bool is_mapping(PyObject* batch) {
+  return PyDict_Check(batch) || PyType_HasFeature(Py_TYPE(batch), Py_TPFLAGS_MAPPING);
+}
+
+// A tensor is no sequence for Python: its class has the slot of a mapping only.
+bool can_be_indexed(PyObject* batch) {
+  const PyMappingMethods* mapping = Py_TYPE(batch)->tp_as_mapping;
+  return PySequence_Check(batch) || (mapping != nullptr && mapping->mp_subscript != nullptr);
+}
+
 }  // namespace
 
 PyObject* items_from(PyObject* batch) {
@@ -28,7 +38,8 @@ PyObject* items_from(PyObject* batch) {
   }
   if (PyBytes_Check(batch) || PyByteArray_Check(batch)) return refuse_batch(batch, ": put it into a list");
   if (PyIter_Check(batch)) return refuse_batch(batch, ", which has no length: use list(...) or map(...)");
-  if (!PySequence_Check(batch)) return refuse_batch(batch, "");
+  if (is_mapping(batch)) return refuse_batch(batch, ": put it into a list");
+  if (!can_be_indexed(batch)) return refuse_batch(batch, "");
   const Py_ssize_t length = PyObject_Size(batch);
   if (length < 0) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;

@@ -45,8 +45,13 @@ PyObject* raise_lost(std::string_view note) {
   const bool init = note.starts_with(kInit);
   if (init) note.remove_prefix(kInit.size());
   PyObject* message = PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "replace");
-  return raise_error(init ? "WorkerInitError" : "WorkerLost",
-                     message != nullptr ? Py_BuildValue("(N)", message) : nullptr);
+  if (message == nullptr) return nullptr;
+  if (!init) return raise_error("WorkerLost", Py_BuildValue("(N)", message));
+  PyObject* error = call_helper("service_streamer._processes.init_failure", "error_of", message);
+  if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+  Py_XDECREF(error);
+  Py_DECREF(message);
+  return nullptr;
 }
 
 void Failure::note(const std::exception& error) {

@@ -14,7 +14,7 @@ PyObject* raise_error(const char* name, PyObject* arguments);
 // The same with one message argument, formatted as by PyUnicode_FromFormat.
 PyObject* raise_message(const char* name, const char* format, ...);
 
-// WorkerLost, or WorkerInitError for a note "init: …", with the note as its message.
+// WorkerLost with the note as its message; for "init: " and the note of an InitFailure (_init_failure.py) that error.
 PyObject* raise_lost(std::string_view note);
 
 // The exception that is set, as an object, and set no longer. Its traceback, which keeps alive what its frames refer to, is left out

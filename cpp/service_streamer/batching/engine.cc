@@ -48,39 +48,60 @@ Engine::Admission Engine::submit(Request& request, Waiter** to_wake) {
   return accept(request, false, to_wake);
 }
 
-Engine::Admission Engine::submit_accepted(Request& request, Waiter** to_wake) {
-  return accept(request, true, to_wake);
+Engine::Admission Engine::submit_accepted(Request& request) {
+  return accept(request, true, nullptr);
+}
+
+bool Engine::submit_accepted(std::span<Request* const> requests) {
+  Wakes wakes;
+  wakes.others.reserve(2 * requests.size());  // nothing may throw between two of them
+  {
+    MutexLock lock(mutex_);
+    if (closed()) return false;
+    for (Request* request : requests) {
+      admit(*request, true, wakes);
+      if (Waiter* worker = worker_to_wake(request->arrived)) wakes.others.push_back(worker);
+    }
+  }
+  wakes.run();
+  return true;
 }
 
 Engine::Admission Engine::accept(Request& request, bool may_wait, Waiter** to_wake) {
   Wakes wakes;
-  Admission admission = Admission::kQueued;
+  Admission admission;
   {
     MutexLock lock(mutex_);
     if (closed()) return Admission::kClosed;
-    request.arrived = Clock::now();
-    if (queue_.has_room(request)) {
-      queue_.push(request);
-      policy_.arrived(request.arrived);
-    } else if (may_wait || options_.overflow == Overflow::kBlock) {
-      queue_.push_waiting(request);
-      admission = Admission::kWaiting;
-    } else {
-      ++counters_.rejected;
-      return Admission::kFull;
-    }
-    live_.push_back(request);
-    counters_.peak_requests =
-        std::max(counters_.peak_requests, live_count_.fetch_add(1, std::memory_order_relaxed) + 1);
-    ++counters_.submitted;
-    if (!request.watched && request.deadline < timer_until_ && timer_ != nullptr) {
-      timer_until_ = request.deadline;
-      wakes.others.push_back(timer_);
-    }
+    admission = admit(request, may_wait, wakes);
+    if (admission == Admission::kFull) return admission;
     wakes.worker = worker_to_wake(request.arrived);
   }
   if (to_wake != nullptr) *to_wake = std::exchange(wakes.worker, nullptr);
   wakes.run();
+  return admission;
+}
+
+Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
+  Admission admission = Admission::kQueued;
+  request.arrived = Clock::now();
+  if (queue_.has_room(request)) {
+    queue_.push(request);
+    policy_.arrived(request.arrived);
+  } else if (may_wait || options_.overflow == Overflow::kBlock) {
+    queue_.push_waiting(request);
+    admission = Admission::kWaiting;
+  } else {
+    ++counters_.rejected;
+    return Admission::kFull;
+  }
+  live_.push_back(request);
+  counters_.peak_requests = std::max(counters_.peak_requests, live_count_.fetch_add(1, std::memory_order_relaxed) + 1);
+  ++counters_.submitted;
+  if (!request.watched && request.deadline < timer_until_ && timer_ != nullptr) {
+    timer_until_ = request.deadline;
+    wakes.others.push_back(timer_);
+  }
   return admission;
 }
 

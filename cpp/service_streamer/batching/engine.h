@@ -42,7 +42,10 @@ class Engine {
   Admission submit(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
 
   // The same for a request that another engine has accepted: never kFull.
-  Admission submit_accepted(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
+  Admission submit_accepted(Request& request) EXCLUDES(mutex_);
+
+  // The same for several requests; wakes workers when all of them are there. False: the engine is closed, and took none.
+  bool submit_accepted(std::span<Request* const> requests) EXCLUDES(mutex_);
 
   // Blocks until a request left the waiting room (kDone: into the queue, or it ended), the deadline, or a signal.
   Completion::Wait wait_for_room(Request& request, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
@@ -190,6 +193,7 @@ class Engine {
   };
 
   Admission accept(Request& request, bool may_wait, Waiter** to_wake) EXCLUDES(mutex_);
+  Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
   std::size_t unpromised() const REQUIRES(mutex_);

@@ -23,15 +23,10 @@ Outlet::~Outlet() {
 Outlet::Got Outlet::take(std::size_t limit, TimePoint deadline, Taken& taken) {
   while (!stopped_.load(std::memory_order_acquire)) {
     bool closed = false;
-    bool interrupted = false;
-    TimePoint until;
-    {
-      const MutexLock turn(turn_);
-      until = std::min(deadline, calls::expire(engine_, waiter_));
-      until = std::min(until, pull(limit, closed));
-      interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
-      handed_out_->take(limit, taken);
-    }
+    TimePoint until = std::min(deadline, calls::expire(engine_, waiter_));
+    until = std::min(until, pull(limit, closed));
+    const bool interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
+    handed_out_->take(limit, taken);
     if (!taken.parcels.empty() || !taken.withdrawn.empty()) return Got::kSomething;
     if (closed && taken.in_flight == 0) return Got::kStopped;
     if (interrupted || Clock::now() >= deadline) return Got::kNothing;
@@ -39,17 +34,6 @@ Outlet::Got Outlet::take(std::size_t limit, TimePoint deadline, Taken& taken) {
   }
   leave();  // stop() may have come in the midst of this
   return Got::kStopped;
-}
-
-bool Outlet::take_now(std::size_t limit, Taken& taken) {
-  if (stopped_.load(std::memory_order_acquire) || !turn_.try_lock()) return false;
-  bool closed = false;
-  pull(limit, closed);
-  handed_out_->take(limit, taken);
-  interrupted_.store(true, std::memory_order_release);
-  turn_.unlock();
-  if (stopped_.load(std::memory_order_acquire)) leave();  // as in take()
-  return true;
 }
 
 void Outlet::interrupt() {

@@ -6,14 +6,13 @@
 #include <memory>
 
 #include "service_streamer/base/clock.h"
-#include "service_streamer/base/mutex.h"
 #include "service_streamer/batching/engine.h"
 #include "service_streamer/broker/forwarded_requests.h"
 
 namespace service_streamer::ipc {
 
 // Where the requests of this process' engine (LocalCalls, their payloads without blocks) leave it as bytes, for a broker say. One
-// thread takes them, or a lone caller while that sleeps; any thread brings answers. Has no thread of its own, and opens nothing.
+// thread takes them; any thread brings answers. Has no thread of its own, and opens nothing.
 //
 // The engine is only a waiting room (make it greedy; its batch_size does not matter, its max_queue does). As its Relay would, the
 // thread that takes watches the deadlines of requests that nobody waits for: while it is elsewhere, nobody ends those, unless the
@@ -34,11 +33,7 @@ class Outlet {
   // Blocks until something is queued or to be withdrawn (kSomething), the deadline or interrupt() (kNothing), a signal
   // (kInterrupted), or the end (kStopped): stop(), or the engine is closed, empty, and nothing is in flight. `limit`: of the items of
   // all parcels, but for the last one; 0: none, and the end of the engine is not seen either.
-  Got take(std::size_t limit, TimePoint deadline, Taken& taken) EXCLUDES(turn_);
-
-  // Any thread: takes what take() would now, in place of the thread that sleeps there; to be woken, that returns kNothing. False: it is
-  // awake, and will see to it. Never blocks.
-  bool take_now(std::size_t limit, Taken& taken) EXCLUDES(turn_);
+  Got take(std::size_t limit, TimePoint deadline, Taken& taken);
 
   // Any thread. Answers, losses and what else there is to be said of requests that are out.
   HandedOut& handed_out() { return *handed_out_; }
@@ -50,14 +45,12 @@ class Outlet {
   void stop();
 
  private:
-  TimePoint pull(std::size_t limit, bool& closed) REQUIRES(turn_);
+  TimePoint pull(std::size_t limit, bool& closed);
   void leave();
 
   // Constant after construction.
   Engine& engine_;
   const std::uint32_t generation_;
-
-  Mutex turn_;  // of the thread that takes, but while it sleeps; taken before all others
 
   // Own synchronisation; idle_ is the engine's.
   Waiter& waiter_;

@@ -45,24 +45,20 @@ Inlet::~Inlet() {
 // --- any thread ---
 
 void Inlet::submit(std::span<Submission> submissions) {
-  const bool alone = submissions.size() == 1 && engine_.requests() == 0;
   std::vector<RemoteCall*> calls;  // a reference each
   calls.reserve(submissions.size());
   for (Submission& submission : submissions) calls.push_back(make_call(submission));
   register_all(submissions, calls);
-  std::vector<Waiter*> to_wake;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (calls[i] == nullptr || enter(*calls[i], to_wake)) continue;
-    submissions[i].submitted = Submitted::kClosed;
-    std::exchange(calls[i], nullptr)->unref();
-  }
-  for (Waiter* waiter : to_wake) alone ? server_.wake(*waiter) : waiter->parker.unpark();
   std::erase(calls, nullptr);
-  have_entered(calls);
-  for (RemoteCall* call : calls) {
-    server_.check_failure(call->request);
-    call->unref();
+  if (enter(calls)) {
+    have_entered(calls);
+    for (RemoteCall* call : calls) server_.check_failure(call->request);
+  } else {
+    for (Submission& submission : submissions) {
+      if (submission.submitted == Submitted::kYes) submission.submitted = Submitted::kClosed;
+    }
   }
+  for (RemoteCall* call : calls) call->unref();
 }
 
 // nullptr: it is malformed.
@@ -98,23 +94,19 @@ void Inlet::register_all(std::span<Submission> submissions, std::span<RemoteCall
 }
 
 // False: the engine is closed.
-bool Inlet::enter(RemoteCall& call, std::vector<Waiter*>& to_wake) {
-  call.ref();  // the engine's
-  Waiter* waiter = nullptr;
-  switch (engine_.submit_accepted(call.request, &waiter)) {
-    case Engine::Admission::kQueued:
-    case Engine::Admission::kWaiting:
-      break;
-    case Engine::Admission::kFull:
-    case Engine::Admission::kClosed:
-      call.unref();
-      forget(call);
-      return false;
+bool Inlet::enter(std::span<RemoteCall* const> calls) {
+  std::vector<Request*> requests;
+  requests.reserve(calls.size());
+  for (RemoteCall* call : calls) {
+    call->ref();  // the engine's
+    requests.push_back(&call->request);
   }
-  if (waiter != nullptr && std::find(to_wake.begin(), to_wake.end(), waiter) == to_wake.end()) {
-    to_wake.push_back(waiter);
+  if (engine_.submit_accepted(requests)) return true;
+  for (RemoteCall* call : calls) {
+    call->unref();
+    forget(*call);
   }
-  return true;
+  return false;
 }
 
 // From here on they can be cancelled; deals with cancels that came before.

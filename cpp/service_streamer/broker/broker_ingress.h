@@ -68,7 +68,7 @@ class Inlet {
 
   RemoteCall* make_call(Submission& submission);
   void register_all(std::span<Submission> submissions, std::span<RemoteCall*> calls) EXCLUDES(mutex_);
-  bool enter(RemoteCall& call, std::vector<Waiter*>& to_wake);
+  bool enter(std::span<RemoteCall* const> calls);
   void have_entered(std::span<RemoteCall* const> calls) EXCLUDES(mutex_);
   void forget(RemoteCall& call) EXCLUDES(mutex_);
   void collect(Held& held, std::vector<RemoteCall*>& to_cancel) REQUIRES(mutex_);

@@ -116,18 +116,19 @@ void HandedOut::lose(std::span<const std::uint64_t> ids, const std::string& note
   carry_out(ends);
 }
 
-void HandedOut::fail(std::uint64_t id, const Bytes& error) {
+bool HandedOut::fail(std::uint64_t id, const Bytes& error) {
   Ends ends;
   {
     MutexLock lock(mutex_);
     const auto found = flights_.find(id);
-    if (found == flights_.end()) return;
+    if (found == flights_.end()) return false;
     LocalCall& call = *found->second.call;
     call.add(
         {.begin = 0, .count = call.request.size, .result = {.kind = ResultKind::kError, .bytes = error, .blocks = {}}});
     erase(found, Outcome::kFailed, ends);
   }
   carry_out(ends);
+  return true;
 }
 
 void HandedOut::unanswered(std::span<const std::uint64_t> ids, std::vector<Parcel>& parcels) const {

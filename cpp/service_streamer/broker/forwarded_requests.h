@@ -53,7 +53,7 @@ class HandedOut final : public Forwarder, public std::enable_shared_from_this<Ha
 
   // Their callers know: these are not withdrawn.
   void lose(std::span<const std::uint64_t> ids, const std::string& note) EXCLUDES(mutex_);
-  void fail(std::uint64_t id, const Bytes& error) EXCLUDES(mutex_);
+  bool fail(std::uint64_t id, const Bytes& error) EXCLUDES(mutex_);  // false: it has ended already
 
   // What is out and not answered, once more.
   void unanswered(std::span<const std::uint64_t> ids, std::vector<Parcel>& parcels) const EXCLUDES(mutex_);

@@ -22,12 +22,16 @@ Relay::~Relay() {
   [[maybe_unused]] const Impl* leaked = impl_.release();
 }
 
-void Relay::start() {
-  impl_->start();
+void Relay::start(bool connect_now) {
+  impl_->start(connect_now);
 }
 
 void Relay::stop() {
   impl_->stop();
+}
+
+std::string Relay::absence() const {
+  return impl_->absence();
 }
 
 Completion::Wait Relay::cancel(Request& request, Told& told, Waiter& waiter, TimePoint deadline) {

@@ -25,9 +25,15 @@ class Relay {
   Relay(Engine& engine, std::string address, bool owner_returns = true);
   ~Relay();  // stop()
 
-  void start();
+  // `connect_now`: tries to connect before it returns, for a caller that has something to send; only where the owner may return.
+  // Never blocks.
+  void start(bool connect_now = false);
   // Ends the thread and the connection; blocks until it has ended. What was handed on ends as kClosed. Idempotent.
   void stop();
+
+  // Why there was no Server at the address at the last attempt to connect, in words; empty: there was one, or no attempt. Any
+  // thread.
+  std::string absence() const;
 
   // What the Server says, asked and waited for. Block; kTimeout: no connection, or not in time; kInterrupted: a signal handler
   // ran in this thread (ask again). Any thread.

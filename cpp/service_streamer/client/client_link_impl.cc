@@ -35,9 +35,10 @@ bool fits(const Request& request, const EndedCall& answer) {
 Relay::Impl::Impl(Engine& engine, std::string address, bool owner_returns)
     : engine_(engine), address_(std::move(address)), owner_returns_(owner_returns) {}
 
-void Relay::Impl::start() {
+void Relay::Impl::start(bool connect_now) {
   MutexLock lock(life_);
   if (stopped_ || thread_.joinable()) return;
+  if (connect_now && owner_returns_) connect(Clock::now());  // else it would close the engine, which has no request yet
   thread_ = start_io_thread("streamer-relay", [this] { run(); });
 }
 
@@ -48,6 +49,16 @@ void Relay::Impl::stop() {
   stopping_.store(true, std::memory_order_relaxed);
   poller_.waiter().parker.unpark();
   thread_.join();
+}
+
+std::string Relay::Impl::absence() const {
+  MutexLock lock(absence_mutex_);
+  return absence_;
+}
+
+void Relay::Impl::set_absence(std::string words) {
+  MutexLock lock(absence_mutex_);
+  absence_ = std::move(words);
 }
 
 // --- the IO thread ---
@@ -126,6 +137,8 @@ void Relay::Impl::connect(TimePoint now) {
     disconnect(Outcome::kLost);
     const bool nobody_listens =
         error.code() == std::errc::connection_refused || error.code() == std::errc::no_such_file_or_directory;
+    set_absence((nobody_listens ? "nothing listens at " : "cannot connect to ") + address_ + " (" +
+                error.code().message() + ")");
     if (nobody_listens && !owner_returns_) return close_engine();
   }
   connect_at_ = now + back_off_;
@@ -165,6 +178,7 @@ bool Relay::Impl::understand(InMessage& message) {
   if (!std::exchange(heard_hello_, true)) {
     Hello hello;
     back_off_ = kFirstBackOff;
+    set_absence({});
     return message.type == MessageType::kHello && parse(message, hello) && hello.version == kProtocolVersion &&
            hello.role == Role::kEngine;
   }

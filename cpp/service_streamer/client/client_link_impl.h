@@ -29,9 +29,10 @@ class Relay::Impl {
   Impl& operator=(const Impl&) = delete;
 
   bool from_this_process() const { return generation_ == ForkLock::generation(); }
-  void start() EXCLUDES(life_);
+  void start(bool connect_now) EXCLUDES(life_);
   void stop() EXCLUDES(life_);
   Asked& asked() { return asked_; }
+  std::string absence() const EXCLUDES(absence_mutex_);
 
  private:
   static constexpr Duration kFirstBackOff = std::chrono::milliseconds(10);
@@ -42,6 +43,7 @@ class Relay::Impl {
   void hand_on();
   bool wants_connection() { return promised_ || asked_.any_to_send(); }
   void connect(TimePoint now);
+  void set_absence(std::string words) EXCLUDES(absence_mutex_);
   void close_engine();
   void send_small();
   void receive();
@@ -77,6 +79,9 @@ class Relay::Impl {
   bool closing_ = false;      // it takes nothing more, but may still answer
 
   std::atomic<bool> stopping_{false};
+
+  mutable Mutex absence_mutex_;
+  std::string absence_ GUARDED_BY(absence_mutex_);
 
   Mutex life_;
   bool stopped_ GUARDED_BY(life_) = false;

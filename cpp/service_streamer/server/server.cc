@@ -22,14 +22,6 @@ void Server::start() {
   impl_->start();
 }
 
-void Server::wake(Waiter& waiter) noexcept {
-  impl_->wake(waiter);
-}
-
-Completion::Wait Server::wake_and_wait(Waiter& to_wake, Request& request, Waiter& waiter, TimePoint deadline) noexcept {
-  return impl_->wake_and_wait(to_wake, request, waiter, deadline);
-}
-
 void Server::stop() {
   impl_->stop();
 }

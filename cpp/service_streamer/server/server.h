@@ -44,15 +44,6 @@ class Server {
   const std::string& address() const;
   void start();
 
-  // Wakes what Engine::submit() says is to be woken. But where that is this server's thread, and it sleeps, its work is done here and now, which
-  // spares a lone request one wake-up of three. For such alone: while that thread wakes up, others join the batch. Never blocks, but
-  // sends what there is to send.
-  void wake(Waiter& waiter) noexcept;
-
-  // The same, and waits for the end of the request as Engine::wait_for_end() does. If a worker has it alone its answer is read here, too, which
-  // spares the second wake-up. Nobody else may wait for the request yet: while he does it would be read by nobody.
-  Completion::Wait wake_and_wait(Waiter& to_wake, Request& request, Waiter& waiter, TimePoint deadline) noexcept;
-
   // Ends the thread and closes every socket: workers and clients see the end of file. Idempotent; blocks until the thread
   // has ended; no event is posted any more. Batches that are under way end as kClosed; what else has not ended then must be
   // ended by Engine::abort().

@@ -79,7 +79,6 @@ void Server::Impl::set_failure(std::optional<std::string> note) {
 // --- the IO thread ---
 
 void Server::Impl::run() {
-  turn_.lock();
   clients_.start();
   TimePoint deadline = TimePoint::min();
   bool look = true;
@@ -87,11 +86,7 @@ void Server::Impl::run() {
     if (look) deadline = calls::expire(engine_, poller_.waiter());
     TimePoint until = std::min(workers_.serve(look), deadline);
     if (clients_.serve()) until = TimePoint::min();
-    sleeps_until_ = until;
-    turn_.unlock();
-    const auto events = poller_.sleep(until, look);
-    turn_.lock();
-    for (const Poller::Event& event : events) {
+    for (const Poller::Event& event : poller_.sleep(until, look)) {
       if (event.key >= WorkerPool::kKeys) {
         workers_.handle(event);
       } else {
@@ -100,62 +95,7 @@ void Server::Impl::run() {
     }
     look |= poller_.take_wake() || Clock::now() >= until;
   }
-  turn_.unlock();
   clean_up();
-}
-
-// Other threads: what the engine has now goes to a worker, unless the IO thread is awake, and will see to it. What throws there ends the
-// process here, too: half of a step may have been done.
-void Server::Impl::wake(Waiter& waiter) noexcept {
-  if (&waiter == &poller_.waiter() && turn_.try_lock()) {
-    const bool sleeps_too_long = workers_.serve(true) < sleeps_until_;
-    turn_.unlock();
-    if (!sleeps_too_long) return;
-  }
-  waiter.parker.unpark();
-}
-
-Completion::Wait Server::Impl::wake_and_wait(Waiter& to_wake, Request& request, Waiter& waiter,
-                                             TimePoint deadline) noexcept {
-  wake(to_wake);
-  std::optional<WorkerPool::Reading> reading = begin_reading(request);
-  if (!reading) return engine_.wait_for_end(request, waiter, deadline);
-  const Completion::Wait end = request.completion.wait_by(answer_wait_.waiter(), deadline, [&](TimePoint until) {
-    bool readable = false;
-    const Parker::Wake wake = answer_wait_.sleep(reading ? reading->connection->fd() : -1, until, readable);
-    if (readable && reading && !receive(*reading)) reading.reset();
-    return wake;
-  });
-  if (reading) end_reading(*reading);
-  somebody_reads_.store(false, std::memory_order_release);
-  return end;
-}
-
-// Nothing while somebody else reads, or the IO thread is awake: it may be about to read that answer.
-std::optional<WorkerPool::Reading> Server::Impl::begin_reading(const Request& request) {
-  std::optional<WorkerPool::Reading> reading;
-  if (somebody_reads_.exchange(true, std::memory_order_acquire)) return reading;
-  if (turn_.try_lock()) {
-    reading = workers_.begin_reading(request);
-    turn_.unlock();
-  }
-  if (!reading) somebody_reads_.store(false, std::memory_order_release);
-  return reading;
-}
-
-// Does with what the worker said what the IO thread would do. False: the reading has ended.
-bool Server::Impl::receive(const WorkerPool::Reading& reading) {
-  turn_.lock();
-  const bool goes_on = workers_.receive(reading);
-  const bool sleeps_too_long = workers_.serve(false) < sleeps_until_;
-  turn_.unlock();
-  if (sleeps_too_long) wake();
-  return goes_on;
-}
-
-void Server::Impl::end_reading(const WorkerPool::Reading& reading) {
-  const MutexLock turn(turn_);
-  workers_.end_reading(reading);
 }
 
 // False: it is to stop.
@@ -178,11 +118,8 @@ bool Server::Impl::take_orders() {
 void Server::Impl::clean_up() {
   engine_.stop_watching(poller_.waiter());
   if (!address_.starts_with('@')) unlink(address_.c_str());
-  {
-    const MutexLock turn(turn_);
-    workers_.stop();
-  }
-  clients_.stop();  // without the turn, for it waits for clients that do not read
+  workers_.stop();
+  clients_.stop();
   MutexLock lock(mutex_);
   stopping_ = true;
   new_workers_.clear();

@@ -17,11 +17,10 @@
 #include "service_streamer/server/worker_events.h"
 #include "service_streamer/server/worker_pool.h"
 #include "service_streamer/transport/poller.h"
-#include "service_streamer/waiting/answer_wait.h"
 
 namespace service_streamer::ipc {
 
-// The thread of a Server, and whoever does its work.
+// The IO thread of a Server, and what other threads leave for that thread.
 class Server::Impl {
  public:
   Impl(Engine& engine, const ServerOptions& options);
@@ -32,9 +31,6 @@ class Server::Impl {
   const std::string& address() const { return address_; }
   bool from_this_process() const { return generation_ == ForkLock::generation(); }
   void start() EXCLUDES(life_);
-  void wake(Waiter& waiter) noexcept EXCLUDES(turn_);
-  Completion::Wait wake_and_wait(Waiter& to_wake, Request& request, Waiter& waiter, TimePoint deadline) noexcept
-      EXCLUDES(turn_);
   void stop() EXCLUDES(life_, mutex_);
 
   std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup) EXCLUDES(mutex_);
@@ -54,34 +50,22 @@ class Server::Impl {
   };
 
   void wake() { poller_.waiter().parker.unpark(); }
-  void run() EXCLUDES(turn_);
-  std::optional<WorkerPool::Reading> begin_reading(const Request& request) EXCLUDES(turn_);
-  bool receive(const WorkerPool::Reading& reading) EXCLUDES(turn_);
-  void end_reading(const WorkerPool::Reading& reading) EXCLUDES(turn_);
-  bool take_orders() REQUIRES(turn_) EXCLUDES(mutex_);
-  void clean_up() EXCLUDES(turn_, mutex_);
+  void run();
+  bool take_orders() EXCLUDES(mutex_);
+  void clean_up() EXCLUDES(mutex_);
 
   // Constant after construction.
   Engine& engine_;
   const std::string address_;
   const std::uint32_t generation_ = ForkLock::generation();
 
-  // Who has it does the work of the IO thread: that thread but when it sleeps, else whoever has something for it to do. Taken before
-  // all others but life_.
-  Mutex turn_;
-  TimePoint sleeps_until_ GUARDED_BY(turn_) = TimePoint::min();
-
-  // Own synchronisation, or of who has the turn.
+  // Of the IO thread, or with their own synchronisation.
   WorkerEvents events_;
   Failure failure_;
   Poller poller_;
   WorkerPool workers_;
   Clients clients_;
   std::atomic<std::uint32_t> last_worker_{0};
-
-  // The sleep of the one caller who reads his answer himself.
-  std::atomic<bool> somebody_reads_{false};
-  AnswerWait answer_wait_;
 
   // What other threads want of the IO thread.
   Mutex mutex_;

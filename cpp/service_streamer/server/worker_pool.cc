@@ -38,12 +38,6 @@ WorkerPool::Worker::Worker(Poller& poller, std::uint32_t its_id, FileDescriptor 
       idle(poller.waiter()),
       figures(std::make_shared<WorkerFigures>(id, pid)) {}
 
-bool WorkerPool::Worker::has_only(const Request& request) const {
-  if (!flight || flight->batch.parts.size() != 1) return false;
-  const BatchPart& part = flight->batch.parts.front();
-  return part.request == &request && part.count == request.size;
-}
-
 void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup) {
   std::unique_ptr<Worker> worker;
   try {
@@ -80,27 +74,6 @@ void WorkerPool::handle(const Poller::Event& event) {
   receive(*worker);
   if (died) worker->peer.set_broken();
   deaths_ |= worker->peer.broken();
-}
-
-std::optional<WorkerPool::Reading> WorkerPool::begin_reading(const Request& request) {
-  for (const auto& [id, worker] : workers_) {
-    if (!worker->has_only(request) || worker->peer.broken()) continue;
-    worker->peer.read(false);
-    return Reading{.request = &request, .worker = id, .connection = worker->peer.connection()};
-  }
-  return std::nullopt;
-}
-
-bool WorkerPool::receive(const Reading& reading) {
-  Worker* worker = find(reading.worker);
-  if (worker == nullptr) return false;
-  receive(*worker);
-  deaths_ |= worker->peer.broken();
-  return worker->has_only(*reading.request);
-}
-
-void WorkerPool::end_reading(const Reading& reading) {
-  if (Worker* worker = find(reading.worker)) worker->peer.read(true);
 }
 
 WorkerPool::Worker* WorkerPool::find(std::uint32_t id) const {
@@ -145,7 +118,6 @@ bool WorkerPool::understand(Worker& worker, InMessage& message) {
 
 bool WorkerPool::answered(Worker& worker, InMessage& message) {
   if (!worker.flight || message.id != worker.flight->id) return false;
-  worker.peer.read(true);  // nobody waits any more to read that himself
   if (message.unread > 0) {
     end(*std::exchange(worker.flight, nullptr), Outcome::kLost,
         "there was no memory for an answer of " + std::to_string(message.unread) + " bytes");

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +19,11 @@
 
 namespace service_streamer::ipc {
 
-// The worker processes of a Server, as who has the turn sees them: each that is ready and has no batch waits for one of the engine.
+// The worker processes of a Server, as its IO thread sees them: each that is ready and has no batch waits for one of the engine.
 // A batch whose worker died is kept, still running for the engine, and goes to the next free worker before anything new is cut. So
 // do the halves of one for which its worker had no memory.
 //
-// Used by whoever has the turn (`Server`), but for reports().
+// Used by the IO thread alone, but for reports().
 class WorkerPool {
  public:
   WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, const ServerOptions& options);
@@ -40,18 +39,6 @@ class WorkerPool {
 
   // What the poller tells of a worker.
   void handle(const Poller::Event& event);
-
-  // The worker that has this request and no other. The poller does not tell any more when it says something: whoever asked watches its
-  // connection, and calls receive() when that can be read. Until end_reading(), or the request comes back, whoever reads that; then
-  // receive() is false.
-  struct Reading {
-    const Request* request;
-    std::uint32_t worker;
-    std::shared_ptr<const Connection> connection;
-  };
-  std::optional<Reading> begin_reading(const Request& request);
-  bool receive(const Reading& reading);
-  void end_reading(const Reading& reading);
 
   // Gives work to everybody who is free, deals with the dead and kills the hung; to be called before each sleep, with `look`
   // when the engine woke the thread or the time has come. Returns when to be called again.
@@ -76,7 +63,6 @@ class WorkerPool {
     Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
 
     bool free() const { return ready && !retiring && !flight && !peer.broken(); }
-    bool has_only(const Request& request) const;
 
     const std::uint32_t id;
     Peer peer;
@@ -117,7 +103,7 @@ class WorkerPool {
   const int retries_allowed_;
   const Duration hang_timeout_;
 
-  // Of who has the turn.
+  // Of the IO thread.
   std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<Flight>> retries_;  // the oldest first
   std::uint64_t last_flight_ = 0;

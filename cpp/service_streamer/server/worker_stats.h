@@ -13,7 +13,7 @@
 
 namespace service_streamer::ipc {
 
-// What there is to tell of one worker process. Noted by who has the turn, read by any.
+// What there is to tell of one worker process. Noted by the IO thread, read by any thread.
 class WorkerFigures {
  public:
   WorkerFigures(std::uint32_t id, pid_t pid) : id_(id), pid_(pid) {}

@@ -12,7 +12,7 @@
 
 namespace service_streamer::ipc {
 
-// Another process at the end of a connection that a poller watches. Used by the IO thread, or who has its turn. A peer that is broken (it hung
+// Another process at the end of a connection that a poller watches. Used by the IO thread alone. A peer that is broken (it hung
 // up, does not keep to the protocol, or has us do what there is no memory for) is not sent anything any more; its owner looks for that
 // and lets it go. Of one that hung up, what it said before can still be received.
 class Peer {
@@ -35,9 +35,6 @@ class Peer {
 
   // Whether the poller tells when there is something to read. It tells of the end in any case.
   void read(bool wanted);
-
-  // For who watches it instead of the poller; its descriptor stays open as long as this.
-  std::shared_ptr<const Connection> connection() const { return connection_; }
 
   // It sees the end of file, and can still be heard.
   void end_sending();

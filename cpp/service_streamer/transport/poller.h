@@ -10,8 +10,8 @@
 
 namespace service_streamer::ipc {
 
-// What an IO thread sleeps on: descriptors, and its waiter, which other threads and the engine wake. Used by that one thread,
-// or by who does its work while it sleeps (`Server`), but for waiter(), whose parker anybody may wake, also after the poller is gone.
+// What an IO thread sleeps on: descriptors, and its waiter, which other threads and the engine wake. Used by that one thread alone,
+// but for waiter(): any thread may wake its parker, also after the poller is gone.
 class Poller {
  public:
   Poller();  // throws std::system_error when no descriptor is left

@@ -95,7 +95,17 @@ void WaiterPool::release_with_event(Waiter& waiter) {
 }
 
 Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, Duration spin) {
-  return wait_by(waiter, deadline, [&](TimePoint until) { return waiter.parker.park(until, spin); });
+  if (done()) return Wait::kDone;
+  if (!enter(waiter)) return wait_in_crowd(deadline);
+  for (;;) {
+    const Parker::Wake wake = waiter.parker.park(deadline, spin);
+    if (done()) break;
+    if (wake == Parker::Wake::kUnparked) continue;
+    if (leave(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
+    deadline = TimePoint::max();  // taken into a chain: the wake-up is on its way
+  }
+  wake_next(waiter);
+  return Wait::kDone;
 }
 
 // False: another thread came first.

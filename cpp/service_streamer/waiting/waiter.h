@@ -50,23 +50,6 @@ class Completion {
   // Blocks until published, the deadline, or a signal handler ran in this thread. Any thread; `waiter` is the caller's.
   Wait wait(Waiter& waiter, TimePoint deadline, Duration spin = Duration::zero());
 
-  // The same, but sleeps by sleep(deadline), which is to end as Parker::park() does. Only the first thread that waits does; a further one
-  // sleeps as in wait().
-  template <typename Sleep>
-  Wait wait_by(Waiter& waiter, TimePoint deadline, Sleep sleep) {
-    if (done()) return Wait::kDone;
-    if (!enter(waiter)) return wait_in_crowd(deadline);
-    for (;;) {
-      const Parker::Wake wake = sleep(deadline);
-      if (done()) break;
-      if (wake == Parker::Wake::kUnparked) continue;
-      if (leave(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
-      deadline = TimePoint::max();  // taken into a chain: the wake-up is on its way
-    }
-    wake_next(waiter);
-    return Wait::kDone;
-  }
-
  private:
   friend class WakeChain;
   enum : std::uint32_t { kPending = 0, kDone = 1, kCrowd = 2 };

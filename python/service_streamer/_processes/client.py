@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from .. import _core, _lifecycle
 from .._backend import join_in_background, make_engine, weakly
-from .._errors import StreamerClosed, StreamerError
+from .._errors import RequestTimeout, StreamerClosed, StreamerError
 from .._options import Options
 from .._waiting import callbacks
 from .._waiting.threads import original
+
+_logger = logging.getLogger("service_streamer")
 
 ASK_TIMEOUT = 10.0  # s that an answer to a question about the streamer may take
 
@@ -75,9 +78,25 @@ class Client:
         self._ask("answer to configure()", self._connect().configure(timeout=ASK_TIMEOUT, **change))
 
     def wait_ready(self, timeout: float | None) -> bool:
-        return bool(self._connect().wait_ready(timeout))
+        relay = self._connect()
+        ready = bool(relay.wait_ready(timeout))
+        if not ready and (absence := relay.absence()):
+            raise RequestTimeout(f"{self.name} is not ready after {timeout} s: {absence}")
+        return ready
+
+    def give_up(self) -> None:
+        if self._relay is not None and self._relay.absence():
+            self.engine.close(False)
 
     def _connect(self) -> _core.Relay:
+        relay = self._relay
+        if relay is None:
+            relay = self._start_relay()
+            if self.owner_returns and (absence := relay.absence()):
+                _logger.warning("%s; requests wait for it until their timeout", absence)
+        return relay
+
+    def _start_relay(self) -> _core.Relay:
         with self._lock:
             if self._relay is None and not self._closed:
                 relay = _core.Relay(self.engine, self.address, self.owner_returns)
@@ -91,9 +110,9 @@ class Client:
 
     def _ask(self, what: str, answer: Any) -> Any:
         if answer is None or answer is False:
-            raise StreamerError(
-                f"no {what} from the process that owns the streamer ({self.address})"
-            )
+            absence = "" if self._relay is None else self._relay.absence()
+            why = absence or f"the process that owns the streamer ({self.address}) did not answer"
+            raise StreamerError(f"no {what}: {why}")
         return answer
 
 

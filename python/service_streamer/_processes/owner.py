@@ -14,6 +14,7 @@ from .._devices import Device
 from .._model import Model
 from .._options import Options
 from .._waiting import callbacks, greenlets, threads
+from .init_failure import InitFailure
 from .start import START_METHODS, Starter, Version
 from .supervisor import Supervisor
 
@@ -159,7 +160,7 @@ class Processes:
         """Whether every worker has loaded its model."""
         return self._supervisor.all_ready()
 
-    def obstacle(self, started: bool) -> str | None:
+    def obstacle(self, started: bool) -> InitFailure | None:
         """Why it makes no sense to go on; None: it does.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from .init_failure import InitFailure
 from .process import Process
 from .start import Version
 
@@ -45,7 +46,7 @@ class Place:
     start_at: float = 0.0
     deaths: int = 0  # in a row, none of them PROVEN
     attempts: int = 0  # to load the model that failed in a row
-    given_up: str | None = None
+    given_up: InitFailure | None = None
 
     def is_ready(self, version: Version | None = None) -> bool:
         worker = self.worker

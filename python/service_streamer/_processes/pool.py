@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from .._errors import WorkerInitError
 from . import descriptors
+from .init_failure import InitFailure
 from .places import PROVEN, Place, State, Worker
 from .process import Process, wait_for_all
 from .rollout import Rollout
-from .start import UNGUARDED_MAIN, Start, Version
+from .start import Start, Version
 
 _logger = logging.getLogger("service_streamer")
 
@@ -79,7 +79,7 @@ class Pool:
             retire=self._retire,
             clock=clock,
         )
-        self.failure: str | None = None
+        self.failure: InitFailure | None = None
         """why requests are refused: no worker can load the model"""
         self._ending: dict[Process, float] = {}  # what should end by itself, and until when
 
@@ -112,7 +112,7 @@ class Pool:
         try:
             started = self._start(place.index, len(self.places), self._batch_size, version)
         except Exception as error:  # no process, no descriptor, no memory: that may pass
-            why = f"{type(error).__name__}: {error}"
+            why = InitFailure(f"{type(error).__name__}: {error}")
             self._could_not_load(place, version, why, passing=isinstance(error, OSError))
             return None
         with descriptors.no_fork:
@@ -134,7 +134,7 @@ class Pool:
         elif kind == "init_failed":
             self._let_end(worker.process)  # a thread that its model has started may keep it
             self._leaves(worker)
-            self._could_not_load(worker.place, worker.version, text)
+            self._could_not_load(worker.place, worker.version, InitFailure.from_note(text))
         elif kind == "retired":
             worker.may_get_work = False
         elif kind == "gone":
@@ -168,7 +168,7 @@ class Pool:
         self._leaves(worker)
         if state is State.STARTING:
             how = f"worker process {process.pid} {process.describe()} while it loaded its model"
-            self._could_not_load(place, worker.version, how)
+            self._could_not_load(place, worker.version, InitFailure(how))
         elif state is State.READY:
             how = "was killed because it hung" if hung else process.describe()
             while_busy = ", while it worked on a batch" if had_batch else ""
@@ -200,38 +200,38 @@ class Pool:
     # ------------------------------------------------------- a model that cannot load
 
     def _could_not_load(
-        self, place: Place, version: Version, why: str, passing: bool = False
+        self, place: Place, version: Version, why: InitFailure, passing: bool = False
     ) -> None:
         roll = self.rollout.current
         if roll is not None and version is roll.version is not self.rollout.version:
-            self.rollout.end(WorkerInitError(f"the workers go on as they were: {why}"))
+            self.rollout.end(why.adding("the workers go on as they were").error())
             return
         if place not in self.places:
             return  # resized away
         place.attempts = max(place.attempts, 1) if passing else place.attempts + 1
-        hopeless = place.attempts >= MAX_ATTEMPTS or UNGUARDED_MAIN in why
+        hopeless = place.attempts >= MAX_ATTEMPTS or why.unguarded_main
         if not hopeless:
             place.deaths = max(place.deaths, 1)  # never at once
             place.start_again(self._clock())
-            _logger.warning("worker %d could not load its model: %s", place.index, why)
+            _logger.warning("worker %d could not load its model: %s", place.index, why.for_log())
         else:
             times = f"{place.attempts} times in a row; " if place.attempts > 1 else ""
-            why = f"{times}it is not tried again before a restart(): {why}"
+            why = why.adding(f"{times}it is not tried again before a restart()")
             if place.is_ready():
                 place.attempts = 0
             else:
                 place.given_up = why
-            _logger.error("worker %d could not load its model, %s", place.index, why)
-            self.rollout.end(WorkerInitError(why))
+            _logger.error("worker %d could not load its model: %s", place.index, why.for_log())
+            self.rollout.end(why.error())
         self._announce(why)
 
-    def _announce(self, why: str) -> None:
+    def _announce(self, why: InitFailure) -> None:
         """Let no request wait for a worker when none is ready, or loads for the first time."""
         for place in self.places:
             if place.is_ready() or not place.attempts:
                 return
-        self.failure = why = why.encode(errors="replace").decode()  # an odd path in a traceback
-        self._server.set_failure(f"init: {why}")
+        self.failure = why
+        self._server.set_failure(f"init: {why.note}")
 
     # --------------------------------------------------------------------------- ends
 

@@ -23,6 +23,7 @@ from .. import _devices
 from .._model import Model
 from .._waiting.threads import original
 from . import descriptors
+from .init_failure import UNGUARDED_MAIN
 from .process import Process
 
 START_METHODS = ("spawn", "fork", "forkserver")
@@ -117,15 +118,6 @@ def check_not_importing_main() -> None:
     process = sys.modules.get("multiprocessing.process")
     if process is not None and getattr(process.current_process(), "_inheriting", False):
         raise RuntimeError(UNGUARDED_MAIN)
-
-
-UNGUARDED_MAIN = """\
-A worker process imports the main module, and this one makes a Streamer as soon as it is imported. \
-Only the program itself may do that:
-
-    if __name__ == "__main__":
-        streamer = Streamer(...)
-"""
 
 
 def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:

@@ -29,16 +29,16 @@ class Streamer(BaseStreamer):
     It has the methods of `ThreadedStreamer`. The workers start at once; each makes its own model::
 
         class Sentiment(ManagedModel):
-            def init_model(self, path):
-                import torch
-                self.model = torch.load(path)
+            def init_model(self, name):
+                from transformers import pipeline
+                self.model = pipeline("sentiment-analysis", name, device="cuda")
 
             def predict(self, batch):
                 return self.model(batch)
 
         if __name__ == "__main__":
             streamer = Streamer(
-                Sentiment, 64, worker_num=2, cuda_devices=(0, 1), model_init_args=["s.pt"]
+                Sentiment, 64, worker_num=2, cuda_devices=(0, 1), model_init_args=["your/model"]
             )
             outputs = streamer.predict(["one item", "another"])
 
@@ -122,6 +122,7 @@ class Streamer(BaseStreamer):
             spin=spin,
             isolate_errors=isolate_errors,
         )
+        _options.warn_of_long_latency(options.max_latency)
         process_options = ProcessOptions(
             worker_num=worker_num,
             devices=check_devices(cuda_devices),
@@ -161,6 +162,7 @@ class Streamer(BaseStreamer):
             address: of the Streamer: a path, or "@name".
             worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
             max_queue: most items that wait here while that process takes no more; None: 65,536.
+                An empty queue takes any request, also one with more items than that.
             overflow: what happens to more: "block" the caller, or "reject" with `QueueFull`.
             output: as the Streamer was made with.
         """

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from .._errors import StreamerClosed, WorkerInitError
+from .._errors import StreamerClosed
 from .._waiting.threads import Bell
+from .init_failure import InitFailure
 from .pool import Pool, Server
 from .rollout import Roll
 from .start import Start, Version
@@ -95,12 +96,12 @@ class Supervisor:
         places = self._pool.places
         return self._worker_num == len(places) and all(p.is_ready() for p in places)
 
-    def init_failure(self) -> str | None:
+    def init_failure(self) -> InitFailure | None:
         """Say why no worker can load its model, or why one was given up; None while all may."""
         reasons = (place.given_up for place in self._pool.places if place.given_up)
         return self._pool.failure or next(reasons, None)
 
-    def given_up(self) -> str | None:
+    def given_up(self) -> InitFailure | None:
         """Say why every worker was given up; None while there is hope for one."""
         reasons = [place.given_up for place in self._pool.places]
         return reasons[0] if all(reasons) else None
@@ -126,7 +127,7 @@ class Supervisor:
         if self._pool.closing:
             return StreamerClosed("the streamer is closed")
         why = self.init_failure()
-        return None if why is None else WorkerInitError(why)
+        return None if why is None else why.error()
 
     # -------------------------------------------------------- the supervising thread
 

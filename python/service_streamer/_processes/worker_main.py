@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 from .. import _core, _lifecycle
 from .._model import Model
 from .._worker import is_logged, serve
+from .init_failure import InitFailure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +157,8 @@ def _reporting(link: _core.WorkerLink) -> Iterator[None]:
     except BaseException as error:
         ours = error.__traceback__
         theirs = ours.tb_next if ours is not None else None  # without this frame
-        link.send_init_failed("".join(traceback.format_exception(type(error), error, theirs)))
+        text = "".join(traceback.format_exception(type(error), error, theirs))
+        link.send_init_failed(InitFailure.of(error, text).note)
         raise SystemExit(1) from None
 
 

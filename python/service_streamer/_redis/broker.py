@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from .._errors import BrokerError
 
@@ -29,9 +29,6 @@ from .greeting import greet, message_limit
 from .links import ask_link, shut
 from .wire import Command as Command
 from .wire import SlowWire, Wire, wire
-
-_A = TypeVar("_A")
-_T = TypeVar("_T")
 
 BLOCK = 5.0  # s that a command may block at most: a blocked client does not see FLUSHALL (6.2)
 MESSAGE_LIMIT = 512 * 2**20  # bytes of a value: Redis' proto-max-bulk-len if it does not say
@@ -138,17 +135,15 @@ class Connection:
         Raises:
             BrokerError: the connection cannot be made or broke: any of them may have been run.
         """
-        self.send(commands)
-        return self.receive(len(commands))
-
-    def send(self, commands: Sequence[Command]) -> None:
-        """Do the first half of `pipeline`; another thread may do the other one."""
         self.connect()
-        self._use(self._wire.send, commands)
-
-    def receive(self, count: int) -> list[Any]:
-        """Do the second half of `pipeline`: return so many replies."""
-        replies = self._use(self._wire.receive, count)
+        try:
+            self._wire.send(commands)
+            replies = self._wire.receive(len(commands))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Exception):
+                raise self._broker.describe(error) from error
+            raise
         for i, reply in enumerate(replies):
             if isinstance(reply, Exception):
                 replies[i] = described = self._described(reply)
@@ -197,11 +192,6 @@ class Connection:
         """Whether it is connected, as far as it knows."""
         return self._link is not None and not self._interrupted
 
-    @property
-    def sends_at_once(self) -> bool:
-        """Whether a short command can be sent now by any thread, which does not wait for that."""
-        return self.connected and self._wire.sends_at_once
-
     def connect(self) -> None:
         """Connect, if it is not connected.
 
@@ -231,15 +221,6 @@ class Connection:
         self._interrupted = True
         if (link := self._newest) is not None:
             shut(link)
-
-    def _use(self, act: Callable[[_A], _T], argument: _A) -> _T:
-        try:
-            return act(argument)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, Exception):
-                raise self._broker.describe(error) from error
-            raise
 
     def _described(self, reply: Any) -> Any:
         """Describe a reply that is an error and is about more than its command."""

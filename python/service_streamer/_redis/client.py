@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -39,6 +38,7 @@ class RedisOptions:
 
 
 class _Pair(NamedTuple):
+    session: Session
     sender: Sender
     reader: Reader
     sending: threads.NativeThread
@@ -61,9 +61,10 @@ class RedisClient:
             inline=True,
             start=weakly(self._start),
             start_timer=weakly(self._start_timer),
-            send=weakly(self._send),
         )
         self._lock = threads.original("_thread", "allocate_lock")()
+        self.away = ""
+        """why the broker could not be asked by the last `stats`; empty: it could"""
         self._closing = False
         self._bell = threads.Bell()  # rung then
         self._outlet: _core.Outlet | None = None  # an engine has one, whatever else fails
@@ -100,16 +101,21 @@ class RedisClient:
             join_in_background(self)
 
     def own_this_thread(self) -> bool:
-        if self._pair is not None and self._pair.sender.sends_here():
-            return True
         return callbacks.in_callback() or any(thread.is_current() for thread in self._all_threads())
 
     def stats(self) -> dict[str, Any]:
+        pair = self._pair
         stream: StreamStats | None = None
-        with contextlib.suppress(BrokerError):
-            refused = 0 if self._pair is None else self._pair.reader.refused
+        self.away = ""
+        try:
+            refused = 0 if pair is None else pair.reader.refused
             stream = queue_stats.read(self._broker, self._keys.queue, refused)
-        return {**self.engine.stats(), "stream": stream}
+        except BrokerError as error:
+            self.away = str(error)
+        unsent = 0 if pair is None else pair.session.failed
+        values = self.engine.stats()
+        failed = values["failed"] - unsent
+        return {**values, "failed": failed, "broker_errors": unsent, "stream": stream}
 
     def configure(self, change: Mapping[str, Any]) -> None:
         raise NotImplementedError(
@@ -152,7 +158,7 @@ class RedisClient:
             threads.NativeThread(self._ending(run, reader), f"service-streamer-{name}")
             for name, run in (("sender", sender.run), ("reader", reader.run))
         )
-        return _Pair(sender, reader, sending, reading)
+        return _Pair(session, sender, reader, sending, reading)
 
     def _start_timer(self) -> None:
         # the sender cannot watch the deadlines: it may be stuck with a broker that does not answer
@@ -161,10 +167,6 @@ class RedisClient:
     def _all_threads(self) -> list[threads.NativeThread]:
         pair = [] if self._pair is None else [self._pair.sending, self._pair.reading]
         return [*pair, self._timer]
-
-    def _send(self) -> None:
-        if self._pair is not None:
-            self._pair.sender.send_alone()
 
     def _ending(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
         """Let nobody wait for ever when a thread ends, whatever the reason."""

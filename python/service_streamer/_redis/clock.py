@@ -34,13 +34,9 @@ class Clock:
         self.ahead_ms = seconds * 1000 + micros / 1000 - (begin + end) * 500
         self._estimated = end
 
-    def is_old(self) -> bool:
-        """Tell whether it should be asked again."""
-        return self._estimated is None or time.monotonic() > self._estimated + CLOCK_AGE
-
     def refresh(self, connection: Asked) -> None:
         """Ask again if the last estimate is old."""
-        if self.is_old():
+        if self._estimated is None or time.monotonic() > self._estimated + CLOCK_AGE:
             begin = time.monotonic()
             reply = connection.execute("TIME")
             self.set(begin, time.monotonic(), reply)

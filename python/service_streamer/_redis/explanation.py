@@ -8,14 +8,20 @@ from .._stats import StreamerStats, StreamStats
 STALE = 30.0  # s without a sign of life after which a worker is called silent
 
 
-def explain(name: str, stats: StreamerStats) -> str:
-    """Say it: the text of ``streamer.explain()``."""
+def explain(name: str, stats: StreamerStats, away: str) -> str:
+    """Say it: the text of ``streamer.explain()``.
+
+    Args:
+        name: of the streamer.
+        stats: its numbers.
+        away: why the broker cannot be asked for its queue; empty: it can.
+    """
     lines = [f"{name}: {count(stats.submitted, 'request')} so far; the workers make the batches"]
     if stats.queue_time.count:
         lines += ["", *times(stats)]
     lines += troubles(stats)
     if stats.stream is None:
-        return "\n".join([*lines, "", "The Redis broker cannot be asked for its queue now."])
+        return "\n".join([*lines, "", f"There is no queue to look at: {away}"])
     return "\n".join([*lines, "", *_queue(stats.stream), "", _limit(stats.stream)])
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from .. import _core, _lifecycle
-from .._errors import BrokerError, WorkerInitError
+from .._errors import BrokerError
 from .._processes.owner import Processes
 from .._waiting.threads import NativeThread, original
 from .broker import Broker
@@ -179,8 +179,9 @@ class Gateway:
         self._bell.wait(is_over, None)
         if self._error is not None:
             raise self._error
-        if not self._draining:
-            raise WorkerInitError(self._processes.obstacle(started))
+        obstacle = self._processes.obstacle(started)
+        if not self._draining and obstacle is not None:
+            raise obstacle.error()
 
     def close(self, drain: bool) -> None:
         """Fetch no more; without `drain` also leave to others what is here. Never blocks."""

@@ -13,14 +13,12 @@ from .._errors import BrokerError
 from .._waiting.threads import original
 from .broker import Command, ResponseError
 from .protocol import FIELD
-from .session import Backoff, Chunk, Session, Unread, notice
+from .session import Backoff, Chunk, Session, notice
 
 FLUSH = 256  # about how many items go in one round trip
 FLUSH_BYTES = 8 * 2**20  # and how many bytes, unless one message alone is larger
 OUTAGE_GAP = 5.0  # s without an attempt, after which a failure begins another outage
 FULL_PAUSE = (0.005, 0.05)  # s between two looks at a queue that is full
-
-ALONE_BYTES = 2**13  # of a request that its caller sends: an idle socket takes them at once
 
 Parcel = tuple[int, int, int, "float | None", int, bytes]
 
@@ -30,9 +28,6 @@ class Sender:
 
     While the broker does not answer, or its queue is full, it takes no more than one round trip's:
     then the engine's queue fills, and its callers are blocked or rejected.
-
-    While its thread sleeps a lone caller sends his request himself, which spares that one of the
-    wake-ups it waits for; the thread only reads what the broker says to it.
 
     Args:
         session: whose requests.
@@ -59,46 +54,19 @@ class Sender:
         self._full_pause = FULL_PAUSE[0]
         self._hand: list[Parcel] = []  # taken, and not known to have arrived
         self._withdrawn: list[bytes] = []  # entries to be deleted
-        self._unread: Unread | None = None  # what was sent, and not answered yet
-        self._turn = original("_thread", "RLock")()  # all above is of who has it
         self._lock = original("_thread", "allocate_lock")()
         self._again: set[Chunk] = set()  # to be sent once more
 
     def run(self) -> None:
         """Work until the outlet is stopped."""
         try:
-            while (taken := self._take()) is not None:
-                with self._turn:
-                    if self._unread is not None:
-                        self._attempt(self._read_replies)
-                    self._accept(*taken)
-                    if self._pause() <= 0 and (self._hand or self._withdrawn or self._full):
-                        self._flush()
+            while self._take():
+                if self._pause() <= 0 and (self._hand or self._withdrawn or self._full):
+                    self._flush()
         finally:
-            with self._turn:
-                with contextlib.suppress(Exception):
-                    self._leave()
-                self._connection.close()
-
-    def send_alone(self) -> None:
-        """Send what a lone caller has queued, in his thread. Never blocks.
-
-        Then the thread is to be woken: it has the rest to do.
-        """
-        if self.sends_here():
-            return  # a signal's handler is called in the midst of it, or a destructor
-        taken = False
-        try:
-            taken = self._turn.acquire(blocking=False)
-            if taken and self._may_send_alone():
-                self._send_one()
-        finally:
-            if taken or self._turn._is_owned():  # an interrupt may come before it is noted
-                self._turn.release()
-
-    def sends_here(self) -> bool:
-        """Tell whether this thread is sending: then nothing can be sent before it goes on."""
-        return bool(self._turn._is_owned())
+            with contextlib.suppress(Exception):
+                self._leave()
+            self._connection.close()
 
     def send_again(self, chunks: set[Chunk]) -> None:
         """Have chunks sent once more that the broker has lost. Any thread."""
@@ -112,42 +80,24 @@ class Sender:
 
     # ------------------------------------------------------------------------- taking
 
-    def _take(self) -> tuple[list[Parcel], list[int]] | None:
-        """Wait for something to do; None: there will be nothing more."""
+    def _take(self) -> bool:
+        """Wait for something to do; False: there will be nothing more."""
         pause = max(self._pause(), 0.0)
         if pause or self._hand or self._withdrawn:
             most = 0 if self._hand or self._full else self._room
-            return self._session.outlet.take(most, pause)
-        if self._full:
-            return self._session.outlet.take(0, self._full_pause)
-        return self._session.outlet.take(self._room, None)
-
-    def _accept(self, parcels: list[Parcel], withdrawn: list[int]) -> None:
+            taken = self._session.outlet.take(most, pause)
+        elif self._full:
+            taken = self._session.outlet.take(0, self._full_pause)
+        else:
+            taken = self._session.outlet.take(self._room, None)
+        if taken is None:
+            return False
+        parcels, withdrawn = taken
         if self._again:
             self._hand += self._lost_parcels()
         self._hand += parcels
         self._withdraw(withdrawn)
-
-    def _may_send_alone(self) -> bool:
-        """Tell whether there is nothing but what the caller has queued, and no need to wait."""
-        if self._hand or self._unread or self._again or self._withdrawn or self._full:
-            return False
-        ready = self._connection.sends_at_once and not self._session.broker.clock.is_old()
-        return ready and self._pause() <= 0
-
-    def _send_one(self) -> None:
-        try:
-            taken = self._session.outlet.take_now(1)  # only his: he may be interrupted
-            if taken is None:
-                return
-            self._accept(*taken)
-            if self._hand and sum(len(parcel[5]) for parcel in self._hand) <= ALONE_BYTES:
-                self._send()
-        except BaseException as error:
-            self._unread = None
-            self._connection.close()  # the thread connects again, and sends what is in hand
-            if not isinstance(error, BrokerError):
-                raise
+        return True
 
     def _pause(self) -> float:
         return self._not_before - time.monotonic()
@@ -184,18 +134,20 @@ class Sender:
 
     # ------------------------------------------------------------------------ sending
 
-    def _attempt(self, act: Callable[[], None]) -> None:
-        """Do something with the broker. What is in hand is sent again where that fails."""
+    def _flush(self) -> None:
+        """Do one round trip. What is in hand is sent again where that fails."""
         if time.monotonic() > self._failed_at + OUTAGE_GAP:
             self._session.forget("sender")
         try:
-            act()
+            self._connection.connect()  # the clock is known from here on
+            self._session.connected_once = True
+            self._session.broker.clock.refresh(self._connection)
+            self._send()
         except (BrokerError, ResponseError) as reply:
             error = self._session.broker.describe(reply)
             if self._session.lost("sender", error):
                 self._session.fail({parcel[0] for parcel in self._hand}, error)
                 self._hand.clear()
-            self._unread = None
             self._full = False  # who knows; so requests are taken, and end if the outage lasts
             self._room = min(FLUSH, self._max_queue)
             self._failed_at = time.monotonic()
@@ -204,17 +156,8 @@ class Sender:
             self._session.found("sender")
             self._backoff.reset()
 
-    def _flush(self) -> None:
-        self._attempt(self._round_trip)
-
-    def _round_trip(self) -> None:
-        self._connection.connect()  # the clock is known from here on
-        self._session.connected_once = True
-        self._session.broker.clock.refresh(self._connection)
-        self._send()
-        self._read_replies()
-
     def _send(self) -> None:
+        """Append what is in hand, and delete what is withdrawn."""
         session = self._session
         parcels = self._next_parcels()
         messages = self._messages(parcels)
@@ -226,17 +169,8 @@ class Sender:
         commands.append(("XLEN", session.keys.queue))
         if chunks:
             self._announce()
-        self._unread = Unread(len(parcels), chunks, withdrawn, len(commands))
-        self._connection.send(commands)
-
-    def _read_replies(self) -> None:
-        """Wait until the broker has answered what was sent."""
-        assert self._unread is not None
-        session = self._session
-        taken, chunks, withdrawn, count = self._unread
-        replies = self._connection.receive(count)
-        self._unread = None
-        del self._hand[:taken]
+        replies = self._connection.pipeline(commands)
+        del self._hand[: len(parcels)]
         del self._withdrawn[: len(withdrawn)]
         entries = replies[: len(chunks)]
         if set(map(type, entries)) - {bytes}:

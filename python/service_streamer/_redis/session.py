@@ -6,7 +6,7 @@ import logging
 import pickle
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import _core
 from .._errors import BrokerError
@@ -152,16 +152,6 @@ def notice(keys: Keys, entries: Sequence[bytes]) -> list[tuple[Any, ...]]:
     ]
 
 
-class Unread(NamedTuple):
-    """What was sent, and the broker's replies to it were not read."""
-
-    parcels: int
-    """how many of those in hand"""
-    chunks: list[Chunk]
-    withdrawn: list[bytes]
-    commands: int
-
-
 class Session:
     """One client at one broker."""
 
@@ -178,6 +168,8 @@ class Session:
         self.sent = Sent()
         self.connected_once = False
         """whether there ever was a connection"""
+        self.failed = 0
+        """requests that ended with an error of this end, and not of a worker"""
         self._orphans: list[bytes] = []
         # Of each thread for which there is no broker, since when. It may refuse what one needs (to
         # write, without its replicas), and answer the other.
@@ -209,8 +201,8 @@ class Session:
         """End requests with an error. What they have in the queue is an orphan."""
         requests = list(requests)
         packed = pickle.dumps(pack_error(error), 5)
-        for request in requests:
-            self.outlet.fail(request, packed)
+        ended = sum(self.outlet.fail(request, packed) for request in requests)
+        self.failed += ended  # two threads may be here: no call in between
         self._orphan(requests)  # afterwards: now the sender gets no more of them
 
     def lose(self, requests: Iterable[int], note: str) -> None:

@@ -39,7 +39,7 @@ class RedisStreamer(BaseStreamer):
             batch_size of their own.
         worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
         max_queue: most requests in the broker's queue, from all clients, and most items that then
-            wait here. None: 65,536.
+            wait here. None: 65,536. An empty queue takes any request, also one with more items.
         overflow: what happens to more: "block" the caller, or "reject" its request with
             `QueueFull`.
         output: "items" or "batch", as for `ThreadedStreamer`.
@@ -77,7 +77,7 @@ class RedisStreamer(BaseStreamer):
 
     def explain(self) -> str:
         """Say in words how requests fare, and what the queue at the broker says of the workers."""
-        return explain(self._name(), self.stats())
+        return explain(self._name(), self.stats(), getattr(self._backend, "away", ""))
 
     def destroy_workers(self) -> NoReturn:
         """Raise: the workers are not the client's."""

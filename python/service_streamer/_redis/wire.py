@@ -21,7 +21,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from .._waiting.threads import is_patched, original
+from .._waiting.threads import original
 
 try:
     import hiredis
@@ -48,8 +48,6 @@ class Wire:
 
     def __init__(self, link: Any) -> None:
         self._sock = link._sock
-        plain = type(self._sock) is original("socket", "socket")
-        self.sends_at_once = plain or not is_patched("socket")  # gevent's socket is one thread's
         _have_the_system_watch_the_time(self._sock)
         self._buffer = bytearray(READ)
         self._reader = hiredis.Reader(
@@ -97,8 +95,6 @@ class Wire:
 
 class SlowWire:
     """The same by redis-py's own means, where there is no hiredis."""
-
-    sends_at_once = False
 
     def __init__(self, link: Any) -> None:
         self._link = link

@@ -100,6 +100,7 @@ class RedisWorker:
             policy=policy,
             isolate_errors=isolate_errors,
         )
+        _options.warn_of_long_latency(self._options.max_latency)
         self._process_options = ProcessOptions(
             worker_num=worker_num,
             devices=_devices.check_devices(cuda_devices),

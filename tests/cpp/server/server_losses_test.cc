@@ -199,22 +199,6 @@ TEST(ServerLosses, AWorkerThatHangsIsKilledAndItsBatchRunsElsewhere) {
   EXPECT_TRUE(request.answered());
 }
 
-TEST(ServerLosses, SoIsOneWhoseAnswerItsCallerWaitsToRead) {
-  const Victim victim;
-  Owner owner(kServed, {.hang_timeout = milliseconds(50), .address = {}});
-  auto [ours, its] = ipc::socket_pair();
-  Gate gate;
-  owner.workers.push_back(std::make_unique<FakeWorker>(std::move(its), gate.before()));
-  const std::uint32_t id = owner.server->add_worker(std::move(ours), victim.pid(), "setup");
-  ASSERT_TRUE(owner.next_is(Kind::kReady, id));
-  const RemoteRequest request({1});
-  const Thread caller([&] { request.ask(owner.engine, *owner.server); });
-  ASSERT_TRUE(owner.next_is(Kind::kGone, id));
-  owner.add();
-  EXPECT_TRUE(eventually([&] { return caller.finished(); }));
-  EXPECT_TRUE(request.answered());
-}
-
 TEST(ServerLosses, ADeathIsSeenAlsoWhereTheSocketStaysOpen) {
   Owner owner;
   auto [ours, its] = ipc::socket_pair();

@@ -132,12 +132,14 @@ class Caller {
     return RemoteRequest(std::move(items), terms);
   }
 
-  // Now and then he waits for the answer at once, reading it himself if he can, and perhaps gives up.
+  // Now and then the caller waits for the answer at once, and perhaps gives up.
   bool enter(const RemoteRequest& request) {
-    if (server_ == nullptr || random_.uniform() < 0.5) return request.submit(engine_, server_);
-    const auto shortly = microseconds(random_.between(0, 2000));
-    return request.ask(engine_, *server_, random_.uniform() < 0.2 ? shortly : kPatience) !=
-           Completion::Wait::kInterrupted;
+    if (!request.submit(engine_, server_)) return false;
+    if (server_ != nullptr && random_.uniform() < 0.5) {
+      const auto shortly = microseconds(random_.between(0, 2000));
+      request.wait(random_.uniform() < 0.2 ? shortly : kPatience);
+    }
+    return true;
   }
 
   void finish(const RemoteRequest& request) {

@@ -70,25 +70,16 @@ class RemoteRequest {
   LocalCall& call() const { return *call_; }
   Request& request() const { return call_->request; }
 
-  // Given a server, as a lone caller does: its thread's work is done here, if that can be.
+  // Given a server, ends the request if set_failure() is in force there.
   bool submit(Engine& engine, Server* server = nullptr) const {
-    Waiter* to_wake = nullptr;
-    const bool accepted = enter(engine, server != nullptr ? &to_wake : nullptr);
-    if (to_wake != nullptr) server->wake(*to_wake);
-    if (!accepted) return false;
+    call_->ref();
+    const Engine::Admission admission = engine.submit(call_->request);
+    if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
+      call_->unref();
+      return false;
+    }
     if (server != nullptr) server->check_failure(call_->request);
     return true;
-  }
-
-  // As a lone caller does who waits for his answer. Not kDone if it was not accepted.
-  Completion::Wait ask(Engine& engine, Server& server, Duration patience = kPatience) const {
-    Waiter* to_wake = nullptr;
-    if (!enter(engine, &to_wake)) return Completion::Wait::kInterrupted;
-    server.check_failure(call_->request);
-    Sleeping sleeping;
-    const TimePoint deadline = Clock::now() + patience;
-    if (to_wake == nullptr) return call_->request.completion.wait(sleeping.waiter(), deadline);
-    return server.wake_and_wait(*to_wake, call_->request, sleeping.waiter(), deadline);
   }
 
   bool done() const { return call_->request.completion.done(); }
@@ -119,14 +110,6 @@ class RemoteRequest {
   }
 
  private:
-  bool enter(Engine& engine, Waiter** to_wake) const {
-    call_->ref();
-    const Engine::Admission admission = engine.submit(call_->request, to_wake);
-    if (admission != Engine::Admission::kFull && admission != Engine::Admission::kClosed) return true;
-    call_->unref();
-    return false;
-  }
-
   LocalCall* call_;
   const std::vector<int> items_;
 };

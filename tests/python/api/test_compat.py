@@ -89,7 +89,7 @@ def test_an_exception_reaches_its_caller_and_the_worker_lives(streamers):
 
 def test_a_wrong_output_length_names_both_lengths_and_the_worker_lives(streamers):
     streamer = streamers(lambda batch: batch[1:] if "short" in batch else batch)
-    with pytest.raises(OutputSizeMismatch, match=r"given 3 items and returned 2 outputs") as info:
+    with pytest.raises(OutputSizeMismatch, match=r"\b3\b.*\b2\b") as info:
         streamer.predict(["short", 1, 2])
     assert (info.value.expected, info.value.received) == (3, 2)
     assert streamer.predict([1, 2]) == [1, 2]

@@ -128,17 +128,17 @@ def changed(**changes):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"peak_requests": 8}, "At most 8 callers were ever waiting.*more than 8 threads"),
-        ({"peak_requests": 1, "items": 100}, "At most 1 caller was ever waiting"),
-        ({"close_reasons": {"full": 80, "idle": 20}}, "batch_size=64 is the limit"),
-        ({"batch_size": 1, "close_reasons": {"full": 100}}, "batch_size=1 is the limit"),
-        ({"close_reasons": {"max_latency": 90, "idle": 10}}, "max_latency=100 ms is the limit"),
+        ({"peak_requests": 8}, "8 callers.*8 threads"),
+        ({"peak_requests": 1, "items": 100}, "1 caller.*1 thread"),
+        ({"close_reasons": {"full": 80, "idle": 20}}, "batch_size=64"),
+        ({"batch_size": 1, "close_reasons": {"full": 100}}, "batch_size=1 "),
+        ({"close_reasons": {"max_latency": 90, "idle": 10}}, "max_latency=100 ms"),
         (
             {"close_reasons": {"window": 90, "full": 10}, "policy": "window"},
-            'max_latency=100 ms is the limit.*policy="adaptive"',
+            'max_latency=100 ms.*policy="adaptive"',
         ),
         ({"close_reasons": {"returned": 60, "linger": 40}}, "more concurrent callers"),
-        ({"close_reasons": {"share": 90, "idle": 10}}, "larger batches would gain nothing"),
+        ({"close_reasons": {"share": 90, "idle": 10}}, "larger batches"),
         ({"close_reasons": {"priority": 100}}, "raised priority"),
         ({"close_reasons": {"drain": 100}}, "closing"),
         ({"close_reasons": {"idle": 100}, "policy": "greedy"}, 'policy="adaptive"'),
@@ -148,7 +148,7 @@ def changed(**changes):
                 "close_reasons": {"idle": 100},
                 "queue_time": TimeSummary(640, 0.01, 0.01, 0.01, 0.02, 0.02),
             },
-            "the model is busy when requests come.*2 ms on average",
+            "model is busy.*2 ms",
         ),
     ],
 )

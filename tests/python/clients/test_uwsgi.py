@@ -3,6 +3,7 @@
 Python knows of these forks only with ``--py-call-uwsgi-fork-hooks``.
 """
 
+import contextlib
 import os
 import platform
 import re
@@ -52,32 +53,54 @@ def uwsgi():
     return found
 
 
-def test_processes_forked_by_the_master_share_its_workers(uwsgi, tmp_path):
-    (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "app.py").write_text(APP)
-    socket = tmp_path / "socket"
-    command = [uwsgi, "--master", "--processes=2", "--module=app", "--need-app", "--die-on-term"]
-    command += ["--enable-threads", "--py-call-uwsgi-fork-hooks", f"--http-socket={socket}"]
-    command += [f"--virtualenv={sys.prefix}", f"--pythonpath={tmp_path}"]
-    log = tmp_path / "log"
-    with open(log, "wb") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=output, cwd=tmp_path)
-    try:
-        eventually(lambda: socket.exists() or server.poll() is not None)
-        assert server.poll() is None, log.read_text()
-        transport = httpx.HTTPTransport(uds=str(socket))
-        with httpx.Client(transport=transport, timeout=LONG) as client:
-            seen = ask_until_both_answer(client)
-    finally:
-        server.send_signal(signal.SIGTERM)
-        code = server.wait(LONG)
-    assert code == 0, log.read_text()
+@pytest.fixture
+def serve(uwsgi, tmp_path):
+    """Run an application in two processes; what they log is there when the block has ended."""
+
+    @contextlib.contextmanager
+    def serve(*options):
+        (tmp_path / "model.py").write_text(MODEL)
+        (tmp_path / "app.py").write_text(APP)
+        socket = tmp_path / "socket"
+        command = [uwsgi, "--master", "--processes=2", "--module=app", "--need-app"]
+        command += ["--die-on-term", "--enable-threads", f"--http-socket={socket}", *options]
+        command += [f"--virtualenv={sys.prefix}", f"--pythonpath={tmp_path}"]
+        log = tmp_path / "log"
+        with open(log, "wb") as output:
+            server = subprocess.Popen(command, stdout=output, stderr=output, cwd=tmp_path)
+        try:
+            eventually(lambda: socket.exists() or server.poll() is not None)
+            assert server.poll() is None, log.read_text()
+            transport = httpx.HTTPTransport(uds=str(socket))
+            with httpx.Client(transport=transport, timeout=LONG) as client:
+                yield client, log
+        finally:
+            server.send_signal(signal.SIGTERM)
+            code = server.wait(LONG)
+        assert code == 0, log.read_text()
+
+    return serve
+
+
+def test_processes_forked_by_the_master_share_its_workers(serve):
+    with serve("--py-call-uwsgi-fork-hooks") as (client, log):
+        seen = ask_until_both_answer(client)
     assert all(threaded == web for web, threaded, _ in seen)
     workers = {shared for _, _, shared in seen}
     assert len(workers) == 1, "they do not share one worker"
     assert not workers & {web for web, _, _ in seen}
     eventually(lambda: not any(map(is_alive, workers)))
     assert not re.search("Traceback|Exception ignored", log.read_text()), log.read_text()
+
+
+def test_without_the_fork_hooks_requests_are_refused_and_the_end_is_silent(serve):
+    with serve() as (client, log):
+        with contextlib.suppress(httpx.RemoteProtocolError):  # it raised
+            client.get("http://app/?1")
+        eventually(lambda: "StreamerClosed" in log.read_text())
+        told = len(log.read_text())
+    end = log.read_text()[told:]
+    assert not re.search("Error|Traceback|Exception ignored", end), end
 
 
 def ask_until_both_answer(client):

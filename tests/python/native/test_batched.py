@@ -173,7 +173,7 @@ def test_any_streamer_may_have_one(torch, batched, streamers):
     (first, second), (third,) = (future.result(LONG) for future in futures)
     assert [int(output["sum"]) for output in (first, second, third)] == [6, 1, 15]
     assert [output["tokens"].tolist() for output in (second, third)] == [[1], [1, 2, 3, 4, 5]]
-    with pytest.raises(TypeError, match="an item must be a tensor or an array of numbers, got str"):
+    with pytest.raises(TypeError, match="str"):
         refused.result(LONG)
     with pytest.raises(ValueError, match="13 is bad luck"):
         unlucky.result(LONG)

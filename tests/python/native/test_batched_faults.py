@@ -102,9 +102,9 @@ def test_an_item_of_its_own_kind_that_the_model_refuses_fails_alone(torch, batch
 
 def test_an_item_has_no_argument_that_is_made_here(torch, batched):
     model = batched(lambda x, mask: x, collate="pad", mask="mask")
-    with pytest.raises(TypeError, match="an item has 'mask', which is made of its length"):
+    with pytest.raises(TypeError, match=r"'mask'.*length"):
         model([{"x": torch.ones(1), "mask": torch.ones(1)}])
-    with pytest.raises(TypeError, match="an item has no dimension, so 'mask' cannot be made"):
+    with pytest.raises(TypeError, match=r"dimension.*'mask'"):
         model([torch.tensor(1.0)])
 
 

@@ -89,7 +89,7 @@ def test_what_has_no_sequence_is_not_trimmed(torch, batched):
     items = [torch.ones(2), torch.ones(3)]
     with pytest.raises(ValueError, match=r"output '0' .* shape \(2,\), .* items, 3"):
         batched(lambda x: x.sum(1), collate="pad", trim=True)(items)
-    with pytest.raises(ValueError, match=r"trim: the model returned no output 'tokens'"):
+    with pytest.raises(ValueError, match=r"trim.*'tokens'"):
         batched(lambda x: x, collate="pad", trim=["tokens"])(items)
 
 

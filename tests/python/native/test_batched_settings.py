@@ -38,11 +38,11 @@ def test_wrong_settings_are_refused(batched, options, error, message):
 
 
 def test_what_a_streamer_cannot_make_a_model_of_is_refused(batched):
-    with pytest.raises(TypeError, match="model must be callable, not an object of type int"):
+    with pytest.raises(TypeError, match=r"model.*int"):
         batched(3)
-    with pytest.raises(ValueError, match="collate must be one of 'stack', 'pad', not ''"):
+    with pytest.raises(ValueError, match=r"collate.*'stack', 'pad'.*''"):
         ThreadedStreamer(lambda x: x, 8, collate="")
-    with pytest.raises(TypeError, match="a BatchedModel makes batches by itself"):
+    with pytest.raises(TypeError, match="BatchedModel"):
         ThreadedStreamer(batched(lambda x: x), 8, collate="pad")
 
 

@@ -47,14 +47,14 @@ def test_an_item_that_is_none_of_the_models_is_refused(torch, served, item, erro
 
 def test_a_structure_that_is_none_of_the_models_is_refused(torch, served):
     pairs = served("Pairs", PAIRS)
-    with pytest.raises(TypeError, match="an item must be a tuple of 2 tensors, 'a', 'b', got"):
+    with pytest.raises(TypeError, match=r"tuple.*2.*'a', 'b'"):
         pairs.predict([torch.zeros(3)])
     with pytest.raises(ValueError, match="length is 2 in another input"):
         pairs.predict([(torch.zeros(2), torch.zeros(3))])
     with pytest.raises(ValueError, match="with length of 1 to 16"):
         pairs.predict([(torch.zeros(17), torch.zeros(17))])
     dicts = served("Sequences", SEQUENCES, collate="pad", mask="mask")
-    with pytest.raises(TypeError, match=r"a dict of 1 tensors, 'ids', got \['id'\]"):
+    with pytest.raises(TypeError, match=r"dict.*1.*'ids'.*\['id'\]"):
         dicts.predict([{"id": torch.zeros(3, dtype=torch.int64)}])
     with pytest.raises(ValueError, match="sequence of 1 to 16"):
         dicts.predict([{"ids": torch.zeros(0, dtype=torch.int64)}])
@@ -111,7 +111,7 @@ def test_wrong_settings_are_named(model, options, message):
 def test_made_inputs_must_be_the_models(model):
     with pytest.raises(ValueError, match="mask must be one of the inputs"):
         model("Sequences", SEQUENCES, collate="pad", mask="attention")
-    with pytest.raises(ValueError, match=r"lengths='mask' must have the shape \('batch',\)"):
+    with pytest.raises(ValueError, match=r"lengths='mask'.*\('batch',\)"):
         model("Sequences", SEQUENCES, collate="pad", lengths="mask")
 
 
@@ -216,11 +216,11 @@ def test_devices_that_are_not_there_are_refused(files, monkeypatch, torch):
     package = files("Floats", "pt2")  # torch itself asks for devices when it compiles
     for_cuda = changed(FLOATS, device="cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"device='cuda:0': torch sees no CUDA devices"):
+    with pytest.raises(ValueError, match="device='cuda:0'"):
         NativeModel(files("Floats"), signature=for_cuda, device="cuda:0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(ValueError, match=r"device='cuda:2': torch sees 2 CUDA devices"):
+    with pytest.raises(ValueError, match=r"device='cuda:2'.*\b2\b"):
         NativeModel(files("Floats"), signature=for_cuda, device=("cuda:1", "cuda:2"))
     with pytest.raises(ModelFileError, match="is compiled for cpu, not for cuda"):
         NativeModel(package, signature=FLOATS, device="cuda:0")
@@ -261,5 +261,5 @@ def test_a_package_for_another_machine_is_refused(files, tmp_path):
         return json.dumps({**json.loads(content), "AOTI_MACHINE": other}).encode()
 
     package = rewritten(files("Floats", "pt2"), tmp_path / "other.pt2", for_another)
-    with pytest.raises(ModelFileError, match=f"is for {other} processors, this is {here}"):
+    with pytest.raises(ModelFileError, match=f"{other}.*{here}"):
         NativeModel(package, signature=FLOATS)

@@ -135,9 +135,9 @@ def test_a_program_that_was_exported_elsewhere(torch, modules, example, tmp_path
     program = torch.export.export(module, example, dynamic_shapes=(dims, dims))
     signature = compile(program, example, tmp_path / "m.pt2", max_batch=4, sequence=10)
     assert [spec.shape for spec in signature.inputs] == [("batch", "sequence")] * 2
-    with pytest.raises(ValueError, match=r"dimension 0 of input 'ids' is at most 32 .* be 33"):
+    with pytest.raises(ValueError, match=r"dimension 0.*'ids'.*32.*33"):
         compile(program, example, tmp_path / "n.pt2", max_batch=33, sequence=10)
-    with pytest.raises(ValueError, match=r"dimension 1 of input 'ids' varies .* as sequence="):
+    with pytest.raises(ValueError, match=r"dimension 1.*'ids'.*sequence="):
         compile(program, example, tmp_path / "n.pt2", max_batch=4)
     with pytest.raises(CompileError, match=r"the program takes .*, the example has 1 tensors"):
         compile(program, example[0], tmp_path / "n.pt2", max_batch=4)

@@ -16,13 +16,13 @@ suffixes = pytest.mark.parametrize("suffix", [".pt2", ".pt"])
 
 
 def test_a_batch_that_the_module_fixes_is_named(torch, modules, tmp_path):
-    with pytest.raises(DimensionFixed, match="dimension 0 of input 'x', the batch, is fixed to 4"):
+    with pytest.raises(DimensionFixed, match=r"dimension 0.*'x'.*4"):
         compile(modules.Fixed(), torch.randn(4, 3), tmp_path / "m.pt2", max_batch=8)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_sequence_that_the_module_fixes_is_named(modules, example, tmp_path):
-    with pytest.raises(DimensionFixed, match=r"dimension 1 of input 'ids'.* to 6") as caught:
+    with pytest.raises(DimensionFixed, match=r"dimension 1.*'ids'.*6") as caught:
         compile(modules.Ids(), example[0], tmp_path / "m.pt2", max_batch=8, sequence=20)
     error = caught.value
     assert (error.input, error.dimension, error.size) == ("ids", 1, 6)
@@ -30,7 +30,7 @@ def test_a_sequence_that_the_module_fixes_is_named(modules, example, tmp_path):
 
 def test_lengths_that_the_module_does_not_take_are_told_in_torchs_words(torch, modules, tmp_path):
     given = torch.randn(3, 7), torch.randn(3, 2)
-    with pytest.raises(CompileError, match=r"torch\.export refuses it: .* min=3, max=30"):
+    with pytest.raises(CompileError, match="min=3, max=30"):
         compile(modules.Many(), given, tmp_path / "m.pt2", max_batch=8, sequence=30)
 
 
@@ -92,7 +92,7 @@ def test_an_example_that_does_not_fit_the_arguments(
 def test_a_name_that_the_module_does_not_know(modules, example, tmp_path):
     ids, mask = example
     given = {"ids": ids, "mask": mask, "masc": mask}
-    with pytest.raises(CompileError, match=r"does not fit forward\(ids, mask\): .* 'masc'"):
+    with pytest.raises(CompileError, match=r"forward\(ids, mask\).*'masc'"):
         compile(modules.Encoder(), given, tmp_path / "m.pt", max_batch=4)
 
 
@@ -168,7 +168,7 @@ def test_a_wrong_argument_is_named_with_its_value(torch, modules, tmp_path, chan
 
 
 def test_a_sequence_needs_an_input_that_has_one(torch, modules, tmp_path):
-    with pytest.raises(ValueError, match="no input of the example has a dimension 1"):
+    with pytest.raises(ValueError, match="dimension 1"):
         compile(modules.Scaled(), torch.ones(2), tmp_path / "m.pt2", max_batch=4, sequence=9)
 
 
@@ -182,17 +182,17 @@ def test_a_path_that_cannot_be_written_is_noticed_before_the_work(torch, modules
 
 
 def test_a_module_in_training_mode_is_refused(torch, modules, tmp_path):
-    with pytest.raises(ValueError, match=r"in training mode: call its eval\(\) first"):
+    with pytest.raises(ValueError, match=r"training.*eval\(\)"):
         compile(modules.Mlp().train(), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 
 def test_what_is_no_module_is_refused(torch, tmp_path):
-    with pytest.raises(TypeError, match=r"must be a torch.nn.Module or .*, not function"):
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module.*function"):
         compile(lambda x: x, torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 
 def test_a_module_elsewhere_is_refused(torch, modules, tmp_path):
-    with pytest.raises(ValueError, match=r"0\.weight of the module is on meta, device is cpu"):
+    with pytest.raises(ValueError, match=r"0\.weight.*meta.*cpu"):
         compile(modules.Mlp().to("meta"), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 

@@ -121,9 +121,9 @@ def test_a_wrong_certificate_is_an_error_of_both_sides(places, certificate, trus
 @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
 def test_a_file_of_tls_that_is_missing_is_named_at_once(option):
     url = f"rediss://localhost?{option}=/no/such/file"
-    with pytest.raises(ValueError, match=f"{option}: there is no file '/no/such/file'"):
+    with pytest.raises(ValueError, match=f"{option}.*'/no/such/file'"):
         RedisStreamer(url)
-    with pytest.raises(ValueError, match=f"{option}: there is no file '/no/such/file'"):
+    with pytest.raises(ValueError, match=f"{option}.*'/no/such/file'"):
         RedisWorker(str, 8, redis_broker=url)
 
 

@@ -109,7 +109,7 @@ def test_replies_of_another_version_are_ignored_and_named_when_the_request_ends(
         return future.done()
 
     eventually(answer_until_it_ends)
-    with pytest.raises(WorkerLost, match=rf"version {VERSION + 1} of the protocol, not {VERSION}"):
+    with pytest.raises(WorkerLost, match=rf"\b{VERSION + 1}\b.*\b{VERSION}\b"):
         future.result(0)
     assert streamer.stats().stream.refused == 4
 

@@ -97,21 +97,20 @@ def test_entries_that_arrive_for_nobody_are_told_from_those_that_were_answered()
 def test_what_ends_while_it_is_being_sent_is_deleted_next(
     client, place, sender, threads, monkeypatch
 ):
-    receive = sender._connection.receive
+    pipeline = sender._connection.pipeline
 
-    def receive_and_fail(count):
-        replies = receive(count)
+    def pipeline_and_fail(commands):
+        replies = pipeline(commands)
         place.fail([1], BrokerError("the reader says so"))
         return replies
 
     with monkeypatch.context() as patches:
-        patches.setattr(sender._connection, "receive", receive_and_fail)
+        patches.setattr(sender._connection, "pipeline", pipeline_and_fail)
         sender._hand = [(1, 0, 1, None, 0, b"ended"), (2, 0, 1, None, 0, b"alive")]
         sender._flush()
     assert client.length() == 2
     threads.run(sender._take)  # does not wait for more
-    (taken,) = threads.join()
-    sender._accept(*taken)
+    assert threads.join() == [True]
     sender._flush()
     assert client.length() == 1
     assert (2, 0) in place.sent
@@ -163,19 +162,18 @@ def test_nothing_more_is_sent_of_a_request_whose_first_part_was_refused(
     client, place, sender, threads, monkeypatch
 ):
     monkeypatch.setattr(sender_module, "FLUSH_BYTES", 1)  # a round trip for each
-    receive = sender._connection.receive
+    pipeline = sender._connection.pipeline
 
-    def refuse(count):
-        return [BrokerError("out of memory"), *receive(count)[1:]]
+    def refuse(commands):
+        return [BrokerError("out of memory"), *pipeline(commands)[1:]]
 
     sender._hand = [(1, 0, 1, None, 0, b"first"), (1, 1, 1, None, 0, b"second")]
     with monkeypatch.context() as patches:
-        patches.setattr(sender._connection, "receive", refuse)
+        patches.setattr(sender._connection, "pipeline", refuse)
         sender._flush()
     assert len(sender._hand) == 1
     threads.run(sender._take)
-    (taken,) = threads.join()
-    sender._accept(*taken)
+    assert threads.join() == [True]
     assert sender._hand == []
     assert len(place.sent) == 0
 
@@ -184,7 +182,7 @@ def test_a_broker_that_is_busy_with_a_script_is_asked_again(sender, monkeypatch)
     sender._connection.connect()
     busy = ResponseError("BUSY Redis is busy running a script")
     with monkeypatch.context() as patches:
-        patches.setattr(sender._connection, "send", raising(busy))
+        patches.setattr(sender._connection, "pipeline", raising(busy))
         sender._hand = [(1, 0, 1, None, 0, b"kept")]
         sender._flush()
     assert len(sender._hand) == 1
@@ -218,7 +216,7 @@ def test_a_request_that_ended_when_it_was_to_be_sent_again_is_forgotten(place, s
     """Else it would be on its way for ever: the oldest, for which no audit comes."""
     place.sent.begin([(99, 0)])
     sender.send_again({(99, 0)})
-    sender._accept(*sender._take())
+    assert sender._take()
     assert len(place.sent) == 0
 
 

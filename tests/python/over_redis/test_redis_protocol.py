@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import hmac
+import re
 
 import pytest
 from hypothesis import given
@@ -50,7 +51,7 @@ def test_all_keys_of_a_prefix_have_the_same_hash_tag():
 
 @pytest.mark.parametrize("prefix", ["a{b", "}", None, b"bytes", 3])
 def test_a_prefix_that_would_break_the_keys_is_refused(prefix):
-    with pytest.raises(ValueError, match=r"prefix must be a str without braces, not "):
+    with pytest.raises(ValueError, match=f"prefix.*{re.escape(repr(prefix))}"):
         Keys(prefix)
 
 
@@ -136,7 +137,7 @@ def test_a_reply_is_no_request_and_a_request_no_reply():
 def test_a_request_of_another_version_tells_whom_to_refuse():
     message = bytearray(pack_request(*request()))
     message[2] = 2
-    with pytest.raises(OtherVersion, match="version 2 of the protocol, not 1") as caught:
+    with pytest.raises(OtherVersion, match=r"\b2\b.*\b1\b") as caught:
         unpack_request(bytes(message[:40]) + b"whatever comes in version 2")
     found = caught.value
     assert (found.version, found.client, found.request, found.begin, found.items) == (

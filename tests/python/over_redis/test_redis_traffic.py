@@ -60,15 +60,15 @@ class Asking:
 def test_what_has_accumulated_travels_in_one_round_trip(make, workers, servers, monkeypatch):
     server = servers()
     trips = []
-    send = Connection.send
+    pipeline = Connection.pipeline
 
     def counting(connection, commands):
         requests = sum(isinstance(command, bytes) for command in commands)
         if requests:
             trips.append(requests)
-        send(connection, commands)
+        return pipeline(connection, commands)
 
-    monkeypatch.setattr(Connection, "send", counting)
+    monkeypatch.setattr(Connection, "pipeline", counting)
     streamer = make(server)
     server.freeze()
     futures = [streamer.submit([i]) for i in range(100)]
@@ -81,14 +81,14 @@ def test_what_has_accumulated_travels_in_one_round_trip(make, workers, servers, 
 
 def test_many_large_requests_travel_in_several_round_trips(make, workers, monkeypatch):
     monkeypatch.setattr(sender, "FLUSH_BYTES", 1000)
-    send, sent = Connection.send, []
+    pipeline, sent = Connection.pipeline, []
 
     def counting(connection, given):
         requests = [len(each) for each in given if isinstance(each, bytes)]
         sent.append((len(requests), sum(requests)))
-        send(connection, given)
+        return pipeline(connection, given)
 
-    monkeypatch.setattr(Connection, "send", counting)
+    monkeypatch.setattr(Connection, "pipeline", counting)
     streamer = make()
     futures = [streamer.submit(["x" * size]) for size in (5000, *[300] * 20)]
     workers()

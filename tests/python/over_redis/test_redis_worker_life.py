@@ -143,7 +143,8 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_the_traceback(workers, clien
     worker = workers(BadInit, model_init_args=["raise"])
     worker.join()
     assert isinstance(worker.error, WorkerInitError)
-    assert 'raise LookupError("no weights here")' in str(worker.error)
+    assert type(worker.error.__cause__) is LookupError
+    assert 'raise LookupError("no weights here")' in worker.error.__cause__.__cause__.text
     assert client.consumers() == []
 
 

@@ -34,6 +34,7 @@ def machine(tmp_path, monkeypatch):
     cmake.chmod(0o755)
     (tools / "make").symlink_to("/bin/true")
     (site / "torch" / "__init__.py").touch()
+    (site / "torch" / "version.py").write_text("__version__ = '2.11.0+cpu'\n")
     (site / "pybind11" / "__init__.py").write_text("def get_cmake_dir(): return '/pybind11/cmake'")
     monkeypatch.syspath_prepend(site)
     monkeypatch.delitem(sys.modules, "pybind11", raising=False)
@@ -127,21 +128,23 @@ def test_a_module_that_cannot_be_imported_is_reported(machine, capfd):
     assert "Error" in error  # the interpreter's own words
 
 
-@pytest.mark.usefixtures("machine")
-def test_without_torch_it_says_for_which_interpreter(monkeypatch, capsys):
-    without(monkeypatch, "torch")
-    assert build_torch.main([]) == 1
-    assert f"there is no torch for {sys.executable}" in capsys.readouterr().err
-
-
-def test_missing_tools_are_named_with_the_command_that_brings_them(machine, monkeypatch, capsys):
-    without(monkeypatch, "pybind11")
+def test_all_that_is_missing_is_named_with_one_command(machine, monkeypatch, capsys):
+    without(monkeypatch, "torch", "pybind11")
     monkeypatch.setenv("PATH", str(machine))
     monkeypatch.setattr(build_torch.sysconfig, "get_path", lambda name: str(machine))
     assert build_torch.main(["--print"]) == 1
     error = capsys.readouterr().err
-    assert "not found: cmake, pybind11, ninja;" in error
-    assert f"{sys.executable} -m pip install cmake pybind11 ninja" in error
+    assert f"{sys.executable} -m pip install torch pybind11 cmake ninja" in error
+
+
+@pytest.mark.parametrize("version", ["2.9.1+cu128", "2.10.0", "1.13.1"])
+def test_a_torch_that_is_too_old_is_refused_in_one_line(machine, version, capsys):
+    (machine / "site" / "torch" / "version.py").write_text(f"__version__ = '{version}'\n")
+    assert build_torch.main([]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert version in line
+    assert "2.11" in line
+    assert not (machine / "tools" / "calls").exists()
 
 
 def test_ninja_is_taken_where_it_is(machine, capsys):

@@ -1,6 +1,7 @@
 """Workers that die, hang or cannot start: every request ends, and the streamer goes on."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -130,7 +131,7 @@ def test_the_death_of_a_worker_is_logged_with_its_cause(process_streamers, caplo
     pid = pid_of(streamer)
     os.kill(pid, signal.SIGKILL)
     assert recovers(streamer, pid)
-    assert f"worker process {pid} was killed by SIGKILL" in caplog.text
+    assert re.search(f"{pid}.*SIGKILL", caplog.text)
 
 
 # ---------------------------------------------------------------------- hanging

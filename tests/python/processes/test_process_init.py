@@ -52,12 +52,34 @@ def test_a_model_that_cannot_be_loaded_is_told_at_once(process_streamers, method
         streamer.wait_ready(LONG)
 
 
-def test_the_traceback_of_the_worker_is_in_the_error(process_streamers):
-    streamer = process_streamers(BadInit, model_init_args=["raise"])
+def ask_a_client(streamer):
+    with Streamer.connect(streamer.address) as client:
+        client.predict([1], timeout=LONG)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda streamer: streamer.predict([1]), Streamer.wait_ready, ask_a_client]
+)
+def test_the_error_begins_with_its_cause_which_has_the_traceback(process_streamers, ask):
+    streamer = process_streamers(BadInit, model_init_args=["raise"], worker_timeout=LONG)
     with pytest.raises(WorkerInitError) as info:
+        ask(streamer)
+    assert str(info.value).startswith("LookupError: no weights here")
+    cause = info.value.__cause__
+    assert type(cause) is LookupError
+    assert cause.args == ("no weights here",)
+    assert isinstance(cause.__cause__, WorkerTraceback)
+    assert "in init_model" in cause.__cause__.text
+
+
+def test_an_error_that_cannot_be_pickled_has_a_cause_with_the_traceback(process_streamers):
+    def fails(batch):
+        raise OddError(1, detail="odd")
+
+    streamer = process_streamers(fails, warmup=[1])
+    with pytest.raises(WorkerInitError, match="OddError") as info:
         streamer.wait_ready(LONG)
-    assert 'raise LookupError("no weights here")' in str(info.value)
-    assert "in init_model" in str(info.value)
+    assert "in fails" in info.value.__cause__.__cause__.text
 
 
 def test_a_constructor_that_waits_raises_and_leaves_nothing(process_journal):
@@ -152,7 +174,7 @@ def echoing(request, process_streamers):
 
 
 def test_an_item_that_cannot_be_pickled_is_named(echoing):
-    with pytest.raises(SerializationError, match="item 1 of the request, of type function"):
+    with pytest.raises(SerializationError, match=r"item 1.*function"):
         echoing.predict(["fine", lambda: None])
     assert echoing.predict([1]) == [1]
     assert echoing.stats().submitted == 1
@@ -177,7 +199,7 @@ def test_an_output_that_cannot_be_pickled_fails_its_request_alone(process_stream
     process_gate.wait_entered()
     bad, good = streamer.submit(["bad"]), streamer.submit([1])
     process_gate.open()
-    with pytest.raises(SerializationError, match="output of type function cannot be pickled"):
+    with pytest.raises(SerializationError, match=r"output.*function"):
         bad.result(LONG)
     assert (first.result(LONG), good.result(LONG)) == ([0], [1])
 

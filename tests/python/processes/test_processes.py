@@ -15,6 +15,7 @@ from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, Streamer
 from service_streamer._processes import pool
+from service_streamer._processes.init_failure import UNGUARDED_MAIN
 
 METHODS = ["spawn", "fork", "forkserver"]
 
@@ -125,8 +126,10 @@ def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(
         check=False,
     )
     assert done.returncode == 1
-    assert "WorkerInitError" in done.stderr
-    assert 'if __name__ == "__main__":' in done.stderr
+    head, _, message = done.stderr.partition("WorkerInitError: ")
+    assert head.count("Traceback") == 1  # of the call
+    assert message == UNGUARDED_MAIN + "\n"
+    assert 'if __name__ == "__main__":' in message
     assert (tmp_path / "imports").read_text() == "import\n" * 2
 
 

@@ -142,7 +142,7 @@ def test_a_loop_of_forks_under_load(script):
                 stop.set()
             for thread in clients: thread.join(30)
 
-        fork_beside(1)  # a lone one may read his answer himself
+        fork_beside(1)
         fork_beside(4)
         """
     )

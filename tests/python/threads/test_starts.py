@@ -228,7 +228,7 @@ def test_the_timer_of_native_workers(monkeypatch, threads, way, started):
         patch.setattr(_native, "make_engine", NativeEngine)
         patch.setattr(_native._core, "NativeWorkers", NoWorkers)
         backend = _native.NativeWorkers(source, _options.Options(batch_size=8))
-    _lifecycle._backends.discard(backend)
+    _lifecycle._backends.pop(backend, None)
     backend.engine.backend = backend
     start_by(way, monkeypatch, "service-streamer-timer")
     with pytest.raises((KeyboardInterrupt, RuntimeError)):
