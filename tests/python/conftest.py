@@ -174,6 +174,14 @@ def process_journal(tmp_path):
     journal.close()
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is looked at
+def pytest_collection_modifyitems(items):
+    """What starts interpreters is slow."""
+    for item in items:
+        if not {"child", "program"}.isdisjoint(item.fixturenames):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("needs_cuda"):
         demand_gpu(sees_gpu(), os.environ.get("SERVICE_STREAMER_EXPECT_CUDA"))

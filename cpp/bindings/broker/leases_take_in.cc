@@ -59,7 +59,7 @@ bool look_at(HeldEntries& held, PyObject* entry, const Times& times, Arrivals& a
     if (number == 0) return;
     arrivals.submissions.add({.id = number, .priority = head.priority, .deadline = deadline_of(head, times)}, message);
     arrivals.entries.push_back(entry);
-    arrivals.items.push_back(head.items);
+    arrivals.items.push_back(std::uint32_t{head.items});
   });
   return !failure.raise();
 }

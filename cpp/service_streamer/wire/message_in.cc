@@ -206,7 +206,7 @@ bool parse(const InMessage& message, Ask& ask) {
   ask.request = head.request;
   ask.change = {};
   if ((head.given & wire::kBatchSize) != 0) ask.change.batch_size = std::size_t{head.batch_size};
-  if ((head.given & wire::kMaxLatency) != 0) ask.change.max_latency = Duration(head.max_latency);
+  if ((head.given & wire::kMaxLatency) != 0) ask.change.max_latency = Duration(std::int64_t{head.max_latency});
   if ((head.given & wire::kPolicy) != 0) ask.change.policy = policy;
   return wire::to_enum(head.question, Question::kWaitReady, ask.question);
 }

@@ -14,7 +14,8 @@
 
 // How everything that leaves the process is written and read: packed structs, arrays and texts, one after the other.
 // Numbers are little-endian, unaligned and without padding. The structs below are those of messages between processes;
-// parcel.cc and broker_entries.h have those of a broker's messages.
+// parcel.cc and broker_entries.h have those of a broker's messages. Copy a field of a packed struct before binding it to
+// a reference: the reference would be misaligned.
 
 namespace service_streamer::ipc::wire {
 

@@ -156,7 +156,8 @@ class Streamer(BaseStreamer):
         It has the methods of a streamer, but for `resize` and `restart`; `close` closes the client
         only. It connects when it is first used, and again when that process was restarted, whether
         it was killed or ends gracefully: until then new requests wait, and those that it had not
-        answered when it ended raise `WorkerLost`.
+        answered when it ended raise `WorkerLost`. While nothing listens at the address, requests
+        wait until their timeout; the log and the `RequestTimeout` say so.
 
         Args:
             address: of the Streamer: a path, or "@name".

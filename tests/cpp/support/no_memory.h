@@ -1,13 +1,10 @@
 #pragma once
 
-// Allocations that fail when a test wants them to. Replaces operator new of the whole executable, so one file of it has this.
+// Allocations that fail when a test asks for it. Only for executables with no_memory/operator_new.cc.
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <cstdlib>
 #include <limits>
-#include <new>
 
 namespace service_streamer::support {
 
@@ -33,23 +30,3 @@ class NoMemoryFor {
 };
 
 }  // namespace service_streamer::support
-
-// Not inlined, or GCC takes the halves of a pair for mismatched.
-// NOLINTBEGIN(cppcoreguidelines-no-malloc,misc-definitions-in-headers)
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  namespace support = service_streamer::support;
-  const bool refused = size >= support::refused_from && size < support::refused_to;
-  if (refused) ++support::refusals;
-  void* memory = refused ? nullptr : std::malloc(std::max<std::size_t>(size, 1));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-// NOLINTEND(cppcoreguidelines-no-malloc,misc-definitions-in-headers)

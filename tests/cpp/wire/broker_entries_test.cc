@@ -34,12 +34,12 @@ TEST(RequestHead, IsReadAsItIsWrittenDown) {
   RequestHead head;
   ASSERT_TRUE(parse_request_head(kMessage, head));
   EXPECT_EQ(std::string_view(head.client.data(), head.client.size()), "0123456789abcdef");
-  EXPECT_EQ(head.request, 0x8000'0000'0000'0007U);
-  EXPECT_EQ(head.begin, 64U);
-  EXPECT_EQ(head.items, 3U);
-  EXPECT_EQ(head.deadline, 2000);
-  EXPECT_EQ(head.sent, -1);
-  EXPECT_EQ(head.priority, -2);
+  EXPECT_EQ(std::uint64_t{head.request}, 0x8000'0000'0000'0007U);
+  EXPECT_EQ(std::uint32_t{head.begin}, 64U);
+  EXPECT_EQ(std::uint32_t{head.items}, 3U);
+  EXPECT_EQ(std::int64_t{head.deadline}, 2000);
+  EXPECT_EQ(std::int64_t{head.sent}, -1);
+  EXPECT_EQ(std::int32_t{head.priority}, -2);
   EXPECT_EQ(kMessage.substr(sizeof(RequestHead)), "body");
   std::string written;
   wire::append(written, head);
@@ -78,7 +78,7 @@ TEST(HeldEntries, AnAnsweredOneIsHereButTakenOnce) {
   const auto entry = held.answer(1);
   ASSERT_TRUE(entry);
   EXPECT_EQ(entry->id, "1-0");
-  EXPECT_EQ(entry->head.request, 7U);
+  EXPECT_EQ(std::uint64_t{entry->head.request}, 7U);
   EXPECT_EQ(held.unanswered_items(), 0U);
   EXPECT_EQ(held.size(), 1U);
   EXPECT_FALSE(held.answer(1));

@@ -8,6 +8,8 @@ from waits import LONG, Threads, eventually
 
 from service_streamer import StreamerClosed, ThreadedStreamer
 
+pytestmark = pytest.mark.often
+
 
 def test_what_comes_after_close_is_refused(streamers):
     streamer = streamers()

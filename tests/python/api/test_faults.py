@@ -20,6 +20,8 @@ from service_streamer import (
 from service_streamer._errors import WorkerTraceback
 from service_streamer._waiting.threads import NativeThread
 
+pytestmark = pytest.mark.often
+
 
 def raising(error):
     def predict(batch):

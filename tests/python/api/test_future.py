@@ -12,6 +12,8 @@ from waits import LONG, eventually
 
 from service_streamer import CancelledError, Future, RequestTimeout
 
+pytestmark = pytest.mark.every_python
+
 
 def fail(batch):
     raise ValueError("no")

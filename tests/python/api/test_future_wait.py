@@ -2,7 +2,10 @@
 
 import concurrent.futures
 
+import pytest
 from waits import LONG
+
+pytestmark = pytest.mark.every_python
 
 
 def test_wait_of_the_standard_library(held, gate):

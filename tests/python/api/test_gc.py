@@ -11,6 +11,8 @@ from waits import LONG, eventually
 
 from service_streamer import ThreadedStreamer
 
+pytestmark = pytest.mark.every_python
+
 
 def test_requests_that_end_while_their_batch_is_cut(child):
     child(

@@ -9,6 +9,8 @@ from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, ThreadedStreamer
 
+pytestmark = pytest.mark.every_python
+
 
 class Item:
     """Can be seen to go."""

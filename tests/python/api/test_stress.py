@@ -8,6 +8,7 @@ import random
 import threading
 import time
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from waits import LONG, eventually
@@ -20,6 +21,8 @@ from service_streamer import (
     StreamerClosed,
     ThreadedStreamer,
 )
+
+pytestmark = pytest.mark.slow
 
 SECONDS = float(os.environ.get("SERVICE_STREAMER_STRESS_SECONDS", "4"))
 ENDS = (CancelledError, OutputSizeMismatch, RequestTimeout, StreamerClosed)

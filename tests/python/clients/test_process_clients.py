@@ -19,6 +19,8 @@ from service_streamer import (
     WorkerLost,
 )
 
+pytestmark = pytest.mark.slow
+
 PRELUDE = f"""
 import os, signal, sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)

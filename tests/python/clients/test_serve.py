@@ -12,6 +12,8 @@ from waits import LONG, eventually
 
 from service_streamer import Streamer, StreamerClosed, WorkerLost
 
+pytestmark = pytest.mark.slow
+
 SERVE = [sys.executable, "-m", "service_streamer", "serve"]
 
 

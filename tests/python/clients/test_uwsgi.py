@@ -18,6 +18,8 @@ import pytest
 from process_models import is_alive
 from waits import LONG, eventually
 
+pytestmark = pytest.mark.slow
+
 MODEL = """
 import os
 

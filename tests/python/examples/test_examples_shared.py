@@ -13,6 +13,8 @@ from tasks import children
 from waits import eventually
 from web_services import LONG, TUTORIAL, answers, ask
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[3] / "examples" / "text_infilling"
 running = functools.partial(web_services.running, FOLDER)
 

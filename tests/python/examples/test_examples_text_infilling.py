@@ -13,6 +13,8 @@ import httpx
 import pytest
 from web_services import TUTORIAL
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[3] / "examples" / "text_infilling"
 sys.path.insert(0, str(FOLDER))
 

@@ -20,7 +20,7 @@ from service_streamer._redis import session, wire
 from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures", "redis_places"]
-pytestmark = NEEDS_SERVER
+pytestmark = [*NEEDS_SERVER, pytest.mark.often]
 
 README = Path(service_streamer.__file__).parent / "_redis" / "README.md"
 

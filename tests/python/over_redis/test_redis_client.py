@@ -28,7 +28,7 @@ from service_streamer._redis import broker, protocol, reader, sender
 from service_streamer._redis.protocol import Keys
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = NEEDS_SERVER
+pytestmark = [*NEEDS_SERVER, pytest.mark.often]
 
 SOON = 0.05  # s
 

@@ -19,7 +19,7 @@ from service_streamer import (
 from service_streamer._errors import WorkerTraceback
 
 pytest_plugins = ["redis_fixtures"]
-pytestmark = NEEDS_SERVER
+pytestmark = [*NEEDS_SERVER, pytest.mark.often]
 
 
 # --------------------------------------------------------------------- requests

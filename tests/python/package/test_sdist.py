@@ -7,11 +7,20 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 pytest.importorskip("scikit_build_core")
 
-FILES = ["CMakeLists.txt", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"]
+FILES = [
+    "CMakeLists.txt",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+]
 FILES += ["Makefile", "constraints.txt", ".clang-format", ".clang-tidy"]
 FOLDERS = ["cpp", "python", "tests", "examples", "benchmarks"]
 SUFFIXES = {".cc", ".h", ".py", ".pyi", ".txt", ".md", ".typed", ".npz"}
@@ -27,7 +36,7 @@ def sdist(tmp_path_factory):
         cwd=ROOT,
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=110,
     )
     (archive,) = folder.glob("service_streamer-*.tar.gz")
     with tarfile.open(archive) as tar:

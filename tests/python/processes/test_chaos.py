@@ -10,6 +10,8 @@ import sys
 import pytest
 from scripts import SUPPORT
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("SERVICE_STREAMER_STRESS_SECONDS", "4"))
 
 

@@ -9,6 +9,8 @@ from waits import LONG, Threads, eventually
 
 from service_streamer import RequestTimeout, SerializationError, StreamerClosed, WorkerInitError
 
+pytestmark = pytest.mark.slow
+
 
 class Load:
     """Clients that ask all the time, and once more in the end; `end` gives what they were told."""

@@ -26,6 +26,8 @@ from service_streamer import (
 from service_streamer._errors import WorkerTraceback
 from service_streamer._processes import pool
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["spawn", "fork", "forkserver"]
 
 BAD_INITS = {

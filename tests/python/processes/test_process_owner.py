@@ -12,6 +12,8 @@ from process_models import files_in_shared_memory, is_alive
 from scripts import SUPPORT
 from waits import eventually
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["spawn", "fork", "forkserver"]
 
 OWNER = """

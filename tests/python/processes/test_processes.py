@@ -17,6 +17,8 @@ from service_streamer import RequestTimeout, Streamer
 from service_streamer._processes import pool
 from service_streamer._processes.init_failure import UNGUARDED_MAIN
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["spawn", "fork", "forkserver"]
 
 every_method = pytest.mark.parametrize("method", METHODS)

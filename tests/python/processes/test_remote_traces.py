@@ -7,6 +7,7 @@ import os
 import weakref
 
 import numpy as np
+import pytest
 from descriptors import open_descriptors
 from remote import LONG
 from waits import eventually
@@ -14,6 +15,7 @@ from waits import eventually
 from service_streamer._waiting import callbacks
 
 pytest_plugins = ["remote_fixtures"]
+pytestmark = pytest.mark.slow
 
 LARGE = 100_000
 

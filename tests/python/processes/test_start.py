@@ -5,6 +5,8 @@ from scripts import SUPPORT
 
 from service_streamer._processes.start import START_METHODS
 
+pytestmark = [pytest.mark.every_python, pytest.mark.slow]
+
 UNWATCHED = """
 import errno, os, sys
 sys.path.insert(0, sys.argv[1])

@@ -5,6 +5,8 @@ import signal
 import pytest
 from scripts import MAKE
 
+pytestmark = pytest.mark.every_python
+
 # What the interpreter must not wait for takes minutes. Its start and its end may take 2 s or, on a
 # busy machine, many more.
 IN_TIME = 100  # s

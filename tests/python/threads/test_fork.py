@@ -8,6 +8,8 @@ import textwrap
 import pytest
 from scripts import MAKE
 
+pytestmark = [pytest.mark.every_python, pytest.mark.slow]
+
 PRELUDE = """
 import os, select, sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is what is tested

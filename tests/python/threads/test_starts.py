@@ -31,6 +31,8 @@ from service_streamer import (
 from service_streamer._processes import descriptors, owner
 from service_streamer._waiting.threads import NativeThread, is_patched
 
+pytestmark = pytest.mark.every_python
+
 
 @pytest.fixture
 def started():

@@ -15,6 +15,8 @@ from waits import LONG, Threads, eventually
 
 from service_streamer import QueueFull, StreamerClosed, ThreadedStreamer
 
+pytestmark = pytest.mark.often
+
 PR_GET_TIMERSLACK = 30
 
 

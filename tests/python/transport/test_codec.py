@@ -14,6 +14,8 @@ from travelling import LARGE, travel
 
 from service_streamer import SerializationError
 
+pytestmark = pytest.mark.every_python
+
 # ------------------------------------------------------------------------ values
 
 
@@ -84,6 +86,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(values, max_size=5))
 def test_any_items_arrive_in_order(items):
     seen = travel(*items)

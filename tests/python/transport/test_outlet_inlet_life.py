@@ -4,6 +4,8 @@ import pytest
 from parcels import __file__ as helpers
 from waits import LONG
 
+pytestmark = pytest.mark.slow
+
 PRELUDE = f"""
 import gc, os, pickle, signal, struct, sys, threading, time, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is what is tested

@@ -16,6 +16,8 @@ from waits import LONG, eventually, settled
 from service_streamer import ThreadedStreamer
 from service_streamer._waiting import tasks
 
+pytestmark = pytest.mark.every_python
+
 
 def test_apredict_and_await_of_a_future(streamers, run):
     streamer = streamers()

@@ -8,6 +8,8 @@ from waits import settled
 
 from service_streamer import CancelledError, QueueFull, RequestTimeout, StreamerClosed
 
+pytestmark = pytest.mark.every_python
+
 
 @pytest.mark.not_redis
 def test_cancelling_the_task_cancels_the_request(held, gate, run):

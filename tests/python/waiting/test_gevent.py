@@ -6,6 +6,8 @@ import pytest
 from gevent_prelude import PRELUDE
 from scripts import MAKE
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("gevent")
 
 

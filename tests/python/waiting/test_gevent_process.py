@@ -7,6 +7,8 @@ from gevent_prelude import PRELUDE
 from scripts import MAKE
 from waits import LONG
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("gevent")
 
 

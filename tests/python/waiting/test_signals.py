@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = [pytest.mark.every_python, pytest.mark.slow]
+
 SCRIPT = """
 import functools, os, select, signal, threading, time
 from service_streamer import Streamer, ThreadedStreamer
