@@ -28,7 +28,7 @@ from ._errors import (
     WorkerLost,
 )
 from ._future import Future
-from ._process_streamer import Streamer
+from ._processes.streamer import Streamer
 from ._redis.streamer import RedisStreamer
 from ._redis.worker import RedisWorker, run_redis_workers_forever
 from ._stats import ConsumerStats, StreamerStats, StreamStats, TimeSummary, WorkerStats

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ._errors import StreamerError
-from ._process_streamer import Streamer
+from ._processes.streamer import Streamer
 from ._redis.worker import RedisWorker
 
 _ENDS = """

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 from . import _core
 from ._future import Future
 from ._options import Options
-from ._threads import original
+from ._waiting.threads import original
 
 
 class Backend(Protocol):

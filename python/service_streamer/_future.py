@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
-from . import _asyncio, _core
+from . import _core
+from ._waiting import tasks
 
 _logger = logging.getLogger("service_streamer")
 
@@ -36,7 +37,7 @@ class Future(_core.FutureBase, concurrent.futures.Future[Any]):
 
     def __await__(self) -> Generator[Any, None, Any]:
         if not self.done():
-            yield from _asyncio.wait(self)
+            yield from tasks.wait(self)
         return self.result()
 
     def __repr__(self) -> str:

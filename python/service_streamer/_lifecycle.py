@@ -18,14 +18,10 @@ import os
 import threading
 import time
 import weakref
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from . import _asyncio, _callbacks, _core, _gevent
-from ._threads import original
-
-if TYPE_CHECKING:
-    from ._streamer import BaseStreamer
+from . import _core
+from ._waiting import callbacks, greenlets, tasks
 
 EXIT_WAIT = 4.0
 
@@ -43,14 +39,20 @@ class Service(Protocol):
     def join(self, timeout: float | None) -> bool: ...
 
 
-_streamers: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
+class Forked(Protocol):
+    """What is made anew in a forked child: a streamer."""
+
+    def _reset_after_fork(self) -> None: ...
+
+
+_streamers: weakref.WeakSet[Forked] = weakref.WeakSet()
 # Not the same: what serves a streamer that was forgotten goes on until its requests have ended.
 # With the process that made each: one that was forked without Python's hooks has its parent's, too.
 _backends: weakref.WeakKeyDictionary[Service, int] = weakref.WeakKeyDictionary()
 _hooked = False
 
 
-def watch(streamer: BaseStreamer) -> None:
+def watch(streamer: Forked) -> None:
     """Rebuild the streamer in forked children."""
     _hook()
     _streamers.add(streamer)
@@ -92,9 +94,9 @@ def _give_up() -> None:
 
 
 def _after_fork_in_child() -> None:
-    _callbacks.reset_after_fork()
-    _asyncio.reset_after_fork()
-    _gevent.reset_after_fork()
+    callbacks.reset_after_fork()
+    tasks.reset_after_fork()
+    greenlets.reset_after_fork()
     _backends.clear()
     for streamer in list(_streamers):
         streamer._reset_after_fork()
@@ -108,82 +110,3 @@ def _hook() -> None:
         with contextlib.suppress(RuntimeError, AttributeError):  # the interpreter ends already
             threading._register_atexit(_give_up)  # type: ignore[attr-defined]
         os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-# --- descriptors ---
-# Close-on-exec does nothing at fork. The core closes its descriptors in forked children by itself;
-# this is about the few that Python code has, above all a worker's end of its socket: were it open
-# in another process, nobody would notice the worker's death.
-
-
-class _NoFork:
-    """While it is held no other thread forks: a descriptor is open but not yet known."""
-
-    def __init__(self) -> None:
-        self._lock = original("_thread", "RLock")()
-
-    def __enter__(self) -> None:
-        _hook_descriptors()
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._lock.release()
-
-    def before_fork(self) -> None:
-        self._lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        # The lock itself knows whether this thread has it: not where the hooks were registered in
-        # the midst of a fork, or a Ctrl-C ended the wait for it.
-        with contextlib.suppress(RuntimeError):
-            self._lock.release()
-
-    def after_fork_in_child(self) -> None:
-        self._lock = original("_thread", "RLock")()
-
-
-no_fork = _NoFork()
-_descriptors: set[int] = set()
-_descriptors_hooked = False
-
-
-def close_in_children(fd: int) -> None:
-    """Have it closed in forked children, until `close` or `release`."""
-    _descriptors.add(fd)
-
-
-def close(fd: int) -> None:
-    """Close it; in a forked child it is closed already."""
-    if fd in _descriptors:
-        _descriptors.remove(fd)
-        os.close(fd)
-
-
-def release(fd: int) -> int:
-    """Leave it to somebody else."""
-    _descriptors.discard(fd)
-    return fd
-
-
-def _close_parents_descriptors() -> None:
-    no_fork.after_fork_in_child()
-    for fd in _descriptors:
-        with contextlib.suppress(OSError):
-            os.close(fd)
-    _descriptors.clear()
-
-
-def _hook_descriptors() -> None:
-    global _descriptors_hooked
-    if not _descriptors_hooked:
-        _descriptors_hooked = True
-        os.register_at_fork(
-            before=no_fork.before_fork,
-            after_in_parent=no_fork.after_fork_in_parent,
-            after_in_child=_close_parents_descriptors,
-        )

@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import _callbacks, _core, _lifecycle, _threads
+from . import _core, _lifecycle
 from ._backend import join_in_background, make_engine, weakly
 from ._options import Options
+from ._waiting import callbacks, threads
 
 
 class NativeSource(abc.ABC):
@@ -47,7 +48,7 @@ class NativeWorkers:
             start_timer=weakly(self._start_timer),
         )
         self._workers = _core.NativeWorkers(self.engine, source.workers, options.isolate_errors)
-        self._timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
+        self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -66,10 +67,10 @@ class NativeWorkers:
         def left() -> float | None:
             return None if deadline is None else max(0.0, deadline - time.monotonic())
 
-        return _callbacks.flush(left()) and self._workers.join(left()) and self._timer.join(left())
+        return callbacks.flush(left()) and self._workers.join(left()) and self._timer.join(left())
 
     def own_this_thread(self) -> bool:
-        return _callbacks.in_callback() or self._timer.is_current()
+        return callbacks.in_callback() or self._timer.is_current()
 
     def stats(self) -> dict[str, Any]:
         return self.engine.stats()

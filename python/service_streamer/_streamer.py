@@ -10,14 +10,15 @@ from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
-from . import _gevent, _lifecycle, _map, _options
+from . import _lifecycle, _map, _options
 from ._backend import Backend, NoBackend
 from ._errors import RequestTimeout, StreamerClosed, StreamerError
 from ._explain import explain
 from ._future import Future
 from ._options import Options
 from ._stats import StreamerStats
-from ._threads import original
+from ._waiting import greenlets
+from ._waiting.threads import original
 
 _Self = TypeVar("_Self", bound="BaseStreamer")
 
@@ -135,7 +136,7 @@ class BaseStreamer:
 
     def stats(self) -> StreamerStats:
         """Return counters, histograms and times since the streamer was made."""
-        return StreamerStats.from_engine(_gevent.call(self._backend.stats))
+        return StreamerStats.from_engine(greenlets.call(self._backend.stats))
 
     def explain(self) -> str:
         """Say in words how large the batches are, why they closed, and what would change it.
@@ -167,7 +168,7 @@ class BaseStreamer:
         if "max_latency" in change:
             _options.warn_of_long_latency(checked.max_latency)
         change = {name: getattr(checked, name) for name in change}
-        _gevent.call(self._backend.configure, change)
+        greenlets.call(self._backend.configure, change)
         with self._changing:
             self._options = dataclasses.replace(self._options, **change)
 
@@ -183,7 +184,7 @@ class BaseStreamer:
         """
         limit = _options.timeout("timeout", timeout)
         self._check_open()
-        if not _gevent.call(self._backend.wait_ready, limit):
+        if not greenlets.call(self._backend.wait_ready, limit):
             self._check_open()  # it may have been closed meanwhile
             raise RequestTimeout(f"{self._name()} is not ready after {timeout} s")
 
@@ -209,12 +210,12 @@ class BaseStreamer:
             return
         backend.close(drain)
         deadline = None if limit is None else time.monotonic() + limit
-        if _gevent.call(backend.engine.join, limit):
+        if greenlets.call(backend.engine.join, limit):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
         else:
             backend.engine.abort()
             left = 0.0
-        _gevent.call(backend.join, left)
+        greenlets.call(backend.join, left)
         self._state = LifeCycle.CLOSED
 
     def destroy_workers(self) -> None:

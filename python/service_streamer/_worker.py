@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from . import _core, _lifecycle, _threads
+from . import _core, _lifecycle
 from ._backend import make_engine, weakly
 from ._errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
 from ._options import Options
+from ._waiting import threads
 
 _logger = logging.getLogger("service_streamer")
 
@@ -30,14 +31,14 @@ class Workers:
         self._predict = predict
         self._isolate = options.isolate_errors
         self._count = count
-        self._threads: list[_threads.NativeThread] = []  # none before the first request
+        self._threads: list[threads.NativeThread] = []  # none before the first request
         self.engine = make_engine(
             options,
             workers=count,
             start=weakly(self._start_workers),
             start_timer=weakly(self._start_timer),
         )
-        self._timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
+        self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -70,7 +71,7 @@ class Workers:
 
     def _start_workers(self) -> None:
         while len(self._threads) < self._count:
-            self._threads.append(_threads.NativeThread(self._work, "service-streamer-worker"))
+            self._threads.append(threads.NativeThread(self._work, "service-streamer-worker"))
         for thread in self._threads:
             thread.start()
 

@@ -1,7 +1,7 @@
 """The module where service_streamer 0.1 had its classes; import them from the package instead."""
 
 from ._future import Future
-from ._process_streamer import Streamer
+from ._processes.streamer import Streamer
 from ._redis.streamer import RedisStreamer
 from ._redis.worker import RedisWorker, run_redis_workers_forever
 from ._threaded import ThreadedStreamer

@@ -11,19 +11,17 @@ machine is marked ``not_redis``.
 """
 
 import asyncio
-import importlib.util
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-import threading
-import time
 
 import hypothesis
 import pytest
+from gpus import demand_gpu, sees_gpu
 from ports import reserve_port
 from process_models import Journal, ProcessGate, echo
+from scripts import run_python
+from thread_models import Gate, Log, double
+from waits import LONG, Threads
 
 import service_streamer
 from service_streamer import Streamer, ThreadedStreamer
@@ -36,77 +34,6 @@ hypothesis.settings.register_profile(
     "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("busy")
-
-LONG = 30  # seconds: longer than anything here takes; reached only by a failure
-PROMPT = 5  # for what is promised within one second: a machine that tests may be busy
-
-
-def double(batch):
-    return [2 * item for item in batch]
-
-
-def eventually(predicate, timeout=LONG):
-    """Wait until something that nobody announces is true."""
-    deadline = time.monotonic() + timeout
-    tick = threading.Event()
-    while not predicate():
-        assert time.monotonic() < deadline, "it did not become true"
-        tick.wait(0.001)
-
-
-class Gate:
-    """A model that stops in every batch until it is opened, and remembers the batches."""
-
-    def __init__(self, predict=double):
-        self._predict = predict
-        self._entered = threading.Semaphore(0)
-        self._open = threading.Event()
-        self.batches = []
-
-    def __call__(self, batch):
-        self.batches.append(list(batch))
-        self._entered.release()
-        assert self._open.wait(LONG), "the gate was never opened"
-        return self._predict(batch)
-
-    def wait_entered(self):
-        """Wait until one more batch is in the model."""
-        assert self._entered.acquire(timeout=LONG), "no batch came"
-
-    def open(self):
-        self._open.set()
-
-    def shut(self):
-        self._open.clear()
-
-
-class Threads:
-    """Runs functions in threads and gives what they returned or raised."""
-
-    def __init__(self):
-        self._threads = []
-        self.outcomes = []
-
-    def run(self, function, *args, **kwargs):
-        index = len(self.outcomes)
-        self.outcomes.append(None)
-
-        def target():
-            try:
-                self.outcomes[index] = function(*args, **kwargs)
-            except BaseException as error:
-                self.outcomes[index] = error
-
-        thread = threading.Thread(target=target, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-        return thread
-
-    def join(self):
-        for thread in self._threads:
-            thread.join(LONG)
-            assert not thread.is_alive(), "a thread hangs"
-        return self.outcomes
 
 
 @pytest.fixture
@@ -150,13 +77,6 @@ def gate(backend, leftovers, tmp_path):
         leftovers.append(gate.close)
         yield gate
         gate.open()
-
-
-class Log(list):
-    """`Journal` for models in threads."""
-
-    def all(self):
-        return self
 
 
 @pytest.fixture
@@ -267,22 +187,6 @@ def pytest_runtest_setup(item):
         demand_gpu(sees_gpu(), os.environ.get("SERVICE_STREAMER_EXPECT_CUDA"))
 
 
-def sees_gpu():
-    if importlib.util.find_spec("torch") is None:
-        return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def demand_gpu(seen, expected):
-    """Skip a test where there is no GPU; fail where somebody says that there is one."""
-    if not seen and expected == "1":
-        pytest.fail("SERVICE_STREAMER_EXPECT_CUDA=1, but torch sees no GPU", pytrace=False)
-    if not seen:
-        pytest.skip("torch sees no GPU")
-
-
 @pytest.fixture(scope="session")
 def torch():
     torch = pytest.importorskip("torch")
@@ -327,36 +231,6 @@ def port():
     """A free port that is kept from all others."""
     with reserve_port() as keeper:
         yield keeper.getsockname()[1]
-
-
-async def settled():
-    """Let every task run until it waits."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-def run_python(code, *arguments, timeout=110, check=True, env=None, file=None):
-    """Run a script in an interpreter of its own; `timing` has the seconds that it took.
-
-    With `file` it is written there first, as a main module that workers can import.
-    """
-    start = time.monotonic()
-    code = textwrap.dedent(code)
-    if file is not None:
-        file.write_text(code)
-    main = ["-c", code] if file is None else [file]
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", *main, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env=env,
-    )
-    done.timing = time.monotonic() - start
-    if check:
-        assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** t
 
 // Whether this thread runs an event loop, which must not be blocked: the request then waits for room by itself.
 bool in_event_loop() {
-  PyObject* answer = call_helper("service_streamer._gevent", "in_event_loop", nullptr);
+  PyObject* answer = call_helper("service_streamer._waiting.greenlets", "in_event_loop", nullptr);
   if (answer == nullptr) PyErr_WriteUnraisable(nullptr);
   const bool running = answer == Py_True;
   Py_XDECREF(answer);

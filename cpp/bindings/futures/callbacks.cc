@@ -20,7 +20,7 @@ bool thread_runs = false;
 
 bool start_thread() {
   if (thread_runs) return true;
-  PyObject* none = call_helper("service_streamer._callbacks", "start", nullptr);
+  PyObject* none = call_helper("service_streamer._waiting.callbacks", "start", nullptr);
   if (none != nullptr) thread_runs = true;
   Py_XDECREF(none);
   return none != nullptr;

@@ -141,7 +141,7 @@ PyObject* find_waits(PyObject*& greenlet) {
     Py_DECREF(waits);
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
-  waits = call_helper("service_streamer._gevent", "open_waits", nullptr);
+  waits = call_helper("service_streamer._waiting.greenlets", "open_waits", nullptr);
   if (waits == nullptr || waits == Py_None) return waits;
   greenlet = keep(waits) ? PyObject_CallNoArgs(waits_of(waits)->get_current) : nullptr;
   if (greenlet == nullptr) Py_CLEAR(waits);

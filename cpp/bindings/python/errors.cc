@@ -47,7 +47,7 @@ PyObject* raise_lost(std::string_view note) {
   PyObject* message = PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "replace");
   if (message == nullptr) return nullptr;
   if (!init) return raise_error("WorkerLost", Py_BuildValue("(N)", message));
-  PyObject* error = call_helper("service_streamer._init_failure", "error_of", message);
+  PyObject* error = call_helper("service_streamer._processes.init_failure", "error_of", message);
   if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
   Py_XDECREF(error);
   Py_DECREF(message);

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,12 +24,12 @@ except ImportError as _error:
 
 from .address import Address, Ask, Server
 from .clock import Clock
-from .failures import Unfit, words
-from .links import ask_allowed, ask_link, shut
+from .failures import words
+from .greeting import greet, message_limit
+from .links import ask_link, shut
 from .wire import Command as Command
 from .wire import SlowWire, Wire, wire
 
-OLDEST = (6, 2)
 BLOCK = 5.0  # s that a command may block at most: a blocked client does not see FLUSHALL (6.2)
 MESSAGE_LIMIT = 512 * 2**20  # bytes of a value: Redis' proto-max-bulk-len if it does not say
 
@@ -240,7 +238,9 @@ class Connection:
     def _connected(self) -> Any:
         link = self._new(self._broker.server(self._ask))
         try:
-            self._greet(link)
+            greet(link, self._broker.clock, self._broker.moves)
+            if (limit := message_limit(link)) is not None:
+                self._broker.message_limit = limit
         except BaseException:
             link.disconnect()
             raise
@@ -267,19 +267,3 @@ class Connection:
         link.redis_connect_func = None  # they refer to each other no longer
         self._check()
         link.on_connect()
-
-    def _greet(self, link: Any) -> None:
-        """Look whether the server will do, and what time it is there."""
-        link.connect()
-        begin = time.monotonic()
-        now = ask_link(link, ("TIME",))
-        self._broker.clock.set(begin, time.monotonic(), now)
-        info = ask_allowed(link, ("INFO", "server")) or b""
-        found = re.search(rb"^redis_version:(\d+)\.(\d+)", info, re.MULTILINE)
-        if found and (int(found[1]), int(found[2])) < OLDEST:
-            raise Unfit(f"is version {found[1].decode()}.{found[2].decode()}: 6.2 is needed")
-        if self._broker.moves and (ask_allowed(link, ("ROLE",)) or [b"master"])[0] != b"master":
-            raise LookupError("the server that was found is not the master now")
-        limit = ask_allowed(link, ("CONFIG", "GET", "proto-max-bulk-len"))
-        if limit:
-            self._broker.message_limit = int(limit[1])

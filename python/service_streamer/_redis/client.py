@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .. import _callbacks, _core, _lifecycle, _threads
+from .. import _core, _lifecycle
 from .._backend import join_in_background, make_engine, weakly
 from .._errors import BrokerError, StreamerClosed
 from .._options import Options
 from .._stats import StreamStats
+from .._waiting import callbacks, threads
 from . import queue_stats
 from .broker import Broker
 from .protocol import Keys, Signer
@@ -40,8 +41,8 @@ class _Pair(NamedTuple):
     session: Session
     sender: Sender
     reader: Reader
-    sending: _threads.NativeThread
-    reading: _threads.NativeThread
+    sending: threads.NativeThread
+    reading: threads.NativeThread
 
 
 class RedisClient:
@@ -61,14 +62,14 @@ class RedisClient:
             start=weakly(self._start),
             start_timer=weakly(self._start_timer),
         )
-        self._lock = _threads.original("_thread", "allocate_lock")()
+        self._lock = threads.original("_thread", "allocate_lock")()
         self.away = ""
         """why the broker could not be asked by the last `stats`; empty: it could"""
         self._closing = False
-        self._bell = _threads.Bell()  # rung then
+        self._bell = threads.Bell()  # rung then
         self._outlet: _core.Outlet | None = None  # an engine has one, whatever else fails
         self._pair: _Pair | None = None
-        self._timer = _threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
+        self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -92,7 +93,7 @@ class RedisClient:
                 self._pair.sender.interrupt()
         if not all(thread.join(left()) for thread in self._all_threads()):
             return False
-        return _callbacks.flush(left())
+        return callbacks.flush(left())
 
     def close_alone(self, drain: bool) -> None:
         self.close(drain)
@@ -100,9 +101,7 @@ class RedisClient:
             join_in_background(self)
 
     def own_this_thread(self) -> bool:
-        return _callbacks.in_callback() or any(
-            thread.is_current() for thread in self._all_threads()
-        )
+        return callbacks.in_callback() or any(thread.is_current() for thread in self._all_threads())
 
     def stats(self) -> dict[str, Any]:
         pair = self._pair
@@ -156,7 +155,7 @@ class RedisClient:
         reader = Reader(session, lambda chunks: sender.send_again(chunks))
         sender = Sender(session, self._max_queue, reader.announce)
         sending, reading = (
-            _threads.NativeThread(self._ending(run, reader), f"service-streamer-{name}")
+            threads.NativeThread(self._ending(run, reader), f"service-streamer-{name}")
             for name, run in (("sender", sender.run), ("reader", reader.run))
         )
         return _Pair(session, sender, reader, sending, reading)
@@ -165,7 +164,7 @@ class RedisClient:
         # the sender cannot watch the deadlines: it may be stuck with a broker that does not answer
         self._timer.start()
 
-    def _all_threads(self) -> list[_threads.NativeThread]:
+    def _all_threads(self) -> list[threads.NativeThread]:
         pair = [] if self._pair is None else [self._pair.sending, self._pair.reading]
         return [*pair, self._timer]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .broker import Connection
+from typing import Any, Protocol
 
 CLOCK_AGE = 60.0  # s that an estimate of the broker's clock is good for
+
+
+class Asked(Protocol):
+    """What tells the broker's time: a `Connection`."""
+
+    def execute(self, *command: Any) -> Any:
+        """Send one command and return its reply."""
 
 
 class Clock:
@@ -30,7 +34,7 @@ class Clock:
         self.ahead_ms = seconds * 1000 + micros / 1000 - (begin + end) * 500
         self._estimated = end
 
-    def refresh(self, connection: Connection) -> None:
+    def refresh(self, connection: Asked) -> None:
         """Ask again if the last estimate is old."""
         if self._estimated is None or time.monotonic() > self._estimated + CLOCK_AGE:
             begin = time.monotonic()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from .._threads import Bell
+from .._waiting.threads import Bell
 from .broker import Connection
 from .commands import Queue
 from .intake import Intake, Outcome

@@ -23,8 +23,8 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 
 from .. import _core, _lifecycle
 from .._errors import BrokerError
-from .._processes import Processes
-from .._threads import NativeThread, original
+from .._processes.owner import Processes
+from .._waiting.threads import NativeThread, original
 from .broker import Broker
 from .commands import Queue
 from .fetcher import Fetcher

@@ -7,7 +7,7 @@ import logging
 from typing import Any, NamedTuple
 
 from .. import _core
-from .._threads import original
+from .._waiting.threads import original
 from . import protocol
 from .clock import Clock
 from .protocol import (

@@ -13,7 +13,7 @@ from redis.exceptions import AskError, ResponseError
 
 from .. import _core
 from .._errors import BrokerError
-from .._threads import Bell
+from .._waiting.threads import Bell
 from . import scripts
 from .broker import Broker, Connection
 from .commands import Queue

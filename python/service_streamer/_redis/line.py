@@ -10,7 +10,7 @@ from typing import TypeVar
 from redis.exceptions import ResponseError
 
 from .._errors import BrokerError
-from .._threads import Bell, original
+from .._waiting.threads import Bell, original
 from .broker import Broker, Connection
 
 _logger = logging.getLogger("service_streamer")

@@ -17,7 +17,7 @@ from typing import Any
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ResponseError
 
-from .._threads import is_patched, original
+from .._waiting.threads import is_patched, original
 
 
 def native(connection_class: Any) -> Any:

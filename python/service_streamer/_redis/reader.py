@@ -7,18 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .. import _threads
 from .._errors import BrokerError
+from .._waiting import threads
 from .audit import missing_entries
-from .protocol import (
-    FIELD,
-    Answer,
-    Foreign,
-    Forged,
-    OtherVersion,
-    Refusal,
-    unpack_replies,
-)
+from .protocol import FIELD, Answer, Foreign, Forged, OtherVersion, Refusal, unpack_replies
 from .session import Backoff, Chunk, Session
 
 AUDITS = (2.0, 10.0)  # s: first look after what has not been answered for so long, then rarer
@@ -46,7 +38,7 @@ class Reader:
         self._session = session
         self._send_again = send_again
         self._connection = session.broker.connection()
-        self._bell = _threads.Bell()
+        self._bell = threads.Bell()
         self._stopping = False
         self._backoff = Backoff()
         self._made = 0  # connections, so far

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from .. import _core
 from .._errors import BrokerError
-from .._threads import original
+from .._waiting.threads import original
 from .broker import Command, ResponseError
 from .protocol import FIELD
 from .session import Backoff, Chunk, Session, notice

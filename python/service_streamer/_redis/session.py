@@ -11,7 +11,7 @@ from typing import Any
 from .. import _core
 from .._errors import BrokerError
 from .._pickle import pack_error
-from .._threads import original
+from .._waiting.threads import original
 from .broker import Broker
 from .protocol import FIELD, NOTICE_EXPIRY_MS, NOTICES, Answer, Keys, Signer
 

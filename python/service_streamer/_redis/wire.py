@@ -21,7 +21,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from .._threads import original
+from .._waiting.threads import original
 
 try:
     import hiredis

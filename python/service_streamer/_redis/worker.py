@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _devices, _gevent, _options
+from .. import _devices, _options
 from .._model import check_model, pack
 from .._options import Options
-from .._processes import Processes, ProcessOptions
-from .._start import Version, check_not_importing_main
+from .._processes.owner import Processes, ProcessOptions
+from .._processes.start import Version, check_not_importing_main
+from .._waiting import greenlets
 from ..managed_model import ManagedModel
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class RedisWorker:
             process_options = dataclasses.replace(process_options, devices=devices)
         model = self._model
         packed = b"" if process_options.start_method == "fork" else pack(model)
-        _gevent.call(check_queue, self._broker, self._keys)
+        greenlets.call(check_queue, self._broker, self._keys)
         self._processes = Processes(options, process_options, Version(model, packed), inline=True)
         self._gateway = Gateway(
             self._processes,
@@ -185,11 +186,11 @@ class RedisWorker:
             claim_after=CLAIM_AFTER if self._claim_after is None else self._claim_after,
         )
         self._gateway.start()
-        hub = _gevent.hub_of_this_thread()
+        hub = greenlets.hub_of_this_thread()
         try:
             self._waits = _Waits.HERE if hub is None else _Waits.ELSEWHERE
             if not self._closed:
-                _gevent.call(self._gateway.wait)
+                greenlets.call(self._gateway.wait)
         finally:
             self._waits = _Waits.NOT  # only who waits here is ready for a _Stop
 
@@ -197,12 +198,12 @@ class RedisWorker:
         gateway, processes = self._gateway, self._processes
         if gateway is not None:
             gateway.close(True)
-            _gevent.call(gateway.join, self._drain_timeout)
+            greenlets.call(gateway.join, self._drain_timeout)
         if processes is not None:
             processes.close(False)
             if not processes.engine.join(0):
                 processes.engine.abort()
-            _gevent.call(processes.join, None)
+            greenlets.call(processes.join, None)
 
     @contextlib.contextmanager
     def _handling_signals(self) -> Iterator[None]:

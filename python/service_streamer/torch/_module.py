@@ -17,7 +17,7 @@ def load_module() -> Any:
     if _loaded is None:
         import torch
 
-        from .. import __version__
+        from .._core import __version__
 
         rebuild = "build it with `python -m service_streamer.build_torch`"
         try:

@@ -1,0 +1,120 @@
+"""A streamer in a process that has no workers of its own: a client of the one that has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from .. import _core, _lifecycle
+from .._backend import join_in_background, make_engine, weakly
+from .._errors import RequestTimeout, StreamerClosed, StreamerError
+from .._options import Options
+from .._waiting import callbacks
+from .._waiting.threads import original
+
+_logger = logging.getLogger("service_streamer")
+
+ASK_TIMEOUT = 10.0  # s that an answer to a question about the streamer may take
+
+
+class Client:
+    """A `Backend`: an engine as waiting room, and a relay to the engine at an address.
+
+    It connects when it is first used, and again, with back-off, when the other process has ended
+    and comes back.
+
+    Args:
+        options: of this end.
+        address: of the other process.
+        name: what to call its model; None: by the address.
+        owner_returns: whether another process may come there once that one has closed: what it
+            did not take waits for that. False: it raises `StreamerClosed`.
+    """
+
+    def __init__(
+        self, options: Options, address: str, *, name: str | None = None, owner_returns: bool
+    ) -> None:
+        self.address = address
+        self.name = name or address
+        self.owner_returns = owner_returns
+        self.engine = make_engine(
+            dataclasses.replace(options, policy="greedy"),  # the other engine makes the batches
+            workers=1,
+            remote=True,
+            start=weakly(self._connect),
+            start_timer=_nothing,
+        )
+        self._lock = original("_thread", "allocate_lock")()
+        self._relay: _core.Relay | None = None
+        self._closed = False  # after that there will be no relay
+        _lifecycle.watch_backend(self)
+
+    def close(self, drain: bool) -> None:
+        self.engine.close(drain)
+
+    def join(self, timeout: float | None) -> bool:
+        self._closed = True
+        if self._relay is not None:
+            self._relay.stop()
+        return callbacks.flush(timeout)
+
+    def close_alone(self, drain: bool) -> None:
+        self.close(drain)
+        if self._relay is not None:  # it was used
+            join_in_background(self)
+        else:
+            self._closed = True
+
+    def own_this_thread(self) -> bool:
+        return callbacks.in_callback()
+
+    def stats(self) -> dict[str, Any]:
+        return dict(json.loads(self._ask("statistics", self._connect().stats(ASK_TIMEOUT))))
+
+    def configure(self, change: Mapping[str, Any]) -> None:
+        self._ask("answer to configure()", self._connect().configure(timeout=ASK_TIMEOUT, **change))
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        relay = self._connect()
+        ready = bool(relay.wait_ready(timeout))
+        if not ready and (absence := relay.absence()):
+            raise RequestTimeout(f"{self.name} is not ready after {timeout} s: {absence}")
+        return ready
+
+    def give_up(self) -> None:
+        if self._relay is not None and self._relay.absence():
+            self.engine.close(False)
+
+    def _connect(self) -> _core.Relay:
+        relay = self._relay
+        if relay is None:
+            relay = self._start_relay()
+            if self.owner_returns and (absence := relay.absence()):
+                _logger.warning("%s; requests wait for it until their timeout", absence)
+        return relay
+
+    def _start_relay(self) -> _core.Relay:
+        with self._lock:
+            if self._relay is None and not self._closed:
+                relay = _core.Relay(self.engine, self.address, self.owner_returns)
+                relay.start()
+                self._relay = relay
+                if self._closed:  # meanwhile: who did it may not have seen the relay
+                    relay.stop()
+            if self._relay is None:
+                raise StreamerClosed("the streamer is closed")
+            return self._relay
+
+    def _ask(self, what: str, answer: Any) -> Any:
+        if answer is None or answer is False:
+            absence = "" if self._relay is None else self._relay.absence()
+            why = absence or f"the process that owns the streamer ({self.address}) did not answer"
+            raise StreamerError(f"no {what}: {why}")
+        return answer
+
+
+def _nothing() -> None:
+    """Start nothing."""

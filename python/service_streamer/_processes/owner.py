@@ -1,0 +1,192 @@
+"""The owner's side of a Streamer: an engine, its server, and the thread that starts workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .. import _core, _lifecycle, _options
+from .._backend import join_in_background, make_engine
+from .._devices import Device
+from .._model import Model
+from .._options import Options
+from .._waiting import callbacks, greenlets, threads
+from .init_failure import InitFailure
+from .start import START_METHODS, Starter, Version
+from .supervisor import Supervisor
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessOptions:
+    """The settings that only a Streamer has.
+
+    Raises:
+        ValueError: naming the field and the value received.
+    """
+
+    worker_num: int = 1
+    """worker processes"""
+    devices: tuple[Device, ...] | None = None
+    """their GPUs, round-robin"""
+    start_method: str = "spawn"
+    """how they start: one of START_METHODS"""
+    retries: int = 1
+    """how often a batch is run again whose worker died"""
+    hang_timeout: float | None = None
+    """seconds after which a worker that still has the same batch is killed; None: never"""
+    address: str | None = None
+    """where other processes connect; None: a name of its own"""
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "worker_num", _options.count("worker_num", self.worker_num))
+        _options.one_of("mp_start_method", self.start_method, START_METHODS)
+        set_field(self, "retries", _options.count("retries", self.retries, least=0))
+        hang_timeout = _options.timeout("worker_hang_timeout", self.hang_timeout)
+        if hang_timeout == 0:
+            raise ValueError("worker_hang_timeout must be more than 0 seconds, or None")
+        set_field(self, "hang_timeout", hang_timeout)
+        if self.address is not None:
+            _options.address(self.address)
+
+
+class Processes:
+    """A `Backend`: an engine, and the worker processes that serve it from the start."""
+
+    def __init__(
+        self,
+        options: Options,
+        process_options: ProcessOptions,
+        version: Version,
+        *,
+        inline: bool = False,
+    ) -> None:
+        count = process_options.worker_num
+        self.engine = make_engine(
+            options,
+            workers=count,
+            remote=True,
+            inline=inline,
+            start=_nothing,
+            start_timer=_nothing,
+        )
+        self.server = _core.Server(
+            self.engine,
+            retries=process_options.retries,
+            hang_timeout=process_options.hang_timeout,
+            address=process_options.address,
+        )
+        self.address: str = self.server.address
+        """where other processes connect"""
+        starter = Starter(
+            process_options.start_method,
+            process_options.devices,
+            isolate=options.isolate_errors,
+            output_batch=options.output == "batch",
+            inline=inline,
+        )
+        self._supervisor = Supervisor(self.server, starter, version, count, options.batch_size)
+        self._thread = threads.NativeThread(self._supervise, "service-streamer-supervisor")
+        _lifecycle.watch_backend(self)
+        try:
+            self.server.start()
+            self._thread.start()
+            if process_options.start_method == "fork":
+                # What the caller opens next, a pipe to a subprocess say, they should not have.
+                greenlets.call(self._supervisor.wait_started)
+        except BaseException:  # maybe a Ctrl-C: the supervisor may be there, but nobody to close it
+            self.close(False)
+            self._supervisor.finish()
+            if self._thread.join(0):
+                self.server.stop()
+            raise
+
+    # ------------------------------------------------------------------------- backend
+
+    def close(self, drain: bool) -> None:
+        self.engine.close(drain)
+        self._supervisor.close()
+
+    def join(self, timeout: float | None) -> bool:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._supervisor.finish()
+        if not self._thread.join(timeout):
+            self._supervisor.kill()
+            if not self._thread.join(1.0):
+                return False
+        return callbacks.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def close_alone(self, drain: bool) -> None:
+        self.close(drain)
+        join_in_background(self)
+
+    def own_this_thread(self) -> bool:
+        return callbacks.in_callback() or self._thread.is_current()
+
+    def stats(self) -> dict[str, Any]:
+        return dict(json.loads(self.server.stats()))
+
+    def configure(self, change: Mapping[str, Any]) -> None:
+        self.engine.configure(**change)
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        return self._supervisor.wait_ready(timeout)
+
+    # ------------------------------------------------------------------------- workers
+
+    @property
+    def model(self) -> Model:
+        """What they have, or will have when the restarts asked for are done."""
+        return self._supervisor.version.model
+
+    @property
+    def name(self) -> str:
+        """What to call the model."""
+        return self.model.name
+
+    @property
+    def bell(self) -> threads.Bell:
+        """Rings when workers come, go or become ready; others may ring it, too."""
+        return self._supervisor.bell
+
+    def any_ready(self) -> bool:
+        """Whether at least one worker has loaded its model."""
+        return self._supervisor.any_ready()
+
+    def all_ready(self) -> bool:
+        """Whether every worker has loaded its model."""
+        return self._supervisor.all_ready()
+
+    def obstacle(self, started: bool) -> InitFailure | None:
+        """Why it makes no sense to go on; None: it does.
+
+        Args:
+            started: whether all workers were ready once. Until then no failure is forgiven; later
+                some of them may come back.
+        """
+        return self._supervisor.given_up() if started else self._supervisor.init_failure()
+
+    def resize(self, worker_num: int) -> None:
+        """Have another number of workers from now on. Does not wait for them."""
+        self.engine.set_workers(worker_num)
+        self._supervisor.resize(worker_num)
+
+    def restart(self, version: Version, timeout: float | None) -> bool:
+        """Replace the workers one after the other; False if time is over first."""
+        roll = self._supervisor.restart(version)
+        return self._supervisor.wait_rolled(roll, timeout)
+
+    def _supervise(self) -> None:
+        try:
+            self._supervisor.run()
+        finally:
+            # Whoever still waits would wait for ever.
+            self.engine.close(False)
+            self.engine.abort()
+
+
+def _nothing() -> None:
+    """Start nothing: workers run already, and the server's thread watches the deadlines."""

@@ -1,0 +1,218 @@
+"""The examples with a broker: each runs, and the manifests say what would work."""
+
+import functools
+import json
+import re
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import web_services
+from redis_server import NEEDS_SERVER, RedisServer
+from waits import eventually
+from web_services import LONG, TUTORIAL, answers, ask
+
+from service_streamer.__main__ import _parser
+
+pytest.importorskip("redis")
+pytest.importorskip("gevent")
+yaml = pytest.importorskip("yaml")
+
+pytestmark = NEEDS_SERVER
+
+FOLDER = Path(__file__).parents[3] / "examples" / "redis"
+running = functools.partial(web_services.running, FOLDER)
+SECRET = "right secret"
+
+
+@pytest.fixture
+def server():
+    server = RedisServer(requirepass="password")
+    yield server
+    server.close()
+
+
+def check_tutorial(port):
+    eventually(lambda: answers(port), LONG)
+    assert ask(port, s=list(TUTORIAL)).json() == list(TUTORIAL.values())
+    refused = ask(port, s="no gap here")
+    assert (refused.status_code, "no [MASK]" in refused.json()["error"]) == (400, True)
+    assert "batch" in ask(port, "/explain").text
+
+
+def test_gunicorn_with_greenlets_and_workers_of_a_script(server, port, tmp_path):
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    settings = {"REDIS_BROKER": server.url, "SECRET_FILE": str(tmp_path / "secret")}
+    with (
+        running("worker.py", CUDA_DEVICES="0,1", **settings) as worker,
+        running(
+            *("-m", "gunicorn", "-c", "gunicorn_conf.py", "app:app"),
+            BIND=f"127.0.0.1:{port}",
+            **settings,
+        ) as web,
+    ):
+        check_tutorial(port)
+    assert (web.returncode, worker.returncode) == (0, 0)
+
+
+def test_two_models_with_two_prefixes(server, port):
+    settings = {"REDIS_BROKER": server.url}
+    command = ["-m", "service_streamer", "redis-worker"]
+    with (
+        running(*command, "models:ManagedBertModel", "--prefix", "text-infilling", **settings),
+        running(
+            *command, "models:Sentiment", "--prefix", "sentiment", "--workers", "2", **settings
+        ),
+        running(
+            *("-m", "gunicorn", "-c", "gunicorn_conf.py", "two_models_app:app"),
+            BIND=f"127.0.0.1:{port}",
+            **settings,
+        ),
+    ):
+        eventually(lambda: answers(port, "/both"), LONG)
+        sentence = "Happy birthday to [MASK]."
+        assert ask(port, s=sentence).json() == ["you"]
+        assert ask(port, "/sentiment", s=["a sad song", "x"]).json() == [-1.0, 0.0]
+        assert ask(port, "/both", s=sentence).json() == {"words": ["you"], "scores": [1.0]}
+
+
+# ------------------------------------------------------------------- manifests
+
+
+def replaced(text, **variables):
+    """What compose and Kubernetes do with ${NAME:?} and $(NAME)."""
+    return re.sub(r"\$[{(](\w+)(:\?)?[)}]", lambda match: variables[match[1]], text)
+
+
+def run_deployment(stack, server, secret, port, commands):
+    """Run the commands of a deployment here: {"worker": (command, environment), "web": …}."""
+    for command, environment in commands.values():
+        words = [
+            re.sub(r"/run/secrets/\S+", str(secret), replaced(word, REDIS_PASSWORD="password"))
+            for word in command
+        ]
+        variables = {
+            name: re.sub(
+                r"/run/secrets/\S+",
+                str(secret),
+                re.sub(
+                    r"@[\w-]+:6379",
+                    f"@{server.address}",
+                    replaced(value, REDIS_PASSWORD="password"),
+                ),
+            )
+            for name, value in environment.items()
+        }
+        if "BIND" in variables:
+            assert variables["BIND"] == "0.0.0.0:5005"
+            variables["BIND"] = f"127.0.0.1:{port}"
+        assert words[0] in ("python", "gunicorn")
+        words = words[1:] if words[0] == "python" else ["-m", *words]
+        stack.enter_context(running(*words, **variables))
+
+
+def check_deployment(server, port, tmp_path, commands):
+    (tmp_path / "secret").write_text(SECRET)
+    with ExitStack() as stack:
+        run_deployment(stack, server, tmp_path / "secret", port, commands)
+        check_tutorial(port)
+        assert ask(port, "/health").status_code == 200
+
+
+def compose():
+    return yaml.safe_load((FOLDER / "docker-compose.yml").read_text())
+
+
+def test_what_docker_compose_starts_works(server, port, tmp_path):
+    services = compose()["services"]
+    commands = {
+        name: (services[name]["command"], services[name]["environment"])
+        for name in ("worker", "web")
+    }
+    check_deployment(server, port, tmp_path, commands)
+
+
+SERVICE_KEYS = {
+    *("image", "build", "command", "environment", "secrets", "volumes", "ports"),
+    *("healthcheck", "depends_on", "restart", "stop_grace_period"),
+}
+
+
+def test_the_compose_file_has_what_compose_knows():
+    document = compose()
+    assert set(document) == {"services", "secrets", "volumes"}
+    assert set(document["services"]) == {"redis", "worker", "web"}
+    for service in document["services"].values():
+        assert set(service) <= SERVICE_KEYS
+        assert all(isinstance(word, str) for word in service["command"])
+        assert all(isinstance(value, str) for value in service["environment"].values())
+        assert set(service.get("secrets", ())) <= set(document["secrets"])
+        assert set(service.get("depends_on", ())) <= set(document["services"])
+        for volume in service.get("volumes", ()):
+            assert volume.split(":")[0] in document["volumes"]
+    build = document["services"]["worker"]["build"]
+    assert (FOLDER / build["context"] / build["dockerfile"]).samefile(FOLDER / "Dockerfile")
+
+
+def kubernetes():
+    return list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
+
+
+def container_of(document):
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def test_what_kubernetes_starts_works(server, port, tmp_path):
+    commands = {}
+    for document in kubernetes():
+        name = document["metadata"]["name"].removeprefix("text-infilling-")
+        if document["kind"] == "Deployment":
+            container = container_of(document)
+            environment = {
+                each["name"]: each["value"] for each in container["env"] if "value" in each
+            }
+            commands[name] = (container["command"] + container.get("args", []), environment)
+    assert set(commands) == {"worker", "web"}
+    check_deployment(server, port, tmp_path, commands)
+
+
+def test_the_parts_of_the_kubernetes_manifest_fit_together():
+    documents = kubernetes()
+    by_kind = {}
+    for document in documents:
+        by_kind.setdefault(document["kind"], {})[document["metadata"]["name"]] = document
+    workloads = {**by_kind["Deployment"], **by_kind["StatefulSet"]}
+    for name, workload in workloads.items():
+        spec = workload["spec"]
+        labels = spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"] == labels == {"app": name}
+        container = container_of(workload)
+        mounts = {mount["name"] for mount in container.get("volumeMounts", ())}
+        volumes = {volume["name"] for volume in spec["template"]["spec"].get("volumes", ())}
+        claims = {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())}
+        assert mounts == volumes | claims
+    for name, service in by_kind["Service"].items():
+        (port,) = service["spec"]["ports"]
+        (open_port,) = container_of(workloads[name])["ports"]
+        assert service["spec"]["selector"] == {"app": name}
+        assert port.get("targetPort", port["port"]) == open_port["containerPort"]
+    brokers = re.findall(r"@([\w-]+):6379", json.dumps(documents))
+    assert set(brokers) <= set(by_kind["Service"])
+
+
+def test_the_kubernetes_manifest_follows_its_schema():
+    validate = pytest.importorskip("kubernetes_validate")
+    for document in kubernetes():
+        validate.validate(document, "1.31", strict=True)
+
+
+def test_the_commands_of_the_readme_are_understood():
+    text = (FOLDER / "README.md").read_text()
+    commands = re.findall(r"^python -m service_streamer (.+?) &$", text, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert _parser().parse_args(command.split()).command == "redis-worker"
+    for name in re.findall(r"^\| `([^|]+)` \|", text, re.MULTILINE):
+        for file in name.split("`, `"):
+            assert (FOLDER / file).is_file()

@@ -1,0 +1,216 @@
+"""The example of the tutorial: the model answers, both web applications and the demo run."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+from web_services import TUTORIAL
+
+pytestmark = pytest.mark.slow
+
+FOLDER = Path(__file__).parents[3] / "examples" / "text_infilling"
+sys.path.insert(0, str(FOLDER))
+
+import demo  # noqa: E402
+import fastapi_app  # noqa: E402
+import flask_app  # noqa: E402
+import model as example  # noqa: E402
+
+LONG = 60  # seconds: longer than anything here takes; reached only by a failure
+
+SENTENCES = [
+    *TUTORIAL,
+    "Mary had a little [MASK]",
+    "[MASK] and Jill went up the hill to fetch a pail of water;",
+    "All the king's [MASK] and all the king's men",
+    "the [MASK] nobody knows",
+    "[MASK]",
+]
+ROUTES = ["/naive", "/stream"]
+BAD_FORMS = [
+    ({}, "no field"),
+    ({"s": ["no gap here"]}, "no [MASK]"),
+    ({"s": ["Happy birthday to [MASK].", ""]}, "no [MASK]"),
+    ({"s": ["[MASK] " * 33]}, "at most 32"),
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return example.TextInfillingModel()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _close_streamers():
+    yield
+    flask_app.streamer.close()
+    fastapi_app.streamer.close()
+
+
+def ask_fastapi(method, path, **arguments):
+    async def ask():
+        transport = httpx.ASGITransport(fastapi_app.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await asyncio.wait_for(client.request(method, path, **arguments), LONG)
+
+    return asyncio.run(ask())
+
+
+def run_script(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=FOLDER,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+
+
+# The model
+
+
+def test_the_model_fills_the_gaps_of_the_tutorial(model):
+    assert model.predict(list(TUTORIAL)) == list(TUTORIAL.values())
+
+
+def test_a_batch_gives_what_its_sentences_give_one_by_one(model):
+    alone = [model.predict([sentence])[0] for sentence in SENTENCES]
+    assert model.predict(SENTENCES) == alone
+    assert model.predict(SENTENCES[::-1]) == alone[::-1]
+
+
+def test_every_gap_of_a_sentence_is_filled(model):
+    assert model.predict(["twinkle, [MASK], [MASK] star,"]) == ["twinkle little"]
+
+
+def test_case_and_a_typographic_apostrophe_do_not_matter(model):
+    tokens = example.tokenize("The King\N{RIGHT SINGLE QUOTATION MARK}s [MASK]!")
+    assert tokens == ["the", "king's", "[MASK]", "!"]
+    assert model.predict(["HAPPY BIRTHDAY TO [mask]."]) == ["you"]
+
+
+def test_an_answer_is_a_word_even_where_every_word_is_unknown(model):
+    (answer,) = model.predict(["xqz vbn [MASK] wrt plk"])
+    assert answer in model.words[3:]
+
+
+def test_an_empty_batch_is_answered(model):
+    assert model.predict([]) == []
+
+
+@pytest.mark.parametrize(("form", "message"), BAD_FORMS[1:])
+def test_the_model_says_what_is_wrong_with_a_sentence(model, form, message):
+    with pytest.raises(example.BadSentence, match=re.escape(message)):
+        model.predict(form["s"])
+
+
+def test_the_managed_model_answers_like_the_model():
+    managed = example.ManagedBertModel()
+    managed.init_model()
+    assert managed.predict(list(TUTORIAL)) == list(TUTORIAL.values())
+
+
+# The web applications
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_flask_answers_any_number_of_sentences(route):
+    client = flask_app.app.test_client()
+    for sentence, word in TUTORIAL.items():
+        response = client.post(route, data={"s": sentence})
+        assert (response.status_code, response.get_json()) == (200, [word])
+    response = client.post(route, data={"s": list(TUTORIAL)})
+    assert response.get_json() == list(TUTORIAL.values())
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_fastapi_answers_any_number_of_sentences(route):
+    for sentence, word in TUTORIAL.items():
+        response = ask_fastapi("POST", route, data={"s": sentence})
+        assert (response.status_code, response.json()) == (200, [word])
+    response = ask_fastapi("POST", route, data={"s": list(TUTORIAL)})
+    assert response.json() == list(TUTORIAL.values())
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(("form", "message"), BAD_FORMS)
+def test_bad_input_is_a_bad_request(route, form, message):
+    for response, error in (
+        (flask := flask_app.app.test_client().post(route, data=form), flask.get_json()),
+        (fastapi := ask_fastapi("POST", route, data=form), fastapi.json()),
+    ):
+        assert response.status_code == 400
+        assert message in error["error"]
+
+
+def test_both_applications_explain_themselves():
+    flask = flask_app.app.test_client().get("/explain")
+    assert (flask.status_code, flask.mimetype) == (200, "text/plain")
+    assert flask.text
+    fastapi = ask_fastapi("GET", "/explain")
+    assert fastapi.status_code == 200
+    assert fastapi.text
+
+
+# The programs
+
+
+@pytest.mark.parametrize("worker_class", ["gthread", "gevent"])
+def test_gunicorn_serves_the_application(worker_class, monkeypatch):
+    if worker_class == "gevent":
+        pytest.importorskip("gevent")
+    monkeypatch.setenv("WORKER_CLASS", worker_class)
+    with demo.web_server() as (port, server), closing(demo.Client(port)) as client:
+        for route in ROUTES:
+            for sentence, word in TUTORIAL.items():
+                assert client.post(route, sentence) == [word]
+        with pytest.raises(RuntimeError, match="400"):
+            client.post("/stream", "no gap here")
+        assert client.get("/explain")
+    assert server.returncode == 0
+
+
+def test_the_demo_shows_answers_figures_and_the_reason():
+    done = run_script("demo.py", "--seconds", "0.5")
+    assert done.returncode == 0, done.stderr
+    for sentence, word in TUTORIAL.items():
+        assert re.search(rf"{re.escape(sentence)} +-> {word}\n", done.stdout)
+    for route in ROUTES:
+        assert re.search(rf"{route} +[\d,]+ +[\d.]+ +[\d.]+\n", done.stdout)
+    assert re.search(r"speed-up [\d.]+\n\n.+", done.stdout)  # explain() follows
+
+
+@pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_the_demo_serves_on_until_it_is_told_to_end(end, code):
+    arguments = [sys.executable, "demo.py", "--seconds", "0.1", "--serve"]
+    with subprocess.Popen(arguments, cwd=FOLDER, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            url = next(line for line in process.stdout if line.startswith("curl")).split()[-1]
+            response = httpx.post(url, data={"s": "Happy birthday to [MASK]."}, timeout=LONG)
+            assert response.json() == ["you"]
+            process.send_signal(end)
+            assert process.wait(LONG) == code
+            with pytest.raises(httpx.ConnectError):  # the server has ended too
+                httpx.get(url, timeout=LONG)
+        finally:
+            process.kill()
+
+
+def test_the_demo_fails_when_its_server_does():
+    assert run_script("demo.py", WORKER_CLASS="none").returncode != 0
+
+
+def test_the_futures_script_runs():
+    done = run_script("futures_demo.py", "--batches", "2")
+    assert done.returncode == 0, done.stderr
+    for way in ("one by one", "batched by hand", "futures", "map"):
+        assert re.search(rf"{way} +[\d,]+ sentences/s", done.stdout)
+    assert {"lamb", "jill"} <= set(done.stdout.split())

@@ -1,0 +1,262 @@
+"""NativeModel: deadlines, closing, forks, the end of the interpreter."""
+
+import os
+import sys
+import threading
+
+import pytest
+from waits import LONG, eventually
+
+from service_streamer import (
+    RequestTimeout,
+    StreamerClosed,
+    ThreadedStreamer,
+)
+
+pytest_plugins = ["native_fixtures"]
+pytestmark = pytest.mark.torch
+
+
+# ------------------------------------------------------------------- life cycle
+
+
+def test_a_deadline_ends_a_request_that_runs(torch, served):
+    streamer = served("Slow")
+    with pytest.raises(RequestTimeout):
+        streamer.predict([torch.zeros(3)], timeout=0.001)
+    with pytest.raises(RequestTimeout):
+        streamer.submit([torch.zeros(3)], timeout=0.001).result(LONG)
+
+
+def test_close_answers_what_is_queued(torch, served):
+    streamer = served("Slow", batch_size=1)
+    futures = [streamer.submit([torch.zeros(3)]) for _ in range(3)]
+    streamer.close()
+    assert all(future.done() for future in futures)
+    assert futures[-1].result()[0].tolist() == [1, 1, 1]
+    with pytest.raises(StreamerClosed):
+        streamer.predict([torch.zeros(3)])
+
+
+@pytest.fixture
+def busy(torch, served):
+    """A streamer whose model is busy for many seconds, and the futures of that."""
+    streamer = served("Slow", batch_size=1)
+    futures = [streamer.submit([torch.zeros(3)]) for _ in range(100)]
+    eventually(lambda: futures[0].running() or futures[0].done())
+    return streamer, futures
+
+
+def test_close_without_drain_ends_what_is_queued(busy):
+    streamer, futures = busy
+    streamer.close(drain=False)
+    assert futures[0].result()[0].tolist() == [1, 1, 1]
+    with pytest.raises(StreamerClosed):
+        futures[-1].result()
+
+
+def test_items_are_let_go_when_they_were_run(torch, served):
+    import weakref
+
+    streamer = served()
+    item = torch.zeros(3)
+    watched = weakref.ref(item)
+    future = streamer.submit([item])
+    del item
+    future.result(LONG)
+    eventually(lambda: watched() is None)
+
+
+def test_items_of_an_abandoned_request_are_let_go(torch, busy):
+    import weakref
+
+    streamer, futures = busy
+    item = torch.zeros(3)
+    watched = weakref.ref(item)
+    assert streamer.submit([item]).cancel()
+    del item
+    for future in futures:
+        future.cancel()
+    eventually(lambda: watched() is None)
+
+
+def test_a_forgotten_streamer_answers_and_goes(torch, model):
+    streamer = ThreadedStreamer(model("Slow"), 8)
+    future = streamer.submit([torch.zeros(3)])
+    del streamer
+    assert future.result(LONG)[0].tolist() == [1, 1, 1]
+
+
+# ------------------------------------------------------------------- other processes
+
+
+def test_a_forked_child_has_a_model_of_its_own(files, child):
+    done = child(
+        """
+        import os, sys, signal
+        import torch
+        from native_models import FLOATS
+        from service_streamer import ThreadedStreamer
+        from service_streamer.torch import NativeModel
+
+        model = NativeModel(sys.argv[1], signature=FLOATS, intra_op_threads=2)
+        streamer = ThreadedStreamer(model, 8)
+        ask = lambda: streamer.predict([torch.zeros(3)])[0].tolist()
+        assert ask() == [1, 1, 1]
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)
+            assert ask() == [1, 1, 1]
+            assert model([torch.zeros(3)])[0].tolist() == [1, 1, 1]
+            streamer.close()
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert status == 0, status
+        assert ask() == [1, 1, 1]
+        print("both answered")
+        """,
+        str(files("Floats")),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "both answered" in done.stdout
+
+
+@pytest.mark.parametrize("ending", ["pass", "streamer.close()", "del streamer", "raise SystemExit"])
+def test_the_interpreter_ends_with_batches_under_way(files, child, ending):
+    done = child(
+        f"""
+        import sys
+        import torch
+        from native_models import FLOATS
+        from service_streamer import ThreadedStreamer
+        from service_streamer.torch import NativeModel
+
+        model = NativeModel(sys.argv[1], signature=FLOATS)
+        streamer = ThreadedStreamer(model, 1)
+        futures = [streamer.submit([torch.zeros(3)]) for _ in range(3)]
+        {ending}
+        """,
+        str(files("Slow")),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stderr == ""
+
+
+def test_the_interpreter_ends_although_a_model_never_does(files, child):
+    """Its thread goes on, and so no library may be torn down: `abort` stands for a destructor."""
+    done = child(
+        """
+        import atexit, ctypes, sys
+        # the last of them to be called, for it is the first to be registered
+        atexit.register(lambda: print(type(futures[0].exception(0)).__name__))
+        import torch
+        from native_models import FLOATS
+        from waits import eventually
+        from service_streamer import StreamerClosed, ThreadedStreamer
+        from service_streamer.torch import NativeModel
+
+        model = NativeModel(sys.argv[1], signature=FLOATS, workers=2)
+        streamer = ThreadedStreamer(model, 1)
+        futures = [streamer.submit([torch.full((3,), 13.0)]) for _ in range(2)]
+        eventually(lambda: all(future.running() for future in futures))
+        libc = ctypes.CDLL(None)
+        libc["__cxa_atexit"](ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+        sys.exit(7)
+        """,
+        str(files("Endless")),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "StreamerClosed\n", "")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "_torch.load(_torch.make_model(model._options))",
+        "_torch.load(_torch.make_model({**model._options, 'path': 'nowhere.pt'}))",
+        "kept.append(model(items))",
+        "kept.append(_torch.normalize_images(images, [1.0] * 3, [0.0] * 3, False))",
+        "kept.append(_torch.Groups(batcher, [images], [0]).collate(0))",
+    ],
+    ids=["load", "fail to load", "run", "images", "collate"],
+)
+def test_the_interpreter_ends_while_a_thread_works_without_the_gil(files, child, work):
+    """Once it has begun to end, a thread that wants the GIL back is ended at that place."""
+    done = child(
+        f"""
+        import contextlib, os, sys, threading, time
+        import torch
+        from native_models import FLOATS
+        from service_streamer import _torch
+        from service_streamer.torch import BatchedModel, NativeModel
+
+        model = NativeModel(sys.argv[1], signature=FLOATS)
+        batcher = _torch.Batcher(BatchedModel(abs)._options)
+        # Torch gives up the GIL to destroy a tensor, and ends the process where it cannot have it
+        # back: so the thread destroys none.
+        images = torch.zeros(4, 300, 300, 3, dtype=torch.uint8)
+        items = [torch.zeros(3)]
+        kept = []
+
+        def work():
+            with contextlib.suppress(RuntimeError):
+                {work}
+
+        def work_on():
+            work()
+            working.set()
+            while len(kept) < 30:
+                work()
+
+        class Last:
+            # what `sys` has goes long after the interpreter has begun to end
+            def __init__(self, thread):
+                self.task = f"/proc/self/task/{{thread.native_id}}"
+            def __del__(self, is_there=os.access, clock=time.monotonic, write=os.write):
+                patience = clock() + 5  # from Python 3.14 on the thread stays where it is
+                while is_there(self.task, 0) and clock() < patience:
+                    pass
+                write(1, b"ended")
+
+        working = threading.Event()
+        thread = threading.Thread(target=work_on, daemon=True)
+        thread.start()
+        working.wait()
+        sys.last = Last(thread)
+        """,
+        str(files("Slow" if work.startswith("kept.append(model") else "Floats")),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.stdout, done.stderr) == ("ended", "")
+
+
+def test_other_threads_keep_their_number_of_threads(torch, served, threads):
+    before = torch.get_num_threads()
+    streamer = served(workers=2, intra_op_threads=before + 1)
+    streamer.wait_ready(LONG)
+    threads.run(torch.get_num_threads)
+    assert threads.join() == [before]
+    assert torch.get_num_threads() == before
+
+
+def test_callers_and_closing_meet_at_any_time(torch, model, threads):
+    for _ in range(10):
+        streamer = ThreadedStreamer(model(workers=2), 4)
+        ready = threading.Barrier(3)
+
+        def ask(streamer=streamer, ready=ready):
+            ready.wait()
+            for number in range(1000):
+                try:
+                    (output,) = streamer.predict([torch.full((3,), float(number))])
+                except StreamerClosed:
+                    return number
+                assert output[0].item() == 3 * number + 1
+            return 1000
+
+        for _ in range(2):
+            threads.run(ask)
+        ready.wait()
+        streamer.close(drain=False)
+    assert all(isinstance(count, int) for count in threads.join())

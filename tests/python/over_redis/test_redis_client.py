@@ -1,0 +1,269 @@
+"""RedisStreamer: requests and their ends."""
+
+import contextlib
+import pickle
+import threading
+import time
+
+import numpy
+import pytest
+from process_models import echo
+from waits import LONG, eventually
+
+pytest.importorskip("redis")
+
+from parcels import items_of, result_of
+from redis_messages import pack_replies
+from redis_server import NEEDS_SERVER
+from redis_tools import new_prefix
+
+from service_streamer import (
+    BrokerError,
+    RedisStreamer,
+    RequestTimeout,
+    StreamerClosed,
+    WorkerLost,
+)
+from service_streamer._redis import broker, protocol, reader, sender
+from service_streamer._redis.protocol import Keys
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = [*NEEDS_SERVER, pytest.mark.often]
+
+SOON = 0.05  # s
+
+
+# ------------------------------------------------------------------ construction
+
+
+def test_nothing_happens_before_the_first_request(servers, make):
+    server = servers()  # others connect to the shared one
+    info = server.client().info
+    before = info("stats")["total_connections_received"]
+    threads = set(threading.enumerate())
+    with make(server):
+        pass
+    assert set(threading.enumerate()) <= threads
+    assert info("stats")["total_connections_received"] == before
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"prefix": "{x}"}, "prefix"),
+        ({"prefix": None}, "prefix"),
+        ({"redis_broker": "http://localhost"}, "redis_broker"),
+        ({"secret": ""}, "secret"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"overflow": "drop"}, "overflow"),
+        ({"max_queue": -1}, "max_queue"),
+        ({"worker_timeout": -1}, "worker_timeout"),
+    ],
+)
+def test_a_wrong_setting_is_named(options, name):
+    with pytest.raises(ValueError, match=f"^{name} must be "):
+        RedisStreamer(**options)
+
+
+def test_without_redis_py_it_says_what_to_install(child):
+    done = child(
+        """
+        import sys
+        sys.modules["redis"] = None
+        from service_streamer import *
+        try:
+            RedisStreamer()
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert "pip install 'service-streamer[redis]'" in done.stdout
+
+
+def test_it_is_a_client_only(make):
+    streamer = make()
+    with pytest.raises(NotImplementedError, match="does not own the workers"):
+        streamer.destroy_workers()
+    with pytest.raises(NotImplementedError, match="workers'"):
+        streamer.configure(policy="greedy")
+    assert repr(streamer).startswith("<RedisStreamer('")
+    with pytest.raises(TypeError, match="make one in each process"):
+        pickle.dumps(streamer)
+
+
+# ---------------------------------------------------------------------- requests
+
+
+@pytest.mark.usefixtures("long_goodbye")
+def test_requests_are_answered_and_nothing_stays_at_the_broker(workers, make, queue):
+    workers()
+    streamer = make(batch_size=4)
+    assert streamer.predict(list(range(100))) == list(range(0, 200, 2))
+    futures = [streamer.submit([i]) for i in range(100)]
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(100)]
+    eventually(lambda: len(queue) == 0)
+    (replies,) = queue.reply_streams()
+    eventually(lambda: queue.redis.xlen(replies) == 0)  # trimmed when no more comes
+    assert 0 < queue.redis.pttl(replies) <= protocol.REPLY_EXPIRY_MS
+    streamer.close()
+    assert queue.reply_streams() == []
+
+
+def test_what_was_read_is_trimmed_while_more_comes(workers, make, queue, monkeypatch):
+    monkeypatch.setattr(reader, "TRIM_BYTES", 1000)
+    workers()
+    streamer = make()
+    streamer.predict([0])
+    (replies,) = queue.reply_streams()
+    lengths = set()
+    for i in range(100):
+        streamer.predict([i])
+        lengths.add(queue.redis.xlen(replies))
+    assert 5 < max(lengths) < 50
+
+
+def test_requests_that_wait_are_in_the_queue_in_their_order(workers, make, queue):
+    streamer = make(batch_size=2)
+    futures = [streamer.submit([i], priority=3) for i in range(5)]
+    large = streamer.submit([5, 6, 7], timeout=LONG)
+    eventually(lambda: len(queue) == 7)
+    waiting = queue.requests()
+    assert [(each.begin, each.items) for each in waiting] == [(0, 1)] * 5 + [(0, 2), (2, 1)]
+    assert [each.priority for each in waiting] == [3, 3, 3, 3, 3, 0, 0]
+    assert [each.deadline > each.sent for each in waiting] == [False] * 5 + [True] * 2
+    workers()
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(5)]
+    assert large.result(LONG) == [10, 12, 14]
+
+
+def test_large_payloads_travel(workers, make):
+    workers(echo)
+    array = numpy.arange(1_250_000, dtype=numpy.float64)
+    (received,) = make().predict([array])
+    assert numpy.array_equal(received, array)
+
+
+def test_a_message_that_the_broker_does_not_take_is_refused_with_its_size(workers, servers, make):
+    redis_server = servers()
+    redis_server.client().config_set("proto-max-bulk-len", "1mb")
+    streamer = make(redis_server)
+    with pytest.raises(BrokerError, match=r"1 item and 2,000,\d+ bytes .* takes: 1,048,576"):
+        streamer.predict([bytes(2_000_000)])
+    workers(server=redis_server)
+    assert streamer.predict([1]) == [2]
+
+
+def test_a_request_for_which_there_is_no_memory_is_the_only_one_to_fail(workers, make, monkeypatch):
+    pack = sender._core.pack_requests
+
+    def pack_little(parcels, *rest):
+        if sum(len(parcel[5]) for parcel in parcels) > 1_000_000:
+            raise MemoryError
+        return pack(parcels, *rest)
+
+    monkeypatch.setattr(sender._core, "pack_requests", pack_little)
+    workers()
+    streamer = make(batch_size=1)
+    with pytest.raises(WorkerLost, match="no memory"):
+        streamer.predict([1, bytes(2_000_000)])
+    assert streamer.predict([1]) == [2]
+
+
+def test_a_thousand_prefixes_get_their_own_answers(server):
+    redis = server.client()
+    for _ in range(20):
+        prefixes = [new_prefix() for _ in range(50)]
+        with contextlib.ExitStack() as stack:
+            made = (RedisStreamer(server.address, prefix) for prefix in prefixes)
+            streamers = [stack.enter_context(streamer) for streamer in made]
+            futures = [streamer.submit([i]) for i, streamer in enumerate(streamers)]
+            unanswered = {Keys(prefix).queue: Keys(prefix) for prefix in prefixes}
+            while unanswered:
+                found = redis.xread(dict.fromkeys(unanswered, "0"), block=LONG * 1000)
+                assert found, "no request came"
+                for queue, ((_, fields),) in found:
+                    answer_with_prefix(redis, unanswered.pop(queue), fields[b"m"])
+            expected = [[(prefix, i)] for i, prefix in enumerate(prefixes)]
+            assert [future.result(LONG) for future in futures] == expected
+        assert not redis.exists(*(Keys(prefix).queue for prefix in prefixes))
+
+
+def answer_with_prefix(redis, keys, message):
+    """Do what a worker there does."""
+    request = protocol.unpack_request(message)
+    (item,) = items_of([request.body])
+    answer = (request.request, request.begin, request.items, result_of([(keys.prefix, item)]))
+    redis.xadd(keys.replies(request.client), {"m": pack_replies([answer])})
+    redis.delete(keys.queue)
+
+
+# ------------------------------------------------------- ends of requests, residue
+
+
+def test_a_cancelled_request_leaves_the_queue(make, queue):
+    streamer = make()
+    future = streamer.submit([1])
+    eventually(lambda: len(queue) == 1)
+    assert future.cancel()
+    eventually(lambda: len(queue) == 0)
+
+
+def test_an_expired_request_leaves_the_queue(make, queue):
+    streamer = make()
+    with pytest.raises(RequestTimeout):
+        streamer.predict([1], timeout=SOON)
+    eventually(lambda: len(queue) == 0)
+    assert streamer.stats().expired == 1
+
+
+@pytest.mark.usefixtures("long_goodbye")
+def test_close_without_drain_takes_back_what_is_under_way(make, queue):
+    streamer = make()
+    futures = [streamer.submit([i]) for i in range(10)]
+    eventually(lambda: len(queue) == 10)
+    streamer.close(drain=False)
+    for future in futures:
+        assert isinstance(future.exception(LONG), StreamerClosed)
+    assert len(queue) == 0
+    assert queue.reply_streams() == []
+    with pytest.raises(StreamerClosed):
+        streamer.predict([1])
+
+
+def test_close_does_not_wait_for_a_read_that_blocks(make, servers, monkeypatch):
+    monkeypatch.setattr(broker, "BLOCK", LONG)
+    monkeypatch.setattr(reader, "AUDITS", (LONG, LONG))
+    server = servers()
+    streamer = make(f"{server.url}?socket_timeout={2 * LONG}")
+    streamer.submit([1])
+    client = server.client()
+    eventually(lambda: client.info("clients")["blocked_clients"] == 1)
+    begin = time.monotonic()
+    streamer.close(drain=False)
+    assert time.monotonic() - begin < LONG / 2
+
+
+def test_an_idle_client_asks_nothing(workers, make, servers, monkeypatch):
+    redis_server = servers()
+    monkeypatch.setattr(broker, "BLOCK", 0.05)
+    monkeypatch.setattr(reader, "AUDITS", (0.05, 0.05))
+    worker = workers(server=redis_server)
+    streamer = make(redis_server)
+    streamer.predict([1])
+    worker.close()
+    client = redis_server.client()
+    eventually(lambda: streamer._backend._pair.reader._bell._sleepers)  # it has read once more
+    first = client.info("stats")["total_commands_processed"]
+    threading.Event().wait(0.3)  # six reads, if there were any
+    assert client.info("stats")["total_commands_processed"] == first + 1
+
+
+def test_a_forgotten_client_answers_and_goes(workers, server, prefix):
+    before = threading.active_count()
+    streamer = RedisStreamer(server.address, prefix)
+    future = streamer.submit([1])
+    del streamer
+    worker = workers()
+    assert future.result(LONG) == [2]
+    worker.close()
+    eventually(lambda: threading.active_count() <= before + 1)  # that of callbacks may be new

@@ -1,0 +1,318 @@
+"""RedisStreamer: what it does when the broker is away, refuses, or loses what it had."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from waits import LONG, eventually
+
+pytest.importorskip("redis")
+
+from redis_callers import asking
+from redis_server import NEEDS_SERVER
+
+from service_streamer import (
+    BrokerError,
+    RequestTimeout,
+    WorkerLost,
+)
+from service_streamer._redis import session
+from service_streamer._redis.line import Line, Outage
+from service_streamer._redis.protocol import GROUP, Keys, Signer
+from service_streamer._redis.reader import Reader
+from service_streamer._waiting.threads import Bell
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = NEEDS_SERVER
+
+SOON = 0.05  # s
+
+
+# ------------------------------------------------------------------- no broker
+
+
+def test_without_a_broker_the_first_request_says_so_soon(make, port):
+    streamer = make(f"127.0.0.1:{port}")
+    with pytest.raises(BrokerError, match=rf"127\.0\.0\.1:{port}"):
+        streamer.predict([1], timeout=LONG)
+    future = streamer.submit([1])
+    assert isinstance(future.exception(LONG), BrokerError)
+    assert streamer.stats().stream is None
+    eventually(lambda: streamer.stats().broker_errors == 2)
+    assert streamer.stats().failed == 0  # no model has run
+    text = streamer.explain()
+    assert "BrokerError" in text
+    assert f"127.0.0.1:{port}" in text
+    assert "exception of the model" not in text
+
+
+def test_a_broker_that_comes_later_is_found(make, workers, prefix, servers):
+    server = servers()
+    streamer = make(server)
+    server.stop()
+    with pytest.raises(BrokerError):
+        streamer.predict([1])
+    server.start()
+    workers(server=server)
+    assert streamer.predict([1]) == [2]
+
+
+def test_a_broker_that_refuses_says_why(make, servers):
+    server = servers(requirepass="right")
+    for address, words in [
+        (server.address, "asks for a password"),
+        (f"redis://:wrong@{server.address}", "refuses the user or the password"),
+    ]:
+        streamer = make(address)
+        with pytest.raises(BrokerError, match=words):
+            streamer.predict([1])
+        with pytest.raises(BrokerError, match=words):
+            streamer.wait_ready(LONG)
+
+
+def test_a_replica_says_that_it_is_one(make, servers):
+    redis_server = servers()
+    replica = servers()
+    replica.client().execute_command("REPLICAOF", "127.0.0.1", redis_server.port)
+    eventually(lambda: replica.client().info("replication")["master_link_status"] == "up")
+    with pytest.raises(BrokerError, match="is a replica that is only to be read"):
+        make(replica).predict([1])
+
+
+def test_a_broker_without_memory_says_so_and_takes_more_later(make, workers, servers):
+    server = servers(maxmemory="4mb")
+    streamer = make(server)
+    futures = [streamer.submit([bytes(1_000_000)]) for _ in range(8)]
+    eventually(lambda: futures[-1].done())
+    for future in futures[-1:]:
+        assert isinstance(future.exception(0), BrokerError)
+        assert "is out of memory" in str(future.exception(0))
+    for future in futures:
+        future.cancel()
+    eventually(lambda: streamer.stats().stream.length == 0)  # a worker may answer what is there
+    workers(server=server)
+    eventually(lambda: server.client().info("memory")["used_memory"] < 3_000_000)
+    assert streamer.predict([1]) == [2]
+
+
+def test_an_outage_ends_requests_without_a_deadline_and_service_resumes(
+    make, workers, monkeypatch, servers
+):
+    monkeypatch.setattr(session, "PATIENCE", 0.3)
+    server = servers()
+    workers(server=server)
+    streamer = make(server)
+    assert streamer.predict([1]) == [2]
+    server.stop()
+    futures = [streamer.submit([i]) for i in range(5)]
+    for future in futures:
+        assert isinstance(future.exception(LONG), BrokerError)
+    server.start()
+    eventually(lambda: answers(streamer))
+
+
+def answers(streamer):
+    try:
+        return streamer.predict([1], timeout=LONG) == [2]
+    except BrokerError:
+        return False
+
+
+def test_what_was_sent_ends_too_when_the_broker_stays_away(make, monkeypatch, servers):
+    monkeypatch.setattr(session, "PATIENCE", 0.3)
+    server = servers()
+    streamer = make(server)
+    future = streamer.submit([1])
+    eventually(lambda: streamer.stats().stream.length == 1)
+    server.stop()
+    assert isinstance(future.exception(LONG), BrokerError)
+
+
+def test_deadlines_are_kept_while_the_broker_is_away(make, workers, servers):
+    server = servers()
+    workers(server=server)
+    # however long the broker is silent here, that is no outage, by which requests would end, too
+    streamer = make(f"{server.url}?socket_timeout={10 * LONG}")
+    assert streamer.predict([1]) == [2]
+    server.freeze()
+    begin = time.monotonic()
+    for call in (streamer.predict, lambda *a, **k: streamer.submit(*a, **k).result()):
+        with pytest.raises(RequestTimeout):
+            call([1], timeout=SOON)
+    assert time.monotonic() - begin < LONG
+    server.thaw()
+    assert streamer.predict([1]) == [2]
+
+
+# ------------------------------------------------------------------ lost entries
+
+
+def test_a_restart_with_persistence_loses_nothing(make, workers, servers, monkeypatch):
+    monkeypatch.setattr(session, "PATIENCE", LONG)  # for a restart on a busy machine
+    server = servers(appendonly="yes")
+    streamer = make(server)
+    futures = [streamer.submit([i]) for i in range(50)]
+    eventually(lambda: streamer.stats().stream.length == 50)
+    server.kill()
+    futures += [streamer.submit([i]) for i in range(50, 100)]
+    server.start()
+    workers(server=server)
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(100)]
+
+
+def test_a_restart_without_persistence_costs_only_time(make, workers, servers, monkeypatch):
+    monkeypatch.setattr(session, "PATIENCE", LONG)
+    server = servers()
+    streamer = make(server, batch_size=64)
+    futures = [streamer.submit([i]) for i in range(50)]
+    large = streamer.submit(list(range(200)))
+    eventually(lambda: streamer.stats().stream.length == 54)
+    server.kill()
+    server.start()
+    workers(server=server)
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(50)]
+    assert large.result(LONG) == list(range(0, 400, 2))
+
+
+@pytest.mark.usefixtures("quick_audits")
+def test_flushall_costs_only_time(make, workers, servers, threads):
+    redis_server = servers()
+    workers(server=redis_server, batch_size=4)
+    streamer = make(redis_server)
+    client = redis_server.client()
+    with asking(streamer, threads, 16):
+        for _ in range(5):
+            before = streamer.stats().completed
+            eventually(lambda before=before: streamer.stats().completed > before + 100)
+            client.flushall()
+
+
+@pytest.mark.usefixtures("quick_audits")
+def test_what_a_worker_took_and_lost_is_sent_again(make, workers, queue):
+    streamer = make()
+    futures = [streamer.submit([i]) for i in range(3)]
+    eventually(lambda: len(queue) == 3)
+    queue.redis.xgroup_create(queue.keys.queue, GROUP, id="0")
+    queue.redis.xreadgroup(GROUP, "thief", {queue.keys.queue: ">"}, count=2)
+    for entry, _ in queue.entries()[:2]:
+        queue.redis.xack(queue.keys.queue, GROUP, entry)
+        queue.redis.xdel(queue.keys.queue, entry)
+    eventually(lambda: len(queue) == 3)
+    assert sorted(each.request for each in queue.requests()) == [1, 2, 3]
+    workers()
+    assert [future.result(LONG) for future in futures] == [[0], [2], [4]]
+
+
+@pytest.mark.usefixtures("quick_audits")
+def test_replies_that_may_not_be_trimmed_hinder_nobody(make, workers, servers):
+    server = servers()
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-xtrim")
+    worker = workers(server=server)
+    streamer = make(f"redis://u:p@{server.address}")
+    for i in range(3):
+        assert streamer.predict([i]) == [2 * i]
+    backend = streamer._backend
+    assert client.xlen(backend._pair.reader._session.replies) >= 3
+    worker.close()
+    future = streamer.submit([3])
+    eventually(lambda: streamer.stats().stream.length == 1)
+    client.delete(backend._keys.queue)
+    eventually(lambda: streamer.stats().stream.length == 1)  # it is sent again
+    workers(server=server)
+    assert future.result(LONG) == [6]
+
+
+@pytest.mark.usefixtures("quick_audits")
+def test_what_waits_or_is_with_a_worker_is_not_sent_again(make, workers, queue):
+    streamer = make()
+    futures = [streamer.submit([i]) for i in range(3)]
+    eventually(lambda: len(queue) == 3)
+    queue.redis.xgroup_create(queue.keys.queue, GROUP, id="0")
+    queue.redis.xreadgroup(GROUP, "slow", {queue.keys.queue: ">"}, count=2)
+
+    def asked():
+        return queue.redis.info("commandstats").get("cmdstat_xpending", {"calls": 0})["calls"]
+
+    before = asked()
+    eventually(lambda: asked() > before + 6)
+    assert len(queue) == 3
+    workers()
+    assert [future.result(LONG) for future in futures] == [[0], [2], [4]]
+
+
+@pytest.mark.usefixtures("quick_audits")
+def test_a_request_that_vanishes_each_time_is_given_up(make, queue):
+    streamer = make()
+    future = streamer.submit([1])
+    deadline = time.monotonic() + LONG
+    while not future.done() and time.monotonic() < deadline:
+        queue.redis.delete(queue.keys.queue)
+    with pytest.raises(WorkerLost, match=r"4 times and not answered.*another secret"):
+        future.result(0)
+
+
+def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
+    """Nobody would say that it is over, and the next request would not be tried again."""
+    place = session.Session(None, BrokerOfNobody(), Keys(""), Signer(None), bytes(16))
+    reader = Reader(place, send_again=None)
+    away = BrokerError("it is away", transient=True)
+    reader._fail(away)
+    assert not place._lost
+    place.sent.begin([(1, 0)])
+    reader._fail(away)
+    assert place._lost
+    # nor does it go on for who waits later
+    place.sent.drop([1])
+    reader._bell = SimpleNamespace(wait=lambda predicate, timeout: False)
+    assert not reader._wait()
+    assert not place._lost
+
+
+class BrokerOfNobody:
+    def connection(self):
+        return None
+
+
+def test_an_outage_ends_for_a_thread_that_ends_during_it():
+    """Else it would seem to last for ever, and a worker would not finish what it has."""
+    outage = Outage("a worker")
+    over = threading.Event()
+
+    def fail(_):
+        over.set()
+        raise BrokerError("it is away", transient=True)
+
+    line = Line(BrokerOfNobody(), outage, Bell(), over.is_set)
+    outage.failed(line, BrokerError("it is away", transient=True))
+    assert line.call(fail) is None
+    assert outage.seconds() == 0
+
+
+def test_one_thread_finds_the_broker_while_another_says_it_is_lost(monkeypatch):
+    place = session.Session(None, "a broker", Keys(""), Signer(None), bytes(16))
+
+    def monotonic():
+        place.found("reader")
+        return time.monotonic()
+
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=monotonic))
+    assert not place.lost("sender", BrokerError("it is away", transient=True))
+
+
+def test_entries_that_are_there_twice_are_answered_once(make, workers, queue):
+    streamer = make()
+    done = []
+    futures = [streamer.submit([i]) for i in range(5)]
+    for future in futures:
+        future.add_done_callback(lambda future: done.append(future.result()))
+    eventually(lambda: len(queue) == 5)
+    for _, message in queue.entries():
+        queue.redis.xadd(queue.keys.queue, {"m": message})
+    workers()
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(5)]
+    eventually(lambda: len(queue) == 0)
+    assert streamer.predict([5]) == [10]
+    eventually(lambda: sorted(done) == [[2 * i] for i in range(5)])
+    assert streamer.stats().completed == 6

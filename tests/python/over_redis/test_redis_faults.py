@@ -1,0 +1,177 @@
+"""What happens to requests when workers die, stall, or cannot load their models."""
+
+import contextlib
+import os
+import random
+import re
+import signal
+import threading
+
+import pytest
+from process_models import ProcessGate, is_alive
+from tasks import children
+from waits import eventually
+
+pytest.importorskip("redis")
+
+from redis_callers import Callers, StreamerCallers
+from redis_server import NEEDS_SERVER
+from redis_tools import QUICK, SLOW
+
+from service_streamer import WorkerLost
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = NEEDS_SERVER
+
+
+def test_what_a_killed_worker_had_is_answered_by_another(processes, workers, client, tmp_path):
+    gate = ProcessGate(tmp_path)
+    options = {"model_init_args": [str(tmp_path)], "batch_size": 2}
+    doomed = processes("redis_models:Gated", **options)
+    futures = client.send(*[[i] for i in range(4)])
+    model = gate.wait_entered()
+    eventually(lambda: client.pending() == 4)
+    doomed.kill()
+    eventually(lambda: not is_alive(model))
+    gate.open()
+    survivor = processes("redis_models:Gated", **options)
+    answers = [answer for (answer,) in client.results(futures)]
+    assert answers == [(i, survivor.pid) for i in range(4)]
+    eventually(client.is_clean)
+    eventually(lambda: len(client.consumers()) == 1)
+    gate.close()
+
+
+def test_a_worker_that_dies_between_reply_and_acknowledgement_gives_nobody_two_answers(
+    processes, client
+):
+    processes(die_after_reply=True)
+    assert client.ask([1, 2]) == [2, 4]
+    assert client.pending() == 1
+    processes()
+    eventually(client.is_clean)
+    while client.read(0.01):
+        pass
+    assert (client.accepted, client.ignored) == (1, 1)
+
+
+def test_a_request_that_three_workers_ended_with_is_refused(processes, workers, client, tmp_path):
+    gate = ProcessGate(tmp_path)
+    (future,) = client.send(["poison"])
+    for times in range(1, 4):
+        claim_after = SLOW if times == 1 else QUICK  # what the first one fetches it does not claim
+        doomed = processes(
+            "redis_models:Gated", model_init_args=[str(tmp_path)], _claim_after=claim_after
+        )
+        gate.wait_entered()
+        assert client.deliveries() == [times]
+        doomed.kill()
+    worker = workers()
+    with pytest.raises(WorkerLost, match="3 workers in a row"):
+        client.result(future)
+    assert worker.counts.poisonous == 1
+    assert client.ask([1]) == [2]
+    eventually(client.is_clean)
+    gate.close()
+
+
+def test_what_a_stalled_worker_had_is_claimed_and_it_gives_it_up(processes, client, tmp_path):
+    gate = ProcessGate(tmp_path)
+    options = {"model_init_args": [str(tmp_path)], "batch_size": 1}
+    # it claims nothing in its turn, should the other one be late, but soon sees what was claimed
+    stalled = processes("redis_models:Gated", _claim_after=SLOW, beats=SLOW, **options)
+    futures = client.send(["running"], ["waiting"])
+    gate.wait_entered()
+    eventually(lambda: client.pending() == 2)
+    stalled.signal(signal.SIGSTOP)
+    other = processes("redis_models:Gated", **options)
+    gate.wait_entered()
+    eventually(lambda: client.deliveries() == [2, 2])
+    stalled.signal(signal.SIGCONT)
+    eventually(lambda: sum(map(int, re.findall(r"taken over (\d+)", stalled.log()))) == 2)
+    assert client.deliveries() == [2, 2]
+    gate.open()
+    assert [answer for (answer,) in client.results(futures)] == [
+        ("running", other.pid),
+        ("waiting", other.pid),
+    ]
+    eventually(client.is_clean)
+    # it claims nothing back, and does not run what waited
+    entered = sorted(item for batch in gate.batches for item in batch)
+    assert entered == ["running", "running", "waiting"]
+    stalled.wait_ready(client)
+    other.kill()
+    ((again, pid),) = client.ask(["again"])
+    assert (again, pid) == ("again", stalled.pid)
+    gate.close()
+
+
+def test_a_model_that_holds_the_gil_for_long_keeps_its_batch(processes, client, tmp_path):
+    gate = ProcessGate(tmp_path)
+    processes("redis_models:HoldsGil", model_init_args=[str(tmp_path)])
+    (future,) = client.send([1])
+    gate.wait_entered()
+    idle, beats = [client.idle()], 0
+
+    def has_many_heartbeats():
+        nonlocal beats
+        idle.append(client.idle())
+        beats += idle[-1] < idle[-2]
+        return beats == 10
+
+    eventually(has_many_heartbeats)
+    gate.open()
+    assert client.result(future) == [True]
+    gate.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", [Callers, StreamerCallers])
+def test_fifty_kills_under_load_lose_nothing_and_double_nothing(
+    server, prefix, processes, client, kind
+):
+    rng = random.Random(os.getpid())
+
+    def start():
+        # a request that is with three of those that are killed is not to be taken for poison
+        return processes("redis_models:steps", worker_num=2, retries=10, max_deliveries=1000)
+
+    alive = [start().wait_ready(client) for _ in range(2)]
+    callers = [kind(server, prefix, seed) for seed in range(2)]
+    pace = threading.Event()
+    whole = 0
+    for _ in range(50):
+        before = [each.answered for each in callers]
+        pace.wait(rng.uniform(0, 0.1))
+        victim = rng.choice(alive)
+        models = sorted(children(victim.pid))
+        if rng.random() < 0.6 and models:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(models), signal.SIGKILL)
+        else:
+            whole += 1
+            victim.kill()
+            alive[alive.index(victim)] = start()
+        for each, count in zip(callers, before, strict=True):
+            eventually(lambda each=each, count=count: each.answered > count or each.failures)
+    accepted, ignored = zip(*[each.stop() for each in callers], strict=True)
+    print(f"{sum(accepted)} answers, {sum(ignored)} again, {whole} workers killed as a whole")
+    eventually(client.is_clean)
+
+
+def test_what_a_worker_had_whose_models_cannot_be_loaded_any_more_is_answered_by_another(
+    processes, workers, client, tmp_path
+):
+    gate = ProcessGate(tmp_path)
+    broken = processes("redis_models:LoadsOnce", model_init_args=[str(tmp_path)])
+    futures = client.send([1])
+    model = gate.wait_entered()
+    futures += client.send([2])
+    eventually(lambda: client.pending() == 2)
+    os.kill(model, signal.SIGKILL)
+    workers()
+    assert client.results(futures) == [[2], [4]]
+    assert broken.wait() == 1
+    assert "the GPU has fallen off the bus" in broken.log()
+    eventually(client.is_clean)
+    gate.close()

@@ -1,0 +1,57 @@
+"""RedisWorker: what its heartbeats find, and what it claims."""
+
+import pytest
+from waits import eventually
+
+pytest.importorskip("redis")
+
+from redis_server import NEEDS_SERVER
+
+from service_streamer._redis.fetcher import Fetcher
+from service_streamer._redis.protocol import GROUP
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = NEEDS_SERVER
+
+
+def test_what_the_broker_has_lost_is_answered_after_any_number_of_heartbeats(
+    workers, clients, servers, process_gate
+):
+    server = servers()
+    worker, client = workers(process_gate, server=server), clients(server=server)
+    (future,) = client.send([1])
+    process_gate.wait_entered()
+    client.redis.flushall()
+
+    def scripts():
+        return client.redis.info("commandstats").get("cmdstat_eval", {"calls": 0})["calls"]
+
+    before = scripts()
+    eventually(lambda: scripts() > before + 9)  # there are three in a round
+    process_gate.open()
+    assert client.result(future) == [2]
+    assert (worker.counts.taken, worker.counts.withdrawn) == (0, 0)
+
+
+def test_what_is_claimed_before_the_first_fetch_is_delivered_once(
+    workers, client, process_gate, monkeypatch, caplog
+):
+    """Else two workers that die with it would be taken for three."""
+    caplog.set_level("INFO", "service_streamer")
+    (future,) = client.send([1])
+    client.redis.xgroup_create(client.keys.queue, GROUP, "0")
+    client.redis.xreadgroup(GROUP, "dead", {client.keys.queue: ">"})
+    fetch = Fetcher._fetch
+
+    def fetch_late(fetcher, connection):
+        eventually(lambda: client.deliveries() == [2])
+        fetch(fetcher, connection)
+
+    monkeypatch.setattr(Fetcher, "_fetch", fetch_late)
+    workers(process_gate)
+    process_gate.wait_entered()
+    eventually(lambda: "answers the queue" in caplog.text)
+    assert client.deliveries() == [2]
+    monkeypatch.undo()
+    process_gate.open()
+    assert client.result(future) == [2]

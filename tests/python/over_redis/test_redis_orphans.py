@@ -1,0 +1,230 @@
+"""RedisStreamer: entries in the queue whose requests have ended do not stay there."""
+
+import pytest
+from waits import LONG, eventually
+
+pytest.importorskip("redis")
+
+from redis_server import NEEDS_SERVER
+from redis_tools import Queue
+
+from service_streamer import BrokerError, WorkerLost
+from service_streamer._redis import sender as sender_module
+from service_streamer._redis import session
+from service_streamer._redis.broker import Broker, ResponseError
+from service_streamer._redis.protocol import Signer, pack_refusal
+from service_streamer._redis.sender import Sender
+from service_streamer._redis.session import Sent, Session
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = NEEDS_SERVER
+
+
+@pytest.fixture
+def place(server, client):
+    return Session(client.outlet, Broker(server.url, b"key"), client.keys, Signer(None), bytes(16))
+
+
+@pytest.fixture
+def sender(place):
+    sender = Sender(place, 10, lambda: None)
+    yield sender
+    sender._connection.close()
+
+
+# ------------------------------------------------------------- of what was sent
+
+
+def test_the_rest_of_a_request_that_was_refused_leaves_the_queue(make, queue):
+    future = make(batch_size=1).submit([1, 2])
+    eventually(lambda: len(queue) == 2)
+    (entry, _), _ = queue.entries()
+    refused, _ = queue.requests()
+    refusal = pack_refusal(refused.request, refused.begin, refused.items, "not this one")
+    queue.redis.xdel(queue.keys.queue, entry)
+    queue.redis.xadd(queue.keys.replies(refused.client), {"m": refusal})
+    assert isinstance(future.exception(LONG), WorkerLost)
+    eventually(lambda: len(queue) == 0)
+
+
+def test_what_an_outage_has_ended_leaves_the_queue_when_it_is_over(
+    make, servers, prefix, monkeypatch
+):
+    monkeypatch.setattr(session, "PATIENCE", 0.3)
+    server = servers(appendonly="yes")
+    queue = Queue(server, prefix)
+    streamer = make(server)
+    future = streamer.submit([1])
+    sent = streamer._backend._pair.sender._session.sent
+    eventually(lambda: sent.oldest() is not None)  # it knows the entry
+    assert len(queue) == 1
+    server.stop()
+    assert isinstance(future.exception(LONG), BrokerError)
+    server.start()
+    eventually(lambda: len(queue) == 0)
+
+
+@pytest.mark.usefixtures("long_goodbye")
+def test_what_ends_while_it_is_on_its_way_leaves_the_queue(make, queue, server, monkeypatch):
+    """The reader may not read, and says so as soon as the sender begins to send."""
+    monkeypatch.setattr(session, "BACKOFF", (0.001, 0.001))
+    user, password = queue.keys.prefix, "word"
+    rights = ["+@stream", "+@connection", "+time", "+del", "+pexpire", "+info", "+config|get"]
+    keys = [b"~" + queue.keys.queue, b"~" + queue.keys.withdrawals]
+    queue.redis.execute_command("ACL", "SETUSER", user, "on", f">{password}", *rights, *keys)
+    streamer = make(f"redis://{user}:{password}@{server.address}")
+    for _ in range(50):
+        error = streamer.submit([1]).exception(LONG)
+        assert "does not permit its user what is needed" in str(error)
+    eventually(lambda: len(queue) == 0)
+    streamer.close()
+    assert len(queue) == 0
+
+
+def test_entries_that_arrive_for_nobody_are_told_from_those_that_were_answered():
+    sent = Sent()
+    sent.begin([(1, 0), (1, 64), (2, 0), (3, 0)])
+    assert sent.drop([1]) == []
+    sent.end([(2, 0, 1, b"")])
+    refused = BrokerError("out of memory")
+    entries = [b"1-1", refused, b"2-1", b"3-1"]
+    assert sent.arrive([(1, 0), (1, 64), (2, 0), (3, 0)], entries) == [b"1-1"]
+    assert sent.drop([3]) == [b"3-1"]
+    assert sent.dropped() == {1, 3}
+    assert sent.dropped() == set()
+
+
+def test_what_ends_while_it_is_being_sent_is_deleted_next(
+    client, place, sender, threads, monkeypatch
+):
+    pipeline = sender._connection.pipeline
+
+    def pipeline_and_fail(commands):
+        replies = pipeline(commands)
+        place.fail([1], BrokerError("the reader says so"))
+        return replies
+
+    with monkeypatch.context() as patches:
+        patches.setattr(sender._connection, "pipeline", pipeline_and_fail)
+        sender._hand = [(1, 0, 1, None, 0, b"ended"), (2, 0, 1, None, 0, b"alive")]
+        sender._flush()
+    assert client.length() == 2
+    threads.run(sender._take)  # does not wait for more
+    assert threads.join() == [True]
+    sender._flush()
+    assert client.length() == 1
+    assert (2, 0) in place.sent
+
+
+@pytest.mark.parametrize("max_queue", [1024, 1], ids=["", "full"])
+def test_while_entries_are_to_be_deleted_requests_end_as_in_any_outage(
+    make, servers, monkeypatch, max_queue
+):
+    monkeypatch.setattr(session, "PATIENCE", 0.3)
+    server = servers()
+    streamer = make(server, max_queue=max_queue)
+    first = streamer.submit([1])
+    sent = streamer._backend._pair.sender._session.sent
+    eventually(lambda: sent.oldest() is not None)
+    server.stop()
+    first.cancel()
+    later = streamer.submit([2])
+    assert isinstance(later.exception(LONG), BrokerError)
+    streamer.close()
+
+
+# ------------------------------------------------- of what is no longer to be sent
+
+
+def test_nothing_is_sent_of_a_request_that_is_too_large_in_part(make, servers, prefix):
+    server = servers()
+    server.client().config_set("proto-max-bulk-len", "1mb")
+    queue = Queue(server, prefix)
+    streamer = make(server, batch_size=1)
+    with pytest.raises(BrokerError, match="2,000,"):
+        streamer.predict([1, bytes(2_000_000)])
+    streamer.submit([3])
+    eventually(lambda: any(each.request == 2 for each in queue.requests()))
+    assert [each.request for each in queue.requests()] == [2]
+
+
+def test_nothing_is_sent_of_a_request_that_ended_while_it_was_in_hand(client, place, sender):
+    """In the reader's thread, which cannot know what the sender has in hand."""
+    sender._hand = [(1, 0, 1, None, 0, b"ended"), (2, 0, 1, None, 0, b"alive")]
+    place.fail([1], BrokerError("the reader says so"))
+    sender._flush()
+    assert client.length() == 1
+    assert len(place.sent) == 1
+    assert (2, 0) in place.sent
+
+
+def test_nothing_more_is_sent_of_a_request_whose_first_part_was_refused(
+    client, place, sender, threads, monkeypatch
+):
+    monkeypatch.setattr(sender_module, "FLUSH_BYTES", 1)  # a round trip for each
+    pipeline = sender._connection.pipeline
+
+    def refuse(commands):
+        return [BrokerError("out of memory"), *pipeline(commands)[1:]]
+
+    sender._hand = [(1, 0, 1, None, 0, b"first"), (1, 1, 1, None, 0, b"second")]
+    with monkeypatch.context() as patches:
+        patches.setattr(sender._connection, "pipeline", refuse)
+        sender._flush()
+    assert len(sender._hand) == 1
+    threads.run(sender._take)
+    assert threads.join() == [True]
+    assert sender._hand == []
+    assert len(place.sent) == 0
+
+
+def test_a_broker_that_is_busy_with_a_script_is_asked_again(sender, monkeypatch):
+    sender._connection.connect()
+    busy = ResponseError("BUSY Redis is busy running a script")
+    with monkeypatch.context() as patches:
+        patches.setattr(sender._connection, "pipeline", raising(busy))
+        sender._hand = [(1, 0, 1, None, 0, b"kept")]
+        sender._flush()
+    assert len(sender._hand) == 1
+    sender._flush()
+    assert sender._hand == []
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail
+
+
+def test_an_outage_of_long_ago_does_not_count(place, sender, monkeypatch):
+    """Its requests timed out, and nobody has tried since."""
+    place.connected_once = True
+    away = BrokerError("it is away", transient=True)
+    with monkeypatch.context() as patches:
+        patches.setattr(sender._connection, "connect", raising(away))
+        sender._flush()
+        since = place._lost["sender"]
+        sender._flush()
+        assert place._lost["sender"] == since
+        sender._failed_at -= sender_module.OUTAGE_GAP + 1
+        sender._flush()
+        assert place._lost["sender"] > since
+
+
+def test_a_request_that_ended_when_it_was_to_be_sent_again_is_forgotten(place, sender):
+    """Else it would be on its way for ever: the oldest, for which no audit comes."""
+    place.sent.begin([(99, 0)])
+    sender.send_again({(99, 0)})
+    assert sender._take()
+    assert len(place.sent) == 0
+
+
+def test_of_a_large_request_that_was_sent_again_nothing_is_remembered():
+    sent = Sent()
+    sent.begin([(1, 0), (1, 64)])
+    sent.repeat(1)
+    for begin in (0, 64):
+        sent.end([(1, begin, 1, b"")])
+    assert len(sent) == 0
+    assert sent._repeats == {}

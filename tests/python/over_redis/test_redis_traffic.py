@@ -1,0 +1,232 @@
+"""RedisStreamer and RedisWorker: what travels between them, and what stays at the broker of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from process_models import double_after_a_while
+from waits import LONG, eventually
+
+pytest.importorskip("redis")
+
+from redis_server import NEEDS_SERVER
+from redis_tools import Queue
+
+from service_streamer import BrokerError
+from service_streamer._redis import commands, protocol, sender, session
+from service_streamer._redis.broker import Connection
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = NEEDS_SERVER
+
+
+def calls(server):
+    """How often commands were run, by their names."""
+    found = server.client().info("commandstats").items()
+    return {name.removeprefix("cmdstat_"): about["calls"] for name, about in found}
+
+
+class Asking:
+    """A thread that asks one thing after the other, and looks at every answer, until `stop`."""
+
+    def __init__(self, streamer, threads):
+        self._streamer = streamer
+        self._over = threading.Event()
+        self._threads = threads
+        self.answered = 0
+        threads.run(self._run)
+
+    def wait_for_more(self, count=20):
+        before = self.answered
+        eventually(lambda: self.answered >= before + count or self._threads.outcomes[0])
+
+    def stop(self):
+        self._over.set()
+        assert self._threads.join() == [None] * len(self._threads.outcomes)
+
+    def _run(self):
+        while not self._over.is_set():
+            asked = [self.answered, "a"]
+            assert self._streamer.predict(asked, timeout=LONG) == [2 * self.answered, "aa"]
+            self.answered += 1
+
+
+# ------------------------------------------------------------------ round trips
+
+
+def test_what_has_accumulated_travels_in_one_round_trip(make, workers, servers, monkeypatch):
+    server = servers()
+    trips = []
+    pipeline = Connection.pipeline
+
+    def counting(connection, commands):
+        requests = sum(isinstance(command, bytes) for command in commands)
+        if requests:
+            trips.append(requests)
+        return pipeline(connection, commands)
+
+    monkeypatch.setattr(Connection, "pipeline", counting)
+    streamer = make(server)
+    server.freeze()
+    futures = [streamer.submit([i]) for i in range(100)]
+    server.thaw()
+    workers(server=server)
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(100)]
+    assert sum(trips) == 100
+    assert len(trips) <= 2  # the first may have begun before the others were there
+
+
+def test_many_large_requests_travel_in_several_round_trips(make, workers, monkeypatch):
+    monkeypatch.setattr(sender, "FLUSH_BYTES", 1000)
+    pipeline, sent = Connection.pipeline, []
+
+    def counting(connection, given):
+        requests = [len(each) for each in given if isinstance(each, bytes)]
+        sent.append((len(requests), sum(requests)))
+        return pipeline(connection, given)
+
+    monkeypatch.setattr(Connection, "pipeline", counting)
+    streamer = make()
+    futures = [streamer.submit(["x" * size]) for size in (5000, *[300] * 20)]
+    workers()
+    assert [len(future.result(LONG)[0]) for future in futures] == [10_000, *[600] * 20]
+    assert max(size for requests, size in sent if requests > 1) < 2000
+
+
+def test_the_answers_of_a_batch_are_one_reply_for_each_client(make, workers, servers, process_gate):
+    server = servers()
+    worker = workers(process_gate, server=server, batch_size=8)
+    both = make(server), make(server)
+    first = both[0].submit(["first"])
+    process_gate.wait_entered()
+    futures = [streamer.submit([i]) for i in range(4) for streamer in both]
+    eventually(lambda: worker.queued == 8)
+    before = calls(server)
+    process_gate.open()
+    assert first.result(LONG) == ["firstfirst"]
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(4) for _ in both]
+    after = calls(server)
+    assert [len(batch) for batch in process_gate.batches] == [1, 8]
+    assert after["xadd"] - before["xadd"] <= 1 + 2
+    for name in ("exec", "xack", "xdel"):
+        assert after[name] - before.get(name, 0) <= 2
+
+
+# ---------------------------------------------------------------- what is large
+
+
+@pytest.mark.endurance
+def test_600_mb_are_refused_with_both_sizes_and_others_go_on(make, workers, servers, threads):
+    server = servers()
+    workers(server=server)
+    streamer = make(server)
+    asking = Asking(streamer, threads)
+    asking.wait_for_more()
+
+    def received():
+        return server.client().info("stats")["total_net_input_bytes"]
+
+    before = received()
+    with pytest.raises(
+        BrokerError,
+        match=r"1 item and 600,000,\d+ bytes .* takes: 536,870,912 \(proto-max-bulk-len\)",
+    ):
+        streamer.predict([bytes(600_000_000)], timeout=LONG)
+    assert received() < before + 100_000_000
+    asking.wait_for_more()
+    assert streamer.predict([bytes(10_000_000)], timeout=LONG) == [bytes(20_000_000)]
+    asking.stop()
+
+
+# --------------------------------------------------------------- who never reads
+
+SENDS = """
+import sys
+from service_streamer import RedisStreamer
+from service_streamer._redis import client
+client.INTERRUPT_AFTER = 30  # s to take back what is at the broker
+with RedisStreamer(sys.argv[1], sys.argv[2]) as streamer:
+    futures = [streamer.submit([i]) for i in range(200)]
+    sys.stdin.readline()
+    print([future.result(30) for future in futures] == [[2 * i] for i in range(200)])
+"""
+
+
+def test_a_client_that_is_stopped_costs_others_nothing_and_finds_its_answers(
+    make, workers, server, prefix, queue, process_gate, threads
+):
+    workers(process_gate, batch_size=8)
+    other = make()
+    other.wait_ready(LONG)  # the worker forks no more
+    command = [sys.executable, "-c", SENDS, server.address, prefix]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as stopped:
+        try:
+            eventually(lambda: len(queue) == 200)
+            replies = queue.keys.replies(queue.requests()[0].client)
+            os.kill(stopped.pid, signal.SIGSTOP)
+            process_gate.open()
+            asking = Asking(other, threads)
+            asking.wait_for_more()
+            asking.stop()
+            eventually(lambda: len(queue) == 0)
+            # as many as batches, and for so long
+            assert 0 < queue.redis.xlen(replies) <= 200
+            assert 0 < queue.redis.pttl(replies) <= protocol.REPLY_EXPIRY_MS
+            os.kill(stopped.pid, signal.SIGCONT)
+            said, _ = stopped.communicate("\n", timeout=LONG)
+        finally:
+            stopped.kill()
+    assert said == "True\n"
+    assert not queue.redis.exists(replies)
+
+
+def test_answers_that_nobody_reads_expire(make, workers, clients, queue, monkeypatch):
+    monkeypatch.setattr(commands, "REPLY_EXPIRY_MS", 200)
+    silent = clients()
+    silent.send(*[[i] for i in range(500)])
+    worker = workers()
+    assert make().predict([1], timeout=LONG) == [2]
+    eventually(lambda: worker.counts.answered >= 501)
+    assert len(queue) == 0
+    eventually(lambda: not queue.redis.exists(silent.reply_key))
+
+
+# ------------------------------------------------------------------- many cancels
+
+
+def test_thousands_of_cancels_leave_few_notices_and_every_other_answer(
+    make, workers, servers, prefix, threads, monkeypatch
+):
+    monkeypatch.setattr(session, "NOTICES", 20)
+    notices = []
+
+    def counting(keys, entries):
+        notices.append(len(entries))
+        return session.notice(keys, entries)
+
+    monkeypatch.setattr(sender, "notice", counting)
+    server = servers(stream_node_max_entries=10)  # what is trimmed at a time
+    worker = workers(double_after_a_while, server=server, batch_size=4)
+    asking = Asking(make(server), threads)
+    streamer = make(server)
+
+    def cancel_many():
+        futures = [streamer.submit([i]) for i in range(50)]
+        assert futures[0].result(LONG) == [0]
+        for future in futures[1:]:
+            future.cancel()
+        for i, future in enumerate(futures):
+            assert future.cancelled() or future.result(LONG) == [2 * i]
+        trimmed = len(notices) > 40
+        return trimmed and streamer.stats().cancelled > 1000 and worker.counts.withdrawn > 0
+
+    eventually(cancel_many, 2 * LONG)
+    asking.wait_for_more()
+    asking.stop()
+    queue = Queue(server, prefix)
+    assert queue.redis.xlen(queue.keys.withdrawals) <= 20 + 10
+    eventually(lambda: len(queue) == 0)
+    assert worker.error is None

@@ -1,0 +1,211 @@
+"""RedisWorker: what it does with requests."""
+
+import os
+import signal
+
+import pytest
+from process_models import Model, ProcessGate, deadly
+from waits import LONG, eventually
+
+pytest.importorskip("redis")
+
+from redis_server import NEEDS_SERVER
+from redis_tools import SLOW, new_prefix
+
+from service_streamer import (
+    RedisWorker,
+    WorkerLost,
+)
+from service_streamer._errors import WorkerTraceback
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = [*NEEDS_SERVER, pytest.mark.often]
+
+
+# --------------------------------------------------------------------- requests
+
+
+def test_it_answers_and_leaves_nothing_in_the_queue(workers, client):
+    workers()
+    futures = client.send([1, 2], ["a"], [], list(range(200)))
+    assert client.results(futures) == [[2, 4], ["aa"], [], [2 * i for i in range(200)]]
+    eventually(client.is_clean)
+
+
+def test_what_was_sent_before_it_came_is_answered(workers, client):
+    futures = client.send([1], [2])
+    workers()
+    assert client.results(futures) == [[2], [4]]
+
+
+def test_replies_expire(workers, client):
+    workers()
+    client.ask([1])
+    assert 0 < client.redis.pttl(client.reply_key) <= 3_600_000
+
+
+def test_prefixes_do_not_see_each_other(workers, clients):
+    prefixes = ["", new_prefix(), new_prefix()]
+    for prefix in prefixes:
+        workers(Model, prefix=prefix, model_init_args=[prefix])
+    for prefix in prefixes:
+        (seen,) = clients(prefix).ask(["item"])
+        assert seen["args"] == (prefix,)
+
+
+def test_requests_of_many_clients_share_batches(workers, clients, process_gate):
+    worker = workers(process_gate)
+    both = clients(), clients()
+    (first,) = both[0].send(["first"])
+    process_gate.wait_entered()
+    futures = [both[i % 2].send([i])[0] for i in range(6)]
+    eventually(lambda: worker.queued == 6)
+    process_gate.open()
+    for i, future in enumerate(futures):
+        assert both[i % 2].result(future) == [2 * i]
+    assert both[0].result(first) == ["firstfirst"]
+    assert {i % 2 for i in process_gate.batches[1]} == {0, 1}
+
+
+def test_requests_of_higher_priority_go_first(workers, client, process_gate):
+    workers(process_gate, batch_size=1, worker_num=1)
+    futures = client.send(["first"])
+    process_gate.wait_entered()
+    futures += client.send(["low"], priority=0)
+    eventually(lambda: client.pending() == 2)
+    process_gate.open()
+    futures += client.send(["high"], priority=5)
+    assert client.results(futures) == [["firstfirst"], ["lowlow"], ["highhigh"]]
+
+
+def test_an_exception_of_the_model_reaches_its_request_alone(workers, client, process_gate):
+    def picky(batch):
+        if "bad" in batch:
+            raise LookupError("bad item")
+        return batch
+
+    process_gate._predict = picky
+    workers(process_gate)
+    (first,) = client.send(["first"])
+    process_gate.wait_entered()
+    bad, good = client.send(["bad"], ["good"])
+    eventually(lambda: client.pending() == 3)
+    process_gate.open()
+    with pytest.raises(LookupError, match="bad item") as info:
+        client.result(bad)
+    assert isinstance(info.value.__cause__, WorkerTraceback)
+    assert client.results([first, good]) == [["first"], ["good"]]
+
+
+def test_a_model_process_that_dies_is_replaced_and_its_batch_run_again(
+    workers, client, process_gate
+):
+    workers(process_gate)
+    (future,) = client.send([1])
+    os.kill(process_gate.wait_entered(), signal.SIGKILL)
+    process_gate.open()
+    assert client.result(future) == [2]
+    assert client.deliveries() == []
+
+
+def test_a_request_that_kills_its_process_twice_is_lost_alone(workers, client):
+    worker = workers(deadly)
+    (bad,) = client.send(["die:SIGKILL"])
+    with pytest.raises(WorkerLost):
+        client.result(bad)
+    assert client.ask(["good"]) == ["good"]
+    assert worker.counts.poisonous == 0
+
+
+# ------------------------------------------------------- deadlines, cancellation
+
+
+def test_an_entry_that_comes_too_late_is_dropped_unread(workers, client, process_gate):
+    client.send(["late"], deadline=-LONG)
+    (good,) = client.send(["good"], deadline=LONG)
+    worker = workers(process_gate, _claim_after=SLOW)
+    process_gate.open()
+    assert client.result(good) == ["goodgood"]
+    assert process_gate.batches == [["good"]]
+    assert worker.counts.expired == 1
+    eventually(client.is_clean)
+
+
+def test_an_entry_that_becomes_too_late_here_never_reaches_the_model(workers, client, process_gate):
+    worker = workers(process_gate, _claim_after=SLOW)
+    futures = client.send(["first"])
+    process_gate.wait_entered()
+    client.send(["late"], deadline=0.05)
+    eventually(lambda: worker.counts.expired == 1)
+    process_gate.open()
+    futures += client.send(["good"])
+    client.results(futures)
+    assert [item for batch in process_gate.batches for item in batch] == ["first", "good"]
+    eventually(client.is_clean)
+
+
+@pytest.mark.usefixtures("quick_rounds")
+def test_an_entry_that_its_client_withdraws_never_reaches_the_model(workers, client, process_gate):
+    worker = workers(process_gate, _claim_after=SLOW)
+    futures = client.send(["first"])
+    process_gate.wait_entered()
+    client.send(["unwanted"])
+    eventually(lambda: worker.held == 2)
+    client.redis.xdel(client.keys.queue, *client.entries)
+    eventually(lambda: worker.counts.withdrawn == 1)
+    process_gate.open()
+    futures += client.send(["good"])
+    client.results(futures)
+    assert [item for batch in process_gate.batches for item in batch] == ["first", "good"]
+    eventually(client.is_clean)
+
+
+# ------------------------------------------------------------ several workers
+
+
+def test_a_worker_takes_two_batches_at_most_and_a_second_one_finds_work(
+    workers, client, tmp_path, leftovers
+):
+    gates = [ProcessGate(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()]
+    leftovers.extend(gate.close for gate in gates)
+    workers(gates[0], batch_size=4, _claim_after=100 * LONG)
+    futures = client.send([0])
+    gates[0].wait_entered()
+    futures += client.send(*[[i] for i in range(1, 40)])
+    eventually(lambda: client.pending() == 8)
+    workers(gates[1], batch_size=4, _claim_after=100 * LONG)
+    gates[1].wait_entered()
+    eventually(lambda: client.pending() == 16)
+    for gate in gates:
+        gate.open()
+    assert client.results(futures) == [[2 * i] for i in range(40)]
+
+
+def test_large_entries_are_counted_by_their_items(workers, client, process_gate):
+    workers(process_gate, batch_size=8)
+    futures = client.send(*[[i] * 8 for i in range(10)])
+    process_gate.wait_entered()
+    eventually(lambda: client.pending() == 2)
+    process_gate.open()
+    assert client.results(futures) == [[2 * i] * 8 for i in range(10)]
+
+
+def test_each_process_has_its_device(workers, client):
+    workers(Model, worker_num=2, cuda_devices=(0, "GPU-1"), batch_size=1)
+    seen = set()
+
+    def ask():
+        futures = client.send(*[[i] for i in range(8)])
+        seen.update(answer["device"] for (answer,) in client.results(futures))
+        return seen == {"0", "GPU-1"}
+
+    eventually(ask)
+
+
+def test_run_forever_takes_a_device(server, prefix, client, threads):
+    worker = RedisWorker(Model, 8, redis_broker=server.url, prefix=prefix)
+    threads.run(worker.run_forever, 3)
+    (seen,) = client.ask([1])
+    assert (seen["device"], seen["gpu_id"]) == ("3", 3)
+    worker.close()
+    assert threads.join() == [None]

@@ -1,0 +1,170 @@
+"""RedisWorker: messages that are none, damaged, forged, too large, or of another version."""
+
+import random
+import struct
+
+import pytest
+from waits import LONG, eventually
+
+pytest.importorskip("redis")
+
+from redis_server import NEEDS_SERVER, RedisServer
+from redis_tools import SLOW, MakesAFolder, new_prefix
+
+from service_streamer import (
+    WorkerLost,
+)
+from service_streamer._redis.protocol import VERSION, Signer
+
+pytest_plugins = ["redis_fixtures"]
+pytestmark = NEEDS_SERVER
+
+
+def test_what_is_no_message_is_dropped_counted_and_logged_once(workers, client, caplog):
+    good_head = client.message((7, 0, 1, None, 0, b""))
+    for foreign in (b"", b"junk", b"SS", good_head[:20], b"XX" + good_head[2:]):
+        client.post(foreign)
+    client.redis.xadd(client.keys.queue, {"other": "field"})
+    client.redis.xadd(client.keys.queue, {"m": "two", "n": "fields"})
+    worker = workers(_claim_after=SLOW)
+    assert client.ask([1]) == [2]
+    assert worker.counts.foreign == 7
+    eventually(client.is_clean)
+    told = [record for record in caplog.records if "no message" in record.getMessage()]
+    assert len(told) == 1
+
+
+def test_a_request_that_is_malformed_is_refused(workers, client):
+    (future,), (parcel,) = client.parcels([1, 2])
+    number, begin, items, deadline, priority, body = parcel
+    client.post(client.message((number, begin, items, deadline, priority, body[:-1])))
+    workers()
+    with pytest.raises(WorkerLost, match="cannot be read"):
+        client.result(future)
+    (future,), (parcel,) = client.parcels([1, 2])
+    client.post(client.message((parcel[0], 0, 3, None, 0, parcel[5])))
+    with pytest.raises(WorkerLost, match="2 items, not the 3"):
+        client.result(future)
+    assert client.ask([1]) == [2]
+    eventually(client.is_clean)
+
+
+def test_another_version_of_the_protocol_is_refused_by_name(workers, client):
+    (future,), (parcel,) = client.parcels([1])
+    message = bytearray(client.message(parcel))
+    message[2] = VERSION + 1
+    client.post(bytes(message))
+    workers()
+    with pytest.raises(WorkerLost, match=f"version {VERSION + 1}"):
+        client.result(future)
+    eventually(client.is_clean)
+
+
+def test_damaged_heads_end_nobody_but_their_request(workers, client):
+    worker = workers()
+    rng = random.Random(1)
+    _, (parcel,) = client.parcels([1, 2, 3])
+    good = client.message(parcel)
+    for _ in range(300):
+        damaged = bytearray(good)
+        for at in rng.sample(range(64), rng.choice([1, 1, 2, 8])):  # the head, and the counts
+            damaged[at] = rng.choice([0, 1, 127, 128, 255])
+        client.post(bytes(damaged))
+    extreme = struct.pack("<qq", 2**63 - 1, -(2**63))
+    client.post(good[:32] + extreme + good[48:])
+    client.post(good[:32] + extreme[::-1] + good[48:])
+    assert client.ask([1]) == [2]
+    eventually(client.is_clean)
+    assert worker.error is None
+
+
+@pytest.mark.parametrize("secret", [None, "wrong"])
+def test_messages_without_the_secret_are_dropped_unread(workers, clients, secret, caplog):
+    stranger, client = clients(secret=secret), clients(secret="right")
+    stranger.send([1], [2])
+    worker = workers(secret="right", _claim_after=SLOW)
+    assert client.ask([3]) == [6]
+    assert worker.counts.forged == 2
+    assert stranger.redis.xlen(stranger.reply_key) == 0
+    eventually(client.is_clean)
+    assert len([r for r in caplog.records if "signature" in r.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("right", None), ("right", "other"), (None, None)])
+def test_a_forged_request_is_refused_before_it_is_unpickled(
+    workers, clients, tmp_path, ours, theirs
+):
+    mark = tmp_path / "unpickled"
+    stranger, client = clients(secret=theirs), clients(secret=ours)
+    (future,) = stranger.send([MakesAFolder(mark)])
+    worker = workers(lambda batch: [None for _ in batch], secret=ours, _claim_after=SLOW)
+    if ours is None:  # so it would be seen
+        stranger.result(future)
+        assert mark.exists()
+        return
+    assert client.ask([3]) == [None]
+    assert worker.counts.forged == 1
+    assert not mark.exists()
+
+
+def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(workers, make, queue):
+    streamer = make(secret="right")
+    ends = []
+    future = streamer.submit([1], timeout=LONG)
+    future.add_done_callback(lambda future: ends.append(future.result()))
+    eventually(lambda: len(queue) == 1)
+    ((_, message),) = queue.entries()
+    worker = workers(secret="right", _claim_after=SLOW)
+    assert future.result(LONG) == [2]
+    queue.redis.xadd(queue.keys.queue, {"m": message})
+    eventually(lambda: worker.counts.answered == 2)
+    # the deadline in it holds for all times: who changes it has no signature for that
+    longer = message[:36] + b"\0" * 8 + message[44:]
+    queue.redis.xadd(queue.keys.queue, {"m": longer})
+    assert streamer.predict([3]) == [6]
+    assert worker.counts.forged == 1
+    eventually(lambda: ends)  # by another thread
+    assert (ends, future.result(0)) == ([[2]], [2])
+    assert streamer.stats().completed == 2
+
+
+def test_a_signed_message_cannot_be_replayed_into_another_queue_or_later(workers, clients):
+    here, there = clients(secret="right"), clients(new_prefix(), secret="right")
+    _, (parcel,) = here.parcels([1])
+    old = 25 * 3600
+    aged = here.message(parcel)[:44] + b"\0" * 8 + here.message(parcel)[52:]
+    assert old
+    there.redis.xadd(
+        there.keys.queue, {"m": Signer("right").seal(here.keys.queue, here.message(parcel))}
+    )
+    there.post(aged)
+    worker = workers(secret="right", prefix=there.keys.prefix, _claim_after=SLOW)
+    assert there.ask([3]) == [6]
+    assert (worker.counts.forged, worker.counts.expired) == (1, 1)
+
+
+def test_a_reply_that_is_too_large_for_the_broker_is_an_error_that_says_so(
+    prefix, workers, clients
+):
+    server = RedisServer(proto_max_bulk_len="1mb")
+    try:
+        workers(lambda batch: [b"x" * n for n in batch], server=server)
+        client = clients(server=server)
+        large, small = client.send([2_000_000], [5])
+        with pytest.raises(WorkerLost, match=r"2,000,\d+ bytes.*1,048,\d+ at most"):
+            client.result(large)
+        assert client.result(small) == [b"xxxxx"]
+        eventually(client.is_clean)
+    finally:
+        server.close()
+
+
+def test_a_reply_key_that_is_no_stream_costs_nobody_else_anything(workers, clients, caplog):
+    odd, client = clients(), clients()
+    odd.redis.set(odd.reply_key, "not a stream")
+    workers()
+    odd.send([1])
+    assert client.ask([2]) == [4]
+    eventually(client.is_clean)
+    told = "no reply can be sent"  # a little later than the answers
+    eventually(lambda: any(told in record.getMessage() for record in caplog.records))

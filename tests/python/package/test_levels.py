@@ -1,0 +1,215 @@
+"""Which code may use which: the arrows of cpp/README.md, and those between Python's modules."""
+
+import ast
+import graphlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+# Each folder of the core and the folders that it may include.
+LEVELS = {
+    "base": set(),
+    "waiting": {"base"},
+    "batching": {"base", "waiting"},
+    "shared_memory": {"base"},
+    "wire": {"base", "batching", "shared_memory"},
+    "transport": {"base", "waiting", "shared_memory", "wire"},
+    "calls": {"base", "waiting", "batching", "wire"},
+    "server": {"base", "waiting", "batching", "wire", "transport", "calls"},
+    "worker": {"base", "shared_memory", "wire", "transport"},
+    "client": {"base", "waiting", "batching", "wire", "transport", "calls"},
+    "broker": {"base", "batching", "wire", "calls", "server"},
+    "native": {"base", "waiting", "batching", "calls"},
+    "cuda": {"base", "native"},
+    "torch": {"base", "native", "cuda"},
+}
+
+# Headers from outside that belong to some levels only.
+FOREIGN = {
+    r"(Python\.h|pybind11/.*)": {"bindings"},
+    r"(torch|ATen|c10)/.*": {"torch", "bindings"},
+    r"(cuda|nvrtc).*": {"cuda"},
+    r"nvtx.*": {"base"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def includes_of_level(cpp, level, allowed):
+    """Yields a line for each include that this level must not have."""
+    folder = cpp / "bindings" if level == "bindings" else cpp / "service_streamer" / level
+    for file in sorted(folder.rglob("*")):
+        if file.suffix not in {".h", ".cc", ".cu", ".cuh"}:
+            continue
+        for bracket, path in INCLUDE.findall(file.read_text(encoding="utf-8")):
+            where = f"{file.relative_to(cpp)} includes {path}"
+            for foreign, levels in FOREIGN.items():
+                if re.fullmatch(foreign, path) and level not in levels:
+                    yield f"{where}: only for {', '.join(sorted(levels))}"
+            if bracket == "<":
+                continue
+            if not (cpp / path).is_file():
+                yield f"{where}: not a full path from cpp/"
+            elif path.startswith("service_streamer/"):
+                if path.split("/")[1] not in allowed | {level}:
+                    yield f"{where}: {level} may use {', '.join(sorted(allowed)) or 'nothing'}"
+            elif level != "bindings":
+                yield f"{where}: the core knows no bindings"
+
+
+def violations(cpp):
+    """Everything below cpp/ that breaks the arrows."""
+    found = []
+    for folder in sorted((cpp / "service_streamer").iterdir()):
+        if folder.name in LEVELS:
+            found += includes_of_level(cpp, folder.name, LEVELS[folder.name])
+        else:
+            found.append(f"service_streamer/{folder.name} is not a level")
+    found += includes_of_level(cpp, "bindings", set(LEVELS))
+    return found
+
+
+def test_cpp_levels_use_only_what_is_below_them():
+    assert violations(ROOT / "cpp") == []
+
+
+@pytest.mark.parametrize(
+    ("file", "include", "complaint"),
+    [
+        ("base/a.h", '"service_streamer/batching/b.h"', "base may use nothing"),
+        ("batching/b.cc", "<pybind11/pybind11.h>", "only for bindings"),
+        ("batching/b.cc", "<Python.h>", "only for bindings"),
+        ("batching/b.cc", "<torch/torch.h>", "only for bindings, torch"),
+        ("batching/b.cc", '"b.h"', "not a full path"),
+        ("batching/b.cc", '"bindings/c.h"', "the core knows no bindings"),
+        ("worker/d.h", '"service_streamer/torch/e.h"', "worker may use base, shared_memory"),
+        ("helpers/f.h", "<vector>", "not a level"),
+    ],
+)
+def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
+    core = tmp_path / "service_streamer"
+    for header in (core / "batching/b.h", core / "torch/e.h", tmp_path / "bindings/c.h"):
+        header.parent.mkdir(parents=True)
+        header.touch()
+    target = core / file
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(f"#include {include}\n")
+    (found,) = violations(tmp_path)
+    assert complaint in found
+
+
+# Each package of the Python code and the packages that it may use.
+PACKAGES = {
+    "_waiting": set(),
+    "torch": {"_waiting"},
+    "_processes": {"_waiting"},
+    "_redis": {"_waiting", "_processes"},
+}
+
+
+def arrows(folder):
+    """The modules of a package, and the modules of it that each imports anywhere in its code."""
+    files = {}
+    for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.pyi")]):
+        parts = file.relative_to(folder.parent).with_suffix("").parts
+        files[".".join(parts).removesuffix(".__init__")] = file
+    return {name: set(imports(file, name, files)) for name, file in files.items()}
+
+
+def imports(file, name, modules):
+    package = name.split(".") if file.stem == "__init__" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*start, *filter(None, [node.module])])
+            members = [f"{module}.{each.name}" for each in node.names]
+            found = [each if each in modules else module for each in members]
+        else:
+            continue
+        yield from (each for each in found if each in modules and each != name)
+
+
+def package_of(module):
+    return next(iter(module.split(".")[1:]), "")
+
+
+def wrong_arrows(folder, packages):
+    """Circles of imports, and imports from one package into another that it must not use."""
+    modules = arrows(folder)
+    found = []
+    try:
+        graphlib.TopologicalSorter(modules).prepare()
+    except graphlib.CycleError as error:
+        found.append("circle: " + " imports ".join(reversed(error.args[1])))
+    for name, used in modules.items():
+        allowed = packages.get(package_of(name))
+        for other in sorted(used) if allowed is not None else ():
+            if package_of(other) in packages.keys() - allowed - {package_of(name)}:
+                found.append(f"{name} imports {other}")
+    return found
+
+
+def test_python_modules_import_in_one_direction():
+    folder = ROOT / "python" / "service_streamer"
+    assert {each.parent.name for each in folder.glob("*/__init__.py")} == set(PACKAGES)
+    assert wrong_arrows(folder, PACKAGES) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "complaint"),
+    [
+        (
+            "a/one.py",
+            "def f():\n    from ..b import two",
+            "circle: p.a.one imports p.b.two imports ",
+        ),
+        ("a/one.py", "from ..b.three import x", "p.a.one imports p.b.three"),
+        ("b/three.py", "import p.b.two", "nothing"),
+    ],
+)
+def test_a_wrong_import_is_found(tmp_path, module, code, complaint):
+    files = {"__init__.py": "", "a/one.py": "", "b/two.py": "from p.a import one", "b/three.py": ""}
+    files[module] = code
+    for name, text in files.items():
+        file = tmp_path / "p" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    found = wrong_arrows(tmp_path / "p", {"a": set(), "b": {"a"}})
+    assert ("\n".join(found) or "nothing").startswith(complaint)
+
+
+# What an application must not pay for by importing the package: third parties and slow modules of
+# the standard library. They are imported where they are first needed.
+HEAVY = ["asyncio", "gevent", "numpy", "torch", "flask", "fastapi", "redis", "tqdm"]
+HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
+
+LOOK_AT_IMPORT = """
+import os, sys, threading
+
+def descriptors():
+    return sorted(os.listdir("/proc/self/fd"))
+
+before = descriptors()
+import service_streamer
+assert descriptors() == before, "a descriptor was opened"
+assert threading.active_count() == 1, "a thread was started"
+print(*[name for name in {heavy!r} if name in sys.modules])
+"""
+
+
+def test_import_is_light_and_does_nothing():
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK_AT_IMPORT.format(heavy=HEAVY)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []

@@ -1,0 +1,108 @@
+"""Workers killed at random under load, a hundred of them: nobody loses an answer or gets two."""
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+
+import pytest
+from process_models import double_after_a_while
+from waits import LONG, eventually
+
+from service_streamer._processes import places
+
+pytestmark = pytest.mark.endurance
+
+CALLERS = 8
+
+
+class Load:
+    """Threads that send requests, each with a number of its own, until they are told to stop."""
+
+    def __init__(self, streamer, threads):
+        self._streamer = streamer
+        self._threads = threads
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._ends = Counter()  # of each request
+        for caller in range(CALLERS):
+            threads.run(self._run, caller)
+
+    def stop(self):
+        """Return how many requests were sent."""
+        self._stop.set()
+        counts = self._threads.join()
+        assert all(isinstance(count, int) for count in counts), counts
+        return sum(counts)
+
+    def check_ends(self, count):
+        """To be called when nothing can come any more."""
+        assert len(self._ends) == count
+        assert set(self._ends.values()) == {1}, "a request ended twice"
+
+    def failed(self):
+        return any(outcome is not None for outcome in self._threads.outcomes)
+
+    def _run(self, caller):
+        count = 0
+        while not self._stop.is_set():
+            number = count * CALLERS + caller
+            future = self._streamer.submit([number])
+            future.add_done_callback(lambda _, number=number: self._count(number))
+            assert future.result(LONG) == [2 * number]
+            count += 1
+        return count
+
+    def _count(self, number):
+        with self._lock:
+            self._ends[number] += 1
+
+
+def kill_one(streamer, load, killed, rng):
+    """Kill a worker that nobody has killed before.
+
+    Half of them as soon as there is one, the others when something was answered meanwhile.
+    """
+    least = streamer.stats().completed + rng.randrange(2)
+
+    def fresh():
+        stats = streamer.stats()
+        if stats.completed < least:
+            return []
+        workers = stats.worker_processes
+        return [w.pid for w in workers if w.state == "ready" and w.pid not in killed]
+
+    eventually(lambda: fresh() or load.failed())
+    assert not load.failed(), load.stop()
+    pid = rng.choice(fresh())
+    os.kill(pid, signal.SIGKILL)
+    killed.add(pid)
+
+
+@pytest.mark.parametrize(("method", "kills"), [("fork", 100), ("spawn", 6)])
+def test_random_kills_under_load_cost_no_answer_and_bring_none_twice(
+    process_streamers, threads, monkeypatch, method, kills
+):
+    monkeypatch.setattr(places, "MAX_DELAY", 0.0)  # or the back-off would grow with every kill
+    streamer = process_streamers(
+        double_after_a_while,
+        worker_num=2,
+        mp_start_method=method,
+        retries=1000,
+        wait_for_worker_ready=True,
+    )
+    load = Load(streamer, threads)
+    killed = set()
+    rng = random.Random(kills)
+    for _ in range(kills):
+        kill_one(streamer, load, killed, rng)
+    count = load.stop()
+    assert len(killed) == kills
+    assert count >= CALLERS
+
+    stats = streamer.stats()
+    assert (stats.submitted, stats.completed) == (count, count)
+    assert (stats.queued_requests, stats.waiting_requests, stats.running_items) == (0, 0, 0)
+    streamer.close()
+    load.check_ends(count)

@@ -1,0 +1,195 @@
+"""torch's tensors through worker processes: neither side need have imported torch before."""
+
+import os
+
+import pytest
+from descriptors import is_block, open_files
+from process_models import die, files_in_shared_memory, first_time
+from waits import LONG, eventually
+
+pytestmark = pytest.mark.torch
+
+LARGE = 100_000  # numbers: in shared memory; fewer travel in the message
+
+every_size = pytest.mark.parametrize("size", [3, LARGE], ids=["small", "large"])
+
+
+@pytest.mark.usefixtures("torch")
+@pytest.mark.parametrize(
+    ("method", "output"), [("spawn", "items"), ("forkserver", "batch"), ("fork", "batch")]
+)
+def test_who_did_not_import_torch_gets_tensors(program, method, output):
+    program(
+        """
+        import sys
+        from service_streamer import ManagedModel, Streamer
+
+        class Model(ManagedModel):
+            def init_model(self):
+                import torch
+                self.model = torch
+
+            def predict(self, batch):
+                torch = self.model
+                return torch.stack([torch.full((size,), float(item)) for item in batch])
+
+        def check(streamer):
+            future = streamer.submit([1, 2, 3])
+            other = streamer.submit([4])
+            rows = future.result(60)
+            torch = sys.modules["torch"]
+            assert isinstance(rows, list if output == "items" else torch.Tensor)
+            assert [row.shape for row in rows] == [(size,)] * 3
+            assert [row.unique().tolist() for row in rows] == [[1], [2], [3]]
+            assert len({row.untyped_storage().data_ptr() for row in rows}) == 1
+            rows[0].add_(5)
+            assert [row.unique().tolist() for row in rows] == [[6], [2], [3]]
+            assert other.result(60)[0].unique().tolist() == [4]
+
+        method, output, size = *sys.argv[1:3], int(sys.argv[3])
+        if __name__ == "__main__":
+            with Streamer(Model, 8, mp_start_method=method, output=output) as streamer:
+                streamer.wait_ready(60)
+                assert "torch" not in sys.modules
+                check(streamer)
+        """,
+        method,
+        output,
+        str(LARGE),
+        timeout=110,
+    )
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_worker_that_did_not_import_torch_gets_tensors(program):
+    program(
+        """
+        import sys
+        from service_streamer import Streamer
+
+        def predict(batch):
+            assert "torch" not in before
+            return [(type(item).__module__, float(item.sum())) for item in batch]
+
+        before = set(sys.modules)
+        if __name__ == "__main__":
+            with Streamer(predict, 8) as streamer:
+                streamer.wait_ready(60)
+                import torch
+                small, large = torch.ones(3), torch.ones(int(sys.argv[1]))
+                outputs = streamer.predict([small, large], timeout=60)  # the worker imports torch
+                assert outputs == [("torch", 3), ("torch", large.numel())]
+        """,
+        str(LARGE),
+        timeout=110,
+    )
+
+
+@every_size
+def test_tensors_arrive_writable_and_what_a_model_writes_nobody_else_sees(
+    process_streamers, torch, tmp_path, size
+):
+    def predict(batch):
+        sums = [float(tensor.sum()) for tensor in batch]
+        for tensor in batch:
+            tensor.fill_(-1)
+        if first_time(tmp_path):
+            die("SIGKILL")  # the batch is run again
+        return [(os.getpid(), total, tensor) for total, tensor in zip(sums, batch, strict=True)]
+
+    streamer = process_streamers(predict)
+    first, second = items = [torch.arange(size, dtype=torch.float32) for _ in range(2)]
+    for pid, total, seen in streamer.predict(items, timeout=LONG):
+        assert pid != os.getpid()
+        assert total == float(first.sum())
+        assert seen.unique().tolist() == [-1]
+    assert first.equal(second)
+    assert first[-1] == size - 1
+
+
+@every_size
+def test_a_batch_of_rows_is_a_view_for_each_caller(process_streamers, process_gate, torch, size):
+    def predict(batch):
+        return torch.stack([torch.full((size,), item) for item in batch])
+
+    process_gate._predict = lambda batch: batch if batch == ["first"] else predict(batch)
+    streamer = process_streamers(process_gate, batch_size=3, output="batch")
+    held = streamer.submit(["first"])
+    process_gate.wait_entered()
+    futures = [streamer.submit([1, 2]), streamer.submit([3])]
+    process_gate.open()
+    first, second = (future.result(LONG) for future in futures)
+    held.result(LONG)
+    assert process_gate.batches == [["first"], [1, 2, 3]]
+    assert (tuple(first.shape), tuple(second.shape)) == ((2, size), (1, size))
+    first.zero_()
+    assert first.unique().tolist() == [0]
+    assert second.unique().tolist() == [3]
+    assert first[0].untyped_storage().data_ptr() == first[1].untyped_storage().data_ptr()
+
+
+def test_tensors_of_a_request_larger_than_a_batch_are_joined(process_streamers, torch):
+    def predict(batch):
+        return torch.stack([torch.full((LARGE,), item) for item in batch])
+
+    streamer = process_streamers(predict, batch_size=2, output="batch")
+    rows = streamer.predict(range(5), timeout=LONG)
+    assert isinstance(rows, torch.Tensor)
+    assert [row.unique().tolist() for row in rows] == [[0], [1], [2], [3], [4]]
+
+
+def test_tensors_are_valid_as_long_as_they_are_kept(process_streamers, torch):
+    streamer = process_streamers(lambda batch: [torch.full((LARGE,), item) for item in batch])
+    kept = [streamer.predict([i], timeout=LONG)[0] for i in range(20)]
+    for i in range(20):
+        streamer.predict([100 + i], timeout=LONG)
+    assert [tensor.unique().tolist() for tensor in kept] == [[i] for i in range(20)]
+
+
+# ------------------------------------------------- tensors that are in shared memory before
+
+
+@every_size
+def test_a_tensor_in_shared_memory_arrives_as_it_was_and_is_shared_no_more(
+    process_streamers, process_gate, torch, size
+):
+    def predict(batch):
+        process_gate([len(tensor) for tensor in batch])
+        sums = []
+        for tensor in batch:
+            sums.append(float(tensor.sum()))
+            tensor.fill_(-1)
+        return sums
+
+    streamer = process_streamers(predict)
+    tensor = torch.ones(size).share_memory_()
+    future = streamer.submit([tensor, tensor, tensor[1:]])
+    process_gate.wait_entered()
+    tensor.fill_(2)
+    process_gate.open()
+    assert future.result(LONG) == [size, size, size - 1]
+    assert tensor.is_shared()
+    assert tensor.unique().tolist() == [2]
+
+
+@every_size
+def test_tensors_in_shared_memory_leave_nothing_behind(process_streamers, torch, size):
+    streamer = process_streamers(lambda batch: [tensor + 1 for tensor in batch])
+
+    def ask():
+        (output,) = streamer.predict([torch.ones(size).share_memory_()], timeout=LONG)
+        assert output.unique().tolist() == [2]
+
+    def count(pid):
+        return sum(not is_block(name) for name in open_files(pid))
+
+    ask()
+    (worker,) = streamer.stats().worker_processes
+    before = [count(pid) for pid in (os.getpid(), worker.pid)]
+    for _ in range(50):
+        ask()
+    for pid, most in zip((os.getpid(), worker.pid), before, strict=True):
+        # fewer: what an earlier test has dropped is gone
+        eventually(lambda pid=pid, most=most: count(pid) <= most)
+    mine = tuple(f"torch_{pid}_" for pid in (os.getpid(), worker.pid))
+    assert not [name for name in files_in_shared_memory() if name.startswith(mine)]

@@ -1,0 +1,327 @@
+"""A Streamer's workers: how they start, what they get, and how they go."""
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+from descriptors import open_descriptors
+from process_models import Model, double, files_in_shared_memory, is_alive
+from scripts import SUPPORT
+from waits import LONG, eventually
+
+from service_streamer import RequestTimeout, Streamer
+from service_streamer._processes import pool
+from service_streamer._processes.init_failure import UNGUARDED_MAIN
+
+pytestmark = pytest.mark.slow
+
+METHODS = ["spawn", "fork", "forkserver"]
+
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def pids(streamer):
+    return [worker.pid for worker in streamer.stats().worker_processes]
+
+
+@every_method
+def test_a_function_runs_in_another_process(process_streamers, method):
+    streamer = process_streamers(double, mp_start_method=method)
+    assert streamer.predict([1, 2, 3]) == [2, 4, 6]
+    assert pids(streamer) != [os.getpid()]
+
+
+@every_method
+def test_a_managed_model_gets_its_arguments_and_its_device(process_streamers, method):
+    streamer = process_streamers(
+        Model,
+        mp_start_method=method,
+        cuda_devices=(3, "GPU-8932f937"),
+        model_init_args=["weights"],
+        model_init_kwargs={"size": 5},
+    )
+    (seen,) = streamer.predict(["item"])
+    assert seen["item"] == "item"
+    assert (seen["args"], seen["kwargs"]) == (("weights",), {"size": 5})
+    assert (seen["gpu_id"], seen["device"]) == (3, "3")
+    assert seen["pid"] in pids(streamer)
+
+
+def test_devices_go_round_and_are_told(process_streamers):
+    streamer = process_streamers(worker_num=3, cuda_devices=("0", "MIG-1"))
+    streamer.wait_ready(LONG)
+    devices = [worker.device for worker in streamer.stats().worker_processes]
+    assert sorted(devices) == ["0", "0", "MIG-1"]
+
+
+@every_method
+def test_cores_are_divided_unless_the_user_says_otherwise(program, method):
+    code = f"""
+        import os
+        from process_models import Model
+        from service_streamer import Streamer
+
+        if __name__ == "__main__":
+            with Streamer(Model, 8, worker_num=2, mp_start_method={method!r}) as streamer:
+                print(streamer.predict([1])[0]["threads"])
+        """
+    tests = {"PYTHONPATH": SUPPORT}
+    own = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert program(code, env=os.environ | tests).stdout == f"{own}\n"
+    user = tests | {"OMP_NUM_THREADS": "7"}
+    assert program(code, env=os.environ | user).stdout == "7\n"
+
+
+# What makes a forkserver import the main module before it serves, as since Python 3.13.8.
+PRELOADING = """
+        from multiprocessing import spawn
+
+        def get_preparation_data(name, get=spawn.get_preparation_data):
+            data = get(name)
+            return data | {"main_path": data.get("init_main_from_path")}
+
+        spawn.get_preparation_data = get_preparation_data
+"""
+
+by_import = pytest.mark.parametrize(
+    ("method", "first"),
+    [("spawn", ""), ("forkserver", ""), ("forkserver", PRELOADING)],
+    ids=["spawn", "forkserver", "forkserver that preloads"],
+)
+
+
+@by_import
+def test_the_environment_is_there_before_the_main_module_is_imported(program, method, first):
+    done = program(
+        f"""
+        {first}
+        import os
+        device = os.environ.get("CUDA_VISIBLE_DEVICES")
+        from service_streamer import Streamer
+
+        def predict(batch):
+            return [(__name__, device)] * len(batch)
+
+        if __name__ == "__main__":
+            with Streamer(predict, 8, cuda_devices=[5], mp_start_method={method!r}) as streamer:
+                print(*streamer.predict([1]), device)
+        """
+    )
+    assert done.stdout == "('__mp_main__', '5') None\n"
+
+
+@by_import
+def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(
+    program, tmp_path, method, first
+):
+    done = program(
+        f"""
+        {first}
+        open({str(tmp_path / "imports")!r}, "a").write("import\\n")
+        from service_streamer import Streamer
+        Streamer(len, 8, mp_start_method={method!r}).predict([1])
+        """,
+        check=False,
+    )
+    assert done.returncode == 1
+    head, _, message = done.stderr.partition("WorkerInitError: ")
+    assert head.count("Traceback") == 1  # of the call
+    assert message == UNGUARDED_MAIN + "\n"
+    assert 'if __name__ == "__main__":' in message
+    assert (tmp_path / "imports").read_text() == "import\n" * 2
+
+
+def test_a_lambda_travels_with_cloudpickle(process_streamers):
+    pytest.importorskip("cloudpickle")
+    streamer = process_streamers(lambda batch: [3 * i for i in batch], mp_start_method="spawn")
+    assert streamer.predict([1, 2]) == [3, 6]
+
+
+def test_a_function_of_a_session_without_a_file_travels_with_cloudpickle(child):
+    pytest.importorskip("cloudpickle")
+    done = child(
+        """
+        from service_streamer import Streamer
+
+        def predict(batch):
+            return [4 * item for item in batch]
+
+        with Streamer(predict, 8) as streamer:
+            print(streamer.predict([1]))
+        """
+    )
+    assert done.stdout == "[4]\n"
+
+
+def test_a_closure_needs_no_pickle_where_workers_are_forked(process_streamers):
+    factor = 5
+    assert process_streamers(lambda batch: [factor * i for i in batch]).predict([2]) == [10]
+
+
+def test_warm_up_comes_before_a_worker_is_ready(process_streamers, process_journal):
+    def predict(batch):
+        process_journal.append(batch)
+        return batch
+
+    streamer = process_streamers(predict, batch_size=2, warmup=["a", "b", "c"])
+    streamer.wait_ready(LONG)
+    assert process_journal.all() == [["a", "b"], ["c"]]
+    assert streamer.predict(["d"]) == ["d"]
+    assert streamer.stats().submitted == 1
+
+
+def test_wait_ready_waits_for_every_worker(process_streamers, process_gate):
+    streamer = process_streamers(process_gate, warmup=["load"], worker_num=2)
+    process_gate.wait_entered()
+    process_gate.wait_entered()
+    with pytest.raises(RequestTimeout, match=r"not ready after 0.05 s"):
+        streamer.wait_ready(0.05)
+    process_gate.open()
+    streamer.wait_ready(LONG)
+    states = [worker.state for worker in streamer.stats().worker_processes]
+    assert states == ["ready", "ready"]
+
+
+def test_the_constructor_may_wait_for_the_workers(process_streamers):
+    streamer = process_streamers(double, worker_num=2, wait_for_worker_ready=True)
+    assert [worker.state for worker in streamer.stats().worker_processes] == ["ready"] * 2
+
+
+def test_requests_that_come_before_a_worker_is_ready_wait_for_it(process_streamers, process_gate):
+    streamer = process_streamers(process_gate, warmup=["load"], batch_size=4)
+    process_gate.wait_entered()
+    futures = [streamer.submit([i]) for i in range(4)]
+    process_gate.open()
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(4)]
+    assert streamer.stats().batch_sizes == {4: 1}
+
+
+@every_method
+def test_a_worker_is_a_process_of_multiprocessing(process_streamers, method):
+    pytest.importorskip("cloudpickle")
+
+    def predict(batch):
+        me, parent = multiprocessing.current_process(), multiprocessing.parent_process()
+        helper = multiprocessing.get_context("fork").Process(target=os.getpid)
+        helper.start()
+        helper.join()
+        return [(me.name, me.daemon, parent.pid, parent.is_alive(), helper.exitcode)]
+
+    streamer = process_streamers(predict, mp_start_method=method)
+    ((name, daemon, parent, alive, exit_code),) = streamer.predict([1])
+    assert (name, daemon) == ("service-streamer-worker-0", False)
+    assert (parent, alive, exit_code) == (os.getpid(), True, 0)
+    assert multiprocessing.active_children() == []
+
+
+@every_method
+def test_what_a_worker_prints_is_seen(program, method):
+    done = program(
+        f"""
+        import atexit, sys
+        from service_streamer import Streamer
+        from service_streamer._processes import pool
+
+        pool.GRACE = 60  # none is killed while it still writes
+
+        def predict(batch):
+            print("out", *batch)
+            print("err", *batch, file=sys.stderr)
+            return batch
+
+        if __name__ == "__main__":
+            with Streamer(predict, 8, mp_start_method={method!r}) as streamer:
+                streamer.predict([1])
+        """
+    )
+    assert (done.stdout, done.stderr) == ("out 1\n", "err 1\n")
+
+
+@every_method
+def test_a_streamer_in_a_worker(program, method):
+    done = program(
+        f"""
+        from service_streamer import ManagedModel, Streamer
+
+        def absolute(batch):
+            return [abs(item) for item in batch]
+
+        class Outer(ManagedModel):
+            def init_model(self):
+                self.model = Streamer(absolute, 8, worker_timeout=100, mp_start_method={method!r})
+
+            def predict(self, batch):
+                return self.model.predict(batch)
+
+        if __name__ == "__main__":
+            with Streamer(Outer, 8, worker_timeout=100, mp_start_method={method!r}) as streamer:
+                print(streamer.predict([-1, 2]))
+        """
+    )
+    assert done.stdout == "[1, 2]\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.timeout(300)  # eighteen interpreters, or more
+def test_close_leaves_nothing_behind(tmp_path):
+    address = str(tmp_path / "socket")
+
+    def use():
+        with Streamer(double, 8, worker_num=3, address=address) as streamer:
+            streamer.wait_ready(100)
+            assert streamer.predict([1], timeout=LONG) == [2]
+            workers = pids(streamer)
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+        assert not os.path.exists(address)
+
+    def left():
+        gc.collect()
+        return open_descriptors() + threading.active_count()
+
+    for _ in range(3):
+        use()  # what is made once in a process is there now
+    shared = files_in_shared_memory()
+
+    def adds_nothing():
+        before = left()
+        for _ in range(3):
+            use()
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: left() <= before, 5)
+            return True
+
+    # as many waiters are kept as were in use at a time: that may be more than ever, but not always
+    assert any(adds_nothing() for _ in range(4))
+    eventually(lambda: files_in_shared_memory() <= shared)  # those of tests beside this one go
+
+
+def test_a_streamer_that_nobody_refers_to_drains_and_goes(process_gate):
+    streamer = Streamer(process_gate, 1, mp_start_method="fork")
+    (worker,) = [process_gate.wait_entered() for _ in [streamer.submit([0])]]
+    futures = [streamer.submit([i]) for i in (1, 2)]
+    del streamer
+    process_gate.open()
+    assert [future.result(LONG) for future in futures] == [[2], [4]]
+    eventually(lambda: not is_alive(worker))
+
+
+def test_close_gives_up_a_model_that_does_not_return(process_streamers, process_gate, monkeypatch):
+    monkeypatch.setattr(pool, "GRACE", 2 * LONG)
+    streamer = process_streamers(process_gate)
+    streamer.submit([1])
+    worker = process_gate.wait_entered()
+    start = time.monotonic()
+    streamer.close(timeout=0.1)
+    eventually(lambda: not is_alive(worker))
+    assert time.monotonic() - start < LONG
+
+
+def test_close_does_not_wait_for_a_model_that_loads(process_streamers, process_gate):
+    streamer = process_streamers(process_gate, warmup=["load"])
+    worker = process_gate.wait_entered()
+    streamer.close()
+    assert not is_alive(worker)

@@ -1,0 +1,46 @@
+"""What the tests of BatchedModel share: a callable that notes its batches, and streamers."""
+
+import pytest
+from waits import LONG
+
+from service_streamer import ThreadedStreamer
+
+
+class Noting:
+    """Twice its input; `batches` are the inputs that came, as lists."""
+
+    def __init__(self):
+        self.batches = []
+
+    def __call__(self, x):
+        self.batches.append(x.tolist())
+        return 2 * x
+
+
+@pytest.fixture
+def noting(torch):
+    return Noting()
+
+
+@pytest.fixture
+def batched(torch):
+    """Makes BatchedModels."""
+    pytest.importorskip("service_streamer._torch")
+    from service_streamer.torch import BatchedModel
+
+    return BatchedModel
+
+
+@pytest.fixture
+def served_batched(batched):
+    """Makes streamers of callables on batches and closes them after the test."""
+    made = []
+
+    def make(model, batch_size=8, streamer=None, **options):
+        predict = batched(model, **options)
+        made.append(ThreadedStreamer(predict, batch_size, **(streamer or {})))
+        return made[-1]
+
+    yield make
+    for streamer in made:
+        streamer.close(drain=False, timeout=LONG)

@@ -1,0 +1,158 @@
+"""What the tests of Redis clients and workers share: a server, and what has its two ends."""
+
+import pytest
+from process_models import double
+from waits import LONG
+
+pytest.importorskip("redis")
+
+from redis_server import FakeServer, RedisServer
+from redis_tools import SLOW, ProcessWorker, Queue, RawClient, ThreadedWorker, new_prefix
+
+from service_streamer import BrokerError, RedisStreamer
+from service_streamer._redis import client as client_module
+from service_streamer._redis import keeper, reader
+from service_streamer._redis.broker import Broker
+
+
+@pytest.fixture
+def server(shared_redis_server):
+    return shared_redis_server
+
+
+@pytest.fixture
+def prefix():
+    return new_prefix()
+
+
+@pytest.fixture
+def servers():
+    """Makes servers of the test's own, which end after the clients and workers."""
+    made = []
+
+    def servers(**options):
+        made.append(RedisServer(**options))
+        return made[-1]
+
+    yield servers
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def make(server, servers, prefix):
+    """Makes RedisStreamers."""
+    made = []
+
+    def make(server=server, prefix=prefix, **options):
+        address = getattr(server, "url", server)
+        made.append(RedisStreamer(address, prefix, **options))
+        return made[-1]
+
+    yield make
+    for streamer in made:
+        streamer.close(drain=False, timeout=LONG)
+
+
+@pytest.fixture
+def workers(server, servers, prefix, leftovers):
+    """Makes workers in threads."""
+    made = []
+
+    def make(model=double, server=server, prefix=prefix, **options):
+        made.append(ThreadedWorker(model, server, prefix, **options))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close(drain=False)
+
+
+@pytest.fixture
+def processes(server, prefix):
+    """Makes workers in processes, which are killed at the end."""
+    made = []
+
+    def make(model="redis_models:double", **options):
+        made.append(ProcessWorker(model, server, prefix, **options))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.kill()
+        worker.close()
+
+
+@pytest.fixture
+def worker(workers, server, prefix):
+    """A worker that is ready: it forks no more, so that the test may start processes."""
+    workers()
+    with RedisStreamer(server.address, prefix) as streamer:
+        streamer.wait_ready(LONG)
+
+
+@pytest.fixture
+def clients(server, servers, prefix):
+    """Makes clients that do one thing at a time."""
+    made = []
+
+    def make(prefix=prefix, server=server, **options):
+        made.append(RawClient(server, prefix, **options))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def client(clients):
+    return clients()
+
+
+@pytest.fixture
+def fake():
+    """Makes servers that answer what a test says."""
+    made = []
+
+    def make(**answers):
+        made.append(FakeServer(answers))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def refusal():
+    """The error that connecting to a place raises."""
+
+    def refusal(address):
+        with pytest.raises(BrokerError) as caught:
+            Broker(address, b"key").check()
+        return caught.value
+
+    return refusal
+
+
+@pytest.fixture
+def quick_audits(monkeypatch):
+    monkeypatch.setattr(reader, "AUDITS", (0.1, 0.2))
+
+
+@pytest.fixture
+def quick_rounds(monkeypatch):
+    """Workers in threads whose claim_after is SLOW look after their entries each second."""
+    monkeypatch.setattr(keeper, "BEATS", SLOW)
+
+
+@pytest.fixture
+def long_goodbye(monkeypatch):
+    """A client that is closed takes back what it has at the broker, however slow the machine is."""
+    monkeypatch.setattr(client_module, "INTERRUPT_AFTER", LONG)
+
+
+@pytest.fixture
+def queue(server, prefix):
+    return Queue(server, prefix)

@@ -1,0 +1,112 @@
+"""An engine for worker processes whose workers are threads of the test, over real sockets."""
+
+import os
+import socket
+import threading
+
+from service_streamer import Future, _core, _worker
+
+LONG = 30
+NO_PID = 2**22 + 1  # larger than any: nothing may be killed here
+
+
+class RemoteEngine:
+    """What Streamer has of the core: an engine, its server, and workers at the other end."""
+
+    def __init__(self, predict, *, workers=1, retries=1, output="items", inline=False, **options):
+        self.engine = make_engine(output=output, workers=max(workers, 1), inline=inline, **options)
+        self.server = _core.Server(self.engine, retries, None, None)
+        self.server.start()
+        self.sockets = []
+        self._predict = predict
+        self._output_batch = output == "batch"
+        self._inline = inline
+        self._threads = []
+        for _ in range(workers):
+            self.add_worker()
+
+    def add_worker(self):
+        ours, theirs = socket.socketpair()
+        self.sockets.append(os.dup(theirs.fileno()))
+        worker = self.server.add_worker(ours.detach(), NO_PID, b"setup")
+        thread = threading.Thread(target=self._work, args=(theirs.detach(),), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        while (event := self.server.next_event(LONG))[:2] != ("ready", worker):
+            assert event is not None
+        return worker
+
+    def cut_off(self, index=0):
+        """What the death of a worker looks like from outside."""
+        with socket.socket(fileno=os.dup(self.sockets[index])) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+    def predict(self, batch, timeout=LONG, priority=0):
+        return self.engine.predict(batch, timeout, priority)
+
+    def submit(self, batch, timeout=None, priority=0):
+        return self.engine.submit(batch, timeout, priority)
+
+    def close(self):
+        self.engine.close(False)
+        self.server.stop()
+        self.engine.abort()
+        for thread in self._threads:
+            thread.join(LONG)
+            assert not thread.is_alive()
+        for fd in self.sockets:
+            os.close(fd)
+
+    def _work(self, fd):
+        link = _core.WorkerLink(fd, self._output_batch, self._inline)
+        assert link.receive_setup() == b"setup"
+        link.send_ready('{"pid": 1}')
+        while (left := link.run_batches(self._predict, _worker.is_logged)) is not None:
+            _worker.serve(*left, self._predict, isolate=True)
+            del left
+
+
+class RelayClient:
+    """What a client process has of the core."""
+
+    def __init__(self, address, **options):
+        self.engine = make_engine(policy="greedy", **options)
+        self.relay = _core.Relay(self.engine, address)
+        self.relay.start()
+
+    def predict(self, batch, timeout=LONG, priority=0):
+        return self.engine.predict(batch, timeout, priority)
+
+    def submit(self, batch, timeout=None, priority=0):
+        return self.engine.submit(batch, timeout, priority)
+
+    def close(self):
+        self.engine.close(False)
+        self.relay.stop()
+        self.engine.abort()
+
+
+def make_engine(**options):
+    known = {
+        "batch_size": 8,
+        "max_latency": 0.01,
+        "policy": "adaptive",
+        "workers": 1,
+        "max_queue": 0,
+        "overflow": "block",
+        "output": "items",
+        "spin": False,
+        "future_type": Future,
+        "start": lambda: None,
+        "start_timer": lambda: None,
+        "remote": True,
+    }
+    return _core.Engine(**{**known, **options})
+
+
+def gate_then(gate, predict):
+    def run(batch):
+        gate(batch)
+        return predict(batch)
+
+    return run

@@ -1,0 +1,46 @@
+"""Interpreters of their own, for scripts that may leave theirs in any state."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+SUPPORT = os.path.dirname(os.path.abspath(__file__))
+"""the folder of these modules, for a script's path"""
+
+
+MAKE = {
+    "threads": """
+make = ThreadedStreamer
+""",
+    "processes": """
+def make(*args, **kwargs):
+    return Streamer(*args, mp_start_method="fork", **kwargs)
+""",
+}
+"""the beginning of a script, by the backend that its streamers have"""
+
+
+def run_python(code, *arguments, timeout=110, check=True, env=None, file=None):
+    """Run a script in an interpreter of its own; `timing` has the seconds that it took.
+
+    With `file` it is written there first, as a main module that workers can import.
+    """
+    start = time.monotonic()
+    code = textwrap.dedent(code)
+    if file is not None:
+        file.write_text(code)
+    main = ["-c", code] if file is None else [file]
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", *main, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env=env,
+    )
+    done.timing = time.monotonic() - start
+    if check:
+        assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done

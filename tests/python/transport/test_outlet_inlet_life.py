@@ -1,0 +1,298 @@
+"""The interpreter ends, forks or is interrupted around an Outlet and an Inlet; nothing is left."""
+
+import pytest
+from parcels import __file__ as helpers
+from waits import LONG
+
+pytestmark = pytest.mark.slow
+
+PRELUDE = f"""
+import gc, os, pickle, signal, struct, sys, threading, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is what is tested
+sys.path.insert(0, {str(helpers.rpartition("/")[0])!r})
+from parcels import *
+from remote import LONG, RemoteEngine
+from service_streamer import *
+from service_streamer import _core
+
+def double(batch):
+    return [2 * item for item in batch]
+
+def daemon(function, *args):
+    def run():
+        try: function(*args)
+        except NameError: pass  # whom it asks was deleted
+    threading.Thread(target=run, daemon=True).start()
+
+def asleep():
+    with open(f"/proc/self/task/{{os.getpid()}}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "S"
+"""
+
+SCENES = {
+    "an idle thread in take": "daemon(client.outlet.take, PLENTY, None); daemon(inlet.take, None)",
+    "threads that take and time out": """
+def take(function, *args):
+    while function(*args) is not None: pass
+daemon(take, client.outlet.take, PLENTY, 0.0001)
+daemon(take, inlet.take, 0.0001)
+time.sleep(0.1)
+""",
+    "what is out": "client.submit([1]); client.take(); inlet.submit(1, request(1), None, 0)",
+    "what is out, and a thread that waits for it": """
+futures = [client.submit([i], 50) for i in range(10)]
+client.take()
+for future in futures: daemon(future.exception)
+inlet.submit(1, request(1), None, 0)
+daemon(client.outlet.take, PLENTY, None)
+""",
+    "load": """
+def send():
+    number = 0
+    while (taken := client.outlet.take(PLENTY, LONG)) is not None:
+        for id, begin, items, deadline, priority, body in taken[0]:
+            number += 1
+            keys[number] = id, begin, items
+            inlet.submit(number, body, deadline, priority)
+def reply():
+    while (ended := inlet.take(LONG)) is not None:
+        client.outlet.answer([(*keys.pop(number), body) for number, body in ended])
+def call():
+    while True: client.predict([1, 2])
+keys = {}
+for function in (send, reply, call, call, call, call): daemon(function)
+time.sleep(0.3)
+""",
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("ending", ["", "sys.exit(3)", "del client, inlet, owner"])
+def test_the_interpreter_ends_with_its_exit_code(child, scene, ending):
+    made = """
+client = Client()
+owner = RemoteEngine(double, inline=True)
+inlet = _core.Inlet(owner.server)
+"""
+    done = child(PRELUDE + made + SCENES[scene] + "\n" + ending, check=False)
+    assert done.returncode == (3 if "exit" in ending else 0), done.stderr
+    for word in ("Fatal", "terminate", "Segmentation", "Exception ignored", "Error"):
+        assert word not in done.stderr.replace("StreamerClosed", "")
+    assert done.timing < LONG
+
+
+TAKES = {
+    "outlet": "one = Client(); take = lambda: one.outlet.take(PLENTY, None)",
+    "inlet": """
+owner = RemoteEngine(double, inline=True)
+one = _core.Inlet(owner.server)
+take = lambda: one.take(None)
+""",
+}
+
+
+@pytest.mark.parametrize("which", TAKES)
+def test_ctrl_c_ends_take(child, which):
+    done = child(
+        PRELUDE
+        + TAKES[which]
+        + """
+calling = threading.Event()
+
+def interrupt():
+    calling.wait()
+    times = 0
+    while times < 20:
+        times = times + 1 if asleep() else 0
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+daemon(interrupt)
+try:
+    calling.set()
+    take()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    )
+    assert done.stdout == "interrupted\n"
+
+
+@pytest.mark.parametrize("which", TAKES)
+def test_a_signal_handler_that_does_not_raise_is_not_an_end(child, which):
+    done = child(
+        PRELUDE
+        + TAKES[which]
+        + """
+handled = []
+def handler(number, frame):
+    handled.append(number)
+    if len(handled) == 3:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        getattr(one, "outlet", one).interrupt()
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+print(take())
+"""
+    )
+    assert done.stdout in ("([], [])\n", "[]\n")
+
+
+def test_a_forked_child_leaves_them_alone(child):
+    done = child(
+        PRELUDE
+        + """
+client = Client()
+owner = RemoteEngine(double, inline=True)
+inlet = _core.Inlet(owner.server)
+future = client.submit([1, 2])
+parcel = client.take_one()
+inlet.submit(1, parcel[-1], None, 0)
+daemon(client.outlet.take, PLENTY, None)
+
+pid = os.fork()
+if pid == 0:
+    status = 1
+    try:
+        refused = 0
+        outlet = client.outlet
+        for call in (
+            lambda: outlet.take(1, 0),
+            lambda: outlet.answer([]),
+            lambda: outlet.lose([1], "x"),
+            lambda: outlet.fail(1, b""),
+            lambda: outlet.parcels([1]),
+            outlet.in_flight,
+            outlet.interrupt,
+            outlet.stop,
+            lambda: inlet.submit(2, parcel[-1], None, 0),
+            lambda: inlet.cancel([1]),
+            lambda: inlet.take(0),
+            inlet.interrupt,
+            inlet.stop,
+            lambda: future.result(5),
+        ):
+            try: call()
+            except StreamerClosed: refused += 1
+        assert refused == 14, refused
+        del call, outlet, inlet, client, owner, future
+        gc.collect()
+        other = Client()
+        other.submit([3])
+        assert items_of(other.take_one()) == [3]
+        other.close()
+        status = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
+((_, body),) = inlet.take(LONG)
+client.outlet.answer([(*parcel[:3], body)])
+print(future.result(LONG))
+"""
+    )
+    assert done.stdout == "[2, 4]\n"
+
+
+RESIDUE = """
+def rss():
+    gc.collect()
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+def check(unlucky):
+    unlucky(20_000)
+    before = rss()
+    for _ in range(10):
+        unlucky(10_000)
+    assert rss() - before < 5, f"{rss() - before:.1f} MB more"
+    print("clean")
+
+client = Client(max_queue=10**6)
+outlet = client.outlet
+answer = result_of(["x"])
+
+def submitted(n):
+    return [client.submit([i]) for i in range(n)], [parcel[0] for parcel in client.take()]
+
+def settle():
+    while client.outlet.take(PLENTY, 0) != ([], []): pass
+    assert outlet.in_flight() == 0
+    stats = client.engine.stats()
+    assert stats["queued_items"] == stats["running_batches"] == 0
+"""
+
+KINDS = {
+    "answered": """
+def unlucky(n):
+    futures, ids = submitted(n)
+    assert outlet.answer([(id, 0, 1, answer) for id in ids]) == n
+    for future in futures: assert future.result() == ["x"]
+    settle()
+""",
+    "abandoned and answered": """
+def unlucky(n):
+    _, ids = submitted(n)
+    assert outlet.answer([(id, 0, 1, answer) for id in ids]) == n
+    settle()
+""",
+    "cancelled when they were out": """
+def unlucky(n):
+    futures, ids = submitted(n)
+    for future in futures: assert future.cancel()
+    assert client.withdrawn() == ids
+    settle()
+""",
+    "timed out when they were out": """
+def unlucky(n):
+    futures = [client.submit([i], 0.05) for i in range(n)]
+    while any(not future.done() for future in futures): outlet.take(PLENTY, 0.01)
+    settle()
+""",
+    "lost": """
+def unlucky(n):
+    futures, ids = submitted(n)
+    outlet.lose(ids, "lost")
+    for future in futures: assert isinstance(future.exception(), WorkerLost)
+    settle()
+""",
+    "corrupt": """
+def unlucky(n):
+    futures, ids = submitted(n)
+    assert outlet.answer([(id, 0, 1, b"corrupt") for id in ids]) == n
+    for future in futures: assert isinstance(future.exception(), WorkerLost)
+    settle()
+""",
+    "answered too late": """
+def unlucky(n):
+    futures, ids = submitted(n)
+    for future in futures: future.cancel()
+    assert outlet.answer([(id, 0, 1, answer) for id in ids]) == 0
+    settle()
+""",
+    "that came in and were answered": """
+owner = RemoteEngine(double, inline=True, batch_size=1000)
+inlet = _core.Inlet(owner.server)
+def unlucky(n):
+    for i in range(n): inlet.submit(i, request_of_1, None, 0)
+    ended = 0
+    while ended < n: ended += len(inlet.take(LONG))
+request_of_1 = request(1)
+""",
+    "that came in and were cancelled": """
+owner = RemoteEngine(double, inline=True, workers=0)
+inlet = _core.Inlet(owner.server)
+def unlucky(n):
+    for i in range(n): inlet.submit(i, request_of_1, None, 0)
+    inlet.cancel(list(range(n)))
+    ended = 0
+    while ended < n: ended += len(inlet.take(LONG))
+request_of_1 = request(1)
+""",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_left_of_100_000_requests(child, kind):
+    done = child(PRELUDE + RESIDUE + KINDS[kind] + "check(unlucky)\n", timeout=300)
+    assert "clean" in done.stdout
