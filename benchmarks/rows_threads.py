@@ -29,10 +29,9 @@ FLASK = (*ORIGINALS, "original-0.001")
 THREAD_ROWS: tuple[Row, ...] = (
     Row(
         "no-op, 1 client, p50",
-        "≤ 0.09 ms; ≤ 0.01 ms with the spin option",
+        "≤ 0.09 ms",
         (
             Figure("threads-noop-1", "p50_ms", "ms", at_most(0.09)),
-            Figure("threads-noop-1", "p50_ms", "ms", at_most(0.01), ours="ours-spin", label="spin"),
         ),
         (BATCHED,),
     ),

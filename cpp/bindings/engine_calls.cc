@@ -235,9 +235,7 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   PyObject* result = nullptr;
   Waiter* worker = nullptr;
   const bool sends = self->send != nullptr;
-  const bool lone = self->engine->requests() == 0;
-  const bool by_himself = self->server != nullptr || sends;
-  const bool wakes = by_himself ? lone : self->engine->spin() > Duration::zero() || (lone && !self->has_calls());
+  const bool wakes = (self->server != nullptr || sends) && self->engine->requests() == 0;
   if (enqueue(self, future, waiting, wakes ? &worker : nullptr)) {
     int done = 1;
     if (sends && worker != nullptr && !send_alone(self, *worker)) done = -1;

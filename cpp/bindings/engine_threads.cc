@@ -1,7 +1,6 @@
 #include <Python.h>
 
 #include "bindings/batch.h"
-#include "bindings/deferred_wake.h"
 #include "bindings/engine.h"
 #include "bindings/future.h"
 #include "bindings/run_batches.h"
@@ -50,7 +49,6 @@ class EngineBatches {
       // While the next batch is due the GIL need not be given away.
       Engine::Ready ready = engine_->engine->poll(reason);
       if (ready == Engine::Ready::kNotYet) ready = wait(reason);
-      deferred_.wake();
       if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
       if (ready == Engine::Ready::kInterrupted) {
         if (PyErr_CheckSignals() < 0) return nullptr;
@@ -70,23 +68,19 @@ class EngineBatches {
   }
 
   static PyObject* items(PyObject* batch) { return items_of_batch(batch); }
-  bool complete(PyObject* batch, PyObject* outputs) { return complete_batch(batch, outputs, deferred_); }
+  static bool complete(PyObject* batch, PyObject* outputs) { return complete_batch(batch, outputs); }
 
  private:
   Engine::Ready wait(CloseReason& reason) {
     Waiter& waiter = WaiterPool::acquire();
     PyThreadState* state = PyEval_SaveThread();
-    engine_->serving.store(false, std::memory_order_release);
-    deferred_.wake();
     const Engine::Ready ready = engine_->engine->wait_for_batch(waiter, reason);
-    engine_->serving.store(true, std::memory_order_relaxed);
     PyEval_RestoreThread(state);
     WaiterPool::release(waiter);
     return ready;
   }
 
   EngineObject* engine_;
-  DeferredWake deferred_;
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include <Python.h>
 
-#include <atomic>
 #include <utility>
 
 #include "bindings/call_result.h"
@@ -30,12 +29,6 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   const int waited = wait_in_greenlet(future, seconds);
   Py_DECREF(seconds);
   return waited;
-}
-
-// The worker publishes with the GIL held, and gives it up a moment later: asking before would put this thread to sleep.
-void spin_while(const std::atomic<bool>& serving, Duration limit) {
-  const TimePoint end = Clock::now() + limit;
-  while (serving.load(std::memory_order_acquire) && Clock::now() < end) relax();
 }
 
 }  // namespace
@@ -92,10 +85,7 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
       if (server != nullptr) return server->wake_and_wait(*worker, *future->request, waiter, deadline);
       worker->parker.unpark();
     }
-    const Duration spin = engine->engine->spin();
-    const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
-    if (spin > Duration::zero()) spin_while(engine->serving, spin);
-    return end;
+    return future->request->completion.wait(waiter, deadline);
   });
   Py_XDECREF(kept);
   return done;

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "support/threads.h"
@@ -52,7 +51,7 @@ class Caller {
 // Callers that sleep, each on a completion of its own, and the chain that will end them.
 class Callers {
  public:
-  explicit Callers(std::size_t count, bool gathers = false) : completions_(count), chain_(count, gathers) {
+  explicit Callers(std::size_t count) : completions_(count), chain_(count) {
     for (Completion& completion : completions_) {
       callers_.emplace_back(completion);
       EXPECT_TRUE(callers_.back().asleep());
@@ -202,55 +201,11 @@ TEST(WakeChain, LeavesEverybodyAsleepUntilItIsToldToWake) {
   }
 }
 
-TEST(WakeChain, LeavesAnOnlyCallerToWhoTakesHim) {
-  Callers callers(1);
-  EXPECT_EQ(callers.chain().take_only(), nullptr) << "nobody is published";
-  callers.publish_all();
-  Waiter* only = callers.chain().take_only();
-  ASSERT_EQ(only, &callers[0].waiter());
-  callers.chain().wake();
-  EXPECT_TRUE(callers[0].asleep());
-  EXPECT_FALSE(callers[0].returned());
-  only->parker.unpark();
-  EXPECT_TRUE(callers.all_return());
-}
-
-TEST(WakeChain, OfSeveralLeavesNobody) {
-  for (const std::size_t count : {kFew, kMany}) {
-    Callers callers(count);
-    callers.publish_all();
-    EXPECT_EQ(callers.chain().take_only(), nullptr);
-    callers.chain().wake();
-    EXPECT_TRUE(callers.all_return());
-  }
-}
-
 TEST(WakeChain, OfManyWakesTheLastPublishedAndEachTheOneBefore) {
   Callers callers(kMany);
   callers.publish_all();
   EXPECT_EQ(callers[0].waiter().next_to_wake, nullptr);
   for (std::size_t i = 1; i < kMany; ++i) EXPECT_EQ(callers[i].waiter().next_to_wake, &callers[i - 1].waiter());
-  callers.chain().wake();
-  EXPECT_TRUE(callers.all_return());
-}
-
-TEST(WakeChain, WakesGatheredCallersInTwoChainsWhoseLastKnowIt) {
-  Callers callers(kMany, true);
-  callers.publish_all();
-  EXPECT_EQ(callers.chain().gathered_chains(), 2U);
-  for (std::size_t i = 0; i < kMany; ++i) {
-    EXPECT_EQ(callers[i].waiter().next_to_wake, i < 2 ? nullptr : &callers[i - 2].waiter());
-    EXPECT_EQ(std::exchange(callers[i].waiter().ends_chain, false), i < 2);
-  }
-  callers.chain().wake();
-  EXPECT_TRUE(callers.all_return());
-}
-
-TEST(WakeChain, OfAFewGathersNobody) {
-  Callers callers(kFew, true);
-  callers.publish_all();
-  EXPECT_EQ(callers.chain().gathered_chains(), 0U);
-  for (std::size_t i = 0; i < kFew; ++i) EXPECT_FALSE(callers[i].waiter().ends_chain);
   callers.chain().wake();
   EXPECT_TRUE(callers.all_return());
 }

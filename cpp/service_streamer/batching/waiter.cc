@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <new>
@@ -94,8 +95,8 @@ void WaiterPool::release_with_event(Waiter& waiter) {
   static_cast<EventWaiter&>(waiter).in_use.store(false, std::memory_order_release);
 }
 
-Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, Duration spin) {
-  return wait_by(waiter, deadline, [&](TimePoint until) { return waiter.parker.park(until, spin); });
+Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline) {
+  return wait_by(waiter, deadline, [&](TimePoint until) { return waiter.parker.park(until); });
 }
 
 // False: another thread came first.
@@ -124,11 +125,8 @@ Completion::Wait Completion::wait_in_crowd(TimePoint deadline) {
   return Wait::kDone;
 }
 
-WakeChain::WakeChain(std::size_t completions, bool gathers)
-    : gathers_(gathers && completions > kWakeAllUpTo),
-      chains_(gathers_ || completions <= kWakeAllUpTo ? kMostChains : 1) {
-  static_assert(kWakeAllUpTo <= kMostChains);  // a few are chains of one
-}
+// A few are chains of one.
+WakeChain::WakeChain(std::size_t completions) : chains_(completions <= kWakeAllUpTo ? kWakeAllUpTo : 1) {}
 
 void WakeChain::publish(Completion& completion) {
   Waiter* waiter = completion.waiter_.exchange(taken(), std::memory_order_acq_rel);
@@ -136,17 +134,10 @@ void WakeChain::publish(Completion& completion) {
     // Before the state changes: once it is done the waiter may see it, and be gone, at any time.
     Waiter*& first = first_[count_++ % chains_];
     waiter->next_to_wake = std::exchange(first, waiter);
-    waiter->ends_chain = gathers_ && waiter->next_to_wake == nullptr;
   }
   if ((completion.state_.exchange(Completion::kDone, std::memory_order_acq_rel) & Completion::kCrowd) != 0) {
     wake_all(completion.state_);
   }
-}
-
-Waiter* WakeChain::take_only() {
-  if (count_ != 1) return nullptr;
-  count_ = 0;
-  return first_[0];
 }
 
 void WakeChain::wake() {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -20,7 +19,6 @@ struct Waiter {
 
   Parker parker;
   Waiter* next_to_wake = nullptr;  // chained wakes: whom the woken thread wakes before it does anything else
-  bool ends_chain = false;         // the last one to be gathered: its thread tells the engine
   Waiter* next_free = nullptr;
 };
 
@@ -48,7 +46,7 @@ class Completion {
   bool done() const { return (state_.load(std::memory_order_acquire) & kDone) != 0; }
 
   // Blocks until published, the deadline, or a signal handler ran in this thread. Any thread; `waiter` is the caller's.
-  Wait wait(Waiter& waiter, TimePoint deadline, Duration spin = Duration::zero());
+  Wait wait(Waiter& waiter, TimePoint deadline);
 
   // The same, but sleeps by sleep(deadline), which is to end as Parker::park() does. Only the first thread that waits does; a further one
   // sleeps as in wait().
@@ -83,33 +81,24 @@ class Completion {
 // Publishes the ends of one batch and wakes its callers, each once.
 //
 // A few are all woken here. Of many only the first is, and each wakes the next before it asks for anything (the GIL, in
-// Python): woken all at once they would only fight for it. Callers that are gathered (Engine::waking) are woken in two such
-// chains, by turns: with one the GIL would lie idle while the next of them wakes up, for nobody else asks for it.
+// Python): woken all at once they would only fight for it.
 // Publish in reverse order: the last published is woken first.
 class WakeChain {
  public:
   // For at most `completions` calls of publish().
-  explicit WakeChain(std::size_t completions, bool gathers = false);
+  explicit WakeChain(std::size_t completions);
 
   // Makes `completion` done. Who sleeps on its waiter sleeps on until wake().
   void publish(Completion& completion);
 
-  // How many of those published will find their Waiter::ends_chain set.
-  std::size_t gathered_chains() const { return gathers_ ? std::min(count_, chains_) : 0; }
-
   void wake();
-
-  // Where a single thread is to be woken: that one, whom wake() leaves to the caller of this. Else nullptr.
-  Waiter* take_only();
 
  private:
   static constexpr std::size_t kWakeAllUpTo = 2;
-  static constexpr std::size_t kMostChains = 2;
 
-  const bool gathers_;
   const std::size_t chains_;
   std::size_t count_ = 0;
-  std::array<Waiter*, kMostChains> first_{};  // to wake, of each chain
+  std::array<Waiter*, kWakeAllUpTo> first_{};  // to wake, of each chain
 };
 
 }  // namespace service_streamer
