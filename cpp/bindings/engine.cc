@@ -94,9 +94,9 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   double max_latency = -1;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",   "overflow",
-                                "output",     "future_type", "start",   "start_timer", "remote",
-                                "inline",     "model",       "send",        nullptr};
+  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",
+                                "overflow",   "output",      "future_type", "start",   "start_timer",
+                                "remote",     "inline",      "model",       "send",    nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinssO!OOppOO", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &workers, &max_queue, &overflow, &output, &PyType_Type,
                                    &future_type, &start, &start_timer, &remote, &inline_items, &model, &send)) {

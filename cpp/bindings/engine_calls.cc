@@ -115,8 +115,7 @@ bool answer_empty(FutureObject* future) {
   if (future->value == nullptr) return false;
   future->request->outcome = Outcome::kAnswered;
   future->request->arrived = future->request->ended = Clock::now();
-  WakeChain chain(1);
-  chain.publish(future->request->completion);
+  future->request->completion.finish();
   Py_CLEAR(future->items);
   return true;
 }

@@ -39,8 +39,7 @@ bool is_done(FutureObject* future) {
   if (future->fork_generation == fork_generation()) return false;
   future->request->outcome = Outcome::kClosed;
   future->announced = true;
-  WakeChain chain(1);
-  chain.publish(future->request->completion);
+  future->request->completion.finish();
   return true;
 }
 
@@ -80,12 +79,18 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
   EngineObject* engine = future->engine;
   ipc::Server* server = engine->server;
   PyObject* kept = to_wake != nullptr ? Py_XNewRef(engine->server_object) : nullptr;
-  const int done = wait_without_gil([&](Waiter& waiter) {
+  Completion& completion = future->request->completion;
+  bool entered = false;
+  const auto wait = [&](Waiter& waiter) {
     if (Waiter* worker = std::exchange(to_wake, nullptr)) {
       if (server != nullptr) return server->wake_and_wait(*worker, *future->request, waiter, deadline);
       worker->parker.unpark();
     }
-    return future->request->completion.wait(waiter, deadline);
+    return completion.wait(waiter, deadline, entered);
+  };
+  // A worker thread cannot publish meanwhile, so a caller that loses its core here does not overtake others.
+  const int done = wait_without_gil(wait, [&](Waiter& waiter) {
+    if (server == nullptr || to_wake == nullptr) entered = completion.enter(waiter);
   });
   Py_XDECREF(kept);
   return done;

@@ -21,7 +21,7 @@ void let_go(Request& request) {
 
 void publish_futures(EndedRequests& ended) {
   if (ended.count == 0) return;
-  WakeChain chain(ended.count);
+  WakeChain chain;
   EndedRequests in_order;
   while (Request* request = ended.pop()) {
     FutureObject* future = future_of(*request);

@@ -126,6 +126,10 @@ Completion::Wait Server::Impl::wake_and_wait(Waiter& to_wake, Request& request, 
     if (readable && reading && !receive(*reading)) reading.reset();
     return wake;
   });
+  {
+    const ForkLock no_fork;
+    WakeChain::leave(answer_wait_.waiter());
+  }
   if (reading) end_reading(*reading);
   somebody_reads_.store(false, std::memory_order_release);
   return end;
