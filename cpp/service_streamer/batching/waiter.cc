@@ -27,7 +27,9 @@ FreeList& free_list() {
 // The queue of WakeChain. A forked child starts with an empty one: the threads in it are the parent's.
 class WakeQueue {
  public:
-  void push(Waiter& waiter) EXCLUDES(mutex_) {
+  // Queues the waiter and sets the state, in one step: a woken thread finds that it is done, and a thread that sees that it is
+  // done finds itself in the queue. Returns the state before.
+  std::uint32_t push(Waiter& waiter, std::atomic<std::uint32_t>& state, std::uint32_t done) EXCLUDES(mutex_) {
     const ForkLock no_fork;
     MutexLock lock(mutex_);
     forget_those_of_parent();
@@ -35,6 +37,7 @@ class WakeQueue {
     waiter.next = nullptr;
     waiter.previous = std::exchange(last_, &waiter);
     (waiter.previous != nullptr ? waiter.previous->next : first_) = &waiter;
+    return state.exchange(done, std::memory_order_acq_rel);
   }
 
   // The next thread to be woken, or nullptr: nothing waits, or enough threads are awake.
@@ -196,14 +199,11 @@ Completion::Wait Completion::wait_in_crowd(TimePoint deadline) {
 
 void WakeChain::publish(Completion& completion) {
   Waiter* waiter = completion.waiter_.exchange(taken(), std::memory_order_acq_rel);
-  if (waiter != nullptr && waiter != taken()) {
-    // Before the state changes: once it is done the waiter may see it, and be gone, at any time.
-    wake_queue().push(*waiter);
-    any_ = true;
-  }
-  if ((completion.state_.exchange(Completion::kDone, std::memory_order_acq_rel) & Completion::kCrowd) != 0) {
-    wake_all(completion.state_);
-  }
+  const bool sleeps = waiter != nullptr && waiter != taken();
+  const std::uint32_t before = sleeps ? wake_queue().push(*waiter, completion.state_, Completion::kDone)
+                                      : completion.state_.exchange(Completion::kDone, std::memory_order_acq_rel);
+  any_ = any_ || sleeps;
+  if ((before & Completion::kCrowd) != 0) wake_all(completion.state_);
 }
 
 void WakeChain::wake() {
