@@ -44,8 +44,6 @@ class ThreadedStreamer(BaseStreamer):
             with `QueueFull`.
         output: "items": callers get a list of outputs; "batch": a slice of what
             ``predict_function`` returned.
-        spin: let the worker and its callers spin for some microseconds before they sleep, while
-            the model is that fast.
         isolate_errors: when a batch raises, run it again in parts so that only the guilty requests
             fail; a batch too large for the memory is then answered in parts.
         collate: "stack" tensors of one shape, or "pad" sequences to the longest of the batch.
@@ -69,7 +67,6 @@ class ThreadedStreamer(BaseStreamer):
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
-        spin: bool = False,
         isolate_errors: bool = True,
         collate: str | None = None,
         device: str | None = None,
@@ -96,7 +93,6 @@ class ThreadedStreamer(BaseStreamer):
             max_queue=max_queue,
             overflow=overflow,
             output=output,
-            spin=spin,
             isolate_errors=isolate_errors,
         )
         if isinstance(predict_function, NativeSource):

@@ -115,8 +115,7 @@ bool answer_empty(FutureObject* future) {
   if (future->value == nullptr) return false;
   future->request->outcome = Outcome::kAnswered;
   future->request->arrived = future->request->ended = Clock::now();
-  WakeChain chain(1);
-  chain.publish(future->request->completion);
+  future->request->completion.finish();
   Py_CLEAR(future->items);
   return true;
 }
@@ -235,9 +234,7 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   PyObject* result = nullptr;
   Waiter* worker = nullptr;
   const bool sends = self->send != nullptr;
-  const bool lone = self->engine->requests() == 0;
-  const bool by_himself = self->server != nullptr || sends;
-  const bool wakes = by_himself ? lone : self->engine->spin() > Duration::zero() || (lone && !self->has_calls());
+  const bool wakes = (self->server != nullptr || sends) && self->engine->requests() == 0;
   if (enqueue(self, future, waiting, wakes ? &worker : nullptr)) {
     int done = 1;
     if (sends && worker != nullptr && !send_alone(self, *worker)) done = -1;

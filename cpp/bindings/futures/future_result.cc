@@ -1,6 +1,5 @@
 #include <Python.h>
 
-#include <atomic>
 #include <utility>
 
 #include "bindings/engine/engine.h"
@@ -32,12 +31,6 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   return waited;
 }
 
-// The worker publishes with the GIL held, and gives it up a moment later: asking before would put this thread to sleep.
-void spin_while(const std::atomic<bool>& serving, Duration limit) {
-  const TimePoint end = Clock::now() + limit;
-  while (serving.load(std::memory_order_acquire) && Clock::now() < end) relax();
-}
-
 }  // namespace
 
 // One that was unfinished when this process was forked will be answered in the parent; here it ends.
@@ -46,8 +39,7 @@ bool is_done(FutureObject* future) {
   if (future->fork_generation == fork_generation()) return false;
   future->request->outcome = Outcome::kClosed;
   future->announced = true;
-  WakeChain chain(1);
-  chain.publish(future->request->completion);
+  future->request->completion.finish();
   return true;
 }
 
@@ -87,15 +79,18 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
   EngineObject* engine = future->engine;
   ipc::Server* server = engine->server;
   PyObject* kept = to_wake != nullptr ? Py_XNewRef(engine->server_object) : nullptr;
-  const int done = wait_without_gil([&](Waiter& waiter) {
+  Completion& completion = future->request->completion;
+  bool entered = false;
+  const auto wait = [&](Waiter& waiter) {
     if (Waiter* worker = std::exchange(to_wake, nullptr)) {
       if (server != nullptr) return server->wake_and_wait(*worker, *future->request, waiter, deadline);
       worker->parker.unpark();
     }
-    const Duration spin = engine->engine->spin();
-    const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
-    if (spin > Duration::zero()) spin_while(engine->serving, spin);
-    return end;
+    return completion.wait(waiter, deadline, entered);
+  };
+  // A worker thread cannot publish meanwhile, so a caller that loses its core here does not overtake others.
+  const int done = wait_without_gil(wait, [&](Waiter& waiter) {
+    if (server == nullptr || to_wake == nullptr) entered = completion.enter(waiter);
   });
   Py_XDECREF(kept);
   return done;

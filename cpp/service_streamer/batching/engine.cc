@@ -1,7 +1,6 @@
 #include "service_streamer/batching/engine.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace service_streamer {
@@ -32,10 +31,7 @@ Completion::Wait ended_by(Parker::Wake wake) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : may_spin_(options.spin && std::thread::hardware_concurrency() > 1),
-      options_(options.validated()),
-      policy_(options_.policy_options()),
-      queue_(options_.max_queue) {}
+    : options_(options.validated()), policy_(options_.policy_options()), queue_(options_.max_queue) {}
 
 void Engine::Wakes::run() {
   if (worker != nullptr) worker->parker.unpark();
@@ -104,25 +100,6 @@ bool Engine::has_room(Request& request, Waiter& waiter) {
   if (request.phase != Request::Phase::kWaiting) return true;
   request.admission = &waiter;
   return false;
-}
-
-Completion::Wait Engine::wait_for_end(Request& request, Waiter& waiter, TimePoint deadline) {
-  const Completion::Wait end = request.completion.wait(waiter, deadline, spin());
-  if (!std::exchange(waiter.ends_chain, false)) return end;
-  Waiter* worker;
-  {
-    MutexLock lock(mutex_);
-    --waking_;
-    worker = worker_to_wake(Clock::now());
-  }
-  if (worker != nullptr) worker->parker.unpark();
-  return end;
-}
-
-void Engine::waking(std::size_t chains) {
-  if (chains == 0) return;
-  MutexLock lock(mutex_);
-  waking_ += static_cast<int>(chains);
 }
 
 bool Engine::end_early(Request& request, Outcome outcome, bool even_if_running, EndedRequests& ended) {

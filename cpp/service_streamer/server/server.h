@@ -49,7 +49,7 @@ class Server {
   // sends what there is to send.
   void wake(Waiter& waiter) noexcept;
 
-  // The same, and waits for the end of the request as Engine::wait_for_end() does. If a worker has it alone its answer is read here, too, which
+  // The same, and waits for the end of the request as Completion::wait() does. If a worker has it alone its answer is read here, too, which
   // spares the second wake-up. Nobody else may wait for the request yet: while he does it would be read by nobody.
   Completion::Wait wake_and_wait(Waiter& to_wake, Request& request, Waiter& waiter, TimePoint deadline) noexcept;
 

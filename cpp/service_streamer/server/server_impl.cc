@@ -119,13 +119,17 @@ Completion::Wait Server::Impl::wake_and_wait(Waiter& to_wake, Request& request, 
                                              TimePoint deadline) noexcept {
   wake(to_wake);
   std::optional<WorkerPool::Reading> reading = begin_reading(request);
-  if (!reading) return engine_.wait_for_end(request, waiter, deadline);
+  if (!reading) return request.completion.wait(waiter, deadline);
   const Completion::Wait end = request.completion.wait_by(answer_wait_.waiter(), deadline, [&](TimePoint until) {
     bool readable = false;
     const Parker::Wake wake = answer_wait_.sleep(reading ? reading->connection->fd() : -1, until, readable);
     if (readable && reading && !receive(*reading)) reading.reset();
     return wake;
   });
+  {
+    const ForkLock no_fork;
+    WakeChain::leave(answer_wait_.waiter());
+  }
   if (reading) end_reading(*reading);
   somebody_reads_.store(false, std::memory_order_release);
   return end;
