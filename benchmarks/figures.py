@@ -44,7 +44,7 @@ class Figure:
 
     @property
     def is_ours_only(self) -> bool:
-        """A variant of ours (spin, greedy) beside a figure that already has the others' values."""
+        """A variant of ours (greedy) beside a figure that already has the others' values."""
         return self.ours != "ours"
 
     @property

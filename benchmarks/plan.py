@@ -100,7 +100,7 @@ ORIGINAL = "original-0.005"
 THREADED = ("ours", *ORIGINALS, BATCHED)
 
 CASES: tuple[Case, ...] = (
-    threads("noop", 1, ("ours", "ours-spin", *ORIGINALS, BATCHED)),
+    threads("noop", 1, THREADED),
     threads("noop", 16, THREADED),
     threads("noop", 128, THREADED),
     threads("model", 1, (*THREADED, BARE)),

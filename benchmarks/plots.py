@@ -30,7 +30,6 @@ from matplotlib.figure import Figure  # noqa: E402
 CLIENTS = (1, 16, 128)
 COLOURS = {
     "ours": "#0b6e4f",
-    "ours-spin": "#6fbf9b",
     "ours-greedy": "#6fbf9b",
     "ours-bare": "#999999",
     "original-0.1": "#b23a48",
@@ -41,7 +40,6 @@ COLOURS = {
 }
 NAMES = {
     "ours": "ours",
-    "ours-spin": "ours, spin=True",
     "ours-greedy": "ours, greedy",
     "ours-bare": "no batcher, bare sleep",
     "original-0.1": "original, max_latency 100 ms",

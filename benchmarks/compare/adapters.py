@@ -1,6 +1,6 @@
 """One face for every package under test.
 
-A peer is named as in the tables: `ours`, `ours-greedy`, `ours-spin`, `ours-bare` (no batcher at
+A peer is named as in the tables: `ours`, `ours-greedy`, `ours-bare` (no batcher at
 all), `ours-eager` (with a module of torch), `original-0.1` (the number is max_latency in seconds)
 or `batched-0.001`. Imports are local: each virtual environment holds one package only.
 """
@@ -28,8 +28,6 @@ def settings(peer: str) -> dict[str, Any]:
     family, variant = split(peer)
     if family == "original":
         return {"max_latency": float(variant)}
-    if variant == "spin":
-        return {"spin": True}
     return {"policy": variant} if variant == "greedy" else {}
 
 

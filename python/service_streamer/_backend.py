@@ -107,7 +107,6 @@ def make_engine(
         max_queue=options.max_queue or 0,  # its default
         overflow=options.overflow,
         output=options.output,
-        spin=options.spin,
         future_type=Future,
         start=start,
         start_timer=start_timer,

@@ -113,7 +113,6 @@ class Engine:
         max_queue: int,
         overflow: str,
         output: str,
-        spin: bool,
         future_type: type,
         start: Callable[[], object],
         start_timer: Callable[[], object],

@@ -40,8 +40,6 @@ class Options:
     """what happens to a request when the queue is full: one of OVERFLOWS"""
     output: str = "items"
     """what callers get: a list of outputs, or their slice of the model's ("batch")"""
-    spin: bool = False
-    """whether workers and callers may spin for some microseconds before they sleep"""
     isolate_errors: bool = True
     """whether a batch that raised is run again in parts to find the guilty requests"""
 
@@ -55,7 +53,6 @@ class Options:
         one_of("policy", self.policy, POLICIES)
         one_of("overflow", self.overflow, OVERFLOWS)
         one_of("output", self.output, OUTPUTS)
-        _flag("spin", self.spin)
         _flag("isolate_errors", self.isolate_errors)
 
 

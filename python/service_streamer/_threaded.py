@@ -45,8 +45,6 @@ class ThreadedStreamer(BaseStreamer):
             with `QueueFull`.
         output: "items": callers get a list of outputs; "batch": a slice of what
             ``predict_function`` returned.
-        spin: let the worker and its callers spin for some microseconds before they sleep, while
-            the model is that fast.
         isolate_errors: when a batch raises, run it again in parts so that only the guilty requests
             fail; a batch too large for the memory is then answered in parts.
         collate: "stack" tensors of one shape, or "pad" sequences to the longest of the batch.
@@ -70,7 +68,6 @@ class ThreadedStreamer(BaseStreamer):
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
-        spin: bool = False,
         isolate_errors: bool = True,
         collate: str | None = None,
         device: str | None = None,
@@ -97,7 +94,6 @@ class ThreadedStreamer(BaseStreamer):
             max_queue=max_queue,
             overflow=overflow,
             output=output,
-            spin=spin,
             isolate_errors=isolate_errors,
         )
         warn_of_long_latency(options.max_latency)

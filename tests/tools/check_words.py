@@ -10,7 +10,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WIDTH = 120  # columns, in cpp/
 PEOPLE = re.compile(r"\b(who|whom|whoever|nobody|somebody|he|his|him)\b", re.IGNORECASE)
 # A string before a comment: what looks like a comment in a string is none.

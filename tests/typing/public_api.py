@@ -69,7 +69,6 @@ def every_option() -> ThreadedStreamer:
         max_queue=1024,
         overflow="reject",
         output="batch",
-        spin=True,
         isolate_errors=False,
     )
 
@@ -177,7 +176,6 @@ def every_option_of_worker_processes() -> Streamer:
         max_queue=1024,
         overflow="block",
         output="items",
-        spin=False,
         isolate_errors=True,
         retries=0,
         worker_hang_timeout=30,

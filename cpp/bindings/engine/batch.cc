@@ -3,7 +3,6 @@
 #include <new>
 #include <utility>
 
-#include "bindings/futures/deferred_wake.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/outputs.h"
 #include "bindings/python/errors.h"
@@ -38,7 +37,7 @@ bool is_open(BatchObject* self) {
 }
 
 // Gives the batch back to the engine and everybody his outputs, which lie ready in the futures.
-void end(BatchObject* self, Outcome outcome, DeferredWake& deferred) {
+void end(BatchObject* self, Outcome outcome) {
   EndedRequests ended;
   ReleasedRequests released;
   self->engine->engine->complete(self->batch, outcome, ended, released);
@@ -50,21 +49,13 @@ void end(BatchObject* self, Outcome outcome, DeferredWake& deferred) {
       finish_value(future, self->engine->output_batch);
     }
   }
-  publish(self->engine, ended, &deferred);
-  if (released.count > 0) deferred.wake();
+  publish(self->engine, ended);
   let_go(self->engine, released);
-  deferred.before_dropping(self->items);
   Py_CLEAR(self->items);
 }
 
-void end(BatchObject* self, Outcome outcome) {
-  DeferredWake deferred;
-  end(self, outcome, deferred);
-}
-
 PyObject* batch_complete(PyObject* self, PyObject* outputs) {
-  DeferredWake deferred;
-  if (!complete_batch(self, Py_NewRef(outputs), deferred)) return nullptr;
+  if (!complete_batch(self, Py_NewRef(outputs))) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -283,12 +274,11 @@ PyObject* items_of_batch(PyObject* self) {
   return items != nullptr ? PySequence_List(items) : PyList_New(0);
 }
 
-bool complete_batch(PyObject* object, PyObject* outputs, DeferredWake& deferred) {
+bool complete_batch(PyObject* object, PyObject* outputs) {
   BatchObject* self = self_of(object);
   const bool ours = from_this_process(self);
   const bool done = !ours || (is_open(self) && distribute(outputs, self->batch, self->engine->output_batch));
-  if (ours && done) end(self, Outcome::kAnswered, deferred);
-  deferred.before_dropping(outputs);
+  if (ours && done) end(self, Outcome::kAnswered);
   Py_DECREF(outputs);
   return done;
 }

@@ -6,8 +6,6 @@
 
 namespace service_streamer::bindings {
 
-class DeferredWake;
-
 bool make_batch_type(PyObject* module);
 
 // An empty batch object, a new reference; nullptr with an exception set.
@@ -17,9 +15,8 @@ PyObject* make_batch(EngineObject* engine);
 enum class Cut { kBatch, kNothing, kError };
 Cut cut_batch(PyObject* batch, CloseReason reason);
 
-// Its attribute `items` and its method `complete`, for the loop of a worker. The latter takes the reference to `outputs` over; where
-// the batch ends one request alone, it may leave the wake-up of its caller to `deferred`.
+// Its attribute `items` and its method `complete`, for the loop of a worker. The latter takes the reference to `outputs` over.
 PyObject* items_of_batch(PyObject* batch);
-bool complete_batch(PyObject* batch, PyObject* outputs, DeferredWake& deferred);
+bool complete_batch(PyObject* batch, PyObject* outputs);
 
 }  // namespace service_streamer::bindings

@@ -93,12 +93,12 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   Py_ssize_t batch_size = 0, max_queue = 0;
   double max_latency = -1;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
-  int workers = 0, spin = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",  "max_latency", "policy", "workers",     "max_queue",
-                                "overflow",    "output",      "spin",   "future_type", "start",
-                                "start_timer", "remote",      "inline", "model",       nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOppO", const_cast<char**>(names), &batch_size,
-                                   &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
+  int workers = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
+  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",
+                                "overflow",   "output",      "future_type", "start",   "start_timer",
+                                "remote",     "inline",      "model",       nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinssO!OOppO", const_cast<char**>(names), &batch_size,
+                                   &max_latency, &policy, &workers, &max_queue, &overflow, &output, &PyType_Type,
                                    &future_type, &start, &start_timer, &remote, &inline_items, &model)) {
     return nullptr;
   }
@@ -125,7 +125,6 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   options.workers = workers;
   options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
   options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
-  options.spin = spin != 0;
 
   PyObject* object = type->tp_alloc(type, 0);
   if (object == nullptr) return nullptr;

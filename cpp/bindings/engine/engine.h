@@ -2,7 +2,6 @@
 
 #include <Python.h>
 
-#include <atomic>
 #include <cstdint>
 
 #include "service_streamer/batching/engine.h"
@@ -27,12 +26,11 @@ struct EngineObject {
   std::uint32_t fork_generation;
   bool started;
   bool timer_started;
-  std::atomic<bool> serving;  // a worker has, or is about to ask for, the GIL
-  bool output_batch;          // callers get slices of the model's array, not lists
-  bool remote;                // its workers are processes: requests are Calls, which a Server or a Relay takes
-  NativeModel* native;        // its workers are threads that run this, in `model`: requests are native Calls
-  bool inline_items;          // nothing of them is in shared memory: they may go to other machines
-  ipc::Server* server;        // of a remote engine, as long as it is there
+  bool output_batch;    // callers get slices of the model's array, not lists
+  bool remote;          // its workers are processes: requests are Calls, which a Server or a Relay takes
+  NativeModel* native;  // its workers are threads that run this, in `model`: requests are native Calls
+  bool inline_items;    // nothing of them is in shared memory: they may go to other machines
+  ipc::Server* server;  // of a remote engine, as long as it is there
   ipc::Relay* relay;
   ipc::Outlet* outlet;
   PyObject* relay_object;  // borrowed

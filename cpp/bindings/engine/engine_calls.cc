@@ -115,8 +115,7 @@ bool answer_empty(FutureObject* future) {
   if (future->value == nullptr) return false;
   future->request->outcome = Outcome::kAnswered;
   future->request->arrived = future->request->ended = Clock::now();
-  WakeChain chain(1);
-  chain.publish(future->request->completion);
+  future->request->completion.finish();
   Py_CLEAR(future->items);
   return true;
 }
@@ -130,9 +129,8 @@ void drop(FutureObject* future) {
   future->call != nullptr ? future->call->unref() : Py_DECREF(reinterpret_cast<PyObject*>(future));
 }
 
-// Hands the request to the engine; false with an exception set. `waiting`: it waits for room in the queue. `to_wake` as in
-// Engine::submit().
-bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** to_wake = nullptr) {
+// Hands the request to the engine; false with an exception set. `waiting`: it waits for room in the queue.
+bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
   waiting = false;
   if (self->engine->closed()) {
     raise_message("StreamerClosed", "the streamer is closed");
@@ -155,7 +153,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, Waiter** t
     return false;
   }
   hold(future);
-  const Engine::Admission admission = self->engine->submit(*future->request, to_wake);
+  const Engine::Admission admission = self->engine->submit(*future->request);
   switch (admission) {
     case Engine::Admission::kQueued:
     case Engine::Admission::kWaiting:
@@ -224,11 +222,8 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   if (future == nullptr) return nullptr;
   bool waiting;
   PyObject* result = nullptr;
-  Waiter* worker = nullptr;
-  const bool lone = self->engine->requests() == 0;
-  const bool wakes = !self->remote && (self->engine->spin() > Duration::zero() || (lone && self->native == nullptr));
-  if (enqueue(self, future, waiting, wakes ? &worker : nullptr)) {
-    const int done = wait_for_future(future, future->request->deadline, worker);
+  if (enqueue(self, future, waiting)) {
+    const int done = wait_for_future(future, future->request->deadline);
     if (done < 0) {
       end_future(future, Outcome::kCancelled, true);
     } else {

@@ -3,7 +3,6 @@
 #include "bindings/engine/batch.h"
 #include "bindings/engine/engine.h"
 #include "bindings/engine/run_batches.h"
-#include "bindings/futures/deferred_wake.h"
 #include "bindings/futures/future.h"
 
 // What the threads of an engine meet: run_batches and run_timer.
@@ -50,7 +49,6 @@ class EngineBatches {
       // While the next batch is due the GIL need not be given away.
       Engine::Ready ready = engine_->engine->poll(reason);
       if (ready == Engine::Ready::kNotYet) ready = wait(reason);
-      deferred_.wake();
       if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
       if (ready == Engine::Ready::kInterrupted) {
         if (PyErr_CheckSignals() < 0) return nullptr;
@@ -70,23 +68,19 @@ class EngineBatches {
   }
 
   static PyObject* items(PyObject* batch) { return items_of_batch(batch); }
-  bool complete(PyObject* batch, PyObject* outputs) { return complete_batch(batch, outputs, deferred_); }
+  static bool complete(PyObject* batch, PyObject* outputs) { return complete_batch(batch, outputs); }
 
  private:
   Engine::Ready wait(CloseReason& reason) {
     Waiter& waiter = WaiterPool::acquire();
     PyThreadState* state = PyEval_SaveThread();
-    engine_->serving.store(false, std::memory_order_release);
-    deferred_.wake();
     const Engine::Ready ready = engine_->engine->wait_for_batch(waiter, reason);
-    engine_->serving.store(true, std::memory_order_relaxed);
     PyEval_RestoreThread(state);
     WaiterPool::release(waiter);
     return ready;
   }
 
   EngineObject* engine_;
-  DeferredWake deferred_;
 };
 
 }  // namespace

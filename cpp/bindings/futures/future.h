@@ -13,7 +13,6 @@
 namespace service_streamer::bindings {
 
 struct EngineObject;
-class DeferredWake;
 
 // The outputs of a range of a request that was cut over several batches.
 struct Piece {
@@ -75,11 +74,9 @@ bool gevent_is_loaded();
 // Whether the request has ended. In a forked child one that its parent will answer ends here.
 bool is_done(FutureObject* future);
 
-// Blocks (without the GIL) until done or the deadline: true or false. -1: an exception, of a signal handler or because this
-// thread is a worker of the same engine, and would wait for itself. `to_wake` is to be woken once the GIL is released: a
-// Python worker that spins, or a lone caller's, which would only sleep again to wait for that; or the thread of the
-// engine's server, whose work this thread may then do.
-int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake = nullptr);
+// Blocks (without the GIL) until done or the deadline: true or false. -1: an exception, raised by a signal handler, or because
+// this thread is a worker of the same engine and would wait for itself.
+int wait_for_future(FutureObject* future, TimePoint deadline);
 
 void drop_pieces(FutureObject* future);
 
@@ -97,8 +94,8 @@ PyObject* take_result(FutureObject* future);
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
 
 // The last step of every request of an engine: publishes, wakes, runs callbacks and lets go. What the requests end with is
-// stored. With `deferred` the wake-up of the caller, where there is only one, may be left to that.
-void publish(const EngineObject* engine, EndedRequests& ended, DeferredWake* deferred = nullptr);
+// stored.
+void publish(const EngineObject* engine, EndedRequests& ended);
 void let_go(const EngineObject* engine, ReleasedRequests& released);
 
 }  // namespace service_streamer::bindings

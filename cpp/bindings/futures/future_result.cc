@@ -1,6 +1,5 @@
 #include <Python.h>
 
-#include <atomic>
 #include <utility>
 
 #include "bindings/engine/engine.h"
@@ -43,12 +42,6 @@ PyObject* raise_expired(FutureObject* future) {
   return nullptr;
 }
 
-// The worker publishes with the GIL held, and gives it up a moment later: asking before would put this thread to sleep.
-void spin_while(const std::atomic<bool>& serving, Duration limit) {
-  const TimePoint end = Clock::now() + limit;
-  while (serving.load(std::memory_order_acquire) && Clock::now() < end) relax();
-}
-
 }  // namespace
 
 // One that was unfinished when this process was forked will be answered in the parent; here it ends.
@@ -57,8 +50,7 @@ bool is_done(FutureObject* future) {
   if (future->fork_generation == fork_generation()) return false;
   future->request->outcome = Outcome::kClosed;
   future->announced = true;
-  WakeChain chain(1);
-  chain.publish(future->request->completion);
+  future->request->completion.finish();
   return true;
 }
 
@@ -76,10 +68,7 @@ bool gevent_is_loaded() {
   return loaded;
 }
 
-int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
-  if (to_wake != nullptr && (is_done(future) || gevent_is_loaded() || is_worker_of(future->engine))) {
-    std::exchange(to_wake, nullptr)->parker.unpark();  // there will be no such wait
-  }
+int wait_for_future(FutureObject* future, TimePoint deadline) {
   if (is_done(future)) return 1;
   if (is_worker_of(future->engine)) {
     PyErr_SetString(
@@ -95,14 +84,11 @@ int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
     if (is_done(future)) return 1;
     if (deadline <= Clock::now()) return 0;  // else a greenlet that somebody switched to for other reasons
   }
-  EngineObject* engine = future->engine;
-  return wait_without_gil([&](Waiter& waiter) {
-    if (Waiter* worker = std::exchange(to_wake, nullptr)) worker->parker.unpark();
-    const Duration spin = engine->engine->spin();
-    const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
-    if (spin > Duration::zero()) spin_while(engine->serving, spin);
-    return end;
-  });
+  Completion& completion = future->request->completion;
+  bool entered = false;
+  // A worker thread cannot publish meanwhile, so a caller that loses its core here does not overtake others.
+  return wait_without_gil([&](Waiter& waiter) { return completion.wait(waiter, deadline, entered); },
+                          [&](Waiter& waiter) { entered = completion.enter(waiter); });
 }
 
 bool settle(FutureObject* future) {

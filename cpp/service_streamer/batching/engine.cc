@@ -1,7 +1,6 @@
 #include "service_streamer/batching/engine.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace service_streamer {
@@ -32,10 +31,7 @@ Completion::Wait ended_by(Parker::Wake wake) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : may_spin_(options.spin && std::thread::hardware_concurrency() > 1),
-      options_(options.validated()),
-      policy_(options_.policy_options()),
-      queue_(options_.max_queue) {}
+    : options_(options.validated()), policy_(options_.policy_options()), queue_(options_.max_queue) {}
 
 void Engine::Wakes::run() {
   if (worker != nullptr) worker->parker.unpark();
@@ -44,12 +40,12 @@ void Engine::Wakes::run() {
 
 // --- callers ---
 
-Engine::Admission Engine::submit(Request& request, Waiter** to_wake) {
-  return accept(request, false, to_wake);
+Engine::Admission Engine::submit(Request& request) {
+  return accept(request, false);
 }
 
 Engine::Admission Engine::submit_accepted(Request& request) {
-  return accept(request, true, nullptr);
+  return accept(request, true);
 }
 
 bool Engine::submit_accepted(std::span<Request* const> requests) {
@@ -67,7 +63,7 @@ bool Engine::submit_accepted(std::span<Request* const> requests) {
   return true;
 }
 
-Engine::Admission Engine::accept(Request& request, bool may_wait, Waiter** to_wake) {
+Engine::Admission Engine::accept(Request& request, bool may_wait) {
   Wakes wakes;
   Admission admission;
   {
@@ -77,7 +73,6 @@ Engine::Admission Engine::accept(Request& request, bool may_wait, Waiter** to_wa
     if (admission == Admission::kFull) return admission;
     wakes.worker = worker_to_wake(request.arrived);
   }
-  if (to_wake != nullptr) *to_wake = std::exchange(wakes.worker, nullptr);
   wakes.run();
   return admission;
 }
@@ -125,25 +120,6 @@ bool Engine::has_room(Request& request, Waiter& waiter) {
   if (request.phase != Request::Phase::kWaiting) return true;
   request.admission = &waiter;
   return false;
-}
-
-Completion::Wait Engine::wait_for_end(Request& request, Waiter& waiter, TimePoint deadline) {
-  const Completion::Wait end = request.completion.wait(waiter, deadline, spin());
-  if (!std::exchange(waiter.ends_chain, false)) return end;
-  Waiter* worker;
-  {
-    MutexLock lock(mutex_);
-    --waking_;
-    worker = worker_to_wake(Clock::now());
-  }
-  if (worker != nullptr) worker->parker.unpark();
-  return end;
-}
-
-void Engine::waking(std::size_t chains) {
-  if (chains == 0) return;
-  MutexLock lock(mutex_);
-  waking_ += static_cast<int>(chains);
 }
 
 bool Engine::end_early(Request& request, Outcome outcome, bool even_if_running, EndedRequests& ended) {

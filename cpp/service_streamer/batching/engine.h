@@ -36,10 +36,9 @@ class Engine {
 
   enum class Admission { kQueued, kWaiting, kFull, kClosed };
 
-  // Takes the request into the queue. When that is full it goes to the waiting room with kWaiting, or is refused with kFull
-  // (Overflow::kReject). Never blocks. Wakes the worker that should take it; or, given `to_wake`, leaves that to the caller,
-  // who first lets go of what the worker will ask for next (the GIL).
-  Admission submit(Request& request, Waiter** to_wake = nullptr) EXCLUDES(mutex_);
+  // Takes the request into the queue. When that is full the request goes to the waiting room with kWaiting, or is refused with
+  // kFull (Overflow::kReject). Never blocks. Wakes the worker that should take it.
+  Admission submit(Request& request) EXCLUDES(mutex_);
 
   // The same for a request that another engine has accepted: never kFull.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
@@ -52,15 +51,6 @@ class Engine {
 
   // Never blocks: whether it has left the waiting room; if not, wakes the waiter when it does.
   bool has_room(Request& request, Waiter& waiter) EXCLUDES(mutex_);
-
-  // Blocks until the end of a request was published (kDone), the deadline, or a signal.
-  Completion::Wait wait_for_end(Request& request, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
-
-  // Whether callers are gathered: the model is so fast that they had better all come back before the next batch is cut.
-  // Their WakeChain wants to know, and waking() is told of its chains before they are woken. Workers that have gone to sleep
-  // then sleep until every chain has ended, which wait_for_end() tells.
-  bool gathers() const { return gathers_now_.load(std::memory_order_relaxed); }
-  void waking(std::size_t chains) EXCLUDES(mutex_);
 
   // Ends a request before its time. Without `even_if_running` only while some of its items have not gone to a worker.
   // False: it has ended already, or runs.
@@ -178,13 +168,7 @@ class Engine {
   // How many requests were accepted and have not ended; may be old by the time it is known.
   std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
 
-  // How long a caller or worker should look busily for its wake-up; zero unless the spin option pays right now.
-  Duration spin() const { return spin_now_.load(std::memory_order_relaxed) ? kSpin : Duration::zero(); }
-
  private:
-  // Well above the time of a wake-up (30 µs to another core): after one slow round both sides find each other spinning again.
-  static constexpr Duration kSpin = std::chrono::microseconds(100);
-
   // Who is to be woken once the mutex is released.
   struct Wakes {
     Waiter* worker = nullptr;
@@ -192,7 +176,7 @@ class Engine {
     void run();
   };
 
-  Admission accept(Request& request, bool may_wait, Waiter** to_wake) EXCLUDES(mutex_);
+  Admission accept(Request& request, bool may_wait) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
@@ -200,9 +184,7 @@ class Engine {
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
   BatchPolicy::Queue waiting(std::size_t items, std::size_t idle_workers) const REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
-  Ready look(std::size_t idle_workers, bool may_gather, TimePoint now, CloseReason& reason, TimePoint& until)
-      REQUIRES(mutex_);
-  bool gathering() const REQUIRES(mutex_);
+  Ready look(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
   Waiter* worker_to_wake(TimePoint now) REQUIRES(mutex_);
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
@@ -216,13 +198,8 @@ class Engine {
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
 
-  // Constant after construction.
-  const bool may_spin_;
-
   // Own synchronisation.
-  std::atomic<bool> closed_{false};       // written under mutex_
-  std::atomic<bool> spin_now_{false};     // written under mutex_
-  std::atomic<bool> gathers_now_{false};  // written under mutex_
+  std::atomic<bool> closed_{false};  // written under mutex_
   DurationHistogram queue_time_;
   DurationHistogram service_time_;
   DurationHistogram delivery_time_;
@@ -236,7 +213,6 @@ class Engine {
   std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle last
   int reserved_ GUARDED_BY(mutex_) = 0;                    // batches promised to workers and not yet cut
   TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // since when an item and an idle worker are both there
-  int waking_ GUARDED_BY(mutex_) = 0;                      // chains of gathered callers that have not ended
   int running_batches_ GUARDED_BY(mutex_) = 0;
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
   Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // who watches the deadlines, and sleeps until when

@@ -6,15 +6,6 @@
 // What becomes of a batch that has run: it is given back, or cut to be run again.
 
 namespace service_streamer {
-namespace {
-
-// Below this mean service time sleeping costs more than the model.
-constexpr Duration kSpinBelow = std::chrono::microseconds(50);
-
-// A wake-up to another core. Slower models had better run while the callers of the last batch wake up.
-constexpr Duration kGatherBelow = std::chrono::microseconds(25);
-
-}  // namespace
 
 void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) {
   Wakes wakes;
@@ -86,9 +77,6 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
   const Duration service = now - batch.dispatched;
   if (batch.items > 0) service_time_.add(service);  // else all its callers gave up before it was run again
   policy_.completed(now, batch.items, service, batch.finishing);
-  const bool may_gather = options_.policy == PolicyKind::kAdaptive && options_.max_latency > Duration::zero();
-  gathers_now_.store(may_gather && policy_.mean_service() < kGatherBelow, std::memory_order_relaxed);
-  spin_now_.store(may_spin_ && policy_.mean_service() < kSpinBelow && requests() <= 2, std::memory_order_relaxed);
 }
 
 }  // namespace service_streamer

@@ -26,7 +26,7 @@ bool make_room(std::vector<BatchPart>& parts) {
 Engine::Ready Engine::poll(CloseReason& reason) {
   TimePoint until;
   MutexLock lock(mutex_);
-  return look(idle_.size() + 1, false, Clock::now(), reason, until);
+  return look(idle_.size() + 1, Clock::now(), reason, until);
 }
 
 Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
@@ -35,7 +35,7 @@ Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
     TimePoint until;
     const Ready ready = start_waiting(self, reason, until);
     if (ready != Ready::kNotYet) return ready;
-    if (waiter.parker.park(until, spin()) == Parker::Wake::kInterrupted) {
+    if (waiter.parker.park(until) == Parker::Wake::kInterrupted) {
       stop_waiting(self);
       return Ready::kInterrupted;
     }
@@ -50,7 +50,7 @@ Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, Tim
     return Ready::kBatch;
   }
   const bool again = worker.state == IdleWorker::State::kIdle;
-  const Ready ready = look(idle_.size() + (again ? 0 : 1), true, Clock::now(), reason, until);
+  const Ready ready = look(idle_.size() + (again ? 0 : 1), Clock::now(), reason, until);
   if (ready == Ready::kNotYet) {
     worker.until = until;
     worker.state = IdleWorker::State::kIdle;
@@ -122,12 +122,11 @@ void Engine::decline() {
 // --- under the mutex ---
 
 // What a worker, one of so many idle ones, is to do. kBatch: reserved for it.
-Engine::Ready Engine::look(std::size_t idle_workers, bool may_gather, TimePoint now, CloseReason& reason,
-                           TimePoint& until) {
+Engine::Ready Engine::look(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) {
   if (exhausted()) return Ready::kClosed;
   BatchPolicy::Verdict verdict;
   const bool something_waits = due(now, idle_workers, verdict);
-  if (!something_waits || verdict.at > now || (may_gather && gathering())) {
+  if (!something_waits || verdict.at > now) {
     until = sleep_until(something_waits, verdict.at, now);
     return Ready::kNotYet;
   }
@@ -195,15 +194,9 @@ void Engine::leave_idle(IdleWorker& worker) {
   worker.state = IdleWorker::State::kAway;
 }
 
-// Whether what waits is left for the callers that are being woken: the last of them wakes the worker.
-bool Engine::gathering() const {
-  return waking_ > 0 && gathers() && !closed();
-}
-
 // An idle worker sleeps until what waits is due, or while callers may come back until the time to stop lingering for them,
 // so that nobody has to wake it for a linger; otherwise for ever.
 TimePoint Engine::sleep_until(bool something_waits, TimePoint due, TimePoint now) const {
-  if (gathering()) return TimePoint::max();
   if (something_waits) return due;
   const TimePoint watch_end = policy_.watch_end();
   return watch_end > now ? watch_end : TimePoint::max();
@@ -211,7 +204,7 @@ TimePoint Engine::sleep_until(bool something_waits, TimePoint due, TimePoint now
 
 // The idle worker that must hear of what waits: one to take it, or, before it is due, one that would sleep too long.
 Waiter* Engine::worker_to_wake(TimePoint now) {
-  if (idle_.empty() || gathering()) return nullptr;
+  if (idle_.empty()) return nullptr;
   BatchPolicy::Verdict verdict;
   if (!due(now, idle_.size(), verdict)) return nullptr;
   IdleWorker& last = *idle_.back();

@@ -28,9 +28,6 @@ struct EngineOptions {
 
   Overflow overflow = Overflow::kBlock;
 
-  // Spin for some microseconds before sleeping while the model is faster than a wake-up. Costs a core under load.
-  bool spin = false;
-
   // Throws std::invalid_argument naming the field and the value; returns the options with their defaults filled in.
   EngineOptions validated() const;
 

@@ -69,7 +69,7 @@ void let_go(Request& request) {
 
 void publish(EndedRequests& ended) {
   if (ended.count == 0) return;
-  WakeChain chain(ended.count);
+  WakeChain chain;
   EndedRequests in_order;
   while (Request* request = ended.pop()) {
     BaseCall::of(*request).publish(chain);

@@ -79,7 +79,7 @@ void Asked::close() {
 }
 
 void Asked::settle(Entry& entry) {
-  WakeChain chain(1);
+  WakeChain chain;
   chain.publish(entry.done);
   chain.wake();
 }

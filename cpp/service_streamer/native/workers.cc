@@ -30,7 +30,7 @@ struct Workers::Shared {
   // The last one to be done with something publishes it.
   static void count_down(std::atomic<int>& left, Completion& completion) {
     if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    WakeChain chain(1);
+    WakeChain chain;
     chain.publish(completion);
     chain.wake();
   }

@@ -43,25 +43,9 @@ void wake_in_time() {
   prctl(PR_SET_TIMERSLACK, 1UL);
 }
 
-bool Parker::take_notification(Duration spin) {
-  if (spin > Duration::zero()) {
-    const TimePoint end = Clock::now() + spin;
-    do {
-      for (int i = 0; i < 32; ++i) {
-        if (state_.load(std::memory_order_relaxed) == kNotified) break;
-        relax();
-      }
-    } while (state_.load(std::memory_order_relaxed) != kNotified && Clock::now() < end);
-  }
-  std::uint32_t expected = kNotified;
-  return state_.compare_exchange_strong(expected, kEmpty, std::memory_order_acquire);
-}
-
-Parker::Wake Parker::park(TimePoint deadline, Duration spin) {
-  if (take_notification(spin)) return Wake::kUnparked;
-  std::uint32_t expected = kEmpty;
-  if (!state_.compare_exchange_strong(expected, kParked, std::memory_order_acquire)) {
-    state_.exchange(kEmpty, std::memory_order_acquire);
+Parker::Wake Parker::park(TimePoint deadline) {
+  if (!begin_sleep()) {
+    end_sleep();
     return Wake::kUnparked;
   }
   Wake wake;

@@ -25,8 +25,7 @@ class Parker {
   Parker& operator=(const Parker&) = delete;
 
   // Blocks until unpark(), until `deadline` (TimePoint::max(): none), or until a signal handler ran in this thread.
-  // Looks for the wake-up in a busy loop for `spin` before it sleeps.
-  Wake park(TimePoint deadline, Duration spin = Duration::zero());
+  Wake park(TimePoint deadline);
 
   // The two ends of such a sleep. begin_sleep() is false when a wake-up came before: epoll may then be asked but not
   // slept in. end_sleep(): whether there was a wake-up, so that what it told of must be looked at.
@@ -39,8 +38,6 @@ class Parker {
  private:
   enum : std::uint32_t { kEmpty = 0, kNotified = 1, kParked = 2 };
 
-  bool take_notification(Duration spin);
-
   std::atomic<std::uint32_t> state_{kEmpty};
   const int event_ = -1;
 };
@@ -50,15 +47,6 @@ void wake_in_time();
 
 // For ppoll: how long it is until then, or no time at all.
 timespec time_left(TimePoint until);
-
-// Tells the processor that this is a busy loop.
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Blocks while `word` is `expected`, with the same ways to end; wake_all() wakes everybody who waits on the word.
 Parker::Wake wait_on(std::atomic<std::uint32_t>& word, std::uint32_t expected, TimePoint deadline);

@@ -24,6 +24,78 @@ FreeList& free_list() {
   return *list;
 }
 
+// The queue of WakeChain. A forked child starts with an empty one: the threads in it are the parent's.
+class WakeQueue {
+ public:
+  // Queues the waiter and sets the state, in one step: a woken thread finds that it is done, and a thread that sees that it is
+  // done finds itself in the queue. Returns the state before.
+  std::uint32_t push(Waiter& waiter, std::atomic<std::uint32_t>& state, std::uint32_t done) EXCLUDES(mutex_) {
+    const ForkLock no_fork;
+    MutexLock lock(mutex_);
+    forget_those_of_parent();
+    waiter.turn = Waiter::Turn::kQueued;
+    waiter.next = nullptr;
+    waiter.previous = std::exchange(last_, &waiter);
+    (waiter.previous != nullptr ? waiter.previous->next : first_) = &waiter;
+    return state.exchange(done, std::memory_order_acq_rel);
+  }
+
+  // The next thread to be woken, or nullptr: nothing waits, or enough threads are awake.
+  Waiter* pop() EXCLUDES(mutex_) {
+    const ForkLock no_fork;
+    MutexLock lock(mutex_);
+    forget_those_of_parent();
+    return take_first();
+  }
+
+  // Takes a thread out, queued or awake. Returns what pop() does. The caller has the GIL or a ForkLock.
+  Waiter* leave(Waiter& waiter) EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    forget_those_of_parent();
+    const Waiter::Turn turn = std::exchange(waiter.turn, Waiter::Turn::kNone);
+    if (turn == Waiter::Turn::kNone) return nullptr;
+    turn == Waiter::Turn::kQueued ? take_out(waiter) : static_cast<void>(--awake_);
+    return take_first();
+  }
+
+ private:
+  // One wakes up while another has the GIL. Many would exceed the 5 ms after which CPython lets a waiting thread ask for the
+  // GIL again, behind all others.
+  static constexpr int kMostAwake = 4;
+
+  void take_out(Waiter& waiter) REQUIRES(mutex_) {
+    (waiter.previous != nullptr ? waiter.previous->next : first_) = waiter.next;
+    (waiter.next != nullptr ? waiter.next->previous : last_) = waiter.previous;
+  }
+
+  Waiter* take_first() REQUIRES(mutex_) {
+    if (first_ == nullptr || awake_ == kMostAwake) return nullptr;
+    Waiter& waiter = *first_;
+    take_out(waiter);
+    waiter.turn = Waiter::Turn::kAwake;
+    ++awake_;
+    return &waiter;
+  }
+
+  void forget_those_of_parent() REQUIRES(mutex_) {
+    if (generation_ == ForkLock::generation()) return;
+    generation_ = ForkLock::generation();
+    first_ = last_ = nullptr;
+    awake_ = 0;
+  }
+
+  Mutex mutex_;
+  Waiter* first_ GUARDED_BY(mutex_) = nullptr;
+  Waiter* last_ GUARDED_BY(mutex_) = nullptr;
+  int awake_ GUARDED_BY(mutex_) = 0;
+  std::uint32_t generation_ GUARDED_BY(mutex_) = ForkLock::generation();
+};
+
+WakeQueue& wake_queue() {
+  static WakeQueue* queue = new WakeQueue;  // leaked, as the free list
+  return *queue;
+}
+
 // One with an eventfd, which stays open as long as a late wake-up may be written to it: as long as the process.
 struct EventWaiter : Waiter {
   explicit EventWaiter(int fd) : Waiter(fd), event(fd), generation(ForkLock::generation()) {}
@@ -72,6 +144,7 @@ Waiter& WaiterPool::acquire() {
 }
 
 void WaiterPool::release(Waiter& waiter) {
+  WakeChain::leave(waiter);
   FreeList& list = free_list();
   MutexLock lock(list.mutex);
   waiter.next_free = list.first;
@@ -94,21 +167,25 @@ void WaiterPool::release_with_event(Waiter& waiter) {
   static_cast<EventWaiter&>(waiter).in_use.store(false, std::memory_order_release);
 }
 
-Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, Duration spin) {
-  if (done()) return Wait::kDone;
-  if (!enter(waiter)) return wait_in_crowd(deadline);
+void Completion::finish() {
+  waiter_.store(taken(), std::memory_order_relaxed);
+  state_.store(kDone, std::memory_order_release);
+}
+
+Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, bool entered) {
+  if (!entered && done()) return Wait::kDone;
+  if (!entered && !enter(waiter)) return wait_in_crowd(deadline);
   for (;;) {
-    const Parker::Wake wake = waiter.parker.park(deadline, spin);
+    const Parker::Wake wake = waiter.parker.park(deadline);
     if (done()) break;
     if (wake == Parker::Wake::kUnparked) continue;
     if (leave(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
-    deadline = TimePoint::max();  // taken into a chain: the wake-up is on its way
+    deadline = TimePoint::max();  // it is being published
   }
-  wake_next(waiter);
   return Wait::kDone;
 }
+}
 
-// False: another thread came first.
 bool Completion::enter(Waiter& waiter) {
   Waiter* nobody = nullptr;
   return waiter_.compare_exchange_strong(nobody, &waiter, std::memory_order_acq_rel);
@@ -118,10 +195,6 @@ bool Completion::enter(Waiter& waiter) {
 bool Completion::leave(Waiter& waiter) {
   Waiter* self = &waiter;
   return waiter_.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel);
-}
-
-void Completion::wake_next(Waiter& waiter) {
-  if (Waiter* next = std::exchange(waiter.next_to_wake, nullptr)) next->parker.unpark();
 }
 
 Completion::Wait Completion::wait_in_crowd(TimePoint deadline) {
@@ -134,34 +207,22 @@ Completion::Wait Completion::wait_in_crowd(TimePoint deadline) {
   return Wait::kDone;
 }
 
-WakeChain::WakeChain(std::size_t completions, bool gathers)
-    : gathers_(gathers && completions > kWakeAllUpTo),
-      chains_(gathers_ || completions <= kWakeAllUpTo ? kMostChains : 1) {
-  static_assert(kWakeAllUpTo <= kMostChains);  // a few are chains of one
-}
-
 void WakeChain::publish(Completion& completion) {
   Waiter* waiter = completion.waiter_.exchange(taken(), std::memory_order_acq_rel);
-  if (waiter != nullptr && waiter != taken()) {
-    // Before the state changes: once it is done the waiter may see it, and be gone, at any time.
-    Waiter*& first = first_[count_++ % chains_];
-    waiter->next_to_wake = std::exchange(first, waiter);
-    waiter->ends_chain = gathers_ && waiter->next_to_wake == nullptr;
-  }
-  if ((completion.state_.exchange(Completion::kDone, std::memory_order_acq_rel) & Completion::kCrowd) != 0) {
-    wake_all(completion.state_);
-  }
-}
-
-Waiter* WakeChain::take_only() {
-  if (count_ != 1) return nullptr;
-  count_ = 0;
-  return first_[0];
+  const bool sleeps = waiter != nullptr && waiter != taken();
+  const std::uint32_t before = sleeps ? wake_queue().push(*waiter, completion.state_, Completion::kDone)
+                                      : completion.state_.exchange(Completion::kDone, std::memory_order_acq_rel);
+  any_ = any_ || sleeps;
+  if ((before & Completion::kCrowd) != 0) wake_all(completion.state_);
 }
 
 void WakeChain::wake() {
-  const std::size_t published = std::exchange(count_, 0);
-  for (std::size_t i = 1; i <= std::min(published, chains_); ++i) first_[(published - i) % chains_]->parker.unpark();
+  if (!std::exchange(any_, false)) return;
+  while (Waiter* waiter = wake_queue().pop()) waiter->parker.unpark();
+}
+
+void WakeChain::leave(Waiter& waiter) {
+  if (Waiter* next = wake_queue().leave(waiter)) next->parker.unpark();
 }
 
 }  // namespace service_streamer

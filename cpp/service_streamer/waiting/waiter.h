@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +17,12 @@ struct Waiter {
   explicit Waiter(int event) : parker(event) {}
 
   Parker parker;
-  Waiter* next_to_wake = nullptr;  // chained wakes: whom the woken thread wakes before it does anything else
-  bool ends_chain = false;         // the last one to be gathered: its thread tells the engine
   Waiter* next_free = nullptr;
+
+  // Of the queue of WakeChain.
+  enum class Turn { kNone, kQueued, kAwake } turn = Turn::kNone;
+  Waiter* previous = nullptr;
+  Waiter* next = nullptr;
 };
 
 // Hands out waiters; thread-safe, never blocks for long. What it allocated lives as long as the process.
@@ -38,61 +39,53 @@ class WaiterPool {
 
 // The end of one request: published once, waited for by any number of threads.
 //
-// The first thread that waits sleeps on a waiter of its own, which lets a batch wake its callers in a chain (below); any
-// further ones sleep on the state word. A thread that leaves early takes itself out, or, when it was already taken into
-// a chain, waits for the wake-up that is on its way and hands the chain on: a chain never breaks.
+// The first thread that waits sleeps on a waiter of its own, which WakeChain queues (below); further threads sleep on the state
+// word. A thread that gives up takes itself out. If it is already queued, it waits for the end, which is being published.
 class Completion {
  public:
   enum class Wait { kDone, kTimeout, kInterrupted };
 
+  // Makes it done where no thread of this process waits: in a forked child, or before the request is shared.
+  void finish();
+
   bool done() const { return (state_.load(std::memory_order_acquire) & kDone) != 0; }
 
+  // Never blocks: makes `waiter` the one that WakeChain queues. A thread that calls this before its request can end never goes
+  // on before its turn. False: done, or another thread came first. wait() must follow, with `entered`.
+  bool enter(Waiter& waiter);
+
   // Blocks until published, the deadline, or a signal handler ran in this thread. Any thread; `waiter` is the caller's.
-  Wait wait(Waiter& waiter, TimePoint deadline, Duration spin = Duration::zero());
+  Wait wait(Waiter& waiter, TimePoint deadline, bool entered = false);
 
  private:
   friend class WakeChain;
   enum : std::uint32_t { kPending = 0, kDone = 1, kCrowd = 2 };
 
-  bool enter(Waiter& waiter);
   bool leave(Waiter& waiter);
   Wait wait_in_crowd(TimePoint deadline);
-  static void wake_next(Waiter& waiter);
 
   std::atomic<std::uint32_t> state_{kPending};
   std::atomic<Waiter*> waiter_{nullptr};  // the first thread that waits, or taken()
 };
 
-// Publishes the ends of one batch and wakes its callers, each once.
+// Publishes the ends of requests and wakes their callers, in the order of publishing.
 //
-// A few are all woken here. Of many only the first is, and each wakes the next before it asks for anything (the GIL, in
-// Python): woken all at once they would only fight for it. Callers that are gathered (Engine::waking) are woken in two such
-// chains, by turns: with one the GIL would lie idle while the next of them wakes up, for nobody else asks for it.
-// Publish in reverse order: the last published is woken first.
+// The callers of all batches of the process form one queue. At most four threads of it are awake at a time. A woken thread
+// counts as awake until it calls leave(), or returns its waiter to the WaiterPool, which it does when it has what it needs to
+// go on (the GIL, in Python). That wakes the next thread. Any thread may publish and wake.
 class WakeChain {
  public:
-  // For at most `completions` calls of publish().
-  explicit WakeChain(std::size_t completions, bool gathers = false);
-
-  // Makes `completion` done. Who sleeps on its waiter sleeps on until wake().
+  // Makes `completion` done. A thread that sleeps on its waiter is queued, to be woken by wake() or a thread that leaves.
   void publish(Completion& completion);
-
-  // How many of those published will find their Waiter::ends_chain set.
-  std::size_t gathered_chains() const { return gathers_ ? std::min(count_, chains_) : 0; }
 
   void wake();
 
-  // Where a single thread is to be woken: that one, whom wake() leaves to the caller of this. Else nullptr.
-  Waiter* take_only();
+  // For a thread that has waited and keeps its waiter. Nothing if the waiter is not in the queue. The thread has the GIL or a
+  // ForkLock, as for WaiterPool::release().
+  static void leave(Waiter& waiter);
 
  private:
-  static constexpr std::size_t kWakeAllUpTo = 2;
-  static constexpr std::size_t kMostChains = 2;
-
-  const bool gathers_;
-  const std::size_t chains_;
-  std::size_t count_ = 0;
-  std::array<Waiter*, kMostChains> first_{};  // to wake, of each chain
+  bool any_ = false;
 };
 
 }  // namespace service_streamer

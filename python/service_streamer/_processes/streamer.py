@@ -67,7 +67,7 @@ class Streamer(BaseStreamer):
             CUDA. The forkserver is one of its own; it loads what ``set_forkserver_preload`` names,
             but never the main module.
         worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
-        policy, max_queue, overflow, output, spin, isolate_errors: as for `ThreadedStreamer`.
+        policy, max_queue, overflow, output, isolate_errors: as for `ThreadedStreamer`.
         retries: how often a batch is run again whose worker died.
         worker_hang_timeout: seconds after which a worker that still has the same batch is killed;
             None: never. It is for batches only: to load a model may rightly take minutes, so a
@@ -103,7 +103,6 @@ class Streamer(BaseStreamer):
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
-        spin: bool = False,
         isolate_errors: bool = True,
         retries: int = 1,
         worker_hang_timeout: float | None = None,
@@ -119,7 +118,6 @@ class Streamer(BaseStreamer):
             max_queue=max_queue,
             overflow=overflow,
             output=output,
-            spin=spin,
             isolate_errors=isolate_errors,
         )
         _options.warn_of_long_latency(options.max_latency)

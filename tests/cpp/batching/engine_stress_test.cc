@@ -39,8 +39,7 @@ EngineOptions any_options(Random& random) {
           .policy = any_policy(random),
           .workers = random.between(1, 3),
           .max_queue = static_cast<std::size_t>(random.between(1, 64)),
-          .overflow = random.uniform() < 0.7 ? Overflow::kBlock : Overflow::kReject,
-          .spin = random.uniform() < 0.3};
+          .overflow = random.uniform() < 0.7 ? Overflow::kBlock : Overflow::kReject};
 }
 
 class Round {

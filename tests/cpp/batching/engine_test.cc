@@ -266,28 +266,5 @@ TEST(Engine, EstimatesWhenAFullQueueHasRoom) {
   serve_all(engine);
 }
 
-TEST(Engine, SpinsOnlyIfAskedToAndOnlyForAFastModel) {
-  Engine plain({});
-  Engine spinning({.spin = true});
-  EXPECT_EQ(spinning.spin(), Duration::zero()) << "nothing is known yet";
-  const auto serve = [](Engine& engine) {
-    const CallPtr call = submitted(engine, 1);
-    serve_all(engine);
-  };
-  if (std::thread::hardware_concurrency() > 1) {
-    EXPECT_TRUE(eventually([&] {
-      serve(spinning);
-      return spinning.spin() > Duration::zero();
-    }));
-  }
-  for (int i = 0; i < 100; ++i) serve(plain);
-  EXPECT_EQ(plain.spin(), Duration::zero());
-  const CallPtr slow = submitted(spinning, 1);
-  Batch batch = take(spinning);
-  pass_time_until(batch.dispatched + milliseconds(2));
-  answer(spinning, batch);
-  EXPECT_EQ(spinning.spin(), Duration::zero());
-}
-
 }  // namespace
 }  // namespace service_streamer::support

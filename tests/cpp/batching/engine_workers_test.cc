@@ -100,108 +100,6 @@ TEST(EngineWorkers, ABatchWakesOneWorkerHoweverManyRequestsItTakes) {
   answer(engine, second);
 }
 
-TEST(EngineWorkers, ASubmitMayLeaveTheWakeUpToItsCaller) {
-  Engine engine(kGreedy);
-  IdleWorkers workers(engine, 2);
-  const CallPtr call = make_call(1);
-  call->accepted = true;
-  call->kept = call;
-  Waiter* to_wake = nullptr;
-  EXPECT_EQ(engine.submit(*call, &to_wake), Engine::Admission::kQueued);
-  ASSERT_NE(to_wake, nullptr);
-  EXPECT_EQ(engine.stats().idle_workers, 1) << "promised all the same";
-  EXPECT_TRUE(workers[1].asleep());
-  EXPECT_FALSE(workers[1].returned());
-  to_wake->parker.unpark();
-  ASSERT_TRUE(workers[1].returns(Ready::kBatch));
-  Batch batch = workers[1].cut_batch();
-  answer(engine, batch);
-  EXPECT_TRUE(call->answered());
-}
-
-// An engine whose model is as fast as nothing.
-class FastEngine : public Engine {
- public:
-  explicit FastEngine(const EngineOptions& options) : Engine(options) {
-    EXPECT_TRUE(eventually([this] {
-      const CallPtr call = submitted(*this, 1);
-      serve_all(*this);
-      return gathers();
-    }));
-  }
-
-  // What the thread of the last caller in a chain does.
-  void end_chain() {
-    Sleeping sleeping;
-    sleeping.waiter().ends_chain = true;
-    const CallPtr call = make_call(1);
-    WakeChain(1).publish(call->completion);
-    EXPECT_EQ(wait_for_end(*call, sleeping.waiter(), TimePoint::max()), Completion::Wait::kDone);
-    EXPECT_FALSE(sleeping.waiter().ends_chain);
-  }
-};
-
-TEST(EngineWorkers, AFastModelIsLeftAsleepUntilAllGatheredCallersAreAwake) {
-  FastEngine engine({.batch_size = 4});
-  IdleWorkers workers(engine, 1);
-  engine.waking(2);
-  std::vector<CallPtr> calls;
-  for (int i = 0; i < 5; ++i) calls.push_back(submitted(engine, 1));
-  engine.end_chain();
-  EXPECT_TRUE(workers[0].asleep());
-  EXPECT_EQ(engine.stats().idle_workers, 1) << "promised to nobody";
-  engine.end_chain();
-  ASSERT_TRUE(workers[0].returns(Ready::kBatch));
-  Batch batch = workers[0].cut_batch();
-  EXPECT_EQ(batch.items, 4U);
-  answer(engine, batch);
-  serve_all(engine);
-}
-
-TEST(EngineWorkers, OneThatGoesToSleepWhileCallersAreGatheredLeavesWhatWaits) {
-  FastEngine engine({.batch_size = 4});
-  engine.waking(1);
-  const CallPtr call = submitted(engine, 1);
-  IdleWorkers workers(engine, 1);
-  engine.end_chain();
-  ASSERT_TRUE(workers[0].returns(Ready::kBatch));
-  Batch batch = workers[0].cut_batch();
-  answer(engine, batch);
-  EXPECT_TRUE(call->answered());
-}
-
-TEST(EngineWorkers, AChainMayEndBeforeTheEngineIsToldOfIt) {
-  FastEngine engine({.batch_size = 4});
-  IdleWorkers workers(engine, 1);
-  engine.end_chain();
-  engine.waking(1);
-  const CallPtr call = submitted(engine, 1);
-  ASSERT_TRUE(workers[0].returns(Ready::kBatch));
-  Batch batch = workers[0].cut_batch();
-  answer(engine, batch);
-}
-
-TEST(EngineWorkers, ACloseWaitsForNoGatheredCaller) {
-  FastEngine engine({.batch_size = 4});
-  IdleWorkers workers(engine, 1);
-  engine.waking(1);
-  const CallPtr call = submitted(engine, 1);
-  close(engine, true);
-  ASSERT_TRUE(workers[0].returns(Ready::kBatch));
-  Batch batch = workers[0].cut_batch();
-  answer(engine, batch);
-  EXPECT_TRUE(call->answered());
-}
-
-TEST(EngineWorkers, AGreedyPolicyGathersNobody) {
-  Engine engine({.batch_size = 4, .policy = PolicyKind::kGreedy});
-  for (int i = 0; i < 100; ++i) {
-    const CallPtr call = submitted(engine, 1);
-    serve_all(engine);
-    EXPECT_FALSE(engine.gathers());
-  }
-}
-
 TEST(EngineWorkers, AHugeRequestWakesOneWorkerAfterAnother) {
   Engine engine(kGreedy);
   IdleWorkers workers(engine, 3);
@@ -303,7 +201,7 @@ TEST(EngineWorkers, ASignalInterruptsAnIdleWorker) {
 // No timed wake-up: in a time that is long against every period the engine knows, an idle thread never runs.
 TEST(EngineWorkers, IdleWorkersAndWatcherSleepWithoutWaking) {
   for (const PolicyKind policy : {PolicyKind::kAdaptive, PolicyKind::kGreedy, PolicyKind::kWindow}) {
-    Engine engine({.batch_size = 4, .max_latency = milliseconds(1), .policy = policy, .workers = 2, .spin = true});
+    Engine engine({.batch_size = 4, .max_latency = milliseconds(1), .policy = policy, .workers = 2});
     Thread watcher([&] {
       Sleeping sleeping;
       while (engine.wait_for_deadline(sleeping.waiter()) != Ready::kClosed) expire(engine);

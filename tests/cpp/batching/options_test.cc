@@ -29,7 +29,6 @@ TEST(EngineOptions, AcceptsItsDefaults) {
   EXPECT_EQ(options.policy, PolicyKind::kAdaptive);
   EXPECT_EQ(options.workers, 1);
   EXPECT_EQ(options.overflow, Overflow::kBlock);
-  EXPECT_FALSE(options.spin);
 }
 
 TEST(EngineOptions, AQueueBoundOfZeroIsA1024Batches) {
@@ -76,7 +75,7 @@ TEST(EngineOptions, AnEngineRefusesBadOnesAndKeepsItsOwn) {
 }
 
 TEST(EngineOptions, ConfigureChangesBatchSizeLatencyAndPolicyOnly) {
-  Engine engine({.batch_size = 4, .workers = 2, .max_queue = 50, .overflow = Overflow::kReject, .spin = true});
+  Engine engine({.batch_size = 4, .workers = 2, .max_queue = 50, .overflow = Overflow::kReject});
   engine.configure({.batch_size = 8, .max_latency = milliseconds(7), .policy = PolicyKind::kGreedy});
   const EngineOptions now = engine.options();
   EXPECT_EQ(now.batch_size, 8U);
@@ -85,7 +84,6 @@ TEST(EngineOptions, ConfigureChangesBatchSizeLatencyAndPolicyOnly) {
   EXPECT_EQ(now.workers, 2);
   EXPECT_EQ(now.max_queue, 50U);
   EXPECT_EQ(now.overflow, Overflow::kReject);
-  EXPECT_TRUE(now.spin);
 }
 
 TEST(EngineOptions, ConfigureLeavesWhatIsNotGiven) {

@@ -116,7 +116,7 @@ inline void let_go(ReleasedRequests& released) {
 // The protocol of the bindings: publish, wake, and only then drop the hold.
 inline void publish(EndedRequests& ended) {
   if (ended.count == 0) return;
-  WakeChain chain(ended.count);
+  WakeChain chain;
   EndedRequests in_order;
   while (Request* request = ended.pop()) {
     Call& call = call_of(*request);

@@ -20,8 +20,8 @@ using Wake = Parker::Wake;
 // Sleeps on its own parker once, for ever or until `deadline`.
 class Sleeper {
  public:
-  explicit Sleeper(TimePoint deadline = TimePoint::max(), Duration spin = Duration::zero())
-      : thread_([this, deadline, spin] { wake_ = parker_.park(deadline, spin); }) {}
+  explicit Sleeper(TimePoint deadline = TimePoint::max())
+      : thread_([this, deadline] { wake_ = parker_.park(deadline); }) {}
 
   Parker& parker() { return parker_; }
   Thread& thread() { return thread_; }
@@ -84,22 +84,6 @@ TEST(Parker, UnparkWakesTheSleeper) {
   sleeper.parker().unpark();
   ASSERT_TRUE(eventually([&] { return sleeper.woke(); }));
   EXPECT_EQ(sleeper.wake(), Wake::kUnparked);
-}
-
-TEST(Parker, UnparkIsSeenByAThreadThatSpins) {
-  Sleeper sleeper(TimePoint::max(), hours(1));
-  sleeper.parker().unpark();
-  ASSERT_TRUE(eventually([&] { return sleeper.woke(); }));
-  EXPECT_EQ(sleeper.wake(), Wake::kUnparked);
-}
-
-TEST(Parker, SleepsAfterTheSpinAndKeepsItsDeadline) {
-  Parker parker;
-  EXPECT_EQ(parker.park(Clock::now() + microseconds(200), microseconds(50)), Wake::kTimeout);
-  Sleeper sleeper(TimePoint::max(), microseconds(50));
-  ASSERT_TRUE(eventually([&] { return sleeper.thread().asleep(); }));
-  sleeper.parker().unpark();
-  EXPECT_TRUE(eventually([&] { return sleeper.woke(); }));
 }
 
 TEST(Parker, ASignalEndsTheSleep) {

@@ -51,7 +51,7 @@ TEST(WakeChain, LosesNobodyWhenDeadlinesMeetTheEnd) {
     current = i;
     ASSERT_TRUE(eventually([&] { return round.arrived == kCallers; }));
     pass_time_until(round.end);
-    WakeChain chain(kCallers);
+    WakeChain chain;
     for (Completion& completion : round.completions) chain.publish(completion);
     chain.wake();
   }

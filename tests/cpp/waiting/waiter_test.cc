@@ -7,7 +7,6 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "support/threads.h"
@@ -19,10 +18,10 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-constexpr std::size_t kFew = 2, kMany = 12;  // woken by the chain itself, or each by the one before
+constexpr std::size_t kFew = 4, kMany = 12;  // all woken at once, or not
 
 void publish_alone(Completion& completion) {
-  WakeChain chain(1);
+  WakeChain chain;
   chain.publish(completion);
   chain.wake();
 }
@@ -31,7 +30,10 @@ void publish_alone(Completion& completion) {
 class Caller {
  public:
   explicit Caller(Completion& completion, TimePoint deadline = TimePoint::max())
-      : thread_([this, &completion, deadline] { result_ = completion.wait(sleeping_.waiter(), deadline); }) {}
+      : thread_([this, &completion, deadline] {
+          result_ = completion.wait(waiter_, deadline);
+          WaiterPool::release(waiter_);
+        }) {}
 
   bool asleep() const {
     return eventually([this] { return thread_.asleep(); });
@@ -40,11 +42,11 @@ class Caller {
   bool returns(Wait expected) const {
     return eventually([this] { return returned(); }) && result_ == expected;
   }
-  Waiter& waiter() { return sleeping_.waiter(); }
+  Waiter& waiter() { return waiter_; }
   Thread& thread() { return thread_; }
 
  private:
-  Sleeping sleeping_;
+  Waiter& waiter_ = WaiterPool::acquire();
   std::atomic<Wait> result_{Wait::kInterrupted};
   Thread thread_;
 };
@@ -52,7 +54,7 @@ class Caller {
 // Callers that sleep, each on a completion of its own, and the chain that will end them.
 class Callers {
  public:
-  explicit Callers(std::size_t count, bool gathers = false) : completions_(count), chain_(count, gathers) {
+  explicit Callers(std::size_t count) : completions_(count) {
     for (Completion& completion : completions_) {
       callers_.emplace_back(completion);
       EXPECT_TRUE(callers_.back().asleep());
@@ -181,14 +183,6 @@ TEST(Completion, ASignalInterruptsTheFirstSleeperAndTheCrowd) {
   EXPECT_FALSE(completion.done());
 }
 
-TEST(WakeChain, OfAFewWakesEachItself) {
-  Callers callers(kFew);
-  callers.publish_all();
-  for (std::size_t i = 0; i < kFew; ++i) EXPECT_EQ(callers[i].waiter().next_to_wake, nullptr);
-  callers.chain().wake();
-  EXPECT_TRUE(callers.all_return());
-}
-
 TEST(WakeChain, LeavesEverybodyAsleepUntilItIsToldToWake) {
   for (const std::size_t count : {kFew, kMany}) {
     Callers callers(count);
@@ -202,57 +196,61 @@ TEST(WakeChain, LeavesEverybodyAsleepUntilItIsToldToWake) {
   }
 }
 
-TEST(WakeChain, LeavesAnOnlyCallerToWhoTakesHim) {
-  Callers callers(1);
-  EXPECT_EQ(callers.chain().take_only(), nullptr) << "nobody is published";
-  callers.publish_all();
-  Waiter* only = callers.chain().take_only();
-  ASSERT_EQ(only, &callers[0].waiter());
-  callers.chain().wake();
-  EXPECT_TRUE(callers[0].asleep());
-  EXPECT_FALSE(callers[0].returned());
-  only->parker.unpark();
-  EXPECT_TRUE(callers.all_return());
-}
-
-TEST(WakeChain, OfSeveralLeavesNobody) {
-  for (const std::size_t count : {kFew, kMany}) {
-    Callers callers(count);
-    callers.publish_all();
-    EXPECT_EQ(callers.chain().take_only(), nullptr);
-    callers.chain().wake();
-    EXPECT_TRUE(callers.all_return());
-  }
-}
-
-TEST(WakeChain, OfManyWakesTheLastPublishedAndEachTheOneBefore) {
-  Callers callers(kMany);
-  callers.publish_all();
-  EXPECT_EQ(callers[0].waiter().next_to_wake, nullptr);
-  for (std::size_t i = 1; i < kMany; ++i) EXPECT_EQ(callers[i].waiter().next_to_wake, &callers[i - 1].waiter());
-  callers.chain().wake();
-  EXPECT_TRUE(callers.all_return());
-}
-
-TEST(WakeChain, WakesGatheredCallersInTwoChainsWhoseLastKnowIt) {
-  Callers callers(kMany, true);
-  callers.publish_all();
-  EXPECT_EQ(callers.chain().gathered_chains(), 2U);
+TEST(WakeChain, WakesAFewAndTheNextInOrderWhenOneLeaves) {
+  std::deque<Completion> completions(kMany);
+  std::array<std::atomic<bool>, kMany> woken{};
+  std::array<std::atomic<bool>, kMany> may_leave{};
+  std::deque<Thread> threads;
   for (std::size_t i = 0; i < kMany; ++i) {
-    EXPECT_EQ(callers[i].waiter().next_to_wake, i < 2 ? nullptr : &callers[i - 2].waiter());
-    EXPECT_EQ(std::exchange(callers[i].waiter().ends_chain, false), i < 2);
+    threads.emplace_back([&, i] {
+      Sleeping sleeping;
+      completions[i].wait(sleeping.waiter(), TimePoint::max());
+      woken.at(i) = true;
+      while (!may_leave.at(i)) may_leave.at(i).wait(false);
+    });
+    ASSERT_TRUE(eventually([&] { return threads[i].asleep(); }));
   }
-  callers.chain().wake();
-  EXPECT_TRUE(callers.all_return());
+  WakeChain chain;
+  for (Completion& completion : completions) chain.publish(completion);
+  chain.wake();
+  for (std::size_t i = 0; i < kMany; ++i) {
+    EXPECT_TRUE(eventually([&] { return woken.at(i).load(); }));
+    if (i + 1 < kFew) continue;
+    EXPECT_EQ(std::count(woken.begin(), woken.end(), true), static_cast<std::ptrdiff_t>(i + 1));
+    may_leave.at(i + 1 - kFew) = true;
+    may_leave.at(i + 1 - kFew).notify_one();
+  }
+  for (std::atomic<bool>& leave : may_leave) {
+    leave = true;
+    leave.notify_one();
+  }
 }
 
-TEST(WakeChain, OfAFewGathersNobody) {
-  Callers callers(kFew, true);
-  callers.publish_all();
-  EXPECT_EQ(callers.chain().gathered_chains(), 0U);
-  for (std::size_t i = 0; i < kFew; ++i) EXPECT_FALSE(callers[i].waiter().ends_chain);
-  callers.chain().wake();
-  EXPECT_TRUE(callers.all_return());
+TEST(WakeChain, AThreadThatHasEnteredBeforeTheEndWaitsForItsTurn) {
+  Completion completion;
+  Sleeping sleeping;
+  ASSERT_TRUE(completion.enter(sleeping.waiter()));
+  WakeChain chain;
+  chain.publish(completion);
+  ASSERT_TRUE(completion.done());
+  Thread thread([&] { EXPECT_EQ(completion.wait(sleeping.waiter(), TimePoint::max(), true), Wait::kDone); });
+  ASSERT_TRUE(eventually([&] { return thread.asleep(); }));
+  EXPECT_FALSE(thread.finished());
+  chain.wake();
+  EXPECT_TRUE(eventually([&] { return thread.finished(); }));
+}
+
+TEST(Completion, CannotBeEnteredWhenItIsDoneOrAnotherThreadCameFirst) {
+  Completion completion;
+  Sleeping first;
+  Sleeping second;
+  EXPECT_TRUE(completion.enter(first.waiter()));
+  EXPECT_FALSE(completion.enter(second.waiter()));
+  Completion finished;
+  finished.finish();
+  EXPECT_TRUE(finished.done());
+  EXPECT_FALSE(finished.enter(second.waiter()));
+  EXPECT_EQ(finished.wait(second.waiter(), TimePoint::max()), Wait::kDone);
 }
 
 TEST(WakeChain, SkipsThoseWhomNobodyWaitsFor) {
@@ -260,7 +258,7 @@ TEST(WakeChain, SkipsThoseWhomNobodyWaitsFor) {
   Completion attended;
   Caller caller(attended);
   ASSERT_TRUE(caller.asleep());
-  WakeChain chain(kMany + 1);
+  WakeChain chain;
   chain.publish(attended);
   for (Completion& completion : unattended) {
     chain.publish(completion);
@@ -270,39 +268,38 @@ TEST(WakeChain, SkipsThoseWhomNobodyWaitsFor) {
   EXPECT_TRUE(caller.returns(Wait::kDone));
 }
 
-TEST(WakeChain, ALinkThatWakesEarlyHandsTheChainOn) {
+TEST(WakeChain, AThreadThatWakesEarlyMakesRoom) {
   for (const std::size_t early : {kMany - 1, kMany / 2, std::size_t{0}}) {
     Callers callers(kMany);
     callers.publish_all();
     callers[early].waiter().parker.unpark();  // a late wake-up of an earlier sleep
-    for (std::size_t i = 0; i <= early; ++i) EXPECT_TRUE(callers[i].returns(Wait::kDone));
+    EXPECT_TRUE(callers[early].returns(Wait::kDone));
     callers.chain().wake();
     EXPECT_TRUE(callers.all_return());
   }
 }
 
-TEST(WakeChain, ALinkWhoseDeadlinePassesHandsTheChainOn) {
+TEST(WakeChain, AThreadWhoseDeadlinePassesMakesRoom) {
   std::deque<Completion> completions(kMany);
   std::deque<Caller> callers;
   for (std::size_t i = 0; i + 1 < kMany; ++i) callers.emplace_back(completions[i]);
   for (const Caller& caller : callers) ASSERT_TRUE(caller.asleep());
   Caller& last = callers.emplace_back(completions[kMany - 1], Clock::now() + milliseconds(100));
   ASSERT_TRUE(eventually([&] { return last.thread().asleep() || last.returned(); }));
-  WakeChain chain(kMany);
+  WakeChain chain;
   for (Completion& completion : completions) chain.publish(completion);
   // No wake(): only the one with the deadline wakes by itself. (A slow machine may have let it go before.)
   if (!last.returns(Wait::kDone)) chain.wake();
   for (std::size_t i = 0; i + 1 < kMany; ++i) EXPECT_TRUE(callers[i].returns(Wait::kDone));
 }
 
-TEST(WakeChain, AThreadThatLeftBeforeTheEndIsNoLink) {
+TEST(WakeChain, AThreadThatLeftBeforeTheEndIsNotQueued) {
   Callers callers(kMany);
   Completion left_alone;
   Caller gone(left_alone, Clock::now() + microseconds(100));
   ASSERT_TRUE(gone.returns(Wait::kTimeout));
   callers.chain().publish(left_alone);
   callers.publish_all();
-  EXPECT_EQ(callers[0].waiter().next_to_wake, nullptr);
   callers.chain().wake();
   EXPECT_TRUE(callers.all_return());
 }

@@ -39,7 +39,6 @@ NAN = float("nan")
         *[("overflow", value) for value in ("drop", "", None, 0)],
         *[("output", value) for value in ("list", "", None)],
         *[("max_queue", value) for value in (0, -5, 1.5, True, "10")],
-        *[("spin", value) for value in (None, 1, "yes")],
         *[("isolate_errors", value) for value in (None, 0, "no")],
     ],
 )

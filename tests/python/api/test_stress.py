@@ -96,7 +96,6 @@ configurations = st.fixed_dictionaries(
         "policy": st.sampled_from(["adaptive", "greedy", "window"]),
         "max_queue": st.sampled_from([None, 4, 20]),
         "overflow": st.sampled_from(["block", "reject"]),
-        "spin": st.booleans(),
         "isolate_errors": st.booleans(),
     }
 )

@@ -16,7 +16,7 @@ class RedisPair:
 
     def __init__(self, server, predict, batch_size, *args, **kwargs):
         options = {**kwargs, **dict(zip(("max_latency", "worker_timeout"), args, strict=False))}
-        unknown = set(options) - {*CLIENT, *WORKER, "spin"}
+        unknown = set(options) - {*CLIENT, *WORKER}
         assert not unknown, f"neither the client nor the worker has {unknown}"
         self.prefix = new_prefix()
         of_client = {name: options[name] for name in CLIENT if name in options}

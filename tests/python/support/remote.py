@@ -95,7 +95,6 @@ def make_engine(**options):
         "max_queue": 0,
         "overflow": "block",
         "output": "items",
-        "spin": False,
         "future_type": Future,
         "start": lambda: None,
         "start_timer": lambda: None,

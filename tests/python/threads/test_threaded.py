@@ -311,12 +311,3 @@ def test_timed_sleeps_of_a_worker_end_in_time(streamers):
     timer_slack = ctypes.CDLL(None).prctl
     streamer = streamers(lambda batch: [timer_slack(PR_GET_TIMERSLACK) for _ in batch])
     assert streamer.predict([0]) == [1], "nanoseconds; with the usual 50,000 it lingers too long"
-
-
-def test_spin_gives_the_same_answers(streamers, threads):
-    streamer = streamers(spin=True)
-    for i in range(100):
-        assert streamer.predict([i]) == [2 * i]
-    for i in range(4):
-        threads.run(lambda i=i: [streamer.predict([i]) for _ in range(100)])
-    assert threads.join() == [[[2 * i]] * 100 for i in range(4)]
