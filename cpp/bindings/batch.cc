@@ -6,6 +6,7 @@
 #include "bindings/deferred_wake.h"
 #include "bindings/errors.h"
 #include "bindings/future.h"
+#include "bindings/isolation.h"
 #include "bindings/methods.h"
 #include "bindings/outputs.h"
 
@@ -118,27 +119,71 @@ void keep_items(BatchObject* self) {
   Py_SETREF(self->items, kept);
 }
 
-PyObject* batch_split(PyObject* object, PyObject* between_items) {
+PyObject* batch_isolate(PyObject* object, PyObject* budget) {
+  const Batch& batch = self_of(object)->batch;
+  const double multiple = PyFloat_AsDouble(budget);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return make_isolation(
+      {.requests = batch.parts.size(), .items = batch.items, .begin = batch.dispatched, .end = Clock::now()}, multiple);
+}
+
+PyObject* batch_take(PyObject* object, PyObject* chooser) {
+  BatchObject* self = self_of(object);
+  if (!from_this_process(self)) Py_RETURN_NONE;
+  Isolation* isolation = isolation_of(chooser);
+  if (isolation == nullptr || !is_open(self)) return nullptr;
+  const BatchCut cut = isolation->next(self->batch.parts);
+  if (cut.items == self->batch.items) return Py_NewRef(object);
+  BatchObject* first = new_batch(self->engine);
+  if (first == nullptr) return nullptr;
+  const auto items = static_cast<Py_ssize_t>(cut.items);
+  PyObject* rest = PyTuple_GetSlice(self->items, items, PyTuple_GET_SIZE(self->items));
+  first->items = rest != nullptr ? PyTuple_GetSlice(self->items, 0, items) : nullptr;
+  PyObject* taken = reinterpret_cast<PyObject*>(first);
+  const auto split = [&] { self->engine->engine->split(self->batch, cut, first->batch); };
+  if (first->items == nullptr || attempt(split).raise()) {
+    Py_XDECREF(rest);
+    Py_DECREF(taken);
+    return nullptr;
+  }
+  Py_SETREF(self->items, rest);
+  return taken;
+}
+
+PyObject* batch_join(PyObject* object, PyObject* group) {
+  BatchObject* self = self_of(object);
+  if (group == object || !from_this_process(self)) Py_RETURN_NONE;
+  if (!PyObject_TypeCheck(group, batch_type)) {
+    PyErr_Format(PyExc_TypeError, "join() takes a Batch, got %.200s", Py_TYPE(group)->tp_name);
+    return nullptr;
+  }
+  BatchObject* first = self_of(group);
+  if (!is_open(self) || !is_open(first)) return nullptr;
+  PyObject* items = PySequence_Concat(first->items, self->items);
+  if (items == nullptr) return nullptr;
+  const Failure failure = attempt([&] { self->engine->engine->join(self->batch, first->batch); });
+  if (failure.raise()) {
+    Py_DECREF(items);
+    return nullptr;
+  }
+  Py_SETREF(self->items, items);
+  Py_CLEAR(first->items);
+  Py_RETURN_NONE;
+}
+
+PyObject* batch_postpone(PyObject* object, PyObject*) {
   BatchObject* self = self_of(object);
   if (!from_this_process(self)) Py_RETURN_NONE;
   if (!is_open(self)) return nullptr;
-  const int anywhere = PyObject_IsTrue(between_items);
-  if (anywhere < 0) return nullptr;
-  BatchObject* second = new_batch(self->engine);
-  if (second == nullptr) return nullptr;
-  PyObject* halves = nullptr;
-  if (!self->engine->engine->split(self->batch, anywhere != 0, second->batch)) {
-    halves = Py_NewRef(Py_None);
-  } else {
-    const auto middle = static_cast<Py_ssize_t>(self->batch.items);
-    second->items = PyTuple_GetSlice(self->items, middle, PyTuple_GET_SIZE(self->items));
-    Py_SETREF(self->items, PyTuple_GetSlice(self->items, 0, middle));
-    if (second->items != nullptr && self->items != nullptr) {
-      halves = PyTuple_Pack(2, object, reinterpret_cast<PyObject*>(second));
-    }
-  }
-  Py_DECREF(reinterpret_cast<PyObject*>(second));
-  return halves;
+  EndedRequests ended;
+  ReleasedRequests released;
+  self->engine->engine->postpone(self->batch, ended, released);
+  keep_items(self);
+  publish(self->engine, ended);
+  let_go(self->engine, released);
+  if (self->items == nullptr) return nullptr;
+  if (self->batch.parts.empty()) end(self, Outcome::kAnswered);
+  Py_RETURN_NONE;
 }
 
 PyObject* batch_drop_ended(PyObject* object, PyObject*) {
@@ -212,10 +257,19 @@ PyMethodDef methods[] = {
     {"fail", batch_fail, METH_O,
      "fail($self, error, /)\n--\n\n"
      "Ends every request of the batch with the exception, or a copy of it."},
-    {"split", batch_split, METH_O,
-     "split($self, between_items, /)\n--\n\n"
-     "Cuts the batch in two (this one and another), between requests or, if the argument is true, between items.\n\n"
-     "None: it cannot be cut further."},
+    {"isolate", batch_isolate, METH_O,
+     "isolate($self, budget, /)\n--\n\n"
+     "Begins the search for the guilty requests after the batch raised: an Isolation.\n\n"
+     "`budget`: its time, in multiples of what the batch took."},
+    {"take", batch_take, METH_O,
+     "take($self, isolation, /)\n--\n\n"
+     "Takes out of the batch what runs next: another batch, or this one if that is all of it."},
+    {"join", batch_join, METH_O,
+     "join($self, group, /)\n--\n\n"
+     "Puts back what take() gave."},
+    {"postpone", batch_postpone, METH_NOARGS,
+     "postpone($self)\n--\n\n"
+     "Takes the requests out of which all items are here: each will run alone, when nothing else waits."},
     {"drop_ended", batch_drop_ended, METH_NOARGS,
      "drop_ended($self)\n--\n\n"
      "Takes out what ended or expired meanwhile, before a piece of a batch runs again; False: nothing is left."},

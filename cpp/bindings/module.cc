@@ -14,6 +14,7 @@
 #include "bindings/greenlets.h"
 #include "bindings/held.h"
 #include "bindings/inlet.h"
+#include "bindings/isolation.h"
 #include "bindings/mailbox.h"
 #include "bindings/native_workers.h"
 #include "bindings/outlet.h"
@@ -46,6 +47,7 @@ PYBIND11_MODULE(_core, module) {
       !make_worker_batch_type(self) || !make_worker_link_type(self) || !make_native_workers_type(self)) {
     throw py::error_already_set();
   }
+  make_isolation_type(self);
   module.def(
       "leave_native_threads", &leave_native_threads,
       "Has the process end without destructors if threads of native models still run then, which need what those "

@@ -177,6 +177,12 @@ bool Received::add_outputs(const Share& share, PyObject* outputs) {
   return part.answered < items || join_pieces(part);
 }
 
+bool Received::postpone(const Share& share) {
+  if (!encode(encoder_, Py_None)) return false;
+  set_result(parts_[share.part], encoded_++, ResultKind::kPostponed);
+  return true;
+}
+
 // --- the reply ---
 
 void Received::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& reply) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/errors.h"
+#include "bindings/isolation.h"
 #include "bindings/methods.h"
 #include "bindings/outputs.h"
 #include "service_streamer/batching/batch_cut.h"
@@ -123,31 +124,61 @@ PyObject* batch_fail(PyObject* object, PyObject* error) {
   Py_RETURN_NONE;
 }
 
-PyObject* batch_split(PyObject* object, PyObject* between_items) {
+PyObject* batch_isolate(PyObject* object, PyObject* budget) {
+  const WorkerBatchObject* self = self_of(object);
+  const double multiple = PyFloat_AsDouble(budget);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return make_isolation({.requests = self->shares.size(),
+                         .items = count_items(self->shares),
+                         .begin = self->received->mark(),
+                         .end = Clock::now()},
+                        multiple);
+}
+
+PyObject* batch_take(PyObject* object, PyObject* chooser) {
   WorkerBatchObject* self = self_of(object);
   if (!is_open(self)) return none_unless_error();
-  const int anywhere = PyObject_IsTrue(between_items);
-  if (anywhere < 0) return nullptr;
-  const BatchCut cut = middle_of(self->shares, anywhere != 0);
-  if (cut.items == 0) Py_RETURN_NONE;
-  std::vector<Share> behind;
-  if (attempt([&] { behind = self->shares; }).raise()) return nullptr;
-  keep_behind(cut, behind);
-  ++self->received->references;
-  WorkerBatchObject* rest = new_batch(self->received);
-  if (rest == nullptr) return nullptr;
+  Isolation* isolation = isolation_of(chooser);
+  if (isolation == nullptr) return nullptr;
+  const BatchCut cut = isolation->next(self->shares);
   const auto items = static_cast<Py_ssize_t>(cut.items);
-  rest->items = PyList_GetSlice(self->items, items, PyList_GET_SIZE(self->items));
-  PyObject* halves = rest->items != nullptr ? PyTuple_Pack(2, object, reinterpret_cast<PyObject*>(rest)) : nullptr;
-  if (halves != nullptr && PyList_SetSlice(self->items, items, PyList_GET_SIZE(self->items), nullptr) == 0) {
-    keep_before(cut, self->shares);
-    rest->shares = std::move(behind);
-    self->received->isolated = true;
-  } else {
-    Py_CLEAR(halves);
+  if (items == PyList_GET_SIZE(self->items)) return Py_NewRef(object);
+  ++self->received->references;
+  WorkerBatchObject* first = new_batch(self->received);
+  if (first == nullptr) return nullptr;
+  PyObject* taken = reinterpret_cast<PyObject*>(first);
+  std::vector<Share> before;
+  first->items = PyList_GetSlice(self->items, 0, items);
+  if (first->items == nullptr || attempt([&] { before = self->shares; }).raise() ||
+      PyList_SetSlice(self->items, 0, items, nullptr) < 0) {
+    Py_DECREF(taken);
+    return nullptr;
   }
-  Py_DECREF(reinterpret_cast<PyObject*>(rest));
-  return halves;
+  keep_before(cut, before);
+  keep_behind(cut, self->shares);
+  first->shares = std::move(before);
+  self->received->isolated = true;
+  return taken;
+}
+
+PyObject* batch_join(PyObject* object, PyObject* group) {
+  WorkerBatchObject* self = self_of(object);
+  if (group == object) Py_RETURN_NONE;
+  if (!PyObject_TypeCheck(group, batch_type)) {
+    PyErr_Format(PyExc_TypeError, "join() takes a WorkerBatch, got %.200s", Py_TYPE(group)->tp_name);
+    return nullptr;
+  }
+  WorkerBatchObject* first = self_of(group);
+  if (!is_open(self) || !is_open(first)) return none_unless_error();
+  const auto join = [&] {
+    self->shares.reserve(self->shares.size() + first->shares.size());
+    if (PyList_SetSlice(self->items, 0, 0, first->items) < 0) return false;
+    put_before(self->shares, first->shares, [](const Share&) {});
+    first->shares.clear();
+    return true;
+  };
+  if (!run(join)) return nullptr;
+  Py_RETURN_NONE;
 }
 
 // Takes the shares out that have a result, and their items.
@@ -174,6 +205,21 @@ bool drop_ended(WorkerBatchObject* self) {
     if (!added) return false;
   }
   return keep_open(self) && (!self->shares.empty() || close(self));
+}
+
+// The same with those that are to run alone later.
+bool postpone(WorkerBatchObject* self) {
+  for (const Share& share : self->shares) {
+    if (self->received->is_whole(share) && !self->received->postpone(share)) return false;
+  }
+  return keep_open(self) && (!self->shares.empty() || close(self));
+}
+
+PyObject* batch_postpone(PyObject* object, PyObject*) {
+  WorkerBatchObject* self = self_of(object);
+  if (!is_open(self)) return none_unless_error();
+  if (!run([&] { return postpone(self); })) return nullptr;
+  Py_RETURN_NONE;
 }
 
 PyObject* batch_drop_ended(PyObject* object, PyObject*) {
@@ -238,10 +284,19 @@ PyMethodDef methods[] = {
     {"fail", batch_fail, METH_O,
      "fail($self, error, /)\n--\n\n"
      "Ends every request of the batch with the exception."},
-    {"split", batch_split, METH_O,
-     "split($self, between_items, /)\n--\n\n"
-     "Cuts the batch in two (this one and another), between requests or, if the argument is true, between items.\n\n"
-     "None: it cannot be cut further."},
+    {"isolate", batch_isolate, METH_O,
+     "isolate($self, budget, /)\n--\n\n"
+     "Begins the search for the guilty requests after the batch raised: an Isolation.\n\n"
+     "`budget`: its time, in multiples of what the batch took."},
+    {"take", batch_take, METH_O,
+     "take($self, isolation, /)\n--\n\n"
+     "Takes out of the batch what runs next: another batch, or this one if that is all of it."},
+    {"join", batch_join, METH_O,
+     "join($self, group, /)\n--\n\n"
+     "Puts back what take() gave."},
+    {"postpone", batch_postpone, METH_NOARGS,
+     "postpone($self)\n--\n\n"
+     "Takes the requests out of which all items are here: each will run alone, when nothing else waits."},
     {"drop_ended", batch_drop_ended, METH_NOARGS,
      "drop_ended($self)\n--\n\n"
      "Takes out what failed or expired meanwhile, before a piece of a batch runs again; False: nothing is left."},
