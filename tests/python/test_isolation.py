@@ -1,11 +1,12 @@
 """When a batch raises it is bisected: only the guilty requests fail, at a bounded price."""
 
 import math
+import threading
 
 import pytest
 from conftest import LONG, eventually
 
-from service_streamer import RequestTimeout, WorkerLost
+from service_streamer import RequestTimeout, StreamerClosed, WorkerLost
 
 pytestmark = pytest.mark.not_redis  # which requests share a batch is up to the worker there
 
@@ -56,8 +57,9 @@ def one_batch(held, gate, model, requests, **settings):
     return futures
 
 
-def bound(n):
-    return 1 + 2 * math.log2(n) + 2
+def bound(n, k=1):
+    """Runs to find k guilty requests of n, the first of them all and their own included."""
+    return 1 + k * (math.log2(n / k) + 3) + 3
 
 
 @pytest.mark.parametrize("culprit", [0, 13, 31])
@@ -92,20 +94,29 @@ def test_a_request_is_not_torn_apart(held, gate, journal):
         assert ("c" in run) == ("bad" in run) == ("d" in run)
 
 
-def test_a_model_that_is_broken_costs_a_bounded_number_of_runs(held, gate, journal):
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_a_quarter_of_guilty_costs_a_bounded_number_of_runs(held, gate, journal, k):
+    poison = [i * 32 // k for i in range(k)]
+    futures = one_batch(held, gate, Poisoned(journal, poison), [[i] for i in range(32)])
+    assert [i for i, future in enumerate(futures) if future.exception()] == poison
+    assert len(journal.all()) <= bound(32, k)
+
+
+def test_a_model_that_is_broken_costs_little_more_than_a_run_for_each(held, gate, journal):
     model = Poisoned(journal, range(64))
     futures = one_batch(held, gate, model, [[i] for i in range(64)])
     assert all(isinstance(future.exception(), ValueError) for future in futures)
-    assert len(journal.all()) <= bound(64)
+    assert len(journal.all()) <= 1 + 64 + 64 / 3
 
 
-def test_of_several_guilty_at_least_half_of_the_innocent_are_saved(held, gate, journal):
-    model = Poisoned(journal, [3, 40])
-    futures = one_batch(held, gate, model, [[i] for i in range(64)])
-    failed = {i for i, future in enumerate(futures) if future.exception()}
-    assert {3, 40} <= failed
-    assert len(failed) <= 32
-    assert len(journal.all()) <= bound(64)
+@pytest.mark.parametrize("budget", [0, 1000])
+def test_each_of_many_guilty_fails_alone_within_the_budget_or_later(held, gate, journal, budget):
+    model = Poisoned(journal, range(0, 32, 2))
+    futures = one_batch(held, gate, model, [[i] for i in range(32)], isolation_budget=budget)
+    for i, future in enumerate(futures):
+        assert (future.exception() is None) == (i % 2 == 1)
+    alone = [run for run in journal.all() if len(run) == 1]
+    assert [[i] for i in range(0, 32, 2)] == sorted(run for run in alone if run[0] % 2 == 0)
 
 
 def test_one_request_is_run_once(held, gate, journal):
@@ -148,7 +159,7 @@ def test_memory_that_is_never_enough_ends_in_its_error(held, gate, journal):
     model = Limited(journal, 0)
     futures = one_batch(held, gate, model, [[i] for i in range(16)])
     assert all(isinstance(future.exception(), MemoryError) for future in futures)
-    assert len(journal.all()) <= bound(16)
+    assert len(journal.all()) <= 1 + 16 + math.log2(16) + 1
 
 
 def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
@@ -164,15 +175,78 @@ def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
     assert [type(error) for error in errors] == [WorkerLost] + 3 * [type(None)]
 
 
-def test_a_wrong_length_while_bisecting_fails_that_half_only(held, gate):
+@pytest.mark.in_process
+@pytest.mark.parametrize("drain", [True, False])
+def test_what_is_left_runs_after_everything_else_or_is_closed(held, gate, drain):
+    runs = []
+
     def model(batch):
-        if len(batch) == 4:
+        if len(batch) == 8:
+            other.append(streamer.submit(["other"], priority=-5))
+            if not drain:
+                threading.Thread(target=streamer.close, args=(False,)).start()
+                eventually(lambda: streamer.stats().dropped)
+        runs.append(list(batch))
+        if batch != ["other"]:
+            raise ValueError(batch)
+        return batch
+
+    other = []
+    gate._predict = lambda batch: batch if batch == ["first"] else model(batch)
+    streamer = held(batch_size=8, isolation_budget=0)
+    futures = [streamer.submit([i]) for i in range(8)]
+    gate.open()
+    errors = [future.exception(LONG) for future in futures]
+    if drain:
+        assert other[0].result(LONG) == ["other"]
+        assert [error.args for error in errors] == [([i],) for i in range(8)]
+        assert runs[-6:] == [["other"], [3], [4], [5], [6], [7]]
+    else:
+        assert isinstance(other[0].exception(LONG), StreamerClosed)
+        assert [type(error) for error in errors] == 3 * [ValueError] + 5 * [StreamerClosed]
+
+
+@pytest.mark.in_process
+def test_a_deadline_holds_while_a_request_waits_to_run_alone(held, gate):
+    def model(batch):
+        if batch == ["busy"]:
+            eventually(late.done)
+            return batch
+        if len(batch) == 8:
+            busy.append(streamer.submit(["busy"]))
+        raise ValueError(batch)
+
+    busy = []
+    gate._predict = lambda batch: batch if batch == ["first"] else model(batch)
+    streamer = held(batch_size=8, isolation_budget=0)
+    futures = [streamer.submit([i]) for i in range(7)]
+    late = streamer.submit([7], timeout=0.5)
+    gate.open()
+    assert isinstance(late.exception(LONG), RequestTimeout)
+    assert busy[0].result(LONG) == ["busy"]
+    assert [future.exception(LONG).args for future in futures] == [([i],) for i in range(7)]
+
+
+def test_a_failure_that_does_not_come_again_fails_nobody(held, gate, journal):
+    def model(batch):
+        journal.append(batch)
+        if len(journal.all()) <= 3:
+            raise ValueError("now and then")
+        return batch
+
+    futures = one_batch(held, gate, model, [[i] for i in range(16)])
+    assert [future.result() for future in futures] == [[i] for i in range(16)]
+
+
+def test_a_wrong_length_while_bisecting_fails_that_group_only(held, gate):
+    def model(batch):
+        if len(batch) == 6:
             raise ValueError("look closer")
         return [] if 0 in batch else batch
 
-    futures = one_batch(held, gate, model, [[i] for i in range(4)])
+    futures = one_batch(held, gate, model, [[i] for i in range(6)])
     names = [type(future.exception()).__name__ for future in futures]
-    assert names == ["OutputSizeMismatch", "OutputSizeMismatch", "NoneType", "NoneType"]
+    assert names == 2 * ["OutputSizeMismatch"] + 4 * ["NoneType"]
 
 
 @pytest.mark.in_process
