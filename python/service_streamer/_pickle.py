@@ -30,7 +30,7 @@ def refuse_item(error: BaseException, where: tuple[int, Any]) -> NoReturn:
     ) from error
 
 
-# What refuses is a SerializationError or, for an exit in the code of the pickled object, WorkerLost.
+# For an exit in the code of the object it is WorkerLost.
 _Refusal: TypeAlias = SerializationError | WorkerLost
 
 

@@ -81,9 +81,7 @@ class Workers:
         work(self.engine, self._predict, self._budget)
 
 
-def work(
-    engine: _core.Engine, predict: Callable[[list[Any]], Any], budget: float | None
-) -> None:
+def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], budget: float | None) -> None:
     """Serve the engine until it is closed; `budget` as for `serve`."""
     try:
         while (left := engine.run_batches(predict, is_logged)) is not None:
@@ -233,8 +231,8 @@ def copy_error(error: Exception) -> Exception:
         same = type(twin) is type(error) and len(twin.args) == len(error.args)
         if not same or not all(map(_is_same, twin.args, error.args)):
             return error
-    except Exception:
-        return error  # a class that cannot be made from its args
+    except BaseException:
+        return error  # a class that cannot be made from its args, or ends the thread that tries
     if twin is not error:
         twin.__cause__ = error.__cause__
     return twin

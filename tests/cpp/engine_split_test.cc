@@ -80,8 +80,7 @@ void for_all_shapes(std::uint32_t most, const std::function<void(const Sizes&)>&
 
 // Splits a batch until nothing can be cut further; the pieces in order.
 void pieces_of(Engine& engine, Batch batch, bool between_items, std::vector<Batch>& pieces) {
-  const BatchCut cut =
-      between_items ? middle_of(batch.parts) : between_requests(batch, batch.parts.size() / 2);
+  const BatchCut cut = between_items ? middle_of(batch.parts) : between_requests(batch, batch.parts.size() / 2);
   if (cut.items == 0) {
     pieces.push_back(batch);
     return;

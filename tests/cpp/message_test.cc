@@ -62,8 +62,7 @@ TEST_F(MessageTest, IdsAreWholeNumbers) {
 TEST_F(MessageTest, BatchBringsRangesOfSeveralPayloads) {
   const Payload first = payload_with_blocks();
   const Payload second = payload_of({"x", "yy", "zzz", "wwww"});
-  const std::vector<BatchHead> parts{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true},
-                                     {.items = 3}};
+  const std::vector<BatchHead> parts{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true}, {.items = 3}};
   const std::vector<PayloadRange> ranges{{.payload = &first, .begin = 1, .count = 2},
                                          {.payload = &second, .begin = 0, .count = 3}};
   InMessage message = deliver(make_batch(9, parts, ranges));

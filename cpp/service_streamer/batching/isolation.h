@@ -15,15 +15,19 @@ namespace service_streamer {
 // says which. If the run passes, its requests are answered. If it fails, failed() says whether its error is the error of that
 // one request. Otherwise the parts go back to the front of the batch.
 //
-// A request is only failed by a run of its own, so an innocent request never gets the error of another one. To find k guilty
-// requests of n takes about k * (log2(n / k) + 2) runs, and one more for each guilty request that runs alone last. A part of a
-// failed group is not run again as a whole once the rest of the group has passed: it must be guilty and is halved at once.
-// Requests about which nothing is known run together, in groups of which every second is expected to pass.
+// A request is only failed by a run of its own, so an innocent request never gets the error of another one. While k guilty
+// requests of n are at most a quarter, the search takes k * (log2(n / k) + 2) runs on average over their places, give or take
+// one, and k + 3 more at most. This is generalized binary splitting (Hwang 1972) with a number of guilty requests that is
+// learned:
+// - A group that failed is halved. If one half passes, the other one must be guilty: it is halved without a run of its own.
+// - If the first half fails, nothing is known about the other one. It joins the requests that are not suspected.
+// - Those run in groups that hold half a guilty request, going by how many were found so far.
 //
-// A group that ran out of memory is run again in groups of at most half of its items, which grow again as they pass. Such a
-// limit may cut a request.
+// A group that ran out of memory is run again in groups of at most half of its items, which grow again as they pass. Only a
+// request larger than such a group is cut.
 //
-// Once more than a quarter of the requests are guilty, the search ends after a budget of time: see over().
+// Once more than a quarter of the requests are guilty, or after more runs than that takes, the search ends when its budget of
+// time is spent: see over().
 class Isolation {
  public:
   // The run of the whole batch, which failed.

@@ -58,8 +58,7 @@ bool attach(Payload& payload, std::span<const std::uint32_t> items, std::vector<
   return true;
 }
 
-bool to_result(const wire::Result& from, ResultKind last_kind, std::vector<BlockRef>::iterator& block,
-               Result& result) {
+bool to_result(const wire::Result& from, ResultKind last_kind, std::vector<BlockRef>::iterator& block, Result& result) {
   if (from.kind > static_cast<std::uint8_t>(last_kind)) return false;
   result.kind = static_cast<ResultKind>(from.kind);
   const auto end = block + static_cast<std::ptrdiff_t>(from.blocks);
