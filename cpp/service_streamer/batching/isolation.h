@@ -8,26 +8,27 @@
 
 namespace service_streamer {
 
-// Finds the guilty requests of a batch whose run failed. A pure class: no lock, no clock, no thread. It chooses which requests
-// run next, and the worker runs them.
+// Finds the guilty requests of a batch whose run failed. A pure class: no lock, no clock, no thread. It chooses which
+// requests run next, and the worker runs them.
 //
-// The worker keeps one batch of everything that has neither an answer nor an error. Each run takes parts from its front: next()
-// says which. If the run passes, its requests are answered. If it fails, failed() says whether its error is the error of that
-// one request. Otherwise the parts go back to the front of the batch.
+// The worker keeps one batch of everything that has neither an answer nor an error. Each run takes parts from its
+// front: next() says which. If the run passes, its requests are answered. If it fails, failed() says whether its
+// error is the error of that one request. Otherwise the parts go back to the front of the batch.
 //
-// A request is only failed by a run of its own, so an innocent request never gets the error of another one. While k guilty
-// requests of n are at most a quarter, the search takes k * (log2(n / k) + 2) runs on average over their places, give or take
-// one, and k + 3 more at most. This is generalized binary splitting (Hwang 1972) with a number of guilty requests that is
-// learned:
-// - A group that failed is halved. If one half passes, the other one must be guilty: it is halved without a run of its own.
+// A request is only failed by a run of its own, so an innocent request never gets the error of another one. While k
+// guilty requests of n are at most a quarter, the search takes k * (log2(n / k) + 2) runs on average over their
+// places, give or take one, and k + 3 more at most. This is generalized binary splitting (Hwang 1972) with a number
+// of guilty requests that is learned:
+// - A group that failed is halved. If one half passes, the other one must be guilty: it is halved without a run of
+//   its own.
 // - If the first half fails, nothing is known about the other one. It joins the requests that are not suspected.
 // - Those run in groups that hold half a guilty request, going by how many were found so far.
 //
-// A group that ran out of memory is run again in groups of at most half of its items, which grow again as they pass. Only a
-// request larger than such a group is cut.
+// A group that ran out of memory is run again in groups of at most half of its items, which grow again as they pass.
+// Only a request larger than such a group is cut.
 //
-// Once more than a quarter of the requests are guilty, or after more runs than that takes, the search ends when its budget of
-// time is spent: see over().
+// Once more than a quarter of the requests are guilty, or after more runs than that takes, the search ends when its
+// budget of time is spent: see over().
 class Isolation {
  public:
   // The run of the whole batch, which failed.
@@ -41,7 +42,8 @@ class Isolation {
   // `budget`: of time, in multiples of what the first run took.
   Isolation(const FirstRun& first, double budget);
 
-  // Whether the search has ended: then requests that are whole had better wait and run alone later, and next() gives single parts.
+  // Whether the search has ended: then requests that are whole had better wait and run alone later, and next() gives
+  // single parts.
   bool over(TimePoint now);
 
   // What runs next of these parts, which are not empty.
