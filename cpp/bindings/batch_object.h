@@ -35,7 +35,7 @@ extern PyTypeObject* type;
 // An empty one; nullptr with an exception set.
 BatchObject* make(EngineObject* engine);
 
-// Gives the batch back to the engine and everybody the outputs, which lie ready in the futures.
+// Gives the batch back to the engine, and its callers the outputs that lie ready in the futures.
 void end(BatchObject* self, Outcome outcome);
 
 // Methods, for batches that raised.

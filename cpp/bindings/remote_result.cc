@@ -52,8 +52,8 @@ PyObject* decode_error(const std::vector<ResultPiece>& pieces) {
   return call_helper("service_streamer._pickle", "dropped", nullptr);
 }
 
-// What unpickling raised, as the exception that the future ends with: nullptr with it set if it is none of the answer's. An exit is
-// the answer's, but an interrupt may be the user's Ctrl-C.
+// What unpickling raised, as the exception that the future ends with. nullptr with it set if the answer is not to
+// blame: an interrupt may be the user's Ctrl-C. An exit is always the answer's.
 PyObject* refuse_answer() {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_MemoryError)) return nullptr;
   PyObject* error = take_exception();

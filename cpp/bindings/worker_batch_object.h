@@ -11,8 +11,8 @@ namespace service_streamer::bindings::worker_batch {
 
 using Share = Received::Share;
 
-// A batch of another process' engine, or a piece of one that was split, on its way through a worker: for Python the same as
-// Batch. Dropped before it was completed, its requests are lost.
+// A batch of another process' engine, or a piece of one that was split, on its way through a worker. For Python it is
+// the same as Batch. Dropped before it was completed, its requests are lost.
 struct WorkerBatchObject {
   PyObject_HEAD
   Received* received;

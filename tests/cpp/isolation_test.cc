@@ -125,7 +125,7 @@ double to_find(double n, double k) {
   return k * (std::log2(n / k) + 2);
 }
 
-TEST(Isolation, FailsTheGuiltyAndNobodyElseWhateverTheyAre) {
+TEST(Isolation, FailsTheGuiltyAndNoOther) {
   for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U, 13U, 32U, 64U}) {
     for (const std::size_t k : {1U, 2U, 3U, 5U, 8U, 16U, 32U, 64U}) {
       if (k > n) continue;
@@ -161,7 +161,7 @@ TEST(Isolation, TakesFewRunsWhileNoMoreThanAQuarterAreGuilty) {
   }
 }
 
-TEST(Isolation, AFailureThatDoesNotComeAgainFailsNobody) {
+TEST(Isolation, AFailureThatDoesNotComeAgainFailsNoRequest) {
   for (int failures = 1; failures < 4; ++failures) {
     Search search = Search::of(16);
     search.flaky = failures;

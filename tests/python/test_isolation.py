@@ -83,7 +83,7 @@ def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
     assert [type(error) for error in errors] == [WorkerLost] + 3 * [type(None)]
 
 
-def test_a_failure_that_does_not_come_again_fails_nobody(held, gate, journal):
+def test_a_failure_that_does_not_come_again_fails_no_request(held, gate, journal):
     def model(batch):
         journal.append(batch)
         if len(journal.all()) <= 3:

@@ -6,8 +6,8 @@
 
 namespace service_streamer {
 
-// Where a batch that failed is cut in two, to be run again. The parts, which are ranges of the items of one request each, have a
-// `begin` and a `count`.
+// Where a batch that failed is cut in two, to be run again. Its parts have a `begin` and a `count`: each is a range of
+// the items of one request.
 struct BatchCut {
   std::size_t items = 0;     // before it; 0: the batch cannot be cut
   std::size_t parts = 0;     // before it, whole ones

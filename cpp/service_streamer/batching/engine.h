@@ -108,17 +108,18 @@ class Engine {
   // Instead of cut(): what was promised by kBatch stays, for another worker.
   void decline() EXCLUDES(mutex_);
 
-  // Gives a batch back with what became of it: kAnswered (but for the parts marked failed or postponed), kFailed or kLost.
+  // Gives a batch back with what became of it: kAnswered, kFailed or kLost. Parts marked failed or postponed are so.
   void complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
-  // Moves what is before the cut out of a batch that failed, into `first`, to be run again by itself. Both keep some items.
+  // Moves what is before the cut out of a batch that failed, into `first`, which runs again by itself. The cut must
+  // leave items on both sides.
   void split(Batch& batch, const BatchCut& cut, Batch& first) EXCLUDES(mutex_);
 
   // Moves all of `first`, which split() took from the front of the batch, back there.
   void join(Batch& batch, Batch& first) EXCLUDES(mutex_);
 
-  // Puts the whole requests of a batch that failed back into the queue, and takes them out of the batch (Request* nullptr). Each
-  // will run alone, when nothing else waits.
+  // Puts the whole requests of a batch that failed back into the queue, and takes their parts out (Request* nullptr).
+  // Each of them runs alone, when nothing else waits. After close(false) they end as kClosed.
   void postpone(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // Before such a piece runs: ends the requests in it whose deadline has passed, and takes out (Request* nullptr) the parts of

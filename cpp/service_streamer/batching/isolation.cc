@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-// The most that a search takes with a quarter of the requests guilty, or to halve a batch until it fits into the memory.
+// The most that a search takes with a quarter of the requests guilty, or to halve a batch until the memory is enough.
 std::size_t free_runs(std::size_t requests, std::size_t items) {
   return std::max(requests + requests / 4 + 3, 2 * static_cast<std::size_t>(std::bit_width(items)));
 }

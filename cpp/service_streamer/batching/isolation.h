@@ -46,7 +46,7 @@ class Isolation {
   // single parts.
   bool over(TimePoint now);
 
-  // What runs next of these parts, which are not empty.
+  // What runs next of these parts, of which there is at least one.
   template <typename Part>
   BatchCut next(const std::vector<Part>& parts) {
     const std::size_t most = start_run(parts.size());
