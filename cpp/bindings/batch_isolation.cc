@@ -1,6 +1,6 @@
 #include "bindings/batch_object.h"
-#include "bindings/errors.h"
 #include "bindings/isolation.h"
+#include "bindings/python/errors.h"
 
 // What a batch that raised is asked for by service_streamer._worker.isolate.
 

@@ -2,8 +2,8 @@
 
 #include <Python.h>
 
-#include "bindings/engine.h"
-#include "bindings/future.h"
+#include "bindings/engine/engine.h"
+#include "bindings/futures/future.h"
 
 namespace service_streamer::bindings::batch {
 

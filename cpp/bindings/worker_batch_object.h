@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "bindings/errors.h"
-#include "bindings/received.h"
+#include "bindings/processes/received_batch.h"
+#include "bindings/python/errors.h"
 
 namespace service_streamer::bindings::worker_batch {
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "bindings/leftovers.h"
+#include "bindings/python/deferred_delete.h"
 #include "bindings/torch/errors.h"
 #include "bindings/torch/reader.h"
 #include "bindings/torch/without_gil.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "bindings/native_model.h"
+#include "bindings/native/native_model.h"
 #include "bindings/torch/keys.h"
 #include "bindings/torch/results.h"
 #include "service_streamer/torch/model.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/leftovers.h"
+#include "bindings/python/deferred_delete.h"
 #include "bindings/torch/views.h"
 #include "service_streamer/torch/device.h"
 

@@ -15,7 +15,7 @@
 #include "service_streamer/batching/request.h"
 #include "service_streamer/batching/request_queue.h"
 #include "service_streamer/batching/stats.h"
-#include "service_streamer/batching/waiter.h"
+#include "service_streamer/waiting/waiter.h"
 
 namespace service_streamer {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "service_streamer/base/clock.h"
-#include "service_streamer/batching/waiter.h"
+#include "service_streamer/waiting/waiter.h"
 
 namespace service_streamer {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "service_streamer/base/mutex.h"
-#include "service_streamer/batching/call.h"
+#include "service_streamer/calls/call.h"
 #include "service_streamer/native/model.h"
 
 namespace service_streamer::native {

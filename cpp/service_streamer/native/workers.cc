@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "service_streamer/ipc/io_thread.h"
+#include "service_streamer/waiting/io_thread.h"
 
 namespace service_streamer::native {
 namespace {

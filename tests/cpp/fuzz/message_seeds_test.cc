@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "fuzz/hostile_stream.h"
-#include "service_streamer/ipc/ask.h"
-#include "service_streamer/ipc/frame.h"
-#include "service_streamer/ipc/wire.h"
+#include "service_streamer/wire/frame.h"
+#include "service_streamer/wire/query.h"
+#include "service_streamer/wire/wire.h"
 #include "support/ipc.h"
 
 namespace service_streamer::ipc::support {

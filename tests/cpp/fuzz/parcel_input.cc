@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "service_streamer/ipc/parcel.h"
+#include "service_streamer/wire/broker_body.h"
 
 namespace service_streamer::ipc::fuzz {
 namespace {

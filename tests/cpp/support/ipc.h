@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/connection.h"
-#include "service_streamer/ipc/message.h"
-#include "service_streamer/ipc/shared_memory.h"
+#include "service_streamer/shared_memory/shared_memory.h"
+#include "service_streamer/transport/connection.h"
+#include "service_streamer/wire/message.h"
 #include "support/threads.h"
 
 namespace service_streamer::ipc::support {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/message.h"
-#include "service_streamer/ipc/wire.h"
+#include "service_streamer/wire/message.h"
+#include "service_streamer/wire/wire.h"
 #include "support/ipc.h"
 
 namespace service_streamer::ipc::support {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/handed_out.h"
-#include "service_streamer/ipc/parcel.h"
+#include "service_streamer/broker/forwarded_requests.h"
+#include "service_streamer/wire/broker_body.h"
 #include "support/server.h"
 
 namespace service_streamer::support {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/ask.h"
+#include "service_streamer/wire/query.h"
 #include "support/ipc.h"
 #include "support/server.h"
 

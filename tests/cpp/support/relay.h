@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "service_streamer/ipc/relay.h"
+#include "service_streamer/client/client_link.h"
 #include "support/server.h"
 
 namespace service_streamer::support {

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/ipc/call.h"
-#include "service_streamer/ipc/connection.h"
-#include "service_streamer/ipc/relay.h"
-#include "service_streamer/ipc/server.h"
-#include "service_streamer/ipc/worker_link.h"
+#include "service_streamer/calls/serialized_call.h"
+#include "service_streamer/client/client_link.h"
+#include "service_streamer/server/server.h"
+#include "service_streamer/transport/connection.h"
+#include "service_streamer/worker/worker_link.h"
 #include "support/threads.h"
 
 namespace service_streamer::support {

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "bindings/python/errors.h"
+#include "service_streamer/base/bytes.h"
+#include "service_streamer/base/clock.h"
+#include "service_streamer/wire/broker_body.h"
+
+// What Outlet and Inlet have in common: numbers, times and bodies.
+
+namespace service_streamer::bindings {
+
+// Copies that take as long as giving up the GIL may.
+constexpr std::size_t kLongCopy = std::size_t{1} << 20;
+
+// Calls a function of the core that copies so many bytes.
+template <typename Function>
+Failure attempt_copying(std::size_t bytes, Function function) {
+  return bytes < kLongCopy ? attempt(function) : attempt_without_gil(function);
+}
+
+// Those of a sequence of ints; false with an exception set.
+bool ids_from(PyObject* sequence, std::vector<std::uint64_t>& ids);
+
+// A number of a request; false with an exception set.
+bool id_from(PyObject* number, std::uint64_t& id);
+
+// None: TimePoint::max(); otherwise what time.monotonic() says then. False with an exception set that names the value.
+bool time_from(PyObject* seconds, TimePoint& time);
+
+inline std::string_view text_of(PyObject* bytes) {
+  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
+}
+
+inline PyObject* bytes_of(std::string_view text) {
+  return PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+}
+
+// Appends a new reference, which may be nullptr with an exception set; false then.
+inline bool append(PyObject* list, PyObject* element) {
+  const bool appended = element != nullptr && PyList_Append(list, element) == 0;
+  Py_XDECREF(element);
+  return appended;
+}
+
+// Of a bytes object, but for so many at its beginning.
+inline ipc::Bytes copy_of(PyObject* bytes, std::size_t skip = 0) {
+  return ipc::Bytes::copy_of(text_of(bytes).substr(skip));
+}
+
+// (id, begin, items, deadline, priority, body); nullptr with an exception set. Copies long ones without the GIL: the parcel must lie
+// on the heap.
+PyObject* parcel_tuple(const ipc::Parcel& parcel);
+
+PyObject* id_list(const std::vector<std::uint64_t>& ids);
+
+// A new bytes object of that size that `write(char*)` fills; nullptr with MemoryError set.
+template <typename Write>
+PyObject* make_body(std::size_t size, Write write) {
+  PyObject* body = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
+  if (body == nullptr) return nullptr;
+  char* to = PyBytes_AS_STRING(body);
+  if (attempt_copying(size, [&] { write(to); }).raise()) Py_CLEAR(body);
+  return body;
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <Python.h>
+
+#include "service_streamer/broker/broker_ingress.h"
+
+namespace service_streamer::bindings {
+
+extern PyTypeObject* inlet_type;
+bool make_inlet_type(PyObject* module);
+
+// That of an object of this type; nullptr with StreamerClosed raised in a forked child.
+ipc::Inlet* inlet_of(PyObject* self);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "service_streamer/broker/forwarded_requests.h"
+
+namespace service_streamer::bindings {
+
+// Answers to an Outlet's requests as they were given, and the bytes objects that their bodies are to be copied from. Lies on the
+// heap where that is done without the GIL, and is to be cleared before it goes.
+struct Answers {
+  std::vector<ipc::HandedOut::Answer> answers;
+  std::vector<PyObject*> bodies;
+  std::size_t size = 0;  // bytes of all bodies
+
+  void copy_bodies();
+  void clear();
+};
+
+// Those of a sequence of (id, begin, items, body), but for ranges that no request can have; false with an exception set.
+bool read_answers(PyObject* sequence, Answers& answers);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <Python.h>
+
+#include <string>
+#include <vector>
+
+#include "service_streamer/wire/broker_entries.h"
+
+// The entries of a broker's queue on their way through an Inlet, without a step of Python's for each. All under the GIL, but for copying
+// and submitting what is long.
+
+namespace service_streamer::bindings {
+
+struct HeldObject {
+  PyObject_HEAD
+  PyObject* inlet;
+  PyObject* ring;  // called when it gets fewer
+  ipc::HeldEntries* entries;
+};
+
+inline HeldObject* held_of(PyObject* self) {
+  return reinterpret_cast<HeldObject*>(self);
+}
+
+bool make_held_type(PyObject* module);
+
+// Methods; held.cc says what they do.
+PyObject* held_take_in(PyObject* self, PyObject* args, PyObject* kwargs);
+PyObject* held_answer(PyObject* self, PyObject* args, PyObject* kwargs);
+
+// False with an exception set.
+bool ring(HeldObject* self);
+
+// A new list of bytes; nullptr with an exception set.
+PyObject* bytes_list(const std::vector<std::string>& texts);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "bindings/broker/broker_bodies.h"
+#include "bindings/broker/broker_ingress.h"
+#include "bindings/broker/leases.h"
+#include "bindings/broker/submissions.h"
+#include "bindings/python/arguments.h"
+#include "bindings/python/errors.h"
+
+// Entries that come in.
+
+namespace service_streamer::bindings {
+namespace {
+
+using ipc::HeldEntries;
+using ipc::RequestHead;
+
+// What the entries are to be judged by, in ms on the broker's clock.
+struct Times {
+  double ahead;           // of the monotonic clock
+  long long now;          // what is due before is late
+  long long oldest_sent;  // what was sent before is a replay
+};
+
+// The id and message of an entry as Redis has it: [id, [protocol.FIELD, message]].
+bool parts_of(PyObject* entry, PyObject*& id, PyObject*& message) {
+  if (!PyList_CheckExact(entry) || PyList_GET_SIZE(entry) != 2) return false;
+  id = PyList_GET_ITEM(entry, 0);
+  PyObject* fields = PyList_GET_ITEM(entry, 1);
+  if (!PyBytes_Check(id) || !PyList_CheckExact(fields) || PyList_GET_SIZE(fields) != 2) return false;
+  PyObject* field = PyList_GET_ITEM(fields, 0);
+  message = PyList_GET_ITEM(fields, 1);
+  return PyBytes_Check(field) && text_of(field) == "m" && PyBytes_Check(message);
+}
+
+TimePoint deadline_of(const RequestHead& head, const Times& times) {
+  if (head.deadline == 0) return TimePoint::max();
+  return TimePoint(duration_from(std::max(0.0, static_cast<double>(head.deadline) - times.ahead) / 1000));
+}
+
+struct Arrivals {
+  Submissions submissions{ipc::kRequestHead};
+  std::vector<PyObject*> entries;  // of each submission; belong to who gave them
+  std::vector<std::uint32_t> items;
+};
+
+// Adds it to the arrivals, or to `odd`; not what is here already.
+bool look_at(HeldEntries& held, PyObject* entry, const Times& times, Arrivals& arrivals, PyObject* odd) {
+  PyObject* id = nullptr;
+  PyObject* message = nullptr;
+  RequestHead head;
+  const bool sound = parts_of(entry, id, message) && ipc::parse_request_head(text_of(message), head);
+  const bool late = sound && head.deadline != 0 && times.now > head.deadline;
+  if (!sound || late || head.sent < times.oldest_sent) return PyList_Append(odd, entry) == 0;
+  const Failure failure = attempt([&] {
+    const std::uint64_t number = held.add(text_of(id), head);
+    if (number == 0) return;
+    arrivals.submissions.add({.id = number, .priority = head.priority, .deadline = deadline_of(head, times)}, message);
+    arrivals.entries.push_back(entry);
+    arrivals.items.push_back(head.items);
+  });
+  return !failure.raise();
+}
+
+// Why the engine did not take it as what it says it is; nullptr: it did, or is closed, so that others will have it.
+PyObject* why_refused(const ipc::Inlet::Submission& submission, std::uint32_t items) {
+  if (submission.submitted == ipc::Inlet::Submitted::kMalformed) return PyUnicode_FromString("its body is malformed");
+  if (submission.submitted != ipc::Inlet::Submitted::kYes || submission.items == items) return nullptr;
+  return PyUnicode_FromFormat("it has %u items, not the %u that it says", static_cast<unsigned>(submission.items),
+                              static_cast<unsigned>(items));
+}
+
+// Lets go what was not taken, and tells why in `refused`: (entry, reason).
+bool sort_out(HeldObject* self, ipc::Inlet& inlet, const Arrivals& arrivals, PyObject* refused,
+              unsigned long long& taken, unsigned long long& items) {
+  bool fewer = false;
+  for (std::size_t i = 0; i < arrivals.entries.size(); ++i) {
+    const ipc::Inlet::Submission& submission = arrivals.submissions.all[i];
+    const bool is_in = submission.submitted == ipc::Inlet::Submitted::kYes;
+    if (is_in && submission.items == arrivals.items[i]) {
+      ++taken;
+      items += submission.items;
+      continue;
+    }
+    self->entries->remove(text_of(PyList_GET_ITEM(arrivals.entries[i], 0)));
+    fewer = true;
+    if (is_in && attempt([&] { inlet.cancel({&submission.head.id, 1}); }).raise()) return false;
+    PyObject* reason = why_refused(submission, arrivals.items[i]);
+    if (reason == nullptr && PyErr_Occurred() != nullptr) return false;
+    if (reason != nullptr && !append(refused, Py_BuildValue("(ON)", arrivals.entries[i], reason))) return false;
+  }
+  return !fewer || ring(self);
+}
+
+}  // namespace
+
+PyObject* held_take_in(PyObject* object, PyObject* args, PyObject* kwargs) {
+  HeldObject* self = held_of(object);
+  ipc::Inlet* inlet = inlet_of(self->inlet);
+  PyObject* entries;
+  Times times{};
+  static const char* names[] = {"entries", "ahead", "now", "oldest_sent", nullptr};
+  if (inlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!dLL", const_cast<char**>(names), &PyList_Type,
+                                                       &entries, &times.ahead, &times.now, &times.oldest_sent)) {
+    return nullptr;
+  }
+  PyObject* odd = PyList_New(0);
+  PyObject* refused = PyList_New(0);
+  auto* arrivals = new Arrivals;
+  unsigned long long taken = 0;
+  unsigned long long items = 0;
+  bool done = odd != nullptr && refused != nullptr;
+  for (Py_ssize_t i = 0; done && i < PyList_GET_SIZE(entries); ++i) {
+    done = look_at(*self->entries, PyList_GET_ITEM(entries, i), times, *arrivals, odd);
+  }
+  done = done && arrivals->submissions.submit(*inlet) && sort_out(self, *inlet, *arrivals, refused, taken, items);
+  arrivals->submissions.clear();
+  delete arrivals;
+  PyObject* outcome = done ? Py_BuildValue("(KKOO)", taken, items, odd, refused) : nullptr;
+  Py_XDECREF(odd);
+  Py_XDECREF(refused);
+  return outcome;
+}
+
+}  // namespace service_streamer::bindings

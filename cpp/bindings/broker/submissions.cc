@@ -1,0 +1,45 @@
+#include "bindings/broker/submissions.h"
+
+#include "bindings/broker/broker_bodies.h"
+#include "bindings/python/errors.h"
+
+namespace service_streamer::bindings {
+
+using ipc::Inlet;
+
+void Submissions::add(const ipc::SubmitHead& head, PyObject* message) {
+  all.push_back({.head = head, .body = {}});
+  messages.push_back(message);
+  Py_INCREF(message);
+  size += static_cast<std::size_t>(PyBytes_GET_SIZE(message));
+}
+
+bool Submissions::submit(Inlet& inlet) {
+  const Failure failure = attempt_copying(size, [&] {
+    for (std::size_t i = 0; i < messages.size(); ++i) all[i].body = copy_of(messages[i], skip);
+    inlet.submit(all);
+  });
+  return !failure.raise();
+}
+
+void Submissions::clear() {
+  for (PyObject* message : messages) Py_DECREF(message);
+  messages.clear();
+}
+
+PyObject* items_or_raise(const Inlet::Submission& submission) {
+  const auto id = static_cast<unsigned long long>(submission.head.id);
+  switch (submission.submitted) {
+    case Inlet::Submitted::kYes:
+      return PyLong_FromUnsignedLong(submission.items);
+    case Inlet::Submitted::kMalformed:
+      return PyErr_Format(PyExc_ValueError, "the body of request %llu is malformed", id);
+    case Inlet::Submitted::kKnown:
+      return PyErr_Format(PyExc_ValueError, "request %llu is there already", id);
+    case Inlet::Submitted::kClosed:
+      break;
+  }
+  return raise_message("StreamerClosed", "the streamer is closed");
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <Python.h>
+
+#include "bindings/engine/engine.h"
+
+namespace service_streamer::bindings {
+
+class DeferredWake;
+
+bool make_batch_type(PyObject* module);
+
+// An empty batch object, a new reference; nullptr with an exception set.
+PyObject* make_batch(EngineObject* engine);
+
+// Fills one made by make_batch() with what waits, for a worker whose turn it is (Engine::Ready::kBatch).
+enum class Cut { kBatch, kNothing, kError };
+Cut cut_batch(PyObject* batch, CloseReason reason);
+
+// Its attribute `items` and its method `complete`, for the loop of a worker. The latter takes the reference to `outputs` over; where
+// the batch ends one request alone, it may leave the wake-up of its caller to `deferred`.
+PyObject* items_of_batch(PyObject* batch);
+bool complete_batch(PyObject* batch, PyObject* outputs, DeferredWake& deferred);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,278 @@
+#include "bindings/engine/engine.h"
+
+#include <algorithm>
+#include <climits>
+#include <stdexcept>
+
+#include "bindings/engine/engine_stats.h"
+#include "bindings/futures/future.h"
+#include "bindings/native/native_model.h"
+#include "bindings/python/arguments.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/methods.h"
+#include "bindings/python/waiting.h"
+
+namespace service_streamer::bindings {
+
+PyTypeObject* engine_type = nullptr;
+
+namespace {
+
+EngineObject* self_of(PyObject* self) {
+  return reinterpret_cast<EngineObject*>(self);
+}
+
+// --- life ---
+
+PyObject* engine_close(PyObject* object, PyObject* drain) {
+  EngineObject* self = self_of(object);
+  if (!from_this_process(self)) return nullptr;
+  const int truth = PyObject_IsTrue(drain);
+  if (truth < 0) return nullptr;
+  EndedRequests dropped;
+  self->engine->close(truth != 0, dropped);
+  publish(self, dropped);
+  Py_RETURN_NONE;
+}
+
+PyObject* engine_abort(PyObject* object, PyObject*) {
+  EngineObject* self = self_of(object);
+  if (!from_this_process(self)) return nullptr;
+  EndedRequests dropped;
+  self->engine->abort(Outcome::kClosed, dropped);
+  publish(self, dropped);
+  Py_RETURN_NONE;
+}
+
+PyObject* engine_join(PyObject* object, PyObject* timeout) {
+  EngineObject* self = self_of(object);
+  TimePoint deadline;
+  if (!from_this_process(self) || !deadline_from(timeout, deadline)) return nullptr;
+  const int drained =
+      wait_without_gil([&](Waiter& waiter) { return self->engine->wait_until_drained(waiter, deadline); });
+  return drained < 0 ? nullptr : PyBool_FromLong(drained);
+}
+
+PyObject* engine_stats(PyObject* object, PyObject*) {
+  EngineObject* self = self_of(object);
+  return from_this_process(self) ? stats_dict(*self->engine) : nullptr;
+}
+
+// --- options ---
+
+PyObject* engine_configure(PyObject* object, PyObject* args, PyObject* kwargs) {
+  EngineObject* self = self_of(object);
+  PyObject *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
+  static const char* names[] = {"batch_size", "max_latency", "policy", nullptr};
+  EngineChange change;
+  if (!from_this_process(self) ||
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOO", const_cast<char**>(names), &batch_size, &max_latency,
+                                   &policy) ||
+      !change_from(batch_size, max_latency, policy, change)) {
+    return nullptr;
+  }
+  self->engine->configure(change);
+  Py_RETURN_NONE;
+}
+
+PyObject* engine_set_workers(PyObject* object, PyObject* number) {
+  EngineObject* self = self_of(object);
+  if (!from_this_process(self)) return nullptr;
+  const long workers = PyLong_AsLong(number);
+  if (workers == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  if (workers < 1 || workers > INT_MAX) {
+    PyErr_SetString(PyExc_ValueError, "the number of workers is out of range");
+    return nullptr;
+  }
+  self->engine->set_workers(static_cast<int>(workers));
+  Py_RETURN_NONE;
+}
+
+PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *model = Py_None, *send = Py_None;
+  Py_ssize_t batch_size = 0, max_queue = 0;
+  double max_latency = -1;
+  const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
+  int workers = 0, spin = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
+  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",   "overflow",
+                                "output",     "spin",        "future_type", "start",   "start_timer", "remote",
+                                "inline",     "model",       "send",        nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinsspO!OOppOO", const_cast<char**>(names), &batch_size,
+                                   &max_latency, &policy, &workers, &max_queue, &overflow, &output, &spin, &PyType_Type,
+                                   &future_type, &start, &start_timer, &remote, &inline_items, &model, &send)) {
+    return nullptr;
+  }
+  if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
+      start_timer == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "every argument but remote, inline, model and send is needed");
+    return nullptr;
+  }
+  EngineOptions options;
+  if (!set_batching(options, batch_size, max_latency, policy) ||
+      !choose("overflow", overflow, {"block", "reject"}, overflow_kind) ||
+      !choose("output", output, {"items", "batch"}, output_kind)) {
+    return nullptr;
+  }
+  if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(future_type), future_base_type)) {
+    PyErr_Format(PyExc_TypeError, "future_type must be a subclass of FutureBase, got %R", future_type);
+    return nullptr;
+  }
+  NativeModel* native = nullptr;
+  if (model != Py_None) {
+    native = static_cast<NativeModel*>(PyCapsule_GetPointer(model, NativeModel::kCapsule));
+    if (native == nullptr) return nullptr;
+  }
+  options.workers = workers;
+  options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
+  options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
+  options.spin = spin != 0;
+
+  PyObject* object = type->tp_alloc(type, 0);
+  if (object == nullptr) return nullptr;
+  EngineObject* self = self_of(object);
+  try {
+    self->engine = new Engine(options);
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    Py_DECREF(object);
+    return nullptr;
+  }
+  self->future_type = Py_NewRef(future_type);
+  self->start = Py_NewRef(start);
+  self->start_timer = Py_NewRef(start_timer);
+  self->send = send != Py_None ? Py_NewRef(send) : nullptr;
+  self->fork_generation = fork_generation();
+  self->output_batch = output_kind == 1;
+  self->remote = remote != 0;
+  self->native = native;
+  self->model = native != nullptr ? Py_NewRef(model) : nullptr;
+  self->inline_items = inline_items != 0;
+  return object;
+}
+
+// --- memory ---
+
+int engine_traverse(PyObject* object, visitproc visit, void* arg) {
+  EngineObject* self = self_of(object);
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self->future_type);
+  Py_VISIT(self->start);
+  Py_VISIT(self->start_timer);
+  Py_VISIT(self->send);
+  Py_VISIT(self->model);
+  return 0;
+}
+
+int engine_clear(PyObject* object) {
+  EngineObject* self = self_of(object);
+  Py_CLEAR(self->future_type);
+  Py_CLEAR(self->start);
+  Py_CLEAR(self->start_timer);
+  Py_CLEAR(self->send);
+  return 0;
+}
+
+void engine_dealloc(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  engine_clear(object);
+  EngineObject* self = self_of(object);
+  // The parent's copy in a child is leaked. Futures hold the engine, calls of which nobody wants the answer do not.
+  if (self->fork_generation == fork_generation() && self->engine != nullptr) {
+    EndedRequests left;
+    self->engine->abort(Outcome::kClosed, left);
+    publish(self, left);
+    delete self->engine;
+  }
+  Py_CLEAR(self->model);  // only now: what was published may still have been read by it
+  PyTypeObject* type = Py_TYPE(object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"predict", as_method(engine_predict), METH_FASTCALL,
+     "predict($self, batch, timeout, priority, /)\n--\n\n"
+     "Blocks until the answer, the deadline or a signal handler that raises."},
+    {"submit", as_method(engine_submit), METH_FASTCALL,
+     "submit($self, batch, timeout, priority, /)\n--\n\n"
+     "Returns a future; blocks only while the queue is full."},
+    {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
+     "submit_async($self, batch, timeout, priority, /)\n--\n\n"
+     "Returns a future; never blocks: the request itself waits for room."},
+    {"run_batches", engine_run_batches, METH_VARARGS,
+     "run_batches($self, predict, logged, /)\n--\n\n"
+     "Runs and answers what is due; blocks until the engine is closed and empty: None.\n\n"
+     "Or until a batch is left to the caller: (batch, raised, refused), with what\n"
+     "`predict` raised, with why its outputs were refused, or with neither: it was\n"
+     "not run, because logged() is true."},
+    {"run_timer", engine_run_timer, METH_NOARGS,
+     "run_timer($self)\n--\n\n"
+     "Ends requests whose deadline passed, until the engine is closed."},
+    {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
+     "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
+     "At run time, keeping what the policy learned; None leaves a setting as it is."},
+    {"set_workers", engine_set_workers, METH_O,
+     "set_workers($self, number, /)\n--\n\n"
+     "How many workers there will be, at run time."},
+    {"close", engine_close, METH_O,
+     "close($self, drain, /)\n--\n\n"
+     "Refuses intake and, without drain, ends what is queued. Never blocks."},
+    {"abort", engine_abort, METH_NOARGS,
+     "abort($self)\n--\n\n"
+     "Ends everything, also what is running."},
+    {"join", engine_join, METH_O,
+     "join($self, timeout, /)\n--\n\n"
+     "Blocks until everything has ended; False: not within the time."},
+    {"stats", engine_stats, METH_NOARGS,
+     "stats($self)\n--\n\n"
+     "Counters and times as a dict."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("Brings requests and workers together.")},
+    {Py_tp_new, reinterpret_cast<void*>(engine_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(engine_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(engine_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(engine_clear)},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"service_streamer._core.Engine", sizeof(EngineObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                    slots};
+
+}  // namespace
+
+bool from_this_process(EngineObject* engine) {
+  if (engine->fork_generation == fork_generation()) return true;
+  // Where the interpreter forks the streamers have other engines by now.
+  raise_message("StreamerClosed",
+                "this process was forked without Python's hooks, so the streamer is still the parent's (uWSGI: set "
+                "py-call-uwsgi-fork-hooks)");
+  return false;
+}
+
+bool check_remote(EngineObject* engine) {
+  if (!engine->remote) {
+    PyErr_SetString(PyExc_ValueError, "this engine is not for other processes: it needs remote=True");
+  } else if (engine->server != nullptr || engine->relay != nullptr || engine->outlet != nullptr) {
+    PyErr_SetString(PyExc_ValueError, "this engine has a Server, a Relay or an Outlet already");
+  } else {
+    return true;
+  }
+  return false;
+}
+
+bool check_inline(EngineObject* engine) {
+  if (engine->inline_items) return true;
+  PyErr_SetString(PyExc_ValueError, "the items of this engine cannot leave the machine: it needs inline=True");
+  return false;
+}
+
+bool make_engine_type(PyObject* module) {
+  engine_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return engine_type != nullptr && PyModule_AddType(module, engine_type) == 0;
+}
+
+}  // namespace service_streamer::bindings

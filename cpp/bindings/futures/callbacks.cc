@@ -1,0 +1,194 @@
+#include "bindings/futures/callbacks.h"
+
+#include <poll.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "bindings/engine/engine.h"
+#include "bindings/futures/mailbox.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/methods.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+// Where ended calls wait for the thread that follows them. In a forked child the parent's is leaked.
+std::shared_ptr<Mailbox>* ended_calls = nullptr;
+bool thread_runs = false;
+
+bool start_thread() {
+  if (thread_runs) return true;
+  PyObject* none = call_helper("service_streamer._callbacks", "start", nullptr);
+  if (none != nullptr) thread_runs = true;
+  Py_XDECREF(none);
+  return none != nullptr;
+}
+
+// Whether follow_up() will come; else the request has ended, or an exception is set.
+bool will_be_followed(FutureObject* future) {
+  if (is_done(future)) return false;
+  if (future->call == nullptr || future->followed) return true;
+  if (!start_thread() || is_done(future)) return false;  // it may have ended meanwhile
+  if (future->followed) return true;                     // or another thread was here
+  PyObject* self = Py_NewRef(reinterpret_cast<PyObject*>(future));
+  const Failure failure = attempt([&] { future->followed = future->observers->add(*ended_calls, self); });
+  if (!future->followed) Py_DECREF(self);
+  failure.raise();
+  return future->followed;
+}
+
+// attach() for a call: tokens that find their mailbox closed are released there.
+bool mail(FutureObject* future, PyObject* mailbox, PyObject* token) {
+  std::shared_ptr<Mailbox> open = open_mailbox(mailbox);
+  if (open == nullptr) return true;
+  bool observed = false;
+  Py_INCREF(token);
+  const Failure failure = attempt([&] { observed = future->observers->add(std::move(open), token); });
+  if (!observed) Py_DECREF(token);
+  failure.raise();
+  return observed;
+}
+
+void run_callback(PyObject* callback, PyObject* future) {
+  if (PyTuple_CheckExact(callback)) {
+    post(PyTuple_GET_ITEM(callback, 0), PyTuple_GET_ITEM(callback, 1));
+    return;
+  }
+  PyObject* none = call_helper("service_streamer._future", "run_callback", callback, future);
+  if (none == nullptr) PyErr_WriteUnraisable(callback);
+  Py_XDECREF(none);
+}
+
+// Those who wait for one of many must hear of it, also when there is no memory to unpickle its answer.
+void end_unsettled(FutureObject* future) {
+  Py_XSETREF(future->exception, take_exception());
+}
+
+// --- the thread ---
+
+PyObject* open_callbacks(PyObject*, PyObject*) {
+  if (ended_calls == nullptr) {
+    const Failure failure = attempt([] { ended_calls = new std::shared_ptr<Mailbox>(make_mailbox()); });
+    if (failure.raise()) return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* run_callbacks(PyObject*, PyObject*) {
+  Mailbox& mailbox = **ended_calls;  // never freed
+  for (;;) {
+    pollfd readable{.fd = mailbox.fd(), .events = POLLIN, .revents = 0};
+    PyThreadState* state = PyEval_SaveThread();
+    poll(&readable, 1, -1);
+    PyEval_RestoreThread(state);
+    for (void* message : mailbox.drain()) {
+      PyObject* object = static_cast<PyObject*>(message);
+      if (PyObject_TypeCheck(object, future_base_type)) {
+        follow_up(reinterpret_cast<FutureObject*>(object));
+      } else {
+        run_callback(object, Py_None);
+      }
+      Py_DECREF(object);
+    }
+  }
+}
+
+PyObject* post_callback(PyObject*, PyObject* fn) {
+  if (!thread_runs) Py_RETURN_FALSE;
+  (*ended_calls)->post(Py_NewRef(fn));
+  Py_RETURN_TRUE;
+}
+
+PyMethodDef functions[] = {
+    {"open_callbacks", open_callbacks, METH_NOARGS,
+     "open_callbacks()\n--\n\n"
+     "Makes the mailbox of run_callbacks(); to be called before that thread starts."},
+    {"run_callbacks", run_callbacks, METH_NOARGS,
+     "run_callbacks()\n--\n\n"
+     "Runs the done callbacks of requests that worker processes answer; never returns."},
+    {"post_callback", post_callback, METH_O,
+     "post_callback($module, fn, /)\n--\n\n"
+     "Has fn(None) called after the callbacks of all requests that have ended; False: there is no such thread."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+bool make_callback_functions(PyObject* module) {
+  return PyModule_AddFunctions(module, functions) == 0;
+}
+
+// Whatever allocates comes first: it may run Python code, and the request may end meanwhile.
+Added add_callback(FutureObject* future, PyObject* callback) {
+  if (future->callbacks == nullptr) {
+    PyObject* list = PyList_New(0);
+    if (list == nullptr) return Added::kError;
+    if (future->callbacks == nullptr) std::swap(future->callbacks, list);
+    Py_XDECREF(list);
+  }
+  if (!will_be_followed(future)) return PyErr_Occurred() != nullptr ? Added::kError : Added::kTooLate;
+  return PyList_Append(future->callbacks, callback) == 0 ? Added::kYes : Added::kError;
+}
+
+bool attach(FutureObject* future, PyObject* mailbox, PyObject* token) {
+  if (is_done(future)) return false;
+  if (future->call != nullptr) return mail(future, mailbox, token);
+  if (future->mailbox == nullptr) {
+    future->mailbox = Py_NewRef(mailbox);
+    future->token = Py_NewRef(token);
+    return true;
+  }
+  PyObject* tuple = PyTuple_Pack(2, mailbox, token);
+  if (tuple == nullptr) return false;
+  const Added added = add_callback(future, tuple);
+  Py_DECREF(tuple);
+  return added == Added::kYes;
+}
+
+PyObject* condition_of(FutureObject* future) {
+  if (future->condition == nullptr) {
+    PyObject* threading = PyImport_ImportModule("threading");
+    if (threading == nullptr) return nullptr;
+    PyObject* condition = PyObject_CallMethod(threading, "Condition", nullptr);
+    Py_DECREF(threading);
+    if (condition == nullptr) return nullptr;
+    const bool followed = will_be_followed(future);
+    if (!followed && PyErr_Occurred() != nullptr) {
+      Py_DECREF(condition);
+      return nullptr;
+    }
+    if (future->condition == nullptr) {  // another thread may have been faster
+      future->condition = Py_NewRef(condition);
+      future->announced = !followed;
+    }
+    Py_DECREF(condition);
+  }
+  return Py_NewRef(future->condition);
+}
+
+void follow_up(FutureObject* future) {
+  PyObject* self = reinterpret_cast<PyObject*>(future);
+  Py_CLEAR(future->mailbox);
+  Py_CLEAR(future->token);
+  if (future->condition != nullptr && !future->announced) {
+    if (!settle(future)) end_unsettled(future);
+    PyObject* none = call_helper("service_streamer._future", "notify_waiters", self);
+    if (none == nullptr) PyErr_WriteUnraisable(self);
+    Py_XDECREF(none);
+  }
+  PyObject* callbacks = future->callbacks;
+  future->callbacks = nullptr;  // whoever comes now is called at once
+  for (Py_ssize_t i = 0; callbacks != nullptr && i < PyList_GET_SIZE(callbacks); ++i) {
+    run_callback(PyList_GET_ITEM(callbacks, i), self);
+  }
+  Py_XDECREF(callbacks);
+}
+
+void forget_callbacks_thread() {
+  ended_calls = nullptr;
+  thread_runs = false;
+}
+
+}  // namespace service_streamer::bindings

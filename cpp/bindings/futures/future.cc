@@ -1,0 +1,310 @@
+#include "bindings/futures/future.h"
+
+#include <new>
+#include <utility>
+
+#include "bindings/engine/engine.h"
+#include "bindings/futures/callbacks.h"
+#include "bindings/futures/mailbox.h"
+#include "bindings/processes/client_link.h"
+#include "bindings/python/arguments.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/methods.h"
+
+namespace service_streamer::bindings {
+
+PyTypeObject* future_base_type = nullptr;
+
+namespace {
+
+FutureObject* self_of(PyObject* self) {
+  return reinterpret_cast<FutureObject*>(self);
+}
+
+// --- methods ---
+
+bool parse_timeout(PyObject* const* args, Py_ssize_t nargs, PyObject* names, TimePoint& deadline) {
+  const Py_ssize_t keywords = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
+  if (nargs + keywords > 1 ||
+      (keywords == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0)) {
+    PyErr_SetString(PyExc_TypeError, "the one argument is timeout=None");
+    return false;
+  }
+  return deadline_from(nargs + keywords == 1 ? args[0] : Py_None, deadline, Negative::kIsOver);
+}
+
+// Waits as result() and exception() do; false with RequestTimeout or a signal handler's exception raised.
+bool wait_or_raise(FutureObject* future, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
+  if (nargs == 0 && names == nullptr && is_done(future)) return true;
+  TimePoint deadline;
+  if (!parse_timeout(args, nargs, names, deadline)) return false;
+  const int done = wait_for_future(future, deadline);
+  if (done == 0) raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on", args[0]);
+  return done == 1;
+}
+
+PyObject* future_result(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
+  return wait_or_raise(self_of(self), args, nargs, names) ? take_result(self_of(self)) : nullptr;
+}
+
+PyObject* future_exception(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* names) {
+  FutureObject* future = self_of(self);
+  if (!wait_or_raise(future, args, nargs, names)) return nullptr;
+  note_delivery(future);
+  if (!settle(future)) return nullptr;
+  if (future->exception != nullptr) return Py_NewRef(future->exception);
+  if (future->request->outcome == Outcome::kAnswered) Py_RETURN_NONE;
+  PyObject* value = take_result(future);
+  if (value != nullptr || future->request->outcome == Outcome::kCancelled) return value;
+  return take_exception();
+}
+
+PyObject* future_done(PyObject* self, PyObject*) {
+  return PyBool_FromLong(is_done(self_of(self)));
+}
+
+// Whether a worker may have any of it, as far as this process knows: what left by an Outlet queues elsewhere, and nobody here hears
+// more of it than its answer. So it can be cancelled, too.
+bool runs(FutureObject* future) {
+  return future->engine->outlet == nullptr && future->engine->engine->running(*future->request);
+}
+
+// Whether a worker has any of it, also of another process' engine; -1: an exception.
+int is_running(FutureObject* future) {
+  if (is_done(future) || !runs(future)) return 0;
+  return future->engine->relay == nullptr ? 1 : ask_running(future);
+}
+
+PyObject* future_running(PyObject* self, PyObject*) {
+  const int runs = is_running(self_of(self));
+  return runs >= 0 ? PyBool_FromLong(runs) : nullptr;
+}
+
+PyObject* future_cancelled(PyObject* self, PyObject*) {
+  FutureObject* future = self_of(self);
+  return PyBool_FromLong(is_done(future) && future->request->outcome == Outcome::kCancelled);
+}
+
+PyObject* future_cancel(PyObject* self, PyObject*) {
+  FutureObject* future = self_of(self);
+  if (!is_done(future)) {
+    end_future(future, Outcome::kCancelled, future->engine->outlet != nullptr);
+    if (!is_done(future) && ask_cancel(future) < 0) return nullptr;
+  }
+  return PyBool_FromLong(future->request->completion.done() && future->request->outcome == Outcome::kCancelled);
+}
+
+PyObject* future_abandon(PyObject* self, PyObject*) {
+  if (!is_done(self_of(self))) end_future(self_of(self), Outcome::kCancelled, true);
+  Py_RETURN_NONE;
+}
+
+PyObject* future_add_done_callback(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject* fn;
+  static const char* names[] = {"fn", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &fn)) return nullptr;
+  if (!PyCallable_Check(fn)) {
+    PyErr_Format(PyExc_TypeError, "a done callback must be callable, got %.200s", Py_TYPE(fn)->tp_name);
+    return nullptr;
+  }
+  switch (add_callback(self_of(self), fn)) {
+    case Added::kYes:
+      Py_RETURN_NONE;
+    case Added::kTooLate:
+      return call_helper("service_streamer._future", "run_callback", fn, self);
+    case Added::kError:
+      break;
+  }
+  return nullptr;
+}
+
+PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  FutureObject* future = self_of(self);
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "_attach() takes a mailbox and a token");
+    return nullptr;
+  }
+  if (!check_mailbox(args[0])) return nullptr;
+  if (attach(future, args[0], args[1])) Py_RETURN_TRUE;
+  return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_False);
+}
+
+// concurrent.futures.wait reads the state twice while it holds the condition, and counts on it not to change meanwhile.
+PyObject* future_state(PyObject* self, void*) {
+  FutureObject* future = self_of(self);
+  if (!is_done(future)) {
+    return PyUnicode_FromString(runs(future) ? "RUNNING" : "PENDING");
+  }
+  if (future->condition != nullptr && !future->announced) return PyUnicode_FromString("RUNNING");
+  return PyUnicode_FromString(future->request->outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");
+}
+
+PyObject* future_condition(PyObject* self, void*) {
+  return condition_of(self_of(self));
+}
+
+PyObject* future_waiters(PyObject* self, void*) {
+  FutureObject* future = self_of(self);
+  if (future->waiters == nullptr) future->waiters = PyList_New(0);
+  return Py_XNewRef(future->waiters);
+}
+
+PyObject* future_publish(PyObject* self, PyObject*) {
+  self_of(self)->announced = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* future_new(PyTypeObject*, PyObject*, PyObject*) {
+  PyErr_SetString(PyExc_TypeError, "futures are made by submit()");
+  return nullptr;
+}
+
+// --- memory ---
+
+FutureObject* new_future(PyTypeObject* type, EngineObject* engine) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  FutureObject* future = self_of(self);
+  future->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
+  future->fork_generation = fork_generation();
+  return future;
+}
+
+int future_traverse(PyObject* self, visitproc visit, void* arg) {
+  FutureObject* future = self_of(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(reinterpret_cast<PyObject*>(future->engine));
+  Py_VISIT(future->items);
+  Py_VISIT(future->outputs);
+  Py_VISIT(future->value);
+  Py_VISIT(future->exception);
+  Py_VISIT(future->callbacks);
+  Py_VISIT(future->mailbox);
+  Py_VISIT(future->token);
+  Py_VISIT(future->condition);
+  Py_VISIT(future->waiters);
+  if (future->pieces != nullptr) {
+    for (const Piece& piece : *future->pieces) Py_VISIT(piece.outputs);
+  }
+  return 0;
+}
+
+int future_clear(PyObject* self) {
+  FutureObject* future = self_of(self);
+  Py_CLEAR(future->items);
+  Py_CLEAR(future->outputs);
+  Py_CLEAR(future->value);
+  Py_CLEAR(future->exception);
+  Py_CLEAR(future->callbacks);
+  Py_CLEAR(future->mailbox);
+  Py_CLEAR(future->token);
+  Py_CLEAR(future->condition);
+  Py_CLEAR(future->waiters);
+  drop_pieces(future);
+  return 0;
+}
+
+void future_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  future_clear(self);
+  FutureObject* future = self_of(self);
+  Py_CLEAR(future->engine);
+  // The parent's call in a forked child is leaked: another thread may have been at it.
+  if (future->call != nullptr && future->fork_generation == fork_generation()) future->call->unref();
+  if (future->call == nullptr) future->own.~Request();
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"result", as_method(future_result), METH_FASTCALL | METH_KEYWORDS,
+     "result($self, timeout=None)\n--\n\n"
+     "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout when that is over (the request "
+     "goes on), and whatever the request ended with."},
+    {"exception", as_method(future_exception), METH_FASTCALL | METH_KEYWORDS,
+     "exception($self, timeout=None)\n--\n\n"
+     "Waits like result(), and returns the exception that the request ended with, or None."},
+    {"done", future_done, METH_NOARGS,
+     "done($self)\n--\n\n"
+     "Whether the request has ended, in whichever way."},
+    {"running", future_running, METH_NOARGS,
+     "running($self)\n--\n\n"
+     "Whether the model has any of it."},
+    {"cancelled", future_cancelled, METH_NOARGS,
+     "cancelled($self)\n--\n\n"
+     "Whether the request was cancelled."},
+    {"cancel", future_cancel, METH_NOARGS,
+     "cancel($self)\n--\n\n"
+     "Takes the request out of the queue; False: it has ended, or the model has all of it."},
+    {"add_done_callback", as_method(future_add_done_callback), METH_VARARGS | METH_KEYWORDS,
+     "add_done_callback($self, fn)\n--\n\n"
+     "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has."},
+    {"_abandon", future_abandon, METH_NOARGS,
+     "_abandon($self)\n--\n\n"
+     "Ends the request although it may be running: nobody wants the answer."},
+    {"_publish", future_publish, METH_NOARGS,
+     "_publish($self)\n--\n\n"
+     "Shows the end in _state; to be called under _condition."},
+    {"_attach", as_method(future_attach), METH_FASTCALL,
+     "_attach($self, mailbox, token, /)\n--\n\n"
+     "Mails the token when the request ends; False: it has ended."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef attributes[] = {
+    {"_state", future_state, nullptr, nullptr, nullptr},
+    {"_condition", future_condition, nullptr, nullptr, nullptr},
+    {"_waiters", future_waiters, nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("One predict or submit call, which waits in the engine's queue itself.")},
+    {Py_tp_new, reinterpret_cast<void*>(future_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(future_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(future_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(future_clear)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, attributes},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"service_streamer._core.FutureBase", sizeof(FutureObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+
+}  // namespace
+
+bool make_future_type(PyObject* module) {
+  future_base_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return future_base_type != nullptr && PyModule_AddType(module, future_base_type) == 0;
+}
+
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Py_ssize_t size) {
+  FutureObject* future = new_future(type, engine);
+  if (future == nullptr) return nullptr;
+  future->request = new (&future->own) Request;
+  future->request->size = static_cast<std::uint32_t>(size);
+  return future;
+}
+
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, BaseCall* call, Observers* observers) {
+  FutureObject* future = new_future(type, engine);
+  if (future == nullptr) {
+    call->unref();
+    return nullptr;
+  }
+  future->call = call;
+  future->observers = observers;
+  future->request = &call->request;
+  return future;
+}
+
+void drop_pieces(FutureObject* future) {
+  std::vector<Piece>* pieces = std::exchange(future->pieces, nullptr);
+  if (pieces == nullptr) return;
+  for (const Piece& piece : *pieces) Py_DECREF(piece.outputs);
+  delete pieces;
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,153 @@
+#include <Python.h>
+
+#include <atomic>
+#include <utility>
+
+#include "bindings/engine/engine.h"
+#include "bindings/futures/call_result.h"
+#include "bindings/futures/future.h"
+#include "bindings/futures/greenlets.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/waiting.h"
+#include "service_streamer/calls/serialized_call.h"
+#include "service_streamer/server/server.h"
+
+// The end of a request as its caller meets it: waiting for it, and what comes out.
+
+namespace service_streamer::bindings {
+namespace {
+
+// gevent: the hub of this thread goes on while we wait. 1: waited; 0: not ours to do; -1: an exception.
+int wait_cooperatively(FutureObject* future, TimePoint deadline) {
+  if (!gevent_is_loaded()) return 0;
+  const Request& request = *future->request;
+  PyObject* seconds = Py_NewRef(Py_None);
+  if (deadline != TimePoint::max() && (request.watched || deadline != request.deadline)) {
+    const auto left = std::chrono::duration<double>(deadline - Clock::now()).count();
+    Py_SETREF(seconds, PyFloat_FromDouble(left > 0 ? left : 0));
+    if (seconds == nullptr) return -1;
+  }
+  const int waited = wait_in_greenlet(future, seconds);
+  Py_DECREF(seconds);
+  return waited;
+}
+
+// The worker publishes with the GIL held, and gives it up a moment later: asking before would put this thread to sleep.
+void spin_while(const std::atomic<bool>& serving, Duration limit) {
+  const TimePoint end = Clock::now() + limit;
+  while (serving.load(std::memory_order_acquire) && Clock::now() < end) relax();
+}
+
+}  // namespace
+
+// One that was unfinished when this process was forked will be answered in the parent; here it ends.
+bool is_done(FutureObject* future) {
+  if (future->request->completion.done()) return true;
+  if (future->fork_generation == fork_generation()) return false;
+  future->request->outcome = Outcome::kClosed;
+  future->announced = true;
+  WakeChain chain(1);
+  chain.publish(future->request->completion);
+  return true;
+}
+
+// The first time that somebody has the answer.
+void note_delivery(FutureObject* future) {
+  if (future->delivered || future->fork_generation != fork_generation()) return;
+  future->delivered = true;
+  future->engine->engine->delivered(*future->request, Clock::now());
+}
+
+bool gevent_is_loaded() {
+  static PyObject* name = PyUnicode_InternFromString("gevent");
+  static bool loaded = false;  // once it is, it stays
+  if (!loaded) loaded = PyDict_GetItem(PyImport_GetModuleDict(), name) != nullptr;
+  return loaded;
+}
+
+int wait_for_future(FutureObject* future, TimePoint deadline, Waiter* to_wake) {
+  if (to_wake != nullptr && (is_done(future) || gevent_is_loaded() || is_worker_of(future->engine))) {
+    std::exchange(to_wake, nullptr)->parker.unpark();  // there will be no such wait
+  }
+  if (is_done(future)) return 1;
+  if (is_worker_of(future->engine)) {
+    PyErr_SetString(
+        PyExc_RuntimeError,
+        "a worker of the streamer (predict_function or a done callback) would wait for itself: use submit() "
+        "and add_done_callback()");
+    return -1;
+  }
+  for (;;) {
+    const int waited = wait_cooperatively(future, deadline);
+    if (waited < 0) return -1;
+    if (waited == 0) break;
+    if (is_done(future)) return 1;
+    if (deadline <= Clock::now()) return 0;  // else a greenlet that somebody switched to for other reasons
+  }
+  EngineObject* engine = future->engine;
+  ipc::Server* server = engine->server;
+  PyObject* kept = to_wake != nullptr ? Py_XNewRef(engine->server_object) : nullptr;
+  const int done = wait_without_gil([&](Waiter& waiter) {
+    if (Waiter* worker = std::exchange(to_wake, nullptr)) {
+      if (server != nullptr) return server->wake_and_wait(*worker, *future->request, waiter, deadline);
+      worker->parker.unpark();
+    }
+    const Duration spin = engine->engine->spin();
+    const Completion::Wait end = engine->engine->wait_for_end(*future->request, waiter, deadline);
+    if (spin > Duration::zero()) spin_while(engine->serving, spin);
+    return end;
+  });
+  Py_XDECREF(kept);
+  return done;
+}
+
+bool settle(FutureObject* future) {
+  if (future->call == nullptr || future->value != nullptr || future->exception != nullptr) return true;
+  if (!future->call->has_result()) return true;
+  return future->engine->remote ? settle_remote(future) : settle_native(future);
+}
+
+PyObject* take_result(FutureObject* future) {
+  const Request& request = *future->request;
+  note_delivery(future);
+  if (!settle(future)) return nullptr;
+  if (future->exception != nullptr) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
+    return nullptr;
+  }
+  const auto milliseconds = static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1));
+  const auto items = static_cast<unsigned>(request.size);
+  switch (request.outcome) {
+    case Outcome::kAnswered:
+      return Py_NewRef(future->value);
+    case Outcome::kExpired:
+      return raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)",
+                           items, milliseconds);
+    case Outcome::kCancelled: {
+      PyObject* error = call_helper("service_streamer._errors", "CancelledError", nullptr);
+      if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+      Py_XDECREF(error);
+      return nullptr;
+    }
+    case Outcome::kClosed:
+      if (future->fork_generation != fork_generation()) {
+        return raise_message("StreamerClosed",
+                             "this request was made before the fork: its answer is in the parent process");
+      }
+      return raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered",
+                           items);
+    case Outcome::kNone:
+    case Outcome::kFailed:
+      break;
+    case Outcome::kLost:
+      if (future->call != nullptr && future->engine->remote) {
+        const auto& call = static_cast<const ipc::LocalCall&>(*future->call);
+        if (!call.note.empty()) return raise_lost(call.note);
+      }
+      break;
+  }
+  return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer",
+                       items);
+}
+
+}  // namespace service_streamer::bindings

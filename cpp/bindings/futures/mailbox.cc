@@ -1,0 +1,183 @@
+#include "bindings/futures/mailbox.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "bindings/futures/future.h"
+#include "bindings/futures/greenlets.h"
+#include "bindings/python/errors.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+struct MailboxObject {
+  PyObject_HEAD
+  std::shared_ptr<Mailbox> mailbox;  // none once closed
+  std::uint32_t fork_generation;
+};
+
+PyTypeObject* mailbox_type = nullptr;
+
+MailboxObject* self_of(PyObject* self) {
+  return reinterpret_cast<MailboxObject*>(self);
+}
+
+// --- what is left in a mailbox when it goes, perhaps without the GIL ---
+
+struct Leftover {
+  std::vector<void*> messages;
+  Leftover* next;
+};
+
+std::atomic<Leftover*> leftovers{nullptr};
+
+void bury(Mailbox* mailbox) {
+  std::vector<void*> messages = mailbox->drain();
+  delete mailbox;
+  if (messages.empty()) return;
+  auto* leftover = new Leftover{.messages = std::move(messages), .next = leftovers.load(std::memory_order_relaxed)};
+  while (!leftovers.compare_exchange_weak(leftover->next, leftover, std::memory_order_acq_rel)) {
+  }
+}
+
+void release_leftovers() {
+  if (leftovers.load(std::memory_order_relaxed) == nullptr) return;
+  Leftover* leftover = leftovers.exchange(nullptr, std::memory_order_acq_rel);
+  while (leftover != nullptr) {
+    for (void* message : leftover->messages) Py_DECREF(static_cast<PyObject*>(message));
+    delete std::exchange(leftover, leftover->next);
+  }
+}
+
+// --- the object ---
+
+PyObject* mailbox_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "", const_cast<char**>(names))) return nullptr;
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  new (&self_of(self)->mailbox) std::shared_ptr<Mailbox>;
+  self_of(self)->fork_generation = fork_generation();
+  const Failure failure = attempt([&] { self_of(self)->mailbox = make_mailbox(); });
+  if (failure.raise()) Py_CLEAR(self);
+  return self;
+}
+
+std::vector<void*> drain(PyObject* self) {
+  const std::shared_ptr<Mailbox> mailbox = open_mailbox(self);
+  return mailbox != nullptr ? mailbox->drain() : std::vector<void*>{};
+}
+
+PyObject* mailbox_fileno(PyObject* self, PyObject*) {
+  const Mailbox* mailbox = self_of(self)->mailbox.get();
+  return PyLong_FromLong(mailbox != nullptr ? mailbox->fd() : -1);
+}
+
+PyObject* mailbox_drain(PyObject* self, PyObject*) {
+  const std::vector<void*> messages = drain(self);
+  PyObject* tokens = PyList_New(static_cast<Py_ssize_t>(messages.size()));
+  Py_ssize_t next = 0;
+  for (void* message : messages) {
+    if (tokens != nullptr) {
+      PyList_SET_ITEM(tokens, next++, static_cast<PyObject*>(message));
+    } else {
+      Py_DECREF(static_cast<PyObject*>(message));
+    }
+  }
+  return tokens;
+}
+
+PyObject* mailbox_resume(PyObject* self, PyObject*) {
+  for (void* message : drain(self)) {
+    PyObject* token = static_cast<PyObject*>(message);
+    resume(token);
+    Py_DECREF(token);
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* mailbox_close(PyObject* self, PyObject*) {
+  std::shared_ptr<Mailbox>& mailbox = self_of(self)->mailbox;
+  if (mailbox == nullptr) Py_RETURN_NONE;
+  if (self_of(self)->fork_generation != fork_generation()) {
+    // The parent's, whose lock somebody may have held: only our copy of the descriptor goes.
+    close(mailbox->fd());
+    static auto* parents = new std::vector<std::shared_ptr<Mailbox>>;
+    parents->push_back(std::exchange(mailbox, nullptr));
+    Py_RETURN_NONE;
+  }
+  const std::vector<void*> messages = mailbox->drain();
+  mailbox.reset();
+  for (void* message : messages) Py_DECREF(static_cast<PyObject*>(message));
+  release_leftovers();
+  Py_RETURN_NONE;
+}
+
+void mailbox_dealloc(PyObject* self) {
+  Py_XDECREF(mailbox_close(self, nullptr));
+  self_of(self)->mailbox.~shared_ptr();
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"fileno", mailbox_fileno, METH_NOARGS,
+     "fileno($self)\n--\n\n"
+     "The descriptor to watch for reading; -1 once closed."},
+    {"drain", mailbox_drain, METH_NOARGS,
+     "drain($self)\n--\n\n"
+     "The tokens of all requests that ended since the last call, in order."},
+    {"resume", mailbox_resume, METH_NOARGS,
+     "resume($self)\n--\n\n"
+     "Drains, and switches to the greenlets whose waits these tokens are. To be called in their hub."},
+    {"close", mailbox_close, METH_NOARGS,
+     "close($self)\n--\n\n"
+     "Gives the descriptor back, and forgets what comes."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("Finished requests on their way to an event loop.\n\n"
+                                  "The loop watches fileno(), an eventfd that becomes readable once per batch of "
+                                  "answers, and\nthen calls drain(). Raises OSError when the process has no descriptor "
+                                  "left.")},
+    {Py_tp_new, reinterpret_cast<void*>(mailbox_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(mailbox_dealloc)},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"service_streamer._core.Mailbox", sizeof(MailboxObject), 0, Py_TPFLAGS_DEFAULT, slots};
+
+}  // namespace
+
+bool make_mailbox_type(PyObject* module) {
+  mailbox_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return mailbox_type != nullptr && PyModule_AddType(module, mailbox_type) == 0;
+}
+
+bool check_mailbox(PyObject* object) {
+  if (Py_TYPE(object) == mailbox_type) return true;
+  PyErr_Format(PyExc_TypeError, "mailbox must be a Mailbox, got %.200s", Py_TYPE(object)->tp_name);
+  return false;
+}
+
+std::shared_ptr<Mailbox> make_mailbox() {
+  release_leftovers();
+  return {new Mailbox, bury};
+}
+
+std::shared_ptr<Mailbox> open_mailbox(PyObject* object) {
+  MailboxObject* self = self_of(object);
+  return self->fork_generation == fork_generation() ? self->mailbox : nullptr;
+}
+
+void post(PyObject* object, PyObject* token) {
+  if (Mailbox* open = self_of(object)->mailbox.get()) open->post(Py_NewRef(token));
+}
+
+}  // namespace service_streamer::bindings

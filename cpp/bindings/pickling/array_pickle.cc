@@ -1,0 +1,130 @@
+#include "bindings/pickling/array_pickle.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "bindings/pickling/pickle_opcodes.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+// The class, once numpy has been imported; until then there are no arrays.
+PyObject* array_class() {
+  static PyObject* name = PyUnicode_InternFromString("numpy");
+  static PyObject* found = nullptr;
+  if (found != nullptr) return found;
+  PyObject* numpy = PyDict_GetItem(PyImport_GetModuleDict(), name);
+  if (numpy == nullptr) return nullptr;
+  found = PyObject_GetAttrString(numpy, "ndarray");
+  if (found == nullptr) PyErr_Clear();  // it is being imported right now
+  return found;
+}
+
+bool is_of_numpy(PyObject* object) {
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == array_class();
+}
+
+// Whether users have hung something of their own on the type of the numbers, which only numpy's pickles keep.
+bool has_metadata(PyObject* array) {
+  static PyObject* dtype_name = PyUnicode_InternFromString("dtype");
+  static PyObject* metadata_name = PyUnicode_InternFromString("metadata");
+  PyObject* type = PyObject_GetAttr(array, dtype_name);
+  PyObject* metadata = type != nullptr ? PyObject_GetAttr(type, metadata_name) : nullptr;
+  const bool has = metadata != Py_None;
+  Py_XDECREF(metadata);
+  Py_XDECREF(type);
+  PyErr_Clear();
+  return has;
+}
+
+// The letter of numpy for a native type of the struct module; '\0': none of the plain ones.
+char kind_of(std::string_view format) {
+  const auto is_one_of = [format](std::string_view letters) {
+    return format.size() == 1 && letters.find(format[0]) != std::string_view::npos;
+  };
+  if (is_one_of("bhilq")) return 'i';
+  if (is_one_of("BHILQ")) return 'u';
+  if (is_one_of("efdg")) return 'f';
+  if (format == "?") return 'b';
+  if (format == "Zf" || format == "Zd" || format == "Zg") return 'c';
+  return '\0';
+}
+
+void append_str(std::string_view text, std::string& pickle) {
+  opcode::append(opcode::kShortStr, static_cast<std::uint8_t>(text.size()), pickle);
+  pickle += text;
+}
+
+}  // namespace
+
+bool PlainArray::hold(PyObject* object) {
+  if (!is_of_numpy(object)) return false;
+  if (PyObject_GetBuffer(object, &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
+    PyErr_Clear();  // numbers of which no buffer can be, as dates
+    return false;
+  }
+  if (PyBuffer_IsContiguous(&view_, 'C') && has_plain_type(object)) return true;
+  release();
+  return false;
+}
+
+bool PlainArray::has_plain_type(PyObject* object) {
+  const char kind = kind_of(view_.format);
+  if (kind == '\0' || view_.itemsize > 32 || has_metadata(object)) return false;
+  char* end = type_;
+  *end++ = view_.itemsize == 1 ? '|' : '<';
+  *end++ = kind;
+  if (view_.itemsize >= 10) *end++ = static_cast<char>('0' + view_.itemsize / 10);
+  *end = static_cast<char>('0' + view_.itemsize % 10);
+  return true;
+}
+
+void PlainArray::append_head(std::string& pickle) const {
+  pickle += opcode::kProto;
+  pickle += opcode::kVersion;
+  append_str("numpy", pickle);
+  append_str("ndarray", pickle);
+  pickle += opcode::kGlobal;
+  pickle += opcode::kMark;
+  for (int i = 0; i < view_.ndim; ++i) {
+    const auto length = static_cast<std::int64_t>(view_.shape[i]);
+    pickle += opcode::kLong;
+    opcode::append(sizeof length, length, pickle);
+  }
+  pickle += opcode::kTuple;
+  append_str(type_, pickle);
+}
+
+void PlainArray::append_numbers_follow(std::string& pickle) const {
+  const auto length = static_cast<std::uint64_t>(view_.len);
+  opcode::append(view_.readonly ? opcode::kLongBytes : opcode::kByteArray, length, pickle);
+}
+
+void PlainArray::append_numbers_are_a_buffer(std::string& pickle) const {
+  pickle += opcode::kBuffer;
+  if (view_.readonly) pickle += opcode::kReadOnly;
+}
+
+void PlainArray::append_tail(std::string& pickle) {
+  pickle += opcode::kTuple3;
+  pickle += opcode::kReduce;
+  pickle += opcode::kStop;
+}
+
+bool contains_arrays(PyObject* object) {
+  if (array_class() == nullptr) return false;
+  if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
+    PyObject** const items = PySequence_Fast_ITEMS(object);
+    return std::any_of(items, items + PySequence_Fast_GET_SIZE(object), is_of_numpy);
+  }
+  if (!PyDict_CheckExact(object)) return false;
+  Py_ssize_t place = 0;
+  PyObject* value;
+  while (PyDict_Next(object, &place, nullptr, &value)) {
+    if (is_of_numpy(value)) return true;
+  }
+  return false;
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,218 @@
+#include "bindings/processes/received_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bindings/futures/outputs.h"
+#include "bindings/python/errors.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+using ipc::ResultKind;
+
+// Whether a part's outputs are an array, whose rows are the outputs.
+bool is_array(PyObject* outputs) {
+  return !PyList_CheckExact(outputs) && !PyTuple_CheckExact(outputs);
+}
+
+// For an error of which not even a text can be made.
+PyObject* nameless_error() {
+  return Py_BuildValue("[OsO]", Py_None, "an exception for whose text there was no memory", Py_None);
+}
+
+}  // namespace
+
+Received::Received(WorkerLinkObject* link)
+    : link_(reinterpret_cast<WorkerLinkObject*>(Py_NewRef(reinterpret_cast<PyObject*>(link)))) {}
+
+Received::~Received() {
+  for (Part& part : parts_) {
+    for (const Piece& piece : part.pieces) Py_DECREF(piece.outputs);
+  }
+  if (encoder_ != nullptr) end_encoding(encoder_);
+  Py_DECREF(reinterpret_cast<PyObject*>(link_));
+}
+
+bool Received::open() {
+  mark_ = Clock::now();
+  const Failure failure = attempt([&] {
+    parts_.resize(message.parts.size());
+    encoder_ = begin_encoding(link_->inline_outputs ? nullptr : link().pool());
+  });
+  open_ = parts_.size();
+  return !failure.raise() && encoder_ != nullptr;
+}
+
+bool Received::answer_unread() {
+  const Failure failure = attempt([&] { message.parts.assign(1, {.items = 1}); });  // the one result is of them all
+  if (failure.raise() || !open()) return false;
+  PyObject* size = PyLong_FromUnsignedLongLong(message.unread);
+  PyObject* error = size != nullptr ? call_helper("service_streamer._pickle", "unread", size) : nullptr;
+  const bool answered =
+      error != nullptr && add_error({.part = 0, .begin = 0, .count = 1}, error) && send_when_complete();
+  Py_XDECREF(error);
+  Py_XDECREF(size);
+  return answered;
+}
+
+bool Received::from_this_process() const {
+  return link_->fork_generation == fork_generation();
+}
+
+void Received::count(Duration& time) {
+  const TimePoint now = Clock::now();
+  time += now - std::exchange(mark_, now);
+}
+
+// --- items ---
+
+// Answers a part with what unpickling raised. An exit is a fault of the item, too: it must not end the others.
+bool Received::refuse(const Share& share) {
+  PyObject* reason = take_exception(true);
+  PyObject* refused = call_helper("service_streamer._pickle", "refuse_input", reason);
+  const bool added = refused != nullptr && add_error(share, refused);
+  Py_XDECREF(refused);
+  Py_DECREF(reason);
+  return added;
+}
+
+bool Received::unpack(PyObject* items, std::vector<Share>& shares) {
+  std::uint32_t part = 0;
+  for (const ipc::BatchHead& head : message.parts) shares.push_back({.part = part++, .begin = 0, .count = head.items});
+  std::size_t first = 0;
+  bool unpacked = true;
+  for (const Share& share : shares) {
+    const Py_ssize_t before = PyList_GET_SIZE(items);
+    if (!decode_items(message.payload, first, share.count, items)) {
+      unpacked = refuse(share) && PyList_SetSlice(items, before, PyList_GET_SIZE(items), nullptr) == 0;
+      if (!unpacked) break;
+    }
+    first += share.count;
+  }
+  std::erase_if(shares, [this](const Share& share) { return !is_open(share); });
+  message.payload = {};
+  count(decode_);
+  return unpacked;
+}
+
+// --- results ---
+
+void Received::set_result(Part& part, std::int64_t result, ResultKind kind) {
+  if (part.result < 0) --open_;
+  part.result = result;
+  part.kind = kind;
+}
+
+std::int64_t Received::encode_error(PyObject* error) {
+  PyObject* packed = call_helper("service_streamer._pickle", "pack_error", error);
+  if (packed == nullptr) {
+    PyErr_Clear();
+    packed = nameless_error();
+  }
+  const bool encoded = packed != nullptr && encode(encoder_, packed);
+  Py_XDECREF(packed);
+  return encoded ? encoded_++ : -1;
+}
+
+bool Received::add_errors(std::span<const Share> shares, PyObject* error) {
+  const std::int64_t result = encode_error(error);
+  if (result < 0) return false;
+  for (const Share& share : shares) {
+    if (is_open(share)) set_result(parts_[share.part], result, ResultKind::kError);
+  }
+  return true;
+}
+
+bool Received::encode_outputs(Part& part, PyObject* outputs) {
+  PyObject* error = Py_XNewRef(exception_in(outputs));
+  if (error == nullptr) {
+    if (encode(encoder_, outputs)) {
+      set_result(part, encoded_++, !output_batch() && is_array(outputs) ? ResultKind::kRows : ResultKind::kOutputs);
+      return true;
+    }
+    PyObject* reason = take_exception(true);
+    error = call_helper("service_streamer._pickle", "refuse_output", reason, outputs);
+    Py_DECREF(reason);
+    if (error == nullptr) return false;
+  }
+  const std::int64_t result = encode_error(error);
+  Py_DECREF(error);
+  if (result < 0) return false;
+  set_result(part, result, ResultKind::kError);
+  return true;
+}
+
+bool Received::join_pieces(Part& part) {
+  std::sort(part.pieces.begin(), part.pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  PyObject* list = PyList_New(0);
+  bool as_batch = output_batch();
+  for (const Piece& piece : part.pieces) {
+    as_batch = as_batch || is_array(piece.outputs);
+    if (list != nullptr && PyList_Append(list, piece.outputs) < 0) Py_CLEAR(list);
+  }
+  PyObject* joined = list != nullptr ? join_outputs(list, as_batch) : nullptr;
+  Py_XDECREF(list);
+  if (joined == nullptr) return false;
+  const bool encoded = encode_outputs(part, joined);
+  Py_DECREF(joined);
+  return encoded;
+}
+
+bool Received::add_outputs(const Share& share, PyObject* outputs) {
+  if (!is_open(share)) return true;  // another piece of it failed
+  Part& part = parts_[share.part];
+  const std::uint32_t items = message.parts[share.part].items;
+  if (share.count == items) return encode_outputs(part, outputs);
+  if (PyObject* error = exception_in(outputs)) return add_error(share, error);
+  part.pieces.push_back({.begin = share.begin, .outputs = Py_NewRef(outputs)});
+  part.answered += share.count;
+  return part.answered < items || join_pieces(part);
+}
+
+bool Received::postpone(const Share& share) {
+  if (!encode(encoder_, Py_None)) return false;
+  set_result(parts_[share.part], encoded_++, ResultKind::kPostponed);
+  return true;
+}
+
+// --- the reply ---
+
+void Received::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& reply) const {
+  reply.isolated = isolated;
+  reply.unread = message.unread > 0;
+  reply.decode = decode_;
+  reply.predict = predict_;
+  reply.encode = encode_;
+  for (const Part& part : parts_) {
+    const auto item = static_cast<std::size_t>(part.result);
+    const std::uint64_t begin = payload.begin_of(item);
+    ipc::Result result{
+        .kind = part.kind, .bytes = payload.bytes.slice(begin, payload.ends[item] - begin), .blocks = {}};
+    const auto blocks = std::ranges::equal_range(payload.blocks, item, {}, &ipc::Payload::Block::item);
+    for (const ipc::Payload::Block& block : blocks) result.blocks.push_back(block.block);
+    reply.results.push_back(std::move(result));
+  }
+}
+
+bool Received::send_when_complete() {
+  if (open_ > 0) return true;
+  count_encode();
+  struct Out {
+    ipc::Payload payload;
+    ipc::ReplyMessage reply;
+  };
+  auto* out = new Out;
+  bool sent = finish(encoder_, out->payload);
+  if (sent) {
+    const Failure failure = attempt_without_gil([&] {
+      make_reply(out->payload, out->reply);
+      link().reply(id, out->reply);
+    });
+    sent = !failure.raise();
+  }
+  delete out;
+  return sent;
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,259 @@
+#include "bindings/processes/server.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings/engine/engine.h"
+#include "bindings/futures/future.h"
+#include "bindings/python/arguments.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/methods.h"
+#include "bindings/python/waiting.h"
+#include "service_streamer/server/server.h"
+
+namespace service_streamer::bindings {
+
+PyTypeObject* server_type = nullptr;
+
+namespace {
+
+using Event = ipc::Server::Event;
+
+ServerObject* self_of(PyObject* self) {
+  return reinterpret_cast<ServerObject*>(self);
+}
+
+// That of a method's object; nullptr with StreamerClosed raised in a forked child.
+ipc::Server* server_of(PyObject* self) {
+  return from_this_process(self_of(self)->engine) ? self_of(self)->server : nullptr;
+}
+
+PyObject* none_or_raise(const Failure& failure) {
+  if (failure.raise()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* text_or_raise(const Failure& failure, const std::string& text) {
+  if (failure.raise()) return nullptr;
+  return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
+}
+
+PyObject* server_start(PyObject* self, PyObject*) {
+  ipc::Server* server = server_of(self);
+  return server != nullptr ? none_or_raise(attempt([&] { server->start(); })) : nullptr;
+}
+
+PyObject* server_stop(PyObject* self, PyObject*) {
+  ipc::Server* server = server_of(self);
+  return server != nullptr ? none_or_raise(attempt_without_gil([&] { server->stop(); })) : nullptr;
+}
+
+PyObject* server_add_worker(PyObject* self, PyObject* args) {
+  ipc::Server* server = server_of(self);
+  int socket;
+  int pid;
+  PyObject* setup;
+  if (server == nullptr || !PyArg_ParseTuple(args, "iiS", &socket, &pid, &setup)) return nullptr;
+  std::uint32_t id = 0;
+  const Failure failure = attempt([&] {
+    FileDescriptor descriptor(socket);
+    std::string text(PyBytes_AS_STRING(setup), static_cast<std::size_t>(PyBytes_GET_SIZE(setup)));
+    id = server->add_worker(std::move(descriptor), pid, std::move(text));
+  });
+  return failure.raise() ? nullptr : PyLong_FromUnsignedLong(id);
+}
+
+PyObject* server_retire_worker(PyObject* self, PyObject* worker) {
+  ipc::Server* server = server_of(self);
+  if (server == nullptr) return nullptr;
+  const unsigned long id = PyLong_AsUnsignedLong(worker);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return none_or_raise(attempt([&] { server->retire_worker(static_cast<std::uint32_t>(id)); }));
+}
+
+const char* to_string(Event::Kind kind) {
+  switch (kind) {
+    case Event::Kind::kReady:
+      return "ready";
+    case Event::Kind::kInitFailed:
+      return "init_failed";
+    case Event::Kind::kRetired:
+      return "retired";
+    case Event::Kind::kGone:
+      break;
+  }
+  return "gone";
+}
+
+PyObject* server_next_event(PyObject* self, PyObject* timeout) {
+  ipc::Server* server = server_of(self);
+  TimePoint deadline;
+  if (server == nullptr || !deadline_from(timeout, deadline)) return nullptr;
+  Waiter& waiter = WaiterPool::acquire();
+  auto* event = new std::optional<Event>;  // on the heap: this thread may end in the wait
+  const Failure failure = attempt_without_gil([&] { *event = server->next_event(waiter, deadline); });
+  WaiterPool::release(waiter);
+  PyObject* tuple = nullptr;
+  if (failure.raise() || (!event->has_value() && PyErr_CheckSignals() < 0)) {
+    tuple = nullptr;
+  } else if (!event->has_value()) {
+    tuple = Py_NewRef(Py_None);
+  } else {
+    const Event& happened = **event;
+    PyObject* text = text_or_raise({}, happened.text);
+    if (text != nullptr) {
+      tuple = Py_BuildValue("(sINNN)", to_string(happened.kind), static_cast<unsigned>(happened.worker), text,
+                            PyBool_FromLong(happened.had_batch), PyBool_FromLong(happened.killed_hung));
+    }
+  }
+  delete event;
+  return tuple;
+}
+
+PyObject* server_interrupt(PyObject* self, PyObject*) {
+  ipc::Server* server = server_of(self);
+  return server != nullptr ? none_or_raise(attempt([&] { server->interrupt(); })) : nullptr;
+}
+
+PyObject* server_set_failure(PyObject* self, PyObject* note) {
+  ipc::Server* server = server_of(self);
+  if (server == nullptr) return nullptr;
+  Py_ssize_t size = 0;
+  const char* text = note != Py_None ? PyUnicode_AsUTF8AndSize(note, &size) : nullptr;
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return none_or_raise(attempt([&] {
+    std::optional<std::string> given;
+    if (text != nullptr) given.emplace(text, static_cast<std::size_t>(size));
+    server->set_failure(std::move(given));
+  }));
+}
+
+PyObject* server_stats(PyObject* self, PyObject*) {
+  ipc::Server* server = server_of(self);
+  if (server == nullptr) return nullptr;
+  std::string json;
+  const Failure failure = attempt([&] { json = server->stats(); });
+  return text_or_raise(failure, json);
+}
+
+PyObject* server_address(PyObject* self, void*) {
+  return text_or_raise({}, self_of(self)->server->address());
+}
+
+bool read_options(PyObject* hang_timeout, const char* address, ipc::ServerOptions& options) {
+  if (hang_timeout != Py_None) {
+    const double seconds = PyFloat_AsDouble(hang_timeout);
+    if (PyErr_Occurred() != nullptr) return false;
+    options.hang_timeout = duration_from(seconds);
+  }
+  return !attempt([&] { options.address = address != nullptr ? address : ""; }).raise();
+}
+
+PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  EngineObject* engine;
+  int retries;
+  PyObject* hang_timeout;
+  const char* address;
+  static const char* names[] = {"engine", "retries", "hang_timeout", "address", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!iOz", const_cast<char**>(names), engine_type, &engine, &retries,
+                                   &hang_timeout, &address)) {
+    return nullptr;
+  }
+  if (!from_this_process(engine) || !check_remote(engine)) return nullptr;
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
+  ipc::ServerOptions options;
+  options.retries = retries;
+  bool made = read_options(hang_timeout, address, options);
+  if (made) {
+    // it may wait for the lock of a folder
+    const Failure failure =
+        attempt_without_gil([&] { self_of(self)->server = new ipc::Server(*engine->engine, options); });
+    made = !failure.raise();
+  }
+  if (made) {
+    engine->server = self_of(self)->server;
+    engine->server_object = self;
+  } else {
+    Py_CLEAR(self);
+  }
+  return self;
+}
+
+int server_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(reinterpret_cast<PyObject*>(self_of(self)->engine));
+  return 0;
+}
+
+void server_dealloc(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  ServerObject* self = self_of(object);
+  if (self->server != nullptr && self->engine->fork_generation == fork_generation()) {
+    self->engine->server = nullptr;
+    self->engine->server_object = nullptr;
+    delete self->server;  // stops: its thread wants no GIL
+  }
+  Py_CLEAR(self->engine);
+  PyTypeObject* type = Py_TYPE(object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"start", server_start, METH_NOARGS,
+     "start($self)\n--\n\n"
+     "Starts the thread that serves workers and clients."},
+    {"stop", server_stop, METH_NOARGS,
+     "stop($self)\n--\n\n"
+     "Blocks until that thread has ended and every socket is closed. Idempotent."},
+    {"add_worker", server_add_worker, METH_VARARGS,
+     "add_worker($self, socket, pid, setup, /)\n--\n\n"
+     "Takes the socket of a worker process over, and sends it `setup`; returns the worker's number."},
+    {"retire_worker", server_retire_worker, METH_O,
+     "retire_worker($self, worker, /)\n--\n\n"
+     "Gives it no more batches, of which an event tells, and the end of file once it has answered what it has."},
+    {"next_event", server_next_event, METH_O,
+     "next_event($self, timeout, /)\n--\n\n"
+     "Blocks until something becomes of a worker: (\"ready\" | \"init_failed\" | \"retired\" | \"gone\", worker, text, "
+     "had_batch, killed_hung);\nNone: interrupted, or not within the time."},
+    {"interrupt", server_interrupt, METH_NOARGS,
+     "interrupt($self)\n--\n\n"
+     "Ends next_event()."},
+    {"set_failure", server_set_failure, METH_O,
+     "set_failure($self, note, /)\n--\n\n"
+     "Ends every request as lost, also later ones, until called with None."},
+    {"stats", server_stats, METH_NOARGS,
+     "stats($self)\n--\n\n"
+     "Engine and workers, as JSON."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef attributes[] = {
+    {"address", server_address, nullptr, "Where other processes connect.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("Serves an engine's worker processes and client processes. Raises OSError.")},
+    {Py_tp_new, reinterpret_cast<void*>(server_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(server_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(server_traverse)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, attributes},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"service_streamer._core.Server", sizeof(ServerObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                    slots};
+
+}  // namespace
+
+bool make_server_type(PyObject* module) {
+  server_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return server_type != nullptr && PyModule_AddType(module, server_type) == 0;
+}
+
+}  // namespace service_streamer::bindings

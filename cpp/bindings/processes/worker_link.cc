@@ -1,0 +1,159 @@
+#include "bindings/processes/worker_link.h"
+
+#include <string>
+#include <utility>
+
+#include "bindings/engine/run_batches.h"
+#include "bindings/futures/future.h"
+#include "bindings/processes/worker_batch.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/methods.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+using Got = ipc::WorkerLink::Got;
+
+WorkerLinkObject* self_of(PyObject* self) {
+  return reinterpret_cast<WorkerLinkObject*>(self);
+}
+
+// Runs `wait` without the GIL, again after every signal whose handler did not raise. False with an exception set.
+template <typename Wait>
+bool wait_for_message(Got& got, Wait wait) {
+  do {
+    const Failure failure = attempt_without_gil([&] { got = wait(); });
+    if (failure.raise()) return false;
+    if (got == Got::kInterrupted && PyErr_CheckSignals() < 0) return false;
+  } while (got == Got::kInterrupted);
+  return true;
+}
+
+PyObject* link_receive_setup(PyObject* self, PyObject*) {
+  auto* setup = new ipc::Bytes;
+  Got got;
+  PyObject* bytes = nullptr;
+  if (wait_for_message(got, [&] { return self_of(self)->link->receive_setup(*setup); })) {
+    bytes = got == Got::kBatch ? PyBytes_FromStringAndSize(reinterpret_cast<const char*>(setup->data()),
+                                                           static_cast<Py_ssize_t>(setup->size()))
+                               : Py_NewRef(Py_None);
+  }
+  delete setup;
+  return bytes;
+}
+
+// Sends a text; that the engine is gone shows when the next batch does not come.
+PyObject* send(PyObject* self, PyObject* text, bool (ipc::WorkerLink::*message)(const std::string&)) {
+  Py_ssize_t size;
+  const char* data = PyUnicode_AsUTF8AndSize(text, &size);
+  if (data == nullptr) return nullptr;
+  auto* copy = new std::string(data, static_cast<std::size_t>(size));
+  const Failure failure = attempt_without_gil([&] { (self_of(self)->link->*message)(*copy); });
+  delete copy;
+  if (failure.raise()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* link_send_ready(PyObject* self, PyObject* about) {
+  return send(self, about, &ipc::WorkerLink::send_ready);
+}
+
+PyObject* link_send_init_failed(PyObject* self, PyObject* traceback) {
+  return send(self, traceback, &ipc::WorkerLink::send_init_failed);
+}
+
+// What run_batches() asks of a link.
+struct LinkBatches {
+  // None when the engine has closed the connection, or it is the parent's.
+  PyObject* next() {
+    while (self->fork_generation == fork_generation()) {
+      auto* received = new Received(self);
+      Got got;
+      const bool waited =
+          wait_for_message(got, [&] { return self->link->next_batch(received->id, received->message); });
+      if (!waited || got != Got::kBatch) {
+        delete received;
+        return waited ? Py_NewRef(Py_None) : nullptr;
+      }
+      PyObject* batch = unpack(received);
+      if (batch != Py_None) return batch;
+      Py_DECREF(batch);  // nothing of it could be unpacked
+    }
+    Py_RETURN_NONE;
+  }
+
+  static PyObject* items(PyObject* batch) { return items_of_worker_batch(batch); }
+  static bool complete(PyObject* batch, PyObject* outputs) { return complete_worker_batch(batch, outputs); }
+
+  WorkerLinkObject* self;
+};
+
+PyObject* link_run_batches(PyObject* object, PyObject* args) {
+  PyObject *predict, *logged;
+  if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
+  LinkBatches batches{self_of(object)};
+  return run_batches(batches, predict, logged);
+}
+
+PyObject* link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  int socket;
+  int output_batch;
+  int inline_outputs = 0;
+  static const char* names[] = {"socket", "output_batch", "inline", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ip|p", const_cast<char**>(names), &socket, &output_batch,
+                                   &inline_outputs)) {
+    return nullptr;
+  }
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  self_of(self)->output_batch = output_batch != 0;
+  self_of(self)->inline_outputs = inline_outputs != 0;
+  self_of(self)->fork_generation = fork_generation();
+  const Failure failure = attempt([&] { self_of(self)->link = new ipc::WorkerLink(FileDescriptor(socket)); });
+  if (failure.raise()) Py_CLEAR(self);
+  return self;
+}
+
+void link_dealloc(PyObject* self) {
+  if (self_of(self)->fork_generation == fork_generation()) delete self_of(self)->link;
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"receive_setup", link_receive_setup, METH_NOARGS,
+     "receive_setup($self)\n--\n\n"
+     "Blocks until the engine has sent what is needed to load the model; None: it is gone."},
+    {"send_ready", link_send_ready, METH_O,
+     "send_ready($self, about, /)\n--\n\n"
+     "Tells the engine that the model is loaded; `about`, JSON, shows in its statistics."},
+    {"send_init_failed", link_send_init_failed, METH_O,
+     "send_init_failed($self, traceback, /)\n--\n\n"
+     "Tells the engine that the model could not be loaded."},
+    {"run_batches", link_run_batches, METH_VARARGS,
+     "run_batches($self, predict, logged, /)\n--\n\n"
+     "Runs and answers what comes; blocks until the engine closes the connection: None.\n\n"
+     "Or until a batch is left to the caller: (batch, raised, refused), with what\n"
+     "`predict` raised, with why its outputs were refused, or with neither: it was\n"
+     "not run, because logged() is true."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("A worker process' connection to its engine; takes the socket over.")},
+    {Py_tp_new, reinterpret_cast<void*>(link_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(link_dealloc)},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"service_streamer._core.WorkerLink", sizeof(WorkerLinkObject), 0, Py_TPFLAGS_DEFAULT, slots};
+
+}  // namespace
+
+bool make_worker_link_type(PyObject* module) {
+  return add_type(module, spec);
+}
+
+}  // namespace service_streamer::bindings

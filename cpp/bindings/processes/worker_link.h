@@ -1,0 +1,22 @@
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+#include "service_streamer/worker/worker_link.h"
+
+namespace service_streamer::bindings {
+
+// A worker process' connection to its engine. One thread's.
+struct WorkerLinkObject {
+  PyObject_HEAD
+  ipc::WorkerLink* link;
+  std::uint32_t fork_generation;
+  bool output_batch;    // callers get slices of the model's array, not lists
+  bool inline_outputs;  // nothing of the answers is in shared memory
+};
+
+bool make_worker_link_type(PyObject* module);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,135 @@
+#include "bindings/python/arguments.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <cstring>
+
+namespace service_streamer::bindings {
+namespace {
+
+// Longer waits are for ever: a century fits into 63 bits of nanoseconds.
+constexpr double kForever = 3e9;
+
+PyObject* refuse_batch(PyObject* batch, const char* hint) {
+  PyErr_Format(PyExc_TypeError, "batch must be a sequence of items, got %.200s%s", Py_TYPE(batch)->tp_name, hint);
+  return nullptr;
+}
+
+}  // namespace
+
+PyObject* items_from(PyObject* batch) {
+  if (PyList_CheckExact(batch)) return PyList_AsTuple(batch);
+  if (PyTuple_CheckExact(batch)) return Py_NewRef(batch);
+  if (PyUnicode_Check(batch)) {
+    PyErr_Format(PyExc_TypeError, "batch must be a sequence of items, got the str %R: did you mean [%R]?", batch,
+                 batch);
+    return nullptr;
+  }
+  if (PyBytes_Check(batch) || PyByteArray_Check(batch)) return refuse_batch(batch, ": put it into a list");
+  if (PyIter_Check(batch)) return refuse_batch(batch, ", which has no length: use list(...) or map(...)");
+  if (!PySequence_Check(batch)) return refuse_batch(batch, "");
+  const Py_ssize_t length = PyObject_Size(batch);
+  if (length < 0) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
+    PyErr_Clear();
+    return refuse_batch(batch, ", which has no length");
+  }
+  PyObject* items = PySequence_Tuple(batch);
+  if (items != nullptr && PyTuple_GET_SIZE(items) != length) {
+    PyErr_Format(PyExc_TypeError, "batch must be a sequence of items, got %.200s with len() %zd that iterates over %zd",
+                 Py_TYPE(batch)->tp_name, length, PyTuple_GET_SIZE(items));
+    Py_CLEAR(items);
+  }
+  return items;
+}
+
+PyObject* item_list_from(PyObject* batch) {
+  if (PyList_CheckExact(batch)) return PyList_GetSlice(batch, 0, PyList_GET_SIZE(batch));
+  PyObject* items = items_from(batch);
+  PyObject* list = items != nullptr ? PySequence_List(items) : nullptr;
+  Py_XDECREF(items);
+  return list;
+}
+
+bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative) {
+  deadline = TimePoint::max();
+  if (timeout == Py_None) return true;
+  const double seconds = PyLong_CheckExact(timeout) ? PyLong_AsDouble(timeout) : PyFloat_AsDouble(timeout);
+  if (seconds == -1.0 && PyErr_Occurred()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+      PyErr_Format(PyExc_TypeError, "timeout must be a number of seconds, got %.200s", Py_TYPE(timeout)->tp_name);
+    }
+    return false;
+  }
+  if (std::isnan(seconds) || (seconds < 0 && negative == Negative::kIsWrong)) {
+    PyErr_Format(PyExc_ValueError, "timeout must be a number of seconds >= 0, got %R", timeout);
+    return false;
+  }
+  if (seconds < kForever) deadline = Clock::now() + duration_from(std::max(seconds, 0.0));
+  return true;
+}
+
+bool priority_from(PyObject* value, int& priority) {
+  if (!PyIndex_Check(value)) {
+    PyErr_Format(PyExc_TypeError, "priority must be an int, got %.200s", Py_TYPE(value)->tp_name);
+    return false;
+  }
+  int overflow = 0;
+  PyObject* index = PyNumber_Index(value);
+  if (index == nullptr) return false;
+  const long number = PyLong_AsLongAndOverflow(index, &overflow);
+  Py_DECREF(index);
+  if (overflow != 0 || number < INT_MIN || number > INT_MAX) {
+    PyErr_Format(PyExc_ValueError, "priority must fit into 32 bits, got %R", value);
+    return false;
+  }
+  priority = static_cast<int>(number);
+  return true;
+}
+
+bool choose(const char* name, const char* value, std::initializer_list<const char*> names, int& index) {
+  index = 0;
+  for (const char* candidate : names) {
+    if (std::strcmp(value, candidate) == 0) return true;
+    ++index;
+  }
+  PyErr_Format(PyExc_ValueError, "unknown %s: '%s'", name, value);
+  return false;
+}
+
+static bool choose_policy(const char* value, PolicyKind& kind) {
+  int index;
+  if (!choose("policy", value, {"adaptive", "greedy", "window"}, index)) return false;
+  kind = static_cast<PolicyKind>(index);
+  return true;
+}
+
+bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy) {
+  if (batch_size < 1 || batch_size > UINT32_MAX || !(max_latency >= 0)) {
+    PyErr_SetString(PyExc_ValueError, "batch_size or max_latency is out of range");
+    return false;
+  }
+  options.batch_size = static_cast<std::size_t>(batch_size);
+  options.max_latency = duration_from(max_latency);
+  return choose_policy(policy, options.policy);
+}
+
+bool change_from(PyObject* batch_size, PyObject* max_latency, PyObject* policy, EngineChange& change) {
+  const auto given = [](PyObject* value) { return value != nullptr && value != Py_None; };
+  const Py_ssize_t items = given(batch_size) ? PyLong_AsSsize_t(batch_size) : 1;
+  const double seconds = given(max_latency) ? PyFloat_AsDouble(max_latency) : 0.0;
+  const char* name = given(policy) ? PyUnicode_AsUTF8(policy) : "greedy";
+  EngineOptions options;
+  if (PyErr_Occurred() != nullptr || !set_batching(options, items, seconds, name)) return false;
+  if (given(batch_size)) change.batch_size = options.batch_size;
+  if (given(max_latency)) change.max_latency = options.max_latency;
+  if (given(policy)) change.policy = options.policy;
+  return true;
+}
+
+Duration duration_from(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kForever)));
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,33 @@
+#include "bindings/python/deferred_delete.h"
+
+#include <atomic>
+#include <utility>
+
+namespace service_streamer::bindings {
+namespace {
+
+std::atomic<Leftover*> left{nullptr};  // a stack
+
+int clear_in_main_thread(void*) {
+  clear_leftovers();
+  return 0;
+}
+
+}  // namespace
+
+void leave(Leftover* object) noexcept {
+  Leftover* first = left.load(std::memory_order_relaxed);
+  do {
+    object->next_ = first;
+  } while (!left.compare_exchange_weak(first, object, std::memory_order_release, std::memory_order_relaxed));
+  // Only who makes the first of a heap asks; where there is no place for the call somebody else comes by.
+  if (first == nullptr && Py_IsInitialized() != 0) Py_AddPendingCall(clear_in_main_thread, nullptr);
+}
+
+void clear_leftovers() {
+  if (left.load(std::memory_order_relaxed) == nullptr) return;
+  Leftover* first = left.exchange(nullptr, std::memory_order_acquire);
+  while (first != nullptr) delete std::exchange(first, first->next_);
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "service_streamer/base/clock.h"
+#include "service_streamer/base/mutex.h"
+#include "service_streamer/batching/engine.h"
+#include "service_streamer/broker/forwarded_requests.h"
+
+namespace service_streamer::ipc {
+
+// Where the requests of this process' engine (LocalCalls, their payloads without blocks) leave it as bytes, for a broker say. One
+// thread takes them, or a lone caller while that sleeps; any thread brings answers. Has no thread of its own, and opens nothing.
+//
+// The engine is only a waiting room (make it greedy; its batch_size does not matter, its max_queue does). As its Relay would, the
+// thread that takes watches the deadlines of requests that nobody waits for: while it is elsewhere, nobody ends those, unless the
+// engine has a timer thread (Engine::wait_for_deadline).
+//
+// To be made and destroyed with what guards WaiterPool (the GIL). In a forked child nothing of it may be used.
+class Outlet {
+ public:
+  // The engine must outlive it.
+  Outlet(Engine& engine, std::uint32_t chunk_size);
+  ~Outlet();  // stop()
+  Outlet(const Outlet&) = delete;
+  Outlet& operator=(const Outlet&) = delete;
+
+  enum class Got { kSomething, kNothing, kStopped, kInterrupted };
+  using Taken = HandedOut::Taken;
+
+  // Blocks until something is queued or to be withdrawn (kSomething), the deadline or interrupt() (kNothing), a signal
+  // (kInterrupted), or the end (kStopped): stop(), or the engine is closed, empty, and nothing is in flight. `limit`: of the items of
+  // all parcels, but for the last one; 0: none, and the end of the engine is not seen either.
+  Got take(std::size_t limit, TimePoint deadline, Taken& taken) EXCLUDES(turn_);
+
+  // Any thread: takes what take() would now, in place of the thread that sleeps there; to be woken, that returns kNothing. False: it is
+  // awake, and will see to it. Never blocks.
+  bool take_now(std::size_t limit, Taken& taken) EXCLUDES(turn_);
+
+  // Any thread. Answers, losses and what else there is to be said of requests that are out.
+  HandedOut& handed_out() { return *handed_out_; }
+
+  // Any thread. Ends take(), or the next one if nobody is in it.
+  void interrupt();
+
+  // Any thread; idempotent. What is out ends as kClosed; what is queued stays.
+  void stop();
+
+ private:
+  TimePoint expire() REQUIRES(turn_);
+  TimePoint pull(std::size_t limit, bool& closed) REQUIRES(turn_);
+  void leave();
+
+  // Constant after construction.
+  Engine& engine_;
+  const std::uint32_t generation_;
+
+  Mutex turn_;  // of the thread that takes, but while it sleeps; taken before all others
+
+  // Own synchronisation; idle_ is the engine's.
+  Waiter& waiter_;
+  Engine::IdleWorker idle_{waiter_};
+  const std::shared_ptr<HandedOut> handed_out_;
+  std::atomic<bool> interrupted_{false};
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace service_streamer::ipc

@@ -1,0 +1,88 @@
+#include "service_streamer/calls/call.h"
+
+#include <utility>
+
+namespace service_streamer {
+
+void BaseCall::unref() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+// --- Observers ---
+
+struct Observers::Observer {
+  std::shared_ptr<Mailbox> mailbox;
+  void* message;
+  Observer* next;
+};
+
+// Stands in first_ once nobody may register there any more.
+Observers::Observer* Observers::closed() {
+  static Observer sentinel{};
+  return &sentinel;
+}
+
+Observers::~Observers() {
+  Observer* first = first_.load(std::memory_order_acquire);
+  while (first != nullptr && first != closed()) delete std::exchange(first, first->next);
+}
+
+bool Observers::add(std::shared_ptr<Mailbox> mailbox, void* message) {
+  if (first_.load(std::memory_order_acquire) == closed()) return false;
+  auto observer = std::make_unique<Observer>(Observer{std::move(mailbox), message, nullptr});
+  observer->next = first_.load(std::memory_order_acquire);
+  do {
+    if (observer->next == closed()) return false;
+  } while (!first_.compare_exchange_weak(observer->next, observer.get(), std::memory_order_acq_rel,
+                                         std::memory_order_acquire));
+  [[maybe_unused]] const Observer* registered = observer.release();
+  return true;
+}
+
+void Observers::tell() {
+  Observer* latest = first_.exchange(closed(), std::memory_order_acq_rel);
+  Observer* in_order = nullptr;
+  while (latest != nullptr) {
+    Observer* next = std::exchange(latest->next, in_order);
+    in_order = std::exchange(latest, next);
+  }
+  while (in_order != nullptr) {
+    in_order->mailbox->post(in_order->message);
+    delete std::exchange(in_order, in_order->next);
+  }
+}
+
+// --- the last step ---
+
+namespace calls {
+namespace {
+
+void let_go(Request& request) {
+  BaseCall& call = BaseCall::of(request);
+  call.drop_inputs();
+  call.unref();
+}
+
+}  // namespace
+
+void publish(EndedRequests& ended) {
+  if (ended.count == 0) return;
+  WakeChain chain(ended.count);
+  EndedRequests in_order;
+  while (Request* request = ended.pop()) {
+    BaseCall::of(*request).publish(chain);
+    in_order.push(*request);
+  }
+  chain.wake();
+  while (Request* request = in_order.pop()) {
+    if (request->drop_hold()) let_go(*request);
+  }
+}
+
+void let_go(ReleasedRequests& released) {
+  while (Request* request = released.pop()) let_go(*request);
+}
+
+}  // namespace calls
+
+}  // namespace service_streamer

@@ -1,0 +1,43 @@
+#include "service_streamer/calls/client_call.h"
+
+#include <utility>
+
+namespace service_streamer::ipc {
+
+void Answers::push(RemoteCall& call) {
+  bool was_empty;
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    was_empty = ended_.empty();
+    call.ref();
+    ended_.push_back(&call);
+  }
+  if (was_empty && owner_.load(std::memory_order_relaxed) != std::this_thread::get_id()) waiter_.parker.unpark();
+}
+
+std::vector<RemoteCall*> Answers::take() {
+  MutexLock lock(mutex_);
+  return std::exchange(ended_, {});
+}
+
+void Answers::close() {
+  std::vector<RemoteCall*> unseen;
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    unseen = std::exchange(ended_, {});
+  }
+  for (RemoteCall* call : unseen) call->unref();
+}
+
+EndedCall RemoteCall::take_end() {
+  const Outcome outcome = request.outcome;
+  EndedCall end{.id = id_, .outcome = outcome, .note = {}, .pieces = {}};
+  if (outcome == Outcome::kClosed && request.dispatched == 0) end.outcome = Outcome::kNone;  // no worker had any of it
+  if (outcome == Outcome::kLost) end.note = note;
+  if (outcome == Outcome::kAnswered || outcome == Outcome::kFailed) end.pieces = std::move(pieces);
+  return end;
+}
+
+}  // namespace service_streamer::ipc

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "service_streamer/base/mutex.h"
+#include "service_streamer/calls/serialized_call.h"
+
+namespace service_streamer::ipc {
+
+class RemoteCall;
+
+// Calls of clients that have ended, on their way to the IO thread, which sends them off.
+class Answers {
+ public:
+  explicit Answers(Waiter& to_wake) : waiter_(to_wake) {}
+  ~Answers() { close(); }
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
+
+  // Any thread. Wakes the IO thread, unless that is the one that calls: it looks before it sleeps.
+  void push(RemoteCall& call) EXCLUDES(mutex_);
+
+  // Everything pushed since the last call, in order; each is to be unref()'d.
+  std::vector<RemoteCall*> take() EXCLUDES(mutex_);
+
+  // From now on calls end unseen.
+  void close() EXCLUDES(mutex_);
+
+  void belong_to_this_thread() { owner_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
+
+ private:
+  Waiter& waiter_;
+  std::atomic<std::thread::id> owner_{};
+
+  Mutex mutex_;
+  std::vector<RemoteCall*> ended_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+// A request of a client process, in the engine of the Server.
+class RemoteCall final : public Call {
+ public:
+  RemoteCall(std::shared_ptr<Answers> answers, std::uint64_t client, std::uint64_t id)
+      : client_(client), id_(id), answers_(std::move(answers)) {}
+
+  std::uint64_t client() const { return client_; }
+  std::uint64_t id() const { return id_; }  // the client's
+
+  // What its client is to be told, once it has ended.
+  EndedCall take_end();
+
+  void publish(WakeChain&) override { answers_->push(*this); }
+
+ private:
+  ~RemoteCall() override = default;
+
+  const std::uint64_t client_;
+  const std::uint64_t id_;
+  const std::shared_ptr<Answers> answers_;  // a request may end after its Server has gone
+};
+
+}  // namespace service_streamer::ipc

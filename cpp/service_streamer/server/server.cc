@@ -1,0 +1,69 @@
+#include "service_streamer/server/server.h"
+
+#include <utility>
+
+#include "service_streamer/server/server_impl.h"
+
+namespace service_streamer::ipc {
+
+Server::Server(Engine& engine, const ServerOptions& options) : impl_(std::make_unique<Impl>(engine, options)) {}
+
+// In a forked child the thread is not there, and whatever it held is held for ever.
+Server::~Server() {
+  if (impl_->from_this_process()) return;
+  [[maybe_unused]] const Impl* leaked = impl_.release();
+}
+
+const std::string& Server::address() const {
+  return impl_->address();
+}
+
+void Server::start() {
+  impl_->start();
+}
+
+void Server::wake(Waiter& waiter) noexcept {
+  impl_->wake(waiter);
+}
+
+Completion::Wait Server::wake_and_wait(Waiter& to_wake, Request& request, Waiter& waiter, TimePoint deadline) noexcept {
+  return impl_->wake_and_wait(to_wake, request, waiter, deadline);
+}
+
+void Server::stop() {
+  impl_->stop();
+}
+
+std::uint32_t Server::add_worker(FileDescriptor socket, pid_t pid, std::string setup) {
+  return impl_->add_worker(std::move(socket), pid, std::move(setup));
+}
+
+void Server::retire_worker(std::uint32_t id) {
+  impl_->retire_worker(id);
+}
+
+std::optional<Server::Event> Server::next_event(Waiter& waiter, TimePoint deadline) {
+  return impl_->events().next(waiter, deadline);
+}
+
+void Server::interrupt() {
+  impl_->events().interrupt();
+}
+
+void Server::set_failure(std::optional<std::string> note) {
+  impl_->set_failure(std::move(note));
+}
+
+void Server::check_failure(Request& request) {
+  impl_->check_failure(request);
+}
+
+std::vector<WorkerReport> Server::workers() const {
+  return impl_->workers();
+}
+
+std::string Server::stats() const {
+  return impl_->stats();
+}
+
+}  // namespace service_streamer::ipc

@@ -1,0 +1,40 @@
+#include "service_streamer/server/worker_availability.h"
+
+#include <utility>
+
+#include "service_streamer/calls/serialized_call.h"
+
+namespace service_streamer::ipc {
+
+void Failure::set(std::optional<std::string> note) {
+  {
+    MutexLock lock(mutex_);
+    note_ = note.value_or("");
+    in_force_.store(note.has_value(), std::memory_order_release);
+  }
+  if (!note.has_value()) return;
+  EndedRequests ended;
+  engine_.abort(Outcome::kLost, ended);
+  publish_lost(ended, *note);
+}
+
+void Failure::check(Request& request) {
+  if (!in_force()) return;
+  EndedRequests ended;
+  engine_.end_early(request, Outcome::kLost, true, ended);
+  publish_lost(ended, note());
+}
+
+std::string Failure::note() const {
+  MutexLock lock(mutex_);
+  return note_;
+}
+
+void Failure::publish_lost(EndedRequests& ended, const std::string& note) {
+  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
+    Call::of(*request).note = note;
+  }
+  publish(ended);
+}
+
+}  // namespace service_streamer::ipc

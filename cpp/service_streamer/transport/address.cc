@@ -1,0 +1,175 @@
+#include "service_streamer/transport/address.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+
+#include "service_streamer/base/clock.h"
+
+namespace service_streamer::ipc {
+namespace {
+
+constexpr Duration kLockPatience = std::chrono::seconds(2);
+constexpr Duration kLockPause = std::chrono::milliseconds(10);
+
+[[noreturn]] void fail(int error, const std::string& what) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+struct Name {
+  explicit Name(const std::string& address) {
+    const bool is_abstract = address.starts_with('@');
+    if (address.empty() || address == "@")
+      throw std::invalid_argument("address must not be empty, got '" + address + "'");
+    if (address.size() >= sizeof in.sun_path || address.find('\0') != std::string::npos) {
+      throw std::invalid_argument("address must be of at most " + std::to_string(sizeof in.sun_path - 1) +
+                                  " bytes and without null bytes, got '" + address + "'");
+    }
+    in.sun_family = AF_UNIX;
+    std::memcpy(in.sun_path, address.data(), address.size());
+    if (is_abstract) in.sun_path[0] = '\0';
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size() + (is_abstract ? 0 : 1));
+  }
+
+  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&in); }
+  bool is_path() const { return in.sun_path[0] != '\0'; }
+
+  sockaddr_un in{};
+  socklen_t size = 0;
+};
+
+FileDescriptor new_socket() {
+  const ForkLock no_fork;
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) fail(errno, "socket");
+  return FileDescriptor(fd);
+}
+
+bool same_user(const FileDescriptor& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+// Locks the folder of a path against others who look whether the socket there is dead. Leaves nothing behind. They are done at once;
+// but anybody may lock a folder, for as long as he likes.
+FileDescriptor lock_folder(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  FileDescriptor fd;
+  {
+    const ForkLock no_fork;
+    fd = FileDescriptor(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  if (!fd) fail(errno, folder);
+  const TimePoint deadline = Clock::now() + kLockPatience;
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK || Clock::now() >= deadline) fail(errno, "the lock (flock) of the folder " + folder);
+    std::this_thread::sleep_for(kLockPause);
+  }
+  return fd;
+}
+
+// A socket whose listener is gone refuses. What is no socket is somebody's file.
+bool is_dead(const std::string& path, const Name& name) {
+  struct stat status{};
+  if (lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
+  const FileDescriptor probe = new_socket();
+  return connect(probe.get(), name.address(), name.size) != 0 && errno == ECONNREFUSED;
+}
+
+// Kept to be given up for a connection that there is no descriptor for: it is taken and closed at once. Left alone it would
+// stay in the queue, and wake the one who listens for ever.
+class Spare {
+ public:
+  static Spare& instance() {
+    static Spare& spare = *new Spare;
+    return spare;
+  }
+
+  void keep() {
+    const ForkLock alone;
+    refill();
+  }
+
+  void refuse(int listener) {
+    const ForkLock alone;
+    fd_.reset();
+    {
+      const FileDescriptor refused(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    }
+    refill();
+  }
+
+ private:
+  void refill() {
+    if (generation_ != ForkLock::generation()) fd_.reset();  // the parent's
+    generation_ = ForkLock::generation();
+    if (!fd_) fd_ = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+
+  // Under ForkLock.
+  FileDescriptor fd_;
+  std::uint32_t generation_ = 0;
+};
+
+}  // namespace
+
+std::pair<FileDescriptor, FileDescriptor> socket_pair() {
+  std::array<int, 2> fds{};
+  const ForkLock no_fork;
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) fail(errno, "socketpair");
+  FileDescriptor first(fds[0]);
+  return {std::move(first), FileDescriptor(fds[1])};
+}
+
+FileDescriptor listen_on(const std::string& address) {
+  const Name name(address);
+  FileDescriptor socket = new_socket();
+  FileDescriptor lock;
+  if (name.is_path()) {
+    lock = lock_folder(address);
+    fchmod(socket.get(), 0600);  // bind() makes the file with this mode
+    if (is_dead(address, name)) unlink(address.c_str());
+  }
+  if (bind(socket.get(), name.address(), name.size) != 0) fail(errno, address);
+  if (listen(socket.get(), SOMAXCONN) != 0) fail(errno, address);
+  Spare::instance().keep();
+  return socket;
+}
+
+FileDescriptor connect_to(const std::string& address) {
+  const Name name(address);
+  FileDescriptor socket = new_socket();
+  if (connect(socket.get(), name.address(), name.size) != 0) fail(errno, address);
+  if (!same_user(socket)) fail(EACCES, address + " belongs to another user");
+  return socket;
+}
+
+FileDescriptor accept_from(const FileDescriptor& listener) {
+  FileDescriptor socket;
+  int error = 0;
+  {
+    const ForkLock no_fork;
+    socket = FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) error = errno;
+  }
+  if (error == EMFILE || error == ENFILE) Spare::instance().refuse(listener.get());
+  if (socket && !same_user(socket)) socket.reset();
+  return socket;
+}
+
+}  // namespace service_streamer::ipc

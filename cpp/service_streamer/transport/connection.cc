@@ -1,0 +1,174 @@
+#include "service_streamer/transport/connection.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "service_streamer/wire/wire.h"
+
+namespace service_streamer::ipc {
+
+Connection::Connection(FileDescriptor socket, std::function<void()> on_release)
+    : socket_(std::move(socket)), on_release_(std::move(on_release)) {}
+
+std::shared_ptr<Connection> Connection::make(FileDescriptor socket, std::function<void()> on_release) {
+  return std::shared_ptr<Connection>(new Connection(std::move(socket), std::move(on_release)));
+}
+
+Connection::~Connection() {
+  if (generation_ == ForkLock::generation()) shut_down();
+}
+
+// --- blocks ---
+
+// Notes in the message's table under which handles the peer gets its blocks.
+void Connection::lend(OutMessage& message) {
+  char* entry = message.head.data() + message.block_table;
+  for (const BlockRef& block : message.blocks) {
+    const std::uint64_t handle = next_handle_++;
+    lent_.emplace(handle, block);
+    std::memcpy(entry + offsetof(wire::Block, handle), &handle, sizeof handle);
+    entry += sizeof(wire::Block);
+  }
+}
+
+// What the peer has no more use for. False: it never had it.
+bool Connection::take_back(const InMessage& message) {
+  std::vector<std::uint64_t> handles;
+  if (!parse(message, handles) || handles.empty()) return false;
+  for (const std::uint64_t handle : handles) {
+    const auto place = lent_.find(handle & ~wire::kMark);
+    if (place == lent_.end()) return false;
+    if ((handle & wire::kMark) != 0) place->second->forfeit();
+    lent_.erase(place);
+  }
+  return true;
+}
+
+void Connection::released(std::uint64_t handle, bool reusable) noexcept {
+  bool first = false;
+  bool ring = false;
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    try {
+      releases_.push_back(reusable ? handle : handle | wire::kMark);
+    } catch (const std::bad_alloc&) {
+      return;  // it stays lent until the connection ends
+    }
+    first = releases_.size() == 1;
+    ring = first && asleep_;
+  }
+  if (ring) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof one);
+  }
+  if (first && on_release_) on_release_();
+}
+
+// --- out ---
+
+bool Connection::send(OutMessage message) {
+  if (gone_) return false;
+  lend(message);
+  outbox_.push(std::move(message));
+  return flush();
+}
+
+bool Connection::flush() {
+  if (gone_) return false;
+  {
+    MutexLock lock(mutex_);
+    sending_.swap(releases_);
+  }
+  if (!sending_.empty()) {
+    outbox_.push(make_ids(MessageType::kReleased, sending_));
+    sending_.clear();
+  }
+  if (outbox_.flush(socket_.get())) return true;
+  gone_ = true;
+  outbox_.clear();
+  return false;
+}
+
+bool Connection::send_all(OutMessage message) {
+  if (!send(std::move(message))) return false;
+  while (unsent() > 0) {
+    pollfd writable{.fd = socket_.get(), .events = POLLOUT, .revents = 0};
+    poll(&writable, 1, -1);
+    if (!flush()) return false;
+  }
+  return true;
+}
+
+// --- in ---
+
+Received Connection::receive(InMessage& message) {
+  for (;;) {
+    const Received received = inbox_.receive(socket_.get(), message);
+    if (received != Received::kMessage) return received;
+    if (message.type != MessageType::kReleased) {
+      message.owner = shared_from_this();
+      return received;
+    }
+    if (!take_back(message)) return Received::kCorrupt;
+  }
+}
+
+Received Connection::wait_and_receive(InMessage& message) {
+  for (;;) {
+    const Received received = receive(message);
+    if (received != Received::kNothing) return received;
+    if (!flush()) return Received::kClosed;
+    if (!sleep()) return Received::kNothing;
+  }
+}
+
+// Until there is something to receive, to send or to release. False: a signal.
+bool Connection::sleep() {
+  if (!std::exchange(bell_made_, true)) {
+    const ForkLock no_fork;
+    bell_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // without one, releases wait for the next message
+  }
+  {
+    MutexLock lock(mutex_);
+    if (!releases_.empty()) return true;
+    asleep_ = true;
+  }
+  std::array<pollfd, 2> watched{
+      {{.fd = socket_.get(), .events = POLLIN, .revents = 0}, {.fd = bell_.get(), .events = POLLIN, .revents = 0}}};
+  if (unsent() > 0) watched[0].events |= POLLOUT;
+  const bool woken = poll(watched.data(), watched.size(), -1) >= 0;
+  {
+    MutexLock lock(mutex_);
+    asleep_ = false;
+  }
+  if (woken && watched[1].revents != 0) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(bell_.get(), &count, sizeof count);
+  }
+  return woken;
+}
+
+void Connection::shut_down() {
+  shutdown(socket_.get(), SHUT_RDWR);
+  gone_ = true;
+  outbox_.clear();
+  inbox_.clear();
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    releases_.clear();
+  }
+  const auto lent = std::exchange(lent_, {});
+  for (const auto& [handle, block] : lent) block->forfeit();
+}
+
+}  // namespace service_streamer::ipc

@@ -1,0 +1,49 @@
+#include "service_streamer/waiting/mailbox.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+namespace service_streamer {
+namespace {
+
+int open_eventfd() {
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  return fd;
+}
+
+}  // namespace
+
+Mailbox::Mailbox() : fd_(open_eventfd()) {}
+
+Mailbox::~Mailbox() {
+  close(fd_);
+}
+
+void Mailbox::post(void* message) {
+  bool was_empty;
+  {
+    MutexLock lock(mutex_);
+    was_empty = messages_.empty();
+    messages_.push_back(message);
+  }
+  if (!was_empty) return;
+  const std::uint64_t one = 1;
+  // Cannot fail but by EAGAIN at 2^64 - 1, when the descriptor is readable anyway.
+  [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
+}
+
+std::vector<void*> Mailbox::drain() {
+  // The descriptor first: a message posted in between is taken now and leaves one wake-up too many, never one too few.
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);
+  MutexLock lock(mutex_);
+  return std::exchange(messages_, {});
+}
+
+}  // namespace service_streamer

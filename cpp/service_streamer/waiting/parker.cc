@@ -1,0 +1,94 @@
+#include "service_streamer/waiting/parker.h"
+
+#include <linux/futex.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+namespace service_streamer {
+namespace {
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+timespec to_timespec(TimePoint deadline) {
+  const auto nanoseconds =
+      std::max(deadline, TimePoint{}).time_since_epoch().count();  // the kernel refuses negative ones
+  return {.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};
+}
+
+}  // namespace
+
+Parker::Wake wait_on(std::atomic<std::uint32_t>& word, std::uint32_t expected, TimePoint deadline) {
+  // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC, which is what steady_clock reads.
+  const timespec until = to_timespec(deadline);
+  const long rc = syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected,
+                          deadline == TimePoint::max() ? nullptr : &until, nullptr, FUTEX_BITSET_MATCH_ANY);
+  if (rc == 0 || errno == EAGAIN) return Parker::Wake::kUnparked;
+  return errno == ETIMEDOUT ? Parker::Wake::kTimeout : Parker::Wake::kInterrupted;
+}
+
+void wake_all(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, nullptr, nullptr, 0);
+}
+
+timespec time_left(TimePoint until) {
+  return to_timespec(TimePoint(until - Clock::now()));
+}
+
+void wake_in_time() {
+  prctl(PR_SET_TIMERSLACK, 1UL);
+}
+
+bool Parker::take_notification(Duration spin) {
+  if (spin > Duration::zero()) {
+    const TimePoint end = Clock::now() + spin;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (state_.load(std::memory_order_relaxed) == kNotified) break;
+        relax();
+      }
+    } while (state_.load(std::memory_order_relaxed) != kNotified && Clock::now() < end);
+  }
+  std::uint32_t expected = kNotified;
+  return state_.compare_exchange_strong(expected, kEmpty, std::memory_order_acquire);
+}
+
+Parker::Wake Parker::park(TimePoint deadline, Duration spin) {
+  if (take_notification(spin)) return Wake::kUnparked;
+  std::uint32_t expected = kEmpty;
+  if (!state_.compare_exchange_strong(expected, kParked, std::memory_order_acquire)) {
+    state_.exchange(kEmpty, std::memory_order_acquire);
+    return Wake::kUnparked;
+  }
+  Wake wake;
+  do {
+    wake = wait_on(state_, kParked, deadline);
+  } while (wake == Wake::kUnparked && state_.load(std::memory_order_relaxed) == kParked);
+  return state_.exchange(kEmpty, std::memory_order_acquire) == kNotified ? Wake::kUnparked : wake;
+}
+
+// A notification stays, for end_sleep() to tell of it.
+bool Parker::begin_sleep() {
+  std::uint32_t expected = kEmpty;
+  return state_.compare_exchange_strong(expected, kParked, std::memory_order_acquire);
+}
+
+bool Parker::end_sleep() {
+  return state_.exchange(kEmpty, std::memory_order_acquire) == kNotified;
+}
+
+void Parker::unpark() {
+  if (state_.exchange(kNotified, std::memory_order_release) != kParked) return;
+  if (event_ < 0) {
+    syscall(SYS_futex, &state_, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr, 0);
+  } else {
+    const std::uint64_t one = 1;  // where nobody reads it 2^64 wake-ups would be needed to fill it
+    [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof one);
+  }
+}
+
+}  // namespace service_streamer

@@ -1,0 +1,82 @@
+// How many of the items that wait a worker takes: all, or a share where a batch costs next to nothing beside its items.
+
+#include "batching/batch_policy_testing.h"
+
+namespace service_streamer::policy_tests {
+namespace {
+
+// Batches of changing sizes, for long enough to be known.
+void teach_cost(BatchPolicy& policy, Duration fixed, Duration per_item, int small = 4, int large = 24) {
+  TimePoint now = kStart;
+  for (int round = 0; round < 100; ++round) {
+    const int items = round % 2 == 0 ? small : large;
+    now = run_batch(policy, now, items, fixed + items * per_item) + hours(1);
+  }
+}
+
+BatchPolicy taught(int workers, Duration fixed, Duration per_item) {
+  BatchPolicy policy(adaptive(workers));
+  teach_cost(policy, fixed, per_item);
+  return policy;
+}
+
+TEST(BatchPolicyShare, WithoutAFixedCostHalfIsTaken) {
+  const BatchPolicy policy = taught(1, microseconds(50), milliseconds(1));
+  EXPECT_EQ(policy.share(waiting(32, kStart)), 16u);
+  EXPECT_EQ(policy.share(waiting(33, kStart)), 17u);
+  EXPECT_EQ(policy.share(waiting(63, kStart)), 32u);
+}
+
+TEST(BatchPolicyShare, IdleWorkersGetEqualShares) {
+  const BatchPolicy policy = taught(4, microseconds(50), milliseconds(1));
+  EXPECT_EQ(policy.share(waiting(32, kStart, 4)), 8u);
+  EXPECT_EQ(policy.share(waiting(24, kStart, 3)), 8u);
+  EXPECT_EQ(policy.share(waiting(16, kStart, 1)), 8u);
+  EXPECT_EQ(policy.share({32, 1, 4, kStart, kStart}), 8u) << "of one request, too";
+}
+
+TEST(BatchPolicyShare, ASharesOverheadIsATwentiethAtMost) {
+  const BatchPolicy policy = taught(1, microseconds(250), milliseconds(1));
+  EXPECT_EQ(policy.share(waiting(6, kStart)), 5u);
+  EXPECT_GE(policy.share(waiting(4, kStart)), 4u);
+  // a tick at least: what a batch costs beside the model is not in its service time
+  const BatchPolicy fast = taught(1, Duration::zero(), microseconds(20));
+  EXPECT_GE(fast.share(waiting(60, kStart)), 60u);
+}
+
+TEST(BatchPolicyShare, WhereBatchesPayAllAreTaken) {
+  const BatchPolicy policy = taught(2, milliseconds(5), microseconds(200));
+  EXPECT_EQ(policy.share(waiting(63, kStart, 2)), 64u);
+}
+
+TEST(BatchPolicyShare, AFullBatchIsTakenWhole) {
+  const BatchPolicy policy = taught(2, microseconds(50), milliseconds(1));
+  EXPECT_EQ(policy.share(waiting(64, kStart, 2)), 64u);
+  EXPECT_EQ(policy.share(waiting(1000, kStart, 2)), 64u);
+}
+
+TEST(BatchPolicyShare, OneRequestIsNotCutForOneWorker) {
+  const BatchPolicy policy = taught(1, microseconds(50), milliseconds(1));
+  EXPECT_EQ(policy.share({32, 1, 1, kStart, kStart}), 64u);
+  EXPECT_EQ(policy.share({32, 2, 1, kStart, kStart}), 16u);
+}
+
+TEST(BatchPolicyShare, AllAreTakenUntilTheCostIsKnown) {
+  EXPECT_EQ(BatchPolicy(adaptive(2)).share(waiting(32, kStart, 2)), 64u);
+  BatchPolicy policy(adaptive(2));
+  teach_cost(policy, microseconds(50), milliseconds(1), 16, 16);
+  EXPECT_EQ(policy.share(waiting(32, kStart, 2)), 64u) << "equal sizes give no slope";
+  teach_cost(policy, microseconds(50), milliseconds(1), 15, 17);
+  EXPECT_EQ(policy.share(waiting(32, kStart, 2)), 64u) << "nor do those that nearly are a good one";
+}
+
+TEST(BatchPolicyShare, OnlyTheAdaptivePolicyTakesShares) {
+  for (const PolicyKind kind : {PolicyKind::kGreedy, PolicyKind::kWindow}) {
+    BatchPolicy policy(options(kind, 2));
+    teach_cost(policy, microseconds(50), milliseconds(1));
+    EXPECT_EQ(policy.share(waiting(32, kStart, 2)), 64u);
+  }
+}
+
+}  // namespace
+}  // namespace service_streamer::policy_tests

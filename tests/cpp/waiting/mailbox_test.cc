@@ -1,0 +1,122 @@
+#include "service_streamer/waiting/mailbox.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+bool readable(const Mailbox& mailbox, Duration patience = Duration::zero()) {
+  pollfd descriptor{.fd = mailbox.fd(), .events = POLLIN, .revents = 0};
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
+  return ::poll(&descriptor, 1, static_cast<int>(milliseconds)) == 1;
+}
+
+// How often the descriptor was written since it was cleared.
+std::uint64_t take_writes(const Mailbox& mailbox) {
+  std::uint64_t count = 0;
+  return read(mailbox.fd(), &count, sizeof count) == sizeof count ? count : 0;
+}
+
+TEST(Mailbox, IsUnreadableAndEmptyAtFirst) {
+  Mailbox mailbox;
+  EXPECT_FALSE(readable(mailbox));
+  EXPECT_TRUE(mailbox.drain().empty());
+}
+
+TEST(Mailbox, BringsMessagesInOrder) {
+  Mailbox mailbox;
+  std::array<int, 3> messages{};
+  for (int& message : messages) mailbox.post(&message);
+  EXPECT_EQ(mailbox.drain(), (std::vector<void*>{&messages[0], &messages[1], &messages[2]}));
+}
+
+TEST(Mailbox, WritesTheDescriptorOncePerFilling) {
+  Mailbox mailbox;
+  int message = 0;
+  for (int i = 0; i < 100; ++i) mailbox.post(&message);
+  EXPECT_EQ(take_writes(mailbox), 1U);
+  EXPECT_EQ(mailbox.drain().size(), 100U);
+}
+
+TEST(Mailbox, DrainClearsTheDescriptorAndTheNextPostSetsItAgain) {
+  Mailbox mailbox;
+  int message = 0;
+  for (int filling = 0; filling < 3; ++filling) {
+    mailbox.post(&message);
+    EXPECT_TRUE(readable(mailbox));
+    EXPECT_EQ(mailbox.drain().size(), 1U);
+    EXPECT_FALSE(readable(mailbox));
+    EXPECT_TRUE(mailbox.drain().empty());
+  }
+}
+
+TEST(Mailbox, TheDescriptorNeverBlocksAndIsNotInherited) {
+  Mailbox mailbox;
+  EXPECT_NE(fcntl(mailbox.fd(), F_GETFL) & O_NONBLOCK, 0);
+  EXPECT_NE(fcntl(mailbox.fd(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST(Mailbox, ClosesItsDescriptorWhenItGoes) {
+  auto mailbox = std::make_unique<Mailbox>();
+  const int fd = mailbox->fd();
+  EXPECT_GE(fcntl(fd, F_GETFD), 0);
+  mailbox.reset();
+  EXPECT_EQ(fcntl(fd, F_GETFD), -1);
+  EXPECT_EQ(errno, EBADF);
+}
+
+TEST(Mailbox, SaysSoWhenTheProcessHasNoDescriptorLeft) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs descriptors of its own";
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_THROW(Mailbox(), std::system_error);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+TEST(Mailbox, LosesNothingBetweenPostersAndADrainerThatSleepsOnTheDescriptor) {
+  constexpr int kPosters = 3;
+  constexpr int kMessages = 20'000 / kStressShare;
+  struct Message {
+    int poster;
+    int number;
+  };
+  std::vector<std::vector<Message>> messages(kPosters);
+  for (int poster = 0; poster < kPosters; ++poster) {
+    for (int i = 0; i < kMessages; ++i) messages[static_cast<std::size_t>(poster)].push_back({poster, i});
+  }
+
+  Mailbox mailbox;
+  std::vector<std::unique_ptr<Thread>> posters;
+  for (auto& own : messages) {
+    posters.push_back(std::make_unique<Thread>([&] {
+      for (Message& message : own) mailbox.post(&message);
+    }));
+  }
+  std::array<int, kPosters> next{};
+  for (int left = kPosters * kMessages; left > 0;) {
+    ASSERT_TRUE(readable(mailbox, kPatience)) << left << " messages never came";
+    for (void* pointer : mailbox.drain()) {
+      const auto* message = static_cast<const Message*>(pointer);
+      ASSERT_EQ(message->number, next.at(static_cast<std::size_t>(message->poster))++);
+      --left;
+    }
+  }
+  EXPECT_FALSE(readable(mailbox) && !mailbox.drain().empty());
+}
+
+}  // namespace
+}  // namespace service_streamer::support

@@ -1,0 +1,62 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+
+#include "service_streamer/waiting/waiter.h"
+#include "simulation/random.h"
+#include "support/threads.h"
+
+namespace service_streamer::support {
+namespace {
+
+using std::chrono::microseconds;
+using Wait = Completion::Wait;
+
+// Rounds in which the deadlines of all callers fall into the time at which their requests end.
+TEST(WakeChain, LosesNobodyWhenDeadlinesMeetTheEnd) {
+  constexpr std::size_t kCallers = 16;
+  constexpr int kRounds = 600 / kStressShare;
+  struct Round {
+    std::array<Completion, kCallers> completions;
+    std::atomic<std::size_t> arrived{0};
+    TimePoint end;
+  };
+  std::deque<Round> rounds(kRounds);
+  std::atomic<int> current{-1};
+  std::atomic<std::size_t> finished{0};
+  std::deque<Thread> callers;
+  for (std::size_t me = 0; me < kCallers; ++me) {
+    callers.emplace_back([&, me] {
+      simulation::Random random(me);
+      for (int i = 0; i < kRounds; ++i) {
+        while (current.load() < i) std::this_thread::yield();
+        Round& round = rounds[static_cast<std::size_t>(i)];
+        ++round.arrived;
+        // A thread that leaves takes its waiter along to the next wait, where late wake-ups find it.
+        Sleeping sleeping;
+        Completion& completion = round.completions.at(random.uniform() < 0.2 ? 0 : me);
+        const TimePoint deadline = round.end + microseconds(random.between(-250, 60));
+        completion.wait(sleeping.waiter(), deadline);
+        while (completion.wait(sleeping.waiter(), TimePoint::max()) != Wait::kDone) {
+        }
+      }
+      ++finished;
+    });
+  }
+  for (int i = 0; i < kRounds; ++i) {
+    Round& round = rounds[static_cast<std::size_t>(i)];
+    round.end = Clock::now() + microseconds(300);
+    current = i;
+    ASSERT_TRUE(eventually([&] { return round.arrived == kCallers; }));
+    pass_time_until(round.end);
+    WakeChain chain(kCallers);
+    for (Completion& completion : round.completions) chain.publish(completion);
+    chain.wake();
+  }
+  EXPECT_TRUE(eventually([&] { return finished == kCallers; })) << kCallers - finished << " callers sleep on";
+}
+
+}  // namespace
+}  // namespace service_streamer::support

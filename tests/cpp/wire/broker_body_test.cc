@@ -1,0 +1,203 @@
+// Bodies that may travel to any machine: what is written is read again, and nothing else is.
+
+#include "service_streamer/wire/broker_body.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fuzz/parcel_input.h"
+#include "support/ipc.h"
+#include "support/parcels.h"
+
+namespace service_streamer::support {
+namespace {
+
+using ipc::Payload;
+using ipc::ResultKind;
+using namespace std::string_literals;
+
+Parcel parcel_of(const std::vector<std::string>& items, std::uint32_t begin, std::uint32_t count) {
+  auto payload = std::make_shared<const Payload>(ipc::support::payload_of(items));
+  return {.begin = begin, .items = count, .payload = std::move(payload)};
+}
+
+bool is_request(const std::string& text) {
+  Payload payload;
+  return parse_request(Bytes::copy_of(text), payload);
+}
+
+bool is_result(const std::string& text, std::uint32_t items) {
+  EndedCall result;
+  return parse_result(Bytes::copy_of(text), items, result);
+}
+
+// Every byte of it is needed, and no other value of most is as good.
+template <typename Accepts>
+void expect_only_whole(const std::string& text, const Accepts& accepts) {
+  EXPECT_TRUE(accepts(text));
+  for (std::size_t cut = 0; cut < text.size(); ++cut) EXPECT_FALSE(accepts(text.substr(0, cut))) << cut;
+  EXPECT_FALSE(accepts(text + "x"));
+}
+
+std::string with(std::string text, std::size_t at, const std::string& bytes) {
+  return text.replace(at, bytes.size(), bytes);
+}
+
+TEST(RequestParcel, HasTheItemsOfItsRange) {
+  const Parcel parcel = parcel_of({"one", "", "three", "4"}, 1, 2);
+  EXPECT_EQ(parcel.item_bytes(), 5U);
+  EXPECT_EQ(text_of(parcel), "\2\0\0\0"s + "\0\0\0\0"s + "\5\0\0\0"s + "three");
+  Payload payload;
+  ASSERT_TRUE(parse_request(body_of(parcel), payload));
+  ASSERT_EQ(payload.items(), 2U);
+  EXPECT_EQ(ipc::support::item_of(payload, 0), "");
+  EXPECT_EQ(ipc::support::item_of(payload, 1), "three");
+  EXPECT_TRUE(payload.blocks.empty());
+}
+
+TEST(RequestParcel, IsLittleEndianAndMayHaveManyItems) {
+  const Parcel parcel = parcel_of(std::vector<std::string>(300, std::string(300, 'x')), 0, 300);
+  const std::string text = text_of(parcel);
+  EXPECT_EQ(text.substr(0, 8), "\x2c\1\0\0\x2c\1\0\0"s);
+  EXPECT_EQ(text.size(), 4 + 300 * 4 + 90'000U);
+  EXPECT_TRUE(is_request(text));
+}
+
+TEST(RequestParcel, OnlyAWholeOneIsAccepted) {
+  expect_only_whole(text_of(parcel_of({"one", "", "three"}, 0, 3)), is_request);
+}
+
+TEST(RequestParcel, CountsAndEndsMustFit) {
+  const std::string sound = text_of(parcel_of({"one", "two"}, 0, 2));
+  EXPECT_FALSE(is_request(with(sound, 0, "\0"s))) << "no items";
+  EXPECT_FALSE(is_request(with(sound, 0, "\3"s))) << "more items than ends";
+  EXPECT_FALSE(is_request(with(sound, 0, "\xff\xff\xff\xff"s)));
+  EXPECT_FALSE(is_request(with(sound, 4, "\7"s))) << "ends that descend";
+  EXPECT_FALSE(is_request(with(sound, 8, "\5"s))) << "bytes of no item";
+  EXPECT_FALSE(is_request(with(sound, 8, "\7"s))) << "items without bytes";
+  EXPECT_FALSE(is_request("\0\0\0\0"s));
+}
+
+TEST(ResultParcel, BringsOutputs) {
+  EndedCall result{.id = 9, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  result.pieces.push_back(piece_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
+  result.pieces.push_back(piece_of(2, 1, Bytes{}));
+  const std::string text = text_of(result);
+  EXPECT_EQ(text, "\0\0\0\0\0\2\0\0\0"s + "\0\0\0\0\2\0\0\0\1\4\0\0\0rows"s + "\2\0\0\0\1\0\0\0\0\0\0\0\0"s);
+  EndedCall read;
+  ASSERT_TRUE(parse_result(Bytes::copy_of(text), 3, read));
+  EXPECT_EQ(read.outcome, Outcome::kAnswered);
+  ASSERT_EQ(read.pieces.size(), 2U);
+  EXPECT_EQ(read.pieces[0].result.kind, ResultKind::kRows);
+  EXPECT_EQ(read.pieces[0].result.bytes.text(), "rows");
+  EXPECT_EQ(read.pieces[1].begin, 2U);
+  EXPECT_EQ(read.pieces[1].count, 1U);
+  expect_only_whole(text, [](const std::string& other) { return is_result(other, 3); });
+}
+
+TEST(ResultParcel, BringsErrorsAndLosses) {
+  EndedCall read;
+  ASSERT_TRUE(parse_result(body_of(failure()), 7, read));
+  EXPECT_EQ(read.outcome, Outcome::kFailed);
+  EXPECT_EQ(read.pieces.at(0).result.bytes.text(), "error");
+  ASSERT_TRUE(parse_result(body_of(loss("it died")), 7, read));
+  EXPECT_EQ(read.outcome, Outcome::kLost);
+  EXPECT_EQ(read.note, "it died");
+  expect_only_whole(text_of(loss("it died")), [](const std::string& text) { return is_result(text, 7); });
+}
+
+TEST(ResultParcel, TellsWhetherAnybodyWasThere) {
+  EXPECT_TRUE(ipc::says_nobody_is_there(body_of(loss("init: no module")).text()));
+  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(loss("it died, init: no")).text()));
+  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(loss("")).text()));
+  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(failure()).text()));
+  EXPECT_FALSE(ipc::says_nobody_is_there({}));
+}
+
+TEST(ResultParcel, MustBeOneOfThoseItems) {
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  EXPECT_FALSE(is_result(text_of(answered), 1)) << "no outputs";
+  answered.pieces.push_back(piece_of(0, 2, Bytes::copy_of("a")));
+  EXPECT_TRUE(is_result(text_of(answered), 2));
+  EXPECT_FALSE(is_result(text_of(answered), 1));
+  EXPECT_FALSE(is_result(text_of(answered), 3));
+  answered.pieces.push_back(piece_of(3, 1, Bytes::copy_of("b")));
+  EXPECT_FALSE(is_result(text_of(answered), 3)) << "a gap";
+  answered.pieces[1].begin = 1;
+  EXPECT_FALSE(is_result(text_of(answered), 3)) << "an overlap";
+  answered.pieces[1] = piece_of(2, UINT32_MAX, Bytes::copy_of("b"));
+  EXPECT_FALSE(is_result(text_of(answered), 1)) << "a sum beyond 32 bits";
+  answered.pieces[1] = piece_of(2, 0, Bytes::copy_of("b"));
+  EXPECT_FALSE(is_result(text_of(answered), 2)) << "outputs of no item";
+  answered.pieces[1] = piece_of(2, 1, Bytes::copy_of("b"), ResultKind::kError);
+  EXPECT_FALSE(is_result(text_of(answered), 3)) << "an error among outputs";
+
+  EndedCall failed = failure();
+  failed.pieces[0].result.kind = ResultKind::kOutputs;
+  EXPECT_FALSE(is_result(text_of(failed), 1)) << "outputs for an error";
+  failed.pieces.clear();
+  EXPECT_FALSE(is_result(text_of(failed), 1)) << "no error";
+  EndedCall lost = loss("died");
+  lost.pieces = failure().pieces;
+  EXPECT_FALSE(is_result(text_of(lost), 1));
+}
+
+TEST(ResultParcel, EnumsAndSizesMustBeThose) {
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  answered.pieces.push_back(piece_of(0, 1, Bytes::copy_of("a")));
+  const std::string sound = text_of(answered);
+  ASSERT_TRUE(is_result(sound, 1));
+  EXPECT_FALSE(is_result(with(sound, 0, "\3"s), 1)) << "outcome";
+  EXPECT_FALSE(is_result(with(sound, 17, "\3"s), 1)) << "kind";
+  EXPECT_FALSE(is_result(with(sound, 1, "\xff\xff\xff\xff"s), 1)) << "size of the note";
+  EXPECT_FALSE(is_result(with(sound, 5, "\xff\xff\xff\xff"s), 1)) << "pieces";
+  EXPECT_FALSE(is_result(with(sound, 18, "\xff\xff\xff\xff"s), 1)) << "size of a piece";
+}
+
+// As the fuzzer does: what is accepted must come out as it was.
+std::size_t read_as_parcels(const std::string& text) {
+  return ipc::fuzz::read_as_parcels({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+}
+
+// The body of a result, as the fuzzer has it: after the number of its items.
+std::string of_items(std::uint8_t items, const EndedCall& result) {
+  return std::string(1, static_cast<char>(items)).append(text_of(result));
+}
+
+TEST(Parcels, WhatEverIsChangedDoesNoHarm) {
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = "note", .pieces = {}};
+  answered.pieces.push_back(piece_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
+  answered.pieces.push_back(piece_of(2, 1, Bytes{}));
+  const std::vector<std::string> sound{text_of(parcel_of({"one", "", "three"}, 0, 3)), of_items(3, answered),
+                                       of_items(1, failure()), of_items(1, loss("it died"))};
+  for (const std::string& text : sound) {
+    EXPECT_EQ(read_as_parcels(text), 1U);
+    for (std::size_t cut = 0; cut < text.size(); ++cut) read_as_parcels(text.substr(0, cut));
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      for (int value = 0; value < 256; ++value)
+        read_as_parcels(with(text, at, std::string(1, static_cast<char>(value))));
+    }
+  }
+}
+
+TEST(ResultParcel, WhatIsTooLargeHasNoBody) {
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  const std::byte some{};
+  answered.pieces.push_back(piece_of(0, 1, Bytes(nullptr, &some, 5'000'000'000)));  // nobody looks at them
+  EXPECT_NE(why_no_body(answered).find("5000000013 bytes"), std::string::npos) << why_no_body(answered);
+}
+
+TEST(ResultParcel, WhatLiesInSharedMemoryHasNoBody) {
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  answered.pieces.push_back(piece_of(0, 1, Bytes::copy_of("a")));
+  EXPECT_EQ(why_no_body(answered), "");
+  const auto pool = ipc::SharedPool::make();
+  answered.pieces[0].result.blocks.push_back(ipc::support::block_of(*pool, "block"));
+  EXPECT_NE(why_no_body(answered), "");
+}
+
+}  // namespace
+}  // namespace service_streamer::support

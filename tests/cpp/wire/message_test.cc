@@ -1,0 +1,182 @@
+#include "service_streamer/wire/message.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "service_streamer/wire/wire.h"
+#include "support/messages.h"
+
+namespace service_streamer::ipc::support {
+namespace {
+
+// --- hello, texts, ids ---
+
+TEST_F(MessageTest, HelloTellsVersionRoleAndProcess) {
+  Hello hello;
+  ASSERT_TRUE(parse(deliver(make_hello(Role::kClient)), hello));
+  EXPECT_EQ(hello.version, kProtocolVersion);
+  EXPECT_EQ(hello.role, Role::kClient);
+  EXPECT_EQ(hello.pid, getpid());
+}
+
+TEST_F(MessageTest, HelloIsCheckedForItsRoleAndLength) {
+  Hello hello;
+  const OutMessage message = make_hello(Role::kClient);
+  EXPECT_FALSE(parse(with(message, 4, std::uint32_t{3}), hello));
+  InMessage received = deliver(message);
+  received.body = received.body.slice(0, 11);
+  EXPECT_FALSE(parse(received, hello));
+  received = deliver(message);
+  received.type = MessageType::kReady;
+  EXPECT_FALSE(parse(received, hello));
+}
+
+TEST_F(MessageTest, TextsAndOpaqueBytesAreTheBody) {
+  EXPECT_EQ(deliver(make_text(MessageType::kReady, "{}")).body.text(), "{}");
+  const std::string large(100'000, 'x');
+  const OutMessage setup = make_opaque(MessageType::kSetup, 3, Bytes::copy_of(large));
+  EXPECT_TRUE(setup.head.empty()) << "a large one is not copied";
+  EXPECT_EQ(deliver(setup).body.text(), large);
+  EXPECT_EQ(deliver(make_opaque(MessageType::kAsk, 3, {})).body.size(), 0U);
+}
+
+TEST_F(MessageTest, IdsAreWholeNumbers) {
+  const std::vector<std::uint64_t> ids{1, 2, UINT64_MAX};
+  std::vector<std::uint64_t> received;
+  ASSERT_TRUE(parse(deliver(make_ids(MessageType::kCancel, ids)), received));
+  EXPECT_EQ(received, ids);
+  InMessage cut = deliver(make_ids(MessageType::kCancel, ids));
+  cut.body = cut.body.slice(0, 23);
+  EXPECT_FALSE(parse(cut, received));
+}
+
+// --- batches ---
+
+TEST_F(MessageTest, BatchBringsRangesOfSeveralPayloads) {
+  const Payload first = payload_with_blocks();
+  const Payload second = payload_of({"x", "yy", "zzz", "wwww"});
+  const std::vector<BatchHead> parts{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true}, {.items = 3}};
+  const std::vector<PayloadRange> ranges{{.payload = &first, .begin = 1, .count = 2},
+                                         {.payload = &second, .begin = 0, .count = 3}};
+  InMessage message = deliver(make_batch(9, parts, ranges));
+  EXPECT_EQ(message.id, 9U);
+  BatchMessage batch;
+  ASSERT_TRUE(parse(message, batch));
+  ASSERT_EQ(batch.parts.size(), 2U);
+  EXPECT_EQ(batch.parts[0].items, 2U);
+  EXPECT_TRUE(batch.parts[0].whole);
+  EXPECT_FALSE(batch.parts[1].whole);
+  EXPECT_EQ(batch.parts[0].deadline, TimePoint(Duration(5)));
+  EXPECT_EQ(batch.parts[1].items, 3U);
+  EXPECT_EQ(batch.parts[1].deadline, TimePoint::max());
+  ASSERT_EQ(batch.payload.items(), 5U);
+  const std::vector<std::string_view> expected{"", "three", "x", "yy", "zzz"};
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(item_of(batch.payload, i), expected[i]);
+  ASSERT_EQ(batch.payload.blocks.size(), 1U);
+  EXPECT_EQ(batch.payload.blocks[0].item, 1U);
+  EXPECT_EQ(text_of(batch.payload.blocks[0].block), "ccc");
+}
+
+TEST_F(MessageTest, BatchSendsLargeItemsWithoutACopy) {
+  const Payload small = payload_of({"small"});
+  const Payload large = payload_of({std::string(50'000, 'l')});
+  const std::vector<BatchHead> parts{{.items = 1}, {.items = 1}, {.items = 1}};
+  const std::vector<PayloadRange> ranges{all_of(small), all_of(large), all_of(small)};
+  const OutMessage message = make_batch(1, parts, ranges);
+  EXPECT_LT(message.head.size(), 1000U);
+  ASSERT_EQ(message.tail.size(), 2U);
+  EXPECT_EQ(message.tail[0].data(), large.bytes.data());
+  BatchMessage batch;
+  InMessage received = deliver(message);
+  ASSERT_TRUE(parse(received, batch));
+  EXPECT_EQ(item_of(batch.payload, 2), "small");
+}
+
+TEST_F(MessageTest, BatchKeepsItsBlocksInOrder) {
+  const Payload payload = payload_with_blocks();
+  BatchMessage batch;
+  InMessage message = deliver(batch_of(1, payload));
+  ASSERT_TRUE(parse(message, batch));
+  ASSERT_EQ(batch.payload.blocks.size(), 3U);
+  EXPECT_EQ(batch.payload.blocks[0].item, 0U);
+  EXPECT_EQ(batch.payload.blocks[1].item, 0U);
+  EXPECT_EQ(text_of(batch.payload.blocks[0].block), "a");
+  EXPECT_EQ(text_of(batch.payload.blocks[1].block), "bb");
+  EXPECT_EQ(text_of(batch.payload.blocks[2].block), "ccc");
+}
+
+TEST_F(MessageTest, BatchIsRefusedUnlessEverythingFits) {
+  const Payload payload = payload_with_blocks();
+  const OutMessage message = batch_of(1, payload);
+  expect_only_whole<BatchMessage>(message);
+  const std::size_t part = sizeof(wire::Batch);
+  const std::size_t ends = part + sizeof(wire::BatchPart);
+  const std::size_t items = ends + 3 * 8;
+  const std::size_t table = items + 3 * 4;
+  EXPECT_TRUE(accepted<BatchMessage>(with(message, ends, std::uint64_t{3})));
+  for (const std::uint32_t count : {0U, 2U, 1U << 31, UINT32_MAX}) {
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, 0, count))) << "parts";
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, 4, count))) << "items";
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, 8, count))) << "blocks";
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, part + 8, count))) << "items of the part";
+  }
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, part, std::int64_t{-1}))) << "deadline";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, ends, std::uint64_t{4}))) << "ends not in order";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, ends + 16, std::uint64_t{7}))) << "bytes of no item";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, ends + 16, UINT64_MAX))) << "items of no bytes";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, items + 8, std::uint32_t{3}))) << "block of no item";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, items, std::uint32_t{1}))) << "blocks not in order";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, table, std::uint64_t{1} << 40))) << "memfd too small";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, table + 8, wire::kMark))) << "one descriptor too many";
+}
+
+TEST_F(MessageTest, BlocksMustBeSealedMemfdsOnePerEntry) {
+  const Payload payload = payload_with_blocks();
+  const OutMessage batch = batch_of(1, payload);
+  InMessage message = deliver(batch);
+  message.descriptors.pop_back();
+  EXPECT_FALSE(accepted<BatchMessage>(std::move(message))) << "too few";
+  message = deliver(batch);
+  message.descriptors.emplace_back(dup(message.descriptors[0].get()));
+  EXPECT_FALSE(accepted<BatchMessage>(std::move(message))) << "too many";
+  message = deliver(batch);
+  message.descriptors[1] = std::move(socket_pair().first);
+  EXPECT_FALSE(accepted<BatchMessage>(std::move(message))) << "a socket";
+  message = deliver(batch);
+  message.descriptors[1] = FileDescriptor(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(message.descriptors[1].get(), 1000), 0);
+  EXPECT_FALSE(accepted<BatchMessage>(std::move(message))) << "not sealed";
+}
+
+TEST_F(MessageTest, ABlockWhoseDescriptorWasLostComesWithoutOne) {
+  const Payload payload = payload_with_blocks();
+  InMessage message = deliver(batch_of(1, payload));
+  message.descriptors[1].reset();
+  BatchMessage batch;
+  ASSERT_TRUE(parse(message, batch));
+  EXPECT_EQ(batch.payload.blocks[1].block->fd(), -1);
+  EXPECT_EQ(batch.payload.blocks[1].block->size(), 2U);
+  EXPECT_EQ(text_of(batch.payload.blocks[2].block), "ccc");
+}
+
+TEST_F(MessageTest, WhatIsRefusedLeavesNoDescriptorOpen) {
+  const Payload payload = payload_with_blocks();
+  const std::size_t before = open_descriptors();
+  for (std::size_t cut = 0; cut < 200; ++cut) {
+    InMessage message = deliver(batch_of(1, payload));
+    message.body = message.body.slice(0, std::min(cut, message.body.size()));
+    BatchMessage batch;
+    parse(message, batch);
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace service_streamer::ipc::support

@@ -1,0 +1,192 @@
+#include "service_streamer/worker/worker_link.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "support/ipc.h"
+
+namespace service_streamer::ipc::support {
+namespace {
+
+using Got = WorkerLink::Got;
+
+// A worker, and the engine's end of its socket.
+class WorkerLinkTest : public testing::Test {
+ protected:
+  WorkerLinkTest() {
+    auto [a, b] = socket_pair();
+    engine_ = Connection::make(std::move(a));
+    link_ = std::make_unique<WorkerLink>(std::move(b));
+  }
+
+  void set_up() {
+    ASSERT_TRUE(engine_->send(make_hello(Role::kEngine)));
+    ASSERT_TRUE(engine_->send(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model"))));
+    Bytes setup;
+    ASSERT_EQ(link_->receive_setup(setup), Got::kBatch);
+    EXPECT_EQ(setup.text(), "model");
+    ASSERT_TRUE(link_->send_ready("{}"));
+    ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
+    Hello hello;
+    EXPECT_TRUE(parse(message_, hello));
+    EXPECT_EQ(hello.role, Role::kWorker);
+    ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
+    EXPECT_EQ(message_.type, MessageType::kReady);
+    EXPECT_EQ(message_.body.text(), "{}");
+  }
+
+  std::shared_ptr<Connection> engine_;
+  std::unique_ptr<WorkerLink> link_;
+  InMessage message_;
+  std::uint64_t id_ = 0;
+  BatchMessage batch_;
+};
+
+TEST_F(WorkerLinkTest, TakesABatchAndAnswersIt) {
+  set_up();
+  const Payload payload = payload_of({"a", "b"});
+  ASSERT_TRUE(engine_->send(batch_of(12, payload)));
+  ASSERT_EQ(link_->next_batch(id_, batch_), Got::kBatch);
+  EXPECT_EQ(id_, 12U);
+  EXPECT_EQ(item_of(batch_.payload, 1), "b");
+  ReplyMessage reply;
+  reply.results.push_back({.kind = ResultKind::kOutputs, .bytes = Bytes::copy_of("AB"), .blocks = {}});
+  ASSERT_TRUE(link_->reply(id_, reply));
+  ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
+  EXPECT_EQ(message_.id, 12U);
+  ReplyMessage received;
+  ASSERT_TRUE(parse(message_, received));
+  EXPECT_EQ(received.results.at(0).bytes.text(), "AB");
+}
+
+TEST_F(WorkerLinkTest, TellsWithTheReplyWhichBlocksItHasNoMoreUseFor) {
+  set_up();
+  const auto pool = SharedPool::make();
+  Payload payload = payload_of({"a"});
+  payload.blocks.push_back({.item = 0, .block = block_of(*pool, "large")});
+  ASSERT_TRUE(engine_->send(batch_of(1, payload)));
+  payload = {};
+  ASSERT_EQ(link_->next_batch(id_, batch_), Got::kBatch);
+  EXPECT_EQ(text_of(batch_.payload.blocks.at(0).block), "large");
+  batch_ = {};
+  ASSERT_TRUE(link_->reply(id_, {}));
+  ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
+  settle(*engine_);
+  EXPECT_EQ(pool->blocks_in_use(), 0U);
+}
+
+TEST_F(WorkerLinkTest, GetsItsOwnBlocksBackBeforeTheNextBatch) {
+  set_up();
+  ReplyMessage reply;
+  reply.results.push_back(
+      {.kind = ResultKind::kRows, .bytes = Bytes::copy_of("r"), .blocks = {block_of(*link_->pool(), "rows")}});
+  ASSERT_TRUE(link_->reply(1, reply));
+  reply = {};
+  EXPECT_EQ(link_->pool()->blocks_in_use(), 1U);
+  ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
+  {
+    ReplyMessage received;
+    ASSERT_TRUE(parse(message_, received));
+    EXPECT_EQ(text_of(received.results.at(0).blocks.at(0)), "rows");
+  }
+  ASSERT_TRUE(engine_->flush());
+  ASSERT_TRUE(engine_->send(batch_of(2, payload_of({"a"}))));
+  ASSERT_EQ(link_->next_batch(id_, batch_), Got::kBatch);
+  EXPECT_EQ(link_->pool()->blocks_in_use(), 0U);
+}
+
+TEST_F(WorkerLinkTest, SeesTheEndOfTheEngine) {
+  set_up();
+  engine_->shut_down();
+  EXPECT_EQ(link_->next_batch(id_, batch_), Got::kClosed);
+  EXPECT_FALSE(link_->reply(1, {}));
+  EXPECT_EQ(link_->next_batch(id_, batch_), Got::kClosed);
+}
+
+TEST_F(WorkerLinkTest, SeesTheEndOfTheEngineBeforeTheSetup) {
+  engine_->shut_down();
+  Bytes setup;
+  EXPECT_EQ(link_->receive_setup(setup), Got::kClosed);
+}
+
+TEST_F(WorkerLinkTest, ASignalInterruptsTheSetupWhichThenGoesOn) {
+  Bytes setup;
+  std::atomic<int> interrupted{0};
+  Thread worker([&] {
+    for (Got got = Got::kInterrupted; got == Got::kInterrupted;) {
+      got = link_->receive_setup(setup);
+      if (got == Got::kInterrupted) ++interrupted;
+    }
+  });
+  EXPECT_TRUE(worker.interrupt_until([&] { return interrupted > 0; }));
+  ASSERT_TRUE(engine_->send(make_hello(Role::kEngine)));
+  const int before = interrupted;
+  EXPECT_TRUE(worker.interrupt_until([&] { return interrupted > before; }));
+  ASSERT_TRUE(engine_->send(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model"))));
+  EXPECT_TRUE(eventually([&] { return worker.finished(); }));
+  EXPECT_EQ(setup.text(), "model");
+}
+
+TEST_F(WorkerLinkTest, ASignalInterruptsTheWaitForABatch) {
+  set_up();
+  Got got = Got::kBatch;
+  Thread worker([&] { got = link_->next_batch(id_, batch_); });
+  EXPECT_TRUE(worker.interrupt_until([&] { return worker.finished(); }));
+  EXPECT_EQ(got, Got::kInterrupted);
+}
+
+TEST_F(WorkerLinkTest, HangsUpOnAnEngineOfAnotherVersion) {
+  OutMessage hello = make_hello(Role::kEngine);
+  ++hello.head[0];
+  ASSERT_TRUE(engine_->send(std::move(hello)));
+  ASSERT_TRUE(engine_->send(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model"))));
+  Bytes setup;
+  EXPECT_EQ(link_->receive_setup(setup), Got::kClosed);
+}
+
+TEST_F(WorkerLinkTest, HangsUpOnWhatIsNoEngine) {
+  ASSERT_TRUE(engine_->send(make_hello(Role::kClient)));
+  Bytes setup;
+  EXPECT_EQ(link_->receive_setup(setup), Got::kClosed);
+  ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
+  EXPECT_EQ(receive(*engine_, message_), Received::kClosed);
+}
+
+TEST_F(WorkerLinkTest, HangsUpOnMessagesThatAreNotForAWorker) {
+  set_up();
+  ASSERT_TRUE(engine_->send(make_text(MessageType::kReady, "me too")));
+  EXPECT_EQ(link_->next_batch(id_, batch_), Got::kClosed);
+  EXPECT_EQ(receive(*engine_, message_), Received::kClosed);
+}
+
+TEST_F(WorkerLinkTest, HangsUpOnABatchThatCannotBe) {
+  set_up();
+  OutMessage message = batch_of(1, payload_of({"a"}));
+  message.head[0] = 2;
+  ASSERT_TRUE(engine_->send(std::move(message)));
+  EXPECT_EQ(link_->next_batch(id_, batch_), Got::kClosed);
+  EXPECT_EQ(receive(*engine_, message_), Received::kClosed);
+}
+
+TEST_F(WorkerLinkTest, ALargeReplyWaitsForAnEngineThatIsBusy) {
+  set_up();
+  const std::string large(5'000'000, 'L');
+  ReplyMessage reply;
+  reply.results.push_back({.kind = ResultKind::kOutputs, .bytes = Bytes::copy_of(large), .blocks = {}});
+  bool sent = false;
+  Thread worker([&] { sent = link_->reply(1, reply); });
+  EXPECT_TRUE(eventually([&] { return worker.asleep(); }));
+  ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
+  EXPECT_TRUE(eventually([&] { return worker.finished(); }));
+  EXPECT_TRUE(sent);
+  ReplyMessage received;
+  ASSERT_TRUE(parse(message_, received));
+  EXPECT_TRUE(received.results.at(0).bytes.text() == large);
+}
+
+}  // namespace
+}  // namespace service_streamer::ipc::support
