@@ -41,6 +41,8 @@ class Options:
     """whether workers and callers may spin for some microseconds before they sleep"""
     isolate_errors: bool = True
     """whether a batch that raised is run again in parts to find the guilty requests"""
+    isolation_budget: float = 8
+    """most time for that once over a quarter are guilty, in multiples of what the batch took"""
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # frozen, but what was given may be a numpy number
@@ -54,6 +56,12 @@ class Options:
         one_of("output", self.output, OUTPUTS)
         _flag("spin", self.spin)
         _flag("isolate_errors", self.isolate_errors)
+        set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
+
+    @property
+    def budget(self) -> float | None:
+        """The `isolation_budget`; None: no isolation."""
+        return self.isolation_budget if self.isolate_errors else None
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
@@ -71,6 +79,12 @@ def duration(name: str, value: Any) -> float:
     """Check a finite number of seconds."""
     if not _is_real(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of seconds, at least 0, not {value!r}")
+    return float(value)
+
+
+def _multiple(name: str, value: Any) -> float:
+    if not _is_real(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number, at least 0, not {value!r}")
     return float(value)
 
 

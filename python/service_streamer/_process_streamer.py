@@ -66,7 +66,8 @@ class Streamer(BaseStreamer):
             CUDA. The forkserver is one of its own; it loads what ``set_forkserver_preload`` names,
             but never the main module.
         worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
-        policy, max_queue, overflow, output, spin, isolate_errors: as for `ThreadedStreamer`.
+        policy, max_queue, overflow, output, spin, isolate_errors, isolation_budget: as for
+            `ThreadedStreamer`.
         retries: how often a batch is run again whose worker died.
         worker_hang_timeout: seconds after which a worker that still has the same batch is killed;
             None: never. It is for batches only: to load a model may rightly take minutes, so a
@@ -104,6 +105,7 @@ class Streamer(BaseStreamer):
         output: str = "items",
         spin: bool = False,
         isolate_errors: bool = True,
+        isolation_budget: float = 8,
         retries: int = 1,
         worker_hang_timeout: float | None = None,
         warmup: Sequence[Any] | None = None,
@@ -120,6 +122,7 @@ class Streamer(BaseStreamer):
             output=output,
             spin=spin,
             isolate_errors=isolate_errors,
+            isolation_budget=isolation_budget,
         )
         process_options = ProcessOptions(
             worker_num=worker_num,

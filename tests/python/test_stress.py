@@ -95,6 +95,7 @@ configurations = st.fixed_dictionaries(
         "overflow": st.sampled_from(["block", "reject"]),
         "spin": st.booleans(),
         "isolate_errors": st.booleans(),
+        "isolation_budget": st.sampled_from([0, 8]),
     }
 )
 endings = st.sampled_from(["close", "drop", "abort", "close in the middle", "drop in the middle"])

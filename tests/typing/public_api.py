@@ -71,6 +71,7 @@ def every_option() -> ThreadedStreamer:
         output="batch",
         spin=True,
         isolate_errors=False,
+        isolation_budget=4.5,
     )
 
 
@@ -179,6 +180,7 @@ def every_option_of_worker_processes() -> Streamer:
         output="items",
         spin=False,
         isolate_errors=True,
+        isolation_budget=0,
         retries=0,
         worker_hang_timeout=30,
         warmup=["a"],

@@ -58,8 +58,8 @@ bool attach(Payload& payload, std::span<const std::uint32_t> items, std::vector<
   return true;
 }
 
-bool to_result(const wire::Result& from, std::vector<BlockRef>::iterator& block, Result& result) {
-  if (from.kind > static_cast<std::uint8_t>(ResultKind::kError)) return false;
+bool to_result(const wire::Result& from, ResultKind last_kind, std::vector<BlockRef>::iterator& block, Result& result) {
+  if (from.kind > static_cast<std::uint8_t>(last_kind)) return false;
   result.kind = static_cast<ResultKind>(from.kind);
   const auto end = block + static_cast<std::ptrdiff_t>(from.blocks);
   result.blocks.assign(std::move_iterator(block), std::move_iterator(end));
@@ -101,8 +101,8 @@ bool parse(InMessage& message, BatchMessage& batch) {
   batch.parts.reserve(parts.size());
   for (const wire::BatchPart& part : parts) {
     items += part.items;
-    BatchHead& to = batch.parts.emplace_back(BatchHead{.items = part.items});
-    if (part.items == 0 || !to_time(part.deadline, to.deadline)) return false;
+    BatchHead& to = batch.parts.emplace_back(BatchHead{.items = part.items, .whole = part.whole != 0});
+    if (part.items == 0 || part.whole > 1 || !to_time(part.deadline, to.deadline)) return false;
   }
   auto block = blocks.begin();
   return items == head.items && attach(payload, block_items, block);
@@ -128,7 +128,7 @@ bool parse(InMessage& message, ReplyMessage& reply) {
   auto block = blocks.begin();
   for (const wire::Result& from : results) {
     Result& result = reply.results.emplace_back();
-    if (!to_result(from, block, result) || !reader.read(result.bytes, from.bytes)) return false;
+    if (!to_result(from, ResultKind::kPostponed, block, result) || !reader.read(result.bytes, from.bytes)) return false;
   }
   return reader.at_end();
 }
@@ -196,7 +196,8 @@ bool parse(InMessage& message, std::vector<EndedCall>& calls) {
       to.begin = piece->begin;
       to.count = piece->count;
       if (piece->count == 0 || piece->begin + std::uint64_t{piece->count} > UINT32_MAX) return false;
-      if (!to_result(piece->result, block, to.result) || !reader.read(to.result.bytes, piece->result.bytes)) {
+      if (!to_result(piece->result, ResultKind::kError, block, to.result) ||
+          !reader.read(to.result.bytes, piece->result.bytes)) {
         return false;
       }
     }

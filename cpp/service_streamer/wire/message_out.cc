@@ -123,7 +123,9 @@ OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::s
                                          .items = count,
                                          .blocks = static_cast<std::uint32_t>(blocks)});
   for (const BatchHead& part : parts) {
-    wire::append(message.head, wire::BatchPart{.deadline = to_wire(part.deadline), .items = part.items});
+    wire::append(message.head, wire::BatchPart{.deadline = to_wire(part.deadline),
+                                               .items = part.items,
+                                               .whole = static_cast<std::uint8_t>(part.whole ? 1 : 0)});
   }
   std::uint64_t size = 0;
   for (const PayloadRange& range : items) {

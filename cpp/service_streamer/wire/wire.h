@@ -30,6 +30,7 @@ struct [[gnu::packed]] Batch {
 struct [[gnu::packed]] BatchPart {
   std::int64_t deadline;
   std::uint32_t items;
+  std::uint8_t whole;
 };
 
 // kReply: one, results, blocks of all of them, bytes

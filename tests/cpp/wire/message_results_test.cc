@@ -53,7 +53,7 @@ TEST_F(MessageTest, ReplyIsRefusedUnlessEverythingFits) {
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, time, INT64_MAX)));
   }
   const std::size_t result = sizeof(wire::Reply);
-  EXPECT_FALSE(accepted<ReplyMessage>(with(message, result, std::uint8_t{3}))) << "kind";
+  EXPECT_FALSE(accepted<ReplyMessage>(with(message, result, std::uint8_t{4}))) << "kind";
   for (const std::uint32_t count : {0U, 3U, UINT32_MAX}) {
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, result - 4, count))) << "results";
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, result + 1, count))) << "blocks";
