@@ -10,6 +10,7 @@
 #include "bindings/broker/leases.h"
 #include "bindings/engine/batch.h"
 #include "bindings/engine/engine.h"
+#include "bindings/engine/isolation.h"
 #include "bindings/futures/callbacks.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"
@@ -46,6 +47,7 @@ PYBIND11_MODULE(_core, module) {
       !make_worker_batch_type(self) || !make_worker_link_type(self) || !make_native_workers_type(self)) {
     throw py::error_already_set();
   }
+  make_isolation_type(self);
   module.def(
       "leave_native_threads", &leave_native_threads,
       "Has the process end without destructors if threads of native models still run then, which need what those "

@@ -47,7 +47,9 @@ class NativeWorkers:
             start=weakly(self._start_workers),
             start_timer=weakly(self._start_timer),
         )
-        self._workers = _core.NativeWorkers(self.engine, source.workers, options.isolate_errors)
+        self._workers = _core.NativeWorkers(
+            self.engine, source.workers, options.isolate_errors, options.isolation_budget
+        )
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
 

@@ -42,6 +42,8 @@ class Options:
     """what callers get: a list of outputs, or their slice of the model's ("batch")"""
     isolate_errors: bool = True
     """whether a batch that raised is run again in parts to find the guilty requests"""
+    isolation_budget: float = 8
+    """most time for that once over a quarter are guilty, in multiples of what the batch took"""
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # frozen, but what was given may be a numpy number
@@ -54,6 +56,12 @@ class Options:
         one_of("overflow", self.overflow, OVERFLOWS)
         one_of("output", self.output, OUTPUTS)
         _flag("isolate_errors", self.isolate_errors)
+        set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
+
+    @property
+    def budget(self) -> float | None:
+        """The `isolation_budget`; None: no isolation."""
+        return self.isolation_budget if self.isolate_errors else None
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
@@ -88,6 +96,12 @@ def warn_of_long_latency(max_latency: float) -> None:
         UserWarning,
         stacklevel=level,
     )
+
+
+def _multiple(name: str, value: Any) -> float:
+    if not _is_real(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number, at least 0, not {value!r}")
+    return float(value)
 
 
 def timeout(name: str, value: Any) -> float | None:

@@ -14,7 +14,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from ._errors import RequestTimeout, SerializationError, WorkerLost, WorkerTraceback
 
@@ -30,21 +30,21 @@ def refuse_item(error: BaseException, where: tuple[int, Any]) -> NoReturn:
     ) from error
 
 
-def refuse_output(error: BaseException, outputs: Any) -> SerializationError:
+# For an exit in the code of the object it is WorkerLost.
+_Refusal: TypeAlias = SerializationError | WorkerLost
+
+
+def refuse_output(error: BaseException, outputs: Any) -> _Refusal:
     """Say which output of the model could not be pickled, as far as that can be told."""
     guilty = outputs
     if isinstance(outputs, list):
         guilty = next((output for output in outputs if not _can_be_pickled(output)), outputs)
-    return SerializationError(
-        f"an output of type {_type_name(guilty)} cannot be pickled: {_short(error)}"
-    )
+    return _refusal(error, f"an output of type {_type_name(guilty)} cannot be pickled")
 
 
-def refuse_input(error: BaseException) -> SerializationError:
+def refuse_input(error: BaseException) -> _Refusal:
     """Say why the worker could not unpickle a request; with the traceback as its cause."""
-    refused = SerializationError(
-        f"an item of the request cannot be unpickled in the worker: {_short(error)}"
-    )
+    refused = _refusal(error, "an item of the request cannot be unpickled in the worker")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     refused.__cause__ = WorkerTraceback(text)
     return refused
@@ -55,11 +55,16 @@ def unread(size: int) -> MemoryError:
     return MemoryError(f"the worker has no memory for the {size:,} bytes of a request")
 
 
-def refuse_answer(error: BaseException) -> SerializationError:
+def refuse_answer(error: BaseException) -> _Refusal:
     """Say that what came from the worker cannot be unpickled here."""
-    refused = SerializationError(f"the outputs cannot be unpickled: {_short(error)}")
+    refused = _refusal(error, "the outputs cannot be unpickled")
     refused.__cause__ = error
     return refused
+
+
+def _refusal(error: BaseException, what: str) -> _Refusal:
+    kind = SerializationError if isinstance(error, Exception) else WorkerLost
+    return kind(f"{what}: {_short(error)}")
 
 
 def expired() -> RequestTimeout:
@@ -102,7 +107,7 @@ def _pickled(error: BaseException) -> bytes | None:
         same = type(twin) is type(error) and (
             str(twin) == str(error) or twin.args == error.args or dumps(twin) == pickled
         )
-    except Exception:  # a class that cannot be pickled, or made from its args
+    except BaseException:  # a class that cannot be pickled, or made from its args
         return None
     return pickled if same else None
 
@@ -110,7 +115,7 @@ def _pickled(error: BaseException) -> bytes | None:
 def _can_be_pickled(output: Any) -> bool:
     try:
         dumps(output)
-    except Exception:
+    except BaseException:
         return False
     return True
 
@@ -125,7 +130,7 @@ def _type_name(value: Any) -> str:
 def _short(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:
+    except BaseException:
         text = ""
     name = type(error).__name__
     return f"{name}: {text[:500]}" if text else name
@@ -138,7 +143,7 @@ def _full(error: BaseException) -> str:
     )
     try:
         return f"{name}: {error}"[:10_000]
-    except Exception:
+    except BaseException:
         return name
 
 

@@ -47,6 +47,9 @@ class ThreadedStreamer(BaseStreamer):
             ``predict_function`` returned.
         isolate_errors: when a batch raises, run it again in parts so that only the guilty requests
             fail; a batch too large for the memory is then answered in parts.
+        isolation_budget: most time for that once more than a quarter of the requests are guilty, in
+            multiples of the time that the batch took; then the rest run one by one, after all that
+            waits.
         collate: "stack" tensors of one shape, or "pad" sequences to the longest of the batch.
         device: "cpu", or a GPU as "cuda:0", where the batches and the module are brought to; None:
             the batches to where the module is.
@@ -69,6 +72,7 @@ class ThreadedStreamer(BaseStreamer):
         overflow: str = "block",
         output: str = "items",
         isolate_errors: bool = True,
+        isolation_budget: float = 8,
         collate: str | None = None,
         device: str | None = None,
     ) -> None:
@@ -95,6 +99,7 @@ class ThreadedStreamer(BaseStreamer):
             overflow=overflow,
             output=output,
             isolate_errors=isolate_errors,
+            isolation_budget=isolation_budget,
         )
         warn_of_long_latency(options.max_latency)
         if isinstance(predict_function, NativeSource):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-import math
 import sys
 import time
 import traceback
@@ -29,7 +28,7 @@ class Workers:
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
         self._predict = predict
-        self._isolate = options.isolate_errors
+        self._budget = options.budget
         self._count = count
         self._threads: list[threads.NativeThread] = []  # none before the first request
         self.engine = make_engine(
@@ -80,15 +79,15 @@ class Workers:
         self._timer.start()
 
     def _work(self) -> None:
-        work(self.engine, self._predict, self._isolate)
+        work(self.engine, self._predict, self._budget)
 
 
-def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], isolate: bool) -> None:
-    """Serve the engine until it is closed."""
+def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], budget: float | None) -> None:
+    """Serve the engine until it is closed; `budget` as for `serve`."""
     try:
         while (left := engine.run_batches(predict, is_logged)) is not None:
             try:
-                serve(*left, predict, isolate)
+                serve(*left, predict, budget)
             except BaseException as error:  # not the model's: a logging handler, no memory
                 _report()
                 # whoever keeps the record of it keeps the frames, and with them the batch
@@ -122,26 +121,29 @@ def serve(
     raised: BaseException | None,
     refused: BaseException | None,
     predict: Callable[[list[Any]], Any],
-    isolate: bool,
+    budget: float | None,
 ) -> None:
-    """Answer every request of a batch that `run_batches` left: see there."""
+    """Answer every request of a batch that `run_batches` left: see there.
+
+    `budget` is that of `isolate`, or None: a batch that raised fails as a whole.
+    """
     if refused is not None:
         batch.fail(_without_frames(refused, refused.__traceback__))
     elif raised is not None:
-        _resolve(batch, _without_frames(raised, raised.__traceback__), predict, isolate)
+        _resolve(batch, _without_frames(raised, raised.__traceback__), predict, budget)
     else:
         entry = _LogEntry(batch)
         error = run(batch, predict)
         if error is not None:
-            _resolve(batch, error, predict, isolate)
+            _resolve(batch, error, predict, budget)
         entry.write()
 
 
 def _resolve(
-    batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any], isolate: bool
+    batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any], budget: float | None
 ) -> None:
-    if isolate and not isinstance(error, FAULTS_OF_THE_MODEL):
-        bisect(batch, error, predict)
+    if budget is not None and not isinstance(error, FAULTS_OF_THE_MODEL):
+        isolate(batch, error, predict, budget)
     else:
         batch.fail(error)
 
@@ -164,29 +166,35 @@ def run(batch: AnyBatch, predict: Callable[[list[Any]], Any]) -> Exception | Non
     return None
 
 
-def bisect(batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any]) -> None:
-    """Run a batch that raised again in halves, so that only the guilty requests fail.
+def isolate(
+    batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any], budget: float
+) -> None:
+    """Run a batch that raised again in parts, so that only the guilty requests fail.
 
-    The largest group that raised is cut next: with one guilty request of n this takes at most
-    2·log2(n) + 2 runs, and that is the limit. What is not resolved then fails together.
-
-    A batch too large for the memory is cut between items, others only between requests: the parts
-    of one request succeed or fail together.
+    `_core.Isolation` chooses the parts. Each request that fails has raised in a run of its own.
+    When more than a quarter are guilty and the time is over, the rest waits to run alone later.
     """
-    runs_left = math.floor(2 * math.log2(max(len(batch), 1))) + 2
-    groups = [(batch, error)]  # that raised
-    while groups:
-        groups.sort(key=lambda group: len(group[0]))
-        group, error = groups.pop()
-        halves = group.split(is_out_of_memory(error)) if runs_left >= 2 else None
-        if halves is None:
-            group.fail(error)
-            continue
-        runs_left -= 2
-        for half in halves:
-            half_error = run(half, predict) if half.drop_ended() else None
-            if half_error is not None:
-                groups.append((half, half_error))
+    isolation = batch.isolate(budget)
+    if isolation.failed(batch.requests, len(batch), is_out_of_memory(error)):
+        batch.fail(error)
+    while len(batch) > 0:
+        if isolation.over():
+            batch.postpone()
+            if len(batch) == 0:
+                return
+        group = batch.take(isolation)
+        if group is None:
+            return  # a forked child: the parent has the batch
+        raised = run(group, predict) if group.drop_ended() else None
+        if raised is None:
+            isolation.passed()
+        elif isinstance(raised, FAULTS_OF_THE_MODEL):
+            group.fail(raised)
+            isolation.passed()
+        elif isolation.failed(group.requests, len(group), is_out_of_memory(raised)):
+            group.fail(raised)
+        else:
+            batch.join(group)
 
 
 def detached(error: BaseException) -> Exception:
@@ -224,8 +232,8 @@ def copy_error(error: Exception) -> Exception:
         same = type(twin) is type(error) and len(twin.args) == len(error.args)
         if not same or not all(map(_is_same, twin.args, error.args)):
             return error
-    except Exception:
-        return error  # a class that cannot be made from its args
+    except BaseException:
+        return error  # a class that cannot be made from its args, or ends the thread that tries
     if twin is not error:
         twin.__cause__ = error.__cause__
     return twin

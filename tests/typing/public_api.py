@@ -70,6 +70,7 @@ def every_option() -> ThreadedStreamer:
         overflow="reject",
         output="batch",
         isolate_errors=False,
+        isolation_budget=4.5,
     )
 
 
@@ -177,6 +178,7 @@ def every_option_of_worker_processes() -> Streamer:
         overflow="block",
         output="items",
         isolate_errors=True,
+        isolation_budget=0,
         retries=0,
         worker_hang_timeout=30,
         warmup=["a"],

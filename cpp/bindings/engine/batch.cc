@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "bindings/engine/batch_object.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/outputs.h"
 #include "bindings/python/errors.h"
@@ -11,48 +12,9 @@
 namespace service_streamer::bindings {
 namespace {
 
-// A batch of the core on its way through a Python worker. Dropped before it was completed, its requests are lost.
-struct BatchObject {
-  PyObject_HEAD
-  EngineObject* engine;
-  PyObject* items;  // tuple; a model may change the list that it gets, and the batch may have to run again
-  Batch batch;
-};
-
-PyTypeObject* batch_type = nullptr;
-
-BatchObject* self_of(PyObject* self) {
-  return reinterpret_cast<BatchObject*>(self);
-}
-
-// A model that forks leaves the child a batch that its parent will answer.
-bool from_this_process(BatchObject* self) {
-  return self->engine->fork_generation == fork_generation();
-}
-
-bool is_open(BatchObject* self) {
-  if (!self->batch.parts.empty()) return true;
-  PyErr_SetString(PyExc_RuntimeError, "the batch was completed before");
-  return false;
-}
-
-// Gives the batch back to the engine and everybody his outputs, which lie ready in the futures.
-void end(BatchObject* self, Outcome outcome) {
-  EndedRequests ended;
-  ReleasedRequests released;
-  self->engine->engine->complete(self->batch, outcome, ended, released);
-  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
-    FutureObject* future = future_of(*request);
-    if (request->outcome == Outcome::kFailed) {
-      std::swap(future->exception, future->outputs);
-    } else if (request->outcome == Outcome::kAnswered) {
-      finish_value(future, self->engine->output_batch);
-    }
-  }
-  publish(self->engine, ended);
-  let_go(self->engine, released);
-  Py_CLEAR(self->items);
-}
+using batch::BatchObject;
+using batch::end;
+using batch::self_of;
 
 PyObject* batch_complete(PyObject* self, PyObject* outputs) {
   if (!complete_batch(self, Py_NewRef(outputs))) return nullptr;
@@ -61,8 +23,8 @@ PyObject* batch_complete(PyObject* self, PyObject* outputs) {
 
 PyObject* batch_fail(PyObject* object, PyObject* error) {
   BatchObject* self = self_of(object);
-  if (!from_this_process(self)) Py_RETURN_NONE;
-  if (!is_open(self)) return nullptr;
+  if (!batch::from_this_process(self)) Py_RETURN_NONE;
+  if (!batch::is_open(self)) return nullptr;
   if (!PyExceptionInstance_Check(error)) {
     PyErr_Format(PyExc_TypeError, "fail() takes an exception, got %.200s", Py_TYPE(error)->tp_name);
     return nullptr;
@@ -83,70 +45,6 @@ PyObject* batch_fail(PyObject* object, PyObject* error) {
   Py_XDECREF(copies);
   end(self, Outcome::kFailed);
   Py_RETURN_NONE;
-}
-
-BatchObject* new_batch(EngineObject* engine) {
-  PyObject* self = batch_type->tp_alloc(batch_type, 0);
-  if (self == nullptr) return nullptr;
-  BatchObject* batch = self_of(self);
-  new (&batch->batch) Batch;
-  batch->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  return batch;
-}
-
-// Takes the parts out that the engine dropped, and their items.
-void keep_items(BatchObject* self) {
-  PyObject* kept = PyTuple_New(static_cast<Py_ssize_t>(self->batch.items));
-  Py_ssize_t from = 0;
-  Py_ssize_t to = 0;
-  for (const BatchPart& part : self->batch.parts) {
-    for (std::uint32_t i = 0; i < part.count; ++i, ++from) {
-      if (kept != nullptr && part.request != nullptr)
-        PyTuple_SET_ITEM(kept, to++, Py_NewRef(PyTuple_GET_ITEM(self->items, from)));
-    }
-  }
-  std::erase_if(self->batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
-  Py_SETREF(self->items, kept);
-}
-
-PyObject* batch_split(PyObject* object, PyObject* between_items) {
-  BatchObject* self = self_of(object);
-  if (!from_this_process(self)) Py_RETURN_NONE;
-  if (!is_open(self)) return nullptr;
-  const int anywhere = PyObject_IsTrue(between_items);
-  if (anywhere < 0) return nullptr;
-  BatchObject* second = new_batch(self->engine);
-  if (second == nullptr) return nullptr;
-  PyObject* halves = nullptr;
-  if (!self->engine->engine->split(self->batch, anywhere != 0, second->batch)) {
-    halves = Py_NewRef(Py_None);
-  } else {
-    const auto middle = static_cast<Py_ssize_t>(self->batch.items);
-    second->items = PyTuple_GetSlice(self->items, middle, PyTuple_GET_SIZE(self->items));
-    Py_SETREF(self->items, PyTuple_GetSlice(self->items, 0, middle));
-    if (second->items != nullptr && self->items != nullptr) {
-      halves = PyTuple_Pack(2, object, reinterpret_cast<PyObject*>(second));
-    }
-  }
-  Py_DECREF(reinterpret_cast<PyObject*>(second));
-  return halves;
-}
-
-PyObject* batch_drop_ended(PyObject* object, PyObject*) {
-  BatchObject* self = self_of(object);
-  if (!from_this_process(self)) Py_RETURN_FALSE;
-  if (!is_open(self)) return nullptr;
-  const Py_ssize_t before = static_cast<Py_ssize_t>(self->batch.items);
-  EndedRequests ended;
-  ReleasedRequests released;
-  self->engine->engine->drop_ended(self->batch, ended, released);
-  if (static_cast<Py_ssize_t>(self->batch.items) != before) keep_items(self);
-  publish(self->engine, ended);
-  let_go(self->engine, released);
-  if (self->items == nullptr) return nullptr;
-  if (!self->batch.parts.empty()) Py_RETURN_TRUE;
-  end(self, Outcome::kAnswered);
-  Py_RETURN_FALSE;
 }
 
 Py_ssize_t batch_length(PyObject* self) {
@@ -186,7 +84,7 @@ int batch_traverse(PyObject* self, visitproc visit, void* arg) {
 void batch_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   BatchObject* self = self_of(object);
-  if (!self->batch.parts.empty() && from_this_process(self)) end(self, Outcome::kLost);
+  if (!self->batch.parts.empty() && batch::from_this_process(self)) end(self, Outcome::kLost);
   Py_CLEAR(self->items);
   Py_CLEAR(self->engine);
   self->batch.~Batch();
@@ -203,11 +101,20 @@ PyMethodDef methods[] = {
     {"fail", batch_fail, METH_O,
      "fail($self, error, /)\n--\n\n"
      "Ends every request of the batch with the exception, or a copy of it."},
-    {"split", batch_split, METH_O,
-     "split($self, between_items, /)\n--\n\n"
-     "Cuts the batch in two (this one and another), between requests or, if the argument is true, between items.\n\n"
-     "None: it cannot be cut further."},
-    {"drop_ended", batch_drop_ended, METH_NOARGS,
+    {"isolate", batch::isolate, METH_O,
+     "isolate($self, budget, /)\n--\n\n"
+     "Begins the search for the guilty requests after the batch raised: an Isolation.\n\n"
+     "`budget`: its time, in multiples of what the batch took."},
+    {"take", batch::take, METH_O,
+     "take($self, isolation, /)\n--\n\n"
+     "Takes out of the batch what runs next: another batch, or this one if that is all of it."},
+    {"join", batch::join, METH_O,
+     "join($self, group, /)\n--\n\n"
+     "Puts back what take() gave."},
+    {"postpone", batch::postpone, METH_NOARGS,
+     "postpone($self)\n--\n\n"
+     "Takes the requests out of which all items are here: each will run alone, when nothing else waits."},
+    {"drop_ended", batch::drop_ended, METH_NOARGS,
      "drop_ended($self)\n--\n\n"
      "Takes out what ended or expired meanwhile, before a piece of a batch runs again; False: nothing is left."},
     {nullptr, nullptr, 0, nullptr},
@@ -238,13 +145,41 @@ PyType_Spec spec = {"service_streamer._core.Batch", sizeof(BatchObject), 0, Py_T
 
 }  // namespace
 
+PyTypeObject* batch::type = nullptr;
+
+BatchObject* batch::make(EngineObject* engine) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  BatchObject* made = self_of(self);
+  new (&made->batch) Batch;
+  made->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
+  return made;
+}
+
+void batch::end(BatchObject* self, Outcome outcome) {
+  EndedRequests ended;
+  ReleasedRequests released;
+  self->engine->engine->complete(self->batch, outcome, ended, released);
+  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
+    FutureObject* future = future_of(*request);
+    if (request->outcome == Outcome::kFailed) {
+      std::swap(future->exception, future->outputs);
+    } else if (request->outcome == Outcome::kAnswered) {
+      finish_value(future, self->engine->output_batch);
+    }
+  }
+  publish(self->engine, ended);
+  let_go(self->engine, released);
+  Py_CLEAR(self->items);
+}
+
 bool make_batch_type(PyObject* module) {
-  batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return batch_type != nullptr && PyModule_AddType(module, batch_type) == 0;
+  batch::type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return batch::type != nullptr && PyModule_AddType(module, batch::type) == 0;
 }
 
 PyObject* make_batch(EngineObject* engine) {
-  return reinterpret_cast<PyObject*>(new_batch(engine));
+  return reinterpret_cast<PyObject*>(batch::make(engine));
 }
 
 Cut cut_batch(PyObject* object, CloseReason reason) {
@@ -276,8 +211,8 @@ PyObject* items_of_batch(PyObject* self) {
 
 bool complete_batch(PyObject* object, PyObject* outputs) {
   BatchObject* self = self_of(object);
-  const bool ours = from_this_process(self);
-  const bool done = !ours || (is_open(self) && distribute(outputs, self->batch, self->engine->output_batch));
+  const bool ours = batch::from_this_process(self);
+  const bool done = !ours || (batch::is_open(self) && distribute(outputs, self->batch, self->engine->output_batch));
   if (ours && done) end(self, Outcome::kAnswered);
   Py_DECREF(outputs);
   return done;

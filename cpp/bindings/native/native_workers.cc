@@ -80,9 +80,9 @@ PyObject* workers_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   EngineObject* engine;
   native::WorkersOptions options;
   int isolate_errors = 1;
-  static const char* names[] = {"engine", "count", "isolate_errors", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ip", const_cast<char**>(names), engine_type, &engine,
-                                   &options.count, &isolate_errors)) {
+  static const char* names[] = {"engine", "count", "isolate_errors", "isolation_budget", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ipd", const_cast<char**>(names), engine_type, &engine,
+                                   &options.count, &isolate_errors, &options.isolation_budget)) {
     return nullptr;
   }
   options.isolate_errors = isolate_errors != 0;

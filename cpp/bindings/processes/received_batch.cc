@@ -16,11 +16,6 @@ bool is_array(PyObject* outputs) {
   return !PyList_CheckExact(outputs) && !PyTuple_CheckExact(outputs);
 }
 
-// nullptr: the exception that is set is none of Exception, and still set.
-PyObject* take_ordinary_exception() {
-  return PyErr_ExceptionMatches(PyExc_Exception) ? take_exception(true) : nullptr;
-}
-
 // For an error of which not even a text can be made.
 PyObject* nameless_error() {
   return Py_BuildValue("[OsO]", Py_None, "an exception for whose text there was no memory", Py_None);
@@ -72,10 +67,9 @@ void Received::count(Duration& time) {
 
 // --- items ---
 
-// Answers a part with what unpickling raised; false where that is no Exception.
+// Answers a part with what unpickling raised. An exit is a fault of the item, too: it must not end the others.
 bool Received::refuse(const Share& share) {
-  PyObject* reason = take_ordinary_exception();
-  if (reason == nullptr) return false;
+  PyObject* reason = take_exception(true);
   PyObject* refused = call_helper("service_streamer._pickle", "refuse_input", reason);
   const bool added = refused != nullptr && add_error(share, refused);
   Py_XDECREF(refused);
@@ -112,7 +106,7 @@ void Received::set_result(Part& part, std::int64_t result, ResultKind kind) {
 
 std::int64_t Received::encode_error(PyObject* error) {
   PyObject* packed = call_helper("service_streamer._pickle", "pack_error", error);
-  if (packed == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) {
+  if (packed == nullptr) {
     PyErr_Clear();
     packed = nameless_error();
   }
@@ -137,8 +131,7 @@ bool Received::encode_outputs(Part& part, PyObject* outputs) {
       set_result(part, encoded_++, !output_batch() && is_array(outputs) ? ResultKind::kRows : ResultKind::kOutputs);
       return true;
     }
-    PyObject* reason = take_ordinary_exception();
-    if (reason == nullptr) return false;
+    PyObject* reason = take_exception(true);
     error = call_helper("service_streamer._pickle", "refuse_output", reason, outputs);
     Py_DECREF(reason);
     if (error == nullptr) return false;
@@ -175,6 +168,12 @@ bool Received::add_outputs(const Share& share, PyObject* outputs) {
   part.pieces.push_back({.begin = share.begin, .outputs = Py_NewRef(outputs)});
   part.answered += share.count;
   return part.answered < items || join_pieces(part);
+}
+
+bool Received::postpone(const Share& share) {
+  if (!encode(encoder_, Py_None)) return false;
+  set_result(parts_[share.part], encoded_++, ResultKind::kPostponed);
+  return true;
 }
 
 // --- the reply ---

@@ -50,6 +50,12 @@ class Received {
   // exception set: it is none of their fault; `shares` are then all those that have no result.
   bool unpack(PyObject* items, std::vector<Share>& shares);
 
+  // Whether it is all of a request, not only of the part.
+  bool is_whole(const Share& share) const {
+    const ipc::BatchHead& part = message.parts[share.part];
+    return part.whole && share.count == part.items;
+  }
+
   bool is_open(const Share& share) const { return parts_[share.part].result < 0; }
 
   // These give a part its result, once all of it is there. False with an exception set: it is none that could be told its
@@ -58,8 +64,14 @@ class Received {
   bool add_error(const Share& share, PyObject* error) { return add_errors({&share, 1}, error); }
   bool add_errors(std::span<const Share> shares, PyObject* error);
 
+  // Has the engine run it alone later.
+  bool postpone(const Share& share);
+
   // Sends the reply if every part has its result: blocks without the GIL until it is written. False with an exception set.
   bool send_when_complete();
+
+  // Since when what happens was not counted: after unpack(), since when the model runs.
+  TimePoint mark() const { return mark_; }
 
   // What passed since the last call counts as ...
   void count_predict() { count(predict_); }
@@ -91,5 +103,10 @@ class Received {
   Duration predict_{0};
   Duration encode_{0};
 };
+
+// Whether it goes on where the first one ends.
+inline bool follows(const Received::Share& first, const Received::Share& second) {
+  return first.part == second.part && first.begin + first.count == second.begin;
+}
 
 }  // namespace service_streamer::bindings

@@ -52,9 +52,10 @@ PyObject* decode_error(const std::vector<ResultPiece>& pieces) {
   return call_helper("service_streamer._pickle", "dropped", nullptr);
 }
 
-// What unpickling raised, as the exception that the future ends with: nullptr with it set if it is none of the answer's.
+// What unpickling raised, as the exception that the future ends with. nullptr with it set if the answer is not to
+// blame: an interrupt may be the user's Ctrl-C. An exit is always the answer's.
 PyObject* refuse_answer() {
-  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return nullptr;
+  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_MemoryError)) return nullptr;
   PyObject* error = take_exception();
   PyObject* refused = call_helper("service_streamer._pickle", "refuse_answer", error);
   Py_DECREF(error);

@@ -6,63 +6,25 @@
 #include <vector>
 
 #include "bindings/futures/outputs.h"
+#include "bindings/processes/worker_batch_object.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
 #include "service_streamer/batching/batch_cut.h"
 
 namespace service_streamer::bindings {
+
 namespace {
 
-using Share = Received::Share;
-
-// A batch of another process' engine, or a piece of one that was split, on its way through a worker: for Python the same as
-// Batch. Dropped before it was completed, its requests are lost.
-struct WorkerBatchObject {
-  PyObject_HEAD
-  Received* received;
-  PyObject* items;            // list; a model may change the one that it gets
-  std::vector<Share> shares;  // empty once completed
-};
-
-PyTypeObject* batch_type = nullptr;
-
-WorkerBatchObject* self_of(PyObject* self) {
-  return reinterpret_cast<WorkerBatchObject*>(self);
-}
+using worker_batch::close;
+using worker_batch::is_open;
+using worker_batch::none_unless_error;
+using worker_batch::run;
+using worker_batch::self_of;
+using worker_batch::Share;
+using worker_batch::WorkerBatchObject;
 
 void release(Received* received) {
   if (--received->references == 0) delete received;
-}
-
-// Takes a reference to `received` over.
-WorkerBatchObject* new_batch(Received* received) {
-  PyObject* self = batch_type->tp_alloc(batch_type, 0);
-  if (self == nullptr) {
-    release(received);
-    return nullptr;
-  }
-  self_of(self)->received = received;
-  std::construct_at(&self_of(self)->shares);
-  return self_of(self);
-}
-
-// Raises for a batch that was completed, or that is the parent's (which will answer it): then without an exception.
-bool is_open(WorkerBatchObject* self) {
-  if (!self->received->from_this_process()) return false;
-  if (!self->shares.empty()) return true;
-  PyErr_SetString(PyExc_RuntimeError, "the batch was completed before");
-  return false;
-}
-
-PyObject* none_unless_error() {
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  Py_RETURN_NONE;
-}
-
-bool close(WorkerBatchObject* self) {
-  self->shares.clear();
-  Py_CLEAR(self->items);
-  return self->received->send_when_complete();
 }
 
 bool add_error(WorkerBatchObject* self, const char* helper) {
@@ -98,14 +60,6 @@ bool complete(WorkerBatchObject* self, PyObject* outputs) {
   return added && close(self);
 }
 
-// Whether `step` did it, otherwise with an exception set: it has set one, or threw.
-template <typename Step>
-bool run(Step step) {
-  bool done = false;
-  const Failure failure = attempt([&] { done = step(); });
-  return !failure.raise() && done;
-}
-
 PyObject* batch_complete(PyObject* self, PyObject* outputs) {
   if (!complete_worker_batch(self, Py_NewRef(outputs))) return nullptr;
   Py_RETURN_NONE;
@@ -121,66 +75,6 @@ PyObject* batch_fail(PyObject* object, PyObject* error) {
   self->received->count_predict();
   if (!run([&] { return self->received->add_errors(self->shares, error) && close(self); })) return nullptr;
   Py_RETURN_NONE;
-}
-
-PyObject* batch_split(PyObject* object, PyObject* between_items) {
-  WorkerBatchObject* self = self_of(object);
-  if (!is_open(self)) return none_unless_error();
-  const int anywhere = PyObject_IsTrue(between_items);
-  if (anywhere < 0) return nullptr;
-  const BatchCut cut = middle_of(self->shares, anywhere != 0);
-  if (cut.items == 0) Py_RETURN_NONE;
-  std::vector<Share> behind;
-  if (attempt([&] { behind = self->shares; }).raise()) return nullptr;
-  keep_behind(cut, behind);
-  ++self->received->references;
-  WorkerBatchObject* rest = new_batch(self->received);
-  if (rest == nullptr) return nullptr;
-  const auto items = static_cast<Py_ssize_t>(cut.items);
-  rest->items = PyList_GetSlice(self->items, items, PyList_GET_SIZE(self->items));
-  PyObject* halves = rest->items != nullptr ? PyTuple_Pack(2, object, reinterpret_cast<PyObject*>(rest)) : nullptr;
-  if (halves != nullptr && PyList_SetSlice(self->items, items, PyList_GET_SIZE(self->items), nullptr) == 0) {
-    keep_before(cut, self->shares);
-    rest->shares = std::move(behind);
-    self->received->isolated = true;
-  } else {
-    Py_CLEAR(halves);
-  }
-  Py_DECREF(reinterpret_cast<PyObject*>(rest));
-  return halves;
-}
-
-// Takes the shares out that have a result, and their items.
-bool keep_open(WorkerBatchObject* self) {
-  std::vector<Share>& shares = self->shares;
-  Py_ssize_t end = PyList_GET_SIZE(self->items);
-  for (auto share = shares.rbegin(); share != shares.rend(); ++share) {
-    const Py_ssize_t begin = end - static_cast<Py_ssize_t>(share->count);
-    if (!self->received->is_open(*share) && PyList_SetSlice(self->items, begin, end, nullptr) < 0) return false;
-    end = begin;
-  }
-  std::erase_if(shares, [&](const Share& share) { return !self->received->is_open(share); });
-  return true;
-}
-
-// The same with those whose time is over.
-bool drop_ended(WorkerBatchObject* self) {
-  const TimePoint now = Clock::now();
-  for (const Share& share : self->shares) {
-    if (!self->received->is_open(share) || self->received->message.parts[share.part].deadline > now) continue;
-    PyObject* error = call_helper("service_streamer._pickle", "expired", nullptr);
-    const bool added = error != nullptr && self->received->add_error(share, error);
-    Py_XDECREF(error);
-    if (!added) return false;
-  }
-  return keep_open(self) && (!self->shares.empty() || close(self));
-}
-
-PyObject* batch_drop_ended(PyObject* object, PyObject*) {
-  WorkerBatchObject* self = self_of(object);
-  if (!is_open(self)) return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_False);
-  if (!run([&] { return drop_ended(self); })) return nullptr;
-  return PyBool_FromLong(self->shares.empty() ? 0 : 1);
 }
 
 Py_ssize_t batch_length(PyObject* self) {
@@ -238,11 +132,20 @@ PyMethodDef methods[] = {
     {"fail", batch_fail, METH_O,
      "fail($self, error, /)\n--\n\n"
      "Ends every request of the batch with the exception."},
-    {"split", batch_split, METH_O,
-     "split($self, between_items, /)\n--\n\n"
-     "Cuts the batch in two (this one and another), between requests or, if the argument is true, between items.\n\n"
-     "None: it cannot be cut further."},
-    {"drop_ended", batch_drop_ended, METH_NOARGS,
+    {"isolate", worker_batch::isolate, METH_O,
+     "isolate($self, budget, /)\n--\n\n"
+     "Begins the search for the guilty requests after the batch raised: an Isolation.\n\n"
+     "`budget`: its time, in multiples of what the batch took."},
+    {"take", worker_batch::take, METH_O,
+     "take($self, isolation, /)\n--\n\n"
+     "Takes out of the batch what runs next: another batch, or this one if that is all of it."},
+    {"join", worker_batch::join, METH_O,
+     "join($self, group, /)\n--\n\n"
+     "Puts back what take() gave."},
+    {"postpone", worker_batch::postpone, METH_NOARGS,
+     "postpone($self)\n--\n\n"
+     "Takes the requests out of which all items are here: each will run alone, when nothing else waits."},
+    {"drop_ended", worker_batch::drop_ended, METH_NOARGS,
      "drop_ended($self)\n--\n\n"
      "Takes out what failed or expired meanwhile, before a piece of a batch runs again; False: nothing is left."},
     {nullptr, nullptr, 0, nullptr},
@@ -272,9 +175,22 @@ PyType_Spec spec = {"service_streamer._core.WorkerBatch", sizeof(WorkerBatchObje
 
 }  // namespace
 
+PyTypeObject* worker_batch::type = nullptr;
+
+WorkerBatchObject* worker_batch::make(Received* received) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) {
+    release(received);
+    return nullptr;
+  }
+  self_of(self)->received = received;
+  std::construct_at(&self_of(self)->shares);
+  return self_of(self);
+}
+
 bool make_worker_batch_type(PyObject* module) {
-  batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return batch_type != nullptr && PyModule_AddType(module, batch_type) == 0;
+  worker_batch::type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return worker_batch::type != nullptr && PyModule_AddType(module, worker_batch::type) == 0;
 }
 
 PyObject* unpack(Received* received) {
@@ -288,7 +204,7 @@ PyObject* unpack(Received* received) {
     release(received);
     return nullptr;
   }
-  WorkerBatchObject* batch = new_batch(received);
+  WorkerBatchObject* batch = worker_batch::make(received);
   if (batch == nullptr) return nullptr;
   batch->items = PyList_New(0);
   bool unpacked = false;

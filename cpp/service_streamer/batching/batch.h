@@ -15,8 +15,16 @@ struct BatchPart {
   Request* request = nullptr;
   std::uint32_t begin = 0;
   std::uint32_t count = 0;
-  bool failed = false;  // set by the worker: the model gave an error as an output of this part
+  bool failed = false;     // set by the worker: the model gave an error as an output of this part
+  bool postponed = false;  // set by the worker, of a whole request: it is to run alone later
+
+  bool whole() const { return begin == 0 && count == request->size; }
 };
+
+// Whether it goes on where the first one ends.
+inline bool follows(const BatchPart& first, const BatchPart& second) {
+  return first.request == second.request && first.begin + first.count == second.begin;
+}
 
 // What one call of the model works on: ranges of requests, in the order of its items. Filled by Engine::cut, given back by
 // Engine::complete; in between its worker alone has it, and every request in it stays valid.

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace service_streamer {
 
-// Where a batch that failed is cut in two, to be run again. Its parts, which are ranges of the items of one request each, have a
-// `begin` and a `count`.
+// Where a batch that failed is cut in two, to be run again. Its parts have a `begin` and a `count`: each is a range of
+// the items of one request.
 struct BatchCut {
   std::size_t items = 0;     // before it; 0: the batch cannot be cut
   std::size_t parts = 0;     // before it, whole ones
@@ -22,20 +21,16 @@ std::size_t count_items(const std::vector<Part>& parts) {
   return items;
 }
 
-// The cut nearest to the middle, between parts or, if asked for, between items.
+// The cut in the middle of the items.
 template <typename Part>
-BatchCut middle_of(const std::vector<Part>& parts, bool between_items) {
-  const std::size_t middle = count_items(parts) / 2;
+BatchCut middle_of(const std::vector<Part>& parts) {
   BatchCut cut;
-  while (cut.parts + 1 < parts.size() && cut.items + parts[cut.parts].count <= std::max<std::size_t>(middle, 1)) {
+  const std::size_t middle = count_items(parts) / 2;
+  while (cut.parts + 1 < parts.size() && cut.items + parts[cut.parts].count <= middle) {
     cut.items += parts[cut.parts++].count;
   }
-  if (between_items && cut.items < middle) {
-    cut.inside = static_cast<std::uint32_t>(middle - cut.items);
-    cut.items = middle;
-  } else if (cut.parts == 0 && parts.size() > 1) {
-    cut.items = parts[cut.parts++].count;
-  }
+  cut.inside = static_cast<std::uint32_t>(middle - cut.items);
+  cut.items = middle;
   return cut;
 }
 
@@ -50,6 +45,18 @@ void keep_behind(const BatchCut& cut, std::vector<Part>& parts) {
   parts.erase(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(cut.parts));
   parts.front().begin += cut.inside;
   parts.front().count -= cut.inside;
+}
+
+// Puts `first` back before `parts`. Where a part was cut in two, one of them is dropped: on_merge(part) is told.
+template <typename Part, typename OnMerge>
+void put_before(std::vector<Part>& parts, std::vector<Part>& first, OnMerge on_merge) {
+  if (!first.empty() && !parts.empty() && follows(first.back(), parts.front())) {
+    parts.front().begin = first.back().begin;
+    parts.front().count += first.back().count;
+    on_merge(first.back());
+    first.pop_back();
+  }
+  parts.insert(parts.begin(), first.begin(), first.end());
 }
 
 }  // namespace service_streamer

@@ -172,6 +172,7 @@ void Engine::close(bool drain, EndedRequests& ended) {
   {
     MutexLock lock(mutex_);
     closed_.store(true, std::memory_order_relaxed);
+    drains_ = drains_ && drain;
     const TimePoint now = Clock::now();
     for (Request *request = live_.first(), *next = nullptr; request != nullptr && !drain; request = next) {
       next = request->next_live;
@@ -215,8 +216,8 @@ EngineStats Engine::stats() const {
     MutexLock lock(mutex_);
     stats.workers = options_.workers;
     stats.idle_workers = static_cast<int>(idle_.size());
-    stats.queued_items = queue_.items();
-    stats.queued_requests = queue_.requests();
+    stats.queued_items = queue_.items() + queue_.alone_items();
+    stats.queued_requests = queue_.requests() + queue_.alone_requests();
     stats.waiting_requests = queue_.waiting();
     stats.running_items = running_items_;
     stats.running_batches = running_batches_;

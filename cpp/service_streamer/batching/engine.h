@@ -9,6 +9,7 @@
 #include "service_streamer/base/clock.h"
 #include "service_streamer/base/mutex.h"
 #include "service_streamer/batching/batch.h"
+#include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/options.h"
 #include "service_streamer/batching/request.h"
@@ -100,12 +101,19 @@ class Engine {
   // Instead of cut(): what was promised by kBatch stays, for another worker.
   void decline() EXCLUDES(mutex_);
 
-  // Gives a batch back with what became of it: kAnswered (but for the parts marked failed), kFailed or kLost.
+  // Gives a batch back with what became of it: kAnswered, kFailed or kLost. Parts marked failed or postponed are so.
   void complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
-  // Cuts a batch that failed in two, to be run again one after the other: between requests, or anywhere. False: it cannot
-  // be cut further, and is unchanged.
-  bool split(Batch& batch, bool between_items, Batch& second) EXCLUDES(mutex_);
+  // Moves what is before the cut out of a batch that failed, into `first`, which runs again by itself. The cut must
+  // leave items on both sides.
+  void split(Batch& batch, const BatchCut& cut, Batch& first) EXCLUDES(mutex_);
+
+  // Moves all of `first`, which split() took from the front of the batch, back there.
+  void join(Batch& batch, Batch& first) EXCLUDES(mutex_);
+
+  // Puts the whole requests of a batch that failed back into the queue, and takes their parts out (Request* nullptr).
+  // Each of them runs alone, when nothing else waits. After close(false) they end as kClosed.
+  void postpone(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // Before such a piece runs: ends the requests in it whose deadline has passed, and takes out (Request* nullptr) the parts of
   // those that ended meanwhile.
@@ -195,6 +203,8 @@ class Engine {
   void put_back(const BatchPart& part, Outcome outcome, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                 Wakes& wakes) REQUIRES(mutex_);
   void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);
+  void queue_alone(const BatchPart& part, TimePoint now, EndedRequests& ended, ReleasedRequests& released, Wakes& wakes)
+      REQUIRES(mutex_);
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
 
@@ -210,6 +220,7 @@ class Engine {
   RequestQueue queue_ GUARDED_BY(mutex_);
   LiveList live_ GUARDED_BY(mutex_);                       // every request that was accepted and has not ended
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_
+  bool drains_ GUARDED_BY(mutex_) = true;                  // what is queued is served, also after close()
   std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle last
   int reserved_ GUARDED_BY(mutex_) = 0;                    // batches promised to workers and not yet cut
   TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // since when an item and an idle worker are both there

@@ -17,7 +17,11 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
     running_items_ -= batch.items;
     const std::uint64_t answered_before = counters_.completed;
     for (const BatchPart& part : batch.parts) {
-      put_back(part, part.failed ? Outcome::kFailed : outcome, now, ended, released, wakes);
+      if (part.postponed) {
+        queue_alone(part, now, ended, released, wakes);
+      } else {
+        put_back(part, part.failed ? Outcome::kFailed : outcome, now, ended, released, wakes);
+      }
     }
     if (batch.rerun || batch.isolated) counters_.isolated += counters_.completed - answered_before;
     settle(now, wakes);
@@ -26,20 +30,44 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
   wakes.run();
 }
 
-bool Engine::split(Batch& batch, bool between_items, Batch& second) {
-  const BatchCut cut = middle_of(batch.parts, between_items);
-  if (cut.items == 0) return false;
-  second = batch;
+void Engine::split(Batch& batch, const BatchCut& cut, Batch& first) {
+  first = batch;
   MutexLock lock(mutex_);
   if (!batch.rerun) note_completed(batch, Clock::now());
-  batch.rerun = second.rerun = true;
-  keep_before(cut, batch.parts);
-  keep_behind(cut, second.parts);
-  if (cut.inside > 0) second.parts.front().request->holds.fetch_add(1, std::memory_order_relaxed);
-  batch.items = cut.items;
-  second.items -= cut.items;
+  batch.rerun = first.rerun = true;
+  keep_before(cut, first.parts);
+  keep_behind(cut, batch.parts);
+  if (cut.inside > 0) batch.parts.front().request->holds.fetch_add(1, std::memory_order_relaxed);
+  first.items = cut.items;
+  batch.items -= cut.items;
   ++running_batches_;
-  return true;
+}
+
+void Engine::join(Batch& batch, Batch& first) {
+  batch.items += first.items;
+  put_before(batch.parts, first.parts, [](const BatchPart& part) {
+    part.request->holds.fetch_sub(1, std::memory_order_relaxed);  // the other part of it has one, too
+  });
+  first = {};
+  MutexLock lock(mutex_);
+  --running_batches_;
+}
+
+void Engine::postpone(Batch& batch, EndedRequests& ended, ReleasedRequests& released) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    for (BatchPart& part : batch.parts) {
+      if (!part.whole()) continue;
+      batch.items -= part.count;
+      running_items_ -= part.count;
+      queue_alone(part, now, ended, released, wakes);
+      part.request = nullptr;
+    }
+    settle(now, wakes);
+  }
+  wakes.run();
 }
 
 void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) {
@@ -71,6 +99,15 @@ void Engine::put_back(const BatchPart& part, Outcome outcome, TimePoint now, End
   if (ended_before) return;
   request.answered += part.count;
   if (outcome != Outcome::kAnswered || request.answered == request.size) end(request, outcome, now, ended, wakes);
+}
+
+void Engine::queue_alone(const BatchPart& part, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
+                         Wakes& wakes) {
+  Request& request = *part.request;
+  const bool ended_before = request.phase == Request::Phase::kEnded;
+  if (request.drop_hold()) released.push(request);
+  if (ended_before) return;
+  drains_ ? queue_.push_alone(request) : end(request, Outcome::kClosed, now, ended, wakes);
 }
 
 void Engine::note_completed(const Batch& batch, TimePoint now) {

@@ -91,13 +91,16 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
     fill(batch, most, false, now, ended, wakes);
     if (batch.items > 0) {
       batch.dispatched = now;
+      batch.rerun = batch.parts.front().request->alone;
       batch.reason = reason;
       if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
       const bool waited_for = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
       if (waited_for && most < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
-      policy_.dispatched(now, batch.finishing);
       ++running_batches_;
       running_items_ += batch.items;
+    }
+    if (batch.items > 0 && !batch.rerun) {
+      policy_.dispatched(now, batch.finishing);
       ++counters_.batches;
       counters_.items += batch.items;
       ++counters_.batch_sizes[batch.items];
@@ -136,22 +139,24 @@ Engine::Ready Engine::look(std::size_t idle_workers, TimePoint now, CloseReason&
 }
 
 // Takes from the queue what was promised to a worker: until there are `limit` items, or, `whole`, no more requests than that
-// takes; or as many as there is memory for.
+// takes; or as many as there is memory for. Or one request that runs alone.
 void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
   --reserved_;
-  while (queue_.requests() > 0 && batch.items < limit && make_room(batch.parts)) {
+  while (queue_.requests() + (batch.items == 0 ? queue_.alone_requests() : 0) > 0 && batch.items < limit &&
+         make_room(batch.parts)) {
     Request& front = queue_.front();
     if (front.deadline <= now) {
       end(front, Outcome::kExpired, now, ended, wakes);
       continue;
     }
-    if (front.dispatched == 0) queue_time_.add(now - front.arrived);
+    if (front.dispatched == 0 && !front.alone) queue_time_.add(now - front.arrived);
     batch.age = std::max(batch.age, now - front.arrived);
-    const BatchPart part = queue_.take(whole ? front.size : limit - batch.items);
+    const BatchPart part = queue_.take(whole || front.alone ? front.size : limit - batch.items);
     front.holds.fetch_add(1, std::memory_order_relaxed);
     batch.items += part.count;
     if (front.phase == Request::Phase::kDispatched) ++batch.finishing;
     batch.parts.push_back(part);
+    if (front.alone) break;
   }
   // What stays, for another worker that is idle already, has waited for company since then.
   if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
@@ -166,7 +171,11 @@ std::size_t Engine::unpromised() const {
 // Whether there is anything that no woken worker will take, and when it should go to one of the idle ones.
 bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
   const std::size_t items = unpromised();
-  if (items == 0) return false;
+  if (items == 0) {
+    const std::size_t full_batches = (queue_.items() + options_.batch_size - 1) / options_.batch_size;
+    verdict = {.at = now, .reason = CloseReason::kIdle};
+    return queue_.alone_requests() > reserved_ - static_cast<int>(full_batches);
+  }
   ready_ = std::min(ready_, now);
   if (closed()) {
     verdict = {.at = now, .reason = CloseReason::kDrain};

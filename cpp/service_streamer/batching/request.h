@@ -50,6 +50,7 @@ struct Request {
   Phase phase = Phase::kNew;
   std::uint32_t dispatched = 0;  // items that were cut into batches
   std::uint32_t answered = 0;    // items that came back
+  bool alone = false;            // it runs alone, when nothing else waits
   Waiter* admission = nullptr;   // who sleeps until there is room
   Request* previous = nullptr;   // in the queue or in the waiting room
   Request* next = nullptr;

@@ -32,6 +32,15 @@ void RequestQueue::push_again(Request& request) {
   ++requests_;
 }
 
+void RequestQueue::push_alone(Request& request) {
+  alone_.push_back(request);
+  request.alone = true;
+  request.phase = Request::Phase::kQueued;
+  request.dispatched = 0;
+  alone_items_ += request.size;
+  ++alone_count_;
+}
+
 Request* RequestQueue::admit() {
   Request* request = waiting_.first();
   if (request == nullptr || (items_ > 0 && items_ + request->size > max_items_)) return nullptr;
@@ -46,13 +55,13 @@ void RequestQueue::remove(Request& request) {
     waiting_.erase(request);
     --waiting_count_;
   } else if (request.phase == Request::Phase::kQueued) {
-    items_ -= request.size - request.dispatched;
+    (request.alone ? alone_items_ : items_) -= request.size - request.dispatched;
     unlink(request);
   }
 }
 
 Request& RequestQueue::front() {
-  return *first_lane()->second.first();
+  return requests_ > 0 ? *first_lane()->second.first() : *alone_.first();
 }
 
 BatchPart RequestQueue::take(std::size_t limit) {
@@ -61,7 +70,7 @@ BatchPart RequestQueue::take(std::size_t limit) {
   const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(left, limit));
   const BatchPart part{.request = &request, .begin = request.dispatched, .count = count};
   request.dispatched += count;
-  items_ -= count;
+  (request.alone ? alone_items_ : items_) -= count;
   if (count == left) {
     unlink(request);
     request.phase = Request::Phase::kDispatched;
@@ -86,6 +95,11 @@ RequestQueue::Lanes::const_iterator RequestQueue::first_lane() const {
 }
 
 void RequestQueue::unlink(Request& request) {
+  if (request.alone) {
+    alone_.erase(request);
+    --alone_count_;
+    return;
+  }
   constexpr std::size_t kKeptLanes = 8;  // empty ones stay, up to here: priorities come again
   const auto lane = lanes_.find(request.priority);
   lane->second.erase(request);

@@ -27,6 +27,9 @@ class RequestQueue {
   // come back the latest first.
   void push_again(Request& request);
 
+  // One that had left it whole and is to run alone, whether there is room or not. It goes after all others.
+  void push_alone(Request& request);
+
   // Moves the first of the waiting room into the queue if it fits, and returns it; nullptr: nobody moved.
   Request* admit();
 
@@ -39,10 +42,14 @@ class RequestQueue {
   // Cuts up to `limit` items off the front request, which leaves the queue with its last item.
   BatchPart take(std::size_t limit);
 
+  // Without those that run alone.
   std::size_t items() const { return items_; }
   int requests() const { return requests_; }
   int waiting() const { return waiting_count_; }
-  bool empty() const { return requests_ == 0 && waiting_count_ == 0; }
+
+  std::size_t alone_items() const { return alone_items_; }
+  int alone_requests() const { return alone_count_; }
+  bool empty() const { return requests_ == 0 && alone_count_ == 0 && waiting_count_ == 0; }
 
   // The earliest arrival; TimePoint::max(): nothing waits.
   TimePoint oldest() const;
@@ -59,8 +66,11 @@ class RequestQueue {
 
   const std::size_t max_items_;
   Lanes lanes_;  // by priority; some may be empty
+  QueueList alone_;
   QueueList waiting_;
   std::size_t items_ = 0;
+  std::size_t alone_items_ = 0;
+  int alone_count_ = 0;
   int requests_ = 0;
   int waiting_count_ = 0;
 };

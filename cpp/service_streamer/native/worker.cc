@@ -1,13 +1,13 @@
 #include "service_streamer/native/worker.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <new>
 #include <utility>
 
 #include "service_streamer/base/file_descriptor.h"
 #include "service_streamer/base/trace.h"
+#include "service_streamer/batching/isolation.h"
 
 namespace service_streamer::native {
 namespace {
@@ -38,11 +38,6 @@ Failure failure_of(const std::exception& error) {
     return {.fault = Fault::kMemory, .message = "there is no memory for the batch"};
   }
   return {.fault = Fault::kModel, .message = one_line(error.what())};
-}
-
-// 2·log2(n) + 2: enough to find one guilty request of n.
-int runs_to_isolate(std::size_t items) {
-  return 2 * static_cast<int>(std::log2(std::max<std::size_t>(items, 1))) + 2;
 }
 
 }  // namespace
@@ -81,6 +76,27 @@ bool Held::drop_ended() {
   if (any) return true;
   engine_->complete(batch, Outcome::kAnswered, ended, released);  // of nothing
   return false;
+}
+
+Held Held::take(const BatchCut& cut) {
+  if (cut.items == batch.items) return std::move(*this);
+  Held first(*engine_);
+  engine_->split(batch, cut, first.batch);
+  return first;
+}
+
+void Held::join(Held&& first) {
+  empty() ? swap(first) : engine_->join(batch, first.batch);
+}
+
+void Held::postpone() {
+  EndedRequests ended;
+  ReleasedRequests released;
+  engine_->postpone(batch, ended, released);
+  std::erase_if(batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  calls::publish(ended);
+  calls::let_go(released);
+  if (empty()) engine_->complete(batch, Outcome::kAnswered, ended, released);  // of nothing
 }
 
 // --- Worker ---
@@ -176,38 +192,39 @@ void Worker::recover(Held failed, bool crowded) {
     failed.batch.dispatched = Clock::now();
     if (!failed.drop_ended() || attempt(failed)) return;
   }
-  isolate(std::move(failed));
+  fail(std::move(failed));
 }
 
 void Worker::serve(Held& held) {
-  if (!attempt(held)) isolate(std::move(held));
+  if (!attempt(held)) fail(std::move(held));
 }
 
-void Worker::isolate(Held failed) {
+void Worker::fail(Held failed) {
   // Of a number of outputs that does not fit no item is guilty.
-  const bool in_parts = isolate_errors_ && failed.failure.fault != Fault::kOutputs;
-  in_parts ? bisect(std::move(failed)) : failed.fail();
+  const bool in_parts = options_.isolate_errors && failed.failure.fault != Fault::kOutputs;
+  in_parts ? isolate(std::move(failed)) : failed.fail();
 }
 
-// The largest group that failed is cut next. One for which there was no memory is cut between items, others only between
-// requests: the parts of one request succeed or fail together. What is not resolved in so many runs fails together.
-void Worker::bisect(Held failed) {
-  int runs_left = runs_to_isolate(failed.batch.items);
-  std::vector<Held> groups;
-  groups.push_back(std::move(failed));
-  while (!groups.empty()) {
-    const auto largest = std::max_element(groups.begin(), groups.end(),
-                                          [](const Held& a, const Held& b) { return a.batch.items < b.batch.items; });
-    Held first = std::move(*largest);
-    groups.erase(largest);
-    Held second(engine_);
-    if (runs_left < 2 || !first.split(first.failure.fault == Fault::kMemory, second)) {
-      first.fail();
-      continue;
-    }
-    runs_left -= 2;
-    for (Held* half : {&first, &second}) {
-      if (half->drop_ended() && !attempt(*half)) groups.push_back(std::move(*half));
+void Worker::isolate(Held left) {
+  const Isolation::FirstRun first{.requests = left.batch.parts.size(),
+                                  .items = left.batch.items,
+                                  .begin = left.batch.dispatched,
+                                  .end = Clock::now()};
+  Isolation isolation(first, options_.isolation_budget);
+  if (isolation.failed(first.requests, first.items, left.out_of_memory())) left.fail();
+  while (!left.empty()) {
+    if (isolation.over(Clock::now())) left.postpone();
+    if (left.empty()) break;
+    Held group = left.take(isolation.next(left.batch.parts));
+    if (!group.drop_ended() || attempt(group)) {
+      isolation.passed();
+    } else if (group.failure.fault == Fault::kOutputs) {
+      group.fail();
+      isolation.passed();
+    } else if (isolation.failed(group.batch.parts.size(), group.batch.items, group.out_of_memory())) {
+      group.fail();
+    } else {
+      left.join(std::move(group));
     }
   }
 }

@@ -10,6 +10,16 @@
 
 namespace service_streamer::native {
 
+struct WorkersOptions {
+  int count = 1;  // threads
+
+  // A batch that raised is run again in parts, so that only the guilty requests fail.
+  bool isolate_errors = true;
+
+  // Most time for that once more than a quarter are guilty, in multiples of what the batch took.
+  double isolation_budget = 8;
+};
+
 // A batch that a worker has taken. Dropped before anything became of it, its requests are lost.
 class Held {
  public:
@@ -31,8 +41,15 @@ class Held {
   // Before it runs again. False: nothing is left of it, and the engine has it back.
   bool drop_ended();
 
-  // See Engine::split().
-  bool split(bool between_items, Held& second) { return engine_->split(batch, between_items, second.batch); }
+  bool out_of_memory() const { return failure.fault == Fault::kMemory; }
+
+  // See Engine::split() and join(). Unlike there, all of it may be taken out, and then this is empty.
+  Held take(const BatchCut& cut);
+  void join(Held&& first);
+  bool empty() const { return batch.parts.empty(); }
+
+  // See Engine::postpone().
+  void postpone();
 
  private:
   void swap(Held& other) noexcept;
@@ -49,8 +66,8 @@ class Held {
 // itself.
 class Worker {
  public:
-  Worker(Engine& engine, Model& model, bool isolate_errors)
-      : engine_(engine), model_(model), isolate_errors_(isolate_errors) {}
+  Worker(Engine& engine, Model& model, const WorkersOptions& options)
+      : engine_(engine), model_(model), options_(options) {}
 
   // Makes the runner. One that cannot be made is asked for again by each batch, which fails with the reason.
   void prepare();
@@ -73,8 +90,8 @@ class Worker {
   void finish_oldest();
   void recover(Held failed, bool crowded);
   void serve(Held& held);
+  void fail(Held failed);
   void isolate(Held failed);
-  void bisect(Held failed);
   bool attempt(Held& held);
   void answer(Held& held);
   void read_parts(const Batch& batch);
@@ -82,7 +99,7 @@ class Worker {
 
   Engine& engine_;
   Model& model_;
-  const bool isolate_errors_;
+  const WorkersOptions options_;
 
   std::unique_ptr<Runner> runner_;
   std::vector<Part> parts_;  // of the run under way

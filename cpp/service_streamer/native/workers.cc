@@ -5,7 +5,6 @@
 #include <thread>
 #include <utility>
 
-#include "service_streamer/native/worker.h"
 #include "service_streamer/waiting/io_thread.h"
 
 namespace service_streamer::native {
@@ -60,7 +59,7 @@ void Workers::start(const std::shared_ptr<void>& keep) {
       ipc::start_io_thread("streamer-model", [shared = shared_, kept = keep]() mutable {
         const CountedThread counted;
         {
-          Worker worker(shared->engine, *shared->model, shared->options.isolate_errors);
+          Worker worker(shared->engine, *shared->model, shared->options);
           worker.prepare();
           Shared::count_down(shared->preparing, shared->ready);
           worker.run();

@@ -4,13 +4,9 @@
 
 #include "service_streamer/batching/engine.h"
 #include "service_streamer/native/model.h"
+#include "service_streamer/native/worker.h"
 
 namespace service_streamer::native {
-
-struct WorkersOptions {
-  int count = 1;               // threads
-  bool isolate_errors = true;  // a batch that raised is run again in parts, so that only the guilty requests fail
-};
 
 // The threads that run a native model: each takes batches from the engine until that is closed and empty. They never ask for
 // the GIL.

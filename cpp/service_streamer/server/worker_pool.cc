@@ -139,8 +139,14 @@ bool WorkerPool::answered(Worker& worker, InMessage& message) {
 bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
   std::vector<BatchPart>& parts = worker.flight->batch.parts;
   if (reply.results.size() != parts.size()) return false;
+  const auto postponed = [&](std::size_t i) { return reply.results[i].kind == ResultKind::kPostponed; };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (postponed(i) && (!parts[i].whole() || parts.size() == 1)) return false;
+  }
   for (std::size_t i = 0; i < parts.size(); ++i) {
     BatchPart& part = parts[i];
+    part.postponed = postponed(i);
+    if (part.postponed) continue;
     part.failed = reply.results[i].kind == ResultKind::kError;
     Call::of(*part.request).add({.begin = part.begin, .count = part.count, .result = std::move(reply.results[i])});
   }

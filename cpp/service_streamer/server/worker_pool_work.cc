@@ -65,12 +65,14 @@ bool WorkerPool::give_again(Worker& worker) {
 
 // The worker has no memory for all of its batch at once: it goes out again in halves. False: it cannot be cut.
 bool WorkerPool::halve(Worker& worker) {
-  auto rest = std::make_unique<Flight>();
+  auto first = std::make_unique<Flight>();
   retries_.reserve(retries_.size() + 2);
-  if (!engine_.split(worker.flight->batch, true, rest->batch)) return false;
-  rest->attempts = --worker.flight->attempts;  // it has not begun with it
-  retries_.insert(retries_.begin(), std::move(rest));
+  const BatchCut cut = middle_of(worker.flight->batch.parts);
+  if (cut.items == 0) return false;
+  engine_.split(worker.flight->batch, cut, first->batch);
+  first->attempts = --worker.flight->attempts;  // it has not begun with it
   retries_.insert(retries_.begin(), std::move(worker.flight));
+  retries_.insert(retries_.begin(), std::move(first));
   return true;
 }
 
@@ -98,7 +100,7 @@ OutMessage WorkerPool::message_of(const Flight& flight) {
   heads.reserve(flight.batch.parts.size());
   ranges.reserve(flight.batch.parts.size());
   for (const BatchPart& part : flight.batch.parts) {
-    heads.push_back({.items = part.count, .deadline = part.request->deadline});
+    heads.push_back({.items = part.count, .deadline = part.request->deadline, .whole = part.whole()});
     ranges.push_back({.payload = &Call::of(*part.request).payload, .begin = part.begin, .count = part.count});
   }
   return make_batch(flight.id, heads, ranges);

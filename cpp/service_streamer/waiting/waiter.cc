@@ -184,7 +184,6 @@ Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, bool enter
   }
   return Wait::kDone;
 }
-}
 
 bool Completion::enter(Waiter& waiter) {
   Waiter* nobody = nullptr;

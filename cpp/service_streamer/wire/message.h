@@ -83,6 +83,7 @@ struct Hello {
 struct BatchHead {
   std::uint32_t items = 0;  // of one request
   TimePoint deadline = TimePoint::max();
+  bool whole = false;  // these are all items of the request
 };
 
 struct BatchMessage {

@@ -57,9 +57,9 @@ class BodyReader {
     return true;
   }
 
-  bool read(Result& result) {
+  bool read(Result& result, ResultKind last_kind) {
     wire::Result head{};
-    if (!values_.read(head) || !wire::to_enum(head.kind, ResultKind::kError, result.kind) || !has_blocks(head.blocks) ||
+    if (!values_.read(head) || !wire::to_enum(head.kind, last_kind, result.kind) || !has_blocks(head.blocks) ||
         !bytes_.read(result.bytes, head.bytes)) {
       return false;
     }
@@ -113,7 +113,8 @@ bool read_piece(BodyReader& body, ResultPiece& piece) {
   if (!body.values().read(head)) return false;
   piece.begin = head.begin;
   piece.count = head.count;
-  return head.count > 0 && head.begin + std::uint64_t{head.count} <= UINT32_MAX && body.read(piece.result);
+  return head.count > 0 && head.begin + std::uint64_t{head.count} <= UINT32_MAX &&
+         body.read(piece.result, ResultKind::kError);
 }
 
 bool read_call(BodyReader& body, EndedCall& call) {
@@ -155,9 +156,9 @@ bool parse(InMessage& message, BatchMessage& batch) {
   }
   std::uint64_t items = 0;
   batch.parts.reserve(parts.size());
-  for (const auto& [deadline, count] : parts) {
-    BatchHead& part = batch.parts.emplace_back(BatchHead{.items = count});
-    if (count == 0 || !to_time(deadline, part.deadline)) return false;
+  for (const auto& [deadline, count, whole] : parts) {
+    BatchHead& part = batch.parts.emplace_back(BatchHead{.items = count, .whole = whole != 0});
+    if (count == 0 || whole > 1 || !to_time(deadline, part.deadline)) return false;
     items += count;
   }
   return items == batch.payload.items();
@@ -175,7 +176,9 @@ bool parse(InMessage& message, ReplyMessage& reply) {
   }
   reply.isolated = head.isolated != 0;
   reply.unread = head.unread != 0;
-  return std::ranges::all_of(reply.results, [&](Result& result) { return body.read(result); }) && body.at_end();
+  return std::ranges::all_of(reply.results,
+                             [&](Result& result) { return body.read(result, ResultKind::kPostponed); }) &&
+         body.at_end();
 }
 
 bool parse(InMessage& message, std::vector<SubmittedRequest>& requests) {

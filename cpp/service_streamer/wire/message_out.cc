@@ -122,7 +122,9 @@ OutMessage make_hello(Role role) {
 OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::span<const PayloadRange> items) {
   BodyWriter body(MessageType::kBatch, id);
   for (const BatchHead& part : parts) {
-    body.add_value(wire::BatchPart{.deadline = to_wire(part.deadline), .items = part.items});
+    body.add_value(wire::BatchPart{.deadline = to_wire(part.deadline),
+                                   .items = part.items,
+                                   .whole = static_cast<std::uint8_t>(part.whole ? 1 : 0)});
   }
   body.add(items);
   return std::move(body).finish(parts.size());

@@ -33,9 +33,10 @@ struct PayloadRange {
 
 // What a worker made of one part of a batch.
 enum class ResultKind : std::uint8_t {
-  kOutputs,  // a list of outputs, or with output="batch" the slice itself
-  kRows,     // an array whose rows are the outputs: the caller cuts it
-  kError,    // an exception
+  kOutputs,    // a list of outputs, or with output="batch" the slice itself
+  kRows,       // an array whose rows are the outputs: the caller cuts it
+  kError,      // an exception
+  kPostponed,  // nothing: a whole request that is to run alone later. Only in replies of workers.
 };
 
 struct Result {

@@ -54,6 +54,7 @@ struct [[gnu::packed]] Result {
 struct [[gnu::packed]] BatchPart {
   std::int64_t deadline;
   std::uint32_t items;
+  std::uint8_t whole;
 };
 // kReply: one of it, and each result.
 struct [[gnu::packed]] Reply {

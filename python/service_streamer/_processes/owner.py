@@ -84,7 +84,7 @@ class Processes:
         starter = Starter(
             process_options.start_method,
             process_options.devices,
-            isolate=options.isolate_errors,
+            budget=options.budget,
             output_batch=options.output == "batch",
             inline=inline,
         )

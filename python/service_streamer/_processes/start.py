@@ -59,13 +59,13 @@ class Starter:
         method: str,
         devices: tuple[_devices.Device, ...] | None,
         *,
-        isolate: bool,
+        budget: float | None,
         output_batch: bool,
         inline: bool = False,
     ) -> None:
         self._start = {"spawn": _spawn, "fork": _fork, "forkserver": _from_forkserver}[method]
         self._devices = devices
-        self._isolate = isolate
+        self._budget = budget
         self._output_batch = output_batch
         self._inline = inline
         # Imported now: while no fork may happen, nobody should have to wait for an import.
@@ -85,7 +85,7 @@ class Starter:
             owner=os.getpid(),
             device=device,
             batch_size=batch_size,
-            isolate=self._isolate,
+            budget=self._budget,
             output_batch=self._output_batch,
             inline=self._inline,
         )

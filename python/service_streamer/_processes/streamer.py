@@ -67,7 +67,8 @@ class Streamer(BaseStreamer):
             CUDA. The forkserver is one of its own; it loads what ``set_forkserver_preload`` names,
             but never the main module.
         worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
-        policy, max_queue, overflow, output, isolate_errors: as for `ThreadedStreamer`.
+        policy, max_queue, overflow, output, isolate_errors, isolation_budget: as for
+            `ThreadedStreamer`.
         retries: how often a batch is run again whose worker died.
         worker_hang_timeout: seconds after which a worker that still has the same batch is killed;
             None: never. It is for batches only: to load a model may rightly take minutes, so a
@@ -104,6 +105,7 @@ class Streamer(BaseStreamer):
         overflow: str = "block",
         output: str = "items",
         isolate_errors: bool = True,
+        isolation_budget: float = 8,
         retries: int = 1,
         worker_hang_timeout: float | None = None,
         warmup: Sequence[Any] | None = None,
@@ -119,6 +121,7 @@ class Streamer(BaseStreamer):
             overflow=overflow,
             output=output,
             isolate_errors=isolate_errors,
+            isolation_budget=isolation_budget,
         )
         _options.warn_of_long_latency(options.max_latency)
         process_options = ProcessOptions(

@@ -41,7 +41,8 @@ class Job:
     """the process that has the engine"""
     device: int | str | None
     batch_size: int
-    isolate: bool
+    budget: float | None
+    """of `_worker.isolate`"""
     output_batch: bool
     inline: bool = False
     """answers may travel to other machines: without shared memory"""
@@ -68,7 +69,7 @@ class Worker(BaseProcess):
             del self._model  # what it was made of need not stay
             link.send_ready(_about())
             while (left := link.run_batches(predict, is_logged)) is not None:
-                serve(*left, predict, job.isolate)
+                serve(*left, predict, job.budget)
                 del left  # its items need not wait with us for the next one
         finally:
             _lifecycle.close_all()  # of streamers that the model has made

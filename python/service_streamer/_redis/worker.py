@@ -57,7 +57,7 @@ class RedisWorker:
             CUDA. The others need ``if __name__ == "__main__":`` in a script.
         secret: signs all messages; that of the clients. Those that are not signed are dropped
             unread. None: whoever can write to the broker is trusted as far as pickle goes.
-        policy, isolate_errors: as for `ThreadedStreamer`.
+        policy, isolate_errors, isolation_budget: as for `ThreadedStreamer`.
         retries: how often a batch is run again, here, whose process died.
         worker_hang_timeout: seconds after which a process that still has the same batch is killed;
             None: never.
@@ -85,6 +85,7 @@ class RedisWorker:
         secret: str | bytes | None = None,
         policy: str = "adaptive",
         isolate_errors: bool = True,
+        isolation_budget: float = 8,
         retries: int = 1,
         worker_hang_timeout: float | None = None,
         warmup: Sequence[Any] | None = None,
@@ -99,6 +100,7 @@ class RedisWorker:
             max_latency=max_latency,
             policy=policy,
             isolate_errors=isolate_errors,
+            isolation_budget=isolation_budget,
         )
         _options.warn_of_long_latency(self._options.max_latency)
         self._process_options = ProcessOptions(

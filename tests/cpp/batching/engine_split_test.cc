@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,21 +33,32 @@ Sizes sizes_of(const Batch& batch) {
   return sizes;
 }
 
+Batch split(Engine& engine, Batch& batch, const BatchCut& cut) {
+  Batch first;
+  engine.split(batch, cut, first);
+  return first;
+}
+
+// Before the first so many requests end.
+BatchCut between_requests(const Batch& batch, std::size_t requests) {
+  BatchCut cut{.parts = requests};
+  for (std::size_t i = 0; i < requests; ++i) cut.items += batch.parts[i].count;
+  return cut;
+}
+
 struct Halves {
   Sizes first;
   Sizes second;
   bool operator==(const Halves&) const = default;
 };
 
-// What split() makes of a batch; it is given back as failed.
-Halves halves_of(const Sizes& sizes, bool between_items) {
+// What a cut in the middle makes of a batch; it is given back as failed.
+Halves halves_of(const Sizes& sizes) {
   Scene scene(sizes);
-  Batch second;
-  const bool was_cut = scene.engine.split(scene.batch, between_items, second);
-  EXPECT_EQ(was_cut, !second.parts.empty());
-  Halves halves{sizes_of(scene.batch), sizes_of(second)};
+  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
+  Halves halves{sizes_of(first), sizes_of(scene.batch)};
+  give_back(scene.engine, first, Outcome::kFailed);
   give_back(scene.engine, scene.batch, Outcome::kFailed);
-  if (was_cut) give_back(scene.engine, second, Outcome::kFailed);
   return halves;
 }
 
@@ -69,50 +80,26 @@ void for_all_shapes(std::uint32_t most, const std::function<void(const Sizes&)>&
 
 // Splits a batch until nothing can be cut further; the pieces in order.
 void pieces_of(Engine& engine, Batch batch, bool between_items, std::vector<Batch>& pieces) {
-  Batch second;
-  if (!engine.split(batch, between_items, second)) {
+  const BatchCut cut = between_items ? middle_of(batch.parts) : between_requests(batch, batch.parts.size() / 2);
+  if (cut.items == 0) {
     pieces.push_back(batch);
     return;
   }
-  EXPECT_TRUE(batch.rerun && second.rerun);
+  const Batch first = split(engine, batch, cut);
+  EXPECT_TRUE(batch.rerun && first.rerun);
+  pieces_of(engine, first, between_items, pieces);
   pieces_of(engine, batch, between_items, pieces);
-  pieces_of(engine, second, between_items, pieces);
 }
 
-TEST(EngineSplit, CutsBetweenRequestsNearTheMiddle) {
-  EXPECT_EQ(halves_of({1, 1}, false), (Halves{{1}, {1}}));
-  EXPECT_EQ(halves_of({1, 1, 1}, false), (Halves{{1}, {1, 1}}));
-  EXPECT_EQ(halves_of({1, 1, 1, 1}, false), (Halves{{1, 1}, {1, 1}}));
-  EXPECT_EQ(halves_of({2, 2}, false), (Halves{{2}, {2}}));
-  EXPECT_EQ(halves_of({9, 1}, false), (Halves{{9}, {1}}));
-  EXPECT_EQ(halves_of({1, 9}, false), (Halves{{1}, {9}}));
-  EXPECT_EQ(halves_of({1, 1, 1, 9}, false), (Halves{{1, 1, 1}, {9}}));
-  EXPECT_EQ(halves_of({9, 1, 1, 1}, false), (Halves{{9}, {1, 1, 1}}));
-}
-
-TEST(EngineSplit, CutsAnywhereInTheMiddle) {
-  EXPECT_EQ(halves_of({2}, true), (Halves{{1}, {1}}));
-  EXPECT_EQ(halves_of({7}, true), (Halves{{3}, {4}}));
-  EXPECT_EQ(halves_of({1, 1}, true), (Halves{{1}, {1}}));
-  EXPECT_EQ(halves_of({2, 2}, true), (Halves{{2}, {2}}));
-  EXPECT_EQ(halves_of({9, 1}, true), (Halves{{5}, {4, 1}}));
-  EXPECT_EQ(halves_of({1, 9}, true), (Halves{{1, 4}, {5}}));
-  EXPECT_EQ(halves_of({1, 8, 1}, true), (Halves{{1, 4}, {4, 1}}));
-}
-
-TEST(EngineSplit, LeavesWhatCannotBeCutUnchanged) {
-  for (const bool between_items : {false, true}) {
-    EXPECT_EQ(halves_of({1}, between_items), (Halves{{1}, {}}));
-  }
-  EXPECT_EQ(halves_of({5}, false), (Halves{{5}, {}}));
-  Scene scene({5});
-  Batch second;
-  EXPECT_FALSE(scene.engine.split(scene.batch, false, second));
-  EXPECT_FALSE(scene.batch.rerun);
-  EXPECT_EQ(scene.batch.items, 5U);
-  EXPECT_EQ(scene.engine.stats().running_batches, 1);
-  answer(scene.engine, scene.batch);
-  EXPECT_TRUE(scene.calls[0]->answered());
+TEST(EngineSplit, CutsInTheMiddleOfTheItems) {
+  EXPECT_EQ(halves_of({2}), (Halves{{1}, {1}}));
+  EXPECT_EQ(halves_of({7}), (Halves{{3}, {4}}));
+  EXPECT_EQ(halves_of({1, 1}), (Halves{{1}, {1}}));
+  EXPECT_EQ(halves_of({2, 2}), (Halves{{2}, {2}}));
+  EXPECT_EQ(halves_of({9, 1}), (Halves{{5}, {4, 1}}));
+  EXPECT_EQ(halves_of({1, 9}), (Halves{{1, 4}, {5}}));
+  EXPECT_EQ(halves_of({1, 8, 1}), (Halves{{1, 4}, {4, 1}}));
+  EXPECT_EQ(middle_of(Scene({1}).batch.parts).items, 0U) << "one item has no middle";
 }
 
 TEST(EngineSplit, OfAnyShapeKeepsEveryItemOnceAndInOrder) {
@@ -146,17 +133,21 @@ TEST(EngineSplit, OfAnyShapeKeepsEveryItemOnceAndInOrder) {
   });
 }
 
-TEST(EngineSplit, HalvesDifferByOneItemWhenCutAnywhere) {
-  for_all_shapes(8, [](const Sizes& shape) {
+TEST(EngineSplit, WhatIsJoinedAgainIsWhatItWas) {
+  for_all_shapes(6, [](const Sizes& shape) {
     Scene scene(shape);
-    Batch second;
-    if (scene.engine.split(scene.batch, true, second)) {
-      const auto difference =
-          static_cast<std::ptrdiff_t>(second.items) - static_cast<std::ptrdiff_t>(scene.batch.items);
-      EXPECT_LE(std::abs(difference), 1) << ::testing::PrintToString(shape);
-      give_back(scene.engine, second, Outcome::kFailed);
+    const std::size_t items = scene.batch.items;
+    if (items > 1) {
+      Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
+      scene.engine.join(scene.batch, first);
+      EXPECT_TRUE(first.parts.empty());
     }
-    give_back(scene.engine, scene.batch, Outcome::kFailed);
+    EXPECT_EQ(sizes_of(scene.batch), shape);
+    EXPECT_EQ(scene.batch.items, items);
+    EXPECT_EQ(scene.engine.stats().running_batches, 1);
+    EXPECT_EQ(scene.engine.stats().running_items, items);
+    answer(scene.engine, scene.batch);
+    for (const CallPtr& call : scene.calls) EXPECT_TRUE(call->answered() && call->released());
   });
 }
 
@@ -178,21 +169,19 @@ TEST(EngineSplit, FailsTheGuiltyRequestOnly) {
 
 TEST(EngineSplit, ARequestCutBetweenItsItemsHasAHoldForEachPiece) {
   Scene scene({4});
-  Batch second;
-  ASSERT_TRUE(scene.engine.split(scene.batch, true, second));
-  give_back(scene.engine, scene.batch, Outcome::kFailed);
+  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
+  give_back(scene.engine, first, Outcome::kFailed);
   EXPECT_TRUE(scene.calls[0]->ended_as(Outcome::kFailed));
   EXPECT_FALSE(scene.calls[0]->released()) << "the other piece still runs";
-  answer(scene.engine, second);
+  answer(scene.engine, scene.batch);
   EXPECT_TRUE(scene.calls[0]->released());
 }
 
 TEST(EngineSplit, ARequestThatHasEndedIsReleasedByItsLastPiece) {
   Scene scene({4});
   EXPECT_TRUE(abandon(scene.engine, *scene.calls[0]));
-  Batch second;
-  ASSERT_TRUE(scene.engine.split(scene.batch, true, second));
-  answer(scene.engine, second);
+  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
+  answer(scene.engine, first);
   EXPECT_FALSE(scene.calls[0]->released());
   answer(scene.engine, scene.batch);
   EXPECT_TRUE(scene.calls[0]->released());
@@ -200,9 +189,9 @@ TEST(EngineSplit, ARequestThatHasEndedIsReleasedByItsLastPiece) {
 
 TEST(EngineSplit, APieceDropsWhatEndedOrExpiredBeforeItRuns) {
   Scene scene({1, 2, 3, 1});
-  Batch second;
-  ASSERT_TRUE(scene.engine.split(scene.batch, false, second));
-  give_back(scene.engine, scene.batch, Outcome::kFailed);
+  Batch first = split(scene.engine, scene.batch, between_requests(scene.batch, 2));
+  give_back(scene.engine, first, Outcome::kFailed);
+  Batch& second = scene.batch;
   ASSERT_EQ(second.parts.size(), 2U);
   EXPECT_TRUE(abandon(scene.engine, *scene.calls[2]));
   EXPECT_FALSE(scene.calls[2]->released());
@@ -220,9 +209,8 @@ TEST(EngineSplit, APieceDropsWhatEndedOrExpiredBeforeItRuns) {
 
 TEST(EngineSplit, APieceWithoutEndedRequestsDropsNothing) {
   Scene scene({2, 2});
-  Batch second;
-  ASSERT_TRUE(scene.engine.split(scene.batch, false, second));
-  for (Batch* half : {&scene.batch, &second}) {
+  Batch first = split(scene.engine, scene.batch, between_requests(scene.batch, 1));
+  for (Batch* half : {&first, &scene.batch}) {
     EXPECT_TRUE(drop_ended(scene.engine, *half));
     EXPECT_EQ(half->items, 2U);
     answer(scene.engine, *half);

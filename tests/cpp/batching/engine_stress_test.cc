@@ -201,14 +201,20 @@ class Round {
 
   void serve(Batch& batch, Random& random) {
     const int what = random.between(0, 19);
-    Batch second;
+    Batch first;
     if (what < 2) Parker().park(Clock::now() + up_to(200, random));
     if (what == 2) {
       give_back(engine_, batch, Outcome::kFailed);
     } else if (what == 3) {
       give_back(engine_, batch, Outcome::kLost);
-    } else if (what < 7 && engine_.split(batch, what < 6, second)) {
-      for (Batch* half : {&batch, &second}) {
+    } else if (what < 8 && batch.items > 1) {
+      engine_.split(batch, middle_of(batch.parts), first);
+      if (what < 5) {
+        engine_.join(batch, first);
+        return serve(batch, random);
+      }
+      if (what == 5 && !postpone(engine_, batch)) return serve(first, random);
+      for (Batch* half : {&first, &batch}) {
         if (drop_ended(engine_, *half)) serve(*half, random);
       }
     } else {

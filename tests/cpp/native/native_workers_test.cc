@@ -84,6 +84,32 @@ TEST(NativeWorkers, OnlyTheGuiltyRequestFails) {
   for (const std::size_t innocent : {0U, 1U, 3U}) EXPECT_TRUE(requests[innocent].answered());
 }
 
+TEST(NativeWorkers, NoInnocentRequestFailsHoweverManyAreGuilty) {
+  for (const int guilty : {1, 2, 3, 5, 8, 16}) {
+    for (const double budget : {0.0, 8.0}) {
+      NativeServing serving(std::make_shared<IntModel>([&](const std::vector<int>& items) {
+                              for (const int item : items) {
+                                if (item * guilty % 32 < guilty) throw std::runtime_error(std::to_string(item));
+                              }
+                            }),
+                            {.count = 1, .isolation_budget = budget},
+                            {.batch_size = 32, .policy = PolicyKind::kGreedy});
+      std::vector<std::vector<int>> items;
+      for (int i = 0; i < 32; ++i) items.push_back({i});
+      const auto requests = sent_together(serving, items);
+      for (int i = 0; i < 32; ++i) {
+        const NativeRequest& request = requests[static_cast<std::size_t>(i)];
+        if (i * guilty % 32 < guilty) {
+          ASSERT_TRUE(request.ends_as(Outcome::kFailed));
+          EXPECT_EQ(request.call().failure.message, std::to_string(i)) << "its own";
+        } else {
+          EXPECT_TRUE(request.answered()) << i << " with " << guilty << " guilty";
+        }
+      }
+    }
+  }
+}
+
 TEST(NativeWorkers, WithoutIsolationABatchFailsTogether) {
   const auto model = std::make_shared<IntModel>(refuse_13);
   NativeServing serving(model, {.count = 1, .isolate_errors = false});

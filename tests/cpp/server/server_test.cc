@@ -83,6 +83,39 @@ TEST(Server, AnErrorEndsOnlyTheRequestThatItIsOf) {
   EXPECT_EQ(owner.engine.stats().counters.isolated, 1U) << "the good one, although its batch failed";
 }
 
+TEST(Server, WhatAWorkerPostponesRunsAlone) {
+  Owner owner;
+  Gate gate;
+  owner.add_ready(gate.before([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    add_one(batch, reply);
+    if (reply.results.size() == 1) return true;
+    EXPECT_TRUE(batch.parts[0].whole && batch.parts[1].whole);
+    reply.results.back() = {.kind = ipc::ResultKind::kPostponed, .bytes = {}, .blocks = {}};
+    reply.isolated = true;
+    return true;
+  }));
+  const RemoteRequest first = sent(owner.engine, {1});
+  ASSERT_TRUE(gate.entered());
+  const RemoteRequest second = sent(owner.engine, {2});
+  const RemoteRequest third = sent(owner.engine, {3, 4});
+  gate.open();
+  EXPECT_TRUE(first.answered() && second.answered() && third.answered());
+  EXPECT_EQ(owner.workers[0]->batches(), 3);
+}
+
+TEST(Server, AWorkerThatPostponesARequestThatRanAloneIsHungUpOn) {
+  Owner owner;
+  const std::uint32_t id = owner.add_ready([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    add_one(batch, reply);
+    reply.results.back() = {.kind = ipc::ResultKind::kPostponed, .bytes = {}, .blocks = {}};
+    return true;
+  });
+  const RemoteRequest request = sent(owner.engine, {1});
+  EXPECT_TRUE(owner.next_is(Kind::kGone, id));
+  owner.add();
+  EXPECT_TRUE(request.answered());
+}
+
 TEST(Server, ARetiredWorkerFinishesItsBatchAndGetsNoOther) {
   Owner owner;
   Gate gate;

@@ -204,6 +204,19 @@ inline bool drop_ended(Engine& engine, Batch& batch) {
   return false;
 }
 
+// False: nothing is left, and the batch was given back.
+inline bool postpone(Engine& engine, Batch& batch) {
+  EndedRequests ended;
+  ReleasedRequests released;
+  engine.postpone(batch, ended, released);
+  std::erase_if(batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  publish(ended);
+  let_go(released);
+  if (!batch.parts.empty()) return true;
+  give_back(engine, batch, Outcome::kAnswered);
+  return false;
+}
+
 // Runs the model of these tests and answers.
 inline void answer(Engine& engine, Batch& batch) {
   for (const BatchPart& part : batch.parts) {

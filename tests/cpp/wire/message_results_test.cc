@@ -55,7 +55,7 @@ TEST_F(MessageTest, ReplyIsRefusedUnlessEverythingFits) {
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, head + time, INT64_MAX)));
   }
   const std::size_t result = head + sizeof(wire::Reply);
-  EXPECT_FALSE(accepted<ReplyMessage>(with(message, result, std::uint8_t{3}))) << "kind";
+  EXPECT_FALSE(accepted<ReplyMessage>(with(message, result, std::uint8_t{4}))) << "kind";
   for (const std::uint32_t count : {0U, 3U, UINT32_MAX}) {
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, 0, count))) << "results";
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, result + 1, count))) << "blocks";

@@ -62,7 +62,7 @@ TEST_F(MessageTest, IdsAreWholeNumbers) {
 TEST_F(MessageTest, BatchBringsRangesOfSeveralPayloads) {
   const Payload first = payload_with_blocks();
   const Payload second = payload_of({"x", "yy", "zzz", "wwww"});
-  const std::vector<BatchHead> parts{{.items = 2, .deadline = TimePoint(Duration(5))}, {.items = 3}};
+  const std::vector<BatchHead> parts{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true}, {.items = 3}};
   const std::vector<PayloadRange> ranges{{.payload = &first, .begin = 1, .count = 2},
                                          {.payload = &second, .begin = 0, .count = 3}};
   InMessage message = deliver(make_batch(9, parts, ranges));
@@ -71,6 +71,8 @@ TEST_F(MessageTest, BatchBringsRangesOfSeveralPayloads) {
   ASSERT_TRUE(parse(message, batch));
   ASSERT_EQ(batch.parts.size(), 2U);
   EXPECT_EQ(batch.parts[0].items, 2U);
+  EXPECT_TRUE(batch.parts[0].whole);
+  EXPECT_FALSE(batch.parts[1].whole);
   EXPECT_EQ(batch.parts[0].deadline, TimePoint(Duration(5)));
   EXPECT_EQ(batch.parts[1].items, 3U);
   EXPECT_EQ(batch.parts[1].deadline, TimePoint::max());

@@ -40,6 +40,7 @@ NAN = float("nan")
         *[("output", value) for value in ("list", "", None)],
         *[("max_queue", value) for value in (0, -5, 1.5, True, "10")],
         *[("isolate_errors", value) for value in (None, 0, "no")],
+        *[("isolation_budget", value) for value in (-1, NAN, math.inf, None, "8", True)],
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value(field, value):

@@ -1,64 +1,12 @@
 """When a batch raises it is bisected: only the guilty requests fail, at a bounded price."""
 
-import math
-import re
-
 import pytest
+from isolation import Poisoned, bound, one_batch
 from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, WorkerLost
 
 pytestmark = pytest.mark.not_redis  # which requests share a batch is up to the worker there
-
-
-class Poisoned:
-    """Raises for batches that hold a poisonous item; tells its runs."""
-
-    def __init__(self, runs, poison, error=ValueError):
-        self.runs = runs
-        self.poison = set(poison)
-        self.error = error
-
-    def __call__(self, batch):
-        self.runs.append(list(batch))
-        bad = self.poison.intersection(batch)
-        if bad:
-            raise self.error(sorted(bad))
-        return batch
-
-
-class Limited:
-    """Has no memory for more than `limit` items."""
-
-    def __init__(self, runs, limit, error=MemoryError):
-        self.runs = runs
-        self.limit = limit
-        self.error = error
-
-    def __call__(self, batch):
-        self.runs.append(list(batch))
-        if len(batch) > self.limit:
-            raise self.error(f"{len(batch)} items")
-        return batch
-
-
-class OutOfMemoryError(RuntimeError):
-    """As torch has it: known by its name."""
-
-
-def one_batch(held, gate, model, requests, **settings):
-    """Let the model run the requests as one batch; gives the futures when all have ended."""
-    gate._predict = lambda batch: batch if batch == ["first"] else model(batch)
-    streamer = held(batch_size=sum(map(len, requests)), **settings)
-    futures = [streamer.submit(request) for request in requests]
-    gate.open()
-    for future in futures:
-        future.exception(LONG)
-    return futures
-
-
-def bound(n):
-    return 1 + 2 * math.log2(n) + 2
 
 
 @pytest.mark.parametrize("culprit", [0, 13, 31])
@@ -93,20 +41,12 @@ def test_a_request_is_not_torn_apart(held, gate, journal):
         assert ("c" in run) == ("bad" in run) == ("d" in run)
 
 
-def test_a_model_that_is_broken_costs_a_bounded_number_of_runs(held, gate, journal):
-    model = Poisoned(journal, range(64))
-    futures = one_batch(held, gate, model, [[i] for i in range(64)])
-    assert all(isinstance(future.exception(), ValueError) for future in futures)
-    assert len(journal.all()) <= bound(64)
-
-
-def test_of_several_guilty_at_least_half_of_the_innocent_are_saved(held, gate, journal):
-    model = Poisoned(journal, [3, 40])
-    futures = one_batch(held, gate, model, [[i] for i in range(64)])
-    failed = {i for i, future in enumerate(futures) if future.exception()}
-    assert {3, 40} <= failed
-    assert len(failed) <= 32
-    assert len(journal.all()) <= bound(64)
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_a_quarter_of_guilty_costs_a_bounded_number_of_runs(held, gate, journal, k):
+    poison = [i * 32 // k for i in range(k)]
+    futures = one_batch(held, gate, Poisoned(journal, poison), [[i] for i in range(32)])
+    assert [i for i, future in enumerate(futures) if future.exception()] == poison
+    assert len(journal.all()) <= bound(32, k)
 
 
 def test_one_request_is_run_once(held, gate, journal):
@@ -130,28 +70,6 @@ def test_each_guilty_request_gets_the_exception_of_its_own_run(held, gate, journ
     assert futures[3].exception().args == ([3],)
 
 
-@pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
-def test_a_batch_too_large_for_the_memory_is_answered_in_parts(held, gate, journal, error):
-    model = Limited(journal, 8, error)
-    futures = one_batch(held, gate, model, [[i, i + 1, i + 2] for i in range(0, 30, 3)])
-    assert [future.result() for future in futures] == [[i, i + 1, i + 2] for i in range(0, 30, 3)]
-    assert len(journal.all()) <= bound(30)
-
-
-def test_a_single_request_too_large_for_the_memory_is_answered_in_parts(held, gate, journal):
-    model = Limited(journal, 16)
-    (future,) = one_batch(held, gate, model, [list(range(64))])
-    assert future.result() == list(range(64))
-    assert len(journal.all()) <= bound(64)
-
-
-def test_memory_that_is_never_enough_ends_in_its_error(held, gate, journal):
-    model = Limited(journal, 0)
-    futures = one_batch(held, gate, model, [[i] for i in range(16)])
-    assert all(isinstance(future.exception(), MemoryError) for future in futures)
-    assert len(journal.all()) <= bound(16)
-
-
 def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
     def model(batch):
         if len(batch) == 4:
@@ -165,15 +83,26 @@ def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
     assert [type(error) for error in errors] == [WorkerLost] + 3 * [type(None)]
 
 
-def test_a_wrong_length_while_bisecting_fails_that_half_only(held, gate):
+def test_a_failure_that_does_not_come_again_fails_no_request(held, gate, journal):
     def model(batch):
-        if len(batch) == 4:
+        journal.append(batch)
+        if len(journal.all()) <= 3:
+            raise ValueError("now and then")
+        return batch
+
+    futures = one_batch(held, gate, model, [[i] for i in range(16)])
+    assert [future.result() for future in futures] == [[i] for i in range(16)]
+
+
+def test_a_wrong_length_while_bisecting_fails_that_group_only(held, gate):
+    def model(batch):
+        if len(batch) == 6:
             raise ValueError("look closer")
         return [] if 0 in batch else batch
 
-    futures = one_batch(held, gate, model, [[i] for i in range(4)])
+    futures = one_batch(held, gate, model, [[i] for i in range(6)])
     names = [type(future.exception()).__name__ for future in futures]
-    assert names == ["OutputSizeMismatch", "OutputSizeMismatch", "NoneType", "NoneType"]
+    assert names == 2 * ["OutputSizeMismatch"] + 4 * ["NoneType"]
 
 
 @pytest.mark.in_process
@@ -267,22 +196,3 @@ def test_an_expired_request_is_not_run_again(held, gate):
     assert isinstance(bad.exception(LONG), ValueError)
     assert isinstance(late.exception(LONG), RequestTimeout)
     assert not any("late" in run for run in runs[1:])
-
-
-@pytest.mark.in_process
-def test_a_request_that_ended_is_not_run_in_parts(held, gate):
-    runs = []
-
-    def model(batch):
-        runs.append(batch)
-        if len(runs) == 1:
-            future._abandon()
-            raise MemoryError
-        return batch
-
-    gate._predict = lambda batch: batch if batch == ["first"] else model(batch)
-    streamer = held(batch_size=4)
-    future = streamer.submit([0, 1, 2, 3])
-    gate.open()
-    assert streamer.predict(["next"]) == ["next"]
-    assert runs == [[0, 1, 2, 3], ["next"]]

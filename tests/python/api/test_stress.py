@@ -97,6 +97,7 @@ configurations = st.fixed_dictionaries(
         "max_queue": st.sampled_from([None, 4, 20]),
         "overflow": st.sampled_from(["block", "reject"]),
         "isolate_errors": st.booleans(),
+        "isolation_budget": st.sampled_from([0, 8]),
     }
 )
 endings = st.sampled_from(["close", "drop", "abort", "close in the middle", "drop in the middle"])

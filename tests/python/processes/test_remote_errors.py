@@ -4,7 +4,7 @@ import pytest
 from remote import LONG
 from waits import eventually
 
-from service_streamer import SerializationError
+from service_streamer import SerializationError, WorkerLost
 
 pytest_plugins = ["remote_fixtures"]
 
@@ -13,6 +13,7 @@ class LoadsOnlyOnce:
     """Can be pickled anywhere, but unpickled only until `closed`."""
 
     closed = False
+    error = ImportError("not here")
 
     def __reduce__(self):
         return _load, ()
@@ -20,7 +21,7 @@ class LoadsOnlyOnce:
 
 def _load():
     if LoadsOnlyOnce.closed:
-        raise ImportError("not here")
+        raise LoadsOnlyOnce.error
     return LoadsOnlyOnce()
 
 
@@ -45,3 +46,62 @@ def test_an_answer_that_cannot_be_unpickled_is_an_error_each_time(remote, monkey
         future.result()
     monkeypatch.setattr(LoadsOnlyOnce, "closed", False)
     assert isinstance(future.exception(), SerializationError)
+
+
+def test_an_answer_that_exits_when_it_is_unpickled_is_an_error(remote, monkeypatch):
+    engine = remote(lambda batch: [LoadsOnlyOnce() for _ in batch])
+    future = engine.submit([1])
+    eventually(future.done)
+    monkeypatch.setattr(LoadsOnlyOnce, "error", SystemExit(3))
+    monkeypatch.setattr(LoadsOnlyOnce, "closed", True)
+    for _ in range(2):
+        with pytest.raises(WorkerLost, match="outputs cannot be unpickled: SystemExit: 3"):
+            future.result()
+
+
+def test_an_interrupt_while_an_answer_is_unpickled_is_raised_as_it_is(remote, monkeypatch):
+    engine = remote(lambda batch: [LoadsOnlyOnce() for _ in batch])
+    future = engine.submit([1])
+    eventually(future.done)
+    monkeypatch.setattr(LoadsOnlyOnce, "error", KeyboardInterrupt())
+    monkeypatch.setattr(LoadsOnlyOnce, "closed", True)
+    with pytest.raises(KeyboardInterrupt):  # it may be the user's
+        future.result()
+    monkeypatch.setattr(LoadsOnlyOnce, "closed", False)
+    assert isinstance(future.result()[0], LoadsOnlyOnce)
+
+
+class ExitsWhenPickled:
+    def __reduce__(self):
+        raise SystemExit(4)
+
+
+class AwkwardExit(Exception):
+    def __reduce__(self):
+        raise SystemExit(5)
+
+
+def test_an_output_that_exits_when_it_is_pickled_fails_its_request_alone(held_remote, remote_gate):
+    engine = held_remote()
+    remote_gate._predict = lambda batch: [ExitsWhenPickled() if i == 3 else i for i in batch]
+    good, bad = engine.submit([2]), engine.submit([1, 3])
+    remote_gate.open()
+    assert good.result() == [2]
+    with pytest.raises(WorkerLost, match=r"ExitsWhenPickled cannot be pickled: SystemExit: 4"):
+        bad.result()
+
+
+def raising(error):
+    def predict(batch):
+        raise error
+
+    return predict
+
+
+def test_an_exception_that_exits_when_it_is_pickled_arrives_as_text(remote):
+    engine = remote(raising(AwkwardExit("bad")))
+    with pytest.raises(SerializationError, match="AwkwardExit: bad"):
+        engine.predict([1])
+    with pytest.raises(SerializationError):
+        engine.predict([1])
+

@@ -24,7 +24,7 @@ def refuse(pid):
 if __name__ == "__main__":
     os.pidfd_open = refuse
     model = check_model(double, None, None, None)
-    start = Starter(sys.argv[2], None, isolate=True, output_batch=False)
+    start = Starter(sys.argv[2], None, budget=8, output_batch=False)
     open_files = []
     for _ in range(2):  # with the first a forkserver starts
         with pytest.raises(OSError, match="Too many open files"):

@@ -62,7 +62,7 @@ class RemoteEngine:
         assert link.receive_setup() == b"setup"
         link.send_ready('{"pid": 1}')
         while (left := link.run_batches(self._predict, _worker.is_logged)) is not None:
-            _worker.serve(*left, self._predict, isolate=True)
+            _worker.serve(*left, self._predict, budget=8)
             del left
 
 

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from conftest import eventually
+from waits import eventually
 
 CALLERS = 1024
 EACH = 20  # answers, on average, that are counted

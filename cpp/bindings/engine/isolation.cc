@@ -1,0 +1,41 @@
+#include "bindings/engine/isolation.h"
+
+#include <pybind11/pybind11.h>
+
+namespace service_streamer::bindings {
+
+namespace py = pybind11;
+
+void make_isolation_type(PyObject* module) {
+  py::class_<Isolation>(py::reinterpret_borrow<py::object>(module), "Isolation",
+                        "Chooses which requests of a batch that raised run next, to find the guilty ones.")
+      .def(
+          "over", [](Isolation& self) { return self.over(Clock::now()); },
+          "Whether the search has ended: what is left of the batch is to be postponed.")
+      .def("passed", &Isolation::passed, "Tells that the group that was taken last has an end.")
+      .def("failed", &Isolation::failed, py::arg("requests"), py::arg("items"), py::arg("out_of_memory"),
+           py::pos_only(), "Tells that the group raised. True: its one request is to fail; False: it goes back.")
+      .def_property_readonly("runs", &Isolation::runs, "How many groups were taken.");
+}
+
+PyObject* make_isolation(const Isolation::FirstRun& first, double budget) {
+  try {
+    return py::cast(Isolation(first, budget)).release().ptr();
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+Isolation* isolation_of(PyObject* object) {
+  try {
+    return py::handle(object).cast<Isolation*>();
+  } catch (const py::cast_error&) {
+    PyErr_Format(PyExc_TypeError, "an Isolation is needed, not %.200s", Py_TYPE(object)->tp_name);
+  }
+  return nullptr;
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <Python.h>
+
+#include "service_streamer/batching/isolation.h"
+
+namespace service_streamer::bindings {
+
+void make_isolation_type(PyObject* module);  // throws as pybind11 does
+
+// A new reference; nullptr with an exception set.
+PyObject* make_isolation(const Isolation::FirstRun& first, double budget);
+
+// Of an object that make_isolation() made; nullptr with TypeError set for others.
+Isolation* isolation_of(PyObject* object);
+
+}  // namespace service_streamer::bindings

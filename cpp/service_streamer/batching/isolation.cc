@@ -1,0 +1,73 @@
+#include "service_streamer/batching/isolation.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace service_streamer {
+namespace {
+
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+// The most that a search takes with a quarter of the requests guilty, or to halve a batch until the memory is enough.
+std::size_t free_runs(std::size_t requests, std::size_t items) {
+  return std::max(requests + requests / 4 + 3, 2 * static_cast<std::size_t>(std::bit_width(items)));
+}
+
+Duration times(double factor, Duration duration) {
+  const double product = factor * static_cast<double>(duration.count());
+  const auto most = static_cast<double>(Duration::max().count());
+  return product < most ? Duration(static_cast<Duration::rep>(product)) : Duration::max();
+}
+
+}  // namespace
+
+Isolation::Isolation(const FirstRun& first, double budget)
+    : requests_(first.requests),
+      free_runs_(free_runs(first.requests, first.items)),
+      begun_(first.end),
+      budget_(times(budget, first.end - first.begin)),
+      suspects_(first.requests),
+      item_limit_(kNoLimit) {}
+
+bool Isolation::over(TimePoint now) {
+  if (guilty_ > requests_ / 4 || runs_ >= free_runs_) over_ = over_ || now - begun_ >= budget_;
+  return over_;
+}
+
+std::size_t Isolation::start_run(std::size_t parts) {
+  ++runs_;
+  suspects_ = std::min(suspects_, parts);
+  return over_ ? 1 : group(parts);
+}
+
+std::size_t Isolation::group(std::size_t parts) const {
+  if (suspects_ == 1) return 1;
+  // Of a whole batch a third: it may have many guilty requests.
+  if (suspects_ == requests_) return std::max<std::size_t>(requests_ / 3, 1);
+  if (suspects_ > 1) return suspects_ / 2;
+  // Half a guilty request, as often as they were found so far.
+  const std::size_t resolved = requests_ - std::min(parts, requests_);
+  return std::clamp<std::size_t>((2 * resolved + requests_) / (4 * guilty_ + 1), 1, parts);
+}
+
+void Isolation::passed() {
+  suspects_ -= std::min(suspects_, running_);
+  if (item_limit_ == kNoLimit) return;
+  if (passed_below_) item_limit_ = item_limit_ > kNoLimit / 2 ? kNoLimit : 2 * item_limit_;
+  passed_below_ = !passed_below_;
+}
+
+bool Isolation::failed(std::size_t parts, std::size_t items, bool out_of_memory) {
+  if (out_of_memory && items > 1 && !over_) {
+    item_limit_ = items / 2;
+    passed_below_ = false;
+    suspects_ = 0;
+    return false;
+  }
+  suspects_ = parts > 1 ? parts : 0;
+  if (parts == 1) ++guilty_;
+  return parts == 1;
+}
+
+}  // namespace service_streamer

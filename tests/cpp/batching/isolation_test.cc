@@ -1,0 +1,268 @@
+#include "service_streamer/batching/isolation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "simulation/random.h"
+
+namespace service_streamer {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Part {
+  std::size_t request = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t count = 1;
+};
+
+bool follows(const Part& first, const Part& second) {
+  return first.request == second.request && first.begin + first.count == second.begin;
+}
+
+// A batch whose model fails for guilty requests, for more items than there is memory for, and in the first runs.
+struct Search {
+  std::vector<Part> parts;
+  std::set<std::size_t> guilty;
+  std::size_t memory = SIZE_MAX;
+  int flaky = 0;
+  double budget = 1e9;
+  milliseconds run_time{1};
+
+  std::vector<std::uint32_t> answered{};  // items, of each request
+  std::set<std::size_t> failed{};
+  std::vector<std::vector<Part>> runs{};  // after the first
+  std::set<std::size_t> postponed{};
+  TimePoint now{};
+
+  enum class Run { kPassed, kFailed, kNoMemory };
+  Run run(const std::vector<Part>& group) {
+    now += run_time;
+    if (count_items(group) > memory) return Run::kNoMemory;
+    if (flaky-- > 0) return Run::kFailed;
+    const bool fails = std::ranges::any_of(group, [&](const Part& part) { return guilty.contains(part.request); });
+    return fails ? Run::kFailed : Run::kPassed;
+  }
+
+  // As a worker does it.
+  void search() {
+    answered.assign(parts.size(), 0);
+    const std::size_t requests = parts.size();
+    const Run first = run(parts);
+    Isolation isolation({.requests = requests, .items = count_items(parts), .begin = now - run_time, .end = now},
+                        budget);
+    if (first != Run::kPassed && isolation.failed(requests, count_items(parts), first == Run::kNoMemory)) {
+      failed.insert(parts.front().request);
+      parts.clear();
+    }
+    while (!parts.empty()) {
+      if (isolation.over(now)) {
+        std::erase_if(parts, [&](const Part& part) {
+          const bool whole = part.begin == 0 && part.count == sizes.at(part.request);
+          if (whole) postponed.insert(part.request);
+          return whole;
+        });
+        if (parts.empty()) break;
+      }
+      const BatchCut cut = isolation.next(parts);
+      std::vector<Part> group = parts;
+      keep_before(cut, group);
+      cut.items == count_items(parts) ? parts.clear() : keep_behind(cut, parts);
+      runs.push_back(group);
+      const Run became = run(group);
+      if (became == Run::kPassed) {
+        isolation.passed();
+        for (const Part& part : group) answered.at(part.request) += part.count;
+      } else if (isolation.failed(group.size(), count_items(group), became == Run::kNoMemory)) {
+        EXPECT_EQ(group.size(), 1U) << "only a run of its own fails a request";
+        failed.insert(group.front().request);
+        std::erase_if(parts, [&](const Part& part) { return failed.contains(part.request); });
+      } else {
+        put_before(parts, group, [](const Part&) {});
+      }
+    }
+    EXPECT_EQ(isolation.runs(), runs.size());
+  }
+
+  static Search of(const std::vector<std::uint32_t>& counts) {
+    Search search;
+    search.sizes = counts;
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      search.parts.push_back({.request = i, .begin = 0, .count = counts[i]});
+    return search;
+  }
+  static Search of(std::size_t requests) { return of(std::vector<std::uint32_t>(requests, 1)); }
+
+  std::vector<std::uint32_t> sizes{};
+};
+
+// k of n, in several arrangements.
+std::vector<std::set<std::size_t>> arrangements(std::size_t n, std::size_t k, int random_ones) {
+  std::vector<std::set<std::size_t>> sets;
+  for (std::size_t offset = 0; offset + k <= n; ++offset) {
+    std::set<std::size_t>& block = sets.emplace_back();
+    for (std::size_t i = 0; i < k; ++i) block.insert(offset + i);
+  }
+  for (std::size_t offset = 0; offset < n / k; ++offset) {
+    std::set<std::size_t>& comb = sets.emplace_back();
+    for (std::size_t i = 0; i < k; ++i) comb.insert(offset + i * (n / k));
+  }
+  simulation::Random random(k * 1000 + n);
+  for (int i = 0; i < random_ones; ++i) {
+    std::set<std::size_t>& some = sets.emplace_back();
+    while (some.size() < k) some.insert(static_cast<std::size_t>(random.between(0, static_cast<int>(n) - 1)));
+  }
+  return sets;
+}
+
+double to_find(double n, double k) {
+  return k * (std::log2(n / k) + 2);
+}
+
+TEST(Isolation, FailsTheGuiltyAndNoOther) {
+  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U, 13U, 32U, 64U}) {
+    for (const std::size_t k : {1U, 2U, 3U, 5U, 8U, 16U, 32U, 64U}) {
+      if (k > n) continue;
+      for (const std::set<std::size_t>& guilty : arrangements(n, k, 20)) {
+        Search search = Search::of(n);
+        search.guilty = guilty;
+        search.search();
+        EXPECT_EQ(search.failed, guilty) << k << " of " << n;
+        for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(search.answered[i], guilty.contains(i) ? 0U : 1U);
+      }
+    }
+  }
+}
+
+// One more run for each guilty request: its own, where it was found by the others' passing.
+TEST(Isolation, TakesFewRunsWhileNoMoreThanAQuarterAreGuilty) {
+  for (std::size_t n = 4; n <= 64; ++n) {
+    for (std::size_t k = 1; k <= n / 4; ++k) {
+      double total = 0;
+      const auto sets = arrangements(n, k, 30);
+      for (const std::set<std::size_t>& guilty : sets) {
+        Search search = Search::of(n);
+        search.guilty = guilty;
+        search.search();
+        const auto runs = static_cast<double>(search.runs.size());
+        EXPECT_LE(runs, to_find(static_cast<double>(n), static_cast<double>(k)) + static_cast<double>(k) + 3)
+            << k << " of " << n;
+        total += runs;
+      }
+      EXPECT_LE(total / static_cast<double>(sets.size()), to_find(static_cast<double>(n), static_cast<double>(k)) + 1)
+          << "on average, " << k << " of " << n;
+    }
+  }
+}
+
+TEST(Isolation, AFailureThatDoesNotComeAgainFailsNoRequest) {
+  for (int failures = 1; failures < 4; ++failures) {
+    Search search = Search::of(16);
+    search.flaky = failures;
+    search.search();
+    EXPECT_TRUE(search.failed.empty());
+    EXPECT_EQ(std::accumulate(search.answered.begin(), search.answered.end(), 0U), 16U);
+  }
+}
+
+TEST(Isolation, DoesNotTearRequestsApart) {
+  Search search = Search::of({3, 1, 4, 1, 5});
+  search.guilty = {2};
+  search.search();
+  for (const auto& run : search.runs) {
+    for (const Part& part : run) EXPECT_EQ(part.count, search.sizes[part.request]);
+  }
+  EXPECT_EQ(search.failed, std::set<std::size_t>{2});
+}
+
+TEST(Isolation, WithinAQuarterTakesNoNoticeOfTheBudget) {
+  for (const std::size_t k : {1U, 3U, 8U}) {
+    for (const std::set<std::size_t>& guilty : arrangements(32, k, 20)) {
+      Search search = Search::of(32);
+      search.guilty = guilty;
+      search.budget = 0;
+      search.search();
+      EXPECT_EQ(search.failed, guilty);
+      EXPECT_TRUE(search.postponed.empty());
+    }
+  }
+}
+
+TEST(Isolation, BeyondAQuarterPostponesTheRestOnceTheTimeIsOver) {
+  Search search = Search::of(32);
+  for (std::size_t i = 0; i < 16; ++i) search.guilty.insert(2 * i);
+  search.budget = 0;
+  search.search();
+  EXPECT_EQ(search.failed.size(), 9U) << "the first beyond a quarter";
+  EXPECT_EQ(std::accumulate(search.answered.begin(), search.answered.end(), 0U) + 9 + search.postponed.size(), 32U);
+  EXPECT_GT(search.postponed.size(), 10U);
+}
+
+TEST(Isolation, BeyondAQuarterGoesOnWhileThereIsTime) {
+  Search search = Search::of(32);
+  for (std::size_t i = 0; i < 16; ++i) search.guilty.insert(2 * i);
+  search.search();
+  EXPECT_EQ(search.failed.size(), 16U);
+  EXPECT_TRUE(search.postponed.empty());
+}
+
+TEST(Isolation, OfAModelThatFailsForEveryGroupTheSearchEnds) {
+  Search search = Search::of(32);
+  search.flaky = 1'000'000;  // also for requests alone
+  search.budget = 3;
+  search.search();
+  EXPECT_LE(search.runs.size(), 45U);
+  EXPECT_EQ(search.failed.size() + search.postponed.size(), 32U);
+}
+
+// --- memory ---
+
+TEST(Isolation, AnswersABatchTooLargeForTheMemoryInParts) {
+  for (std::size_t memory = 3; memory < 30; ++memory) {
+    Search search = Search::of(std::vector<std::uint32_t>(10, 3));
+    search.memory = memory;
+    search.search();
+    EXPECT_EQ(search.answered, std::vector<std::uint32_t>(10, 3));
+    EXPECT_TRUE(search.failed.empty() && search.postponed.empty());
+    for (const auto& run : search.runs) {
+      for (const Part& part : run) EXPECT_EQ(part.count, 3U) << "a request that fits is not torn apart";
+    }
+  }
+}
+
+TEST(Isolation, TearsARequestApartThatIsTooLargeForTheMemory) {
+  for (const std::size_t memory : {8U, 16U, 63U}) {
+    Search search = Search::of(std::vector<std::uint32_t>{64});
+    search.memory = memory;
+    search.budget = 0;
+    search.search();
+    EXPECT_EQ(search.answered, std::vector<std::uint32_t>{64}) << memory;
+    EXPECT_LE(search.runs.size(), 2 * 64 / memory + 6) << memory;
+  }
+}
+
+TEST(Isolation, OfAMemoryThatIsNeverEnoughEachRequestFailsByItself) {
+  Search search = Search::of(16);
+  search.memory = 0;
+  search.search();
+  EXPECT_EQ(search.failed.size(), 16U);
+  EXPECT_LE(search.runs.size(), 16U + 5U);
+}
+
+TEST(Isolation, FindsTheGuiltyAlsoInLittleMemory) {
+  Search search = Search::of(std::vector<std::uint32_t>(16, 2));
+  search.memory = 8;
+  search.guilty = {3, 12};
+  search.search();
+  EXPECT_EQ(search.failed, search.guilty);
+  for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(search.answered[i], search.guilty.contains(i) ? 0U : 2U);
+}
+
+}  // namespace
+}  // namespace service_streamer
