@@ -1,5 +1,7 @@
 """When a batch raises it is bisected: only the guilty requests fail, at a bounded price."""
 
+import re
+
 import pytest
 from isolation import Poisoned, bound, one_batch
 from waits import LONG, eventually

@@ -1,0 +1,105 @@
+"""The Python snippets of README and docs/ run as they are printed, with what they leave to the reader added."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def snippets(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def snippet(page, words):
+    (found,) = [each for each in snippets(ROOT / page) if words in each]
+    return found
+
+
+SETUP = """
+import asyncio
+from service_streamer import *
+class model:
+    predict = staticmethod(lambda batch: [2 * item for item in batch])
+batch, items = [1, 2], range(10)
+"""
+CLASSIFIER = """
+from service_streamer import ManagedModel, Streamer
+class NewClassifier(ManagedModel):
+    def init_model(self): pass
+    def predict(self, batch): return batch
+"""
+WORKER = """
+import threading
+from service_streamer import *
+worker = RedisWorker(lambda batch: batch, 8, redis_broker="redis://broker:6379", prefix="sentiment")
+threading.Thread(target=worker.run_forever, daemon=True).start()
+"""
+
+
+def test_every_snippet_compiles():
+    for page in PAGES:
+        for text in snippets(page):
+            compile("async def page():\n" + textwrap.indent(text, "    "), str(page), "exec")
+
+
+@pytest.mark.parametrize("words", ["# before", "# app.py"])
+def test_a_snippet_of_the_readme_runs(program, words):
+    if "app" in words:
+        pytest.importorskip("flask")
+    program(SETUP + snippet("README.md", words))
+
+
+def calls():
+    yield pytest.param(snippet("README.md", "streamer.explain()"), id="readme")
+    for number, text in enumerate(snippets(ROOT / "docs" / "calling.md")):
+        yield pytest.param(text, id=f"calling-{number}")
+
+
+@pytest.mark.parametrize("text", list(calls()))
+def test_a_call_runs(program, text):
+    if "progress" in text:
+        pytest.importorskip("tqdm")
+    main = "\nstreamer = ThreadedStreamer(model.predict, 8)\nasync def main():\n"
+    program(SETUP + main + textwrap.indent(text, "    ") + "\nasyncio.run(main())")
+
+
+def test_a_restart_runs(program):
+    text = snippet("docs/worker-processes.md", "streamer.restart(")
+    main = "if __name__ == '__main__':\n    streamer = Streamer(NewClassifier, 8)\n    "
+    program(CLASSIFIER + main + text + "    print(streamer.predict([1]))")
+
+
+@pytest.mark.over_redis
+def test_the_redis_client_runs(program, shared_redis_server):
+    text = WORKER + snippet("docs/redis.md", "RedisStreamer(") + "print(outputs)"
+    done = program(text.replace("redis://broker:6379", shared_redis_server.url))
+    assert done.stdout == "['one item', 'another']\n"
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("torch")
+def test_the_worker_processes_run(program, tmp_path):
+    save = "import torch; torch.save(torch.nn.Linear(384, 2).state_dict(), 'classifier.pt')\n"
+    text = snippet("docs/worker-processes.md", "class Classifier").replace("cuda_devices=(0, 1, 2, 3)", "")
+    text = text.replace("worker_num=4", "worker_num=1").replace(
+        'if __name__ == "__main__":', 'if __name__ == "__main__":\n    ' + save + "    if True:"
+    )
+    text = text.replace("classifier.pt", str(tmp_path / "classifier.pt")).replace(", , ", ", ")
+    done = program(text + "    print(outputs[0].shape)", timeout=100)
+    assert done.stdout == "(2,)\n"
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("torch")
+def test_the_native_models_run(program, tmp_path):
+    pytest.importorskip("service_streamer._torch")
+    text = snippet("docs/native-models.md", "NativeModel(") + "\nprint([len(o) for o in outputs])\n"
+    text += "module = torch.nn.Linear(3, 4)\n" + snippet("docs/native-models.md", "BatchedModel(")
+    text = text.replace("cuda:0", "cpu").replace("encoder.pt2", str(tmp_path / "encoder.pt2"))
+    done = program(text + "\nprint([len(o) for o in outputs])\n", timeout=500)
+    assert done.stdout.endswith("[32, 32]\n[32, 32]\n")
