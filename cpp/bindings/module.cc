@@ -42,9 +42,10 @@ PYBIND11_MODULE(_core, module) {
   PyObject* self = module.ptr();
   if (!watch_forks() || !make_mailbox_type(self) || !make_greenlet_types(self) || !make_future_type(self) ||
       !make_batch_type(self) || !make_engine_type(self) || !make_callback_functions(self) || !make_encoder_type() ||
-      !make_shared_buffer_type(self) || !make_decoder(self) || !make_server_type(self) || !make_relay_type(self) ||
-      !make_outlet_type(self) || !make_inlet_type(self) || !make_held_type(self) || !make_broker_functions(self) ||
-      !make_worker_batch_type(self) || !make_worker_link_type(self) || !make_native_workers_type(self)) {
+      !make_shared_buffer_type(self) || !make_decoder(self) || !make_server_type(self) ||
+      !make_client_link_type(self) || !make_broker_egress_type(self) || !make_broker_ingress_type(self) ||
+      !make_leases_type(self) || !make_broker_functions(self) || !make_worker_batch_type(self) ||
+      !make_worker_link_type(self) || !make_native_workers_type(self)) {
     throw py::error_already_set();
   }
   make_isolation_type(self);

@@ -176,7 +176,7 @@ class Server:
     def stats(self) -> str: ...
 
 @final
-class Relay:
+class ClientLink:
     """Hands the requests of a remote engine on to the process of another one."""
 
     def __init__(self, engine: Engine, address: str, owner_returns: bool = True) -> None: ...
@@ -195,10 +195,10 @@ class Relay:
     def wait_ready(self, timeout: float | None, /) -> bool: ...
 
 @final
-class Outlet:
+class BrokerEgress:
     """Hands the requests of an inline engine out as bytes, and takes their answers.
 
-    One thread takes, any thread answers. A parcel is (id, begin, items, deadline, priority, body):
+    One thread takes, any thread answers. A chunk is (id, begin, items, deadline, priority, body):
     the request's number (> 0), which of its items, `time.monotonic()` seconds or None. An answer is
     (id, begin, items, body of a result).
     """
@@ -210,13 +210,13 @@ class Outlet:
     def answer(self, answers: list[tuple[int, int, int, bytes]]) -> int: ...
     def lose(self, ids: list[int], note: str) -> None: ...
     def fail(self, id: int, error: bytes) -> bool: ...
-    def parcels(self, ids: list[int]) -> list[tuple[int, int, int, float | None, int, bytes]]: ...
+    def chunks(self, ids: list[int]) -> list[tuple[int, int, int, float | None, int, bytes]]: ...
     def in_flight(self) -> int: ...
     def interrupt(self) -> None: ...
     def stop(self) -> None: ...
 
 @final
-class Inlet:
+class BrokerIngress:
     """Brings requests that came as bytes into a server's engine, and gives their results as bytes.
 
     Any thread submits, one thread takes.
@@ -230,13 +230,13 @@ class Inlet:
     def stop(self) -> None: ...
 
 @final
-class Held:
+class Leases:
     """The entries of a broker's queue that are here, until they are acknowledged.
 
     Calls `ring()` when it gets fewer.
     """
 
-    def __init__(self, inlet: Inlet, ring: Callable[[], None]) -> None: ...
+    def __init__(self, ingress: BrokerIngress, ring: Callable[[], None]) -> None: ...
     @property
     def unanswered_items(self) -> int: ...
     def take_in(
@@ -299,7 +299,7 @@ def run_callbacks() -> None: ...
 def post_callback(fn: Callable[[None], object], /) -> bool: ...
 def _travel(items: tuple[Any, ...], times: int, /) -> list[list[Any]]: ...
 def pack_requests(
-    parcels: list[tuple[int, int, int, float | None, int, bytes]],
+    chunks: list[tuple[int, int, int, float | None, int, bytes]],
     append: bytes,
     client: bytes,
     now: int,

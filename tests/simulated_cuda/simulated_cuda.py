@@ -3,7 +3,7 @@
     SERVICE_STREAMER_SIMULATED_CUDA=…/simulated_cuda.so pytest -p simulated_cuda -m needs_cuda
 
 The library beside this file registers them with torch's core. What torch's Python asks its own
-module for CUDA is answered here, as far as the tests and the package ask for it.
+module for CUDA is answered here, as far as the tests and the package query for it.
 """
 
 import atexit

@@ -50,16 +50,16 @@ bool time_from(PyObject* seconds, TimePoint& time) {
   return true;
 }
 
-PyObject* parcel_tuple(const ipc::Parcel& parcel) {
-  PyObject* body = make_body(parcel.body_size(), [&](char* to) { parcel.write_body(to); });
+PyObject* chunk_tuple(const ipc::Chunk& chunk) {
+  PyObject* body = make_body(chunk.body_size(), [&](char* to) { chunk.write_body(to); });
   if (body == nullptr) return nullptr;
-  PyObject* deadline = seconds_of(parcel.deadline);
+  PyObject* deadline = seconds_of(chunk.deadline);
   if (deadline == nullptr) {
     Py_DECREF(body);
     return nullptr;
   }
-  return Py_BuildValue("(KIINiN)", static_cast<unsigned long long>(parcel.id), parcel.begin, parcel.items, deadline,
-                       parcel.priority, body);
+  return Py_BuildValue("(KIINiN)", static_cast<unsigned long long>(chunk.id), chunk.begin, chunk.items, deadline,
+                       chunk.priority, body);
 }
 
 PyObject* id_list(const std::vector<std::uint64_t>& ids) {

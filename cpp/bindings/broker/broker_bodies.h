@@ -12,7 +12,7 @@
 #include "service_streamer/base/clock.h"
 #include "service_streamer/wire/broker_body.h"
 
-// What Outlet and Inlet have in common: numbers, times and bodies.
+// What BrokerEgress and BrokerIngress have in common: numbers, times and bodies.
 
 namespace service_streamer::bindings {
 
@@ -21,7 +21,7 @@ constexpr std::size_t kLongCopy = std::size_t{1} << 20;
 
 // Calls a function of the core that copies so many bytes.
 template <typename Function>
-Failure attempt_copying(std::size_t bytes, Function function) {
+CaughtError attempt_copying(std::size_t bytes, Function function) {
   return bytes < kLongCopy ? attempt(function) : attempt_without_gil(function);
 }
 
@@ -54,9 +54,9 @@ inline ipc::Bytes copy_of(PyObject* bytes, std::size_t skip = 0) {
   return ipc::Bytes::copy_of(text_of(bytes).substr(skip));
 }
 
-// (id, begin, items, deadline, priority, body); nullptr with an exception set. Copies long ones without the GIL: the parcel must lie
+// (id, begin, items, deadline, priority, body); nullptr with an exception set. Copies long ones without the GIL: the chunk must lie
 // on the heap.
-PyObject* parcel_tuple(const ipc::Parcel& parcel);
+PyObject* chunk_tuple(const ipc::Chunk& chunk);
 
 PyObject* id_list(const std::vector<std::uint64_t>& ids);
 

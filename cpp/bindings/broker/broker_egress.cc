@@ -16,12 +16,12 @@
 namespace service_streamer::bindings {
 namespace {
 
-using Got = ipc::Outlet::Got;
+using Got = ipc::BrokerEgress::Got;
 
 struct OutletObject {
   PyObject_HEAD
   EngineObject* engine;
-  ipc::Outlet* outlet;
+  ipc::BrokerEgress* egress;
   bool taking;  // a thread is in take()
 };
 
@@ -30,21 +30,21 @@ OutletObject* self_of(PyObject* self) {
 }
 
 // That of a method's object; nullptr with StreamerClosed raised in a forked child.
-ipc::Outlet* outlet_of(PyObject* self) {
-  return from_this_process(self_of(self)->engine) ? self_of(self)->outlet : nullptr;
+ipc::BrokerEgress* outlet_of(PyObject* self) {
+  return from_this_process(self_of(self)->engine) ? self_of(self)->egress : nullptr;
 }
 
 // --- what goes out ---
 
 // One for which there is no memory is lost: nobody would ever send it.
-PyObject* parcel_list(ipc::Outlet& outlet, const std::vector<ipc::Parcel>& parcels) {
+PyObject* chunk_list(ipc::BrokerEgress& egress, const std::vector<ipc::Chunk>& chunks) {
   PyObject* list = PyList_New(0);
-  for (std::size_t i = 0; list != nullptr && i < parcels.size(); ++i) {
-    PyObject* tuple = parcel_tuple(parcels[i]);
+  for (std::size_t i = 0; list != nullptr && i < chunks.size(); ++i) {
+    PyObject* tuple = chunk_tuple(chunks[i]);
     if (tuple == nullptr || PyList_Append(list, tuple) < 0) {
       PyErr_Clear();
-      const Failure failure =
-          attempt([&] { outlet.handed_out().lose({&parcels[i].id, 1}, "there was no memory to send the request"); });
+      const CaughtError failure =
+          attempt([&] { egress.handed_out().lose({&chunks[i].id, 1}, "there was no memory to send the request"); });
       if (failure.raise()) Py_CLEAR(list);
     }
     Py_XDECREF(tuple);
@@ -52,22 +52,22 @@ PyObject* parcel_list(ipc::Outlet& outlet, const std::vector<ipc::Parcel>& parce
   return list;
 }
 
-PyObject* taken_tuple(ipc::Outlet& outlet, const ipc::Outlet::Taken& taken) {
-  PyObject* parcels = parcel_list(outlet, taken.parcels);
-  PyObject* withdrawn = parcels != nullptr ? id_list(taken.withdrawn) : nullptr;
+PyObject* taken_tuple(ipc::BrokerEgress& egress, const ipc::BrokerEgress::Taken& taken) {
+  PyObject* chunks = chunk_list(egress, taken.chunks);
+  PyObject* withdrawn = chunks != nullptr ? id_list(taken.withdrawn) : nullptr;
   if (withdrawn == nullptr) {
-    Py_XDECREF(parcels);
+    Py_XDECREF(chunks);
     return nullptr;
   }
-  return Py_BuildValue("(NN)", parcels, withdrawn);
+  return Py_BuildValue("(NN)", chunks, withdrawn);
 }
 
 // Waits without the GIL, again after every signal whose handler did not raise. False with an exception set.
-bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, ipc::Outlet::Taken& taken, Got& got) {
+bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, ipc::BrokerEgress::Taken& taken, Got& got) {
   do {
-    ipc::Outlet* outlet = outlet_of(self);  // a signal handler may have forked
-    if (outlet == nullptr) return false;
-    const Failure failure = attempt_without_gil([&] { got = outlet->take(limit, deadline, taken); });
+    ipc::BrokerEgress* egress = outlet_of(self);  // a signal handler may have forked
+    if (egress == nullptr) return false;
+    const CaughtError failure = attempt_without_gil([&] { got = egress->take(limit, deadline, taken); });
     if (failure.raise()) return false;
     if (got == Got::kInterrupted && PyErr_CheckSignals() < 0) return false;
   } while (got == Got::kInterrupted);
@@ -88,31 +88,31 @@ PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   self->taking = true;
-  auto* taken = new ipc::Outlet::Taken;  // on the heap: this thread may end in the wait
+  auto* taken = new ipc::BrokerEgress::Taken;  // on the heap: this thread may end in the wait
   Got got = Got::kNothing;
   PyObject* tuple = nullptr;
   if (wait_to_take(object, static_cast<std::size_t>(limit), deadline, *taken, got)) {
-    tuple = got == Got::kStopped ? Py_NewRef(Py_None) : taken_tuple(*self->outlet, *taken);
+    tuple = got == Got::kStopped ? Py_NewRef(Py_None) : taken_tuple(*self->egress, *taken);
   }
   delete taken;
   self->taking = false;
   return tuple;
 }
 
-PyObject* outlet_parcels(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::Outlet* outlet = outlet_of(self);
+PyObject* egress_chunks(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::BrokerEgress* egress = outlet_of(self);
   PyObject* numbers;
   static const char* names[] = {"ids", nullptr};
-  if (outlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &numbers)) {
+  if (egress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &numbers)) {
     return nullptr;
   }
   auto* ids = new std::vector<std::uint64_t>;
-  auto* parcels = new std::vector<ipc::Parcel>;  // on the heap: long copies are made without the GIL
+  auto* chunks = new std::vector<ipc::Chunk>;  // on the heap: long copies are made without the GIL
   PyObject* list = nullptr;
-  if (ids_from(numbers, *ids) && !attempt([&] { outlet->handed_out().unanswered(*ids, *parcels); }).raise()) {
-    list = parcel_list(*outlet, *parcels);
+  if (ids_from(numbers, *ids) && !attempt([&] { egress->handed_out().unanswered(*ids, *chunks); }).raise()) {
+    list = chunk_list(*egress, *chunks);
   }
-  delete parcels;
+  delete chunks;
   delete ids;
   return list;
 }
@@ -120,19 +120,19 @@ PyObject* outlet_parcels(PyObject* self, PyObject* args, PyObject* kwargs) {
 // --- what comes back ---
 
 PyObject* outlet_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::Outlet* outlet = outlet_of(self);
+  ipc::BrokerEgress* egress = outlet_of(self);
   PyObject* sequence;
   static const char* names[] = {"answers", nullptr};
-  if (outlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &sequence)) {
+  if (egress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &sequence)) {
     return nullptr;
   }
-  auto* answers = new Answers;
+  auto* answers = new BrokerReplies;
   std::size_t taken = 0;
-  bool done = read_answers(sequence, *answers);
+  bool done = read_replies_from(sequence, *answers);
   if (done) {
-    const Failure failure = attempt_copying(answers->size, [&] {
+    const CaughtError failure = attempt_copying(answers->size, [&] {
       answers->copy_bodies();
-      taken = outlet->handed_out().answer(answers->answers);
+      taken = egress->handed_out().answer(answers->answers);
     });
     done = !failure.raise();
   }
@@ -142,11 +142,11 @@ PyObject* outlet_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
 }
 
 PyObject* outlet_lose(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::Outlet* outlet = outlet_of(self);
+  ipc::BrokerEgress* egress = outlet_of(self);
   PyObject *numbers, *text;
   Py_ssize_t size;
   static const char* names[] = {"ids", "note", nullptr};
-  if (outlet == nullptr ||
+  if (egress == nullptr ||
       !PyArg_ParseTupleAndKeywords(args, kwargs, "OU", const_cast<char**>(names), &numbers, &text)) {
     return nullptr;
   }
@@ -154,39 +154,39 @@ PyObject* outlet_lose(PyObject* self, PyObject* args, PyObject* kwargs) {
   std::vector<std::uint64_t> ids;
   if (note == nullptr || !ids_from(numbers, ids)) return nullptr;
   return none_or_raise(
-      attempt([&] { outlet->handed_out().lose(ids, std::string(note, static_cast<std::size_t>(size))); }));
+      attempt([&] { egress->handed_out().lose(ids, std::string(note, static_cast<std::size_t>(size))); }));
 }
 
 PyObject* outlet_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::Outlet* outlet = outlet_of(self);
+  ipc::BrokerEgress* egress = outlet_of(self);
   PyObject *number, *error;
   std::uint64_t id;
   static const char* names[] = {"id", "error", nullptr};
-  if (outlet == nullptr ||
+  if (egress == nullptr ||
       !PyArg_ParseTupleAndKeywords(args, kwargs, "OS", const_cast<char**>(names), &number, &error) ||
       !id_from(number, id)) {
     return nullptr;
   }
   bool ended = false;
-  if (attempt([&] { ended = outlet->handed_out().fail(id, copy_of(error)); }).raise()) return nullptr;
+  if (attempt([&] { ended = egress->handed_out().fail(id, copy_of(error)); }).raise()) return nullptr;
   return PyBool_FromLong(ended ? 1 : 0);
 }
 
 // --- life ---
 
 PyObject* outlet_in_flight(PyObject* self, PyObject*) {
-  ipc::Outlet* outlet = outlet_of(self);
-  return outlet != nullptr ? PyLong_FromSize_t(outlet->handed_out().in_flight()) : nullptr;
+  ipc::BrokerEgress* egress = outlet_of(self);
+  return egress != nullptr ? PyLong_FromSize_t(egress->handed_out().in_flight()) : nullptr;
 }
 
 PyObject* outlet_interrupt(PyObject* self, PyObject*) {
-  ipc::Outlet* outlet = outlet_of(self);
-  return outlet != nullptr ? none_or_raise(attempt([&] { outlet->interrupt(); })) : nullptr;
+  ipc::BrokerEgress* egress = outlet_of(self);
+  return egress != nullptr ? none_or_raise(attempt([&] { egress->interrupt(); })) : nullptr;
 }
 
 PyObject* outlet_stop(PyObject* self, PyObject*) {
-  ipc::Outlet* outlet = outlet_of(self);
-  return outlet != nullptr ? none_or_raise(attempt([&] { outlet->stop(); })) : nullptr;
+  ipc::BrokerEgress* egress = outlet_of(self);
+  return egress != nullptr ? none_or_raise(attempt([&] { egress->stop(); })) : nullptr;
 }
 
 PyObject* outlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -203,13 +203,13 @@ PyObject* outlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const Failure failure = attempt(
-      [&] { self_of(self)->outlet = new ipc::Outlet(*engine->engine, static_cast<std::uint32_t>(chunk_size)); });
+  const CaughtError failure = attempt(
+      [&] { self_of(self)->egress = new ipc::BrokerEgress(*engine->engine, static_cast<std::uint32_t>(chunk_size)); });
   if (failure.raise()) {
     Py_DECREF(self);
     return nullptr;
   }
-  engine->outlet = self_of(self)->outlet;
+  engine->egress = self_of(self)->egress;
   return self;
 }
 
@@ -222,9 +222,9 @@ int outlet_traverse(PyObject* self, visitproc visit, void* arg) {
 void outlet_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   OutletObject* self = self_of(object);
-  if (self->outlet != nullptr && self->engine->fork_generation == fork_generation()) {
-    self->engine->outlet = nullptr;
-    delete self->outlet;
+  if (self->egress != nullptr && self->engine->fork_generation == fork_generation()) {
+    self->engine->egress = nullptr;
+    delete self->egress;
   }
   Py_CLEAR(self->engine);
   PyTypeObject* type = Py_TYPE(object);
@@ -238,7 +238,7 @@ PyMethodDef methods[] = {
     {"take", as_method(outlet_take), kWithNames,
      "take($self, limit, timeout)\n--\n\n"
      "Blocks until something is queued or withdrawn: ([(id, begin, items, deadline, priority, body)], [id]).\n\n"
-     "A parcel is a range of the items of a request, about `limit` items in all, or none with 0; `deadline` is a time "
+     "A chunk is a range of the items of a request, about `limit` items in all, or none with 0; `deadline` is a time "
      "of time.monotonic(), or None. The second list has requests that ended with items out that are not answered "
      "(cancelled, timed out, one part failed), each once, but for those of lose() and fail(). ([], []): interrupted, "
      "or "
@@ -255,8 +255,8 @@ PyMethodDef methods[] = {
     {"fail", as_method(outlet_fail), kWithNames,
      "fail($self, id, error)\n--\n\n"
      "Ends a request with an exception: the pickle of _pickle.pack_error(exception). False: it has ended already."},
-    {"parcels", as_method(outlet_parcels), kWithNames,
-     "parcels($self, ids)\n--\n\n"
+    {"chunks", as_method(egress_chunks), kWithNames,
+     "chunks($self, ids)\n--\n\n"
      "What of them is out and not answered, once more; unknown ones are left out."},
     {"in_flight", outlet_in_flight, METH_NOARGS,
      "in_flight($self)\n--\n\n"
@@ -279,12 +279,12 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {"service_streamer._core.Outlet", sizeof(OutletObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-                    slots};
+PyType_Spec spec = {"service_streamer._core.BrokerEgress", sizeof(OutletObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
 }  // namespace
 
-bool make_outlet_type(PyObject* module) {
+bool make_broker_egress_type(PyObject* module) {
   return add_type(module, spec);
 }
 

@@ -4,6 +4,6 @@
 
 namespace service_streamer::bindings {
 
-bool make_outlet_type(PyObject* module);
+bool make_broker_egress_type(PyObject* module);
 
 }  // namespace service_streamer::bindings

@@ -20,13 +20,13 @@ PyTypeObject* inlet_type = nullptr;
 
 namespace {
 
-using Got = ipc::Inlet::Got;
+using Got = ipc::BrokerIngress::Got;
 using ipc::EndedCall;
 
 struct InletObject {
   PyObject_HEAD
   ServerObject* server;
-  ipc::Inlet* inlet;
+  ipc::BrokerIngress* ingress;
   bool taking;  // a thread is in take()
 };
 
@@ -37,11 +37,11 @@ InletObject* self_of(PyObject* self) {
 // --- what comes in ---
 
 PyObject* inlet_submit(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::Inlet* inlet = inlet_of(self);
+  ipc::BrokerIngress* ingress = inlet_of(self);
   PyObject *number, *body, *deadline, *priority;
   static const char* names[] = {"id", "body", "deadline", "priority", nullptr};
-  if (inlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "OSOO", const_cast<char**>(names), &number, &body,
-                                                       &deadline, &priority)) {
+  if (ingress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "OSOO", const_cast<char**>(names), &number,
+                                                         &body, &deadline, &priority)) {
     return nullptr;
   }
   ipc::SubmitHead head;
@@ -50,23 +50,23 @@ PyObject* inlet_submit(PyObject* self, PyObject* args, PyObject* kwargs) {
   }
   auto* submissions = new Submissions;
   PyObject* items = nullptr;
-  const Failure failure = attempt([&] { submissions->add(head, body); });
-  if (!failure.raise() && submissions->submit(*inlet)) items = items_or_raise(submissions->all.front());
+  const CaughtError failure = attempt([&] { submissions->add(head, body); });
+  if (!failure.raise() && submissions->submit(*ingress)) items = items_or_raise(submissions->all.front());
   submissions->clear();
   delete submissions;
   return items;
 }
 
 PyObject* inlet_cancel(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::Inlet* inlet = inlet_of(self);
+  ipc::BrokerIngress* ingress = inlet_of(self);
   PyObject* numbers;
   static const char* names[] = {"ids", nullptr};
-  if (inlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &numbers)) {
+  if (ingress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &numbers)) {
     return nullptr;
   }
   std::vector<std::uint64_t> ids;
   if (!ids_from(numbers, ids)) return nullptr;
-  return none_or_raise(attempt([&] { inlet->cancel(ids); }));
+  return none_or_raise(attempt([&] { ingress->cancel(ids); }));
 }
 
 // --- what has ended ---
@@ -85,7 +85,7 @@ PyObject* body_or_loss(EndedCall& end) {
   PyObject* body = body_of(end);
   if (body != nullptr) return body;
   PyErr_Clear();
-  const Failure failure = attempt([&] {
+  const CaughtError failure = attempt([&] {
     end.outcome = Outcome::kLost;
     end.note = "there was no memory to send the result";
     end.pieces.clear();
@@ -107,9 +107,9 @@ PyObject* end_list(std::vector<EndedCall>& ends) {
 // Waits without the GIL, again after every signal whose handler did not raise. False with an exception set.
 bool wait_to_take(PyObject* self, TimePoint deadline, std::vector<EndedCall>& ends, Got& got) {
   do {
-    ipc::Inlet* inlet = inlet_of(self);  // a signal handler may have forked
-    if (inlet == nullptr) return false;
-    const Failure failure = attempt_without_gil([&] { got = inlet->take(deadline, ends); });
+    ipc::BrokerIngress* ingress = inlet_of(self);  // a signal handler may have forked
+    if (ingress == nullptr) return false;
+    const CaughtError failure = attempt_without_gil([&] { got = ingress->take(deadline, ends); });
     if (failure.raise()) return false;
     if (got == Got::kInterrupted && PyErr_CheckSignals() < 0) return false;
   } while (got == Got::kInterrupted);
@@ -142,13 +142,13 @@ PyObject* inlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
 // --- life ---
 
 PyObject* inlet_interrupt(PyObject* self, PyObject*) {
-  ipc::Inlet* inlet = inlet_of(self);
-  return inlet != nullptr ? none_or_raise(attempt([&] { inlet->interrupt(); })) : nullptr;
+  ipc::BrokerIngress* ingress = inlet_of(self);
+  return ingress != nullptr ? none_or_raise(attempt([&] { ingress->interrupt(); })) : nullptr;
 }
 
 PyObject* inlet_stop(PyObject* self, PyObject*) {
-  ipc::Inlet* inlet = inlet_of(self);
-  return inlet != nullptr ? none_or_raise(attempt([&] { inlet->stop(); })) : nullptr;
+  ipc::BrokerIngress* ingress = inlet_of(self);
+  return ingress != nullptr ? none_or_raise(attempt([&] { ingress->stop(); })) : nullptr;
 }
 
 PyObject* inlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -161,8 +161,8 @@ PyObject* inlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->server = reinterpret_cast<ServerObject*>(Py_NewRef(reinterpret_cast<PyObject*>(server)));
-  const Failure failure =
-      attempt([&] { self_of(self)->inlet = new ipc::Inlet(*server->engine->engine, *server->server); });
+  const CaughtError failure =
+      attempt([&] { self_of(self)->ingress = new ipc::BrokerIngress(*server->engine->engine, *server->server); });
   if (failure.raise()) Py_CLEAR(self);
   return self;
 }
@@ -176,7 +176,7 @@ int inlet_traverse(PyObject* self, visitproc visit, void* arg) {
 void inlet_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   InletObject* self = self_of(object);
-  if (self->inlet != nullptr && self->server->engine->fork_generation == fork_generation()) delete self->inlet;
+  if (self->ingress != nullptr && self->server->engine->fork_generation == fork_generation()) delete self->ingress;
   Py_CLEAR(self->server);
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
@@ -218,18 +218,18 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {"service_streamer._core.Inlet", sizeof(InletObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-                    slots};
+PyType_Spec spec = {"service_streamer._core.BrokerIngress", sizeof(InletObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
 }  // namespace
 
-bool make_inlet_type(PyObject* module) {
+bool make_broker_ingress_type(PyObject* module) {
   inlet_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   return inlet_type != nullptr && PyModule_AddType(module, inlet_type) == 0;
 }
 
-ipc::Inlet* inlet_of(PyObject* self) {
-  return from_this_process(self_of(self)->server->engine) ? self_of(self)->inlet : nullptr;
+ipc::BrokerIngress* inlet_of(PyObject* self) {
+  return from_this_process(self_of(self)->server->engine) ? self_of(self)->ingress : nullptr;
 }
 
 }  // namespace service_streamer::bindings

@@ -7,9 +7,9 @@
 namespace service_streamer::bindings {
 
 extern PyTypeObject* inlet_type;
-bool make_inlet_type(PyObject* module);
+bool make_broker_ingress_type(PyObject* module);
 
 // That of an object of this type; nullptr with StreamerClosed raised in a forked child.
-ipc::Inlet* inlet_of(PyObject* self);
+ipc::BrokerIngress* inlet_of(PyObject* self);
 
 }  // namespace service_streamer::bindings

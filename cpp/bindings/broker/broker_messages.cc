@@ -43,18 +43,18 @@ PyObject* command_of(std::string_view append, std::size_t size, Write write) {
   });
 }
 
-// Of a request's parcel: (id, begin, items, deadline, priority, body). False with an exception set.
-bool head_from(PyObject* parcel, const Sending& sending, RequestHead& head, PyObject*& body) {
+// Of a request's chunk: (id, begin, items, deadline, priority, body). False with an exception set.
+bool head_from(PyObject* chunk, const Sending& sending, RequestHead& head, PyObject*& body) {
   PyObject* deadline = nullptr;
   unsigned long long request = 0;
   unsigned int begin = 0;
   unsigned int items = 0;
   int priority = 0;
-  if (!PyTuple_Check(parcel)) {
-    PyErr_Format(PyExc_TypeError, "a parcel must be a tuple, got %.200s", Py_TYPE(parcel)->tp_name);
+  if (!PyTuple_Check(chunk)) {
+    PyErr_Format(PyExc_TypeError, "a chunk must be a tuple, got %.200s", Py_TYPE(chunk)->tp_name);
     return false;
   }
-  if (!PyArg_ParseTuple(parcel, "KIIOiS", &request, &begin, &items, &deadline, &priority, &body)) return false;
+  if (!PyArg_ParseTuple(chunk, "KIIOiS", &request, &begin, &items, &deadline, &priority, &body)) return false;
   head = sending.head;
   head.request = request;
   head.begin = begin;
@@ -92,12 +92,12 @@ PyObject* command_from(const Sending& sending, const RequestHead& head, PyObject
   return command;
 }
 
-// Adds the command of a parcel by (id, begin), or (id, items, size) to those that are too large. False with an exception set.
-bool pack(const Sending& sending, PyObject* parcel, PyObject* commands, PyObject* too_large) {
+// Adds the command of a chunk by (id, begin), or (id, items, size) to those that are too large. False with an exception set.
+bool pack(const Sending& sending, PyObject* chunk, PyObject* commands, PyObject* too_large) {
   RequestHead head;
   PyObject* body = nullptr;
   std::size_t size = 0;
-  if (!head_from(parcel, sending, head, body)) return false;
+  if (!head_from(chunk, sending, head, body)) return false;
   const auto id = static_cast<unsigned long long>(head.request);
   PyObject* command = command_from(sending, head, body, size);
   if (command == nullptr && PyErr_Occurred() != nullptr) return false;
@@ -112,12 +112,12 @@ bool pack(const Sending& sending, PyObject* parcel, PyObject* commands, PyObject
 }
 
 PyObject* pack_requests(PyObject*, PyObject* args, PyObject* kwargs) {
-  PyObject *parcels, *append, *client;
+  PyObject *chunks, *append, *client;
   Py_ssize_t limit;
   long long now;
   Sending sending{};
-  static const char* names[] = {"parcels", "append", "client", "now", "ahead", "limit", "seal", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!SSLdnO", const_cast<char**>(names), &PyList_Type, &parcels, &append,
+  static const char* names[] = {"chunks", "append", "client", "now", "ahead", "limit", "seal", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!SSLdnO", const_cast<char**>(names), &PyList_Type, &chunks, &append,
                                    &client, &now, &sending.ahead, &limit, &sending.seal)) {
     return nullptr;
   }
@@ -132,8 +132,8 @@ PyObject* pack_requests(PyObject*, PyObject* args, PyObject* kwargs) {
   PyObject* commands = PyDict_New();
   PyObject* too_large = commands != nullptr ? PyList_New(0) : nullptr;
   bool packed = too_large != nullptr;
-  for (Py_ssize_t i = 0; packed && i < PyList_GET_SIZE(parcels); ++i) {
-    packed = pack(sending, PyList_GET_ITEM(parcels, i), commands, too_large);
+  for (Py_ssize_t i = 0; packed && i < PyList_GET_SIZE(chunks); ++i) {
+    packed = pack(sending, PyList_GET_ITEM(chunks, i), commands, too_large);
   }
   PyObject* both = packed ? Py_BuildValue("(OO)", commands, too_large) : nullptr;
   Py_XDECREF(commands);
@@ -179,15 +179,16 @@ PyObject* read_replies(PyObject*, PyObject* message) {
   if (!check_message(message)) return nullptr;
   std::vector<BrokerAnswer> answers;
   bool sound = false;
-  const Failure failure = attempt([&] { sound = ipc::ClientReply::parse(text_of(message), answers); });
+  const CaughtError failure = attempt([&] { sound = ipc::ClientReply::parse(text_of(message), answers); });
   if (failure.raise()) return nullptr;
   return sound ? answer_list(answers) : Py_NewRef(Py_None);
 }
 
 PyMethodDef functions[] = {
     {"pack_requests", as_method(pack_requests), METH_VARARGS | METH_KEYWORDS,
-     "pack_requests(parcels, append, client, now, ahead, limit, seal)\n--\n\n"
-     "Makes a command of each parcel of Outlet.take(): ({(id, begin): command}, [(id, items, size)] of those whose "
+     "pack_requests(chunks, append, client, now, ahead, limit, seal)\n--\n\n"
+     "Makes a command of each chunk of BrokerEgress.take(): ({(id, begin): command}, [(id, items, size)] of those "
+     "whose "
      "message "
      "has more than `limit` bytes).\n\n"
      "`append` is a command of Redis up to its last argument, the message of the request; `seal(message)` signs it, or "

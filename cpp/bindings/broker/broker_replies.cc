@@ -8,10 +8,10 @@
 namespace service_streamer::bindings {
 namespace {
 
-bool add_answer(Answers& answers, PyObject* tuple) {
+bool add_answer(BrokerReplies& answers, PyObject* tuple) {
   PyObject *number, *body;
   Py_ssize_t begin, items;
-  ipc::HandedOut::Answer answer;
+  ipc::ForwardedRequests::Answer answer;
   if (!PyTuple_Check(tuple)) {
     PyErr_Format(PyExc_TypeError, "an answer must be a tuple, got %.200s", Py_TYPE(tuple)->tp_name);
     return false;
@@ -20,7 +20,7 @@ bool add_answer(Answers& answers, PyObject* tuple) {
   if (begin < 0 || begin > UINT32_MAX || items < 1 || items > UINT32_MAX) return true;
   answer.begin = static_cast<std::uint32_t>(begin);
   answer.items = static_cast<std::uint32_t>(items);
-  const Failure failure = attempt([&] {
+  const CaughtError failure = attempt([&] {
     answers.answers.push_back(answer);
     answers.bodies.push_back(body);
   });
@@ -32,17 +32,17 @@ bool add_answer(Answers& answers, PyObject* tuple) {
 
 }  // namespace
 
-void Answers::copy_bodies() {
+void BrokerReplies::copy_bodies() {
   for (std::size_t i = 0; i < bodies.size(); ++i) answers[i].body = copy_of(bodies[i]);
 }
 
-void Answers::clear() {
+void BrokerReplies::clear() {
   for (PyObject* body : bodies) Py_DECREF(body);
   bodies.clear();
   answers.clear();
 }
 
-bool read_answers(PyObject* sequence, Answers& answers) {
+bool read_replies_from(PyObject* sequence, BrokerReplies& answers) {
   PyObject* fast = PySequence_Fast(sequence, "a list of answers is wanted");
   if (fast == nullptr) return false;
   bool read = true;

@@ -9,10 +9,10 @@
 
 namespace service_streamer::bindings {
 
-// Answers to an Outlet's requests as they were given, and the bytes objects that their bodies are to be copied from. Lies on the
+// BrokerReplies to an BrokerEgress's requests as they were given, and the bytes objects that their bodies are to be copied from. Lies on the
 // heap where that is done without the GIL, and is to be cleared before it goes.
-struct Answers {
-  std::vector<ipc::HandedOut::Answer> answers;
+struct BrokerReplies {
+  std::vector<ipc::ForwardedRequests::Answer> answers;
   std::vector<PyObject*> bodies;
   std::size_t size = 0;  // bytes of all bodies
 
@@ -20,7 +20,7 @@ struct Answers {
   void clear();
 };
 
-// Those of a sequence of (id, begin, items, body), but for ranges that no request can have; false with an exception set.
-bool read_answers(PyObject* sequence, Answers& answers);
+// Those of a sequence of (id, begin, items, body), but for chunks that no request can have; false with an exception set.
+bool read_replies_from(PyObject* sequence, BrokerReplies& answers);
 
 }  // namespace service_streamer::bindings

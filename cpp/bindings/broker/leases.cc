@@ -10,13 +10,13 @@
 namespace service_streamer::bindings {
 namespace {
 
-using ipc::HeldEntries;
+using ipc::LeasedEntries;
 
 // --- which are here ---
 
 PyObject* held_ids(PyObject* self, PyObject*) {
   std::vector<std::string> ids;
-  if (attempt([&] { ids = held_of(self)->entries->ids(); }).raise()) return nullptr;
+  if (attempt([&] { ids = leases_of(self)->entries->ids(); }).raise()) return nullptr;
   return bytes_list(ids);
 }
 
@@ -40,7 +40,7 @@ bool for_each_id(PyObject* ids, Function function) {
 
 PyObject* held_here(PyObject* self, PyObject* ids) {
   PyObject* list = PyList_New(0);
-  const HeldEntries& held = *held_of(self)->entries;
+  const LeasedEntries& held = *leases_of(self)->entries;
   const bool whole = list != nullptr && for_each_id(ids, [&](PyObject* id) {
                        return !held.contains(text_of(id)) || PyList_Append(list, id) == 0;
                      });
@@ -50,57 +50,57 @@ PyObject* held_here(PyObject* self, PyObject* ids) {
 
 PyObject* held_remove(PyObject* self, PyObject* ids) {
   PyObject* numbers = PyList_New(0);
-  HeldEntries& held = *held_of(self)->entries;
+  LeasedEntries& held = *leases_of(self)->entries;
   bool whole = numbers != nullptr && for_each_id(ids, [&](PyObject* id) {
                  const std::uint64_t number = held.remove(text_of(id));
                  return number == 0 || append(numbers, PyLong_FromUnsignedLongLong(number));
                });
-  if (whole && PyList_GET_SIZE(numbers) > 0) whole = ring(held_of(self));
+  if (whole && PyList_GET_SIZE(numbers) > 0) whole = ring(leases_of(self));
   if (!whole) Py_CLEAR(numbers);
   return numbers;
 }
 
 PyObject* held_unanswered_items(PyObject* self, void*) {
-  return PyLong_FromUnsignedLongLong(held_of(self)->entries->unanswered_items());
+  return PyLong_FromUnsignedLongLong(leases_of(self)->entries->unanswered_items());
 }
 
 Py_ssize_t held_length(PyObject* self) {
-  return static_cast<Py_ssize_t>(held_of(self)->entries->size());
+  return static_cast<Py_ssize_t>(leases_of(self)->entries->size());
 }
 
 // --- life ---
 
 PyObject* held_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *inlet, *ring;
-  static const char* names[] = {"inlet", "ring", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O", const_cast<char**>(names), inlet_type, &inlet, &ring)) {
+  PyObject *ingress, *ring;
+  static const char* names[] = {"ingress", "ring", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O", const_cast<char**>(names), inlet_type, &ingress, &ring)) {
     return nullptr;
   }
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
-  held_of(self)->inlet = Py_NewRef(inlet);
-  held_of(self)->ring = Py_NewRef(ring);
-  if (attempt([&] { held_of(self)->entries = new HeldEntries; }).raise()) Py_CLEAR(self);
+  leases_of(self)->ingress = Py_NewRef(ingress);
+  leases_of(self)->ring = Py_NewRef(ring);
+  if (attempt([&] { leases_of(self)->entries = new LeasedEntries; }).raise()) Py_CLEAR(self);
   return self;
 }
 
 int held_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  Py_VISIT(held_of(self)->inlet);
-  Py_VISIT(held_of(self)->ring);
+  Py_VISIT(leases_of(self)->ingress);
+  Py_VISIT(leases_of(self)->ring);
   return 0;
 }
 
 int held_clear(PyObject* self) {
-  Py_CLEAR(held_of(self)->ring);
+  Py_CLEAR(leases_of(self)->ring);
   return 0;
 }
 
 void held_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
-  HeldObject* self = held_of(object);
+  LeasesObject* self = leases_of(object);
   delete self->entries;
-  Py_CLEAR(self->inlet);
+  Py_CLEAR(self->ingress);
   Py_CLEAR(self->ring);
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
@@ -110,7 +110,7 @@ void held_dealloc(PyObject* object) {
 constexpr int kWithNames = METH_VARARGS | METH_KEYWORDS;
 
 PyMethodDef methods[] = {
-    {"take_in", as_method(held_take_in), kWithNames,
+    {"take_in", as_method(leases_take_in), kWithNames,
      "take_in($self, entries, ahead, now, oldest_sent)\n--\n\n"
      "Brings the requests of [[id, [b\"m\", message]]] into the engine that are not here yet: (how many were taken, "
      "their items, odd ones, refused ones).\n\n"
@@ -118,9 +118,9 @@ PyMethodDef methods[] = {
      "were sent before `oldest_sent`: in ms on the broker's clock, which is `ahead` of time.monotonic(). Refused are "
      "(entry, why): their body is not what its head says. What a closed engine does not take is left out, and not "
      "here."},
-    {"answer", as_method(held_answer), kWithNames,
+    {"answer", as_method(leases_answer), kWithNames,
      "answer($self, ended, limit, most)\n--\n\n"
-     "Takes the first of [(number, body)] of Inlet.take(): (messages, ids, others, how many it took).\n\n"
+     "Takes the first of [(number, body)] of BrokerIngress.take(): (messages, ids, others, how many it took).\n\n"
      "Messages are the replies, (client, message), one for each client, and ids the entries that they answer: with "
      "about "
      "`most` bytes, unless one alone has more. Others are ((id, client, request, begin, items, deadline), body): "
@@ -151,12 +151,12 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {"service_streamer._core.Held", sizeof(HeldObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+PyType_Spec spec = {"service_streamer._core.Leases", sizeof(LeasesObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                     slots};
 
 }  // namespace
 
-bool ring(HeldObject* self) {
+bool ring(LeasesObject* self) {
   PyObject* rung = PyObject_CallNoArgs(self->ring);
   Py_XDECREF(rung);
   return rung != nullptr;
@@ -170,7 +170,7 @@ PyObject* bytes_list(const std::vector<std::string>& texts) {
   return list;
 }
 
-bool make_held_type(PyObject* module) {
+bool make_leases_type(PyObject* module) {
   return add_type(module, spec);
 }
 

@@ -7,30 +7,30 @@
 
 #include "service_streamer/wire/broker_entries.h"
 
-// The entries of a broker's queue on their way through an Inlet, without a step of Python's for each. All under the GIL, but for copying
+// The entries of a broker's queue on their way through an BrokerIngress, without a step of Python's for each. All under the GIL, but for copying
 // and submitting what is long.
 
 namespace service_streamer::bindings {
 
-struct HeldObject {
+struct LeasesObject {
   PyObject_HEAD
-  PyObject* inlet;
+  PyObject* ingress;
   PyObject* ring;  // called when it gets fewer
-  ipc::HeldEntries* entries;
+  ipc::LeasedEntries* entries;
 };
 
-inline HeldObject* held_of(PyObject* self) {
-  return reinterpret_cast<HeldObject*>(self);
+inline LeasesObject* leases_of(PyObject* self) {
+  return reinterpret_cast<LeasesObject*>(self);
 }
 
-bool make_held_type(PyObject* module);
+bool make_leases_type(PyObject* module);
 
 // Methods; held.cc says what they do.
-PyObject* held_take_in(PyObject* self, PyObject* args, PyObject* kwargs);
-PyObject* held_answer(PyObject* self, PyObject* args, PyObject* kwargs);
+PyObject* leases_take_in(PyObject* self, PyObject* args, PyObject* kwargs);
+PyObject* leases_answer(PyObject* self, PyObject* args, PyObject* kwargs);
 
 // False with an exception set.
-bool ring(HeldObject* self);
+bool ring(LeasesObject* self);
 
 // A new list of bytes; nullptr with an exception set.
 PyObject* bytes_list(const std::vector<std::string>& texts);

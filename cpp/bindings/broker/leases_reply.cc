@@ -12,10 +12,10 @@
 namespace service_streamer::bindings {
 namespace {
 
-using ipc::HeldEntries;
+using ipc::LeasedEntries;
 using ipc::RequestHead;
 
-// Answers that go to the broker at once. Keeps their bodies.
+// BrokerReplies that go to the broker at once. Keeps their bodies.
 struct Part {
   std::map<ipc::ClientId, ipc::ClientReply> replies;
   std::vector<std::string> ids;
@@ -26,7 +26,7 @@ struct Part {
     for (PyObject* body : bodies) Py_DECREF(body);
   }
 
-  void add(HeldEntries::Entry& entry, PyObject* body) {
+  void add(LeasedEntries::Entry& entry, PyObject* body) {
     const RequestHead& head = entry.head;
     bodies.push_back(body);
     Py_INCREF(body);
@@ -53,7 +53,7 @@ PyObject* message_list(const Part& part) {
 }
 
 // (id, client, request, begin, items, deadline)
-PyObject* entry_tuple(const HeldEntries::Entry& entry) {
+PyObject* entry_tuple(const LeasedEntries::Entry& entry) {
   const RequestHead& head = entry.head;
   PyObject* id = bytes_of(entry.id);
   PyObject* client = id != nullptr ? bytes_of({head.client.data(), head.client.size()}) : nullptr;
@@ -72,7 +72,7 @@ struct Limits {
 };
 
 // False with an exception set. `full`: it is left to the next call.
-bool take(HeldEntries& held, PyObject* ended, const Limits& limits, Part& part, PyObject* others, bool& full) {
+bool take(LeasedEntries& held, PyObject* ended, const Limits& limits, Part& part, PyObject* others, bool& full) {
   unsigned long long number = 0;
   PyObject* body = nullptr;
   if (!PyTuple_Check(ended)) {
@@ -82,7 +82,7 @@ bool take(HeldEntries& held, PyObject* ended, const Limits& limits, Part& part, 
   if (!PyArg_ParseTuple(ended, "KS", &number, &body)) return false;
   full = !part.ids.empty() && part.size + Part::size_of(body) > static_cast<std::size_t>(limits.part);
   if (full) return true;
-  std::optional<HeldEntries::Entry> entry = held.answer(number);
+  std::optional<LeasedEntries::Entry> entry = held.answer(number);
   if (!entry) return true;  // it is somebody else's by now, or nobody's
   const std::string_view text = text_of(body);
   if (text.empty() || text.size() > static_cast<std::size_t>(limits.body) || ipc::says_nobody_is_there(text)) {
@@ -94,8 +94,8 @@ bool take(HeldEntries& held, PyObject* ended, const Limits& limits, Part& part, 
 
 }  // namespace
 
-PyObject* held_answer(PyObject* object, PyObject* args, PyObject* kwargs) {
-  HeldObject* self = held_of(object);
+PyObject* leases_answer(PyObject* object, PyObject* args, PyObject* kwargs) {
+  LeasesObject* self = leases_of(object);
   PyObject* ended;
   Limits limits{};
   static const char* names[] = {"ended", "limit", "most", nullptr};

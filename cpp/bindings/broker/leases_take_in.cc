@@ -14,7 +14,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-using ipc::HeldEntries;
+using ipc::LeasedEntries;
 using ipc::RequestHead;
 
 // What the entries are to be judged by, in ms on the broker's clock.
@@ -47,14 +47,14 @@ struct Arrivals {
 };
 
 // Adds it to the arrivals, or to `odd`; not what is here already.
-bool look_at(HeldEntries& held, PyObject* entry, const Times& times, Arrivals& arrivals, PyObject* odd) {
+bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals& arrivals, PyObject* odd) {
   PyObject* id = nullptr;
   PyObject* message = nullptr;
   RequestHead head;
   const bool sound = parts_of(entry, id, message) && ipc::parse_request_head(text_of(message), head);
   const bool late = sound && head.deadline != 0 && times.now > head.deadline;
   if (!sound || late || head.sent < times.oldest_sent) return PyList_Append(odd, entry) == 0;
-  const Failure failure = attempt([&] {
+  const CaughtError failure = attempt([&] {
     const std::uint64_t number = held.add(text_of(id), head);
     if (number == 0) return;
     arrivals.submissions.add({.id = number, .priority = head.priority, .deadline = deadline_of(head, times)}, message);
@@ -65,20 +65,21 @@ bool look_at(HeldEntries& held, PyObject* entry, const Times& times, Arrivals& a
 }
 
 // Why the engine did not take it as what it says it is; nullptr: it did, or is closed, so that others will have it.
-PyObject* why_refused(const ipc::Inlet::Submission& submission, std::uint32_t items) {
-  if (submission.submitted == ipc::Inlet::Submitted::kMalformed) return PyUnicode_FromString("its body is malformed");
-  if (submission.submitted != ipc::Inlet::Submitted::kYes || submission.items == items) return nullptr;
+PyObject* why_refused(const ipc::BrokerIngress::Submission& submission, std::uint32_t items) {
+  if (submission.submitted == ipc::BrokerIngress::Submitted::kMalformed)
+    return PyUnicode_FromString("its body is malformed");
+  if (submission.submitted != ipc::BrokerIngress::Submitted::kYes || submission.items == items) return nullptr;
   return PyUnicode_FromFormat("it has %u items, not the %u that it says", static_cast<unsigned>(submission.items),
                               static_cast<unsigned>(items));
 }
 
 // Lets go what was not taken, and tells why in `refused`: (entry, reason).
-bool sort_out(HeldObject* self, ipc::Inlet& inlet, const Arrivals& arrivals, PyObject* refused,
+bool sort_out(LeasesObject* self, ipc::BrokerIngress& ingress, const Arrivals& arrivals, PyObject* refused,
               unsigned long long& taken, unsigned long long& items) {
   bool fewer = false;
   for (std::size_t i = 0; i < arrivals.entries.size(); ++i) {
-    const ipc::Inlet::Submission& submission = arrivals.submissions.all[i];
-    const bool is_in = submission.submitted == ipc::Inlet::Submitted::kYes;
+    const ipc::BrokerIngress::Submission& submission = arrivals.submissions.all[i];
+    const bool is_in = submission.submitted == ipc::BrokerIngress::Submitted::kYes;
     if (is_in && submission.items == arrivals.items[i]) {
       ++taken;
       items += submission.items;
@@ -86,7 +87,7 @@ bool sort_out(HeldObject* self, ipc::Inlet& inlet, const Arrivals& arrivals, PyO
     }
     self->entries->remove(text_of(PyList_GET_ITEM(arrivals.entries[i], 0)));
     fewer = true;
-    if (is_in && attempt([&] { inlet.cancel({&submission.head.id, 1}); }).raise()) return false;
+    if (is_in && attempt([&] { ingress.cancel({&submission.head.id, 1}); }).raise()) return false;
     PyObject* reason = why_refused(submission, arrivals.items[i]);
     if (reason == nullptr && PyErr_Occurred() != nullptr) return false;
     if (reason != nullptr && !append(refused, Py_BuildValue("(ON)", arrivals.entries[i], reason))) return false;
@@ -96,14 +97,14 @@ bool sort_out(HeldObject* self, ipc::Inlet& inlet, const Arrivals& arrivals, PyO
 
 }  // namespace
 
-PyObject* held_take_in(PyObject* object, PyObject* args, PyObject* kwargs) {
-  HeldObject* self = held_of(object);
-  ipc::Inlet* inlet = inlet_of(self->inlet);
+PyObject* leases_take_in(PyObject* object, PyObject* args, PyObject* kwargs) {
+  LeasesObject* self = leases_of(object);
+  ipc::BrokerIngress* ingress = inlet_of(self->ingress);
   PyObject* entries;
   Times times{};
   static const char* names[] = {"entries", "ahead", "now", "oldest_sent", nullptr};
-  if (inlet == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!dLL", const_cast<char**>(names), &PyList_Type,
-                                                       &entries, &times.ahead, &times.now, &times.oldest_sent)) {
+  if (ingress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!dLL", const_cast<char**>(names), &PyList_Type,
+                                                         &entries, &times.ahead, &times.now, &times.oldest_sent)) {
     return nullptr;
   }
   PyObject* odd = PyList_New(0);
@@ -115,7 +116,7 @@ PyObject* held_take_in(PyObject* object, PyObject* args, PyObject* kwargs) {
   for (Py_ssize_t i = 0; done && i < PyList_GET_SIZE(entries); ++i) {
     done = look_at(*self->entries, PyList_GET_ITEM(entries, i), times, *arrivals, odd);
   }
-  done = done && arrivals->submissions.submit(*inlet) && sort_out(self, *inlet, *arrivals, refused, taken, items);
+  done = done && arrivals->submissions.submit(*ingress) && sort_out(self, *ingress, *arrivals, refused, taken, items);
   arrivals->submissions.clear();
   delete arrivals;
   PyObject* outcome = done ? Py_BuildValue("(KKOO)", taken, items, odd, refused) : nullptr;

@@ -5,7 +5,7 @@
 
 namespace service_streamer::bindings {
 
-using ipc::Inlet;
+using ipc::BrokerIngress;
 
 void Submissions::add(const ipc::SubmitHead& head, PyObject* message) {
   all.push_back({.head = head, .body = {}});
@@ -14,10 +14,10 @@ void Submissions::add(const ipc::SubmitHead& head, PyObject* message) {
   size += static_cast<std::size_t>(PyBytes_GET_SIZE(message));
 }
 
-bool Submissions::submit(Inlet& inlet) {
-  const Failure failure = attempt_copying(size, [&] {
+bool Submissions::submit(BrokerIngress& ingress) {
+  const CaughtError failure = attempt_copying(size, [&] {
     for (std::size_t i = 0; i < messages.size(); ++i) all[i].body = copy_of(messages[i], skip);
-    inlet.submit(all);
+    ingress.submit(all);
   });
   return !failure.raise();
 }
@@ -27,16 +27,16 @@ void Submissions::clear() {
   messages.clear();
 }
 
-PyObject* items_or_raise(const Inlet::Submission& submission) {
+PyObject* items_or_raise(const BrokerIngress::Submission& submission) {
   const auto id = static_cast<unsigned long long>(submission.head.id);
   switch (submission.submitted) {
-    case Inlet::Submitted::kYes:
+    case BrokerIngress::Submitted::kYes:
       return PyLong_FromUnsignedLong(submission.items);
-    case Inlet::Submitted::kMalformed:
+    case BrokerIngress::Submitted::kMalformed:
       return PyErr_Format(PyExc_ValueError, "the body of request %llu is malformed", id);
-    case Inlet::Submitted::kKnown:
+    case BrokerIngress::Submitted::kKnown:
       return PyErr_Format(PyExc_ValueError, "request %llu is there already", id);
-    case Inlet::Submitted::kClosed:
+    case BrokerIngress::Submitted::kClosed:
       break;
   }
   return raise_message("StreamerClosed", "the streamer is closed");

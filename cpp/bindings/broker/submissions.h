@@ -9,13 +9,13 @@
 
 namespace service_streamer::bindings {
 
-// Requests for an Inlet as they were given, and the bytes objects that their bodies are copied from: all but so many bytes at the
+// Requests for an BrokerIngress as they were given, and the bytes objects that their bodies are copied from: all but so many bytes at the
 // beginning of each. Lies on the heap, for much is copied without the GIL, and is to be cleared before it goes.
 struct Submissions {
   explicit Submissions(std::size_t skipped = 0) : skip(skipped) {}
 
   const std::size_t skip;
-  std::vector<ipc::Inlet::Submission> all;
+  std::vector<ipc::BrokerIngress::Submission> all;
   std::vector<PyObject*> messages;
   std::size_t size = 0;  // bytes of all messages
 
@@ -23,12 +23,12 @@ struct Submissions {
   void add(const ipc::SubmitHead& head, PyObject* message);
 
   // False with an exception set.
-  bool submit(ipc::Inlet& inlet);
+  bool submit(ipc::BrokerIngress& ingress);
 
   void clear();
 };
 
 // What became of one: its number of items, or nullptr with ValueError or StreamerClosed set.
-PyObject* items_or_raise(const ipc::Inlet::Submission& submission);
+PyObject* items_or_raise(const ipc::BrokerIngress::Submission& submission);
 
 }  // namespace service_streamer::bindings

@@ -190,7 +190,7 @@ Cut cut_batch(PyObject* object, CloseReason reason) {
   if (any) {
     self->items = PyTuple_New(static_cast<Py_ssize_t>(self->batch.items));
     Py_ssize_t next = 0;
-    for (const BatchPart& part : self->batch.parts) {
+    for (const RequestRange& part : self->batch.parts) {
       if (self->items == nullptr) break;
       const FutureObject* future = future_of(*part.request);
       PyObject** items = PySequence_Fast_ITEMS(future->items != nullptr ? future->items : future->value);

@@ -12,13 +12,13 @@ void keep_items(BatchObject* self) {
   PyObject* kept = PyTuple_New(static_cast<Py_ssize_t>(self->batch.items));
   Py_ssize_t from = 0;
   Py_ssize_t to = 0;
-  for (const BatchPart& part : self->batch.parts) {
+  for (const RequestRange& part : self->batch.parts) {
     for (std::uint32_t i = 0; i < part.count; ++i, ++from) {
       if (kept != nullptr && part.request != nullptr)
         PyTuple_SET_ITEM(kept, to++, Py_NewRef(PyTuple_GET_ITEM(self->items, from)));
     }
   }
-  std::erase_if(self->batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  std::erase_if(self->batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
   Py_SETREF(self->items, kept);
 }
 
@@ -66,7 +66,7 @@ PyObject* join(PyObject* object, PyObject* group) {
   if (!is_open(self) || !is_open(first)) return nullptr;
   PyObject* items = PySequence_Concat(first->items, self->items);
   if (items == nullptr) return nullptr;
-  const Failure failure = attempt([&] { self->engine->engine->join(self->batch, first->batch); });
+  const CaughtError failure = attempt([&] { self->engine->engine->join(self->batch, first->batch); });
   if (failure.raise()) {
     Py_DECREF(items);
     return nullptr;

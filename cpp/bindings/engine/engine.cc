@@ -252,8 +252,8 @@ bool from_this_process(EngineObject* engine) {
 bool check_remote(EngineObject* engine) {
   if (!engine->remote) {
     PyErr_SetString(PyExc_ValueError, "this engine is not for other processes: it needs remote=True");
-  } else if (engine->server != nullptr || engine->relay != nullptr || engine->outlet != nullptr) {
-    PyErr_SetString(PyExc_ValueError, "this engine has a Server, a Relay or an Outlet already");
+  } else if (engine->server != nullptr || engine->client_link != nullptr || engine->egress != nullptr) {
+    PyErr_SetString(PyExc_ValueError, "this engine has a Server, a ClientLink or an BrokerEgress already");
   } else {
     return true;
   }

@@ -7,8 +7,8 @@
 #include "service_streamer/batching/engine.h"
 
 namespace service_streamer::ipc {
-class Outlet;
-class Relay;
+class BrokerEgress;
+class ClientLink;
 class Server;
 }  // namespace service_streamer::ipc
 
@@ -27,14 +27,14 @@ struct EngineObject {
   bool started;
   bool timer_started;
   bool output_batch;    // callers get slices of the model's array, not lists
-  bool remote;          // its workers are processes: requests are Calls, which a Server or a Relay takes
+  bool remote;          // its workers are processes: requests are Calls, which a Server or a ClientLink takes
   NativeModel* native;  // its workers are threads that run this, in `model`: requests are native Calls
   bool inline_items;    // nothing of them is in shared memory: they may go to other machines
   ipc::Server* server;  // of a remote engine, as long as it is there
-  ipc::Relay* relay;
-  ipc::Outlet* outlet;
-  PyObject* relay_object;  // borrowed
-  PyObject* model;         // the capsule of `native`, or nullptr
+  ipc::ClientLink* client_link;
+  ipc::BrokerEgress* egress;
+  PyObject* client_link_object;  // borrowed
+  PyObject* model;               // the capsule of `native`, or nullptr
 
   // Whether requests are BaseCalls, which threads without the GIL end.
   bool has_calls() const { return remote || native != nullptr; }

@@ -10,7 +10,7 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/waiting.h"
 #include "service_streamer/calls/serialized_call.h"
-#include "service_streamer/native/call.h"
+#include "service_streamer/native/tensor_call.h"
 #include "service_streamer/server/server.h"
 
 // What callers of an engine meet: predict and submit.
@@ -28,7 +28,7 @@ FutureObject* make_call(PyTypeObject* type, EngineObject* self, PyObject* items)
   if (self->engine->closed()) {
     raise_message("StreamerClosed", "the streamer is closed");
   } else {
-    const Failure failure = attempt([&] { call = new ipc::LocalCall; });
+    const CaughtError failure = attempt([&] { call = new ipc::LocalCall; });
     encoded = !failure.raise() && encode_items(items, call->payload, self->inline_items);
   }
   const auto size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
@@ -43,12 +43,12 @@ FutureObject* make_call(PyTypeObject* type, EngineObject* self, PyObject* items)
 
 // A request for a native model, which reads its items; steals them. nullptr with an exception set.
 FutureObject* make_native_call(PyTypeObject* type, EngineObject* self, PyObject* items) {
-  native::Call* call = nullptr;
+  native::TensorCall* call = nullptr;
   if (self->engine->closed()) {
     raise_message("StreamerClosed", "the streamer is closed");
   } else if (native::ItemsRef read = self->native->read(items)) {
     const auto size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
-    attempt([&] { call = new native::Call(std::move(read), size); }).raise();
+    attempt([&] { call = new native::TensorCall(std::move(read), size); }).raise();
   }
   Py_DECREF(items);
   return call != nullptr ? make_future(type, self, call, &call->observers) : nullptr;

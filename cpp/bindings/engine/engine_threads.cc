@@ -17,15 +17,15 @@ EngineObject* self_of(PyObject* self) {
 // The engine whose batches this thread takes.
 thread_local const EngineObject* served = nullptr;
 
-// The batches of a remote engine are its Server's, its Relay's or its Outlet's.
+// The batches of a remote engine are its Server's, its ClientLink's or its BrokerEgress's.
 bool refuse_remote(const EngineObject* self) {
   if (self->remote) PyErr_SetString(PyExc_RuntimeError, "the workers of this engine are processes");
   return self->remote;
 }
 
-// A Server and a Relay watch the deadlines themselves. An Outlet may not, and the timer may be there first.
+// A Server and a ClientLink watch the deadlines themselves. An BrokerEgress may not, and the timer may be there first.
 bool refuse_watched(const EngineObject* self) {
-  const bool watched = self->server != nullptr || self->relay != nullptr;
+  const bool watched = self->server != nullptr || self->client_link != nullptr;
   if (watched) PyErr_SetString(PyExc_RuntimeError, "the deadlines of this engine are watched by who serves it");
   return watched;
 }

@@ -33,7 +33,7 @@ bool will_be_followed(FutureObject* future) {
   if (!start_thread() || is_done(future)) return false;  // it may have ended meanwhile
   if (future->followed) return true;                     // or another thread was here
   PyObject* self = Py_NewRef(reinterpret_cast<PyObject*>(future));
-  const Failure failure = attempt([&] { future->followed = future->observers->add(*ended_calls, self); });
+  const CaughtError failure = attempt([&] { future->followed = future->observers->add(*ended_calls, self); });
   if (!future->followed) Py_DECREF(self);
   failure.raise();
   return future->followed;
@@ -45,7 +45,7 @@ bool mail(FutureObject* future, PyObject* mailbox, PyObject* token) {
   if (open == nullptr) return true;
   bool observed = false;
   Py_INCREF(token);
-  const Failure failure = attempt([&] { observed = future->observers->add(std::move(open), token); });
+  const CaughtError failure = attempt([&] { observed = future->observers->add(std::move(open), token); });
   if (!observed) Py_DECREF(token);
   failure.raise();
   return observed;
@@ -70,7 +70,7 @@ void end_unsettled(FutureObject* future) {
 
 PyObject* open_callbacks(PyObject*, PyObject*) {
   if (ended_calls == nullptr) {
-    const Failure failure = attempt([] { ended_calls = new std::shared_ptr<Mailbox>(make_mailbox()); });
+    const CaughtError failure = attempt([] { ended_calls = new std::shared_ptr<Mailbox>(make_mailbox()); });
     if (failure.raise()) return nullptr;
   }
   Py_RETURN_NONE;

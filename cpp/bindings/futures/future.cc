@@ -68,16 +68,16 @@ PyObject* future_done(PyObject* self, PyObject*) {
   return PyBool_FromLong(is_done(self_of(self)));
 }
 
-// Whether a worker may have any of it, as far as this process knows: what left by an Outlet queues elsewhere, and nobody here hears
+// Whether a worker may have any of it, as far as this process knows: what left by an BrokerEgress queues elsewhere, and nobody here hears
 // more of it than its answer. So it can be cancelled, too.
 bool runs(FutureObject* future) {
-  return future->engine->outlet == nullptr && future->engine->engine->running(*future->request);
+  return future->engine->egress == nullptr && future->engine->engine->running(*future->request);
 }
 
 // Whether a worker has any of it, also of another process' engine; -1: an exception.
 int is_running(FutureObject* future) {
   if (is_done(future) || !runs(future)) return 0;
-  return future->engine->relay == nullptr ? 1 : ask_running(future);
+  return future->engine->client_link == nullptr ? 1 : query_running(future);
 }
 
 PyObject* future_running(PyObject* self, PyObject*) {
@@ -93,8 +93,8 @@ PyObject* future_cancelled(PyObject* self, PyObject*) {
 PyObject* future_cancel(PyObject* self, PyObject*) {
   FutureObject* future = self_of(self);
   if (!is_done(future)) {
-    end_future(future, Outcome::kCancelled, future->engine->outlet != nullptr);
-    if (!is_done(future) && ask_cancel(future) < 0) return nullptr;
+    end_future(future, Outcome::kCancelled, future->engine->egress != nullptr);
+    if (!is_done(future) && query_cancel(future) < 0) return nullptr;
   }
   return PyBool_FromLong(future->request->completion.done() && future->request->outcome == Outcome::kCancelled);
 }
@@ -189,7 +189,7 @@ int future_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(future->condition);
   Py_VISIT(future->waiters);
   if (future->pieces != nullptr) {
-    for (const Piece& piece : *future->pieces) Py_VISIT(piece.outputs);
+    for (const OutputRange& piece : *future->pieces) Py_VISIT(piece.outputs);
   }
   return 0;
 }
@@ -293,7 +293,7 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Py_ssize_t s
   return future;
 }
 
-FutureObject* make_future(PyTypeObject* type, EngineObject* engine, BaseCall* call, Observers* observers) {
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Call* call, Observers* observers) {
   FutureObject* future = new_future(type, engine);
   if (future == nullptr) {
     call->unref();
@@ -306,9 +306,9 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, BaseCall* ca
 }
 
 void drop_pieces(FutureObject* future) {
-  std::vector<Piece>* pieces = std::exchange(future->pieces, nullptr);
+  std::vector<OutputRange>* pieces = std::exchange(future->pieces, nullptr);
   if (pieces == nullptr) return;
-  for (const Piece& piece : *pieces) Py_DECREF(piece.outputs);
+  for (const OutputRange& piece : *pieces) Py_DECREF(piece.outputs);
   delete pieces;
 }
 

@@ -15,7 +15,7 @@ namespace service_streamer::bindings {
 struct EngineObject;
 
 // The outputs of a range of a request that was cut over several batches.
-struct Piece {
+struct OutputRange {
   std::uint32_t begin;
   PyObject* outputs;
 };
@@ -34,14 +34,14 @@ struct FutureObject {
   PyObject_HEAD
   Request* request;      // `own`, or that of `call`
   Request own;           // there is none where there is a call
-  BaseCall* call;        // counted, ipc::LocalCall or native::Call; nullptr: the workers are Python threads
+  Call* call;            // counted, ipc::LocalCall or native::TensorCall; nullptr: the workers are Python threads
   Observers* observers;  // of the call
   EngineObject* engine;
   PyObject* items;    // tuple, while the request has a hold; nullptr where they lie in `value`
   PyObject* outputs;  // what its worker brought, on the way to value or exception
   PyObject* value;    // of single outputs: the list for them, which has the items at the beginning
   PyObject* exception;
-  std::vector<Piece>* pieces;
+  std::vector<OutputRange>* pieces;
   PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
   PyObject* mailbox;    // who is told besides sleeping threads, and with which token
   PyObject* token;
@@ -66,7 +66,7 @@ inline FutureObject* future_of(Request& request) {
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Py_ssize_t size);
 
 // The same for a request that others than Python threads work on; takes the reference to `call` over.
-FutureObject* make_future(PyTypeObject* type, EngineObject* engine, BaseCall* call, Observers* observers);
+FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Call* call, Observers* observers);
 
 // Whether there may be greenlets, which wait otherwise than threads.
 bool gevent_is_loaded();

@@ -27,7 +27,7 @@ MailboxObject* self_of(PyObject* self) {
 
 // --- what is left in a mailbox when it goes, perhaps without the GIL ---
 
-class UnreadMessages final : public Leftover {
+class UnreadMessages final : public DeferredDelete {
  public:
   explicit UnreadMessages(std::vector<void*> messages) : messages_(std::move(messages)) {}
   ~UnreadMessages() override {
@@ -55,7 +55,7 @@ PyObject* mailbox_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (self == nullptr) return nullptr;
   new (&self_of(self)->mailbox) std::shared_ptr<Mailbox>;
   self_of(self)->fork_generation = fork_generation();
-  const Failure failure = attempt([&] { self_of(self)->mailbox = make_mailbox(); });
+  const CaughtError failure = attempt([&] { self_of(self)->mailbox = make_mailbox(); });
   if (failure.raise()) Py_CLEAR(self);
   return self;
 }
@@ -106,7 +106,7 @@ PyObject* mailbox_close(PyObject* self, PyObject*) {
   const std::vector<void*> messages = mailbox->drain();
   mailbox.reset();
   for (void* message : messages) Py_DECREF(static_cast<PyObject*>(message));
-  clear_leftovers();
+  delete_deferred();
   Py_RETURN_NONE;
 }
 
@@ -161,7 +161,7 @@ bool check_mailbox(PyObject* object) {
 }
 
 std::shared_ptr<Mailbox> make_mailbox() {
-  clear_leftovers();
+  delete_deferred();
   return {new Mailbox, bury};
 }
 

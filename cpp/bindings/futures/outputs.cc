@@ -37,8 +37,8 @@ void drop(std::vector<PyObject*>& objects) {
 }
 
 // The pieces of a future in order, as a list.
-PyObject* list_of(std::vector<Piece>& pieces) {
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+PyObject* list_of(std::vector<OutputRange>& pieces) {
+  std::sort(pieces.begin(), pieces.end(), [](const OutputRange& a, const OutputRange& b) { return a.begin < b.begin; });
   PyObject* list = PyList_New(static_cast<Py_ssize_t>(pieces.size()));
   for (std::size_t i = 0; list != nullptr && i < pieces.size(); ++i) {
     PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(pieces[i].outputs));
@@ -53,7 +53,7 @@ PyObject* exception_among(PyObject** outputs, Py_ssize_t count) {
   return found != end ? *found : nullptr;
 }
 
-void fail_with(BatchPart& part, PyObject* error) {
+void fail_with(RequestRange& part, PyObject* error) {
   part.failed = true;
   Py_XSETREF(future_of(*part.request)->outputs, Py_NewRef(error));
 }
@@ -62,7 +62,7 @@ void fail_with(BatchPart& part, PyObject* error) {
 // garbage collection comes between two batches; and the batch still has the items, so that nothing of theirs runs here.
 void fill_lists(PyObject* outputs, Batch& batch) {
   PyObject** next = PySequence_Fast_ITEMS(outputs);
-  for (BatchPart& part : batch.parts) {
+  for (RequestRange& part : batch.parts) {
     if (PyObject* error = exception_among(next, part.count)) {
       fail_with(part, error);
     } else {
@@ -147,19 +147,19 @@ bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
   // First everything that may run Python code; the futures are touched only when all of it worked.
   std::vector<std::uint32_t> counts(batch.parts.size());
   std::transform(batch.parts.begin(), batch.parts.end(), counts.begin(),
-                 [](const BatchPart& part) { return part.count; });
+                 [](const RequestRange& part) { return part.count; });
   std::vector<PyObject*> slices;
   if (!cut_outputs(outputs, counts, true, slices)) return false;
 
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    BatchPart& part = batch.parts[i];
+    RequestRange& part = batch.parts[i];
     FutureObject* future = future_of(*part.request);
     if (PyObject* error = exception_in(slices[i])) {
       fail_with(part, error);
     } else if (part.count == part.request->size) {
       std::swap(future->outputs, slices[i]);
     } else {
-      if (future->pieces == nullptr) future->pieces = new std::vector<Piece>;
+      if (future->pieces == nullptr) future->pieces = new std::vector<OutputRange>;
       future->pieces->push_back({.begin = part.begin, .outputs = std::exchange(slices[i], nullptr)});
     }
   }

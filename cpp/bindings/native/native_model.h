@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "service_streamer/native/call.h"
 #include "service_streamer/native/model.h"
+#include "service_streamer/native/tensor_call.h"
 
 namespace service_streamer::bindings {
 

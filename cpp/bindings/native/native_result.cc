@@ -6,7 +6,7 @@
 #include "bindings/futures/call_result.h"
 #include "bindings/native/native_model.h"
 #include "bindings/python/errors.h"
-#include "service_streamer/native/call.h"
+#include "service_streamer/native/tensor_call.h"
 
 // The answer of a native model as Python objects, made by the first thread that asks for it.
 
@@ -14,7 +14,7 @@ namespace service_streamer::bindings {
 namespace {
 
 // As a Python callable would have raised it.
-void raise_failure(const native::Failure& failure) {
+void raise_failure(const native::RunFailure& failure) {
   const char* message = failure.message.c_str();
   switch (failure.fault) {
     case native::Fault::kModel:
@@ -33,7 +33,7 @@ void raise_failure(const native::Failure& failure) {
 }  // namespace
 
 bool settle_native(FutureObject* future) {
-  auto& call = static_cast<native::Call&>(*future->call);
+  auto& call = static_cast<native::TensorCall&>(*future->call);
   return settle_with(
       future,
       [&](PyObject*& value, PyObject*& error) {

@@ -26,7 +26,7 @@ struct NativeWorkersObject {
 };
 
 // The engine, as long as a thread is in it: the last of them leaves this behind, for it has no GIL.
-class KeptEngine final : public Leftover {
+class KeptEngine final : public DeferredDelete {
  public:
   explicit KeptEngine(EngineObject* engine) : engine_(Py_NewRef(reinterpret_cast<PyObject*>(engine))) {}
   ~KeptEngine() override { Py_DECREF(engine_); }
@@ -63,7 +63,7 @@ PyObject* workers_join(PyObject* object, PyObject* timeout) {
   TimePoint deadline;
   if (!from_this_process(self->engine) || !deadline_from(timeout, deadline)) return nullptr;
   const int ended = wait_without_gil([&](Waiter& waiter) { return self->workers->join(waiter, deadline); });
-  clear_leftovers();
+  delete_deferred();
   return ended < 0 ? nullptr : PyBool_FromLong(ended);
 }
 
@@ -95,7 +95,7 @@ PyObject* workers_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (object == nullptr) return nullptr;
   NativeWorkersObject* self = self_of(object);
   self->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const Failure failure =
+  const CaughtError failure =
       attempt([&] { self->workers = new native::Workers(*engine->engine, engine->native->model(), options); });
   if (failure.raise()) Py_CLEAR(object);
   return object;
@@ -132,7 +132,7 @@ PyMethodDef methods[] = {
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("The threads that run the native model of an engine; they never ask for the GIL.")},
+    {Py_tp_doc, const_cast<char*>("The threads that run the native model of an engine; they never query for the GIL.")},
     {Py_tp_new, reinterpret_cast<void*>(workers_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(workers_dealloc)},
     {Py_tp_traverse, reinterpret_cast<void*>(workers_traverse)},

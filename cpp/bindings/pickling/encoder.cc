@@ -50,7 +50,7 @@ PyObject* self_of(Encoder* encoder) {
 
 // Something with so many bytes, without the GIL if that takes long.
 template <typename Function>
-Failure attempt_with(std::size_t size, Function function) {
+CaughtError attempt_with(std::size_t size, Function function) {
   return size < kLong ? attempt(function) : attempt_without_gil(function);
 }
 
@@ -71,7 +71,7 @@ bool may_have_another(const ipc::SharedPool& pool) {
 void* add_block(Encoder* encoder, std::size_t size) {
   void* data = nullptr;
   if (encoder->pool == nullptr || !may_have_another(*encoder->pool)) return nullptr;
-  const Failure failure = attempt_with(size, [&] {
+  const CaughtError failure = attempt_with(size, [&] {
     encoder->blocks.push_back({.item = static_cast<std::uint32_t>(encoder->ends.size()), .block = {}});
     encoder->blocks.back().block = encoder->pool->allocate(size, data);
   });
@@ -122,7 +122,7 @@ bool add_pickle(Encoder* encoder, PyObject* object) {
   if (pickled == nullptr) return false;
   const char* text = PyBytes_AS_STRING(pickled);
   const Py_ssize_t size = PyBytes_GET_SIZE(pickled);
-  Failure failure;
+  CaughtError failure;
   if (size < kLarge || !add_large(encoder, {}, text, static_cast<std::size_t>(size), {})) {
     failure = attempt_with(static_cast<std::size_t>(size),
                            [&] { encoder->text.append(text, static_cast<std::size_t>(size)); });
@@ -136,7 +136,7 @@ bool add_array(Encoder* encoder, const PlainArray& array) {
   void* data = array.size() >= static_cast<std::size_t>(kLarge) ? add_block(encoder, array.size()) : nullptr;
   if (data != nullptr) copy(data, array.numbers(), array.size());
   std::string& text = encoder->text;
-  const Failure failure = attempt_with(data != nullptr ? 0 : array.size(), [&] {
+  const CaughtError failure = attempt_with(data != nullptr ? 0 : array.size(), [&] {
     if (data == nullptr) text.reserve(text.size() + array.size() + PlainArray::kMostAround);
     array.append_head(text);
     if (data != nullptr) {
@@ -278,7 +278,7 @@ bool encode(Encoder* encoder, PyObject* object) {
 }
 
 bool finish(Encoder* encoder, ipc::Payload& payload) {
-  const Failure failure = attempt_with(encoder->text.size(), [&] {
+  const CaughtError failure = attempt_with(encoder->text.size(), [&] {
     payload.bytes = ipc::Bytes::copy_of(encoder->text);
     payload.ends = encoder->ends;
     payload.blocks = std::move(encoder->blocks);
@@ -288,7 +288,7 @@ bool finish(Encoder* encoder, ipc::Payload& payload) {
 
 bool encode_items(PyObject* items, ipc::Payload& payload, bool inline_items) {
   Encoder* encoder = nullptr;
-  const Failure failure = attempt([&] { encoder = begin_encoding(inline_items ? nullptr : pool_of_callers()); });
+  const CaughtError failure = attempt([&] { encoder = begin_encoding(inline_items ? nullptr : pool_of_callers()); });
   if (failure.raise() || encoder == nullptr) return false;
   bool encoded = true;
   for (Py_ssize_t i = 0; encoded && i < PyTuple_GET_SIZE(items); ++i) {

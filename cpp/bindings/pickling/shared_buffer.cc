@@ -54,7 +54,7 @@ PyObject* make_shared_buffer(ipc::BlockRef block) {
   PyObject* self = shared_buffer_type->tp_alloc(shared_buffer_type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->fork_generation = fork_generation();
-  const Failure failure = attempt([&] { self_of(self)->mapping = new ipc::PrivateMapping(std::move(block)); });
+  const CaughtError failure = attempt([&] { self_of(self)->mapping = new ipc::PrivateMapping(std::move(block)); });
   if (failure.raise()) Py_CLEAR(self);
   return self;
 }

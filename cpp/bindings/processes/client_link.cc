@@ -13,7 +13,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-using Told = ipc::Told;
+using QueryReply = ipc::QueryReply;
 
 // How long a future asks what the engine's process knows of it: that is a matter of microseconds, or of a broken connection.
 constexpr Duration kPatience = std::chrono::seconds(1);
@@ -21,21 +21,21 @@ constexpr Duration kPatience = std::chrono::seconds(1);
 struct RelayObject {
   PyObject_HEAD
   EngineObject* engine;
-  ipc::Relay* relay;
+  ipc::ClientLink* client_link;
 };
 
 RelayObject* self_of(PyObject* self) {
   return reinterpret_cast<RelayObject*>(self);
 }
 
-ipc::Relay* relay_of(PyObject* self) {
-  return from_this_process(self_of(self)->engine) ? self_of(self)->relay : nullptr;
+ipc::ClientLink* relay_of(PyObject* self) {
+  return from_this_process(self_of(self)->engine) ? self_of(self)->client_link : nullptr;
 }
 
 // Asks by `question(told, waiter)` without the GIL; as wait_without_gil(). `told` lies on the heap.
-template <typename Question>
-int ask(Question question) {
-  Failure failure;
+template <typename QueryKind>
+int query(QueryKind question) {
+  CaughtError failure;
   const int answered = wait_without_gil([&](Waiter& waiter) {
     Completion::Wait end = Completion::Wait::kTimeout;
     failure = attempt([&] { end = question(waiter); });
@@ -44,95 +44,96 @@ int ask(Question question) {
   return failure.raise() ? -1 : answered;
 }
 
-template <typename Question>
-int ask_about(FutureObject* future, Question question) {
+template <typename QueryKind>
+int ask_about(FutureObject* future, QueryKind question) {
   EngineObject* engine = future->engine;
-  if (engine->relay == nullptr || future->call == nullptr) return 0;
-  PyObject* relay = Py_NewRef(engine->relay_object);
-  auto* told = new Told;
+  if (engine->client_link == nullptr || future->call == nullptr) return 0;
+  PyObject* client_link = Py_NewRef(engine->client_link_object);
+  auto* reply = new QueryReply;
   const TimePoint deadline = Clock::now() + kPatience;
-  const int answered =
-      ask([&, told](Waiter& waiter) { return question(*self_of(relay)->relay, *told, waiter, deadline); });
-  const int yes = answered == 1 ? static_cast<int>(told->yes) : answered;
-  delete told;
-  Py_DECREF(relay);
+  const int answered = query(
+      [&, reply](Waiter& waiter) { return question(*self_of(client_link)->client_link, *reply, waiter, deadline); });
+  const int yes = answered == 1 ? static_cast<int>(reply->yes) : answered;
+  delete reply;
+  Py_DECREF(client_link);
   return yes;
 }
 
 PyObject* relay_start(PyObject* self, PyObject*) {
-  ipc::Relay* relay = relay_of(self);
-  if (relay == nullptr || attempt([&] { relay->start(true); }).raise()) return nullptr;
+  ipc::ClientLink* client_link = relay_of(self);
+  if (client_link == nullptr || attempt([&] { client_link->start(true); }).raise()) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* relay_absence(PyObject* self, PyObject*) {
-  ipc::Relay* relay = relay_of(self);
-  if (relay == nullptr) return nullptr;
-  const std::string words = relay->absence();
+  ipc::ClientLink* client_link = relay_of(self);
+  if (client_link == nullptr) return nullptr;
+  const std::string words = client_link->absence();
   return PyUnicode_DecodeUTF8(words.data(), static_cast<Py_ssize_t>(words.size()), "replace");
 }
 
 PyObject* relay_stop(PyObject* self, PyObject*) {
-  ipc::Relay* relay = relay_of(self);
-  if (relay == nullptr || attempt_without_gil([&] { relay->stop(); }).raise()) return nullptr;
+  ipc::ClientLink* client_link = relay_of(self);
+  if (client_link == nullptr || attempt_without_gil([&] { client_link->stop(); }).raise()) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* relay_stats(PyObject* self, PyObject* timeout) {
-  ipc::Relay* relay = relay_of(self);
+  ipc::ClientLink* client_link = relay_of(self);
   TimePoint deadline;
-  if (relay == nullptr || !deadline_from(timeout, deadline)) return nullptr;
-  auto* told = new Told;
-  const int answered = ask([&, told](Waiter& waiter) { return relay->stats(*told, waiter, deadline); });
+  if (client_link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
+  auto* reply = new QueryReply;
+  const int answered = query([&, reply](Waiter& waiter) { return client_link->stats(*reply, waiter, deadline); });
   PyObject* json = nullptr;
   if (answered == 1) {
-    json = PyUnicode_DecodeUTF8(told->text.data(), static_cast<Py_ssize_t>(told->text.size()), "replace");
+    json = PyUnicode_DecodeUTF8(reply->text.data(), static_cast<Py_ssize_t>(reply->text.size()), "replace");
   } else if (answered == 0) {
     json = Py_NewRef(Py_None);
   }
-  delete told;
+  delete reply;
   return json;
 }
 
 PyObject* relay_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::Relay* relay = relay_of(self);
+  ipc::ClientLink* client_link = relay_of(self);
   PyObject *timeout = Py_None, *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
   static const char* names[] = {"timeout", "batch_size", "max_latency", "policy", nullptr};
   EngineChange change;
   TimePoint deadline;
-  if (relay == nullptr ||
+  if (client_link == nullptr ||
       !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO", const_cast<char**>(names), &timeout, &batch_size,
                                    &max_latency, &policy) ||
       !change_from(batch_size, max_latency, policy, change) || !deadline_from(timeout, deadline)) {
     return nullptr;
   }
-  auto* told = new Told;
-  const int answered = ask([&, told](Waiter& waiter) { return relay->configure(change, *told, waiter, deadline); });
+  auto* reply = new QueryReply;
+  const int answered =
+      query([&, reply](Waiter& waiter) { return client_link->configure(change, *reply, waiter, deadline); });
   PyObject* done = nullptr;
-  if (answered == 1 && !told->yes) {
-    PyErr_SetString(PyExc_ValueError, told->text.c_str());
+  if (answered == 1 && !reply->yes) {
+    PyErr_SetString(PyExc_ValueError, reply->text.c_str());
   } else if (answered >= 0) {
     done = PyBool_FromLong(answered);
   }
-  delete told;
+  delete reply;
   return done;
 }
 
 PyObject* relay_wait_ready(PyObject* self, PyObject* timeout) {
-  ipc::Relay* relay = relay_of(self);
+  ipc::ClientLink* client_link = relay_of(self);
   TimePoint deadline;
-  if (relay == nullptr || !deadline_from(timeout, deadline)) return nullptr;
-  auto* told = new Told;
-  const int answered = ask([&, told](Waiter& waiter) { return relay->wait_ready(*told, waiter, deadline); });
+  if (client_link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
+  auto* reply = new QueryReply;
+  const int answered = query([&, reply](Waiter& waiter) { return client_link->wait_ready(*reply, waiter, deadline); });
   PyObject* ready = nullptr;
-  if (answered == 1 && !told->yes) {
-    raise_lost(told->text);
+  if (answered == 1 && !reply->yes) {
+    raise_lost(reply->text);
   } else if (answered == 0 && self_of(self)->engine->engine->closed()) {
     raise_message("StreamerClosed", "the streamer is closed");
   } else if (answered >= 0) {
     ready = PyBool_FromLong(answered);
   }
-  delete told;
+  delete reply;
   return ready;
 }
 
@@ -149,14 +150,14 @@ PyObject* relay_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const Failure failure =
-      attempt([&] { self_of(self)->relay = new ipc::Relay(*engine->engine, address, owner_returns != 0); });
+  const CaughtError failure =
+      attempt([&] { self_of(self)->client_link = new ipc::ClientLink(*engine->engine, address, owner_returns != 0); });
   if (failure.raise()) {
     Py_DECREF(self);
     return nullptr;
   }
-  engine->relay = self_of(self)->relay;
-  engine->relay_object = self;
+  engine->client_link = self_of(self)->client_link;
+  engine->client_link_object = self;
   return self;
 }
 
@@ -169,10 +170,10 @@ int relay_traverse(PyObject* self, visitproc visit, void* arg) {
 void relay_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   RelayObject* self = self_of(object);
-  if (self->relay != nullptr && self->engine->fork_generation == fork_generation()) {
-    self->engine->relay = nullptr;
-    self->engine->relay_object = nullptr;
-    delete self->relay;  // stops: its thread wants no GIL
+  if (self->client_link != nullptr && self->engine->fork_generation == fork_generation()) {
+    self->engine->client_link = nullptr;
+    self->engine->client_link_object = nullptr;
+    delete self->client_link;  // stops: its thread wants no GIL
   }
   Py_CLEAR(self->engine);
   PyTypeObject* type = Py_TYPE(object);
@@ -212,33 +213,35 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {"service_streamer._core.Relay", sizeof(RelayObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-                    slots};
+PyType_Spec spec = {"service_streamer._core.ClientLink", sizeof(RelayObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
 }  // namespace
 
-int ask_cancel(FutureObject* future) {
-  return ask_about(future, [future](ipc::Relay& relay, Told& told, Waiter& waiter, TimePoint deadline) {
-    return relay.cancel(*future->request, told, waiter, deadline);
-  });
+int query_cancel(FutureObject* future) {
+  return ask_about(future,
+                   [future](ipc::ClientLink& client_link, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
+                     return client_link.cancel(*future->request, reply, waiter, deadline);
+                   });
 }
 
-int ask_running(FutureObject* future) {
-  return ask_about(future, [future](ipc::Relay& relay, Told& told, Waiter& waiter, TimePoint deadline) {
-    return relay.running(*future->request, told, waiter, deadline);
-  });
+int query_running(FutureObject* future) {
+  return ask_about(future,
+                   [future](ipc::ClientLink& client_link, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
+                     return client_link.running(*future->request, reply, waiter, deadline);
+                   });
 }
 
 PyObject* absence_of(const EngineObject* engine) {
-  const bool ours = engine->relay != nullptr && engine->fork_generation == fork_generation();
-  PyObject* words = ours ? relay_absence(engine->relay_object, nullptr) : PyUnicode_FromString("");
+  const bool ours = engine->client_link != nullptr && engine->fork_generation == fork_generation();
+  PyObject* words = ours ? relay_absence(engine->client_link_object, nullptr) : PyUnicode_FromString("");
   if (words == nullptr || PyUnicode_GET_LENGTH(words) == 0) return words;
   PyObject* text = PyUnicode_FromFormat(": %U", words);
   Py_DECREF(words);
   return text;
 }
 
-bool make_relay_type(PyObject* module) {
+bool make_client_link_type(PyObject* module) {
   return add_type(module, spec);
 }
 

@@ -23,20 +23,20 @@ PyObject* nameless_error() {
 
 }  // namespace
 
-Received::Received(WorkerLinkObject* link)
+ReceivedBatch::ReceivedBatch(WorkerLinkObject* link)
     : link_(reinterpret_cast<WorkerLinkObject*>(Py_NewRef(reinterpret_cast<PyObject*>(link)))) {}
 
-Received::~Received() {
+ReceivedBatch::~ReceivedBatch() {
   for (Part& part : parts_) {
-    for (const Piece& piece : part.pieces) Py_DECREF(piece.outputs);
+    for (const OutputRange& piece : part.pieces) Py_DECREF(piece.outputs);
   }
   if (encoder_ != nullptr) end_encoding(encoder_);
   Py_DECREF(reinterpret_cast<PyObject*>(link_));
 }
 
-bool Received::open() {
+bool ReceivedBatch::open() {
   mark_ = Clock::now();
-  const Failure failure = attempt([&] {
+  const CaughtError failure = attempt([&] {
     parts_.resize(message.parts.size());
     encoder_ = begin_encoding(link_->inline_outputs ? nullptr : link().pool());
   });
@@ -44,8 +44,8 @@ bool Received::open() {
   return !failure.raise() && encoder_ != nullptr;
 }
 
-bool Received::answer_unread() {
-  const Failure failure = attempt([&] { message.parts.assign(1, {.items = 1}); });  // the one result is of them all
+bool ReceivedBatch::answer_unread() {
+  const CaughtError failure = attempt([&] { message.parts.assign(1, {.items = 1}); });  // the one result is of them all
   if (failure.raise() || !open()) return false;
   PyObject* size = PyLong_FromUnsignedLongLong(message.unread);
   PyObject* error = size != nullptr ? call_helper("service_streamer._pickle", "unread", size) : nullptr;
@@ -56,11 +56,11 @@ bool Received::answer_unread() {
   return answered;
 }
 
-bool Received::from_this_process() const {
+bool ReceivedBatch::from_this_process() const {
   return link_->fork_generation == fork_generation();
 }
 
-void Received::count(Duration& time) {
+void ReceivedBatch::count(Duration& time) {
   const TimePoint now = Clock::now();
   time += now - std::exchange(mark_, now);
 }
@@ -68,7 +68,7 @@ void Received::count(Duration& time) {
 // --- items ---
 
 // Answers a part with what unpickling raised. An exit is a fault of the item, too: it must not end the others.
-bool Received::refuse(const Share& share) {
+bool ReceivedBatch::refuse(const ItemRange& share) {
   PyObject* reason = take_exception(true);
   PyObject* refused = call_helper("service_streamer._pickle", "refuse_input", reason);
   const bool added = refused != nullptr && add_error(share, refused);
@@ -77,12 +77,12 @@ bool Received::refuse(const Share& share) {
   return added;
 }
 
-bool Received::unpack(PyObject* items, std::vector<Share>& shares) {
+bool ReceivedBatch::unpack(PyObject* items, std::vector<ItemRange>& shares) {
   std::uint32_t part = 0;
   for (const ipc::BatchHead& head : message.parts) shares.push_back({.part = part++, .begin = 0, .count = head.items});
   std::size_t first = 0;
   bool unpacked = true;
-  for (const Share& share : shares) {
+  for (const ItemRange& share : shares) {
     const Py_ssize_t before = PyList_GET_SIZE(items);
     if (!decode_items(message.payload, first, share.count, items)) {
       unpacked = refuse(share) && PyList_SetSlice(items, before, PyList_GET_SIZE(items), nullptr) == 0;
@@ -90,7 +90,7 @@ bool Received::unpack(PyObject* items, std::vector<Share>& shares) {
     }
     first += share.count;
   }
-  std::erase_if(shares, [this](const Share& share) { return !is_open(share); });
+  std::erase_if(shares, [this](const ItemRange& share) { return !is_open(share); });
   message.payload = {};
   count(decode_);
   return unpacked;
@@ -98,13 +98,13 @@ bool Received::unpack(PyObject* items, std::vector<Share>& shares) {
 
 // --- results ---
 
-void Received::set_result(Part& part, std::int64_t result, ResultKind kind) {
+void ReceivedBatch::set_result(Part& part, std::int64_t result, ResultKind kind) {
   if (part.result < 0) --open_;
   part.result = result;
   part.kind = kind;
 }
 
-std::int64_t Received::encode_error(PyObject* error) {
+std::int64_t ReceivedBatch::encode_error(PyObject* error) {
   PyObject* packed = call_helper("service_streamer._pickle", "pack_error", error);
   if (packed == nullptr) {
     PyErr_Clear();
@@ -115,16 +115,16 @@ std::int64_t Received::encode_error(PyObject* error) {
   return encoded ? encoded_++ : -1;
 }
 
-bool Received::add_errors(std::span<const Share> shares, PyObject* error) {
+bool ReceivedBatch::add_errors(std::span<const ItemRange> shares, PyObject* error) {
   const std::int64_t result = encode_error(error);
   if (result < 0) return false;
-  for (const Share& share : shares) {
+  for (const ItemRange& share : shares) {
     if (is_open(share)) set_result(parts_[share.part], result, ResultKind::kError);
   }
   return true;
 }
 
-bool Received::encode_outputs(Part& part, PyObject* outputs) {
+bool ReceivedBatch::encode_outputs(Part& part, PyObject* outputs) {
   PyObject* error = Py_XNewRef(exception_in(outputs));
   if (error == nullptr) {
     if (encode(encoder_, outputs)) {
@@ -143,11 +143,12 @@ bool Received::encode_outputs(Part& part, PyObject* outputs) {
   return true;
 }
 
-bool Received::join_pieces(Part& part) {
-  std::sort(part.pieces.begin(), part.pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+bool ReceivedBatch::join_pieces(Part& part) {
+  std::sort(part.pieces.begin(), part.pieces.end(),
+            [](const OutputRange& a, const OutputRange& b) { return a.begin < b.begin; });
   PyObject* list = PyList_New(0);
   bool as_batch = output_batch();
-  for (const Piece& piece : part.pieces) {
+  for (const OutputRange& piece : part.pieces) {
     as_batch = as_batch || is_array(piece.outputs);
     if (list != nullptr && PyList_Append(list, piece.outputs) < 0) Py_CLEAR(list);
   }
@@ -159,7 +160,7 @@ bool Received::join_pieces(Part& part) {
   return encoded;
 }
 
-bool Received::add_outputs(const Share& share, PyObject* outputs) {
+bool ReceivedBatch::add_outputs(const ItemRange& share, PyObject* outputs) {
   if (!is_open(share)) return true;  // another piece of it failed
   Part& part = parts_[share.part];
   const std::uint32_t items = message.parts[share.part].items;
@@ -170,7 +171,7 @@ bool Received::add_outputs(const Share& share, PyObject* outputs) {
   return part.answered < items || join_pieces(part);
 }
 
-bool Received::postpone(const Share& share) {
+bool ReceivedBatch::postpone(const ItemRange& share) {
   if (!encode(encoder_, Py_None)) return false;
   set_result(parts_[share.part], encoded_++, ResultKind::kPostponed);
   return true;
@@ -178,7 +179,7 @@ bool Received::postpone(const Share& share) {
 
 // --- the reply ---
 
-void Received::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& reply) const {
+void ReceivedBatch::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& reply) const {
   reply.isolated = isolated;
   reply.unread = message.unread > 0;
   reply.decode = decode_;
@@ -195,7 +196,7 @@ void Received::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& reply)
   }
 }
 
-bool Received::send_when_complete() {
+bool ReceivedBatch::send_when_complete() {
   if (open_ > 0) return true;
   count_encode();
   struct Out {
@@ -205,7 +206,7 @@ bool Received::send_when_complete() {
   auto* out = new Out;
   bool sent = finish(encoder_, out->payload);
   if (sent) {
-    const Failure failure = attempt_without_gil([&] {
+    const CaughtError failure = attempt_without_gil([&] {
       make_reply(out->payload, out->reply);
       link().reply(id, out->reply);
     });

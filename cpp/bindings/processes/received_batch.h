@@ -17,12 +17,12 @@ namespace service_streamer::bindings {
 // A batch as it came over the link, and the reply to it while that is being made: one result for each part, which is what the
 // batch has of one request. Sent when the last part has its result. Used with the GIL held, and shared by the pieces of a batch
 // that was split.
-class Received {
+class ReceivedBatch {
  public:
-  explicit Received(WorkerLinkObject* link);
-  ~Received();
-  Received(const Received&) = delete;
-  Received& operator=(const Received&) = delete;
+  explicit ReceivedBatch(WorkerLinkObject* link);
+  ~ReceivedBatch();
+  ReceivedBatch(const ReceivedBatch&) = delete;
+  ReceivedBatch& operator=(const ReceivedBatch&) = delete;
 
   // The message. To be filled, and then opened, which takes its time from here; false with MemoryError set.
   std::uint64_t id = 0;
@@ -40,7 +40,7 @@ class Received {
   ipc::WorkerLink& link() const { return *link_->link; }
 
   // A range of the items of a part.
-  struct Share {
+  struct ItemRange {
     std::uint32_t part = 0;
     std::uint32_t begin = 0;
     std::uint32_t count = 0;
@@ -48,24 +48,24 @@ class Received {
 
   // Unpickles the items of all parts into a list. Parts with an item that cannot be have their result then. False with an
   // exception set: it is none of their fault; `shares` are then all those that have no result.
-  bool unpack(PyObject* items, std::vector<Share>& shares);
+  bool unpack(PyObject* items, std::vector<ItemRange>& shares);
 
   // Whether it is all of a request, not only of the part.
-  bool is_whole(const Share& share) const {
+  bool is_whole(const ItemRange& share) const {
     const ipc::BatchHead& part = message.parts[share.part];
     return part.whole && share.count == part.items;
   }
 
-  bool is_open(const Share& share) const { return parts_[share.part].result < 0; }
+  bool is_open(const ItemRange& share) const { return parts_[share.part].result < 0; }
 
   // These give a part its result, once all of it is there. False with an exception set: it is none that could be told its
   // caller (a signal, a full memory).
-  bool add_outputs(const Share& share, PyObject* outputs);
-  bool add_error(const Share& share, PyObject* error) { return add_errors({&share, 1}, error); }
-  bool add_errors(std::span<const Share> shares, PyObject* error);
+  bool add_outputs(const ItemRange& share, PyObject* outputs);
+  bool add_error(const ItemRange& share, PyObject* error) { return add_errors({&share, 1}, error); }
+  bool add_errors(std::span<const ItemRange> shares, PyObject* error);
 
   // Has the engine run it alone later.
-  bool postpone(const Share& share);
+  bool postpone(const ItemRange& share);
 
   // Sends the reply if every part has its result: blocks without the GIL until it is written. False with an exception set.
   bool send_when_complete();
@@ -79,14 +79,14 @@ class Received {
 
  private:
   struct Part {
-    std::vector<Piece> pieces;   // outputs of a part that was split
-    std::uint32_t answered = 0;  // items that have outputs
-    std::int64_t result = -1;    // its number among those encoded
+    std::vector<OutputRange> pieces;  // outputs of a part that was split
+    std::uint32_t answered = 0;       // items that have outputs
+    std::int64_t result = -1;         // its number among those encoded
     ipc::ResultKind kind = ipc::ResultKind::kOutputs;
   };
 
   void count(Duration& time);
-  bool refuse(const Share& share);
+  bool refuse(const ItemRange& share);
   bool encode_outputs(Part& part, PyObject* outputs);
   std::int64_t encode_error(PyObject* error);
   bool join_pieces(Part& part);
@@ -105,7 +105,7 @@ class Received {
 };
 
 // Whether it goes on where the first one ends.
-inline bool follows(const Received::Share& first, const Received::Share& second) {
+inline bool follows(const ReceivedBatch::ItemRange& first, const ReceivedBatch::ItemRange& second) {
   return first.part == second.part && first.begin + first.count == second.begin;
 }
 

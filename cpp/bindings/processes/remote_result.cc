@@ -16,9 +16,9 @@ namespace service_streamer::bindings {
 namespace {
 
 using ipc::ResultKind;
-using ipc::ResultPiece;
+using ipc::ResultRange;
 
-PyObject* decode_piece(const ResultPiece& piece, bool as_batch) {
+PyObject* decode_piece(const ResultRange& piece, bool as_batch) {
   const ipc::Result& result = piece.result;
   PyObject* outputs = decode(result.bytes, result.blocks.data(), result.blocks.size());
   if (outputs == nullptr || result.kind != ResultKind::kRows || as_batch) return outputs;
@@ -27,10 +27,10 @@ PyObject* decode_piece(const ResultPiece& piece, bool as_batch) {
   return rows;
 }
 
-PyObject* decode_outputs(std::vector<ResultPiece>& pieces, bool as_batch) {
+PyObject* decode_outputs(std::vector<ResultRange>& pieces, bool as_batch) {
   if (pieces.size() == 1) return decode_piece(pieces.front(), as_batch);
   PyObject* parts = PyList_New(0);
-  for (const ResultPiece& piece : pieces) {
+  for (const ResultRange& piece : pieces) {
     if (parts == nullptr) break;
     PyObject* outputs = decode_piece(piece, as_batch);
     if (outputs == nullptr || PyList_Append(parts, outputs) < 0) Py_CLEAR(parts);
@@ -41,8 +41,8 @@ PyObject* decode_outputs(std::vector<ResultPiece>& pieces, bool as_batch) {
   return joined;
 }
 
-PyObject* decode_error(const std::vector<ResultPiece>& pieces) {
-  for (const ResultPiece& piece : pieces) {
+PyObject* decode_error(const std::vector<ResultRange>& pieces) {
+  for (const ResultRange& piece : pieces) {
     if (piece.result.kind != ResultKind::kError) continue;
     PyObject* packed = decode(piece.result.bytes, piece.result.blocks.data(), piece.result.blocks.size());
     PyObject* error = packed != nullptr ? call_helper("service_streamer._pickle", "unpack_error", packed) : nullptr;
@@ -65,7 +65,7 @@ PyObject* refuse_answer() {
 }  // namespace
 
 bool settle_remote(FutureObject* future) {
-  std::vector<ResultPiece>& pieces = static_cast<ipc::LocalCall&>(*future->call).pieces;
+  std::vector<ResultRange>& pieces = static_cast<ipc::LocalCall&>(*future->call).pieces;
   return settle_with(
       future,
       [&](PyObject*& value, PyObject*& error) {

@@ -29,7 +29,7 @@ ipc::Server* server_of(PyObject* self) {
   return from_this_process(self_of(self)->engine) ? self_of(self)->server : nullptr;
 }
 
-PyObject* text_or_raise(const Failure& failure, const std::string& text) {
+PyObject* text_or_raise(const CaughtError& failure, const std::string& text) {
   if (failure.raise()) return nullptr;
   return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
 }
@@ -51,7 +51,7 @@ PyObject* server_add_worker(PyObject* self, PyObject* args) {
   PyObject* setup;
   if (server == nullptr || !PyArg_ParseTuple(args, "iiS", &socket, &pid, &setup)) return nullptr;
   std::uint32_t id = 0;
-  const Failure failure = attempt([&] {
+  const CaughtError failure = attempt([&] {
     FileDescriptor descriptor(socket);
     std::string text(PyBytes_AS_STRING(setup), static_cast<std::size_t>(PyBytes_GET_SIZE(setup)));
     id = server->add_worker(std::move(descriptor), pid, std::move(text));
@@ -87,7 +87,7 @@ PyObject* server_next_event(PyObject* self, PyObject* timeout) {
   if (server == nullptr || !deadline_from(timeout, deadline)) return nullptr;
   Waiter& waiter = WaiterPool::acquire();
   auto* event = new std::optional<Event>;  // on the heap: this thread may end in the wait
-  const Failure failure = attempt_without_gil([&] { *event = server->next_event(waiter, deadline); });
+  const CaughtError failure = attempt_without_gil([&] { *event = server->next_event(waiter, deadline); });
   WaiterPool::release(waiter);
   PyObject* tuple = nullptr;
   if (failure.raise() || (!event->has_value() && PyErr_CheckSignals() < 0)) {
@@ -128,7 +128,7 @@ PyObject* server_stats(PyObject* self, PyObject*) {
   ipc::Server* server = server_of(self);
   if (server == nullptr) return nullptr;
   std::string json;
-  const Failure failure = attempt([&] { json = server->stats(); });
+  const CaughtError failure = attempt([&] { json = server->stats(); });
   return text_or_raise(failure, json);
 }
 
@@ -164,7 +164,7 @@ PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   bool made = read_options(hang_timeout, address, options);
   if (made) {
     // it may wait for the lock of a folder
-    const Failure failure =
+    const CaughtError failure =
         attempt_without_gil([&] { self_of(self)->server = new ipc::Server(*engine->engine, options); });
     made = !failure.raise();
   }

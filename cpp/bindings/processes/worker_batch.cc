@@ -17,13 +17,13 @@ namespace {
 
 using worker_batch::close;
 using worker_batch::is_open;
+using worker_batch::ItemRange;
 using worker_batch::none_unless_error;
 using worker_batch::run;
 using worker_batch::self_of;
-using worker_batch::Share;
 using worker_batch::WorkerBatchObject;
 
-void release(Received* received) {
+void release(ReceivedBatch* received) {
   if (--received->references == 0) delete received;
 }
 
@@ -37,7 +37,7 @@ bool add_error(WorkerBatchObject* self, const char* helper) {
 // --- methods ---
 
 bool complete(WorkerBatchObject* self, PyObject* outputs) {
-  Received* received = self->received;
+  ReceivedBatch* received = self->received;
   received->count_predict();
   bool whole = received->output_batch();
   PyObject* array = Py_NewRef(Py_None);
@@ -47,7 +47,7 @@ bool complete(WorkerBatchObject* self, PyObject* outputs) {
     whole = whole || array != Py_None;
   }
   std::vector<std::uint32_t> counts(self->shares.size());
-  std::ranges::transform(self->shares, counts.begin(), &Share::count);
+  std::ranges::transform(self->shares, counts.begin(), &ItemRange::count);
   std::vector<PyObject*> slices;
   const bool cut = cut_outputs(array != Py_None ? array : outputs, counts, whole, slices);
   Py_DECREF(array);
@@ -110,7 +110,7 @@ void batch_dealloc(PyObject* object) {
   if (!self->shares.empty() && self->received->from_this_process()) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    const Failure failure = attempt([&] {
+    const CaughtError failure = attempt([&] {
       if (!add_error(self, "dropped") || !close(self)) PyErr_WriteUnraisable(nullptr);
     });
     if (failure.raise()) PyErr_WriteUnraisable(nullptr);
@@ -177,7 +177,7 @@ PyType_Spec spec = {"service_streamer._core.WorkerBatch", sizeof(WorkerBatchObje
 
 PyTypeObject* worker_batch::type = nullptr;
 
-WorkerBatchObject* worker_batch::make(Received* received) {
+WorkerBatchObject* worker_batch::make(ReceivedBatch* received) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) {
     release(received);
@@ -193,10 +193,10 @@ bool make_worker_batch_type(PyObject* module) {
   return worker_batch::type != nullptr && PyModule_AddType(module, worker_batch::type) == 0;
 }
 
-PyObject* unpack(Received* received) {
+PyObject* unpack(ReceivedBatch* received) {
   if (received->message.unread > 0) {
     bool answered = false;
-    const Failure failure = attempt([&] { answered = received->answer_unread(); });
+    const CaughtError failure = attempt([&] { answered = received->answer_unread(); });
     release(received);
     return failure.raise() || !answered ? nullptr : Py_NewRef(Py_None);
   }
@@ -208,7 +208,7 @@ PyObject* unpack(Received* received) {
   if (batch == nullptr) return nullptr;
   batch->items = PyList_New(0);
   bool unpacked = false;
-  const Failure failure = attempt([&] {
+  const CaughtError failure = attempt([&] {
     unpacked = batch->items != nullptr && received->unpack(batch->items, batch->shares) &&
                (!batch->shares.empty() || close(batch));
   });

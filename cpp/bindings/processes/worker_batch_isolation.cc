@@ -13,21 +13,21 @@ namespace {
 
 // Takes the shares out that have a result, and their items.
 bool keep_open(WorkerBatchObject* self) {
-  std::vector<Share>& shares = self->shares;
+  std::vector<ItemRange>& shares = self->shares;
   Py_ssize_t end = PyList_GET_SIZE(self->items);
   for (auto share = shares.rbegin(); share != shares.rend(); ++share) {
     const Py_ssize_t begin = end - static_cast<Py_ssize_t>(share->count);
     if (!self->received->is_open(*share) && PyList_SetSlice(self->items, begin, end, nullptr) < 0) return false;
     end = begin;
   }
-  std::erase_if(shares, [&](const Share& share) { return !self->received->is_open(share); });
+  std::erase_if(shares, [&](const ItemRange& share) { return !self->received->is_open(share); });
   return true;
 }
 
 // The same with those whose time is over.
 bool take_out_ended(WorkerBatchObject* self) {
   const TimePoint now = Clock::now();
-  for (const Share& share : self->shares) {
+  for (const ItemRange& share : self->shares) {
     if (!self->received->is_open(share) || self->received->message.parts[share.part].deadline > now) continue;
     PyObject* error = call_helper("service_streamer._pickle", "expired", nullptr);
     const bool added = error != nullptr && self->received->add_error(share, error);
@@ -39,7 +39,7 @@ bool take_out_ended(WorkerBatchObject* self) {
 
 // The same with those that are to run alone later.
 bool postpone_whole(WorkerBatchObject* self) {
-  for (const Share& share : self->shares) {
+  for (const ItemRange& share : self->shares) {
     if (self->received->is_whole(share) && !self->received->postpone(share)) return false;
   }
   return keep_open(self) && (!self->shares.empty() || close(self));
@@ -70,7 +70,7 @@ PyObject* take(PyObject* object, PyObject* chooser) {
   WorkerBatchObject* first = make(self->received);
   if (first == nullptr) return nullptr;
   PyObject* taken = reinterpret_cast<PyObject*>(first);
-  std::vector<Share> before;
+  std::vector<ItemRange> before;
   first->items = PyList_GetSlice(self->items, 0, items);
   if (first->items == nullptr || attempt([&] { before = self->shares; }).raise() ||
       PyList_SetSlice(self->items, 0, items, nullptr) < 0) {
@@ -96,7 +96,7 @@ PyObject* join(PyObject* object, PyObject* group) {
   const auto put_back = [&] {
     self->shares.reserve(self->shares.size() + first->shares.size());
     if (PyList_SetSlice(self->items, 0, 0, first->items) < 0) return false;
-    put_before(self->shares, first->shares, [](const Share&) {});
+    put_before(self->shares, first->shares, [](const ItemRange&) {});
     first->shares.clear();
     return true;
   };

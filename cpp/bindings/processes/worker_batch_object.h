@@ -9,15 +9,15 @@
 
 namespace service_streamer::bindings::worker_batch {
 
-using Share = Received::Share;
+using ItemRange = ReceivedBatch::ItemRange;
 
 // A batch of another process' engine, or a piece of one that was split, on its way through a worker. For Python it is
 // the same as Batch. Dropped before it was completed, its requests are lost.
 struct WorkerBatchObject {
   PyObject_HEAD
-  Received* received;
-  PyObject* items;            // list; a model may change the one that it gets
-  std::vector<Share> shares;  // empty once completed
+  ReceivedBatch* received;
+  PyObject* items;                // list; a model may change the one that it gets
+  std::vector<ItemRange> shares;  // empty once completed
 };
 
 inline WorkerBatchObject* self_of(PyObject* self) {
@@ -27,7 +27,7 @@ inline WorkerBatchObject* self_of(PyObject* self) {
 extern PyTypeObject* type;
 
 // Takes a reference to `received` over; nullptr with an exception set.
-WorkerBatchObject* make(Received* received);
+WorkerBatchObject* make(ReceivedBatch* received);
 
 // Raises for a batch that was completed, or that is the parent's (which will answer it): then without an exception.
 inline bool is_open(WorkerBatchObject* self) {
@@ -52,7 +52,7 @@ inline bool close(WorkerBatchObject* self) {
 template <typename Step>
 bool run(Step step) {
   bool done = false;
-  const Failure failure = attempt([&] { done = step(); });
+  const CaughtError failure = attempt([&] { done = step(); });
   return !failure.raise() && done;
 }
 

@@ -22,7 +22,7 @@ WorkerLinkObject* self_of(PyObject* self) {
 template <typename Wait>
 bool wait_for_message(Got& got, Wait wait) {
   do {
-    const Failure failure = attempt_without_gil([&] { got = wait(); });
+    const CaughtError failure = attempt_without_gil([&] { got = wait(); });
     if (failure.raise()) return false;
     if (got == Got::kInterrupted && PyErr_CheckSignals() < 0) return false;
   } while (got == Got::kInterrupted);
@@ -48,7 +48,7 @@ PyObject* send(PyObject* self, PyObject* text, bool (ipc::WorkerLink::*message)(
   const char* data = PyUnicode_AsUTF8AndSize(text, &size);
   if (data == nullptr) return nullptr;
   auto* copy = new std::string(data, static_cast<std::size_t>(size));
-  const Failure failure = attempt_without_gil([&] { (self_of(self)->link->*message)(*copy); });
+  const CaughtError failure = attempt_without_gil([&] { (self_of(self)->link->*message)(*copy); });
   delete copy;
   return none_or_raise(failure);
 }
@@ -66,7 +66,7 @@ struct LinkBatches {
   // None when the engine has closed the connection, or it is the parent's.
   PyObject* next() {
     while (self->fork_generation == fork_generation()) {
-      auto* received = new Received(self);
+      auto* received = new ReceivedBatch(self);
       Got got;
       const bool waited =
           wait_for_message(got, [&] { return self->link->next_batch(received->id, received->message); });
@@ -108,7 +108,7 @@ PyObject* link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self_of(self)->output_batch = output_batch != 0;
   self_of(self)->inline_outputs = inline_outputs != 0;
   self_of(self)->fork_generation = fork_generation();
-  const Failure failure = attempt([&] { self_of(self)->link = new ipc::WorkerLink(FileDescriptor(socket)); });
+  const CaughtError failure = attempt([&] { self_of(self)->link = new ipc::WorkerLink(FileDescriptor(socket)); });
   if (failure.raise()) Py_CLEAR(self);
   return self;
 }

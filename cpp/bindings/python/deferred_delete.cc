@@ -6,17 +6,17 @@
 namespace service_streamer::bindings {
 namespace {
 
-std::atomic<Leftover*> left{nullptr};  // a stack
+std::atomic<DeferredDelete*> left{nullptr};  // a stack
 
 int clear_in_main_thread(void*) {
-  clear_leftovers();
+  delete_deferred();
   return 0;
 }
 
 }  // namespace
 
-void leave(Leftover* object) noexcept {
-  Leftover* first = left.load(std::memory_order_relaxed);
+void leave(DeferredDelete* object) noexcept {
+  DeferredDelete* first = left.load(std::memory_order_relaxed);
   do {
     object->next_ = first;
   } while (!left.compare_exchange_weak(first, object, std::memory_order_release, std::memory_order_relaxed));
@@ -24,9 +24,9 @@ void leave(Leftover* object) noexcept {
   if (first == nullptr && Py_IsInitialized() != 0) Py_AddPendingCall(clear_in_main_thread, nullptr);
 }
 
-void clear_leftovers() {
+void delete_deferred() {
   if (left.load(std::memory_order_relaxed) == nullptr) return;
-  Leftover* first = left.exchange(nullptr, std::memory_order_acquire);
+  DeferredDelete* first = left.exchange(nullptr, std::memory_order_acquire);
   while (first != nullptr) delete std::exchange(first, first->next_);
 }
 

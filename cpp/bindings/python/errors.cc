@@ -54,7 +54,7 @@ PyObject* raise_lost(std::string_view note) {
   return nullptr;
 }
 
-void Failure::note(const std::exception& error) {
+void CaughtError::note(const std::exception& error) {
   kind_ = Kind::kOther;
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) kind_ = Kind::kMemory;
   if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) kind_ = Kind::kValue;
@@ -65,7 +65,7 @@ void Failure::note(const std::exception& error) {
   std::snprintf(text_, sizeof text_, "%s", error.what());
 }
 
-bool Failure::raise() const {
+bool CaughtError::raise() const {
   switch (kind_) {
     case Kind::kNone:
       return false;
@@ -88,7 +88,7 @@ bool Failure::raise() const {
   return true;
 }
 
-PyObject* none_or_raise(const Failure& failure) {
+PyObject* none_or_raise(const CaughtError& failure) {
   if (failure.raise()) return nullptr;
   Py_RETURN_NONE;
 }

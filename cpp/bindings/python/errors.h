@@ -22,7 +22,7 @@ PyObject* raise_lost(std::string_view note);
 PyObject* take_exception(bool with_traceback = false);
 
 // What a function of the core threw, kept until the GIL is there to raise it in Python. Nothing to destroy.
-class Failure {
+class CaughtError {
  public:
   // To be called in a catch block.
   void note(const std::exception& error);
@@ -39,8 +39,8 @@ class Failure {
 
 // Calls a function of the core, with or without the GIL.
 template <typename Function>
-Failure attempt(Function function) {
-  Failure failure;
+CaughtError attempt(Function function) {
+  CaughtError failure;
   try {
     function();
   } catch (const std::exception& error) {
@@ -50,13 +50,13 @@ Failure attempt(Function function) {
 }
 
 // A new reference to None, or nullptr with the failure raised.
-PyObject* none_or_raise(const Failure& failure);
+PyObject* none_or_raise(const CaughtError& failure);
 
 // As attempt(), without the GIL, for what takes long but ends by itself. It must own nothing that needs the GIL to be destroyed.
 template <typename Function>
-Failure attempt_without_gil(Function function) {
+CaughtError attempt_without_gil(Function function) {
   PyThreadState* state = PyEval_SaveThread();
-  const Failure failure = attempt(function);
+  const CaughtError failure = attempt(function);
   PyEval_RestoreThread(state);
   return failure;
 }

@@ -13,7 +13,7 @@
 namespace service_streamer::bindings {
 
 native::ItemsRef LoadedModel::read(PyObject* items) {
-  clear_leftovers();
+  delete_deferred();
   try {
     // First what may run code of the user's.
     std::vector<std::uint64_t> keys;
@@ -26,7 +26,7 @@ native::ItemsRef LoadedModel::read(PyObject* items) {
 }
 
 PyObject* LoadedModel::value_of(const std::vector<native::Piece>& pieces, bool as_batch) {
-  clear_leftovers();
+  delete_deferred();
   return as_batch ? batch_of(pieces, *model_, kind_) : items_of(pieces, *model_, kind_);
 }
 

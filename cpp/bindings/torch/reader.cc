@@ -19,7 +19,7 @@ using native::TensorSpec;
 using native::TensorView;
 
 // The tensors of a request, and the objects and buffers that they lie in.
-class ReadItems final : public native::TensorItems, public Leftover {
+class ReadItems final : public native::TensorItems, public DeferredDelete {
  public:
   void retire() noexcept override { leave(this); }
 

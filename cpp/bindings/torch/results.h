@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "service_streamer/native/call.h"
+#include "service_streamer/native/tensor_call.h"
 #include "service_streamer/torch/model.h"
 
 namespace service_streamer::bindings {

@@ -11,7 +11,7 @@
 namespace service_streamer {
 
 // A range of the items of one request.
-struct BatchPart {
+struct RequestRange {
   Request* request = nullptr;
   std::uint32_t begin = 0;
   std::uint32_t count = 0;
@@ -22,14 +22,14 @@ struct BatchPart {
 };
 
 // Whether it goes on where the first one ends.
-inline bool follows(const BatchPart& first, const BatchPart& second) {
+inline bool follows(const RequestRange& first, const RequestRange& second) {
   return first.request == second.request && first.begin + first.count == second.begin;
 }
 
 // What one call of the model works on: ranges of requests, in the order of its items. Filled by Engine::cut, given back by
 // Engine::complete; in between its worker alone has it, and every request in it stays valid.
 struct Batch {
-  std::vector<BatchPart> parts;
+  std::vector<RequestRange> parts;
   std::size_t items = 0;
   int finishing = 0;  // requests whose last item is in it
   CloseReason reason = CloseReason::kIdle;

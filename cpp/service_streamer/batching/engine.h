@@ -122,7 +122,7 @@ class Engine {
   // --- a relay, which hands requests on to another engine ---
 
   // What was promised by kBatch: whole requests, until they have `limit` items; false as cut(). Each comes back by itself.
-  bool hand_on(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
+  bool forward(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
 
   // kNone: the other engine did not take it. It waits again, at its old place (the latest of them first, please); once this engine
   // is closed it ends as kClosed.
@@ -200,11 +200,11 @@ class Engine {
   TimePoint next_deadline() const REQUIRES(mutex_);
   void fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes)
       REQUIRES(mutex_);
-  void put_back(const BatchPart& part, Outcome outcome, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
-                Wakes& wakes) REQUIRES(mutex_);
+  void put_back(const RequestRange& part, Outcome outcome, TimePoint now, EndedRequests& ended,
+                ReleasedRequests& released, Wakes& wakes) REQUIRES(mutex_);
   void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);
-  void queue_alone(const BatchPart& part, TimePoint now, EndedRequests& ended, ReleasedRequests& released, Wakes& wakes)
-      REQUIRES(mutex_);
+  void queue_alone(const RequestRange& part, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
+                   Wakes& wakes) REQUIRES(mutex_);
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
 

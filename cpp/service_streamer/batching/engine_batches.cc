@@ -16,7 +16,7 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
     --running_batches_;
     running_items_ -= batch.items;
     const std::uint64_t answered_before = counters_.completed;
-    for (const BatchPart& part : batch.parts) {
+    for (const RequestRange& part : batch.parts) {
       if (part.postponed) {
         queue_alone(part, now, ended, released, wakes);
       } else {
@@ -45,7 +45,7 @@ void Engine::split(Batch& batch, const BatchCut& cut, Batch& first) {
 
 void Engine::join(Batch& batch, Batch& first) {
   batch.items += first.items;
-  put_before(batch.parts, first.parts, [](const BatchPart& part) {
+  put_before(batch.parts, first.parts, [](const RequestRange& part) {
     part.request->holds.fetch_sub(1, std::memory_order_relaxed);  // the other part of it has one, too
   });
   first = {};
@@ -58,7 +58,7 @@ void Engine::postpone(Batch& batch, EndedRequests& ended, ReleasedRequests& rele
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    for (BatchPart& part : batch.parts) {
+    for (RequestRange& part : batch.parts) {
       if (!part.whole()) continue;
       batch.items -= part.count;
       running_items_ -= part.count;
@@ -75,7 +75,7 @@ void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& re
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    for (BatchPart& part : batch.parts) {
+    for (RequestRange& part : batch.parts) {
       Request& request = *part.request;
       if (request.phase != Request::Phase::kEnded && request.deadline > now) continue;
       if (request.phase != Request::Phase::kEnded) end(request, Outcome::kExpired, now, ended, wakes);
@@ -91,7 +91,7 @@ void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& re
 
 // --- under the mutex ---
 
-void Engine::put_back(const BatchPart& part, Outcome outcome, TimePoint now, EndedRequests& ended,
+void Engine::put_back(const RequestRange& part, Outcome outcome, TimePoint now, EndedRequests& ended,
                       ReleasedRequests& released, Wakes& wakes) {
   Request& request = *part.request;
   const bool ended_before = request.phase == Request::Phase::kEnded;
@@ -101,7 +101,7 @@ void Engine::put_back(const BatchPart& part, Outcome outcome, TimePoint now, End
   if (outcome != Outcome::kAnswered || request.answered == request.size) end(request, outcome, now, ended, wakes);
 }
 
-void Engine::queue_alone(const BatchPart& part, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
+void Engine::queue_alone(const RequestRange& part, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                          Wakes& wakes) {
   Request& request = *part.request;
   const bool ended_before = request.phase == Request::Phase::kEnded;

@@ -11,7 +11,7 @@ namespace service_streamer {
 namespace {
 
 // Whether there is room for one more part, or memory for it.
-bool make_room(std::vector<BatchPart>& parts) {
+bool make_room(std::vector<RequestRange>& parts) {
   if (parts.size() < parts.capacity()) return true;
   try {
     parts.reserve(std::max<std::size_t>(2 * parts.size(), 64));
@@ -151,7 +151,7 @@ void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, En
     }
     if (front.dispatched == 0 && !front.alone) queue_time_.add(now - front.arrived);
     batch.age = std::max(batch.age, now - front.arrived);
-    const BatchPart part = queue_.take(whole || front.alone ? front.size : limit - batch.items);
+    const RequestRange part = queue_.take(whole || front.alone ? front.size : limit - batch.items);
     front.holds.fetch_add(1, std::memory_order_relaxed);
     batch.items += part.count;
     if (front.phase == Request::Phase::kDispatched) ++batch.finishing;

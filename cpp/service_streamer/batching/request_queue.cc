@@ -64,11 +64,11 @@ Request& RequestQueue::front() {
   return requests_ > 0 ? *first_lane()->second.first() : *alone_.first();
 }
 
-BatchPart RequestQueue::take(std::size_t limit) {
+RequestRange RequestQueue::take(std::size_t limit) {
   Request& request = front();
   const std::uint32_t left = request.size - request.dispatched;
   const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(left, limit));
-  const BatchPart part{.request = &request, .begin = request.dispatched, .count = count};
+  const RequestRange part{.request = &request, .begin = request.dispatched, .count = count};
   request.dispatched += count;
   (request.alone ? alone_items_ : items_) -= count;
   if (count == left) {

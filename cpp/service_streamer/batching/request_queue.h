@@ -40,7 +40,7 @@ class RequestQueue {
   Request& front();
 
   // Cuts up to `limit` items off the front request, which leaves the queue with its last item.
-  BatchPart take(std::size_t limit);
+  RequestRange take(std::size_t limit);
 
   // Without those that run alone.
   std::size_t items() const { return items_; }

@@ -6,28 +6,28 @@
 
 namespace service_streamer::ipc {
 
-Outlet::Outlet(Engine& engine, std::uint32_t chunk_size)
+BrokerEgress::BrokerEgress(Engine& engine, std::uint32_t chunk_size)
     : engine_(engine),
       generation_(ForkLock::generation()),
       waiter_(WaiterPool::acquire()),
-      handed_out_(std::make_shared<HandedOut>(engine, waiter_, chunk_size)) {}
+      forwarded_(std::make_shared<ForwardedRequests>(engine, waiter_, chunk_size)) {}
 
 // In a forked child whatever another thread held is held for ever.
-Outlet::~Outlet() {
+BrokerEgress::~BrokerEgress() {
   if (generation_ != ForkLock::generation()) return;
   stop();
   leave();  // a take() that ended with something may have come between
   WaiterPool::release(waiter_);
 }
 
-Outlet::Got Outlet::take(std::size_t limit, TimePoint deadline, Taken& taken) {
+BrokerEgress::Got BrokerEgress::take(std::size_t limit, TimePoint deadline, Taken& taken) {
   while (!stopped_.load(std::memory_order_acquire)) {
     bool closed = false;
     TimePoint until = std::min(deadline, calls::expire(engine_, waiter_));
     until = std::min(until, pull(limit, closed));
     const bool interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
-    handed_out_->take(limit, taken);
-    if (!taken.parcels.empty() || !taken.withdrawn.empty()) return Got::kSomething;
+    forwarded_->take(limit, taken);
+    if (!taken.chunks.empty() || !taken.withdrawn.empty()) return Got::kSomething;
     if (closed && taken.in_flight == 0) return Got::kStopped;
     if (interrupted || Clock::now() >= deadline) return Got::kNothing;
     if (waiter_.parker.park(until) == Parker::Wake::kInterrupted) return Got::kInterrupted;
@@ -36,21 +36,21 @@ Outlet::Got Outlet::take(std::size_t limit, TimePoint deadline, Taken& taken) {
   return Got::kStopped;
 }
 
-void Outlet::interrupt() {
+void BrokerEgress::interrupt() {
   interrupted_.store(true, std::memory_order_release);
   waiter_.parker.unpark();
 }
 
-void Outlet::stop() {
+void BrokerEgress::stop() {
   if (stopped_.exchange(true, std::memory_order_acq_rel)) return;
-  handed_out_->close();
+  forwarded_->close();
   leave();
   waiter_.parker.unpark();
 }
 
 // Has enough handed out to be taken. Between two calls the engine may promise something: it comes with the next one.
-TimePoint Outlet::pull(std::size_t limit, bool& closed) {
-  for (std::size_t items = 0; (items = handed_out_->items_to_take()) < limit;) {
+TimePoint BrokerEgress::pull(std::size_t limit, bool& closed) {
+  for (std::size_t items = 0; (items = forwarded_->items_to_take()) < limit;) {
     CloseReason reason{};
     TimePoint until;
     const Engine::Ready ready = engine_.start_waiting(idle_, reason, until);
@@ -59,14 +59,14 @@ TimePoint Outlet::pull(std::size_t limit, bool& closed) {
     if (ready != Engine::Ready::kBatch) break;
     Batch batch;
     EndedRequests expired;
-    engine_.hand_on(batch, limit - items, expired);
+    engine_.forward(batch, limit - items, expired);
     publish(expired);
-    if (!batch.parts.empty()) handed_out_->add(batch);
+    if (!batch.parts.empty()) forwarded_->add(batch);
   }
   return TimePoint::max();
 }
 
-void Outlet::leave() {
+void BrokerEgress::leave() {
   engine_.stop_watching(waiter_);
   engine_.stop_waiting(idle_);
 }

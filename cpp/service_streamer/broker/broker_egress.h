@@ -14,29 +14,29 @@ namespace service_streamer::ipc {
 // Where the requests of this process' engine (LocalCalls, their payloads without blocks) leave it as bytes, for a broker say. One
 // thread takes them; any thread brings answers. Has no thread of its own, and opens nothing.
 //
-// The engine is only a waiting room (make it greedy; its batch_size does not matter, its max_queue does). As its Relay would, the
+// The engine is only a waiting room (make it greedy; its batch_size does not matter, its max_queue does). As its ClientLink would, the
 // thread that takes watches the deadlines of requests that nobody waits for: while it is elsewhere, nobody ends those, unless the
 // engine has a timer thread (Engine::wait_for_deadline).
 //
 // To be made and destroyed with what guards WaiterPool (the GIL). In a forked child nothing of it may be used.
-class Outlet {
+class BrokerEgress {
  public:
   // The engine must outlive it.
-  Outlet(Engine& engine, std::uint32_t chunk_size);
-  ~Outlet();  // stop()
-  Outlet(const Outlet&) = delete;
-  Outlet& operator=(const Outlet&) = delete;
+  BrokerEgress(Engine& engine, std::uint32_t chunk_size);
+  ~BrokerEgress();  // stop()
+  BrokerEgress(const BrokerEgress&) = delete;
+  BrokerEgress& operator=(const BrokerEgress&) = delete;
 
   enum class Got { kSomething, kNothing, kStopped, kInterrupted };
-  using Taken = HandedOut::Taken;
+  using Taken = ForwardedRequests::Taken;
 
   // Blocks until something is queued or to be withdrawn (kSomething), the deadline or interrupt() (kNothing), a signal
   // (kInterrupted), or the end (kStopped): stop(), or the engine is closed, empty, and nothing is in flight. `limit`: of the items of
-  // all parcels, but for the last one; 0: none, and the end of the engine is not seen either.
+  // all chunks, but for the last one; 0: none, and the end of the engine is not seen either.
   Got take(std::size_t limit, TimePoint deadline, Taken& taken);
 
-  // Any thread. Answers, losses and what else there is to be said of requests that are out.
-  HandedOut& handed_out() { return *handed_out_; }
+  // Any thread. EndedCalls, losses and what else there is to be said of requests that are out.
+  ForwardedRequests& handed_out() { return *forwarded_; }
 
   // Any thread. Ends take(), or the next one if nobody is in it.
   void interrupt();
@@ -55,7 +55,7 @@ class Outlet {
   // Own synchronisation; idle_ is the engine's.
   Waiter& waiter_;
   Engine::IdleWorker idle_{waiter_};
-  const std::shared_ptr<HandedOut> handed_out_;
+  const std::shared_ptr<ForwardedRequests> forwarded_;
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> stopped_{false};
 };

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kNoClient = 0;
 
 // As it can be told in a body.
-EndedCall end_of(RemoteCall& call) {
+EndedCall end_of(ClientCall& call) {
   EndedCall end = call.take_end();
   std::string reason = why_no_body(end);
   if (end.outcome == Outcome::kFailed && end.pieces.size() != 1) reason = "it failed without an error";
@@ -23,18 +23,18 @@ EndedCall end_of(RemoteCall& call) {
 
 }  // namespace
 
-Inlet::Inlet(Engine& engine, Server& server)
+BrokerIngress::BrokerIngress(Engine& engine, Server& server)
     : engine_(engine),
       server_(server),
       generation_(ForkLock::generation()),
       waiter_(WaiterPool::acquire()),
-      answers_(std::make_shared<Answers>(waiter_)) {}
+      ended_calls_(std::make_shared<EndedCalls>(waiter_)) {}
 
 // In a forked child whatever another thread held is held for ever.
-Inlet::~Inlet() {
+BrokerIngress::~BrokerIngress() {
   if (generation_ != ForkLock::generation()) return;
   stop();
-  answers_->close();
+  ended_calls_->close();
   {
     MutexLock lock(mutex_);
     for (const auto& [id, held] : held_) held.call->unref();
@@ -44,32 +44,32 @@ Inlet::~Inlet() {
 
 // --- any thread ---
 
-void Inlet::submit(std::span<Submission> submissions) {
-  std::vector<RemoteCall*> calls;  // a reference each
+void BrokerIngress::submit(std::span<Submission> submissions) {
+  std::vector<ClientCall*> calls;  // a reference each
   calls.reserve(submissions.size());
   for (Submission& submission : submissions) calls.push_back(make_call(submission));
   register_all(submissions, calls);
   std::erase(calls, nullptr);
   if (enter(calls)) {
     have_entered(calls);
-    for (RemoteCall* call : calls) server_.check_failure(call->request);
+    for (ClientCall* call : calls) server_.check_failure(call->request);
   } else {
     for (Submission& submission : submissions) {
       if (submission.submitted == Submitted::kYes) submission.submitted = Submitted::kClosed;
     }
   }
-  for (RemoteCall* call : calls) call->unref();
+  for (ClientCall* call : calls) call->unref();
 }
 
 // nullptr: it is malformed.
-RemoteCall* Inlet::make_call(Submission& submission) {
+ClientCall* BrokerIngress::make_call(Submission& submission) {
   Payload payload;
   if (!parse_request(submission.body, payload)) {
     submission.submitted = Submitted::kMalformed;
     return nullptr;
   }
   submission.items = static_cast<std::uint32_t>(payload.items());
-  auto* call = new RemoteCall(answers_, kNoClient, submission.head.id);
+  auto* call = new ClientCall(ended_calls_, kNoClient, submission.head.id);
   call->request.size = submission.items;
   call->request.priority = submission.head.priority;
   call->request.deadline = submission.head.deadline;
@@ -78,10 +78,10 @@ RemoteCall* Inlet::make_call(Submission& submission) {
 }
 
 // Those that cannot be are dropped.
-void Inlet::register_all(std::span<Submission> submissions, std::span<RemoteCall*> calls) {
+void BrokerIngress::register_all(std::span<Submission> submissions, std::span<ClientCall*> calls) {
   MutexLock lock(mutex_);
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    RemoteCall*& call = calls[i];
+    ClientCall*& call = calls[i];
     if (call == nullptr) continue;
     const bool fresh = !stopped_ && held_.try_emplace(call->id(), Held{.call = call}).second;
     if (fresh) {
@@ -94,15 +94,15 @@ void Inlet::register_all(std::span<Submission> submissions, std::span<RemoteCall
 }
 
 // False: the engine is closed.
-bool Inlet::enter(std::span<RemoteCall* const> calls) {
+bool BrokerIngress::enter(std::span<ClientCall* const> calls) {
   std::vector<Request*> requests;
   requests.reserve(calls.size());
-  for (RemoteCall* call : calls) {
+  for (ClientCall* call : calls) {
     call->ref();  // the engine's
     requests.push_back(&call->request);
   }
   if (engine_.submit_accepted(requests)) return true;
-  for (RemoteCall* call : calls) {
+  for (ClientCall* call : calls) {
     call->unref();
     forget(*call);
   }
@@ -110,11 +110,11 @@ bool Inlet::enter(std::span<RemoteCall* const> calls) {
 }
 
 // From here on they can be cancelled; deals with cancels that came before.
-void Inlet::have_entered(std::span<RemoteCall* const> calls) {
-  std::vector<RemoteCall*> cancelled;
+void BrokerIngress::have_entered(std::span<ClientCall* const> calls) {
+  std::vector<ClientCall*> cancelled;
   {
     MutexLock lock(mutex_);
-    for (RemoteCall* call : calls) {
+    for (ClientCall* call : calls) {
       const auto found = held_.find(call->id());  // or it has ended, was taken, and its number may have come again
       if (found == held_.end() || found->second.call != call) continue;
       found->second.entered = true;
@@ -124,7 +124,7 @@ void Inlet::have_entered(std::span<RemoteCall* const> calls) {
   end_all(cancelled);
 }
 
-void Inlet::forget(RemoteCall& call) {
+void BrokerIngress::forget(ClientCall& call) {
   {
     MutexLock lock(mutex_);
     held_.erase(call.id());
@@ -133,8 +133,8 @@ void Inlet::forget(RemoteCall& call) {
   waiter_.parker.unpark();  // it may have been the last one
 }
 
-void Inlet::cancel(std::span<const std::uint64_t> ids) {
-  std::vector<RemoteCall*> to_cancel;
+void BrokerIngress::cancel(std::span<const std::uint64_t> ids) {
+  std::vector<ClientCall*> to_cancel;
   {
     MutexLock lock(mutex_);
     for (const std::uint64_t id : ids) {
@@ -145,13 +145,13 @@ void Inlet::cancel(std::span<const std::uint64_t> ids) {
   end_all(to_cancel);
 }
 
-void Inlet::interrupt() {
+void BrokerIngress::interrupt() {
   interrupted_.store(true, std::memory_order_release);
   waiter_.parker.unpark();
 }
 
-void Inlet::stop() {
-  std::vector<RemoteCall*> to_cancel;
+void BrokerIngress::stop() {
+  std::vector<ClientCall*> to_cancel;
   {
     MutexLock lock(mutex_);
     if (std::exchange(stopped_, true)) return;
@@ -161,23 +161,23 @@ void Inlet::stop() {
   waiter_.parker.unpark();
 }
 
-void Inlet::collect(Held& held, std::vector<RemoteCall*>& to_cancel) {
+void BrokerIngress::collect(Held& held, std::vector<ClientCall*>& to_cancel) {
   held.cancelled = true;
   if (!held.entered) return;
   held.call->ref();
   to_cancel.push_back(held.call);
 }
 
-void Inlet::end_all(const std::vector<RemoteCall*>& calls) {
+void BrokerIngress::end_all(const std::vector<ClientCall*>& calls) {
   EndedRequests ended;
-  for (RemoteCall* call : calls) engine_.end_early(call->request, Outcome::kCancelled, true, ended);
+  for (ClientCall* call : calls) engine_.end_early(call->request, Outcome::kCancelled, true, ended);
   publish(ended);
-  for (RemoteCall* call : calls) call->unref();
+  for (ClientCall* call : calls) call->unref();
 }
 
 // --- one thread ---
 
-Inlet::Got Inlet::take(TimePoint deadline, std::vector<EndedCall>& ended) {
+BrokerIngress::Got BrokerIngress::take(TimePoint deadline, std::vector<EndedCall>& ended) {
   for (;;) {
     const bool interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
     take_ended(ended);
@@ -188,21 +188,21 @@ Inlet::Got Inlet::take(TimePoint deadline, std::vector<EndedCall>& ended) {
   }
 }
 
-void Inlet::take_ended(std::vector<EndedCall>& ended) {
-  const std::vector<RemoteCall*> calls = answers_->take();
+void BrokerIngress::take_ended(std::vector<EndedCall>& ended) {
+  const std::vector<ClientCall*> calls = ended_calls_->take();
   ended.reserve(calls.size());
-  for (RemoteCall* call : calls) ended.push_back(end_of(*call));
+  for (ClientCall* call : calls) ended.push_back(end_of(*call));
   {
     MutexLock lock(mutex_);
-    for (const RemoteCall* call : calls) held_.erase(call->id());
+    for (const ClientCall* call : calls) held_.erase(call->id());
   }
-  for (RemoteCall* call : calls) {
+  for (ClientCall* call : calls) {
     call->unref();
     call->unref();  // of held_
   }
 }
 
-bool Inlet::finished() const {
+bool BrokerIngress::finished() const {
   MutexLock lock(mutex_);
   return stopped_ && held_.empty();
 }

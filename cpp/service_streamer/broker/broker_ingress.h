@@ -21,13 +21,13 @@ namespace service_streamer::ipc {
 //
 // Every request that was submitted is taken once, also a cancelled one. To be made and destroyed with what guards WaiterPool (the
 // GIL). In a forked child nothing of it may be used.
-class Inlet {
+class BrokerIngress {
  public:
   // Both must outlive it; the engine is the Server's.
-  Inlet(Engine& engine, Server& server);
-  ~Inlet();  // stop()
-  Inlet(const Inlet&) = delete;
-  Inlet& operator=(const Inlet&) = delete;
+  BrokerIngress(Engine& engine, Server& server);
+  ~BrokerIngress();  // stop()
+  BrokerIngress(const BrokerIngress&) = delete;
+  BrokerIngress& operator=(const BrokerIngress&) = delete;
 
   // --- any thread ---
 
@@ -61,18 +61,18 @@ class Inlet {
 
  private:
   struct Held {
-    RemoteCall* call = nullptr;  // a reference
+    ClientCall* call = nullptr;  // a reference
     bool entered = false;        // the engine has it: it may be cancelled
     bool cancelled = false;      // before that
   };
 
-  RemoteCall* make_call(Submission& submission);
-  void register_all(std::span<Submission> submissions, std::span<RemoteCall*> calls) EXCLUDES(mutex_);
-  bool enter(std::span<RemoteCall* const> calls);
-  void have_entered(std::span<RemoteCall* const> calls) EXCLUDES(mutex_);
-  void forget(RemoteCall& call) EXCLUDES(mutex_);
-  void collect(Held& held, std::vector<RemoteCall*>& to_cancel) REQUIRES(mutex_);
-  void end_all(const std::vector<RemoteCall*>& calls);
+  ClientCall* make_call(Submission& submission);
+  void register_all(std::span<Submission> submissions, std::span<ClientCall*> calls) EXCLUDES(mutex_);
+  bool enter(std::span<ClientCall* const> calls);
+  void have_entered(std::span<ClientCall* const> calls) EXCLUDES(mutex_);
+  void forget(ClientCall& call) EXCLUDES(mutex_);
+  void collect(Held& held, std::vector<ClientCall*>& to_cancel) REQUIRES(mutex_);
+  void end_all(const std::vector<ClientCall*>& calls);
   void take_ended(std::vector<EndedCall>& ended) EXCLUDES(mutex_);
   bool finished() const EXCLUDES(mutex_);
 
@@ -83,7 +83,7 @@ class Inlet {
 
   // Own synchronisation.
   Waiter& waiter_;
-  const std::shared_ptr<Answers> answers_;
+  const std::shared_ptr<EndedCalls> ended_calls_;
   std::atomic<bool> interrupted_{false};
 
   mutable Mutex mutex_;

@@ -5,12 +5,12 @@
 
 namespace service_streamer::ipc {
 
-HandedOut::HandedOut(Engine& engine, Waiter& to_wake, std::uint32_t chunk_size)
+ForwardedRequests::ForwardedRequests(Engine& engine, Waiter& to_wake, std::uint32_t chunk_size)
     : engine_(engine), waiter_(to_wake), chunk_size_(chunk_size) {}
 
 // --- the thread that takes ---
 
-void HandedOut::add(const Batch& batch) {
+void ForwardedRequests::add(const Batch& batch) {
   struct Added {
     LocalCall* call;
     std::shared_ptr<const Payload> payload;
@@ -18,8 +18,8 @@ void HandedOut::add(const Batch& batch) {
   };
   std::vector<Added> all;
   all.reserve(batch.parts.size());
-  for (const BatchPart& part : batch.parts) {
-    auto* call = static_cast<LocalCall*>(&Call::of(*part.request));
+  for (const RequestRange& part : batch.parts) {
+    auto* call = static_cast<LocalCall*>(&SerializedCall::of(*part.request));
     call->ref();  // from where it is in flights_ others may end it
     all.push_back({.call = call, .payload = std::make_shared<const Payload>(std::move(call->payload))});
   }
@@ -42,9 +42,9 @@ void HandedOut::add(const Batch& batch) {
   }
   for (const Added& added : all) {
     if (added.id != 0) {
-      added.call->handed_on(shared_from_this(), added.id);
+      added.call->forwarded(shared_from_this(), added.id);
       if (too_large(*added.payload)) {
-        lose({&added.id, 1}, "the items of a message have more than " + std::to_string(kMaxParcel) +
+        lose({&added.id, 1}, "the items of a message have more than " + std::to_string(kMaxBodyBytes) +
                                  " bytes: send fewer items at once");
       }
     }
@@ -53,7 +53,7 @@ void HandedOut::add(const Batch& batch) {
   carry_out(ends);
 }
 
-void HandedOut::take(std::size_t limit, Taken& taken) {
+void ForwardedRequests::take(std::size_t limit, Taken& taken) {
   MutexLock lock(mutex_);
   for (std::size_t items = 0; items < limit && !to_take_.empty();) {
     const auto found = flights_.find(to_take_.front());
@@ -63,7 +63,7 @@ void HandedOut::take(std::size_t limit, Taken& taken) {
     }
     Flight& flight = found->second;
     const std::uint32_t chunk = chunk_at(flight, flight.out);
-    taken.parcels.push_back(parcel_of(found->first, flight, flight.out, chunk));
+    taken.chunks.push_back(chunk_of(found->first, flight, flight.out, chunk));
     flight.out += chunk;
     items += chunk;
     items_to_take_ -= chunk;
@@ -73,14 +73,14 @@ void HandedOut::take(std::size_t limit, Taken& taken) {
   taken.in_flight = flights_.size();
 }
 
-std::size_t HandedOut::items_to_take() const {
+std::size_t ForwardedRequests::items_to_take() const {
   MutexLock lock(mutex_);
   return items_to_take_;
 }
 
 // --- any thread ---
 
-std::size_t HandedOut::answer(std::span<const Answer> answers) {
+std::size_t ForwardedRequests::answer(std::span<const Answer> answers) {
   std::vector<EndedCall> results(answers.size());
   std::vector<bool> sound(answers.size());
   for (std::size_t i = 0; i < answers.size(); ++i) {
@@ -102,7 +102,7 @@ std::size_t HandedOut::answer(std::span<const Answer> answers) {
   return taken;
 }
 
-void HandedOut::lose(std::span<const std::uint64_t> ids, const std::string& note) {
+void ForwardedRequests::lose(std::span<const std::uint64_t> ids, const std::string& note) {
   Ends ends;
   {
     MutexLock lock(mutex_);
@@ -116,7 +116,7 @@ void HandedOut::lose(std::span<const std::uint64_t> ids, const std::string& note
   carry_out(ends);
 }
 
-bool HandedOut::fail(std::uint64_t id, const Bytes& error) {
+bool ForwardedRequests::fail(std::uint64_t id, const Bytes& error) {
   Ends ends;
   {
     MutexLock lock(mutex_);
@@ -131,7 +131,7 @@ bool HandedOut::fail(std::uint64_t id, const Bytes& error) {
   return true;
 }
 
-void HandedOut::unanswered(std::span<const std::uint64_t> ids, std::vector<Parcel>& parcels) const {
+void ForwardedRequests::unanswered(std::span<const std::uint64_t> ids, std::vector<Chunk>& chunks) const {
   MutexLock lock(mutex_);
   for (const std::uint64_t id : ids) {
     const auto found = flights_.find(id);
@@ -139,17 +139,17 @@ void HandedOut::unanswered(std::span<const std::uint64_t> ids, std::vector<Parce
     const Flight& flight = found->second;
     for (std::uint32_t begin = 0; begin < flight.out; begin += chunk_at(flight, begin)) {
       if (!flight.chunks_answered.empty() && flight.chunks_answered[begin / chunk_size_]) continue;
-      parcels.push_back(parcel_of(id, flight, begin, chunk_at(flight, begin)));
+      chunks.push_back(chunk_of(id, flight, begin, chunk_at(flight, begin)));
     }
   }
 }
 
-std::size_t HandedOut::in_flight() const {
+std::size_t ForwardedRequests::in_flight() const {
   MutexLock lock(mutex_);
   return flights_.size();
 }
 
-void HandedOut::close() {
+void ForwardedRequests::close() {
   Ends ends;
   {
     MutexLock lock(mutex_);
@@ -161,7 +161,7 @@ void HandedOut::close() {
 }
 
 // It has ended: only what the engine holds of it is to be given back. Comes too late for what was ended in here.
-void HandedOut::withdraw(std::uint64_t id, Outcome outcome) {
+void ForwardedRequests::withdraw(std::uint64_t id, Outcome outcome) {
   Ends ends;
   {
     MutexLock lock(mutex_);
@@ -174,17 +174,17 @@ void HandedOut::withdraw(std::uint64_t id, Outcome outcome) {
 
 // --- what they are made of ---
 
-std::uint32_t HandedOut::chunk_at(const Flight& flight, std::uint32_t begin) const {
+std::uint32_t ForwardedRequests::chunk_at(const Flight& flight, std::uint32_t begin) const {
   return std::min(chunk_size_, flight.call->request.size - begin);
 }
 
-bool HandedOut::waits_for(const Flight& flight, const Answer& answer) const {
+bool ForwardedRequests::waits_for(const Flight& flight, const Answer& answer) const {
   if (answer.begin >= flight.out || answer.begin % chunk_size_ != 0) return false;
   if (answer.items != chunk_at(flight, answer.begin)) return false;
   return flight.chunks_answered.empty() || !flight.chunks_answered[answer.begin / chunk_size_];
 }
 
-Parcel HandedOut::parcel_of(std::uint64_t id, const Flight& flight, std::uint32_t begin, std::uint32_t items) {
+Chunk ForwardedRequests::chunk_of(std::uint64_t id, const Flight& flight, std::uint32_t begin, std::uint32_t items) {
   const Request& request = flight.call->request;
   return {.id = id,
           .begin = begin,
@@ -194,16 +194,17 @@ Parcel HandedOut::parcel_of(std::uint64_t id, const Flight& flight, std::uint32_
           .payload = flight.payload};
 }
 
-bool HandedOut::too_large(const Payload& payload) const {
-  if (payload.begin_of(payload.items()) <= kMaxParcel) return false;
+bool ForwardedRequests::too_large(const Payload& payload) const {
+  if (payload.begin_of(payload.items()) <= kMaxBodyBytes) return false;
   for (std::size_t begin = 0; begin < payload.items(); begin += chunk_size_) {
     const std::size_t end = std::min(payload.items(), begin + chunk_size_);
-    if (payload.begin_of(end) - payload.begin_of(begin) > kMaxParcel) return true;
+    if (payload.begin_of(end) - payload.begin_of(begin) > kMaxBodyBytes) return true;
   }
   return false;
 }
 
-void HandedOut::take_answer(Flights::iterator found, const Answer& answer, bool sound, EndedCall& result, Ends& ends) {
+void ForwardedRequests::take_answer(Flights::iterator found, const Answer& answer, bool sound, EndedCall& result,
+                                    Ends& ends) {
   Flight& flight = found->second;
   LocalCall& call = *flight.call;
   if (!sound || result.outcome == Outcome::kLost) {
@@ -212,7 +213,7 @@ void HandedOut::take_answer(Flights::iterator found, const Answer& answer, bool 
                             " items from number " + std::to_string(answer.begin) + ") is corrupt";
     return end(found, Outcome::kLost, ends);
   }
-  for (ResultPiece& piece : result.pieces) {
+  for (ResultRange& piece : result.pieces) {
     const bool failed = result.outcome == Outcome::kFailed;
     call.add({.begin = answer.begin + (failed ? 0 : piece.begin),
               .count = failed ? answer.items : piece.count,
@@ -225,7 +226,7 @@ void HandedOut::take_answer(Flights::iterator found, const Answer& answer, bool 
 }
 
 // Also to be withdrawn, if any of it is out.
-void HandedOut::end(Flights::iterator found, Outcome outcome, Ends& ends) {
+void ForwardedRequests::end(Flights::iterator found, Outcome outcome, Ends& ends) {
   if (found->second.out > found->second.answered) {
     ends.wake = ends.wake || withdrawn_.empty();
     withdrawn_.push_back(found->first);
@@ -233,7 +234,7 @@ void HandedOut::end(Flights::iterator found, Outcome outcome, Ends& ends) {
   erase(found, outcome, ends);
 }
 
-void HandedOut::erase(Flights::iterator found, Outcome outcome, Ends& ends) {
+void ForwardedRequests::erase(Flights::iterator found, Outcome outcome, Ends& ends) {
   Request& request = found->second.call->request;
   items_to_take_ -= request.size - found->second.out;
   ends.returned.push_back({.request = &request, .outcome = outcome});
@@ -241,7 +242,7 @@ void HandedOut::erase(Flights::iterator found, Outcome outcome, Ends& ends) {
   if (flights_.empty() && engine_.closed()) ends.wake = true;
 }
 
-void HandedOut::carry_out(const Ends& ends) {
+void ForwardedRequests::carry_out(const Ends& ends) {
   if (!ends.returned.empty()) {
     EndedRequests ended;
     ReleasedRequests released;

@@ -16,22 +16,22 @@
 
 namespace service_streamer::ipc {
 
-// The requests that an Outlet has handed out, by their numbers: which of their items are out, and which are answered. Requests of
+// The requests that an BrokerEgress has handed out, by their numbers: which of their items are out, and which are answered. Requests of
 // more than `chunk_size` items are cut. Ends requests, gives them back to the engine and publishes them, but for the first
-// two methods in any thread. Requests may outlive the Outlet: from close() on, which it must call, nobody is known here.
+// two methods in any thread. Requests may outlive the BrokerEgress: from close() on, which it must call, nobody is known here.
 //
-// The engine's hold on a request (Engine::hand_on) keeps its call as long as it is in here.
-class HandedOut final : public Forwarder, public std::enable_shared_from_this<HandedOut> {
+// The engine's hold on a request (Engine::forward) keeps its call as long as it is in here.
+class ForwardedRequests final : public Forwarder, public std::enable_shared_from_this<ForwardedRequests> {
  public:
   // Wakes `to_wake` when there is something to be withdrawn, or, once the engine is closed, when nothing is left.
-  HandedOut(Engine& engine, Waiter& to_wake, std::uint32_t chunk_size);
+  ForwardedRequests(Engine& engine, Waiter& to_wake, std::uint32_t chunk_size);
 
   // --- the thread that takes ---
 
   void add(const Batch& batch) EXCLUDES(mutex_);
 
   struct Taken {
-    std::vector<Parcel> parcels;           // that were not out before
+    std::vector<Chunk> chunks;             // that were not out before
     std::vector<std::uint64_t> withdrawn;  // ended with items out that are not answered: each once
     std::size_t in_flight = 0;
   };
@@ -56,7 +56,7 @@ class HandedOut final : public Forwarder, public std::enable_shared_from_this<Ha
   bool fail(std::uint64_t id, const Bytes& error) EXCLUDES(mutex_);  // false: it has ended already
 
   // What is out and not answered, once more.
-  void unanswered(std::span<const std::uint64_t> ids, std::vector<Parcel>& parcels) const EXCLUDES(mutex_);
+  void unanswered(std::span<const std::uint64_t> ids, std::vector<Chunk>& chunks) const EXCLUDES(mutex_);
 
   std::size_t in_flight() const EXCLUDES(mutex_);
 
@@ -83,7 +83,7 @@ class HandedOut final : public Forwarder, public std::enable_shared_from_this<Ha
 
   std::uint32_t chunk_at(const Flight& flight, std::uint32_t begin) const;
   bool waits_for(const Flight& flight, const Answer& answer) const;
-  static Parcel parcel_of(std::uint64_t id, const Flight& flight, std::uint32_t begin, std::uint32_t items);
+  static Chunk chunk_of(std::uint64_t id, const Flight& flight, std::uint32_t begin, std::uint32_t items);
   bool too_large(const Payload& payload) const;
   void take_answer(Flights::iterator found, const Answer& answer, bool sound, EndedCall& result, Ends& ends)
       REQUIRES(mutex_);

@@ -6,7 +6,7 @@
 
 namespace service_streamer {
 
-void BaseCall::unref() {
+void Call::unref() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
@@ -60,7 +60,7 @@ namespace calls {
 namespace {
 
 void let_go(Request& request) {
-  BaseCall& call = BaseCall::of(request);
+  Call& call = Call::of(request);
   call.drop_inputs();
   call.unref();
 }
@@ -72,7 +72,7 @@ void publish(EndedRequests& ended) {
   WakeChain chain;
   EndedRequests in_order;
   while (Request* request = ended.pop()) {
-    BaseCall::of(*request).publish(chain);
+    Call::of(*request).publish(chain);
     in_order.push(*request);
   }
   chain.wake();

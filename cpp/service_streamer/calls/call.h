@@ -15,20 +15,20 @@ class Engine;
 //
 // Counted: the engine's holds (Request::holds) are together one reference, whoever wants the answer has another. So: made with
 // one, ref() before submit, unref() again if the engine refused it.
-class BaseCall {
+class Call {
  public:
   // The request, and the way back from it.
   struct Node : Request {
-    explicit Node(BaseCall& whole) : call(whole) {}
-    BaseCall& call;
+    explicit Node(Call& whole) : call(whole) {}
+    Call& call;
   };
 
   Node request{*this};
 
-  static BaseCall& of(Request& request) { return static_cast<Node&>(request).call; }
+  static Call& of(Request& request) { return static_cast<Node&>(request).call; }
 
-  BaseCall(const BaseCall&) = delete;
-  BaseCall& operator=(const BaseCall&) = delete;
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
   void ref() { references_.fetch_add(1, std::memory_order_relaxed); }
   void unref();
@@ -44,8 +44,8 @@ class BaseCall {
   bool has_result() const { return request.outcome == Outcome::kAnswered || request.outcome == Outcome::kFailed; }
 
  protected:
-  BaseCall() = default;
-  virtual ~BaseCall() = default;
+  Call() = default;
+  virtual ~Call() = default;
 
  private:
   std::atomic<std::uint32_t> references_{1};
@@ -74,7 +74,7 @@ class Observers {
 
 namespace calls {
 
-// The last step of every request that is a BaseCall, as bindings/publish.cc is for those of Python workers.
+// The last step of every request that is a Call, as bindings/publish.cc is for those of Python workers.
 void publish(EndedRequests& ended);
 void let_go(ReleasedRequests& released);
 

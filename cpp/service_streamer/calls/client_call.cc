@@ -4,7 +4,7 @@
 
 namespace service_streamer::ipc {
 
-void Answers::push(RemoteCall& call) {
+void EndedCalls::push(ClientCall& call) {
   bool was_empty;
   {
     MutexLock lock(mutex_);
@@ -16,22 +16,22 @@ void Answers::push(RemoteCall& call) {
   if (was_empty && owner_.load(std::memory_order_relaxed) != std::this_thread::get_id()) waiter_.parker.unpark();
 }
 
-std::vector<RemoteCall*> Answers::take() {
+std::vector<ClientCall*> EndedCalls::take() {
   MutexLock lock(mutex_);
   return std::exchange(ended_, {});
 }
 
-void Answers::close() {
-  std::vector<RemoteCall*> unseen;
+void EndedCalls::close() {
+  std::vector<ClientCall*> unseen;
   {
     MutexLock lock(mutex_);
     closed_ = true;
     unseen = std::exchange(ended_, {});
   }
-  for (RemoteCall* call : unseen) call->unref();
+  for (ClientCall* call : unseen) call->unref();
 }
 
-EndedCall RemoteCall::take_end() {
+EndedCall ClientCall::take_end() {
   const Outcome outcome = request.outcome;
   EndedCall end{.id = id_, .outcome = outcome, .note = {}, .pieces = {}};
   if (outcome == Outcome::kClosed && request.dispatched == 0) end.outcome = Outcome::kNone;  // no worker had any of it

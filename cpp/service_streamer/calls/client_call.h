@@ -11,21 +11,21 @@
 
 namespace service_streamer::ipc {
 
-class RemoteCall;
+class ClientCall;
 
 // Calls of clients that have ended, on their way to the IO thread, which sends them off.
-class Answers {
+class EndedCalls {
  public:
-  explicit Answers(Waiter& to_wake) : waiter_(to_wake) {}
-  ~Answers() { close(); }
-  Answers(const Answers&) = delete;
-  Answers& operator=(const Answers&) = delete;
+  explicit EndedCalls(Waiter& to_wake) : waiter_(to_wake) {}
+  ~EndedCalls() { close(); }
+  EndedCalls(const EndedCalls&) = delete;
+  EndedCalls& operator=(const EndedCalls&) = delete;
 
   // Any thread. Wakes the IO thread, unless that is the one that calls: it looks before it sleeps.
-  void push(RemoteCall& call) EXCLUDES(mutex_);
+  void push(ClientCall& call) EXCLUDES(mutex_);
 
   // Everything pushed since the last call, in order; each is to be unref()'d.
-  std::vector<RemoteCall*> take() EXCLUDES(mutex_);
+  std::vector<ClientCall*> take() EXCLUDES(mutex_);
 
   // From now on calls end unseen.
   void close() EXCLUDES(mutex_);
@@ -37,15 +37,15 @@ class Answers {
   std::atomic<std::thread::id> owner_{};
 
   Mutex mutex_;
-  std::vector<RemoteCall*> ended_ GUARDED_BY(mutex_);
+  std::vector<ClientCall*> ended_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 // A request of a client process, in the engine of the Server.
-class RemoteCall final : public Call {
+class ClientCall final : public SerializedCall {
  public:
-  RemoteCall(std::shared_ptr<Answers> answers, std::uint64_t client, std::uint64_t id)
-      : client_(client), id_(id), answers_(std::move(answers)) {}
+  ClientCall(std::shared_ptr<EndedCalls> answers, std::uint64_t client, std::uint64_t id)
+      : client_(client), id_(id), ended_calls_(std::move(answers)) {}
 
   std::uint64_t client() const { return client_; }
   std::uint64_t id() const { return id_; }  // the client's
@@ -53,14 +53,14 @@ class RemoteCall final : public Call {
   // What its client is to be told, once it has ended.
   EndedCall take_end();
 
-  void publish(WakeChain&) override { answers_->push(*this); }
+  void publish(WakeChain&) override { ended_calls_->push(*this); }
 
  private:
-  ~RemoteCall() override = default;
+  ~ClientCall() override = default;
 
   const std::uint64_t client_;
   const std::uint64_t id_;
-  const std::shared_ptr<Answers> answers_;  // a request may end after its Server has gone
+  const std::shared_ptr<EndedCalls> ended_calls_;  // a request may end after its Server has gone
 };
 
 }  // namespace service_streamer::ipc

@@ -5,16 +5,16 @@
 
 namespace service_streamer::ipc {
 
-void Call::add(ResultPiece piece) {
+void SerializedCall::add(ResultRange piece) {
   if (failed_) return;
   failed_ = piece.result.kind == ResultKind::kError;
   if (failed_) pieces.clear();
   const auto place = std::find_if(pieces.rbegin(), pieces.rend(),
-                                  [&](const ResultPiece& earlier) { return earlier.begin < piece.begin; });
+                                  [&](const ResultRange& earlier) { return earlier.begin < piece.begin; });
   pieces.insert(place.base(), std::move(piece));
 }
 
-void Call::drop_inputs() {
+void SerializedCall::drop_inputs() {
   payload = {};
   if (!has_result()) pieces = {};
 }
@@ -22,26 +22,26 @@ void Call::drop_inputs() {
 // --- LocalCall ---
 
 void LocalCall::publish(WakeChain& chain) {
-  if (!has_result() && (travel_.fetch_or(kEnded, std::memory_order_acq_rel) & kHandedOn) != 0) {
+  if (!has_result() && (travel_.fetch_or(kEnded, std::memory_order_acq_rel) & kForwarded) != 0) {
     forwarder_->withdraw(id_, request.outcome);
   }
   chain.publish(request.completion);
   observers.tell();
 }
 
-std::uint64_t LocalCall::handed_on(const std::shared_ptr<Forwarder>& to, std::uint64_t id) {
+std::uint64_t LocalCall::forwarded(const std::shared_ptr<Forwarder>& to, std::uint64_t id) {
   if (forwarder_ == nullptr) {
     forwarder_ = to;
     id_ = id;
   }
-  if ((travel_.fetch_or(kHandedOn, std::memory_order_acq_rel) & kEnded) != 0) {
+  if ((travel_.fetch_or(kForwarded, std::memory_order_acq_rel) & kEnded) != 0) {
     forwarder_->withdraw(id_, request.outcome);
   }
   return id_;
 }
 
-std::uint64_t LocalCall::handed_on_as() const {
-  return (travel_.load(std::memory_order_acquire) & kHandedOn) != 0 ? id_ : 0;
+std::uint64_t LocalCall::forwarded_as() const {
+  return (travel_.load(std::memory_order_acquire) & kForwarded) != 0 ? id_ : 0;
 }
 
 }  // namespace service_streamer::ipc

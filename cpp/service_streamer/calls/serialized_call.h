@@ -13,27 +13,27 @@
 
 namespace service_streamer::ipc {
 
-// A request whose items travel: the node that the engine of a Server or a Relay queues. Knows no Python: it is ended and
+// A request whose items travel: the node that the engine of a Server or a ClientLink queues. Knows no Python: it is ended and
 // published by threads that never take the GIL.
-class Call : public BaseCall {
+class SerializedCall : public Call {
  public:
   Payload payload;  // dropped when the last hold goes
 
   // Written by the IO thread before the request ends as kAnswered, kFailed or kLost; read once it is published, and only after
   // such an end. In the order of the items; of a failed request only the error.
-  std::vector<ResultPiece> pieces;
+  std::vector<ResultRange> pieces;
   std::string note;  // kLost: what became of the worker; begins with "init: " when no worker could load its model
 
-  static Call& of(Request& request) { return static_cast<Call&>(BaseCall::of(request)); }
+  static SerializedCall& of(Request& request) { return static_cast<SerializedCall&>(Call::of(request)); }
 
   // What came for a range of the items. By the IO thread alone; after an error nothing more is taken.
-  void add(ResultPiece piece);
+  void add(ResultRange piece);
 
   void drop_inputs() final;
 
  protected:
-  Call() = default;
-  ~Call() override = default;
+  SerializedCall() = default;
+  ~SerializedCall() override = default;
 
  private:
   bool failed_ = false;  // of the thread that adds: the pieces may be the caller's already
@@ -48,7 +48,7 @@ class Forwarder {
 };
 
 // One that was made in this process: a Future waits for it.
-class LocalCall final : public Call {
+class LocalCall final : public SerializedCall {
  public:
   LocalCall() = default;
 
@@ -58,21 +58,21 @@ class LocalCall final : public Call {
 
   // By the thread that hands it on, before it is sent: `to` will hear of it, once, if the request ends without an answer (also
   // if that was just before). Returns its number: one that came back keeps that of the first time, and whom it was handed on by.
-  std::uint64_t handed_on(const std::shared_ptr<Forwarder>& to, std::uint64_t id);
+  std::uint64_t forwarded(const std::shared_ptr<Forwarder>& to, std::uint64_t id);
 
   // By the same thread, before the engine has it again: the other process did not take it.
-  void came_back() { travel_.fetch_and(~std::uint32_t{kHandedOn}, std::memory_order_acq_rel); }
+  void taken_back() { travel_.fetch_and(~std::uint32_t{kForwarded}, std::memory_order_acq_rel); }
 
   // The number that it was handed on under; 0: it is not there. Any thread.
-  std::uint64_t handed_on_as() const;
+  std::uint64_t forwarded_as() const;
 
  private:
-  enum : std::uint32_t { kHandedOn = 1, kEnded = 2 };
+  enum : std::uint32_t { kForwarded = 1, kEnded = 2 };
 
   ~LocalCall() override = default;
 
   std::atomic<std::uint32_t> travel_{0};
-  std::uint64_t id_ = 0;                  // written once, before kHandedOn
+  std::uint64_t id_ = 0;                  // written once, before kForwarded
   std::shared_ptr<Forwarder> forwarder_;  // the same
 };
 

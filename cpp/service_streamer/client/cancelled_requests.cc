@@ -4,7 +4,7 @@
 
 namespace service_streamer::ipc {
 
-void Withdrawals::withdraw(std::uint64_t id, Outcome outcome) {
+void CancelledRequests::withdraw(std::uint64_t id, Outcome outcome) {
   if (outcome != Outcome::kCancelled) return;
   {
     MutexLock lock(mutex_);
@@ -13,7 +13,7 @@ void Withdrawals::withdraw(std::uint64_t id, Outcome outcome) {
   waiter_.parker.unpark();
 }
 
-std::vector<std::uint64_t> Withdrawals::take() {
+std::vector<std::uint64_t> CancelledRequests::take() {
   MutexLock lock(mutex_);
   return std::exchange(ids_, {});
 }

@@ -9,11 +9,11 @@
 
 namespace service_streamer::ipc {
 
-// Requests that a Relay handed on and that were cancelled here, on their way to its IO thread. (Deadlines are watched there,
-// too.) Requests may outlive the Relay.
-class Withdrawals final : public Forwarder {
+// Requests that a ClientLink handed on and that were cancelled here, on their way to its IO thread. (Deadlines are watched there,
+// too.) Requests may outlive the ClientLink.
+class CancelledRequests final : public Forwarder {
  public:
-  explicit Withdrawals(Waiter& to_wake) : waiter_(to_wake) {}
+  explicit CancelledRequests(Waiter& to_wake) : waiter_(to_wake) {}
 
   void withdraw(std::uint64_t id, Outcome outcome) override EXCLUDES(mutex_);
 

@@ -8,57 +8,59 @@ namespace service_streamer::ipc {
 namespace {
 
 std::uint64_t id_of(const Request& request) {
-  return static_cast<const LocalCall&>(static_cast<const Call::Node&>(request).call).handed_on_as();
+  return static_cast<const LocalCall&>(static_cast<const SerializedCall::Node&>(request).call).forwarded_as();
 }
 
 }  // namespace
 
-Relay::Relay(Engine& engine, std::string address, bool owner_returns)
+ClientLink::ClientLink(Engine& engine, std::string address, bool owner_returns)
     : impl_(std::make_unique<Impl>(engine, std::move(address), owner_returns)) {}
 
 // In a forked child the thread is not there, and whatever it held is held for ever.
-Relay::~Relay() {
+ClientLink::~ClientLink() {
   if (impl_->from_this_process()) return;
   [[maybe_unused]] const Impl* leaked = impl_.release();
 }
 
-void Relay::start(bool connect_now) {
+void ClientLink::start(bool connect_now) {
   impl_->start(connect_now);
 }
 
-void Relay::stop() {
+void ClientLink::stop() {
   impl_->stop();
 }
 
-std::string Relay::absence() const {
+std::string ClientLink::absence() const {
   return impl_->absence();
 }
 
-Completion::Wait Relay::cancel(Request& request, Told& told, Waiter& waiter, TimePoint deadline) {
+Completion::Wait ClientLink::cancel(Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
   const std::uint64_t id = id_of(request);
-  told = {};
+  reply = {};
   if (id == 0) return Completion::Wait::kDone;  // not sent yet, or not from here
-  return impl_->asked().ask({.question = Question::kCancel, .request = id, .change = {}}, told, waiter, deadline);
+  return impl_->asked().query({.question = QueryKind::kCancel, .request = id, .change = {}}, reply, waiter, deadline);
 }
 
-Completion::Wait Relay::running(const Request& request, Told& told, Waiter& waiter, TimePoint deadline) {
+Completion::Wait ClientLink::running(const Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
   const std::uint64_t id = id_of(request);
-  told = {};
+  reply = {};
   if (id == 0) return Completion::Wait::kDone;
-  return impl_->asked().ask({.question = Question::kRunning, .request = id, .change = {}}, told, waiter, deadline);
+  return impl_->asked().query({.question = QueryKind::kRunning, .request = id, .change = {}}, reply, waiter, deadline);
 }
 
-Completion::Wait Relay::stats(Told& told, Waiter& waiter, TimePoint deadline) {
-  return impl_->asked().ask({.question = Question::kStats, .request = 0, .change = {}}, told, waiter, deadline);
+Completion::Wait ClientLink::stats(QueryReply& reply, Waiter& waiter, TimePoint deadline) {
+  return impl_->asked().query({.question = QueryKind::kStats, .request = 0, .change = {}}, reply, waiter, deadline);
 }
 
-Completion::Wait Relay::configure(const EngineChange& change, Told& told, Waiter& waiter, TimePoint deadline) {
+Completion::Wait ClientLink::configure(const EngineChange& change, QueryReply& reply, Waiter& waiter,
+                                       TimePoint deadline) {
   change.applied_to({});  // throws
-  return impl_->asked().ask({.question = Question::kConfigure, .request = 0, .change = change}, told, waiter, deadline);
+  return impl_->asked().query({.question = QueryKind::kConfigure, .request = 0, .change = change}, reply, waiter,
+                              deadline);
 }
 
-Completion::Wait Relay::wait_ready(Told& told, Waiter& waiter, TimePoint deadline) {
-  return impl_->asked().ask({.question = Question::kWaitReady, .request = 0, .change = {}}, told, waiter, deadline);
+Completion::Wait ClientLink::wait_ready(QueryReply& reply, Waiter& waiter, TimePoint deadline) {
+  return impl_->asked().query({.question = QueryKind::kWaitReady, .request = 0, .change = {}}, reply, waiter, deadline);
 }
 
 }  // namespace service_streamer::ipc

@@ -17,13 +17,13 @@ namespace service_streamer::ipc {
 // any number in flight. It connects when there is something to send. When the connection breaks, what was handed on ends as kLost
 // at once; it connects again with back-off (10 ms to 1 s), while new requests wait or reach their deadlines. What a Server that
 // closes has not taken waits for the next one as well.
-class Relay {
+class ClientLink {
  public:
   // The engine must outlive it. Does nothing before start(). Throws std::system_error when no descriptor is left.
   // `owner_returns` false: there will be no other Server at the address, so what this one has not taken ends as
   // kClosed; and where it has gone already the engine is closed.
-  Relay(Engine& engine, std::string address, bool owner_returns = true);
-  ~Relay();  // stop()
+  ClientLink(Engine& engine, std::string address, bool owner_returns = true);
+  ~ClientLink();  // stop()
 
   // `connect_now`: tries to connect before it returns, for a caller that has something to send; only where the owner may return.
   // Never blocks.
@@ -39,15 +39,15 @@ class Relay {
   // ran in this thread (ask again). Any thread.
 
   // For a request that the local engine says is running. Yes: it was queued there, and has ended here as kCancelled.
-  Completion::Wait cancel(Request& request, Told& told, Waiter& waiter, TimePoint deadline);
+  Completion::Wait cancel(Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline);
   // Yes: a worker has some of it.
-  Completion::Wait running(const Request& request, Told& told, Waiter& waiter, TimePoint deadline);
+  Completion::Wait running(const Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline);
   // The text is Server::stats().
-  Completion::Wait stats(Told& told, Waiter& waiter, TimePoint deadline);
+  Completion::Wait stats(QueryReply& reply, Waiter& waiter, TimePoint deadline);
   // No: the text says why not. Throws std::invalid_argument.
-  Completion::Wait configure(const EngineChange& change, Told& told, Waiter& waiter, TimePoint deadline);
+  Completion::Wait configure(const EngineChange& change, QueryReply& reply, Waiter& waiter, TimePoint deadline);
   // Until a worker can answer, and through broken connections. No: the text is the note of Server::set_failure().
-  Completion::Wait wait_ready(Told& told, Waiter& waiter, TimePoint deadline);
+  Completion::Wait wait_ready(QueryReply& reply, Waiter& waiter, TimePoint deadline);
 
  private:
   class Impl;

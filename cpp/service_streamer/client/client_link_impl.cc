@@ -23,7 +23,7 @@ bool fits(const Request& request, const EndedCall& answer) {
   if (answer.outcome == Outcome::kFailed) return !answer.pieces.empty();
   if (answer.outcome != Outcome::kAnswered) return answer.pieces.empty();
   std::uint64_t items = 0;
-  for (const ResultPiece& piece : answer.pieces) {
+  for (const ResultRange& piece : answer.pieces) {
     if (piece.begin != items || piece.result.kind == ResultKind::kError) return false;
     items += piece.count;
   }
@@ -32,17 +32,17 @@ bool fits(const Request& request, const EndedCall& answer) {
 
 }  // namespace
 
-Relay::Impl::Impl(Engine& engine, std::string address, bool owner_returns)
+ClientLink::Impl::Impl(Engine& engine, std::string address, bool owner_returns)
     : engine_(engine), address_(std::move(address)), owner_returns_(owner_returns) {}
 
-void Relay::Impl::start(bool connect_now) {
+void ClientLink::Impl::start(bool connect_now) {
   MutexLock lock(life_);
   if (stopped_ || thread_.joinable()) return;
   if (connect_now && owner_returns_) connect(Clock::now());  // else it would close the engine, which has no request yet
-  thread_ = start_io_thread("streamer-relay", [this] { run(); });
+  thread_ = start_io_thread("streamer-client_link", [this] { run(); });
 }
 
-void Relay::Impl::stop() {
+void ClientLink::Impl::stop() {
   MutexLock lock(life_);
   if (std::exchange(stopped_, true)) return;
   if (!thread_.joinable()) return clean_up();
@@ -51,19 +51,19 @@ void Relay::Impl::stop() {
   thread_.join();
 }
 
-std::string Relay::Impl::absence() const {
+std::string ClientLink::Impl::absence() const {
   MutexLock lock(absence_mutex_);
   return absence_;
 }
 
-void Relay::Impl::set_absence(std::string words) {
+void ClientLink::Impl::set_absence(std::string words) {
   MutexLock lock(absence_mutex_);
   absence_ = std::move(words);
 }
 
 // --- the IO thread ---
 
-void Relay::Impl::run() {
+void ClientLink::Impl::run() {
   TimePoint deadline = TimePoint::min();
   bool look = true;
   while (!stopping_.load(std::memory_order_relaxed)) {
@@ -92,7 +92,7 @@ void Relay::Impl::run() {
 }
 
 // Hands on what the engine has. Without a connection, or while the Server closes, the engine's promise is kept for the next one.
-TimePoint Relay::Impl::pull() {
+TimePoint ClientLink::Impl::pull() {
   while (!server_ || (!server_->broken() && server_->unsent() < kMostUnsent)) {
     if (!promised_) {
       CloseReason reason{};
@@ -103,33 +103,33 @@ TimePoint Relay::Impl::pull() {
       promised_ = true;
     }
     if (!server_ || closing_) break;
-    hand_on();
+    forward();
   }
   return TimePoint::max();
 }
 
-void Relay::Impl::hand_on() {
+void ClientLink::Impl::forward() {
   promised_ = false;
   Batch batch;
   EndedRequests expired;
-  engine_.hand_on(batch, kItemsAtOnce, expired);
+  engine_.forward(batch, kItemsAtOnce, expired);
   publish(expired);
   if (batch.parts.empty()) return;
   std::vector<SubmitHead> heads;
   std::vector<const Payload*> payloads;
   heads.reserve(batch.parts.size());
   payloads.reserve(batch.parts.size());
-  for (const BatchPart& part : batch.parts) {
-    LocalCall& call = static_cast<LocalCall&>(Call::of(*part.request));
-    const std::uint64_t id = call.handed_on(withdrawals_, ++last_id_);
-    handed_on_.emplace(id, &call);
+  for (const RequestRange& part : batch.parts) {
+    LocalCall& call = static_cast<LocalCall&>(SerializedCall::of(*part.request));
+    const std::uint64_t id = call.forwarded(cancelled_requests_, ++last_id_);
+    forwarded_.emplace(id, &call);
     heads.push_back({.id = id, .priority = part.request->priority, .deadline = part.request->deadline});
     payloads.push_back(&call.payload);
   }
   server_->attempt([&] { server_->send(make_submit(heads, payloads)); });
 }
 
-void Relay::Impl::connect(TimePoint now) {
+void ClientLink::Impl::connect(TimePoint now) {
   try {
     server_ = std::make_unique<Peer>(poller_, kServerKey, connect_to(address_));
     server_->send(make_hello(Role::kClient));
@@ -146,24 +146,24 @@ void Relay::Impl::connect(TimePoint now) {
 }
 
 // The owner has gone, and nobody comes after it.
-void Relay::Impl::close_engine() {
+void ClientLink::Impl::close_engine() {
   EndedRequests ended;
   engine_.close(false, ended);
   if (std::exchange(promised_, false)) engine_.decline();
   publish(ended);
-  asked_.close();
+  pending_queries_.close();
 }
 
 // Questions, cancelled requests, blocks that are not needed any more.
-void Relay::Impl::send_small() {
+void ClientLink::Impl::send_small() {
   server_->flush_releases();
-  std::vector<std::uint64_t> cancelled = withdrawals_->take();
-  std::erase_if(cancelled, [this](std::uint64_t id) { return !handed_on_.contains(id); });
+  std::vector<std::uint64_t> cancelled = cancelled_requests_->take();
+  std::erase_if(cancelled, [this](std::uint64_t id) { return !forwarded_.contains(id); });
   if (!cancelled.empty()) server_->send(make_ids(MessageType::kCancel, cancelled));
-  for (OutMessage& question : asked_.take()) server_->send(std::move(question));
+  for (OutMessage& question : pending_queries_.take()) server_->send(std::move(question));
 }
 
-void Relay::Impl::receive() {
+void ClientLink::Impl::receive() {
   for (InMessage message; server_->receive(message);) {
     server_->attempt([&] {
       if (!understand(message)) server_->set_broken();
@@ -172,7 +172,7 @@ void Relay::Impl::receive() {
 }
 
 // False: not what a Server says.
-bool Relay::Impl::understand(InMessage& message) {
+bool ClientLink::Impl::understand(InMessage& message) {
   unread_ = message.unread;
   if (unread_ > 0) return false;
   if (!std::exchange(heard_hello_, true)) {
@@ -187,11 +187,11 @@ bool Relay::Impl::understand(InMessage& message) {
     return_all_untaken();
     return true;
   }
-  Told told;
-  return parse(message, told) && asked_.told(message.id, std::move(told));
+  QueryReply reply;
+  return parse(message, reply) && pending_queries_.reply(message.id, std::move(reply));
 }
 
-bool Relay::Impl::take_results(InMessage& message) {
+bool ClientLink::Impl::take_results(InMessage& message) {
   std::vector<EndedCall> answers;
   if (!parse(message, answers)) return false;
   std::vector<Engine::Returned> returned;
@@ -199,12 +199,12 @@ bool Relay::Impl::take_results(InMessage& message) {
   returned.reserve(answers.size());
   bool sound = true;
   for (EndedCall& answer : answers) {
-    const auto found = handed_on_.find(answer.id);
-    sound = found != handed_on_.end() && fits(found->second->request, answer);
+    const auto found = forwarded_.find(answer.id);
+    sound = found != forwarded_.end() && fits(found->second->request, answer);
     if (!sound) break;
     LocalCall& call = *found->second;
-    handed_on_.erase(found);
-    for (ResultPiece& piece : answer.pieces) call.add(std::move(piece));
+    forwarded_.erase(found);
+    for (ResultRange& piece : answer.pieces) call.add(std::move(piece));
     call.note = std::move(answer.note);
     if (answer.outcome == Outcome::kNone) {
       untaken.emplace_back(answer.id, &call);
@@ -218,34 +218,34 @@ bool Relay::Impl::take_results(InMessage& message) {
   return sound;
 }
 
-void Relay::Impl::return_all_untaken() {
+void ClientLink::Impl::return_all_untaken() {
   closing_ = owner_returns_;
   std::vector<Engine::Returned> returned;
-  return_untaken({handed_on_.begin(), handed_on_.end()}, returned);
-  handed_on_.clear();
+  return_untaken({forwarded_.begin(), forwarded_.end()}, returned);
+  forwarded_.clear();
   take_back(returned);
 }
 
 // They wait for the next Server, in their order, where one may come.
-void Relay::Impl::return_untaken(std::vector<std::pair<std::uint64_t, LocalCall*>> untaken,
-                                 std::vector<Engine::Returned>& returned) {
+void ClientLink::Impl::return_untaken(std::vector<std::pair<std::uint64_t, LocalCall*>> untaken,
+                                      std::vector<Engine::Returned>& returned) {
   closing_ |= owner_returns_ && !untaken.empty();
   std::sort(untaken.begin(), untaken.end(), std::greater<>());
   for (const auto& [id, call] : untaken) {
-    if (owner_returns_) call->came_back();
+    if (owner_returns_) call->taken_back();
     returned.push_back({.request = &call->request, .outcome = owner_returns_ ? Outcome::kNone : Outcome::kClosed});
   }
 }
 
 // Here nobody closed anything where another Server may come.
-Outcome Relay::Impl::ends_as(LocalCall& call, Outcome told) const {
-  if (told != Outcome::kClosed || !owner_returns_) return told;
+Outcome ClientLink::Impl::ends_as(LocalCall& call, Outcome reply) const {
+  if (reply != Outcome::kClosed || !owner_returns_) return reply;
   call.note = "the streamer at " + address_ + " was closed while a worker had the request";
   return Outcome::kLost;
 }
 
 // The connection is broken, or there is none to be had.
-void Relay::Impl::disconnect(Outcome outcome) {
+void ClientLink::Impl::disconnect(Outcome outcome) {
   server_.reset();
   if (outcome == Outcome::kLost && !heard_hello_) return_all_untaken();  // it was gone before it took any
   heard_hello_ = false;
@@ -254,16 +254,16 @@ void Relay::Impl::disconnect(Outcome outcome) {
   if (unread_ > 0) note += ": there was no memory for a message of " + std::to_string(unread_) + " bytes";
   unread_ = 0;
   std::vector<Engine::Returned> returned;
-  returned.reserve(handed_on_.size());
-  for (const auto& [id, call] : std::exchange(handed_on_, {})) {
+  returned.reserve(forwarded_.size());
+  for (const auto& [id, call] : std::exchange(forwarded_, {})) {
     call->note = note;
     returned.push_back({.request = &call->request, .outcome = outcome});
   }
   take_back(returned);
-  asked_.disconnected();
+  pending_queries_.disconnected();
 }
 
-void Relay::Impl::take_back(const std::vector<Engine::Returned>& returned) {
+void ClientLink::Impl::take_back(const std::vector<Engine::Returned>& returned) {
   if (returned.empty()) return;
   EndedRequests ended;
   ReleasedRequests released;
@@ -272,11 +272,11 @@ void Relay::Impl::take_back(const std::vector<Engine::Returned>& returned) {
   let_go(released);
 }
 
-void Relay::Impl::clean_up() {
+void ClientLink::Impl::clean_up() {
   engine_.stop_watching(poller_.waiter());
   engine_.stop_waiting(idle_);
   if (std::exchange(promised_, false)) engine_.decline();
-  asked_.close();
+  pending_queries_.close();
   disconnect(Outcome::kClosed);
 }
 

@@ -20,8 +20,8 @@
 
 namespace service_streamer::ipc {
 
-// The thread of a Relay, and its connection.
-class Relay::Impl {
+// The thread of a ClientLink, and its connection.
+class ClientLink::Impl {
  public:
   Impl(Engine& engine, std::string address, bool owner_returns);
   ~Impl() { stop(); }
@@ -31,7 +31,7 @@ class Relay::Impl {
   bool from_this_process() const { return generation_ == ForkLock::generation(); }
   void start(bool connect_now) EXCLUDES(life_);
   void stop() EXCLUDES(life_);
-  Asked& asked() { return asked_; }
+  PendingQueries& asked() { return pending_queries_; }
   std::string absence() const EXCLUDES(absence_mutex_);
 
  private:
@@ -40,8 +40,8 @@ class Relay::Impl {
 
   void run();
   TimePoint pull();
-  void hand_on();
-  bool wants_connection() { return promised_ || asked_.any_to_send(); }
+  void forward();
+  bool wants_connection() { return promised_ || pending_queries_.any_to_send(); }
   void connect(TimePoint now);
   void set_absence(std::string words) EXCLUDES(absence_mutex_);
   void close_engine();
@@ -49,7 +49,7 @@ class Relay::Impl {
   void receive();
   bool understand(InMessage& message);
   bool take_results(InMessage& message);
-  Outcome ends_as(LocalCall& call, Outcome told) const;
+  Outcome ends_as(LocalCall& call, Outcome reply) const;
   void return_all_untaken();
   void return_untaken(std::vector<std::pair<std::uint64_t, LocalCall*>> untaken,
                       std::vector<Engine::Returned>& returned);
@@ -65,13 +65,13 @@ class Relay::Impl {
 
   // Of the IO thread, or with their own synchronisation.
   Poller poller_;
-  Asked asked_{poller_.waiter()};
-  const std::shared_ptr<Withdrawals> withdrawals_ = std::make_shared<Withdrawals>(poller_.waiter());
+  PendingQueries pending_queries_{poller_.waiter()};
+  const std::shared_ptr<CancelledRequests> cancelled_requests_ = std::make_shared<CancelledRequests>(poller_.waiter());
   Engine::IdleWorker idle_{poller_.waiter()};
   std::unique_ptr<Peer> server_;  // none: not connected
   Duration back_off_ = kFirstBackOff;
   TimePoint connect_at_ = TimePoint::min();
-  std::unordered_map<std::uint64_t, LocalCall*> handed_on_;  // the engine's hold keeps each
+  std::unordered_map<std::uint64_t, LocalCall*> forwarded_;  // the engine's hold keeps each
   std::uint64_t last_id_ = 0;
   bool promised_ = false;  // requests, by the engine
   bool heard_hello_ = false;

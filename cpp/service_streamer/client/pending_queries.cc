@@ -4,8 +4,8 @@
 
 namespace service_streamer::ipc {
 
-Completion::Wait Asked::ask(const Ask& ask, Told& told, Waiter& waiter, TimePoint deadline) {
-  const auto entry = std::make_shared<Entry>(ask);
+Completion::Wait PendingQueries::query(const Query& query, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
+  const auto entry = std::make_shared<Entry>(query);
   {
     MutexLock lock(mutex_);
     if (closed_) return Completion::Wait::kTimeout;
@@ -18,17 +18,17 @@ Completion::Wait Asked::ask(const Ask& ask, Told& told, Waiter& waiter, TimePoin
     return wait;
   }
   if (!entry->answered) return Completion::Wait::kTimeout;
-  told = std::move(entry->told);
+  reply = std::move(entry->reply);
   return wait;
 }
 
-bool Asked::any_to_send() {
+bool PendingQueries::any_to_send() {
   MutexLock lock(mutex_);
   std::erase_if(to_send_, [](const EntryRef& entry) { return entry->abandoned.load(std::memory_order_relaxed); });
   return !to_send_.empty();
 }
 
-std::vector<OutMessage> Asked::take() {
+std::vector<OutMessage> PendingQueries::take() {
   std::vector<EntryRef> entries;
   {
     MutexLock lock(mutex_);
@@ -37,24 +37,24 @@ std::vector<OutMessage> Asked::take() {
   std::vector<OutMessage> messages;
   messages.reserve(entries.size());
   for (EntryRef& entry : entries) {
-    messages.push_back(make_ask(++last_id_, entry->ask));
+    messages.push_back(make_ask(++last_id_, entry->query));
     sent_.emplace(last_id_, std::move(entry));
   }
   return messages;
 }
 
-bool Asked::told(std::uint64_t id, Told told) {
+bool PendingQueries::reply(std::uint64_t id, QueryReply reply) {
   const auto found = sent_.find(id);
   if (found == sent_.end()) return false;
   const EntryRef entry = std::move(found->second);
   sent_.erase(found);
-  entry->told = std::move(told);
+  entry->reply = std::move(reply);
   entry->answered = true;
   settle(*entry);
   return true;
 }
 
-void Asked::disconnected() {
+void PendingQueries::disconnected() {
   std::vector<EntryRef> open;
   std::vector<EntryRef> hopeless;
   for (auto& [id, entry] : std::exchange(sent_, {})) open.push_back(std::move(entry));
@@ -63,14 +63,14 @@ void Asked::disconnected() {
     for (EntryRef& entry : to_send_) open.push_back(std::move(entry));
     to_send_.clear();
     for (EntryRef& entry : open) {
-      const bool waits = entry->ask.question == Question::kWaitReady && !closed_;
+      const bool waits = entry->query.question == QueryKind::kWaitReady && !closed_;
       (waits ? to_send_ : hopeless).push_back(std::move(entry));
     }
   }
   for (const EntryRef& entry : hopeless) settle(*entry);
 }
 
-void Asked::close() {
+void PendingQueries::close() {
   {
     MutexLock lock(mutex_);
     closed_ = true;
@@ -78,7 +78,7 @@ void Asked::close() {
   disconnected();
 }
 
-void Asked::settle(Entry& entry) {
+void PendingQueries::settle(Entry& entry) {
   WakeChain chain;
   chain.publish(entry.done);
   chain.wake();

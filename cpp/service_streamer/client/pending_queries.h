@@ -14,13 +14,13 @@
 namespace service_streamer::ipc {
 
 // What a client process has asked its Server and was not told yet. ask() is called by any thread, the rest by the IO thread.
-class Asked {
+class PendingQueries {
  public:
-  explicit Asked(Waiter& to_wake) : waiter_(to_wake) {}
+  explicit PendingQueries(Waiter& to_wake) : waiter_(to_wake) {}
 
   // Blocks until told, the deadline, or a signal. kTimeout also at once when there is no connection, unless it is a question
   // that can wait for one.
-  Completion::Wait ask(const Ask& ask, Told& told, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
+  Completion::Wait query(const Query& query, QueryReply& reply, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
 
   // Whether there is a question that is worth a connection.
   bool any_to_send() EXCLUDES(mutex_);
@@ -29,7 +29,7 @@ class Asked {
   std::vector<OutMessage> take() EXCLUDES(mutex_);
 
   // False: nothing of that number was asked.
-  bool told(std::uint64_t id, Told told);
+  bool reply(std::uint64_t id, QueryReply reply);
 
   // There is no connection (any more): the questions that can wait will be sent again.
   void disconnected() EXCLUDES(mutex_);
@@ -39,12 +39,12 @@ class Asked {
 
  private:
   struct Entry {
-    explicit Entry(const Ask& question) : ask(question) {}
+    explicit Entry(const Query& question) : query(question) {}
 
-    const Ask ask;
+    const Query query;
     std::atomic<bool> abandoned{false};
     bool answered = false;
-    Told told;
+    QueryReply reply;
     Completion done;
   };
   using EntryRef = std::shared_ptr<Entry>;

@@ -25,7 +25,7 @@ void Pipeline::launch(std::span<const Collator::Item> items, DeviceRun& run) {
 
 void Pipeline::finish(DeviceRun& run) {
   abandon(run);
-  if (run.failure_) std::rethrow_exception(std::exchange(run.failure_, nullptr));
+  if (run.availability_) std::rethrow_exception(std::exchange(run.availability_, nullptr));
 }
 
 // From the oldest slot on.

@@ -32,7 +32,7 @@ class DeviceRun {
   friend class Pipeline;
 
   bool in_flight_ = false;
-  std::exception_ptr failure_;  // since it was launched
+  std::exception_ptr availability_;  // since it was launched
 };
 
 class Slot;

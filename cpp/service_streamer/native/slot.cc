@@ -43,7 +43,7 @@ void Slot::launch(std::span<const Collator::Item> items, DeviceRun& run) {
     throw;
   }
   run.in_flight_ = true;
-  run.failure_ = nullptr;
+  run.availability_ = nullptr;
   run_ = &run;
 }
 
@@ -55,7 +55,7 @@ void Slot::finish() noexcept {
     device_.synchronize(*last_);
     run.collect(results_);
   } catch (const std::exception&) {
-    run.failure_ = std::current_exception();
+    run.availability_ = std::current_exception();
   }
 }
 

@@ -30,7 +30,7 @@ std::string one_line(const std::string& text) {
   return text.substr(0, std::min(text.find('\n'), kLongestMessage));
 }
 
-Failure failure_of(const std::exception& error) {
+RunFailure failure_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const RunError*>(&error)) {
     return {.fault = own->fault, .message = own->what(), .expected = own->expected, .received = own->received};
   }
@@ -60,7 +60,7 @@ void Held::give_back(Outcome outcome) {
 }
 
 void Held::fail() {
-  for (const BatchPart& part : batch.parts) Call::of(*part.request).fail(failure);
+  for (const RequestRange& part : batch.parts) TensorCall::of(*part.request).fail(failure);
   give_back(Outcome::kFailed);
 }
 
@@ -69,10 +69,10 @@ bool Held::drop_ended() {
   ReleasedRequests released;
   engine_->drop_ended(batch, ended, released);
   const bool any = std::any_of(batch.parts.begin(), batch.parts.end(),
-                               [](const BatchPart& part) { return part.request != nullptr; });
+                               [](const RequestRange& part) { return part.request != nullptr; });
   calls::publish(ended);
   calls::let_go(released);
-  std::erase_if(batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
   if (any) return true;
   engine_->complete(batch, Outcome::kAnswered, ended, released);  // of nothing
   return false;
@@ -93,7 +93,7 @@ void Held::postpone() {
   EndedRequests ended;
   ReleasedRequests released;
   engine_->postpone(batch, ended, released);
-  std::erase_if(batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
   calls::publish(ended);
   calls::let_go(released);
   if (empty()) engine_->complete(batch, Outcome::kAnswered, ended, released);  // of nothing
@@ -245,8 +245,8 @@ bool Worker::attempt(Held& held) {
 void Worker::answer(Held& held) {
   const TraceRange range("split");
   for (std::size_t i = 0; i < held.batch.parts.size(); ++i) {
-    BatchPart& part = held.batch.parts[i];
-    Call& call = Call::of(*part.request);
+    RequestRange& part = held.batch.parts[i];
+    TensorCall& call = TensorCall::of(*part.request);
     part.failed = !call.add({.begin = part.begin, .count = part.count, .outputs = std::move(outputs_[i])});
   }
   outputs_.clear();
@@ -255,8 +255,8 @@ void Worker::answer(Held& held) {
 
 void Worker::read_parts(const Batch& batch) {
   parts_.clear();
-  for (const BatchPart& part : batch.parts) {
-    parts_.push_back({.items = &Call::of(*part.request).items(), .begin = part.begin, .count = part.count});
+  for (const RequestRange& part : batch.parts) {
+    parts_.push_back({.items = &TensorCall::of(*part.request).items(), .begin = part.begin, .count = part.count});
   }
 }
 

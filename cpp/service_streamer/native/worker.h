@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "service_streamer/batching/engine.h"
-#include "service_streamer/native/call.h"
 #include "service_streamer/native/model.h"
+#include "service_streamer/native/tensor_call.h"
 
 namespace service_streamer::native {
 
@@ -32,7 +32,7 @@ class Held {
   }
 
   Batch batch;
-  Failure failure;  // of its last run
+  RunFailure failure;  // of its last run
 
   // Everybody in it has his outputs, or the failure.
   void give_back(Outcome outcome);

@@ -32,8 +32,8 @@ struct Clients::Client {
   Peer peer;
   bool heard_hello = false;
   bool more = false;                                     // was received but not looked at
-  std::unordered_map<std::uint64_t, RemoteCall*> calls;  // that have not ended, by their ids; a reference each
-  std::deque<RemoteCall*> waiting;                       // in the engine's waiting room; a reference each
+  std::unordered_map<std::uint64_t, ClientCall*> calls;  // that have not ended, by their ids; a reference each
+  std::deque<ClientCall*> waiting;                       // in the engine's waiting room; a reference each
   std::vector<EndedCall> ended;                          // to be sent
   std::vector<std::uint64_t> ready_asks;
 };
@@ -42,7 +42,7 @@ Clients::Clients(Engine& engine, Poller& poller, Workers workers, FileDescriptor
     : engine_(engine),
       poller_(poller),
       workers_(std::move(workers)),
-      answers_(std::make_shared<Answers>(poller.waiter())),
+      ended_calls_(std::make_shared<EndedCalls>(poller.waiter())),
       listener_(std::move(listener)) {
   poller_.watch(listener_.get(), kListenerKey, EPOLLIN);
 }
@@ -52,7 +52,7 @@ Clients::~Clients() {
 }
 
 void Clients::start() {
-  answers_->belong_to_this_thread();
+  ended_calls_->belong_to_this_thread();
 }
 
 // --- what comes in ---
@@ -106,7 +106,7 @@ bool Clients::understand(Client& client, InMessage& message) {
       return submit(client, message);
     case MessageType::kCancel:
       return cancel(client, message);
-    case MessageType::kAsk:
+    case MessageType::kQuery:
       return answer(client, message);
     default:
       return false;
@@ -127,7 +127,7 @@ bool Clients::submit(Client& client, InMessage& message) {
 }
 
 void Clients::submit(Client& client, SubmittedRequest& submitted) {
-  auto* call = new RemoteCall(answers_, client.id, submitted.head.id);
+  auto* call = new ClientCall(ended_calls_, client.id, submitted.head.id);
   call->request.size = static_cast<std::uint32_t>(submitted.payload.items());
   call->request.priority = submitted.head.priority;
   call->request.deadline = submitted.head.deadline;
@@ -167,56 +167,56 @@ bool Clients::cancel(Client& client, const InMessage& message) {
 // --- questions ---
 
 bool Clients::answer(Client& client, const InMessage& message) {
-  Ask ask;
-  if (!parse(message, ask)) return false;
-  if (ask.question == Question::kWaitReady) {
+  Query query;
+  if (!parse(message, query)) return false;
+  if (query.question == QueryKind::kWaitReady) {
     client.ready_asks.push_back(message.id);
     ++asked_ready_;
   } else {
-    tell(client, message.id, told(client, ask));
+    tell(client, message.id, reply(client, query));
   }
   return true;
 }
 
-Told Clients::told(Client& client, const Ask& ask) {
-  const auto call = client.calls.find(ask.request);
+QueryReply Clients::reply(Client& client, const Query& query) {
+  const auto call = client.calls.find(query.request);
   EndedRequests ended;
-  switch (ask.question) {
-    case Question::kCancel: {
+  switch (query.question) {
+    case QueryKind::kCancel: {
       const bool cancelled =
           call != client.calls.end() && engine_.end_early(call->second->request, Outcome::kCancelled, false, ended);
       publish(ended);
       send_answers();  // it hears of the end before the answer
       return {.yes = cancelled, .text = {}};
     }
-    case Question::kRunning:
+    case QueryKind::kRunning:
       return {.yes = call != client.calls.end() && engine_.running(call->second->request), .text = {}};
-    case Question::kStats:
+    case QueryKind::kStats:
       return {.yes = true, .text = workers_.stats()};
-    case Question::kConfigure:
+    case QueryKind::kConfigure:
       try {
-        engine_.configure(ask.change);
+        engine_.configure(query.change);
       } catch (const std::invalid_argument& error) {
         return {.yes = false, .text = error.what()};
       }
       return {.yes = true, .text = {}};
-    case Question::kWaitReady:
+    case QueryKind::kWaitReady:
       break;
   }
   return {};
 }
 
-void Clients::tell(Client& client, std::uint64_t id, const Told& told) {
-  client.peer.send(make_told(id, told));
+void Clients::tell(Client& client, std::uint64_t id, const QueryReply& reply) {
+  client.peer.send(make_told(id, reply));
 }
 
 void Clients::tell_ready() {
   if (asked_ready_ == 0) return;
-  Told told{.yes = workers_.any_ready(), .text = {}};
-  if (!told.yes && !workers_.failure.in_force()) return;
-  if (!told.yes) told.text = workers_.failure.note();
+  QueryReply reply{.yes = workers_.any_ready(), .text = {}};
+  if (!reply.yes && !workers_.failure.in_force()) return;
+  if (!reply.yes) reply.text = workers_.failure.note();
   for (const auto& [id, client] : clients_) {
-    for (const std::uint64_t ask : std::exchange(client->ready_asks, {})) tell(*client, ask, told);
+    for (const std::uint64_t query : std::exchange(client->ready_asks, {})) tell(*client, query, reply);
   }
   asked_ready_ = 0;
 }
@@ -245,7 +245,7 @@ bool Clients::serve() {
 }
 
 void Clients::send_answers() {
-  for (RemoteCall* call : answers_->take()) {
+  for (ClientCall* call : ended_calls_->take()) {
     const auto found = clients_.find(call->client());
     if (found != clients_.end() && found->second->calls.erase(call->id()) > 0) {
       found->second->ended.push_back(call->take_end());
@@ -278,7 +278,7 @@ void Clients::bury_dead() {
     next = clients_.erase(next);
     end_all(*client, Outcome::kCancelled);
     for (const auto& [id, call] : client->calls) call->unref();
-    for (RemoteCall* call : client->waiting) call->unref();
+    for (ClientCall* call : client->waiting) call->unref();
     asked_ready_ -= client->ready_asks.size();
   }
 }
@@ -298,7 +298,7 @@ void Clients::stop() {
     client->peer.set_broken();
   }
   bury_dead();  // sends the end of file
-  answers_->close();
+  ended_calls_->close();
 }
 
 }  // namespace service_streamer::ipc

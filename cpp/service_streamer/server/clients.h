@@ -28,7 +28,7 @@ class Clients {
  public:
   // What they may ask about.
   struct Workers {
-    Failure& failure;
+    WorkerAvailability& failure;
     std::function<bool()> any_ready;
     std::function<std::string()> stats;
   };
@@ -63,8 +63,8 @@ class Clients {
   void submit(Client& client, SubmittedRequest& submitted);
   bool cancel(Client& client, const InMessage& message);
   bool answer(Client& client, const InMessage& message);
-  Told told(Client& client, const Ask& ask);
-  void tell(Client& client, std::uint64_t id, const Told& told);
+  QueryReply reply(Client& client, const Query& query);
+  void tell(Client& client, std::uint64_t id, const QueryReply& reply);
   void tell_ready();
   void send_answers();
   void end_all(Client& client, Outcome outcome);
@@ -74,7 +74,7 @@ class Clients {
   Engine& engine_;
   Poller& poller_;
   const Workers workers_;
-  const std::shared_ptr<Answers> answers_;
+  const std::shared_ptr<EndedCalls> ended_calls_;
 
   // Of the IO thread.
   FileDescriptor listener_;

@@ -26,10 +26,10 @@ std::string own_address() {
 Server::Impl::Impl(Engine& engine, const ServerOptions& options)
     : engine_(engine),
       address_(options.address.empty() ? own_address() : options.address),
-      failure_(engine),
+      availability_(engine),
       workers_(engine, poller_, events_, options),
       clients_(engine, poller_,
-               {.failure = failure_,
+               {.failure = availability_,
                 .any_ready = [this] { return workers_.any_ready(); },
                 .stats = [this] { return stats(); }},
                listen_on(address_)) {}
@@ -72,7 +72,7 @@ void Server::Impl::retire_worker(std::uint32_t id) {
 }
 
 void Server::Impl::set_failure(std::optional<std::string> note) {
-  failure_.set(std::move(note));
+  availability_.set(std::move(note));
   wake();  // clients may have asked; batches may have ended that nobody has
 }
 

@@ -36,7 +36,7 @@ class Server::Impl {
   std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup) EXCLUDES(mutex_);
   void retire_worker(std::uint32_t id) EXCLUDES(mutex_);
   void set_failure(std::optional<std::string> note);
-  void check_failure(Request& request) { failure_.check(request); }
+  void check_failure(Request& request) { availability_.check(request); }
   WorkerEvents& events() { return events_; }
   std::vector<WorkerReport> workers() const { return workers_.reports(); }
   std::string stats() const { return stats_json(engine_, workers_.reports()); }
@@ -61,7 +61,7 @@ class Server::Impl {
 
   // Of the IO thread, or with their own synchronisation.
   WorkerEvents events_;
-  Failure failure_;
+  WorkerAvailability availability_;
   Poller poller_;
   WorkerPool workers_;
   Clients clients_;

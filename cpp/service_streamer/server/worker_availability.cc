@@ -6,7 +6,7 @@
 
 namespace service_streamer::ipc {
 
-void Failure::set(std::optional<std::string> note) {
+void WorkerAvailability::set(std::optional<std::string> note) {
   {
     MutexLock lock(mutex_);
     note_ = note.value_or("");
@@ -18,21 +18,21 @@ void Failure::set(std::optional<std::string> note) {
   publish_lost(ended, *note);
 }
 
-void Failure::check(Request& request) {
+void WorkerAvailability::check(Request& request) {
   if (!in_force()) return;
   EndedRequests ended;
   engine_.end_early(request, Outcome::kLost, true, ended);
   publish_lost(ended, note());
 }
 
-std::string Failure::note() const {
+std::string WorkerAvailability::note() const {
   MutexLock lock(mutex_);
   return note_;
 }
 
-void Failure::publish_lost(EndedRequests& ended, const std::string& note) {
+void WorkerAvailability::publish_lost(EndedRequests& ended, const std::string& note) {
   for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
-    Call::of(*request).note = note;
+    SerializedCall::of(*request).note = note;
   }
   publish(ended);
 }

@@ -10,9 +10,9 @@
 namespace service_streamer::ipc {
 
 // Whether there is any worker to hope for. Once there is none every request ends as kLost, with a note. Any thread.
-class Failure {
+class WorkerAvailability {
  public:
-  explicit Failure(Engine& engine) : engine_(engine) {}
+  explicit WorkerAvailability(Engine& engine) : engine_(engine) {}
 
   // Ends everything; nullopt: there is hope again.
   void set(std::optional<std::string> note) EXCLUDES(mutex_);

@@ -36,7 +36,7 @@ WorkerPool::Worker::Worker(Poller& poller, std::uint32_t its_id, FileDescriptor 
       peer(poller, kKeys + 2 * std::uint64_t{id}, std::move(socket)),
       process(poller, kKeys + 2 * std::uint64_t{id} + 1, pid),
       idle(poller.waiter()),
-      figures(std::make_shared<WorkerFigures>(id, pid)) {}
+      figures(std::make_shared<WorkerStats>(id, pid)) {}
 
 void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup) {
   std::unique_ptr<Worker> worker;
@@ -137,18 +137,19 @@ bool WorkerPool::answered(Worker& worker, InMessage& message) {
 
 // False: that is no answer to its batch.
 bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
-  std::vector<BatchPart>& parts = worker.flight->batch.parts;
+  std::vector<RequestRange>& parts = worker.flight->batch.parts;
   if (reply.results.size() != parts.size()) return false;
   const auto postponed = [&](std::size_t i) { return reply.results[i].kind == ResultKind::kPostponed; };
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (postponed(i) && (!parts[i].whole() || parts.size() == 1)) return false;
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    BatchPart& part = parts[i];
+    RequestRange& part = parts[i];
     part.postponed = postponed(i);
     if (part.postponed) continue;
     part.failed = reply.results[i].kind == ResultKind::kError;
-    Call::of(*part.request).add({.begin = part.begin, .count = part.count, .result = std::move(reply.results[i])});
+    SerializedCall::of(*part.request)
+        .add({.begin = part.begin, .count = part.count, .result = std::move(reply.results[i])});
   }
   const std::unique_ptr<Flight> flight = std::move(worker.flight);
   worker.figures->answered(flight->batch.items, reply, Clock::now() - flight->sent);
@@ -220,7 +221,7 @@ void WorkerPool::end(Flight& flight, Outcome outcome, const std::string& note) {
   ReleasedRequests released;
   engine_.complete(flight.batch, outcome, ended, released);
   for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
-    Call::of(*request).note = note;
+    SerializedCall::of(*request).note = note;
   }
   publish(ended);
   let_go(released);
@@ -245,7 +246,7 @@ bool WorkerPool::any_ready() const {
 }
 
 std::vector<WorkerReport> WorkerPool::reports() const {
-  std::vector<std::shared_ptr<WorkerFigures>> figures;
+  std::vector<std::shared_ptr<WorkerStats>> figures;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, worker] : figures_) figures.push_back(worker);

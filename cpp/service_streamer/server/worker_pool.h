@@ -68,7 +68,7 @@ class WorkerPool {
     Peer peer;
     const ProcessHandle process;
     Engine::IdleWorker idle;
-    const std::shared_ptr<WorkerFigures> figures;
+    const std::shared_ptr<WorkerStats> figures;
 
     bool heard_hello = false;
     bool ready = false;
@@ -110,7 +110,7 @@ class WorkerPool {
   bool deaths_ = false;  // somebody may have to be buried
 
   mutable Mutex mutex_;
-  std::map<std::uint32_t, std::shared_ptr<WorkerFigures>> figures_ GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::shared_ptr<WorkerStats>> figures_ GUARDED_BY(mutex_);
 };
 
 }  // namespace service_streamer::ipc

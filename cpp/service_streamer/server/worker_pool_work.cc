@@ -86,7 +86,7 @@ bool WorkerPool::drop_ended(Flight& flight) {
   EndedRequests ended;
   ReleasedRequests released;
   engine_.drop_ended(flight.batch, ended, released);
-  std::erase_if(flight.batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  std::erase_if(flight.batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
   publish(ended);
   let_go(released);
   if (!flight.batch.parts.empty()) return true;
@@ -99,9 +99,9 @@ OutMessage WorkerPool::message_of(const Flight& flight) {
   std::vector<PayloadRange> ranges;
   heads.reserve(flight.batch.parts.size());
   ranges.reserve(flight.batch.parts.size());
-  for (const BatchPart& part : flight.batch.parts) {
+  for (const RequestRange& part : flight.batch.parts) {
     heads.push_back({.items = part.count, .deadline = part.request->deadline, .whole = part.whole()});
-    ranges.push_back({.payload = &Call::of(*part.request).payload, .begin = part.begin, .count = part.count});
+    ranges.push_back({.payload = &SerializedCall::of(*part.request).payload, .begin = part.begin, .count = part.count});
   }
   return make_batch(flight.id, heads, ranges);
 }

@@ -4,13 +4,13 @@
 
 namespace service_streamer::ipc {
 
-void WorkerFigures::became_ready(std::string about) {
+void WorkerStats::became_ready(std::string about) {
   MutexLock lock(mutex_);
   about_ = std::move(about);
   state_.store(WorkerReport::State::kReady, std::memory_order_relaxed);
 }
 
-void WorkerFigures::answered(std::size_t items, const ReplyMessage& reply, Duration round_trip) {
+void WorkerStats::answered(std::size_t items, const ReplyMessage& reply, Duration round_trip) {
   batches_.fetch_add(1, std::memory_order_relaxed);
   items_.fetch_add(items, std::memory_order_relaxed);
   decode_.add(reply.decode);
@@ -19,7 +19,7 @@ void WorkerFigures::answered(std::size_t items, const ReplyMessage& reply, Durat
   transport_.add(round_trip - reply.decode - reply.predict - reply.encode);
 }
 
-WorkerReport WorkerFigures::report() const {
+WorkerReport WorkerStats::report() const {
   WorkerReport report{.id = id_,
                       .pid = pid_,
                       .state = state_.load(std::memory_order_relaxed),

@@ -14,9 +14,9 @@
 namespace service_streamer::ipc {
 
 // What there is to tell of one worker process. Noted by the IO thread, read by any thread.
-class WorkerFigures {
+class WorkerStats {
  public:
-  WorkerFigures(std::uint32_t id, pid_t pid) : id_(id), pid_(pid) {}
+  WorkerStats(std::uint32_t id, pid_t pid) : id_(id), pid_(pid) {}
 
   void became_ready(std::string about) EXCLUDES(mutex_);
   void is_retiring() { state_.store(WorkerReport::State::kRetiring, std::memory_order_relaxed); }

@@ -29,7 +29,7 @@ std::uint8_t number_of(Outcome outcome) {
   return static_cast<std::uint8_t>(std::ranges::find(kOutcomes, outcome) - kOutcomes.begin());
 }
 
-bool read_portable_piece(wire::Reader& reader, ResultPiece& piece) {
+bool read_portable_piece(wire::Reader& reader, ResultRange& piece) {
   PieceHead head{};
   if (!reader.read(head)) return false;
   piece.begin = head.begin;
@@ -44,7 +44,7 @@ bool fits(const EndedCall& result, std::uint32_t items) {
     return result.pieces.size() == 1 && result.pieces.front().result.kind == ResultKind::kError;
   }
   std::uint64_t covered = 0;
-  for (const ResultPiece& piece : result.pieces) {
+  for (const ResultRange& piece : result.pieces) {
     if (piece.begin != covered || piece.count == 0 || piece.result.kind == ResultKind::kError) return false;
     covered += piece.count;
   }
@@ -55,11 +55,11 @@ bool fits(const EndedCall& result, std::uint32_t items) {
 
 // --- requests ---
 
-std::size_t Parcel::body_size() const {
+std::size_t Chunk::body_size() const {
   return 4 * (std::size_t{1} + items) + item_bytes();
 }
 
-void Parcel::write_body(char* body) const {
+void Chunk::write_body(char* body) const {
   const std::uint64_t first = payload->begin_of(begin);
   wire::append(body, items);
   for (std::size_t i = begin; i < std::size_t{begin} + items; ++i) {
@@ -84,18 +84,18 @@ bool parse_request(const Bytes& body, Payload& payload) {
 
 std::string why_no_body(const EndedCall& result) {
   std::uint64_t size = result.note.size();
-  for (const ResultPiece& piece : result.pieces) {
+  for (const ResultRange& piece : result.pieces) {
     if (!piece.result.blocks.empty()) return "its worker was not made for requests of other machines";
     size += sizeof(PieceHead) + piece.result.bytes.size();
   }
-  if (size <= kMaxParcel) return {};
+  if (size <= kMaxBodyBytes) return {};
   return "the outputs take " + std::to_string(size) + " bytes, more than one message can have (" +
-         std::to_string(kMaxParcel) + "): send fewer items at once";
+         std::to_string(kMaxBodyBytes) + "): send fewer items at once";
 }
 
 std::size_t body_size(const EndedCall& result) {
   std::size_t size = sizeof(ResultHead) + result.note.size() + 4;
-  for (const ResultPiece& piece : result.pieces) size += sizeof(PieceHead) + piece.result.bytes.size();
+  for (const ResultRange& piece : result.pieces) size += sizeof(PieceHead) + piece.result.bytes.size();
   return size;
 }
 
@@ -130,7 +130,7 @@ bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result) {
   }
   result.outcome = kOutcomes.at(head.outcome);
   result.note = note.text();
-  const auto read = [&reader](ResultPiece& piece) { return read_portable_piece(reader, piece); };
+  const auto read = [&reader](ResultRange& piece) { return read_portable_piece(reader, piece); };
   return std::ranges::all_of(result.pieces, read) && reader.at_end() && fits(result, items);
 }
 

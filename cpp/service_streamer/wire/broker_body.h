@@ -24,10 +24,10 @@
 namespace service_streamer::ipc {
 
 // What all items, or the outputs, of one body may have together: 32 bits of bytes.
-constexpr std::uint64_t kMaxParcel = UINT32_MAX;
+constexpr std::uint64_t kMaxBodyBytes = UINT32_MAX;
 
 // A range of the items of a request on its way out. Keeps what it needs of the request.
-struct Parcel {
+struct Chunk {
   std::uint64_t id = 0;
   std::uint32_t begin = 0;
   std::uint32_t items = 0;
@@ -35,7 +35,7 @@ struct Parcel {
   int priority = 0;
   std::shared_ptr<const Payload> payload;  // of the whole request
 
-  // The items' bytes, at most kMaxParcel, and all of the body.
+  // The items' bytes, at most kMaxBodyBytes, and all of the body.
   std::uint64_t item_bytes() const { return payload->begin_of(begin + std::size_t{items}) - payload->begin_of(begin); }
   std::size_t body_size() const;
   void write_body(char* body) const;  // so many bytes

@@ -25,7 +25,7 @@ bool parse_request_head(std::string_view message, RequestHead& head) {
   return wire::Reader(message).read(head) && head.start == MessageStart{.kind = MessageStart::kRequest};
 }
 
-std::uint64_t HeldEntries::add(std::string_view id, const RequestHead& head) {
+std::uint64_t LeasedEntries::add(std::string_view id, const RequestHead& head) {
   const auto [known, fresh] = numbers_.try_emplace(std::string(id), last_ + 1);
   if (!fresh) return 0;
   unanswered_.emplace(++last_, Entry{.id = known->first, .head = head});
@@ -33,7 +33,7 @@ std::uint64_t HeldEntries::add(std::string_view id, const RequestHead& head) {
   return last_;
 }
 
-std::optional<HeldEntries::Entry> HeldEntries::answer(std::uint64_t number) {
+std::optional<LeasedEntries::Entry> LeasedEntries::answer(std::uint64_t number) {
   const auto found = unanswered_.find(number);
   if (found == unanswered_.end()) return {};
   Entry entry = std::move(found->second);
@@ -42,7 +42,7 @@ std::optional<HeldEntries::Entry> HeldEntries::answer(std::uint64_t number) {
   return entry;
 }
 
-std::uint64_t HeldEntries::remove(std::string_view id) {
+std::uint64_t LeasedEntries::remove(std::string_view id) {
   const auto found = numbers_.find(id);
   if (found == numbers_.end()) return 0;
   const std::uint64_t number = found->second;
@@ -51,7 +51,7 @@ std::uint64_t HeldEntries::remove(std::string_view id) {
   return number;
 }
 
-std::vector<std::string> HeldEntries::ids() const {
+std::vector<std::string> LeasedEntries::ids() const {
   std::vector<std::string> ids;
   ids.reserve(numbers_.size());
   for (const auto& [id, number] : numbers_) ids.push_back(id);

@@ -49,7 +49,7 @@ static_assert(sizeof(RequestHead) == 56);
 bool parse_request_head(std::string_view message, RequestHead& head);
 
 // Which entries are here: from their arrival until they are acknowledged, by numbers of our own. For one thread at a time.
-class HeldEntries {
+class LeasedEntries {
  public:
   struct Entry {
     std::string id;  // in the queue

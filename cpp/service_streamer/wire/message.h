@@ -31,8 +31,8 @@ enum class MessageType : std::uint16_t {
   kReleased,    // both ways: handles of blocks that nobody there refers to any more
   kSubmit,      // client → engine
   kCancel,      // client → engine: ids of requests whose answer nobody wants
-  kAsk,         // client → engine: a question about a request (cancel it if it is queued; does it run?) or the engine
-  kTold,        // engine → client: its answer, of the same id
+  kQuery,       // client → engine: a question about a request (cancel it if it is queued; does it run?) or the engine
+  kQueryReply,  // engine → client: its answer, of the same id
   kResults,     // engine → client: requests that ended
   kClosed,      // engine → client, its last: what it has not told the end of by now it did not take
 };
@@ -114,7 +114,7 @@ struct SubmittedRequest {
   Payload payload;
 };
 
-struct ResultPiece {
+struct ResultRange {
   std::uint32_t begin = 0;
   std::uint32_t count = 0;
   Result result;
@@ -124,7 +124,7 @@ struct EndedCall {
   std::uint64_t id = 0;
   Outcome outcome = Outcome::kNone;  // kNone: the engine is closed and did not take it, nor will it take others
   std::string note;                  // what there is to say of a loss
-  std::vector<ResultPiece> pieces;
+  std::vector<ResultRange> pieces;
 };
 
 // --- out ---
@@ -137,8 +137,8 @@ OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply);
 OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids);  // kReleased, kCancel
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads);
 OutMessage make_results(std::span<const EndedCall> calls);
-OutMessage make_ask(std::uint64_t id, const Ask& ask);
-OutMessage make_told(std::uint64_t id, const Told& told);
+OutMessage make_ask(std::uint64_t id, const Query& query);
+OutMessage make_told(std::uint64_t id, const QueryReply& reply);
 
 // --- in ---
 // Blocks that came along become BlockRefs that tell `message.owner` when they go. Texts and opaque bytes are just the body.
@@ -149,7 +149,7 @@ bool parse(InMessage& message, ReplyMessage& reply);
 bool parse(const InMessage& message, std::vector<std::uint64_t>& ids);
 bool parse(InMessage& message, std::vector<SubmittedRequest>& requests);
 bool parse(InMessage& message, std::vector<EndedCall>& calls);
-bool parse(const InMessage& message, Ask& ask);
-bool parse(const InMessage& message, Told& told);
+bool parse(const InMessage& message, Query& query);
+bool parse(const InMessage& message, QueryReply& reply);
 
 }  // namespace service_streamer::ipc

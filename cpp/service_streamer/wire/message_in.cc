@@ -108,7 +108,7 @@ bool read_request(BodyReader& body, SubmittedRequest& request) {
   return body.read(request.payload) && request.payload.items() > 0;
 }
 
-bool read_piece(BodyReader& body, ResultPiece& piece) {
+bool read_piece(BodyReader& body, ResultRange& piece) {
   wire::ResultsPiece head{};
   if (!body.values().read(head)) return false;
   piece.begin = head.begin;
@@ -127,7 +127,7 @@ bool read_call(BodyReader& body, EndedCall& call) {
   }
   call.id = head.id;
   call.note = note.text();
-  return std::ranges::all_of(call.pieces, [&](ResultPiece& piece) { return read_piece(body, piece); });
+  return std::ranges::all_of(call.pieces, [&](ResultRange& piece) { return read_piece(body, piece); });
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ bool parse(const InMessage& message, std::vector<std::uint64_t>& ids) {
 
 bool parse(InMessage& message, BatchMessage& batch) {
   BodyReader body;
-  std::vector<wire::BatchPart> parts;
+  std::vector<wire::RequestRange> parts;
   batch = {};
   if (!body.open(message, MessageType::kBatch) || !body.values().read(parts, body.count()) ||
       !body.read(batch.payload) || !body.at_end()) {
@@ -198,26 +198,26 @@ bool parse(InMessage& message, std::vector<EndedCall>& calls) {
          std::ranges::all_of(calls, [&](EndedCall& call) { return read_call(body, call); }) && body.at_end();
 }
 
-bool parse(const InMessage& message, Ask& ask) {
-  wire::Ask head{};
+bool parse(const InMessage& message, Query& query) {
+  wire::Query head{};
   Reader body(message.body);
   PolicyKind policy{};
-  if (message.type != MessageType::kAsk || !body.read(head) || !body.at_end() || head.given > wire::kAllSettings ||
+  if (message.type != MessageType::kQuery || !body.read(head) || !body.at_end() || head.given > wire::kAllSettings ||
       !wire::to_enum(head.policy, PolicyKind::kWindow, policy)) {
     return false;
   }
-  ask.request = head.request;
-  ask.change = {};
-  if ((head.given & wire::kBatchSize) != 0) ask.change.batch_size = std::size_t{head.batch_size};
-  if ((head.given & wire::kMaxLatency) != 0) ask.change.max_latency = Duration(std::int64_t{head.max_latency});
-  if ((head.given & wire::kPolicy) != 0) ask.change.policy = policy;
-  return wire::to_enum(head.question, Question::kWaitReady, ask.question);
+  query.request = head.request;
+  query.change = {};
+  if ((head.given & wire::kBatchSize) != 0) query.change.batch_size = std::size_t{head.batch_size};
+  if ((head.given & wire::kMaxLatency) != 0) query.change.max_latency = Duration(std::int64_t{head.max_latency});
+  if ((head.given & wire::kPolicy) != 0) query.change.policy = policy;
+  return wire::to_enum(head.question, QueryKind::kWaitReady, query.question);
 }
 
-bool parse(const InMessage& message, Told& told) {
+bool parse(const InMessage& message, QueryReply& reply) {
   const std::string_view text = message.body.text();
-  if (message.type != MessageType::kTold || text.empty() || (text[0] != 'y' && text[0] != 'n')) return false;
-  told = {.yes = text[0] == 'y', .text = std::string(text.substr(1))};
+  if (message.type != MessageType::kQueryReply || text.empty() || (text[0] != 'y' && text[0] != 'n')) return false;
+  reply = {.yes = text[0] == 'y', .text = std::string(text.substr(1))};
   return true;
 }
 

@@ -122,9 +122,9 @@ OutMessage make_hello(Role role) {
 OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::span<const PayloadRange> items) {
   BodyWriter body(MessageType::kBatch, id);
   for (const BatchHead& part : parts) {
-    body.add_value(wire::BatchPart{.deadline = to_wire(part.deadline),
-                                   .items = part.items,
-                                   .whole = static_cast<std::uint8_t>(part.whole ? 1 : 0)});
+    body.add_value(wire::RequestRange{.deadline = to_wire(part.deadline),
+                                      .items = part.items,
+                                      .whole = static_cast<std::uint8_t>(part.whole ? 1 : 0)});
   }
   body.add(items);
   return std::move(body).finish(parts.size());
@@ -161,7 +161,7 @@ OutMessage make_results(std::span<const EndedCall> calls) {
                                      .note = static_cast<std::uint32_t>(call.note.size()),
                                      .pieces = static_cast<std::uint32_t>(call.pieces.size())});
     body.add_text(call.note);
-    for (const ResultPiece& piece : call.pieces) {
+    for (const ResultRange& piece : call.pieces) {
       body.add_value(wire::ResultsPiece{.begin = piece.begin, .count = piece.count});
       body.add(piece.result);
     }
@@ -169,22 +169,22 @@ OutMessage make_results(std::span<const EndedCall> calls) {
   return std::move(body).finish(calls.size());
 }
 
-OutMessage make_ask(std::uint64_t id, const Ask& ask) {
-  OutMessage message = make_text(MessageType::kAsk, {}, id);
-  const auto& [batch_size, max_latency, policy] = ask.change;
+OutMessage make_ask(std::uint64_t id, const Query& query) {
+  OutMessage message = make_text(MessageType::kQuery, {}, id);
+  const auto& [batch_size, max_latency, policy] = query.change;
   const int given =
       (batch_size ? wire::kBatchSize : 0) | (max_latency ? wire::kMaxLatency : 0) | (policy ? wire::kPolicy : 0);
-  wire::append(message.head, wire::Ask{.question = static_cast<std::uint8_t>(ask.question),
-                                       .given = static_cast<std::uint8_t>(given),
-                                       .policy = static_cast<std::uint8_t>(policy.value_or(PolicyKind{})),
-                                       .request = ask.request,
-                                       .batch_size = batch_size.value_or(0),
-                                       .max_latency = max_latency.value_or(Duration::zero()).count()});
+  wire::append(message.head, wire::Query{.question = static_cast<std::uint8_t>(query.question),
+                                         .given = static_cast<std::uint8_t>(given),
+                                         .policy = static_cast<std::uint8_t>(policy.value_or(PolicyKind{})),
+                                         .request = query.request,
+                                         .batch_size = batch_size.value_or(0),
+                                         .max_latency = max_latency.value_or(Duration::zero()).count()});
   return message;
 }
 
-OutMessage make_told(std::uint64_t id, const Told& told) {
-  return make_text(MessageType::kTold, (told.yes ? "y" : "n") + told.text, id);
+OutMessage make_told(std::uint64_t id, const QueryReply& reply) {
+  return make_text(MessageType::kQueryReply, (reply.yes ? "y" : "n") + reply.text, id);
 }
 
 }  // namespace service_streamer::ipc

@@ -7,9 +7,9 @@
 
 namespace service_streamer::ipc {
 
-// What a client asks its Server (kAsk), and what it is told (kTold).
+// What a client asks its Server (kQuery), and what it is told (kQueryReply).
 
-enum class Question : std::uint8_t {
+enum class QueryKind : std::uint8_t {
   kCancel,     // end the request as cancelled if no worker has all of it; yes: done
   kRunning,    // yes: a worker has some of the request
   kStats,      // the text is Server::stats()
@@ -17,13 +17,13 @@ enum class Question : std::uint8_t {
   kWaitReady,  // told when a worker is ready; no: there will be none, and the text says why
 };
 
-struct Ask {
-  Question question = Question::kStats;
+struct Query {
+  QueryKind question = QueryKind::kStats;
   std::uint64_t request = 0;  // kCancel, kRunning
   EngineChange change;        // kConfigure
 };
 
-struct Told {
+struct QueryReply {
   bool yes = false;
   std::string text;
 };

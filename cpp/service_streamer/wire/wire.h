@@ -14,7 +14,7 @@
 
 // How everything that leaves the process is written and read: packed structs, arrays and texts, one after the other.
 // Numbers are little-endian, unaligned and without padding. The structs below are those of messages between processes;
-// parcel.cc and broker_entries.h have those of a broker's messages. Copy a field of a packed struct before binding it to
+// broker_body.cc and broker_entries.h have those of a broker's messages. Copy a field of a packed struct before binding it to
 // a reference: the reference would be misaligned.
 
 namespace service_streamer::ipc::wire {
@@ -51,7 +51,7 @@ struct [[gnu::packed]] Result {
 };
 
 // kBatch: each part, and one payload.
-struct [[gnu::packed]] BatchPart {
+struct [[gnu::packed]] RequestRange {
   std::int64_t deadline;
   std::uint32_t items;
   std::uint8_t whole;
@@ -87,7 +87,7 @@ struct [[gnu::packed]] Hello {
   std::uint32_t role;
   std::int32_t pid;
 };
-struct [[gnu::packed]] Ask {
+struct [[gnu::packed]] Query {
   std::uint8_t question;
   std::uint8_t given;  // which of the settings
   std::uint8_t policy;
@@ -95,7 +95,7 @@ struct [[gnu::packed]] Ask {
   std::uint64_t batch_size;
   std::int64_t max_latency;
 };
-enum : std::uint8_t { kBatchSize = 1, kMaxLatency = 2, kPolicy = 4, kAllSettings = 7 };  // Ask::given
+enum : std::uint8_t { kBatchSize = 1, kMaxLatency = 2, kPolicy = 4, kAllSettings = 7 };  // Query::given
 
 // Writes to a string.
 template <typename T>

@@ -21,7 +21,7 @@ ASK_TIMEOUT = 10.0  # s that an answer to a question about the streamer may take
 
 
 class Client:
-    """A `Backend`: an engine as waiting room, and a relay to the engine at an address.
+    """A `Backend`: an engine as waiting room, and a link to the engine at an address.
 
     It connects when it is first used, and again, with back-off, when the other process has ended
     and comes back.
@@ -48,8 +48,8 @@ class Client:
             start_timer=_nothing,
         )
         self._lock = original("_thread", "allocate_lock")()
-        self._relay: _core.Relay | None = None
-        self._closed = False  # after that there will be no relay
+        self._link: _core.ClientLink | None = None
+        self._closed = False  # after that there will be no link
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -57,13 +57,13 @@ class Client:
 
     def join(self, timeout: float | None) -> bool:
         self._closed = True
-        if self._relay is not None:
-            self._relay.stop()
+        if self._link is not None:
+            self._link.stop()
         return callbacks.flush(timeout)
 
     def close_alone(self, drain: bool) -> None:
         self.close(drain)
-        if self._relay is not None:  # it was used
+        if self._link is not None:  # it was used
             join_in_background(self)
         else:
             self._closed = True
@@ -78,39 +78,39 @@ class Client:
         self._ask("answer to configure()", self._connect().configure(timeout=ASK_TIMEOUT, **change))
 
     def wait_ready(self, timeout: float | None) -> bool:
-        relay = self._connect()
-        ready = bool(relay.wait_ready(timeout))
-        if not ready and (absence := relay.absence()):
+        link = self._connect()
+        ready = bool(link.wait_ready(timeout))
+        if not ready and (absence := link.absence()):
             raise RequestTimeout(f"{self.name} is not ready after {timeout} s: {absence}")
         return ready
 
     def give_up(self) -> None:
-        if self._relay is not None and self._relay.absence():
+        if self._link is not None and self._link.absence():
             self.engine.close(False)
 
-    def _connect(self) -> _core.Relay:
-        relay = self._relay
-        if relay is None:
-            relay = self._start_relay()
-            if self.owner_returns and (absence := relay.absence()):
+    def _connect(self) -> _core.ClientLink:
+        link = self._link
+        if link is None:
+            link = self._start_relay()
+            if self.owner_returns and (absence := link.absence()):
                 _logger.warning("%s; requests wait for it until their timeout", absence)
-        return relay
+        return link
 
-    def _start_relay(self) -> _core.Relay:
+    def _start_relay(self) -> _core.ClientLink:
         with self._lock:
-            if self._relay is None and not self._closed:
-                relay = _core.Relay(self.engine, self.address, self.owner_returns)
-                relay.start()
-                self._relay = relay
-                if self._closed:  # meanwhile: who did it may not have seen the relay
-                    relay.stop()
-            if self._relay is None:
+            if self._link is None and not self._closed:
+                link = _core.ClientLink(self.engine, self.address, self.owner_returns)
+                link.start()
+                self._link = link
+                if self._closed:  # meanwhile: who did it may not have seen the link
+                    link.stop()
+            if self._link is None:
                 raise StreamerClosed("the streamer is closed")
-            return self._relay
+            return self._link
 
     def _ask(self, what: str, answer: Any) -> Any:
         if answer is None or answer is False:
-            absence = "" if self._relay is None else self._relay.absence()
+            absence = "" if self._link is None else self._link.absence()
             why = absence or f"the process that owns the streamer ({self.address}) did not answer"
             raise StreamerError(f"no {what}: {why}")
         return answer

@@ -7,7 +7,7 @@ from typing import Any
 
 from .broker import Connection
 from .protocol import GROUP
-from .session import Chunk
+from .session import ChunkId
 
 AT_ONCE = 200  # entries that are asked for in one go
 
@@ -30,8 +30,8 @@ return absent
 
 
 def missing_entries(
-    connection: Connection, queue: bytes, entries: Sequence[tuple[Chunk, bytes]], full: bool
-) -> list[Chunk]:
+    connection: Connection, queue: bytes, entries: Sequence[tuple[ChunkId, bytes]], full: bool
+) -> list[ChunkId]:
     """Return the chunks whose entry is neither waiting nor with a worker.
 
     No request travels back for that.
@@ -65,8 +65,8 @@ def missing_entries(
 
 
 def _not_pending(
-    connection: Connection, queue: bytes, entries: Sequence[tuple[Chunk, bytes]]
-) -> list[Chunk]:
+    connection: Connection, queue: bytes, entries: Sequence[tuple[ChunkId, bytes]]
+) -> list[ChunkId]:
     missing = []
     for some in _slices(entries):
         commands = [("XPENDING", queue, GROUP, entry, entry, 1) for _, entry in some]
@@ -76,8 +76,8 @@ def _not_pending(
 
 
 def _absent(
-    connection: Connection, queue: bytes, entries: Sequence[tuple[Chunk, bytes]]
-) -> list[Chunk]:
+    connection: Connection, queue: bytes, entries: Sequence[tuple[ChunkId, bytes]]
+) -> list[ChunkId]:
     missing = []
     for some in _slices(entries):
         command = ("EVAL", _ABSENT, 1, queue, *(entry for _, entry in some))
@@ -86,7 +86,7 @@ def _absent(
     return missing
 
 
-def _slices(entries: Sequence[tuple[Chunk, bytes]]) -> list[Sequence[tuple[Chunk, bytes]]]:
+def _slices(entries: Sequence[tuple[ChunkId, bytes]]) -> list[Sequence[tuple[ChunkId, bytes]]]:
     return [entries[at : at + AT_ONCE] for at in range(0, len(entries), AT_ONCE)]
 
 

@@ -67,7 +67,7 @@ class RedisClient:
         """why the broker could not be asked by the last `stats`; empty: it could"""
         self._closing = False
         self._bell = threads.Bell()  # rung then
-        self._outlet: _core.Outlet | None = None  # an engine has one, whatever else fails
+        self._egress: _core.BrokerEgress | None = None  # an engine has one, whatever else fails
         self._pair: _Pair | None = None
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
@@ -76,8 +76,8 @@ class RedisClient:
         self.engine.close(drain)
         self._closing = True
         self._bell.ring()
-        if not drain and self._outlet is not None:
-            self._outlet.stop()  # nobody here knows which of them a worker has
+        if not drain and self._egress is not None:
+            self._egress.stop()  # nobody here knows which of them a worker has
 
     def join(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -85,8 +85,8 @@ class RedisClient:
         def left() -> float | None:
             return None if deadline is None else max(0.0, deadline - time.monotonic())
 
-        if self._outlet is not None:
-            self._outlet.stop()
+        if self._egress is not None:
+            self._egress.stop()
         if self._pair is not None:
             self._pair.reader.stop()
             if not self._pair.sending.join(min(INTERRUPT_AFTER, left() or INTERRUPT_AFTER)):
@@ -97,7 +97,7 @@ class RedisClient:
 
     def close_alone(self, drain: bool) -> None:
         self.close(drain)
-        if self._outlet is not None:  # it was used
+        if self._egress is not None:  # it was used
             join_in_background(self)
 
     def own_this_thread(self) -> bool:
@@ -143,15 +143,15 @@ class RedisClient:
     def _start(self) -> None:
         """Start the threads. The first request does it, and the next one what that could not."""
         with self._lock:
-            if self._outlet is None:
-                self._outlet = _core.Outlet(self.engine, self._chunk_size)
+            if self._egress is None:
+                self._egress = _core.BrokerEgress(self.engine, self._chunk_size)
             if self._pair is None:
-                self._pair = self._make_pair(self._outlet)
+                self._pair = self._make_pair(self._egress)
             self._pair.sending.start()
             self._pair.reading.start()
 
-    def _make_pair(self, outlet: _core.Outlet) -> _Pair:
-        session = Session(outlet, self._broker, self._keys, self._signer, os.urandom(16))
+    def _make_pair(self, egress: _core.BrokerEgress) -> _Pair:
+        session = Session(egress, self._broker, self._keys, self._signer, os.urandom(16))
         reader = Reader(session, lambda chunks: sender.send_again(chunks))
         sender = Sender(session, self._max_queue, reader.announce)
         sending, reading = (

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 CLOCK_AGE = 60.0  # s that an estimate of the broker's clock is good for
 
 
-class Asked(Protocol):
+class PendingQueries(Protocol):
     """What tells the broker's time: a `Connection`."""
 
     def execute(self, *command: Any) -> Any:
@@ -34,7 +34,7 @@ class Clock:
         self.ahead_ms = seconds * 1000 + micros / 1000 - (begin + end) * 500
         self._estimated = end
 
-    def refresh(self, connection: Asked) -> None:
+    def refresh(self, connection: PendingQueries) -> None:
         """Ask again if the last estimate is old."""
         if self._estimated is None or time.monotonic() > self._estimated + CLOCK_AGE:
             begin = time.monotonic()

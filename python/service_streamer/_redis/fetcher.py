@@ -34,7 +34,7 @@ class Fetcher:
         line: Line,
         queue: Queue,
         intake: Intake,
-        held: _core.Held,
+        held: _core.Leases,
         *,
         batches: int,
         block_ms: int,

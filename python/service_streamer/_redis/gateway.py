@@ -2,7 +2,7 @@
 
 ::
 
-    broker ── Fetcher ──> Intake ──> Inlet ──> engine ──> worker processes with the model
+    broker ── Fetcher ──> Intake ──> BrokerIngress ──> engine ──> worker processes with the model
        <───── Replier <──────────────── take() <──┘
        <────> Keeper: what is here stays ours; what dead workers had is claimed
 
@@ -91,8 +91,8 @@ class Gateway:
         self._error: BaseException | None = None
         self._outage = Outage(self.name)
         self._queue = queue = Queue(keys, signer, self.name.encode())
-        self._inlet = inlet = _core.Inlet(processes.server)
-        self._held = held = _core.Held(inlet, bell.ring)
+        self._ingress = ingress = _core.BrokerIngress(processes.server)
+        self._held = held = _core.Leases(ingress, bell.ring)
         self.intake = intake = Intake(held, broker.clock, keys, signer, self.name)
         self._last_line = Line(broker, self._outage, bell, self._is_over)
         self._lines = [
@@ -114,7 +114,7 @@ class Gateway:
         replier = Replier(
             self._lines[1],
             queue,
-            inlet,
+            ingress,
             held,
             intake.counts,
             broker,
@@ -124,7 +124,7 @@ class Gateway:
         self._keeper = Keeper(
             self._lines[2],
             queue,
-            inlet,
+            ingress,
             intake,
             held,
             broker,
@@ -209,7 +209,7 @@ class Gateway:
         self._end(fetcher, self._lines[0], 0)
         drained = self._hasty or self._drain(deadline)
         self._give_up_at = time.monotonic() + LAST_WORDS
-        self._inlet.stop()
+        self._ingress.stop()
         self._end(replier, self._lines[1], LAST_WORDS)
         self._leaving = True
         self._bell.ring()

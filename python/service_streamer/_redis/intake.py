@@ -75,7 +75,7 @@ class Intake:
     """Looks at entries; what is good goes into the engine. Any thread."""
 
     def __init__(
-        self, held: _core.Held, clock: Clock, keys: Keys, signer: Signer, who: str
+        self, held: _core.Leases, clock: Clock, keys: Keys, signer: Signer, who: str
     ) -> None:
         self.counts = Counts()
         self._held = held

@@ -48,9 +48,9 @@ class Keeper:
         self,
         line: Line,
         queue: Queue,
-        inlet: _core.Inlet,
+        ingress: _core.BrokerIngress,
         intake: Intake,
-        held: _core.Held,
+        held: _core.Leases,
         broker: Broker,
         *,
         claim_after: float,
@@ -63,7 +63,7 @@ class Keeper:
     ) -> None:
         self._line = line
         self._queue = queue
-        self._inlet = inlet
+        self._ingress = ingress
         self._intake = intake
         self._held = held
         self._broker = broker
@@ -147,7 +147,7 @@ class Keeper:
             # then our answer spares the client to send it again.
             self._intake.counts.withdrawn += len(withdrawn)
             self._intake.counts.taken += len(taken)
-            self._inlet.cancel(self._held.remove(withdrawn + taken))
+            self._ingress.cancel(self._held.remove(withdrawn + taken))
             if taken:
                 _logger.warning(
                     "%s: was stalled; others have taken over %d entries", self._who, len(taken)

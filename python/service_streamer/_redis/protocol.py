@@ -195,7 +195,7 @@ def unpack_request(message: bytes) -> RequestMessage:
 # ----------------------------------------------------------------------- replies
 
 Answer = tuple[int, int, int, bytes]
-"""request, begin, items, body: what `_core.Outlet.answer` takes"""
+"""request, begin, items, body: what `_core.BrokerEgress.answer` takes"""
 
 
 class Refusal(NamedTuple):

@@ -11,7 +11,7 @@ from .._errors import BrokerError
 from .._waiting import threads
 from .audit import missing_entries
 from .protocol import FIELD, Answer, Foreign, Forged, OtherVersion, Refusal, unpack_replies
-from .session import Backoff, Chunk, Session
+from .session import Backoff, ChunkId, Session
 
 AUDITS = (2.0, 10.0)  # s: first look after what has not been answered for so long, then rarer
 REPEATS = 3  # how often a request is sent again
@@ -34,7 +34,7 @@ class Reader:
         send_again: has chunks sent once more.
     """
 
-    def __init__(self, session: Session, send_again: Callable[[set[Chunk]], None]) -> None:
+    def __init__(self, session: Session, send_again: Callable[[set[ChunkId]], None]) -> None:
         self._session = session
         self._send_again = send_again
         self._connection = session.broker.connection()
@@ -162,7 +162,7 @@ class Reader:
                 answers += replies
         self._largest = largest
         if answers:
-            self._session.outlet.answer(answers)
+            self._session.egress.answer(answers)
             self._session.sent.end(answers)
 
     def _refuse(self, error: Exception) -> None:

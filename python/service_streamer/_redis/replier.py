@@ -34,8 +34,8 @@ class Replier:
         self,
         line: Line,
         queue: Queue,
-        inlet: _core.Inlet,
-        held: _core.Held,
+        ingress: _core.BrokerIngress,
+        held: _core.Leases,
         counts: Counts,
         broker: Broker,
         *,
@@ -44,7 +44,7 @@ class Replier:
     ) -> None:
         self._line = line
         self._queue = queue
-        self._inlet = inlet
+        self._ingress = ingress
         self._held = held
         self._counts = counts
         self._broker = broker
@@ -54,8 +54,8 @@ class Replier:
         self._odd: set[bytes] = set()
 
     def run(self) -> None:
-        """Reply until the inlet is stopped."""
-        while (ended := self._inlet.take(OWED_DELAY if self._owed else None)) is not None:
+        """Reply until the ingress is stopped."""
+        while (ended := self._ingress.take(OWED_DELAY if self._owed else None)) is not None:
             limit = self._broker.message_limit - FRAME
             while ended:
                 messages, ids, others, count = self._held.answer(ended, limit, min(PUSH, limit))

@@ -13,14 +13,14 @@ from .._errors import BrokerError
 from .._waiting.threads import original
 from .broker import Command, ResponseError
 from .protocol import FIELD
-from .session import Backoff, Chunk, Session, notice
+from .session import Backoff, ChunkId, Session, notice
 
 FLUSH = 256  # about how many items go in one round trip
 FLUSH_BYTES = 8 * 2**20  # and how many bytes, unless one message alone is larger
 OUTAGE_GAP = 5.0  # s without an attempt, after which a failure begins another outage
 FULL_PAUSE = (0.005, 0.05)  # s between two looks at a queue that is full
 
-Parcel = tuple[int, int, int, "float | None", int, bytes]
+Chunk = tuple[int, int, int, "float | None", int, bytes]
 
 
 class Sender:
@@ -52,13 +52,13 @@ class Sender:
         self._room = min(FLUSH, max_queue)  # entries that the queue may take now
         self._full = False
         self._full_pause = FULL_PAUSE[0]
-        self._hand: list[Parcel] = []  # taken, and not known to have arrived
+        self._hand: list[Chunk] = []  # taken, and not known to have arrived
         self._withdrawn: list[bytes] = []  # entries to be deleted
         self._lock = original("_thread", "allocate_lock")()
-        self._again: set[Chunk] = set()  # to be sent once more
+        self._again: set[ChunkId] = set()  # to be sent once more
 
     def run(self) -> None:
-        """Work until the outlet is stopped."""
+        """Work until the egress is stopped."""
         try:
             while self._take():
                 if self._pause() <= 0 and (self._hand or self._withdrawn or self._full):
@@ -68,11 +68,11 @@ class Sender:
                 self._leave()
             self._connection.close()
 
-    def send_again(self, chunks: set[Chunk]) -> None:
-        """Have chunks sent once more that the broker has lost. Any thread."""
+    def send_again(self, ids: set[ChunkId]) -> None:
+        """Have ids sent once more that the broker has lost. Any thread."""
         with self._lock:
-            self._again |= chunks
-        self._session.outlet.interrupt()
+            self._again |= ids
+        self._session.egress.interrupt()
 
     def interrupt(self) -> None:
         """Break the connection for good. Any thread."""
@@ -85,17 +85,17 @@ class Sender:
         pause = max(self._pause(), 0.0)
         if pause or self._hand or self._withdrawn:
             most = 0 if self._hand or self._full else self._room
-            taken = self._session.outlet.take(most, pause)
+            taken = self._session.egress.take(most, pause)
         elif self._full:
-            taken = self._session.outlet.take(0, self._full_pause)
+            taken = self._session.egress.take(0, self._full_pause)
         else:
-            taken = self._session.outlet.take(self._room, None)
+            taken = self._session.egress.take(self._room, None)
         if taken is None:
             return False
-        parcels, withdrawn = taken
+        chunks, withdrawn = taken
         if self._again:
-            self._hand += self._lost_parcels()
-        self._hand += parcels
+            self._hand += self._lost_chunks()
+        self._hand += chunks
         self._withdraw(withdrawn)
         return True
 
@@ -108,16 +108,16 @@ class Sender:
         self._withdrawn += sent.drop(requests) + self._session.take_orphans()
         gone = sent.dropped()
         if gone and self._hand:
-            self._hand = [parcel for parcel in self._hand if parcel[0] not in gone]
+            self._hand = [chunk for chunk in self._hand if chunk[0] not in gone]
 
-    def _lost_parcels(self) -> list[Parcel]:
+    def _lost_chunks(self) -> list[Chunk]:
         with self._lock:
             again, self._again = self._again, set()
         requests = {request for request, _ in again}
-        parcels = self._session.outlet.parcels(sorted(requests))
+        chunks = self._session.egress.chunks(sorted(requests))
         # those that have ended meanwhile would be on their way for ever
-        self._withdrawn += self._session.sent.drop(requests.difference(each[0] for each in parcels))
-        return [parcel for parcel in parcels if parcel[:2] in again]
+        self._withdrawn += self._session.sent.drop(requests.difference(each[0] for each in chunks))
+        return [chunk for chunk in chunks if chunk[:2] in again]
 
     def _leave(self) -> None:
         """Take back what is still at the broker, if that can be done at once."""
@@ -146,7 +146,7 @@ class Sender:
         except (BrokerError, ResponseError) as reply:
             error = self._session.broker.describe(reply)
             if self._session.lost("sender", error):
-                self._session.fail({parcel[0] for parcel in self._hand}, error)
+                self._session.fail({chunk[0] for chunk in self._hand}, error)
                 self._hand.clear()
             self._full = False  # who knows; so requests are taken, and end if the outage lasts
             self._room = min(FLUSH, self._max_queue)
@@ -159,39 +159,39 @@ class Sender:
     def _send(self) -> None:
         """Append what is in hand, and delete what is withdrawn."""
         session = self._session
-        parcels = self._next_parcels()
-        messages = self._messages(parcels)
-        chunks = list(messages)
+        chunks = self._next_chunks()
+        messages = self._messages(chunks)
+        ids = list(messages)
         commands: list[Command] = list(messages.values())
         withdrawn = self._withdrawn[:]
         if withdrawn:
             commands.append(("XDEL", session.keys.queue, *withdrawn))
         commands.append(("XLEN", session.keys.queue))
-        if chunks:
+        if ids:
             self._announce()
         replies = self._connection.pipeline(commands)
-        del self._hand[: len(parcels)]
+        del self._hand[: len(chunks)]
         del self._withdrawn[: len(withdrawn)]
-        entries = replies[: len(chunks)]
+        entries = replies[: len(ids)]
         if set(map(type, entries)) - {bytes}:
-            self._refused(zip(chunks, entries, strict=True))
-        self._withdrawn += session.sent.arrive(chunks, entries)
+            self._refused(zip(ids, entries, strict=True))
+        self._withdrawn += session.sent.arrive(ids, entries)
         self._look_at_length(replies[-1])
         if withdrawn:
             with contextlib.suppress(BrokerError):  # then their workers hear of it a little later
                 self._connection.pipeline(notice(session.keys, withdrawn))
 
-    def _next_parcels(self) -> list[Parcel]:
+    def _next_chunks(self) -> list[Chunk]:
         """Return those in hand that go in one round trip: each is copied for that."""
         size = 0
-        for count, parcel in enumerate(self._hand):
-            size += len(parcel[5])
+        for count, chunk in enumerate(self._hand):
+            size += len(chunk[5])
             if size > FLUSH_BYTES and count:
                 return self._hand[:count]
         return self._hand[:]
 
-    def _messages(self, parcels: list[Parcel]) -> dict[Chunk, bytes]:
-        """Make a command of each parcel; they are on their way then.
+    def _messages(self, chunks: list[Chunk]) -> dict[ChunkId, bytes]:
+        """Make a command of each chunk; they are on their way then.
 
         But for those of requests that have ended: here, as too large, or by the reader meanwhile.
         """
@@ -199,7 +199,7 @@ class Sender:
         clock = session.broker.clock
         try:
             messages, too_large = _core.pack_requests(
-                parcels,
+                chunks,
                 self._append,
                 session.client,
                 clock.now_ms(),
@@ -209,7 +209,7 @@ class Sender:
             )
         except MemoryError:  # what is as large goes alone, so there are no others to suffer
             messages, too_large = {}, []
-            session.lose({parcel[0] for parcel in parcels}, "there was no memory to send it")
+            session.lose({chunk[0] for chunk in chunks}, "there was no memory to send it")
         for each in too_large:
             self._too_large(*each)
         session.sent.begin(messages)
@@ -227,7 +227,7 @@ class Sender:
         )
         self._session.fail([request], error)
 
-    def _refused(self, replies: Iterable[tuple[Chunk, object]]) -> None:
+    def _refused(self, replies: Iterable[tuple[ChunkId, object]]) -> None:
         for (request, _), reply in replies:
             if isinstance(reply, Exception):
                 error = self._session.broker.describe(reply)

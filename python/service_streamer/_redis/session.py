@@ -21,7 +21,7 @@ BACKOFF = (0.01, 1.0)  # s, the first and the longest between two attempts
 
 _logger = logging.getLogger("service_streamer")
 
-Chunk = tuple[int, int]
+ChunkId = tuple[int, int]
 """request, and the first of its items"""
 
 
@@ -31,7 +31,7 @@ class Sent:
     def __init__(self) -> None:
         self._lock = original("_thread", "allocate_lock")()
         # Oldest first. None: it is on its way, so that its entry is not known yet.
-        self._entries: dict[Chunk, bytes | None] = {}
+        self._entries: dict[ChunkId, bytes | None] = {}
         self._further: dict[int, list[int]] = {}  # of large requests all chunks but the first
         self._repeats: dict[int, int] = {}
         self._dropped: set[int] = set()  # requests, lately
@@ -39,12 +39,12 @@ class Sent:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, chunk: Chunk) -> bool:
+    def __contains__(self, chunk: ChunkId) -> bool:
         return chunk in self._entries
 
-    def begin(self, chunks: Iterable[Chunk]) -> None:
+    def begin(self, chunks: Iterable[ChunkId]) -> None:
         """Remember that they are on their way."""
-        fresh: dict[Chunk, bytes | None] = dict.fromkeys(chunks)
+        fresh: dict[ChunkId, bytes | None] = dict.fromkeys(chunks)
         further = [chunk for chunk in fresh if chunk[1]]
         with self._lock:
             self._entries.update(fresh)
@@ -53,7 +53,7 @@ class Sent:
                 if begin not in of_request:
                     of_request.append(begin)
 
-    def arrive(self, chunks: Iterable[Chunk], entries: Iterable[Any]) -> list[bytes]:
+    def arrive(self, chunks: Iterable[ChunkId], entries: Iterable[Any]) -> list[bytes]:
         """Remember their entries, unless they were answered meanwhile.
 
         Returns:
@@ -112,7 +112,7 @@ class Sent:
             entry = next(iter(self._entries.values()), None)
         return None if entry is None else entry_time(entry)
 
-    def older_than(self, redis_ms: int) -> list[tuple[Chunk, bytes]]:
+    def older_than(self, redis_ms: int) -> list[tuple[ChunkId, bytes]]:
         """Return those that came into the queue before then."""
         with self._lock:
             all_of_them = list(self._entries.items())
@@ -156,9 +156,9 @@ class Session:
     """One client at one broker."""
 
     def __init__(
-        self, outlet: _core.Outlet, broker: Broker, keys: Keys, signer: Signer, client: bytes
+        self, egress: _core.BrokerEgress, broker: Broker, keys: Keys, signer: Signer, client: bytes
     ) -> None:
-        self.outlet = outlet
+        self.egress = egress
         self.broker = broker
         self.keys = keys
         self.signer = signer
@@ -201,14 +201,14 @@ class Session:
         """End requests with an error. What they have in the queue is an orphan."""
         requests = list(requests)
         packed = pickle.dumps(pack_error(error), 5)
-        ended = sum(self.outlet.fail(request, packed) for request in requests)
+        ended = sum(self.egress.fail(request, packed) for request in requests)
         self.failed += ended  # two threads may be here: no call in between
         self._orphan(requests)  # afterwards: now the sender gets no more of them
 
     def lose(self, requests: Iterable[int], note: str) -> None:
         """End requests with `WorkerLost`. What they have in the queue is an orphan."""
         requests = list(requests)
-        self.outlet.lose(requests, note)
+        self.egress.lose(requests, note)
         self._orphan(requests)
 
     def take_orphans(self) -> list[bytes]:
@@ -220,7 +220,7 @@ class Session:
     def _orphan(self, requests: list[int]) -> None:
         self._orphans += self.sent.drop(requests)
         if self._orphans:
-            self.outlet.interrupt()  # the sender deletes them, also if it has nothing to send
+            self.egress.interrupt()  # the sender deletes them, also if it has nothing to send
 
 
 class Backoff:

@@ -117,7 +117,7 @@ TEST(BatchPolicy, NoHistoryHoldsABatchForLongerThanMaxLatency) {
       }
       const TimePoint ready = now - microseconds(random.between(0, 2000));
       const BatchPolicy::Queue queue = waiting(random.between(1, 70), ready, random.between(1, workers));
-      // Asked only when told to: it needs no other event to go.
+      // PendingQueries only when told to: it needs no other event to go.
       TimePoint asked = now;
       for (int question = 0; question < 4 && policy.due(queue, asked).at > asked; ++question) {
         asked = policy.due(queue, asked).at;

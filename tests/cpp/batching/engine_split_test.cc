@@ -29,7 +29,7 @@ struct Scene {
 
 Sizes sizes_of(const Batch& batch) {
   Sizes sizes;
-  for (const BatchPart& part : batch.parts) sizes.push_back(part.count);
+  for (const RequestRange& part : batch.parts) sizes.push_back(part.count);
   return sizes;
 }
 
@@ -117,7 +117,7 @@ TEST(EngineSplit, OfAnyShapeKeepsEveryItemOnceAndInOrder) {
       std::uint32_t begin = 0;
       for (Batch& piece : pieces) {
         ASSERT_EQ(piece.parts.size(), 1U);
-        const BatchPart& part = piece.parts[0];
+        const RequestRange& part = piece.parts[0];
         EXPECT_EQ(part.request, scene.calls[request].get());
         EXPECT_EQ(part.begin, begin);
         EXPECT_EQ(part.count, piece.items);

@@ -218,7 +218,7 @@ class Round {
         if (drop_ended(engine_, *half)) serve(*half, random);
       }
     } else {
-      for (BatchPart& part : batch.parts) part.failed = random.uniform() < 0.03;
+      for (RequestRange& part : batch.parts) part.failed = random.uniform() < 0.03;
       answer(engine_, batch);
     }
   }

@@ -20,7 +20,7 @@ constexpr EngineOptions kGreedyByFour{.batch_size = 4, .policy = PolicyKind::kGr
 
 std::vector<Request*> requests_of(const Batch& batch) {
   std::vector<Request*> requests;
-  for (const BatchPart& part : batch.parts) requests.push_back(part.request);
+  for (const RequestRange& part : batch.parts) requests.push_back(part.request);
   return requests;
 }
 

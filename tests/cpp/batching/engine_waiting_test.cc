@@ -29,7 +29,7 @@ struct Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  Ready ask(Engine::IdleWorker& worker) { return engine.start_waiting(worker, reason, until); }
+  Ready query(Engine::IdleWorker& worker) { return engine.start_waiting(worker, reason, until); }
   bool woken() { return sleeping.waiter().parker.park(TimePoint{}) == Parker::Wake::kUnparked; }
 
   Engine& engine;
@@ -43,10 +43,10 @@ struct Workers {
 TEST(EngineWaiting, CountsAsIdleUntilItIsStopped) {
   Engine engine(kGreedy);
   Workers workers(engine);
-  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet);
+  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet);
   EXPECT_EQ(workers.until, TimePoint::max());
-  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet) << "may be asked again";
-  EXPECT_EQ(workers.ask(workers.second), Ready::kNotYet);
+  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "may be asked again";
+  EXPECT_EQ(workers.query(workers.second), Ready::kNotYet);
   EXPECT_EQ(engine.stats().idle_workers, 2);
   engine.stop_waiting(workers.first);
   engine.stop_waiting(workers.first);
@@ -56,14 +56,14 @@ TEST(EngineWaiting, CountsAsIdleUntilItIsStopped) {
 TEST(EngineWaiting, ARequestWakesAndIsPromisedToTheMostRecentlyIdle) {
   Engine engine(kGreedy);
   Workers workers(engine);
-  workers.ask(workers.first);
-  workers.ask(workers.second);
-  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet) << "asking again does not make it recent";
+  workers.query(workers.first);
+  workers.query(workers.second);
+  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "asking again does not make it recent";
   EXPECT_FALSE(workers.woken());
   const CallPtr call = submitted(engine, 1);
   EXPECT_TRUE(workers.woken());
-  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet) << "it is promised to the other";
-  ASSERT_EQ(workers.ask(workers.second), Ready::kBatch);
+  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "it is promised to the other";
+  ASSERT_EQ(workers.query(workers.second), Ready::kBatch);
   Batch batch = cut(engine, workers.reason);
   answer(engine, batch);
   EXPECT_TRUE(call->answered());
@@ -73,9 +73,9 @@ TEST(EngineWaiting, ARequestThatCameBetweenIsTakenAtOnce) {
   Engine engine(kGreedy);
   Workers workers(engine);
   const CallPtr call = submitted(engine, 1);
-  ASSERT_EQ(workers.ask(workers.first), Ready::kBatch);
+  ASSERT_EQ(workers.query(workers.first), Ready::kBatch);
   EXPECT_EQ(engine.stats().idle_workers, 0);
-  EXPECT_EQ(workers.ask(workers.second), Ready::kNotYet);
+  EXPECT_EQ(workers.query(workers.second), Ready::kNotYet);
   Batch batch = cut(engine, workers.reason);
   answer(engine, batch);
 }
@@ -83,18 +83,18 @@ TEST(EngineWaiting, ARequestThatCameBetweenIsTakenAtOnce) {
 TEST(EngineWaiting, WhatWasPromisedToAWorkerThatGoesIsForAnother) {
   Engine engine(kGreedy);
   Workers workers(engine);
-  workers.ask(workers.first);
-  workers.ask(workers.second);
+  workers.query(workers.first);
+  workers.query(workers.second);
   const CallPtr call = submitted(engine, 1);
   EXPECT_TRUE(workers.woken());
   engine.stop_waiting(workers.second);  // its process died
   EXPECT_TRUE(workers.woken());
-  ASSERT_EQ(workers.ask(workers.first), Ready::kBatch);
+  ASSERT_EQ(workers.query(workers.first), Ready::kBatch);
   Batch batch = cut(engine, workers.reason);
   answer(engine, batch);
 
   const CallPtr next = submitted(engine, 1);
-  ASSERT_EQ(workers.ask(workers.first), Ready::kBatch) << "nothing stays promised";
+  ASSERT_EQ(workers.query(workers.first), Ready::kBatch) << "nothing stays promised";
   batch = cut(engine, workers.reason);
   answer(engine, batch);
 }
@@ -102,11 +102,11 @@ TEST(EngineWaiting, WhatWasPromisedToAWorkerThatGoesIsForAnother) {
 TEST(EngineWaiting, WhatWasPromisedToTheOnlyWorkerStaysForTheNext) {
   Engine engine(kGreedy);
   Workers workers(engine);
-  workers.ask(workers.first);
+  workers.query(workers.first);
   const CallPtr call = submitted(engine, 1);
   engine.stop_waiting(workers.first);
   EXPECT_EQ(engine.stats().queued_requests, 1);
-  ASSERT_EQ(workers.ask(workers.second), Ready::kBatch);
+  ASSERT_EQ(workers.query(workers.second), Ready::kBatch);
   Batch batch = cut(engine, workers.reason);
   answer(engine, batch);
 }
@@ -114,14 +114,14 @@ TEST(EngineWaiting, WhatWasPromisedToTheOnlyWorkerStaysForTheNext) {
 TEST(EngineWaiting, TellsWhenAHeldBatchIsDueAndWakesForAnEarlierTime) {
   Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2});
   Workers workers(engine);
-  workers.ask(workers.first);
+  workers.query(workers.first);
   const CallPtr call = submitted(engine, 1);
   EXPECT_TRUE(workers.woken()) << "it sleeps for ever, and must not";
-  EXPECT_EQ(workers.ask(workers.first), Ready::kNotYet);
+  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet);
   EXPECT_EQ(workers.until, call->arrived + hours(1));
   const CallPtr rest = submitted(engine, 3);
   EXPECT_TRUE(workers.woken());
-  ASSERT_EQ(workers.ask(workers.first), Ready::kBatch);
+  ASSERT_EQ(workers.query(workers.first), Ready::kBatch);
   EXPECT_EQ(workers.reason, CloseReason::kFull);
   Batch batch = cut(engine, workers.reason);
   EXPECT_EQ(batch.items, 4U);
@@ -131,10 +131,10 @@ TEST(EngineWaiting, TellsWhenAHeldBatchIsDueAndWakesForAnEarlierTime) {
 TEST(EngineWaiting, IsWokenAndToldOfTheEnd) {
   Engine engine(kGreedy);
   Workers workers(engine);
-  workers.ask(workers.first);
+  workers.query(workers.first);
   close(engine, true);
   EXPECT_TRUE(workers.woken());
-  EXPECT_EQ(workers.ask(workers.first), Ready::kClosed);
+  EXPECT_EQ(workers.query(workers.first), Ready::kClosed);
   EXPECT_EQ(engine.stats().idle_workers, 0);
 }
 
@@ -204,11 +204,11 @@ TEST(EngineWaiting, TheNumberOfWorkersMayChange) {
 
 // --- a relay ---
 
-bool hand_on(Engine& engine, Batch& batch, std::size_t limit) {
+bool forward(Engine& engine, Batch& batch, std::size_t limit) {
   CloseReason reason{};
   if (engine.poll(reason) != Ready::kBatch) return false;
   EndedRequests expired;
-  const bool any = engine.hand_on(batch, limit, expired);
+  const bool any = engine.forward(batch, limit, expired);
   publish(expired);
   return any;
 }
@@ -228,12 +228,12 @@ TEST(EngineRelay, WholeRequestsAreHandedOn) {
   const CallPtr large = submitted(engine, 10);
   const CallPtr last = submitted(engine, 1);
   Batch batch;
-  ASSERT_TRUE(hand_on(engine, batch, 4));
+  ASSERT_TRUE(forward(engine, batch, 4));
   ASSERT_EQ(batch.parts.size(), 2U) << "whatever batch_size says";
   EXPECT_EQ(batch.parts[1].count, 10U);
   EXPECT_EQ(batch.items, 13U);
   Batch rest;
-  ASSERT_TRUE(hand_on(engine, rest, 4));
+  ASSERT_TRUE(forward(engine, rest, 4));
   EXPECT_EQ(rest.parts.size(), 1U);
   for (const CallPtr& call : {first, large, last}) take_back(engine, call, Outcome::kFailed);
 }
@@ -244,7 +244,7 @@ TEST(EngineRelay, RequestsComeBackOneByOneAndEachInItsWay) {
   const CallPtr failed = submitted(engine, 2);
   const CallPtr abandoned = submitted(engine, 3);
   Batch batch;
-  ASSERT_TRUE(hand_on(engine, batch, 8));
+  ASSERT_TRUE(forward(engine, batch, 8));
   EXPECT_TRUE(engine.running(*answered));
   EXPECT_TRUE(abandon(engine, *abandoned));
   EXPECT_FALSE(abandoned->released()) << "the other engine has it still";
@@ -270,7 +270,7 @@ TEST(EngineRelay, WhatWasNotTakenWaitsAgainAtItsOldPlace) {
   const CallPtr second = submitted(engine, 2);
   const CallPtr gone = submitted(engine, 1);
   Batch batch;
-  ASSERT_TRUE(hand_on(engine, batch, 8));
+  ASSERT_TRUE(forward(engine, batch, 8));
   const CallPtr third = submitted(engine, 5);
   EXPECT_TRUE(abandon(engine, *gone));
   for (const CallPtr& call : {second, gone, first}) take_back(engine, call, Outcome::kNone);
@@ -278,7 +278,7 @@ TEST(EngineRelay, WhatWasNotTakenWaitsAgainAtItsOldPlace) {
   EXPECT_FALSE(engine.running(*first));
   EXPECT_EQ(engine.stats().queued_items, 8U) << "whatever max_queue says";
   EXPECT_EQ(engine.stats().running_items, 0U);
-  ASSERT_TRUE(hand_on(engine, batch, 8));
+  ASSERT_TRUE(forward(engine, batch, 8));
   ASSERT_EQ(batch.parts.size(), 3U);
   EXPECT_EQ(batch.parts[0].request, first.get());
   EXPECT_EQ(batch.parts[1].request, second.get());
@@ -295,7 +295,7 @@ TEST(EngineRelay, WhatHasExpiredIsNotHandedOn) {
   Engine engine({.batch_size = 8, .policy = PolicyKind::kGreedy});
   const CallPtr late = submitted(engine, 1, {.deadline = Clock::now()});
   Batch batch;
-  EXPECT_FALSE(hand_on(engine, batch, 8));
+  EXPECT_FALSE(forward(engine, batch, 8));
   EXPECT_TRUE(late->ended_as(Outcome::kExpired) && late->released());
 }
 

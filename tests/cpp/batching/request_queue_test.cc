@@ -84,7 +84,7 @@ TEST_F(RequestQueueTest, CutsARequestWithACursorAndKeepsItInFront) {
   Request& large = pushed(7, 0);
   pushed(1, 0);
   for (const std::uint32_t begin : {0U, 3U}) {
-    const BatchPart part = queue.take(3);
+    const RequestRange part = queue.take(3);
     EXPECT_EQ(part.request, &large);
     EXPECT_EQ(part.begin, begin);
     EXPECT_EQ(part.count, 3U);
@@ -93,7 +93,7 @@ TEST_F(RequestQueueTest, CutsARequestWithACursorAndKeepsItInFront) {
   }
   EXPECT_EQ(queue.items(), 2U);
   EXPECT_EQ(queue.requests(), 2);
-  const BatchPart last = queue.take(3);
+  const RequestRange last = queue.take(3);
   EXPECT_EQ(last.begin, 6U);
   EXPECT_EQ(last.count, 1U);
   EXPECT_EQ(large.phase, Phase::kDispatched);
@@ -223,7 +223,7 @@ TEST_F(RequestQueueTest, DoesWhatAPlainListWouldDo) {
       const auto limit = static_cast<std::uint32_t>(random.between(1, 6));
       const std::uint32_t count = std::min(limit, left(expected));
       ASSERT_EQ(&queue.front(), expected);
-      const BatchPart part = queue.take(limit);
+      const RequestRange part = queue.take(limit);
       ASSERT_EQ(part.request, expected);
       ASSERT_EQ(part.begin, begin);
       ASSERT_EQ(part.count, count);

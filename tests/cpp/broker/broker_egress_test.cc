@@ -10,15 +10,15 @@
 #include <memory>
 #include <vector>
 
-#include "support/parcels.h"
-#include "support/relay.h"
+#include "support/broker_bodies.h"
+#include "support/client_link.h"
 
 namespace service_streamer::support {
 namespace {
 
-using ipc::Outlet;
-using Got = Outlet::Got;
-using Taken = Outlet::Taken;
+using ipc::BrokerEgress;
+using Got = BrokerEgress::Got;
+using Taken = BrokerEgress::Taken;
 using std::chrono::milliseconds;
 using Ids = std::vector<std::uint64_t>;
 
@@ -28,54 +28,54 @@ class OutletTest : public testing::Test {
  protected:
   ~OutletTest() override {
     close_remote(engine, false);
-    outlet->stop();
+    egress->stop();
     abort_remote(engine);
     EXPECT_EQ(engine.stats().running_batches, 0) << "everything was given back";
   }
 
   Taken take(std::size_t limit = kPlenty, Got expected = Got::kSomething) const {
     Taken taken;
-    EXPECT_EQ(outlet->take(limit, soon(), taken), expected);
+    EXPECT_EQ(egress->take(limit, soon(), taken), expected);
     return taken;
   }
-  Parcel take_one() const {
+  Chunk take_one() const {
     Taken taken = take();
-    EXPECT_EQ(taken.parcels.size(), 1U);
-    return taken.parcels.empty() ? Parcel{} : taken.parcels.front();
+    EXPECT_EQ(taken.chunks.size(), 1U);
+    return taken.chunks.empty() ? Chunk{} : taken.chunks.front();
   }
   Got poll(std::size_t limit = kPlenty) const {
     Taken taken;
-    return outlet->take(limit, Clock::now(), taken);
+    return egress->take(limit, Clock::now(), taken);
   }
-  HandedOut& out() const { return outlet->handed_out(); }
+  ForwardedRequests& out() const { return egress->handed_out(); }
 
   // One whose deadline comes soon, but not before it has left.
-  RemoteRequest taken_before_it_expires(Parcel& parcel) {
+  RemoteRequest taken_before_it_expires(Chunk& chunk) {
     for (Duration left = milliseconds(10);; left *= 2) {
       RemoteRequest request = sent(engine, {1}, {.deadline = Clock::now() + left});
       Taken taken;
-      outlet->take(kPlenty, request.request().deadline, taken);
-      if (taken.parcels.empty()) continue;
-      parcel = taken.parcels.front();
+      egress->take(kPlenty, request.request().deadline, taken);
+      if (taken.chunks.empty()) continue;
+      chunk = taken.chunks.front();
       return request;
     }
   }
 
   Engine engine{kWaitingRoom};
-  std::unique_ptr<Outlet> outlet = std::make_unique<Outlet>(engine, 4);
+  std::unique_ptr<BrokerEgress> egress = std::make_unique<BrokerEgress>(engine, 4);
 };
 
 TEST_F(OutletTest, ARequestLeavesAndItsAnswerComesBack) {
   const RemoteRequest request = sent(engine, {1, 2, 3}, {.priority = 5, .deadline = soon()});
-  const Parcel parcel = take_one();
-  EXPECT_GT(parcel.id, 0U);
-  EXPECT_EQ(parcel.begin, 0U);
-  EXPECT_EQ(parcel.items, 3U);
-  EXPECT_EQ(parcel.priority, 5);
-  EXPECT_EQ(parcel.deadline, request.request().deadline);
+  const Chunk chunk = take_one();
+  EXPECT_GT(chunk.id, 0U);
+  EXPECT_EQ(chunk.begin, 0U);
+  EXPECT_EQ(chunk.items, 3U);
+  EXPECT_EQ(chunk.priority, 5);
+  EXPECT_EQ(chunk.deadline, request.request().deadline);
   EXPECT_EQ(out().in_flight(), 1U);
   EXPECT_FALSE(request.done());
-  EXPECT_TRUE(answer(out(), parcel));
+  EXPECT_TRUE(answer(out(), chunk));
   EXPECT_TRUE(request.answered());
   EXPECT_EQ(out().in_flight(), 0U);
   EXPECT_EQ(engine.stats().running_items, 0U);
@@ -85,12 +85,12 @@ TEST_F(OutletTest, ARequestLeavesAndItsAnswerComesBack) {
 TEST_F(OutletTest, LargeRequestsAreCutAndJoinedInOrderHoweverTheAnswersCome) {
   const RemoteRequest request = sent(engine, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   Taken taken = take();
-  ASSERT_EQ(taken.parcels.size(), 3U);
-  EXPECT_EQ(taken.parcels[2].begin, 8U);
-  EXPECT_EQ(taken.parcels[2].items, 2U);
+  ASSERT_EQ(taken.chunks.size(), 3U);
+  EXPECT_EQ(taken.chunks[2].begin, 8U);
+  EXPECT_EQ(taken.chunks[2].items, 2U);
   for (const std::size_t i : {2U, 0U, 1U}) {
     EXPECT_FALSE(request.done());
-    EXPECT_TRUE(answer(out(), taken.parcels[i]));
+    EXPECT_TRUE(answer(out(), taken.chunks[i]));
   }
   EXPECT_TRUE(request.answered());
 }
@@ -98,26 +98,26 @@ TEST_F(OutletTest, LargeRequestsAreCutAndJoinedInOrderHoweverTheAnswersCome) {
 TEST_F(OutletTest, OnlyAboutSoManyItemsLeaveAtOnce) {
   const RemoteRequest first = sent(engine, std::vector<int>(10, 1));
   const RemoteRequest second = sent(engine, {1});
-  std::vector<Parcel> all;
+  std::vector<Chunk> all;
   for (const std::size_t expected : {1U, 1U, 1U, 1U}) {
     Taken taken = take(1);
-    EXPECT_EQ(taken.parcels.size(), expected);
-    all.insert(all.end(), taken.parcels.begin(), taken.parcels.end());
+    EXPECT_EQ(taken.chunks.size(), expected);
+    all.insert(all.end(), taken.chunks.begin(), taken.chunks.end());
     EXPECT_EQ(out().in_flight(), all.size() > 3 ? 2U : 1U);
   }
   EXPECT_EQ(poll(1), Got::kNothing);
-  for (const Parcel& parcel : all) EXPECT_TRUE(answer(out(), parcel));
+  for (const Chunk& chunk : all) EXPECT_TRUE(answer(out(), chunk));
   EXPECT_TRUE(first.answered());
   EXPECT_TRUE(second.answered());
 }
 
 TEST_F(OutletTest, WithALimitOfNothingItOnlyTellsWhatIsWithdrawn) {
   const RemoteRequest request = sent(engine, {1});
-  const Parcel parcel = take_one();
+  const Chunk chunk = take_one();
   const RemoteRequest queued = sent(engine, {2});
   EXPECT_EQ(poll(0), Got::kNothing);
   EXPECT_TRUE(request.cancel(engine, true));
-  EXPECT_EQ(take(0).withdrawn, Ids{parcel.id});
+  EXPECT_EQ(take(0).withdrawn, Ids{chunk.id});
   EXPECT_TRUE(answer(out(), take_one()));
   EXPECT_TRUE(queued.answered());
 }
@@ -125,25 +125,26 @@ TEST_F(OutletTest, WithALimitOfNothingItOnlyTellsWhatIsWithdrawn) {
 TEST_F(OutletTest, DuplicatesAndWhatNobodyAskedForAreIgnored) {
   const RemoteRequest request = sent(engine, {1, 2, 3, 4, 5, 6});
   const Taken taken = take(1);
-  ASSERT_EQ(taken.parcels.size(), 1U);
-  const Parcel first = taken.parcels[0];
-  Parcel not_out = first;
+  ASSERT_EQ(taken.chunks.size(), 1U);
+  const Chunk first = taken.chunks[0];
+  Chunk not_out = first;
   not_out.begin = 4;
   not_out.items = 2;
   EXPECT_FALSE(give(out(), not_out, answer_to(first))) << "it has not left yet";
   for (const auto& [begin, items] : {std::pair{1U, 4U}, {0U, 3U}, {0U, 5U}, {4U, 4U}, {UINT32_MAX, 4U}}) {
-    Parcel other = first;
+    Chunk other = first;
     other.begin = begin;
-    const HandedOut::Answer wrong{.id = first.id, .begin = begin, .items = items, .body = body_of(answer_to(first))};
+    const ForwardedRequests::Answer wrong{
+        .id = first.id, .begin = begin, .items = items, .body = body_of(answer_to(first))};
     EXPECT_EQ(out().answer({&wrong, 1}), 0U) << begin << " " << items;
   }
-  Parcel unknown = first;
+  Chunk unknown = first;
   unknown.id = 99;
   EXPECT_FALSE(answer(out(), unknown));
   EXPECT_TRUE(answer(out(), first));
   EXPECT_FALSE(answer(out(), first));
   EXPECT_FALSE(give(out(), first, failure())) << "it has been answered";
-  const Parcel second = take_one();
+  const Chunk second = take_one();
   EXPECT_EQ(second.begin, 4U);
   EXPECT_TRUE(answer(out(), second));
   EXPECT_FALSE(answer(out(), second));
@@ -153,21 +154,21 @@ TEST_F(OutletTest, DuplicatesAndWhatNobodyAskedForAreIgnored) {
 TEST_F(OutletTest, TheFirstPartThatFailsEndsTheRequestAndTheOthersAreWithdrawn) {
   const RemoteRequest request = sent(engine, std::vector<int>(10, 1));
   const Taken taken = take();
-  EXPECT_TRUE(answer(out(), taken.parcels[0]));
-  EXPECT_TRUE(give(out(), taken.parcels[1], failure()));
+  EXPECT_TRUE(answer(out(), taken.chunks[0]));
+  EXPECT_TRUE(give(out(), taken.chunks[1], failure()));
   EXPECT_TRUE(request.ends_as(Outcome::kFailed));
   ASSERT_EQ(request.call().pieces.size(), 1U);
   EXPECT_EQ(request.call().pieces[0].result.bytes.text(), "error");
-  EXPECT_EQ(take().withdrawn, Ids{taken.parcels[0].id});
-  EXPECT_FALSE(answer(out(), taken.parcels[2]));
-  EXPECT_EQ(poll(), Got::kNothing) << "told once";
+  EXPECT_EQ(take().withdrawn, Ids{taken.chunks[0].id});
+  EXPECT_FALSE(answer(out(), taken.chunks[2]));
+  EXPECT_EQ(poll(), Got::kNothing) << "reply once";
 }
 
 TEST_F(OutletTest, ARequestWhoseLastPartFailsIsNotWithdrawn) {
   const RemoteRequest request = sent(engine, std::vector<int>(8, 1));
   const Taken taken = take();
-  EXPECT_TRUE(answer(out(), taken.parcels[0]));
-  EXPECT_TRUE(give(out(), taken.parcels[1], failure()));
+  EXPECT_TRUE(answer(out(), taken.chunks[0]));
+  EXPECT_TRUE(give(out(), taken.chunks[1], failure()));
   EXPECT_TRUE(request.ends_as(Outcome::kFailed));
   EXPECT_EQ(poll(), Got::kNothing);
 }
@@ -183,13 +184,13 @@ TEST_F(OutletTest, ACorruptAnswerLosesItsRequestAndNamesIt) {
   const RemoteRequest request = sent(engine, {1});
   const RemoteRequest other = sent(engine, {2});
   const Taken taken = take();
-  ASSERT_EQ(taken.parcels.size(), 2U);
-  const HandedOut::Answer corrupt = with_body(taken.parcels[0], Bytes::copy_of("nonsense"));
+  ASSERT_EQ(taken.chunks.size(), 2U);
+  const ForwardedRequests::Answer corrupt = with_body(taken.chunks[0], Bytes::copy_of("nonsense"));
   EXPECT_EQ(out().answer({&corrupt, 1}), 1U);
   EXPECT_TRUE(request.ends_as(Outcome::kLost));
   EXPECT_NE(request.call().note.find("request " + std::to_string(corrupt.id)), std::string::npos);
   EXPECT_NE(request.call().note.find("corrupt"), std::string::npos) << request.call().note;
-  EXPECT_TRUE(answer(out(), taken.parcels[1]));
+  EXPECT_TRUE(answer(out(), taken.chunks[1]));
   EXPECT_TRUE(other.answered());
 }
 
@@ -209,33 +210,33 @@ TEST_F(OutletTest, WhoTakesMayLoseAndFailThem) {
   const RemoteRequest lost = sent(engine, {1});
   const RemoteRequest failed = sent(engine, {2, 3});
   const Taken taken = take();
-  ASSERT_EQ(taken.parcels.size(), 2U);
-  const Ids ids{taken.parcels[0].id, 77};
+  ASSERT_EQ(taken.chunks.size(), 2U);
+  const Ids ids{taken.chunks[0].id, 77};
   out().lose(ids, "the broker is gone");
-  out().fail(taken.parcels[1].id, Bytes::copy_of("error"));
+  out().fail(taken.chunks[1].id, Bytes::copy_of("error"));
   out().fail(77, Bytes::copy_of("error"));
   EXPECT_TRUE(lost.ends_as(Outcome::kLost));
   EXPECT_EQ(lost.call().note, "the broker is gone");
   EXPECT_TRUE(failed.ends_as(Outcome::kFailed));
   ASSERT_EQ(failed.call().pieces.size(), 1U);
   EXPECT_EQ(failed.call().pieces[0].result.bytes.text(), "error");
-  EXPECT_FALSE(answer(out(), taken.parcels[0]));
+  EXPECT_FALSE(answer(out(), taken.chunks[0]));
   EXPECT_EQ(poll(), Got::kNothing) << "he knows";
 }
 
 TEST_F(OutletTest, WhatIsNotAnsweredCanBeSentAgain) {
   const RemoteRequest request = sent(engine, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   const Taken taken = take(5);
-  ASSERT_EQ(taken.parcels.size(), 2U);
-  EXPECT_TRUE(answer(out(), taken.parcels[0]));
-  const Ids ids{taken.parcels[0].id, 5};
-  std::vector<Parcel> again;
+  ASSERT_EQ(taken.chunks.size(), 2U);
+  EXPECT_TRUE(answer(out(), taken.chunks[0]));
+  const Ids ids{taken.chunks[0].id, 5};
+  std::vector<Chunk> again;
   out().unanswered(ids, again);
   ASSERT_EQ(again.size(), 1U) << "neither the answered one nor what has not left yet";
   EXPECT_EQ(again[0].begin, 4U);
-  EXPECT_EQ(text_of(again[0]), text_of(taken.parcels[1]));
+  EXPECT_EQ(text_of(again[0]), text_of(taken.chunks[1]));
   EXPECT_TRUE(answer(out(), again[0]));
-  EXPECT_FALSE(answer(out(), taken.parcels[1]));
+  EXPECT_FALSE(answer(out(), taken.chunks[1]));
   EXPECT_TRUE(answer(out(), take_one()));
   EXPECT_TRUE(request.answered());
   again.clear();
@@ -247,37 +248,37 @@ TEST_F(OutletTest, WhatIsCancelledBeforeItLeavesNeverDoes) {
   const RemoteRequest queued = sent(engine, {1});
   EXPECT_TRUE(queued.cancel(engine));
   const RemoteRequest request = sent(engine, std::vector<int>(10, 1));
-  EXPECT_EQ(take(1).parcels.size(), 1U);
+  EXPECT_EQ(take(1).chunks.size(), 1U);
   EXPECT_TRUE(request.cancel(engine, true));
   const Taken taken = take();
-  EXPECT_EQ(taken.parcels.size(), 0U) << "nor its other parts";
+  EXPECT_EQ(taken.chunks.size(), 0U) << "nor its other parts";
   EXPECT_EQ(taken.withdrawn.size(), 1U);
   EXPECT_EQ(engine.stats().running_items, 0U);
 }
 
 TEST_F(OutletTest, ACancelWakesWhoTakes) {
   const RemoteRequest request = sent(engine, {1});
-  const Parcel parcel = take_one();
+  const Chunk chunk = take_one();
   Taken taken;
   std::atomic<Got> got{Got::kNothing};
   {
-    Thread sender([&] { got = outlet->take(kPlenty, soon(), taken); });
+    Thread sender([&] { got = egress->take(kPlenty, soon(), taken); });
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
     EXPECT_TRUE(request.cancel(engine, true));
   }
   EXPECT_EQ(got, Got::kSomething);
-  EXPECT_EQ(taken.withdrawn, Ids{parcel.id});
-  EXPECT_FALSE(answer(out(), parcel));
+  EXPECT_EQ(taken.withdrawn, Ids{chunk.id});
+  EXPECT_FALSE(answer(out(), chunk));
   EXPECT_TRUE(request.ends_as(Outcome::kCancelled));
 }
 
 TEST_F(OutletTest, DeadlinesAreWatchedByWhoTakes) {
-  Parcel parcel;
-  const RemoteRequest request = taken_before_it_expires(parcel);
-  EXPECT_EQ(parcel.deadline, request.request().deadline);
+  Chunk chunk;
+  const RemoteRequest request = taken_before_it_expires(chunk);
+  EXPECT_EQ(chunk.deadline, request.request().deadline);
   Taken taken;
-  EXPECT_EQ(outlet->take(0, soon(), taken), Got::kSomething);
-  EXPECT_EQ(taken.withdrawn, Ids{parcel.id});
+  EXPECT_EQ(egress->take(0, soon(), taken), Got::kSomething);
+  EXPECT_EQ(taken.withdrawn, Ids{chunk.id});
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
 
@@ -289,10 +290,10 @@ TEST_F(OutletTest, WhatHasExpiredDoesNotLeave) {
 }
 
 TEST_F(OutletTest, ALateAnswerToAnExpiredRequestIsIgnored) {
-  Parcel parcel;
-  const RemoteRequest request = taken_before_it_expires(parcel);
-  EXPECT_EQ(take().withdrawn, Ids{parcel.id});
-  EXPECT_FALSE(answer(out(), parcel));
+  Chunk chunk;
+  const RemoteRequest request = taken_before_it_expires(chunk);
+  EXPECT_EQ(take().withdrawn, Ids{chunk.id});
+  EXPECT_FALSE(answer(out(), chunk));
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
 
@@ -307,13 +308,13 @@ TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
     }
   });
   EXPECT_TRUE(eventually([&] { return waits && timer->asleep(); }));
-  Parcel parcel;
-  const RemoteRequest request = taken_before_it_expires(parcel);
+  Chunk chunk;
+  const RemoteRequest request = taken_before_it_expires(chunk);
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
-  EXPECT_EQ(take(0).withdrawn, Ids{parcel.id});
+  EXPECT_EQ(take(0).withdrawn, Ids{chunk.id});
   const RemoteRequest queued = sent(engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
   EXPECT_TRUE(queued.ends_as(Outcome::kExpired));
-  outlet->stop();
+  egress->stop();
   const RemoteRequest later = sent(engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
   EXPECT_TRUE(later.ends_as(Outcome::kExpired)) << "also where nobody takes any more";
   close_remote(engine, true);
@@ -321,16 +322,16 @@ TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
 }
 
 TEST_F(OutletTest, InterruptEndsThisTakeOrTheNext) {
-  outlet->interrupt();
+  egress->interrupt();
   take(kPlenty, Got::kNothing);
   std::atomic<Got> got{Got::kSomething};
   {
     Thread sender([&] {
       Taken taken;
-      got = outlet->take(kPlenty, soon(), taken);
+      got = egress->take(kPlenty, soon(), taken);
     });
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
-    outlet->interrupt();
+    egress->interrupt();
   }
   EXPECT_EQ(got, Got::kNothing);
 }
@@ -339,7 +340,7 @@ TEST_F(OutletTest, ASignalInterruptsTake) {
   std::atomic<Got> got{Got::kSomething};
   Thread sender([&] {
     Taken taken;
-    got = outlet->take(kPlenty, soon(), taken);
+    got = egress->take(kPlenty, soon(), taken);
   });
   EXPECT_TRUE(sender.interrupt_until([&] { return sender.finished(); }));
   EXPECT_EQ(got, Got::kInterrupted);
@@ -356,46 +357,46 @@ TEST_F(OutletTest, ADrainedEngineEndsTakeWhenNothingIsInFlight) {
   const RemoteRequest cancelled = sent(engine, {1});
   close_remote(engine, true);
   const Taken taken = take();
-  ASSERT_EQ(taken.parcels.size(), 2U);
+  ASSERT_EQ(taken.chunks.size(), 2U);
   EXPECT_EQ(poll(), Got::kNothing) << "what is in flight may still be cancelled or expire";
-  EXPECT_TRUE(answer(out(), taken.parcels[0]));
+  EXPECT_TRUE(answer(out(), taken.chunks[0]));
   std::atomic<int> calls{0};
   {
     Thread sender([&] {
       Taken more;
-      while (outlet->take(kPlenty, soon(), more) == Got::kSomething) ++calls;
+      while (egress->take(kPlenty, soon(), more) == Got::kSomething) ++calls;
     });
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
     EXPECT_TRUE(cancelled.cancel(engine, true));
   }
-  EXPECT_EQ(calls, 1) << "told of the cancel, and then of the end";
+  EXPECT_EQ(calls, 1) << "reply of the cancel, and then of the end";
   take(kPlenty, Got::kStopped);
   EXPECT_TRUE(request.answered());
 }
 
 TEST_F(OutletTest, TheLastAnswerEndsTakeOfAClosedEngine) {
   const RemoteRequest request = sent(engine, {1});
-  const Parcel parcel = take_one();
+  const Chunk chunk = take_one();
   close_remote(engine, true);
   std::atomic<Got> got{Got::kSomething};
   {
     Thread sender([&] {
       Taken taken;
-      got = outlet->take(kPlenty, soon(), taken);
+      got = egress->take(kPlenty, soon(), taken);
     });
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
-    EXPECT_TRUE(answer(out(), parcel));
+    EXPECT_TRUE(answer(out(), chunk));
   }
   EXPECT_EQ(got, Got::kStopped);
 }
 
 TEST_F(OutletTest, AnAbortIsToldAsWithdrawals) {
   const RemoteRequest request = sent(engine, {1});
-  const Parcel parcel = take_one();
+  const Chunk chunk = take_one();
   close_remote(engine, false);
   abort_remote(engine);
   EXPECT_TRUE(request.ends_as(Outcome::kClosed));
-  EXPECT_EQ(take().withdrawn, Ids{parcel.id});
+  EXPECT_EQ(take().withdrawn, Ids{chunk.id});
   take(kPlenty, Got::kStopped);
 }
 
@@ -403,14 +404,14 @@ TEST_F(OutletTest, StopEndsWhatIsOutAndLeavesTheRest) {
   const RemoteRequest handed_out = sent(engine, {1});
   const RemoteRequest large = sent(engine, std::vector<int>(10, 1));
   Taken taken;
-  while (taken.parcels.size() < 2) outlet->take(1, soon(), taken);
+  while (taken.chunks.size() < 2) egress->take(1, soon(), taken);
   const RemoteRequest queued = sent(engine, {2});
-  outlet->stop();
-  outlet->stop();
+  egress->stop();
+  egress->stop();
   EXPECT_TRUE(handed_out.ends_as(Outcome::kClosed));
   EXPECT_TRUE(large.ends_as(Outcome::kClosed));
   EXPECT_FALSE(queued.done());
-  EXPECT_FALSE(answer(out(), taken.parcels[0]));
+  EXPECT_FALSE(answer(out(), taken.chunks[0]));
   take(kPlenty, Got::kStopped);
   EXPECT_TRUE(queued.cancel(engine)) << "nobody has it";
   EXPECT_EQ(engine.stats().idle_workers, 0);
@@ -421,10 +422,10 @@ TEST_F(OutletTest, StopWakesWhoTakes) {
   {
     Thread sender([&] {
       Taken taken;
-      got = outlet->take(kPlenty, soon(), taken);
+      got = egress->take(kPlenty, soon(), taken);
     });
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
-    outlet->stop();
+    egress->stop();
   }
   EXPECT_EQ(got, Got::kStopped);
   EXPECT_EQ(engine.stats().idle_workers, 0);
@@ -435,7 +436,7 @@ TEST_F(OutletTest, RequestsMayOutliveIt) {
   take_one();
   const RemoteRequest queued = sent(engine, {1});
   EXPECT_EQ(poll(), Got::kSomething);
-  outlet = std::make_unique<Outlet>(engine, 4);  // the new one is there before the old one has gone
+  egress = std::make_unique<BrokerEgress>(engine, 4);  // the new one is there before the old one has gone
   EXPECT_TRUE(request->ends_as(Outcome::kClosed));
   request.reset();
   const RemoteRequest next = sent(engine, {3});
@@ -446,50 +447,50 @@ TEST_F(OutletTest, RequestsMayOutliveIt) {
 TEST_F(OutletTest, ItSleepsWithoutATimeWhileNothingHappens) {
   Thread sender([&] {
     Taken taken;
-    outlet->take(kPlenty, TimePoint::max(), taken);
+    egress->take(kPlenty, TimePoint::max(), taken);
   });
   const auto switches = [&] { return sender.voluntary_switches(); };
   EXPECT_TRUE(come_to_rest(switches, [&] { return sender.asleep(); }, milliseconds(50)));
-  outlet->interrupt();
+  egress->interrupt();
 }
 
-// Answers come late, twice and out of order, while callers cancel, time out, and wait.
+// EndedCalls come late, twice and out of order, while callers cancel, time out, and wait.
 TEST_F(OutletTest, EveryRequestEndsOnceUnderStress) {
   constexpr int kCallers = 4;
   constexpr int kRounds = 2'000 / kStressShare;
   Mutex mutex;
-  std::deque<Parcel> on_the_way;
+  std::deque<Chunk> on_the_way;
   std::atomic<int> ended{0};
   std::atomic<bool> over{false};
   {
     Thread sender([&] {
       for (;;) {
         Taken taken;
-        const Got got = outlet->take(8, soon(), taken);
+        const Got got = egress->take(8, soon(), taken);
         if (got == Got::kStopped) return;
         const MutexLock lock(mutex);
-        for (Parcel& parcel : taken.parcels) on_the_way.push_back(std::move(parcel));
+        for (Chunk& chunk : taken.chunks) on_the_way.push_back(std::move(chunk));
       }
     });
     std::vector<std::unique_ptr<Thread>> readers;
     for (int reader = 0; reader < 2; ++reader) {
       readers.push_back(std::make_unique<Thread>([&, reader] {
         for (unsigned turn = 0; !over; ++turn) {
-          Parcel parcel;
+          Chunk chunk;
           {
             const MutexLock lock(mutex);
             if (!on_the_way.empty()) {
               const bool last = (turn + static_cast<unsigned>(reader)) % 2 == 0;
-              parcel = last ? on_the_way.back() : on_the_way.front();
+              chunk = last ? on_the_way.back() : on_the_way.front();
               if (turn % 7 != 0) last ? on_the_way.pop_back() : on_the_way.pop_front();
             }
           }
-          if (parcel.id == 0) {
+          if (chunk.id == 0) {
             std::this_thread::yield();
           } else if (turn % 31 == 0) {
-            give(out(), parcel, turn % 2 == 0 ? failure() : loss("lost"));
+            give(out(), chunk, turn % 2 == 0 ? failure() : loss("lost"));
           } else {
-            answer(out(), parcel);
+            answer(out(), chunk);
           }
         }
       }));
@@ -523,14 +524,14 @@ TEST_F(OutletTest, NothingIsLeftWhereStopComesInBetween) {
     Engine room(kWaitingRoom);
     std::vector<RemoteRequest> requests;
     {
-      Outlet short_lived(room, 2);
+      BrokerEgress short_lived(room, 2);
       Thread caller([&] {
         for (int i = 0; i < 20; ++i) requests.push_back(sent(room, {i, i, i}));
       });
       Thread sender([&] {
         Taken taken;
         while (short_lived.take(4, soon(), taken) == Got::kSomething) {
-          for (const Parcel& parcel : taken.parcels) answer(short_lived.handed_out(), parcel);
+          for (const Chunk& chunk : taken.chunks) answer(short_lived.handed_out(), chunk);
           taken = {};
         }
       });

@@ -11,39 +11,40 @@
 #include <string>
 #include <vector>
 
+#include "support/broker_bodies.h"
+#include "support/client_link.h"
 #include "support/ipc.h"
-#include "support/parcels.h"
-#include "support/relay.h"
 
 namespace service_streamer::support {
 namespace {
 
-using ipc::Inlet;
-using Got = Inlet::Got;
-using Submitted = Inlet::Submitted;
+using ipc::BrokerIngress;
+using Got = BrokerIngress::Got;
+using Submitted = BrokerIngress::Submitted;
 using Ends = std::vector<EndedCall>;
 using Ids = std::vector<std::uint64_t>;
 using std::chrono::milliseconds;
 
-Submitted submit_to(Inlet& inlet, const ipc::SubmitHead& head, const Bytes& body) {
-  Inlet::Submission submission{.head = head, .body = body};
-  inlet.submit({&submission, 1});
+Submitted submit_to(BrokerIngress& ingress, const ipc::SubmitHead& head, const Bytes& body) {
+  BrokerIngress::Submission submission{.head = head, .body = body};
+  ingress.submit({&submission, 1});
   return submission.submitted;
 }
 
 class InletTest : public testing::Test {
  protected:
   explicit InletTest(const EngineOptions& options = kServed)
-      : owner(options, {.retries = 0, .address = {}}), inlet(std::make_unique<Inlet>(owner.engine, *owner.server)) {}
+      : owner(options, {.retries = 0, .address = {}}),
+        ingress(std::make_unique<BrokerIngress>(owner.engine, *owner.server)) {}
 
   Submitted submit(std::uint64_t id, const std::vector<int>& items, TimePoint deadline = TimePoint::max()) const {
-    return submit_to(*inlet, {.id = id, .priority = 0, .deadline = deadline}, request_of(items));
+    return submit_to(*ingress, {.id = id, .priority = 0, .deadline = deadline}, request_of(items));
   }
   Ends take(std::size_t count = 1) const {
     Ends all;
     while (all.size() < count) {
       Ends ended;
-      EXPECT_EQ(inlet->take(soon(), ended), Got::kSomething);
+      EXPECT_EQ(ingress->take(soon(), ended), Got::kSomething);
       if (ended.empty()) break;
       for (EndedCall& end : ended) all.push_back(std::move(end));
     }
@@ -56,11 +57,11 @@ class InletTest : public testing::Test {
   }
   Got poll() const {
     Ends ended;
-    return inlet->take(Clock::now(), ended);
+    return ingress->take(Clock::now(), ended);
   }
 
   Owner owner;
-  std::unique_ptr<Inlet> inlet;
+  std::unique_ptr<BrokerIngress> ingress;
 };
 
 TEST_F(InletTest, ARequestIsAnswered) {
@@ -95,11 +96,11 @@ TEST_F(InletTest, WhatComesTogetherCanBeOneBatch) {
   ASSERT_TRUE(idle_workers_are(owner.engine, 1));
   // Or what woke it before may have it look in the midst of them.
   ASSERT_TRUE(eventually(io_thread_sleeps));
-  std::vector<Inlet::Submission> submissions(9);
+  std::vector<BrokerIngress::Submission> submissions(9);
   for (std::size_t i = 0; i < 8; ++i) submissions[i] = {.head = {.id = i + 1}, .body = request_of({1})};
   submissions[3].body = Bytes::copy_of("nonsense");
   submissions[8] = {.head = {.id = 1}, .body = request_of({1})};
-  inlet->submit(submissions);
+  ingress->submit(submissions);
   for (std::size_t i = 0; i < 9; ++i) {
     const Submitted expected = i == 3 ? Submitted::kMalformed : i == 8 ? Submitted::kKnown : Submitted::kYes;
     EXPECT_EQ(submissions[i].submitted, expected) << i;
@@ -111,7 +112,7 @@ TEST_F(InletTest, WhatComesTogetherCanBeOneBatch) {
 
 TEST_F(InletTest, GoInBeyondTheBoundOfTheQueue) {
   Owner full({.batch_size = 1, .policy = PolicyKind::kGreedy, .max_queue = 2, .overflow = Overflow::kReject});
-  Inlet into(full.engine, *full.server);
+  BrokerIngress into(full.engine, *full.server);
   for (std::uint64_t id = 1; id <= 50; ++id) {
     EXPECT_EQ(submit_to(into, {.id = id}, request_of({1, 2})), Submitted::kYes);
   }
@@ -171,8 +172,8 @@ TEST_F(InletTest, AWorkerThatSendsSharedMemoryIsRefused) {
 }
 
 TEST_F(InletTest, MalformedOnesAndKnownNumbersAreRefused) {
-  EXPECT_EQ(submit_to(*inlet, {.id = 1}, Bytes::copy_of("nonsense")), Submitted::kMalformed);
-  EXPECT_EQ(submit_to(*inlet, {.id = 1}, Bytes{}), Submitted::kMalformed);
+  EXPECT_EQ(submit_to(*ingress, {.id = 1}, Bytes::copy_of("nonsense")), Submitted::kMalformed);
+  EXPECT_EQ(submit_to(*ingress, {.id = 1}, Bytes{}), Submitted::kMalformed);
   EXPECT_EQ(submit(1, {1}), Submitted::kYes);
   EXPECT_EQ(submit(1, {2}), Submitted::kKnown);
   owner.add_ready();
@@ -188,8 +189,8 @@ TEST_F(InletTest, CancelledOnesAreTakenWithoutAResult) {
   ASSERT_TRUE(gate.entered());
   EXPECT_EQ(submit(2, {1}), Submitted::kYes);
   const Ids ids{2, 1, 99};
-  inlet->cancel(ids);
-  inlet->cancel(ids);
+  ingress->cancel(ids);
+  ingress->cancel(ids);
   std::set<std::uint64_t> seen;
   for (const EndedCall& end : take(2)) {
     EXPECT_EQ(end.outcome, Outcome::kCancelled);
@@ -214,7 +215,7 @@ TEST_F(InletTest, WhatTheEngineEndsWhenItClosesIsTakenToo) {
   EXPECT_EQ(take_one().outcome, Outcome::kNone) << "no worker had any of it";
   EXPECT_EQ(submit(2, {1}), Submitted::kClosed);
   EXPECT_EQ(poll(), Got::kNothing);
-  inlet->stop();
+  ingress->stop();
   EXPECT_EQ(poll(), Got::kStopped);
 }
 
@@ -224,8 +225,8 @@ TEST_F(InletTest, StopCancelsWhatIsLeftAndLetsNothingIn) {
   EXPECT_EQ(submit(1, {1}), Submitted::kYes);
   ASSERT_TRUE(gate.entered());
   EXPECT_EQ(submit(2, {1}), Submitted::kYes);
-  inlet->stop();
-  inlet->stop();
+  ingress->stop();
+  ingress->stop();
   EXPECT_EQ(submit(3, {1}), Submitted::kClosed);
   for (const EndedCall& end : take(2)) EXPECT_EQ(end.outcome, Outcome::kCancelled);
   EXPECT_EQ(poll(), Got::kStopped);
@@ -236,7 +237,7 @@ TEST_F(InletTest, WhatHadEndedBeforeStopIsStillTaken) {
   owner.add_ready();
   EXPECT_EQ(submit(1, {1}), Submitted::kYes);
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().counters.completed == 1; }));
-  inlet->stop();
+  ingress->stop();
   EXPECT_EQ(take_one().outcome, Outcome::kAnswered);
   EXPECT_EQ(poll(), Got::kStopped);
 }
@@ -247,7 +248,7 @@ TEST_F(InletTest, AnEndAnInterruptAndStopWakeWhoTakes) {
   const auto taker = std::make_unique<Thread>([&] {
     for (;;) {
       Ends ends;
-      const Got got = inlet->take(soon(), ends);
+      const Got got = ingress->take(soon(), ends);
       if (got == Got::kStopped) return;
       ended += static_cast<int>(ends.size());
       if (got == Got::kNothing) ++nothing;
@@ -256,11 +257,11 @@ TEST_F(InletTest, AnEndAnInterruptAndStopWakeWhoTakes) {
   EXPECT_TRUE(eventually([&] { return taker->asleep(); }));
   EXPECT_EQ(submit(1, {1}), Submitted::kYes);
   const Ids ids{1};
-  inlet->cancel(ids);
+  ingress->cancel(ids);
   EXPECT_TRUE(eventually([&] { return ended == 1 && taker->asleep(); }));
-  inlet->interrupt();
+  ingress->interrupt();
   EXPECT_TRUE(eventually([&] { return nothing == 1; }));
-  inlet->stop();
+  ingress->stop();
   EXPECT_TRUE(eventually([&] { return taker->finished(); }));
 }
 
@@ -268,7 +269,7 @@ TEST_F(InletTest, ASignalInterruptsTake) {
   std::atomic<Got> got{Got::kSomething};
   Thread taker([&] {
     Ends ended;
-    got = inlet->take(soon(), ended);
+    got = ingress->take(soon(), ended);
   });
   EXPECT_TRUE(taker.interrupt_until([&] { return taker.finished(); }));
   EXPECT_EQ(got, Got::kInterrupted);
@@ -280,7 +281,7 @@ TEST_F(InletTest, NothingIsLeftOfOneThatGoesInTheMidst) {
   EXPECT_EQ(submit(1, {1}), Submitted::kYes);
   ASSERT_TRUE(gate.entered());
   EXPECT_EQ(submit(2, {1}), Submitted::kYes);
-  inlet.reset();
+  ingress.reset();
   gate.open();
   EXPECT_TRUE(eventually([&] { return owner.engine.stats().running_items == 0; }));
   EXPECT_EQ(owner.engine.stats().counters.cancelled, 2U);
@@ -295,7 +296,7 @@ TEST_F(InletTest, EveryRequestIsTakenOnceUnderStress) {
   std::map<std::uint64_t, int> taken;
   {
     Thread taker([&] {
-      for (Ends ended; inlet->take(soon(), ended) == Got::kSomething; ended.clear()) {
+      for (Ends ended; ingress->take(soon(), ended) == Got::kSomething; ended.clear()) {
         for (const EndedCall& end : ended) {
           ++taken[end.id];
           EndedCall read;
@@ -313,13 +314,13 @@ TEST_F(InletTest, EveryRequestIsTakenOnceUnderStress) {
             const TimePoint deadline = round % 7 == 0 ? Clock::now() + milliseconds(1) : TimePoint::max();
             EXPECT_EQ(submit(id, std::vector<int>(1 + id % 12, round), deadline), Submitted::kYes);
             const Ids ids{id, id > 5 ? id - 5 : id};
-            if (round % 3 == 0) inlet->cancel(ids);
+            if (round % 3 == 0) ingress->cancel(ids);
           }
         }));
       }
     }
     EXPECT_EQ(owner.engine.stats().counters.submitted, static_cast<std::uint64_t>(kThreads * kRounds));
-    inlet->stop();
+    ingress->stop();
   }
   EXPECT_EQ(taken.size(), static_cast<std::size_t>(kThreads * kRounds));
   for (const auto& [id, times] : taken) EXPECT_EQ(times, 1) << id;
@@ -329,16 +330,16 @@ TEST_F(InletTest, EveryRequestIsTakenOnceUnderStress) {
 TEST_F(InletTest, NothingIsLeftWhereStopComesInBetween) {
   owner.add_ready();
   for (int round = 0; round < 200 / kStressShare; ++round) {
-    Inlet short_lived(owner.engine, *owner.server);
+    BrokerIngress short_lived(owner.engine, *owner.server);
     std::atomic<int> accepted{0};
     std::atomic<int> taken{0};
     {
       Thread submitter([&] {
         for (std::uint64_t id = 1; id <= 20; id += 2) {
-          std::vector<Inlet::Submission> pair(2);
+          std::vector<BrokerIngress::Submission> pair(2);
           for (std::size_t i = 0; i < 2; ++i) pair[i] = {.head = {.id = id + i}, .body = request_of({1})};
           short_lived.submit(pair);
-          for (const Inlet::Submission& one : pair) accepted += one.submitted == Submitted::kYes ? 1 : 0;
+          for (const BrokerIngress::Submission& one : pair) accepted += one.submitted == Submitted::kYes ? 1 : 0;
         }
       });
       Thread canceller([&] {

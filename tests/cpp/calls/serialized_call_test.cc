@@ -20,7 +20,7 @@ void* message(std::uintptr_t number) {
   return reinterpret_cast<void*>(number);
 }
 
-ipc::ResultPiece piece(std::uint32_t begin, std::uint32_t count, ResultKind kind = ResultKind::kOutputs) {
+ipc::ResultRange piece(std::uint32_t begin, std::uint32_t count, ResultKind kind = ResultKind::kOutputs) {
   return {.begin = begin, .count = count, .result = {.kind = kind, .bytes = {}, .blocks = {}}};
 }
 
@@ -45,7 +45,7 @@ TEST_F(CallEnds, ObserversHearOfTheEndOnceAndInOrder) {
   end(engine, request, Outcome::kExpired);
   EXPECT_EQ(mailbox->drain(), (std::vector<void*>{message(1), message(2)}));
   EXPECT_FALSE(request.call().observers.add(mailbox, message(3))) << "it has ended";
-  EXPECT_TRUE(request.done()) << "and whoever is told so sees it";
+  EXPECT_TRUE(request.done()) << "and whoever is reply so sees it";
   EXPECT_TRUE(mailbox->drain().empty());
 }
 
@@ -105,7 +105,7 @@ TEST_F(CallEnds, KeepsPiecesInTheOrderOfTheItems) {
   const RemoteRequest request({1, 2, 3, 4});
   for (const std::uint32_t begin : {2U, 0U, 3U, 1U}) request.call().add(piece(begin, 1));
   std::uint32_t next = 0;
-  for (const ipc::ResultPiece& kept : request.call().pieces) EXPECT_EQ(kept.begin, next++);
+  for (const ipc::ResultRange& kept : request.call().pieces) EXPECT_EQ(kept.begin, next++);
   EXPECT_EQ(next, 4U);
 }
 
@@ -134,9 +134,9 @@ TEST_F(CallEnds, IsWithdrawnWhereItWasHandedOnWhenItEndsWithoutAnAnswer) {
   for (const Outcome outcome : {Outcome::kCancelled, Outcome::kExpired, Outcome::kClosed, Outcome::kLost}) {
     const auto forwarder = std::make_shared<Counting>();
     const RemoteRequest request = sent(engine, {1});
-    EXPECT_EQ(request.call().handed_on_as(), 0U);
-    request.call().handed_on(forwarder, 7);
-    EXPECT_EQ(request.call().handed_on_as(), 7U);
+    EXPECT_EQ(request.call().forwarded_as(), 0U);
+    request.call().forwarded(forwarder, 7);
+    EXPECT_EQ(request.call().forwarded_as(), 7U);
     end(engine, request, outcome);
     EXPECT_EQ(forwarder->withdrawn, 1);
     EXPECT_EQ(forwarder->as, outcome);
@@ -144,7 +144,7 @@ TEST_F(CallEnds, IsWithdrawnWhereItWasHandedOnWhenItEndsWithoutAnAnswer) {
   for (const Outcome outcome : {Outcome::kAnswered, Outcome::kFailed}) {
     const auto forwarder = std::make_shared<Counting>();
     const RemoteRequest request = sent(engine, {1});
-    request.call().handed_on(forwarder, 7);
+    request.call().forwarded(forwarder, 7);
     end(engine, request, outcome);
     EXPECT_EQ(forwarder->withdrawn, 0);
   }
@@ -153,16 +153,16 @@ TEST_F(CallEnds, IsWithdrawnWhereItWasHandedOnWhenItEndsWithoutAnAnswer) {
 TEST_F(CallEnds, IsNotWithdrawnWhereItWasNotTaken) {
   const auto forwarder = std::make_shared<Counting>();
   const RemoteRequest back = sent(engine, {1});
-  back.call().handed_on(forwarder, 7);
-  back.call().came_back();
-  EXPECT_EQ(back.call().handed_on_as(), 0U);
+  back.call().forwarded(forwarder, 7);
+  back.call().taken_back();
+  EXPECT_EQ(back.call().forwarded_as(), 0U);
   end(engine, back, Outcome::kCancelled);
   EXPECT_EQ(forwarder->withdrawn, 0);
 
   const RemoteRequest again = sent(engine, {1});
-  again.call().handed_on(forwarder, 7);
-  again.call().came_back();
-  EXPECT_EQ(again.call().handed_on(forwarder, 8), 7U) << "its number stays";
+  again.call().forwarded(forwarder, 7);
+  again.call().taken_back();
+  EXPECT_EQ(again.call().forwarded(forwarder, 8), 7U) << "its number stays";
   end(engine, again, Outcome::kCancelled);
   EXPECT_EQ(forwarder->withdrawn, 1);
 }
@@ -172,7 +172,7 @@ TEST_F(CallEnds, IsWithdrawnOnceHoweverItsCancelAndItsHandingOnMeet) {
     const auto forwarder = std::make_shared<Counting>();
     const RemoteRequest request = sent(engine, {1});
     {
-      Thread relay([&] { request.call().handed_on(forwarder, 7); });
+      Thread client_link([&] { request.call().forwarded(forwarder, 7); });
       end(engine, request, Outcome::kCancelled);
     }
     ASSERT_EQ(forwarder->withdrawn, 1);

@@ -1,17 +1,17 @@
-// A Relay whose Server comes, goes, restarts or talks nonsense.
+// A ClientLink whose Server comes, goes, restarts or talks nonsense.
 
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 
+#include "support/client_link.h"
 #include "support/ipc.h"
-#include "support/relay.h"
 
 namespace service_streamer::support {
 namespace {
 
-using ipc::Told;
+using ipc::QueryReply;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
@@ -171,15 +171,16 @@ TEST(RelayConnection, WhereAnOwnerHasGoneThatDoesNotReturnTheEngineIsClosed) {
     EXPECT_TRUE(sent(client.engine, {1}).ends_as(Outcome::kClosed));
     EXPECT_TRUE(client.engine.closed());
     EXPECT_FALSE(RemoteRequest({2}).submit(client.engine));
-    Told told;
-    EXPECT_EQ(client.relay->wait_ready(told, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout) << "at once";
+    QueryReply reply;
+    EXPECT_EQ(client.client_link->wait_ready(reply, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout)
+        << "at once";
   }
 }
 
 TEST(RelayConnection, NobodyWaitsUntilAnOwnerIsReadyThatHasGone) {
   Client client(unused_address(), kWaitingRoom, false);
-  Told told;
-  EXPECT_EQ(client.relay->wait_ready(told, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout);
+  QueryReply reply;
+  EXPECT_EQ(client.client_link->wait_ready(reply, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout);
   EXPECT_TRUE(client.engine.closed());
 }
 
@@ -196,22 +197,22 @@ TEST(RelayConnection, WhatComesBackToAClosedClientEnds) {
 TEST(RelayConnection, StopEndsWhatWasHandedOnAndLeavesTheRest) {
   Owner owner;
   Client client(owner.server->address());
-  const RemoteRequest handed_on = sent(client.engine, {1});
+  const RemoteRequest forwarded = sent(client.engine, {1});
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
-  client.relay->stop();
-  client.relay->stop();
-  EXPECT_TRUE(handed_on.ends_as(Outcome::kClosed));
+  client.client_link->stop();
+  client.client_link->stop();
+  EXPECT_TRUE(forwarded.ends_as(Outcome::kClosed));
   EXPECT_TRUE(eventually([&] { return owner.engine.stats().counters.cancelled == 1; })) << "and frees its slot there";
   const RemoteRequest queued = sent(client.engine, {2});
   EXPECT_TRUE(queued.cancel(client.engine)) << "nobody has it";
-  Told told;
-  EXPECT_EQ(client.relay->stats(told, client.sleeping.waiter(), soon()), Wait::kTimeout);
+  QueryReply reply;
+  EXPECT_EQ(client.client_link->stats(reply, client.sleeping.waiter(), soon()), Wait::kTimeout);
 }
 
 TEST(RelayConnection, StopsWhileItHasNobodyToHandOnTo) {
   Client client(unused_address());
   const RemoteRequest request = sent(client.engine, {1});
-  client.relay->stop();
+  client.client_link->stop();
   EXPECT_FALSE(request.done());
   EXPECT_EQ(client.engine.stats().queued_requests, 1);
   EXPECT_TRUE(request.cancel(client.engine));
@@ -223,9 +224,9 @@ TEST(RelayConnection, WaitsForReadinessThroughBrokenConnections) {
   std::atomic<bool> ready{false};
   Thread waiting([&] {
     Sleeping sleeping;
-    Told told;
-    EXPECT_EQ(client.relay->wait_ready(told, sleeping.waiter(), soon()), Wait::kDone);
-    ready = told.yes;
+    QueryReply reply;
+    EXPECT_EQ(client.client_link->wait_ready(reply, sleeping.waiter(), soon()), Wait::kDone);
+    ready = reply.yes;
   });
   {
     const Owner first(kServed, {.address = address});

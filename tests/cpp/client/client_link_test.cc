@@ -7,16 +7,16 @@
 #include <stdexcept>
 #include <string>
 
-#include "support/relay.h"
+#include "support/client_link.h"
 
 namespace service_streamer::support {
 namespace {
 
-using ipc::Told;
+using ipc::QueryReply;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-TEST(Relay, BringsRequestsAndTheirAnswers) {
+TEST(ClientLink, BringsRequestsAndTheirAnswers) {
   Owner owner;
   owner.add_ready();
   Client client(owner.server->address());
@@ -27,7 +27,7 @@ TEST(Relay, BringsRequestsAndTheirAnswers) {
   EXPECT_EQ(client.engine.stats().running_items, 0U);
 }
 
-TEST(Relay, HandsWholeRequestsOnHoweverLarge) {
+TEST(ClientLink, HandsWholeRequestsOnHoweverLarge) {
   Owner owner;
   owner.add_ready();
   owner.add_ready();
@@ -35,7 +35,7 @@ TEST(Relay, HandsWholeRequestsOnHoweverLarge) {
   EXPECT_TRUE(sent(client.engine, std::vector<int>(50'000, 7)).answered());
 }
 
-TEST(Relay, ManyCallersOfManyClients) {
+TEST(ClientLink, ManyCallersOfManyClients) {
   Owner owner({.batch_size = 64});
   owner.add_ready();
   owner.add_ready();
@@ -55,7 +55,7 @@ TEST(Relay, ManyCallersOfManyClients) {
   EXPECT_EQ(answered, 8 * kRounds);
 }
 
-TEST(Relay, ErrorsLossesAndDeadlinesComeAsTheyAre) {
+TEST(ClientLink, ErrorsLossesAndDeadlinesComeAsTheyAre) {
   Owner owner(kServed, {.retries = 0, .address = {}});
   Client client(owner.server->address());
   const RemoteRequest expired = sent(client.engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
@@ -74,7 +74,7 @@ TEST(Relay, ErrorsLossesAndDeadlinesComeAsTheyAre) {
   EXPECT_NE(lost.call().note.find("died with the batch"), std::string::npos) << lost.call().note;
 }
 
-TEST(Relay, WhatIsCancelledHereIsCancelledThere) {
+TEST(ClientLink, WhatIsCancelledHereIsCancelledThere) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   owner.add_ready(gate.before());
@@ -89,7 +89,7 @@ TEST(Relay, WhatIsCancelledHereIsCancelledThere) {
   EXPECT_TRUE(eventually([&] { return client.engine.stats().running_items == 0; })) << "and let go of here";
 }
 
-TEST(Relay, CancelsWhatIsQueuedThereAndOnlyThat) {
+TEST(ClientLink, CancelsWhatIsQueuedThereAndOnlyThat) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   owner.add_ready(gate.before());
@@ -99,60 +99,60 @@ TEST(Relay, CancelsWhatIsQueuedThereAndOnlyThat) {
   const RemoteRequest queued = sent(client.engine, {2});
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 1; }));
   EXPECT_FALSE(queued.cancel(client.engine)) << "here it runs";
-  Told told;
+  QueryReply reply;
   Waiter& waiter = client.sleeping.waiter();
-  EXPECT_EQ(client.relay->running(queued.request(), told, waiter, soon()), Wait::kDone);
-  EXPECT_FALSE(told.yes);
-  EXPECT_EQ(client.relay->running(running.request(), told, waiter, soon()), Wait::kDone);
-  EXPECT_TRUE(told.yes);
-  EXPECT_EQ(client.relay->cancel(queued.request(), told, waiter, soon()), Wait::kDone);
-  EXPECT_TRUE(told.yes);
-  EXPECT_TRUE(queued.done()) << "when it is told, it has ended";
+  EXPECT_EQ(client.client_link->running(queued.request(), reply, waiter, soon()), Wait::kDone);
+  EXPECT_FALSE(reply.yes);
+  EXPECT_EQ(client.client_link->running(running.request(), reply, waiter, soon()), Wait::kDone);
+  EXPECT_TRUE(reply.yes);
+  EXPECT_EQ(client.client_link->cancel(queued.request(), reply, waiter, soon()), Wait::kDone);
+  EXPECT_TRUE(reply.yes);
+  EXPECT_TRUE(queued.done()) << "when it is reply, it has ended";
   EXPECT_TRUE(queued.ends_as(Outcome::kCancelled));
-  EXPECT_EQ(client.relay->cancel(running.request(), told, waiter, soon()), Wait::kDone);
-  EXPECT_FALSE(told.yes);
+  EXPECT_EQ(client.client_link->cancel(running.request(), reply, waiter, soon()), Wait::kDone);
+  EXPECT_FALSE(reply.yes);
   gate.open();
   EXPECT_TRUE(running.answered());
 }
 
-TEST(Relay, AsksTheOwner) {
+TEST(ClientLink, AsksTheOwner) {
   Owner owner;
   Client client(owner.server->address());
   Waiter& waiter = client.sleeping.waiter();
-  Told told;
-  EXPECT_EQ(client.relay->configure({.batch_size = 5}, told, waiter, soon()), Wait::kDone);
-  EXPECT_TRUE(told.yes);
-  EXPECT_THROW(client.relay->configure({.batch_size = 0}, told, waiter, soon()), std::invalid_argument);
-  EXPECT_EQ(client.relay->stats(told, waiter, soon()), Wait::kDone);
-  EXPECT_NE(told.text.find("\"batch_size\":5"), std::string::npos);
-  EXPECT_EQ(client.relay->wait_ready(told, waiter, Clock::now() + milliseconds(10)), Wait::kTimeout);
+  QueryReply reply;
+  EXPECT_EQ(client.client_link->configure({.batch_size = 5}, reply, waiter, soon()), Wait::kDone);
+  EXPECT_TRUE(reply.yes);
+  EXPECT_THROW(client.client_link->configure({.batch_size = 0}, reply, waiter, soon()), std::invalid_argument);
+  EXPECT_EQ(client.client_link->stats(reply, waiter, soon()), Wait::kDone);
+  EXPECT_NE(reply.text.find("\"batch_size\":5"), std::string::npos);
+  EXPECT_EQ(client.client_link->wait_ready(reply, waiter, Clock::now() + milliseconds(10)), Wait::kTimeout);
   owner.add();
-  EXPECT_EQ(client.relay->wait_ready(told, waiter, soon()), Wait::kDone);
-  EXPECT_TRUE(told.yes);
+  EXPECT_EQ(client.client_link->wait_ready(reply, waiter, soon()), Wait::kDone);
+  EXPECT_TRUE(reply.yes);
 }
 
-TEST(Relay, AsksNobodyForLongWhenThereIsNobody) {
+TEST(ClientLink, AsksNobodyForLongWhenThereIsNobody) {
   Client client(unused_address());
-  Told told;
+  QueryReply reply;
   const TimePoint asked = Clock::now();
-  EXPECT_EQ(client.relay->stats(told, client.sleeping.waiter(), soon()), Wait::kTimeout);
+  EXPECT_EQ(client.client_link->stats(reply, client.sleeping.waiter(), soon()), Wait::kTimeout);
   EXPECT_LT(Clock::now() - asked, kPatience / 2);
 }
 
-TEST(Relay, ASignalInterruptsAQuestion) {
+TEST(ClientLink, ASignalInterruptsAQuestion) {
   Owner owner;
   Client client(owner.server->address());
   std::atomic<Wait> end{Wait::kDone};
   Thread waiting([&] {
     Sleeping sleeping;
-    Told told;
-    end = client.relay->wait_ready(told, sleeping.waiter(), soon());
+    QueryReply reply;
+    end = client.client_link->wait_ready(reply, sleeping.waiter(), soon());
   });
   EXPECT_TRUE(waiting.interrupt_until([&] { return waiting.finished(); }));
   EXPECT_EQ(end, Wait::kInterrupted);
 }
 
-TEST(Relay, TheWaitingRoomFillsWhereTheOwnerIsFull) {
+TEST(ClientLink, TheWaitingRoomFillsWhereTheOwnerIsFull) {
   Owner owner({.batch_size = 1000, .policy = PolicyKind::kGreedy, .max_queue = 2});
   Gate gate;
   owner.add_ready(gate.before());

@@ -110,14 +110,14 @@ bool pass_on(InMessage& message) {
       BatchMessage batch;
       if (!parse(message, batch)) return false;
       touch(batch.payload);
-      std::vector<PayloadRange> ranges;
+      std::vector<PayloadRange> chunks;
       std::uint32_t begin = 0;
       for (const BatchHead& part : batch.parts) {
-        ranges.push_back({.payload = &batch.payload, .begin = begin, .count = part.items});
+        chunks.push_back({.payload = &batch.payload, .begin = begin, .count = part.items});
         begin += part.items;
       }
       BatchMessage again;
-      pass_on(make_batch(message.id, batch.parts, ranges), again);
+      pass_on(make_batch(message.id, batch.parts, chunks), again);
       require(again.payload.ends == batch.payload.ends && again.payload.bytes.text() == batch.payload.bytes.text());
       require(again.payload.blocks.size() == batch.payload.blocks.size());
       return true;
@@ -150,28 +150,28 @@ bool pass_on(InMessage& message) {
       std::vector<EndedCall> calls;
       if (!parse(message, calls)) return false;
       for (const EndedCall& call : calls) {
-        for (const ResultPiece& piece : call.pieces) touch(piece.result);
+        for (const ResultRange& piece : call.pieces) touch(piece.result);
       }
       std::vector<EndedCall> again;
       pass_on(make_results(calls), again);
       require(again.size() == calls.size());
       return true;
     }
-    case MessageType::kAsk: {
-      Ask ask;
-      if (!parse(message, ask)) return false;
-      Ask again;
-      pass_on(make_ask(message.id, ask), again);
-      require(again.question == ask.question && again.change.batch_size == ask.change.batch_size &&
-              again.change.max_latency == ask.change.max_latency && again.change.policy == ask.change.policy);
+    case MessageType::kQuery: {
+      Query query;
+      if (!parse(message, query)) return false;
+      Query again;
+      pass_on(make_ask(message.id, query), again);
+      require(again.question == query.question && again.change.batch_size == query.change.batch_size &&
+              again.change.max_latency == query.change.max_latency && again.change.policy == query.change.policy);
       return true;
     }
-    case MessageType::kTold: {
-      Told told;
-      if (!parse(message, told)) return false;
-      Told again;
-      pass_on(make_told(message.id, told), again);
-      require(again.yes == told.yes && again.text == told.text);
+    case MessageType::kQueryReply: {
+      QueryReply reply;
+      if (!parse(message, reply)) return false;
+      QueryReply again;
+      pass_on(make_told(message.id, reply), again);
+      require(again.yes == reply.yes && again.text == reply.text);
       return true;
     }
     default:

@@ -71,20 +71,20 @@ std::map<std::string, std::string> seeds() {
   calls[0].pieces.push_back({.begin = 2, .count = 1, .result = reply.results[0]});
   calls[1] = {.id = 2, .outcome = Outcome::kLost, .note = "killed", .pieces = {}};
   const std::vector<BatchHead> parts{{.items = 3}, {.items = 1, .deadline = TimePoint(Duration(9))}};
-  const std::vector<PayloadRange> ranges{all_of(payload), all_of(plain)};
+  const std::vector<PayloadRange> chunks{all_of(payload), all_of(plain)};
   const std::vector<std::uint64_t> first_handle{0};
-  const Ask configure{.question = Question::kConfigure,
-                      .request = 0,
-                      .change = {.batch_size = 8, .max_latency = Duration(9), .policy = PolicyKind::kWindow}};
+  const Query configure{.question = QueryKind::kConfigure,
+                        .request = 0,
+                        .change = {.batch_size = 8, .max_latency = Duration(9), .policy = PolicyKind::kWindow}};
 
   std::map<std::string, std::string> all{
       {"hello", stream_of(hello)},
       {"setup", stream_of(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model")))},
       {"ready", stream_of(make_text(MessageType::kReady, "{}"))},
-      {"batch", stream_of(make_batch(1, parts, ranges))},
+      {"batch", stream_of(make_batch(1, parts, chunks))},
       {"reply", stream_of(make_reply(1, reply))},
-      {"ask", stream_of(make_ask(1, configure))},
-      {"told", stream_of(make_told(1, {.yes = false, .text = "why not"}))},
+      {"query", stream_of(make_ask(1, configure))},
+      {"query_reply", stream_of(make_told(1, {.yes = false, .text = "why not"}))},
       {"cancel", stream_of(make_ids(MessageType::kCancel, std::vector<std::uint64_t>{1, 2}))},
       {"submit", stream_of(make_submit(heads, payloads))},
       {"results", stream_of(make_results(calls))},

@@ -13,7 +13,7 @@ namespace service_streamer::support {
 namespace {
 
 constexpr std::size_t kFirstParts = 64;  // for so many cut() gets memory before it takes the first
-constexpr std::size_t kFirst = kFirstParts * sizeof(BatchPart);
+constexpr std::size_t kFirst = kFirstParts * sizeof(RequestRange);
 
 constexpr EngineOptions kLarge{.batch_size = 200, .policy = PolicyKind::kGreedy};
 

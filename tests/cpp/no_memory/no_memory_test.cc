@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "support/client_link.h"
 #include "support/ipc.h"
 #include "support/no_memory.h"
 #include "support/raw_client.h"
-#include "support/relay.h"
 
 namespace service_streamer::ipc::support {
 namespace {
@@ -140,7 +140,7 @@ TEST(NoMemory, AnAnswerForWhichAServerHasNoneIsLostAndTheWorkerStays) {
 }
 
 TEST(NoMemory, AnAnswerIsPublishedThoughThereIsNoneForTheWorkersNextBatch) {
-  constexpr std::size_t kList = 64 * sizeof(BatchPart);  // that a batch begins with
+  constexpr std::size_t kList = 64 * sizeof(RequestRange);  // that a batch begins with
   Owner owner;
   Gate gate;
   owner.add_ready(gate.before());

@@ -120,47 +120,47 @@ TEST(ServerClients, QuestionsAboutARequest) {
   Gate gate;
   owner.add_ready(gate.before());
   const RawClient client(*owner.server);
-  const auto ask = [&](ipc::Question question, std::uint64_t request) {
-    client.ask(100 + request, {.question = question, .request = request, .change = {}});
-    return client.told(100 + request).yes;
+  const auto query = [&](ipc::QueryKind question, std::uint64_t request) {
+    client.query(100 + request, {.question = question, .request = request, .change = {}});
+    return client.reply(100 + request).yes;
   };
   client.submit(1, {1});
   ASSERT_TRUE(gate.entered());
   client.submit(2, {2});
-  EXPECT_TRUE(ask(ipc::Question::kRunning, 1));
-  EXPECT_FALSE(ask(ipc::Question::kRunning, 2));
-  EXPECT_FALSE(ask(ipc::Question::kCancel, 1)) << "it runs";
-  EXPECT_FALSE(ask(ipc::Question::kCancel, 3)) << "there is none";
-  client.ask(9, {.question = ipc::Question::kCancel, .request = 2, .change = {}});
+  EXPECT_TRUE(query(ipc::QueryKind::kRunning, 1));
+  EXPECT_FALSE(query(ipc::QueryKind::kRunning, 2));
+  EXPECT_FALSE(query(ipc::QueryKind::kCancel, 1)) << "it runs";
+  EXPECT_FALSE(query(ipc::QueryKind::kCancel, 3)) << "there is none";
+  client.query(9, {.question = ipc::QueryKind::kCancel, .request = 2, .change = {}});
   EXPECT_EQ(client.result().outcome, Outcome::kCancelled) << "it hears of the end first";
-  EXPECT_TRUE(client.told(9).yes);
+  EXPECT_TRUE(client.reply(9).yes);
 }
 
 TEST(ServerClients, QuestionsAboutTheEngine) {
   Owner owner;
   const RawClient client(*owner.server);
-  ipc::Ask configure{.question = ipc::Question::kConfigure, .request = 0, .change = {.batch_size = 3}};
-  client.ask(1, configure);
-  EXPECT_TRUE(client.told(1).yes);
+  ipc::Query configure{.question = ipc::QueryKind::kConfigure, .request = 0, .change = {.batch_size = 3}};
+  client.query(1, configure);
+  EXPECT_TRUE(client.reply(1).yes);
   EXPECT_EQ(owner.engine.options().batch_size, 3U);
   configure.change.batch_size = 0;
-  client.ask(2, configure);
-  const ipc::Told refused = client.told(2);
+  client.query(2, configure);
+  const ipc::QueryReply refused = client.reply(2);
   EXPECT_FALSE(refused.yes);
   EXPECT_NE(refused.text.find("batch_size"), std::string::npos);
-  client.ask(3, {.question = ipc::Question::kStats, .request = 0, .change = {}});
-  EXPECT_NE(client.told(3).text.find("\"batch_size\":3"), std::string::npos);
+  client.query(3, {.question = ipc::QueryKind::kStats, .request = 0, .change = {}});
+  EXPECT_NE(client.reply(3).text.find("\"batch_size\":3"), std::string::npos);
 }
 
 TEST(ServerClients, AreToldWhenAWorkerIsReadyOrThatNoneWillBe) {
   Owner owner;
   const RawClient client(*owner.server);
-  const ipc::Ask wait_ready{.question = ipc::Question::kWaitReady, .request = 0, .change = {}};
-  client.ask(1, wait_ready);
-  client.ask(2, {.question = ipc::Question::kStats, .request = 0, .change = {}});
-  EXPECT_TRUE(client.told(2).yes) << "others are answered meanwhile";
+  const ipc::Query wait_ready{.question = ipc::QueryKind::kWaitReady, .request = 0, .change = {}};
+  client.query(1, wait_ready);
+  client.query(2, {.question = ipc::QueryKind::kStats, .request = 0, .change = {}});
+  EXPECT_TRUE(client.reply(2).yes) << "others are answered meanwhile";
   owner.server->set_failure("init: no model");
-  const ipc::Told failed = client.told(1);
+  const ipc::QueryReply failed = client.reply(1);
   EXPECT_FALSE(failed.yes);
   EXPECT_EQ(failed.text, "init: no model");
   client.submit(3, {1});
@@ -168,9 +168,9 @@ TEST(ServerClients, AreToldWhenAWorkerIsReadyOrThatNoneWillBe) {
   EXPECT_EQ(lost.outcome, Outcome::kLost);
   EXPECT_EQ(lost.note, "init: no model");
   owner.server->set_failure(std::nullopt);
-  client.ask(4, wait_ready);
+  client.query(4, wait_ready);
   owner.add();
-  EXPECT_TRUE(client.told(4).yes);
+  EXPECT_TRUE(client.reply(4).yes);
 }
 
 TEST(ServerClients, HearOfTheEndOfTheirRequestsWhenTheServerStops) {
@@ -199,8 +199,8 @@ TEST(ServerClients, AreToldThatItStopsAfterTheLastAnswerHoweverLong) {
   std::vector<ipc::EndedCall> ended;
   const bool answered = client.receive(message) && ipc::parse(message, ended) && ended.size() == 1 &&
                         ended.front().outcome == Outcome::kAnswered;
-  const bool told = answered && client.receive(message) && message.type == MessageType::kClosed;
-  EXPECT_TRUE(told || Clock::now() >= waits_until);
+  const bool reply = answered && client.receive(message) && message.type == MessageType::kClosed;
+  EXPECT_TRUE(reply || Clock::now() >= waits_until);
   EXPECT_TRUE(client.is_cut_off());
 }
 

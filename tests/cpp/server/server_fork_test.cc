@@ -43,13 +43,13 @@ class Child {
 // In a child whose parent had threads that allocate: no gtest, only plain work.
 bool calls_through(const std::string& address) {
   auto* engine = new Engine({.policy = PolicyKind::kGreedy, .max_queue = 100});
-  auto* relay = new ipc::Relay(*engine, address);
-  relay->start();
+  auto* client_link = new ipc::ClientLink(*engine, address);
+  client_link->start();
   for (int i = 0; i < 20; ++i) {
     const RemoteRequest request({i, i + 1});
     if (!request.submit(*engine) || !request.answered()) return false;
   }
-  relay->stop();
+  client_link->stop();
   return true;
 }
 
@@ -107,12 +107,12 @@ TEST(ServerFork, ARelaysChildMakesItsOwn) {
   Owner owner;
   owner.add_ready();
   Engine engine({.policy = PolicyKind::kGreedy, .max_queue = 100});
-  ipc::Relay relay(engine, owner.server->address());
-  relay.start();
+  ipc::ClientLink client_link(engine, owner.server->address());
+  client_link.start();
   EXPECT_TRUE(sent(engine, {1}).answered());
   EXPECT_TRUE(Child([&] { return calls_through(owner.server->address()); }).succeeded());
   EXPECT_TRUE(sent(engine, {2}).answered());
-  relay.stop();
+  client_link.stop();
 }
 
 }  // namespace

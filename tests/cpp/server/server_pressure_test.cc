@@ -20,8 +20,8 @@ TEST(ServerPressure, WhoeverSendsMoreThanThereIsRoomForIsNotReadFrom) {
   for (std::uint64_t id = 1; id <= kSent; ++id) greedy.submit(id, {1});
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().waiting_requests == 1; }));
   const RawClient modest(*owner.server);
-  modest.ask(1, {.question = ipc::Question::kStats, .request = 0, .change = {}});
-  EXPECT_TRUE(modest.told(1).yes) << "others are";
+  modest.query(1, {.question = ipc::QueryKind::kStats, .request = 0, .change = {}});
+  EXPECT_TRUE(modest.reply(1).yes) << "others are";
   EXPECT_EQ(owner.engine.stats().counters.submitted, 6U) << "a running one, a full queue, one that waits";
   gate.open();
   EXPECT_TRUE(greedy.have_ended(kSent));
@@ -57,7 +57,7 @@ TEST(ServerPressure, WhoeverBreaksTheProtocolIsCutOffAndCostsNobodyElse) {
     client.connection->send_all(ipc::make_reply(1, {}));
   }));
   EXPECT_TRUE(is_cut_off([](const RawClient& client) {
-    client.connection->send_all(ipc::make_opaque(MessageType::kAsk, 1, ipc::Bytes::copy_of("?")));
+    client.connection->send_all(ipc::make_opaque(MessageType::kQuery, 1, ipc::Bytes::copy_of("?")));
   }));
   EXPECT_TRUE(is_cut_off([](const RawClient& client) {
     const ipc::SubmitHead head{.id = 1};

@@ -16,7 +16,7 @@
 namespace service_streamer::support {
 namespace {
 
-using ipc::Relay;
+using ipc::ClientLink;
 using simulation::Random;
 using std::chrono::microseconds;
 using Kind = Server::Event::Kind;
@@ -30,7 +30,7 @@ constexpr int kBadItem = 13;  // the model errs
 // Of a round: how many calls were accepted, and how often the end of one was told.
 struct Score {
   std::atomic<std::uint64_t> accepted{0};
-  std::atomic<std::uint64_t> told{0};
+  std::atomic<std::uint64_t> reply{0};
   std::atomic<std::uint64_t> answered{0};
   std::atomic<std::uint64_t> lost{0};
   std::array<std::atomic<std::uint64_t>, kOutcomes> by_outcome{};
@@ -95,14 +95,19 @@ class Supervisor {
 // Calls in any way there is, on an engine that may go at any time.
 class Caller {
  public:
-  Caller(Engine& engine, Server* server, Relay* relay, Duration patience, Score& score, std::uint64_t seed)
-      : engine_(engine), server_(server), relay_(relay), patience_(patience), score_(score), random_(seed) {}
+  Caller(Engine& engine, Server* server, ClientLink* client_link, Duration patience, Score& score, std::uint64_t seed)
+      : engine_(engine),
+        server_(server),
+        client_link_(client_link),
+        patience_(patience),
+        score_(score),
+        random_(seed) {}
 
   void run() {
     const auto mailbox = std::make_shared<Mailbox>();
     std::deque<RemoteRequest> open;
     std::uint64_t accepted = 0;
-    std::uint64_t told = 0;
+    std::uint64_t reply = 0;
     for (int i = 0; i < kCallsOfEach; ++i) {
       RemoteRequest request = any_request();
       EXPECT_TRUE(request.call().observers.add(mailbox, &engine_));
@@ -113,12 +118,12 @@ class Caller {
         finish(open.front());
         open.pop_front();
       }
-      told += mailbox->drain().size();
+      reply += mailbox->drain().size();
     }
     for (const RemoteRequest& request : open) finish(request);
-    EXPECT_TRUE(eventually([&] { return (told += mailbox->drain().size()) >= accepted; })) << told << " " << accepted;
+    EXPECT_TRUE(eventually([&] { return (reply += mailbox->drain().size()) >= accepted; })) << reply << " " << accepted;
     score_.accepted += accepted;
-    score_.told += told;
+    score_.reply += reply;
   }
 
  private:
@@ -146,11 +151,11 @@ class Caller {
     const double way = random_.uniform();
     if (way < 0.05) request.cancel(engine_, true);
     if (way > 0.95) request.cancel(engine_, false);
-    if (relay_ != nullptr && way > 0.9 && way < 0.95) {
-      ipc::Told told;
+    if (client_link_ != nullptr && way > 0.9 && way < 0.95) {
+      ipc::QueryReply reply;
       Sleeping sleeping;
-      relay_->cancel(request.request(), told, sleeping.waiter(), Clock::now() + std::chrono::seconds(5));
-      EXPECT_TRUE(!told.yes || request.done());
+      client_link_->cancel(request.request(), reply, sleeping.waiter(), Clock::now() + std::chrono::seconds(5));
+      EXPECT_TRUE(!reply.yes || request.done());
     }
     if (way > 0.4 && way < 0.45) return;  // forgotten; it ends all the same
     ASSERT_TRUE(request.wait()) << "nobody may be left waiting";
@@ -163,7 +168,7 @@ class Caller {
 
   Engine& engine_;
   Server* const server_;
-  Relay* const relay_;
+  ClientLink* const client_link_;
   const Duration patience_;  // of every request: the owner may be gone for good
   Score& score_;
   Random random_;
@@ -174,18 +179,18 @@ void live_as_client(const std::string& address, Duration patience, Score& score,
   Random random(seed);
   for (int life = 0; life < 3; ++life) {
     Engine engine({.policy = PolicyKind::kGreedy, .max_queue = 64});
-    Relay relay(engine, address);
-    relay.start();
+    ClientLink client_link(engine, address);
+    client_link.start();
     {
       std::deque<Thread> callers;
       for (int i = 0; i < 2; ++i) {
-        callers.emplace_back([&engine, &relay, patience, &score, caller_seed = random.next()] {
-          Caller(engine, nullptr, &relay, patience, score, caller_seed).run();
+        callers.emplace_back([&engine, &client_link, patience, &score, caller_seed = random.next()] {
+          Caller(engine, nullptr, &client_link, patience, score, caller_seed).run();
         });
       }
       if (random.uniform() < 0.5) {
         Parker().park(Clock::now() + microseconds(random.between(0, 20'000)));
-        relay.stop();  // it dies; who is left is told by abort
+        client_link.stop();  // it dies; who is left is told by abort
         close_remote(engine, false);
         while (!std::all_of(callers.begin(), callers.end(), [](const Thread& caller) { return caller.finished(); })) {
           abort_remote(engine);
@@ -193,7 +198,7 @@ void live_as_client(const std::string& address, Duration patience, Score& score,
         }
       }
     }
-    relay.stop();
+    client_link.stop();
     abort_remote(engine);
   }
 }
@@ -252,7 +257,7 @@ TEST(ServerStress, EveryRequestEndsOnceWhateverDies) {
     EXPECT_EQ(counters.submitted, counters.completed + counters.failed + counters.cancelled + counters.expired +
                                       counters.rejected + counters.dropped);
   }
-  EXPECT_EQ(score.told, score.accepted);
+  EXPECT_EQ(score.reply, score.accepted);
   EXPECT_GT(deaths, kRounds);
   for (const Outcome outcome : {Outcome::kAnswered, Outcome::kFailed, Outcome::kExpired, Outcome::kCancelled}) {
     EXPECT_GT(score.by_outcome[static_cast<std::size_t>(outcome)], 0U);

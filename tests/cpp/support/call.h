@@ -196,7 +196,7 @@ inline bool drop_ended(Engine& engine, Batch& batch) {
   EndedRequests ended;
   ReleasedRequests released;
   engine.drop_ended(batch, ended, released);
-  std::erase_if(batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
   publish(ended);
   let_go(released);
   if (!batch.parts.empty()) return true;
@@ -209,7 +209,7 @@ inline bool postpone(Engine& engine, Batch& batch) {
   EndedRequests ended;
   ReleasedRequests released;
   engine.postpone(batch, ended, released);
-  std::erase_if(batch.parts, [](const BatchPart& part) { return part.request == nullptr; });
+  std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
   publish(ended);
   let_go(released);
   if (!batch.parts.empty()) return true;
@@ -219,7 +219,7 @@ inline bool postpone(Engine& engine, Batch& batch) {
 
 // Runs the model of these tests and answers.
 inline void answer(Engine& engine, Batch& batch) {
-  for (const BatchPart& part : batch.parts) {
+  for (const RequestRange& part : batch.parts) {
     for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
       call_of(*part.request).outputs.at(i) += static_cast<int>(i) + 1;
     }

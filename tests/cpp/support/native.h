@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "service_streamer/native/call.h"
 #include "service_streamer/native/model.h"
+#include "service_streamer/native/tensor_call.h"
 #include "service_streamer/native/workers.h"
 #include "support/threads.h"
 
@@ -91,7 +91,8 @@ class IntModel final : public native::Model {
 class NativeRequest {
  public:
   explicit NativeRequest(std::vector<int> items, const Terms& terms = {}) : items_(std::move(items)) {
-    call_ = new native::Call(native::ItemsRef(new IntItems(items_, alive_)), static_cast<std::uint32_t>(items_.size()));
+    call_ = new native::TensorCall(native::ItemsRef(new IntItems(items_, alive_)),
+                                   static_cast<std::uint32_t>(items_.size()));
     call_->request.deadline = terms.deadline;
   }
   ~NativeRequest() {
@@ -101,7 +102,7 @@ class NativeRequest {
       : items_(other.items_), alive_(other.alive_), call_(std::exchange(other.call_, nullptr)) {}
   NativeRequest& operator=(NativeRequest&&) = delete;
 
-  native::Call& call() const { return *call_; }
+  native::TensorCall& call() const { return *call_; }
   Outcome outcome() const { return call_->request.outcome; }
 
   // Whether the items of it are still there.
@@ -140,7 +141,7 @@ class NativeRequest {
  private:
   const std::vector<int> items_;
   std::shared_ptr<std::atomic<int>> alive_ = std::make_shared<std::atomic<int>>(0);
-  native::Call* call_ = nullptr;
+  native::TensorCall* call_ = nullptr;
 };
 
 // An engine with the threads of a model, closed and joined at the end.

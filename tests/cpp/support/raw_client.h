@@ -31,7 +31,7 @@ class RawClient {
     const ipc::Payload* const one = &payload;
     connection->send_all(ipc::make_submit({&head, 1}, {&one, 1}));
   }
-  void ask(std::uint64_t id, const ipc::Ask& question) const { connection->send_all(ipc::make_ask(id, question)); }
+  void query(std::uint64_t id, const ipc::Query& question) const { connection->send_all(ipc::make_ask(id, question)); }
   void cancel(std::uint64_t id) const { connection->send_all(ipc::make_ids(MessageType::kCancel, {&id, 1})); }
 
   // The next message but hello, waited for; false: cut off.
@@ -62,9 +62,9 @@ class RawClient {
     }
     return true;
   }
-  ipc::Told told(std::uint64_t id) const {
+  ipc::QueryReply reply(std::uint64_t id) const {
     ipc::InMessage message;
-    ipc::Told answer;
+    ipc::QueryReply answer;
     EXPECT_TRUE(receive(message) && message.id == id && ipc::parse(message, answer));
     return answer;
   }

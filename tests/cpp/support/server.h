@@ -91,7 +91,7 @@ class RemoteRequest {
   bool answered() const {
     if (!ends_as(Outcome::kAnswered)) return false;
     std::vector<int> outputs;
-    for (const ipc::ResultPiece& piece : call_->pieces) {
+    for (const ipc::ResultRange& piece : call_->pieces) {
       if (piece.begin != outputs.size()) return false;
       const std::vector<int> part = numbers_of(piece.result.bytes);
       if (part.size() != piece.count) return false;

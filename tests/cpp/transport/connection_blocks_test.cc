@@ -139,7 +139,7 @@ TEST(Connection, ManyReleasesWakeTheOwnerOnce) {
   }
   there->shut_down();
   batch = {};
-  EXPECT_EQ(wakes, 2) << "nobody is to be told any more";
+  EXPECT_EQ(wakes, 2) << "nobody is to be reply any more";
 }
 
 TEST(Connection, AReleaseEndsTheSleepOfTheOneWhoWaits) {

@@ -90,7 +90,7 @@ TEST_F(HostilePeer, IsToldByFieldsThatCannotBe) {
   headers[5].body = kMaxBody + 1;
   headers[6].body = UINT64_MAX;
   headers[7].descriptors = 7;  // a hundred bytes have no room for so many blocks
-  headers[8] = header_of(MessageType::kAsk, 100, 1);
+  headers[8] = header_of(MessageType::kQuery, 100, 1);
   for (const FrameHeader& header : headers) {
     auto [a, b] = socket_pair();
     peer_ = std::move(a);

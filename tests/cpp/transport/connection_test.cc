@@ -17,7 +17,7 @@ TEST(Connection, BringsMessagesInOrder) {
   const Pair pair;
   ASSERT_TRUE(pair.here->send(make_hello(Role::kEngine)));
   ASSERT_TRUE(pair.here->send(make_text(MessageType::kReady, "text")));
-  ASSERT_TRUE(pair.here->send(make_opaque(MessageType::kAsk, 5, {})));
+  ASSERT_TRUE(pair.here->send(make_opaque(MessageType::kQuery, 5, {})));
   InMessage message;
   Hello hello;
   ASSERT_EQ(pair.there->receive(message), Received::kMessage);
@@ -25,7 +25,7 @@ TEST(Connection, BringsMessagesInOrder) {
   ASSERT_EQ(pair.there->receive(message), Received::kMessage);
   EXPECT_EQ(message.body.text(), "text");
   ASSERT_EQ(pair.there->receive(message), Received::kMessage);
-  EXPECT_EQ(message.type, MessageType::kAsk);
+  EXPECT_EQ(message.type, MessageType::kQuery);
   EXPECT_EQ(message.id, 5U);
   EXPECT_TRUE(message.body.empty());
   EXPECT_EQ(pair.there->receive(message), Received::kNothing);

@@ -55,7 +55,7 @@ TEST(EpollWaiter, AWakeUpBeforeTheSleepCostsNoSystemCallAndIsKept) {
   sleeper.parker().unpark();
   EXPECT_FALSE(sleeper.readable());
   EXPECT_TRUE(sleeper.sleep()) << "and does not sleep";
-  EXPECT_FALSE(sleeper.sleep(0)) << "it is told of once";
+  EXPECT_FALSE(sleeper.sleep(0)) << "it is reply of once";
 }
 
 TEST(EpollWaiter, OneSleepIsWrittenToOnce) {

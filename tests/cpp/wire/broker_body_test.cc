@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "fuzz/parcel_input.h"
+#include "fuzz/broker_body_input.h"
+#include "support/broker_bodies.h"
 #include "support/ipc.h"
-#include "support/parcels.h"
 
 namespace service_streamer::support {
 namespace {
@@ -19,7 +19,7 @@ using ipc::Payload;
 using ipc::ResultKind;
 using namespace std::string_literals;
 
-Parcel parcel_of(const std::vector<std::string>& items, std::uint32_t begin, std::uint32_t count) {
+Chunk chunk_of(const std::vector<std::string>& items, std::uint32_t begin, std::uint32_t count) {
   auto payload = std::make_shared<const Payload>(ipc::support::payload_of(items));
   return {.begin = begin, .items = count, .payload = std::move(payload)};
 }
@@ -47,11 +47,11 @@ std::string with(std::string text, std::size_t at, const std::string& bytes) {
 }
 
 TEST(RequestParcel, HasTheItemsOfItsRange) {
-  const Parcel parcel = parcel_of({"one", "", "three", "4"}, 1, 2);
-  EXPECT_EQ(parcel.item_bytes(), 5U);
-  EXPECT_EQ(text_of(parcel), "\2\0\0\0"s + "\0\0\0\0"s + "\5\0\0\0"s + "three");
+  const Chunk range = chunk_of({"one", "", "three", "4"}, 1, 2);
+  EXPECT_EQ(range.item_bytes(), 5U);
+  EXPECT_EQ(text_of(range), "\2\0\0\0"s + "\0\0\0\0"s + "\5\0\0\0"s + "three");
   Payload payload;
-  ASSERT_TRUE(parse_request(body_of(parcel), payload));
+  ASSERT_TRUE(parse_request(body_of(range), payload));
   ASSERT_EQ(payload.items(), 2U);
   EXPECT_EQ(ipc::support::item_of(payload, 0), "");
   EXPECT_EQ(ipc::support::item_of(payload, 1), "three");
@@ -59,19 +59,19 @@ TEST(RequestParcel, HasTheItemsOfItsRange) {
 }
 
 TEST(RequestParcel, IsLittleEndianAndMayHaveManyItems) {
-  const Parcel parcel = parcel_of(std::vector<std::string>(300, std::string(300, 'x')), 0, 300);
-  const std::string text = text_of(parcel);
+  const Chunk range = chunk_of(std::vector<std::string>(300, std::string(300, 'x')), 0, 300);
+  const std::string text = text_of(range);
   EXPECT_EQ(text.substr(0, 8), "\x2c\1\0\0\x2c\1\0\0"s);
   EXPECT_EQ(text.size(), 4 + 300 * 4 + 90'000U);
   EXPECT_TRUE(is_request(text));
 }
 
 TEST(RequestParcel, OnlyAWholeOneIsAccepted) {
-  expect_only_whole(text_of(parcel_of({"one", "", "three"}, 0, 3)), is_request);
+  expect_only_whole(text_of(chunk_of({"one", "", "three"}, 0, 3)), is_request);
 }
 
 TEST(RequestParcel, CountsAndEndsMustFit) {
-  const std::string sound = text_of(parcel_of({"one", "two"}, 0, 2));
+  const std::string sound = text_of(chunk_of({"one", "two"}, 0, 2));
   EXPECT_FALSE(is_request(with(sound, 0, "\0"s))) << "no items";
   EXPECT_FALSE(is_request(with(sound, 0, "\3"s))) << "more items than ends";
   EXPECT_FALSE(is_request(with(sound, 0, "\xff\xff\xff\xff"s)));
@@ -158,8 +158,8 @@ TEST(ResultParcel, EnumsAndSizesMustBeThose) {
 }
 
 // As the fuzzer does: what is accepted must come out as it was.
-std::size_t read_as_parcels(const std::string& text) {
-  return ipc::fuzz::read_as_parcels({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+std::size_t read_as_bodies(const std::string& text) {
+  return ipc::fuzz::read_as_bodies({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
 // The body of a result, as the fuzzer has it: after the number of its items.
@@ -167,18 +167,18 @@ std::string of_items(std::uint8_t items, const EndedCall& result) {
   return std::string(1, static_cast<char>(items)).append(text_of(result));
 }
 
-TEST(Parcels, WhatEverIsChangedDoesNoHarm) {
+TEST(Chunks, WhatEverIsChangedDoesNoHarm) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = "note", .pieces = {}};
   answered.pieces.push_back(piece_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
   answered.pieces.push_back(piece_of(2, 1, Bytes{}));
-  const std::vector<std::string> sound{text_of(parcel_of({"one", "", "three"}, 0, 3)), of_items(3, answered),
+  const std::vector<std::string> sound{text_of(chunk_of({"one", "", "three"}, 0, 3)), of_items(3, answered),
                                        of_items(1, failure()), of_items(1, loss("it died"))};
   for (const std::string& text : sound) {
-    EXPECT_EQ(read_as_parcels(text), 1U);
-    for (std::size_t cut = 0; cut < text.size(); ++cut) read_as_parcels(text.substr(0, cut));
+    EXPECT_EQ(read_as_bodies(text), 1U);
+    for (std::size_t cut = 0; cut < text.size(); ++cut) read_as_bodies(text.substr(0, cut));
     for (std::size_t at = 0; at < text.size(); ++at) {
       for (int value = 0; value < 256; ++value)
-        read_as_parcels(with(text, at, std::string(1, static_cast<char>(value))));
+        read_as_bodies(with(text, at, std::string(1, static_cast<char>(value))));
     }
   }
 }

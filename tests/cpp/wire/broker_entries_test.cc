@@ -57,8 +57,8 @@ TEST(RequestHead, OfAnythingElseIsNoHead) {
   }
 }
 
-TEST(HeldEntries, EachIsHereOnceUntilItIsRemoved) {
-  HeldEntries held;
+TEST(LeasedEntries, EachIsHereOnceUntilItIsRemoved) {
+  LeasedEntries held;
   EXPECT_EQ(held.add("1-0", head_of(7, 3)), 1U);
   EXPECT_EQ(held.add("1-0", head_of(8)), 0U);
   EXPECT_EQ(held.add("1-1", head_of(9)), 2U);
@@ -72,8 +72,8 @@ TEST(HeldEntries, EachIsHereOnceUntilItIsRemoved) {
   EXPECT_EQ(held.add("1-0", head_of(7)), 3U);
 }
 
-TEST(HeldEntries, AnAnsweredOneIsHereButTakenOnce) {
-  HeldEntries held;
+TEST(LeasedEntries, AnAnsweredOneIsHereButTakenOnce) {
+  LeasedEntries held;
   held.add("1-0", head_of(7, 3));
   const auto entry = held.answer(1);
   ASSERT_TRUE(entry);

@@ -44,7 +44,7 @@ TEST_F(MessageTest, TextsAndOpaqueBytesAreTheBody) {
   const OutMessage setup = make_opaque(MessageType::kSetup, 3, Bytes::copy_of(large));
   EXPECT_TRUE(setup.head.empty()) << "a large one is not copied";
   EXPECT_EQ(deliver(setup).body.text(), large);
-  EXPECT_EQ(deliver(make_opaque(MessageType::kAsk, 3, {})).body.size(), 0U);
+  EXPECT_EQ(deliver(make_opaque(MessageType::kQuery, 3, {})).body.size(), 0U);
 }
 
 TEST_F(MessageTest, IdsAreWholeNumbers) {
@@ -118,7 +118,7 @@ TEST_F(MessageTest, BatchIsRefusedUnlessEverythingFits) {
   expect_only_whole<BatchMessage>(message);
   const std::size_t table = sizeof(wire::Start);
   const std::size_t part = table + 3 * sizeof(wire::Block);
-  const std::size_t head = part + sizeof(wire::BatchPart);
+  const std::size_t head = part + sizeof(wire::RequestRange);
   const std::size_t ends = head + sizeof(wire::Payload);
   const std::size_t items = ends + 3 * 8;
   EXPECT_TRUE(accepted<BatchMessage>(with(message, ends, std::uint64_t{3})));

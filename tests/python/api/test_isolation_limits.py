@@ -4,8 +4,8 @@ import math
 import threading
 
 import pytest
-from waits import LONG, eventually
 from isolation import Limited, OutOfMemoryError, Poisoned, bound, one_batch
+from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, StreamerClosed
 

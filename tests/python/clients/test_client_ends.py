@@ -25,14 +25,14 @@ def client(tmp_path):
 )
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_client_closed_unused_does_not_connect(client, monkeypatch, ask, alone):
-    before = threads_named("streamer-relay")
+    before = threads_named("streamer-link")
     with monkeypatch.context() as patch:
         if alone:
             patch.setattr(client._backend, "own_this_thread", lambda: True)
         client.close()
     with pytest.raises(StreamerClosed):
         ask(client)
-    assert threads_named("streamer-relay") <= before
+    assert threads_named("streamer-link") <= before
 
 
 def test_a_client_closed_after_use_has_no_answer(process_streamers):
@@ -45,41 +45,41 @@ def test_a_client_closed_after_use_has_no_answer(process_streamers):
 
 
 def test_a_client_closed_while_it_connects_leaves_nothing(client, threads, monkeypatch):
-    before = threads_named("streamer-relay")
-    original = _core.Relay
+    before = threads_named("streamer-link")
+    original = _core.ClientLink
     made = []
 
     class ClosedMeanwhile:
         def __init__(self, *args):
-            self._relay = original(*args)
+            self._link = original(*args)
             made.append(self)
 
         def start(self):
-            self._relay.start()
+            self._link.start()
             threads.run(client.close)
             threads.join()
 
         def __getattr__(self, name):
-            return getattr(self._relay, name)
+            return getattr(self._link, name)
 
-    monkeypatch.setattr(_core, "Relay", ClosedMeanwhile)
+    monkeypatch.setattr(_core, "ClientLink", ClosedMeanwhile)
     with pytest.raises(StreamerClosed):
         client.submit([1])
     assert threads.join() == [None]
     assert len(made) == 1
-    eventually(lambda: threads_named("streamer-relay") <= before)
+    eventually(lambda: threads_named("streamer-link") <= before)
 
 
 def test_a_client_closed_while_it_waits_says_so(client, threads):
     threads.run(client.wait_ready)
-    eventually(lambda: client._backend._relay is not None)
+    eventually(lambda: client._backend._link is not None)
     client.close(timeout=LONG)
     (raised,) = threads.join()
     assert isinstance(raised, StreamerClosed)
 
 
 def test_a_client_closed_just_before_it_waits_says_so(client, threads, monkeypatch):
-    before = threads_named("streamer-relay")
+    before = threads_named("streamer-link")
 
     def closed_first(fn, *args):
         monkeypatch.undo()
@@ -90,7 +90,7 @@ def test_a_client_closed_just_before_it_waits_says_so(client, threads, monkeypat
     threads.run(client.wait_ready)
     (raised,) = threads.join()
     assert isinstance(raised, StreamerClosed)
-    assert threads_named("streamer-relay") <= before
+    assert threads_named("streamer-link") <= before
 
 
 def frames_of_threads():

@@ -79,10 +79,10 @@ def test_the_owner_tells_its_statistics_and_takes_settings(owner, client):
     engine = owner(batch_size=8)
     one = client(engine)
     one.predict([1, 2, 3])
-    stats = json.loads(one.relay.stats(LONG))
+    stats = json.loads(one.link.stats(LONG))
     assert stats["items"] == 3
     assert len(stats["worker_processes"]) == 1
-    assert one.relay.configure(batch_size=16, max_latency=0.2, policy="greedy", timeout=LONG)
+    assert one.link.configure(batch_size=16, max_latency=0.2, policy="greedy", timeout=LONG)
     stats = engine.engine.stats()
     assert (stats["batch_size"], stats["max_latency"], stats["policy"]) == (16, 0.2, "greedy")
 
@@ -90,15 +90,15 @@ def test_the_owner_tells_its_statistics_and_takes_settings(owner, client):
 def test_waiting_until_ready_ends_when_a_worker_is_or_none_will_be(owner, client):
     engine = owner(workers=0)
     one = client(engine)
-    assert not one.relay.wait_ready(0.01)
+    assert not one.link.wait_ready(0.01)
     engine.server.set_failure("init: no such model")
     with pytest.raises(WorkerInitError, match=r"^no such model$"):
-        one.relay.wait_ready(LONG)
+        one.link.wait_ready(LONG)
     with pytest.raises(WorkerInitError, match=r"^no such model$"):
         one.predict([1])
     engine.server.set_failure(None)
     engine.add_worker()
-    assert one.relay.wait_ready(LONG)
+    assert one.link.wait_ready(LONG)
     assert one.predict([1]) == [2]
 
 
@@ -110,7 +110,7 @@ def test_an_owner_that_stops_ends_what_it_had(owner, client, gate):
     engine.server.stop()
     with pytest.raises((StreamerClosed, WorkerLost)):
         future.result(LONG)
-    assert one.relay.stats(0.01) is None
+    assert one.link.stats(0.01) is None
     with pytest.raises(RequestTimeout):
         one.predict([1], 0.05)
     waiting = one.submit([2])

@@ -12,7 +12,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from parcels import items_of, result_of
+from broker_bodies import items_of, result_of
 from redis_messages import pack_replies
 from redis_server import NEEDS_SERVER
 from redis_tools import new_prefix
@@ -156,10 +156,10 @@ def test_a_message_that_the_broker_does_not_take_is_refused_with_its_size(worker
 def test_a_request_for_which_there_is_no_memory_is_the_only_one_to_fail(workers, make, monkeypatch):
     pack = sender._core.pack_requests
 
-    def pack_little(parcels, *rest):
-        if sum(len(parcel[5]) for parcel in parcels) > 1_000_000:
+    def pack_little(chunks, *rest):
+        if sum(len(chunk[5]) for chunk in chunks) > 1_000_000:
             raise MemoryError
-        return pack(parcels, *rest)
+        return pack(chunks, *rest)
 
     monkeypatch.setattr(sender._core, "pack_requests", pack_little)
     workers()

@@ -8,7 +8,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from parcels import result_of
+from broker_bodies import result_of
 from redis_messages import pack_replies
 from redis_server import NEEDS_SERVER
 from redis_tools import MakesAFolder

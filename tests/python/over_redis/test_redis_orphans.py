@@ -22,7 +22,7 @@ pytestmark = NEEDS_SERVER
 
 @pytest.fixture
 def place(server, client):
-    return Session(client.outlet, Broker(server.url, b"key"), client.keys, Signer(None), bytes(16))
+    return Session(client.egress, Broker(server.url, b"key"), client.keys, Signer(None), bytes(16))
 
 
 @pytest.fixture

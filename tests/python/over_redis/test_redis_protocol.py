@@ -64,8 +64,8 @@ def test_a_request_arrives_as_it_was(client, number, begin, items, deadline, sen
     assert unpack_request(pack_request(*given)) == given
 
 
-def commands(*parcels, now=1_000, ahead=0.0, limit=2**30, seal=None):
-    return _core.pack_requests(list(parcels), b"APPEND", CLIENT, now, ahead, limit, seal)
+def commands(*chunks, now=1_000, ahead=0.0, limit=2**30, seal=None):
+    return _core.pack_requests(list(chunks), b"APPEND", CLIENT, now, ahead, limit, seal)
 
 
 def command(message):
@@ -88,26 +88,26 @@ def test_a_deadline_is_sent_as_one_of_the_brokers_clock():
 
 
 def test_what_is_sent_was_sealed_and_is_not_larger_than_the_broker_takes():
-    parcels = [(7, 0, 1, None, 0, b"body"), (7, 1, 2, None, 0, b"longer"), (8, 0, 3, None, 0, b"")]
-    first, _, last = (pack_request(CLIENT, *each[:3], 0, 1_000, 0, each[5]) for each in parcels)
-    found, too_large = commands(*parcels, limit=len(first))
+    chunks = [(7, 0, 1, None, 0, b"body"), (7, 1, 2, None, 0, b"longer"), (8, 0, 3, None, 0, b"")]
+    first, _, last = (pack_request(CLIENT, *each[:3], 0, 1_000, 0, each[5]) for each in chunks)
+    found, too_large = commands(*chunks, limit=len(first))
     assert found == {(7, 0): command(first), (8, 0): command(last)}
     assert too_large == [(7, 2, len(first) + 2)]
-    found, too_large = commands(*parcels, limit=len(first) + 1, seal=lambda message: message + b"!")
+    found, too_large = commands(*chunks, limit=len(first) + 1, seal=lambda message: message + b"!")
     assert found == {(7, 0): command(first + b"!"), (8, 0): command(last + b"!")}
     assert too_large == [(7, 2, len(first) + 3)]
 
 
 def test_what_cannot_be_sent_is_told():
-    parcel = (7, 0, 1, None, 0, b"body")
+    chunk = (7, 0, 1, None, 0, b"body")
     with pytest.raises(KeyError, match="secret"):
-        commands(parcel, seal=lambda _: {}["secret"])
+        commands(chunk, seal=lambda _: {}["secret"])
     with pytest.raises(TypeError, match="str"):
-        commands(parcel, seal=lambda _: "text")
+        commands(chunk, seal=lambda _: "text")
     with pytest.raises(TypeError, match="list"):
-        commands(list(parcel))
+        commands(list(chunk))
     with pytest.raises(TypeError):
-        commands(parcel[:5])
+        commands(chunk[:5])
     with pytest.raises(ValueError, match="16 bytes"):
         _core.pack_requests([], b"", b"short", 0, 0.0, 0, None)
 

@@ -35,14 +35,14 @@ def test_what_is_no_message_is_dropped_counted_and_logged_once(workers, client, 
 
 
 def test_a_request_that_is_malformed_is_refused(workers, client):
-    (future,), (parcel,) = client.parcels([1, 2])
-    number, begin, items, deadline, priority, body = parcel
+    (future,), (chunk,) = client.chunks([1, 2])
+    number, begin, items, deadline, priority, body = chunk
     client.post(client.message((number, begin, items, deadline, priority, body[:-1])))
     workers()
     with pytest.raises(WorkerLost, match="cannot be read"):
         client.result(future)
-    (future,), (parcel,) = client.parcels([1, 2])
-    client.post(client.message((parcel[0], 0, 3, None, 0, parcel[5])))
+    (future,), (chunk,) = client.chunks([1, 2])
+    client.post(client.message((chunk[0], 0, 3, None, 0, chunk[5])))
     with pytest.raises(WorkerLost, match="2 items, not the 3"):
         client.result(future)
     assert client.ask([1]) == [2]
@@ -50,8 +50,8 @@ def test_a_request_that_is_malformed_is_refused(workers, client):
 
 
 def test_another_version_of_the_protocol_is_refused_by_name(workers, client):
-    (future,), (parcel,) = client.parcels([1])
-    message = bytearray(client.message(parcel))
+    (future,), (chunk,) = client.chunks([1])
+    message = bytearray(client.message(chunk))
     message[2] = VERSION + 1
     client.post(bytes(message))
     workers()
@@ -63,8 +63,8 @@ def test_another_version_of_the_protocol_is_refused_by_name(workers, client):
 def test_damaged_heads_end_nobody_but_their_request(workers, client):
     worker = workers()
     rng = random.Random(1)
-    _, (parcel,) = client.parcels([1, 2, 3])
-    good = client.message(parcel)
+    _, (chunk,) = client.chunks([1, 2, 3])
+    good = client.message(chunk)
     for _ in range(300):
         damaged = bytearray(good)
         for at in rng.sample(range(64), rng.choice([1, 1, 2, 8])):  # the head, and the counts
@@ -130,12 +130,12 @@ def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(worke
 
 def test_a_signed_message_cannot_be_replayed_into_another_queue_or_later(workers, clients):
     here, there = clients(secret="right"), clients(new_prefix(), secret="right")
-    _, (parcel,) = here.parcels([1])
+    _, (chunk,) = here.chunks([1])
     old = 25 * 3600
-    aged = here.message(parcel)[:44] + b"\0" * 8 + here.message(parcel)[52:]
+    aged = here.message(chunk)[:44] + b"\0" * 8 + here.message(chunk)[52:]
     assert old
     there.redis.xadd(
-        there.keys.queue, {"m": Signer("right").seal(here.keys.queue, here.message(parcel))}
+        there.keys.queue, {"m": Signer("right").seal(here.keys.queue, here.message(chunk))}
     )
     there.post(aged)
     worker = workers(secret="right", prefix=there.keys.prefix, _claim_after=SLOW)

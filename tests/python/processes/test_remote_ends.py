@@ -76,4 +76,4 @@ def test_what_workers_of_this_process_do_is_refused():
     with pytest.raises(RuntimeError, match="watched"):
         engine.run_timer()
     with pytest.raises(ValueError, match="already"):
-        _core.Relay(engine, server.address)
+        _core.ClientLink(engine, server.address)

@@ -104,4 +104,3 @@ def test_an_exception_that_exits_when_it_is_pickled_arrives_as_text(remote):
         engine.predict([1])
     with pytest.raises(SerializationError):
         engine.predict([1])
-

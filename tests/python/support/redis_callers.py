@@ -80,10 +80,10 @@ class Callers:
                 [self._rng.randrange(1000) for _ in range(self._rng.choice([1, 1, 3, 20]))]
                 for _ in range(self._rng.choice([1, 4, 16]))
             ]
-            futures, parcels = self.client.parcels(*batches)
+            futures, chunks = self.client.chunks(*batches)
             pipeline = self.sender.pipeline(transaction=False)
-            for parcel in parcels:
-                pipeline.xadd(self.client.keys.queue, {"m": self.client.message(parcel)})
+            for chunk in chunks:
+                pipeline.xadd(self.client.keys.queue, {"m": self.client.message(chunk)})
             pipeline.execute()
             for batch, future in zip(batches, futures, strict=True):
                 assert future.result(LONG) == [2 * item for item in batch]

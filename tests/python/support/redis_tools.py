@@ -53,28 +53,28 @@ class RawClient:
         self.signer = Signer(secret)
         self.id = uuid.uuid4().bytes
         self.engine = make_engine(inline=True, policy="greedy")
-        self.outlet = _core.Outlet(self.engine, chunk)
+        self.egress = _core.BrokerEgress(self.engine, chunk)
         self.accepted = self.ignored = 0
         self.refusals = []
         self._last = b"0"
 
     def close(self):
-        self.outlet.stop()
+        self.egress.stop()
         self.engine.close(False)
         self.redis.close()
 
     # ---------------------------------------------------------------- requests
 
-    def message(self, parcel, deadline=0):
-        number, begin, items, _, priority, body = parcel
+    def message(self, chunk, deadline=0):
+        number, begin, items, _, priority, body = chunk
         sent = int(time.time() * 1000)
         return pack_request(self.id, number, begin, items, deadline, sent, priority, body)
 
-    def parcels(self, *batches, priority=0):
+    def chunks(self, *batches, priority=0):
         """Futures of requests, and what is to be sent of them."""
         futures = [self.engine.submit(batch, None, priority) for batch in batches]
-        parcels, _ = self.outlet.take(1 << 20, 0)
-        return futures, parcels
+        chunks, _ = self.egress.take(1 << 20, 0)
+        return futures, chunks
 
     def post(self, message, key=None):
         sealed = self.signer.seal(self.keys.queue, message)
@@ -82,9 +82,9 @@ class RawClient:
 
     def send(self, *batches, deadline=None, priority=0):
         """Send requests; the future of each. `deadline`: seconds from now."""
-        futures, parcels = self.parcels(*batches, priority=priority)
+        futures, chunks = self.chunks(*batches, priority=priority)
         at = 0 if deadline is None else int((time.time() + deadline) * 1000)
-        self.entries = [self.post(self.message(parcel, at)) for parcel in parcels]
+        self.entries = [self.post(self.message(chunk, at)) for chunk in chunks]
         return futures
 
     def ask(self, batch, timeout=LONG):
@@ -108,9 +108,9 @@ class RawClient:
     def _take(self, answers):
         if isinstance(answers, Refusal):
             self.refusals.append(answers.note)
-            self.outlet.lose([answers.request], answers.note)
+            self.egress.lose([answers.request], answers.note)
             return
-        taken = self.outlet.answer(answers)
+        taken = self.egress.answer(answers)
         self.accepted += taken
         self.ignored += len(answers) - taken
 

@@ -71,8 +71,8 @@ class RelayClient:
 
     def __init__(self, address, **options):
         self.engine = make_engine(policy="greedy", **options)
-        self.relay = _core.Relay(self.engine, address)
-        self.relay.start()
+        self.link = _core.ClientLink(self.engine, address)
+        self.link.start()
 
     def predict(self, batch, timeout=LONG, priority=0):
         return self.engine.predict(batch, timeout, priority)
@@ -82,7 +82,7 @@ class RelayClient:
 
     def close(self):
         self.engine.close(False)
-        self.relay.stop()
+        self.link.stop()
         self.engine.abort()
 
 

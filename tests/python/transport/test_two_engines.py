@@ -1,4 +1,4 @@
-"""Requests that one engine hands on to another: over a relay, or as bytes that a test carries."""
+"""Requests that one engine hands on to another: over a link, or as bytes that a test carries."""
 
 import asyncio
 import concurrent.futures
@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from parcels import Carrier, Client
+from broker_bodies import Carrier, Client
 from remote import LONG, RelayClient, RemoteEngine
 from thread_models import Gate, double
 from waits import eventually
@@ -15,7 +15,7 @@ from service_streamer import CancelledError, RequestTimeout, SerializationError,
 from service_streamer._waiting import callbacks
 
 
-@pytest.fixture(params=["relay", "bytes"])
+@pytest.fixture(params=["link", "bytes"])
 def far(request):
     """Makes clients of an engine, `owner`, whose workers are threads of the test."""
     made = []

@@ -1,4 +1,4 @@
-#include "service_streamer/native/call.h"
+#include "service_streamer/native/tensor_call.h"
 
 #include <algorithm>
 #include <new>
@@ -6,28 +6,28 @@
 
 namespace service_streamer::native {
 
-bool Call::add(Piece piece) {
+bool TensorCall::add(Piece piece) {
   MutexLock lock(mutex_);
   if (ended_ || failed_) return true;
   try {
     arrived_.push_back(std::move(piece));
   } catch (const std::bad_alloc&) {
-    failed_.emplace(Failure{.fault = Fault::kMemory});
+    failed_.emplace(RunFailure{.fault = Fault::kMemory});
   }
   return !failed_;
 }
 
-void Call::fail(const Failure& why) {
+void TensorCall::fail(const RunFailure& why) {
   MutexLock lock(mutex_);
   if (ended_ || failed_) return;
   try {
     failed_ = why;
   } catch (const std::bad_alloc&) {
-    failed_.emplace(Failure{.fault = Fault::kMemory});
+    failed_.emplace(RunFailure{.fault = Fault::kMemory});
   }
 }
 
-void Call::publish(WakeChain& chain) {
+void TensorCall::publish(WakeChain& chain) {
   std::vector<Piece> arrived;
   {
     MutexLock lock(mutex_);
@@ -43,7 +43,7 @@ void Call::publish(WakeChain& chain) {
   observers.tell();
 }
 
-void Call::drop_inputs() {
+void TensorCall::drop_inputs() {
   items_.reset();
 }
 

@@ -5,7 +5,7 @@ import struct
 import time
 
 import pytest
-from parcels import request
+from broker_bodies import request
 from remote import LONG, RemoteEngine
 from thread_models import Gate, double
 
@@ -34,12 +34,12 @@ def gate():
 
 
 @pytest.fixture
-def inlet(owner):
-    return lambda *args, **options: _core.Inlet(owner(*args, **options).server)
+def ingress(owner):
+    return lambda *args, **options: _core.BrokerIngress(owner(*args, **options).server)
 
 
-def test_a_request_comes_in_and_its_result_leaves(inlet):
-    one = inlet()
+def test_a_request_comes_in_and_its_result_leaves(ingress):
+    one = ingress()
     assert one.submit(7, request(1, "a"), None, 0) == 2
     ((number, body),) = one.take(LONG)
     assert number == 7
@@ -55,8 +55,8 @@ def test_a_request_comes_in_and_its_result_leaves(inlet):
     "body",
     [b"", b"\0" * 4, request(1)[:-1], request(1) + b"x", b"\xff" * 40, struct.pack("<II", 1, 9)],
 )
-def test_malformed_requests_are_refused(inlet, body):
-    one = inlet()
+def test_malformed_requests_are_refused(ingress, body):
+    one = ingress()
     with pytest.raises(ValueError, match="request 3 is malformed"):
         one.submit(3, body, None, 0)
     assert one.submit(3, request(1), None, 0) == 1
@@ -64,8 +64,8 @@ def test_malformed_requests_are_refused(inlet, body):
         one.submit(3, request(1), None, 0)
 
 
-def test_wrong_arguments_of_an_inlet_are_named(inlet, owner):
-    one = inlet()
+def test_wrong_arguments_of_an_inlet_are_named(ingress, owner):
+    one = ingress()
     with pytest.raises(ValueError, match="nan"):
         one.submit(1, request(1), float("nan"), 0)
     with pytest.raises(TypeError):
@@ -75,19 +75,19 @@ def test_wrong_arguments_of_an_inlet_are_named(inlet, owner):
     with pytest.raises(ValueError, match="32 bits"):
         one.submit(1, request(1), None, 2**31)
     with pytest.raises(ValueError, match="inline=True"):
-        _core.Inlet(owner(inline=False).server)
+        _core.BrokerIngress(owner(inline=False).server)
     assert one.take(0) == []
 
 
-def test_an_item_that_cannot_be_unpickled_fails_its_request(inlet):
-    one = inlet()
+def test_an_item_that_cannot_be_unpickled_fails_its_request(ingress):
+    one = ingress()
     one.submit(1, struct.pack("<II", 1, 7) + b"garbage", None, 0)
     ((_, body),) = one.take(LONG)
     assert body[0] == 1
 
 
-def test_cancelled_and_expired_ones_come_without_a_result(inlet, gate):
-    one = inlet(gate)
+def test_cancelled_and_expired_ones_come_without_a_result(ingress, gate):
+    one = ingress(gate)
     one.submit(1, request(1), None, 0)
     gate.wait_entered()
     one.submit(2, request(2), None, 0)
@@ -105,7 +105,7 @@ def test_cancelled_and_expired_ones_come_without_a_result(inlet, gate):
 
 def test_what_its_engine_ends_comes_without_a_result(owner):
     engine = owner(workers=0)
-    one = _core.Inlet(engine.server)
+    one = _core.BrokerIngress(engine.server)
     one.submit(1, request(1), None, 0)
     engine.engine.close(False)
     assert one.take(LONG) == [(1, b"")]
@@ -113,8 +113,8 @@ def test_what_its_engine_ends_comes_without_a_result(owner):
         one.submit(2, request(1), None, 0)
 
 
-def test_stop_gives_what_has_ended_then_none(inlet, gate):
-    one = inlet(gate)
+def test_stop_gives_what_has_ended_then_none(ingress, gate):
+    one = ingress(gate)
     one.submit(1, request(1), None, 0)
     gate.wait_entered()
     one.submit(2, request(2), None, 0)
@@ -129,8 +129,8 @@ def test_stop_gives_what_has_ended_then_none(inlet, gate):
         one.submit(3, request(1), None, 0)
 
 
-def test_take_of_an_inlet_waits_until_it_is_woken(inlet, threads):
-    one = inlet(workers=0)
+def test_take_of_an_inlet_waits_until_it_is_woken(ingress, threads):
+    one = ingress(workers=0)
     assert one.take(0.01) == []
     threads.run(one.take, None)
     one.interrupt()
@@ -143,7 +143,7 @@ def test_take_of_an_inlet_waits_until_it_is_woken(inlet, threads):
 
 def test_an_inlet_that_goes_cancels_what_is_left(gate, owner):
     engine = owner(gate)
-    one = _core.Inlet(engine.server)
+    one = _core.BrokerIngress(engine.server)
     one.submit(1, request(1), None, 0)
     gate.wait_entered()
     one.submit(2, request(1), None, 0)

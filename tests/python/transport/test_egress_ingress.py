@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from parcels import Carrier, Client
+from broker_bodies import Carrier, Client
 from process_models import Unpicklable, deadly, echo
 from remote import LONG, RemoteEngine
 from thread_models import double
@@ -157,5 +157,5 @@ def test_many_threads_get_their_own(carried, threads):
     for i in range(16):
         threads.run(call, i)
     assert threads.join() == [None] * 16
-    assert one.outlet.in_flight() == 0
+    assert one.egress.in_flight() == 0
     assert one.carrier.numbers == {}

@@ -14,13 +14,13 @@
 namespace service_streamer::support {
 
 using ipc::Bytes;
+using ipc::Chunk;
 using ipc::EndedCall;
-using ipc::HandedOut;
-using ipc::Parcel;
+using ipc::ForwardedRequests;
 
-inline std::string text_of(const Parcel& parcel) {
-  std::string body(parcel.body_size(), '\0');
-  parcel.write_body(body.data());
+inline std::string text_of(const Chunk& chunk) {
+  std::string body(chunk.body_size(), '\0');
+  chunk.write_body(body.data());
   return body;
 }
 
@@ -30,31 +30,31 @@ inline std::string text_of(const EndedCall& result) {
   return body;
 }
 
-inline Bytes body_of(const Parcel& parcel) {
-  return Bytes::copy_of(text_of(parcel));
+inline Bytes body_of(const Chunk& chunk) {
+  return Bytes::copy_of(text_of(chunk));
 }
 
 inline Bytes body_of(const EndedCall& result) {
   return Bytes::copy_of(text_of(result));
 }
 
-// A request of its own, with one parcel.
+// A request of its own, with one chunk.
 inline Bytes request_of(const std::vector<int>& items) {
   const auto count = static_cast<std::uint32_t>(items.size());
-  return body_of(Parcel{.items = count, .payload = std::make_shared<const ipc::Payload>(payload_of(items))});
+  return body_of(Chunk{.items = count, .payload = std::make_shared<const ipc::Payload>(payload_of(items))});
 }
 
-inline ipc::ResultPiece piece_of(std::uint32_t begin, std::uint32_t count, Bytes bytes,
+inline ipc::ResultRange piece_of(std::uint32_t begin, std::uint32_t count, Bytes bytes,
                                  ipc::ResultKind kind = ipc::ResultKind::kOutputs) {
   return {.begin = begin, .count = count, .result = {.kind = kind, .bytes = std::move(bytes), .blocks = {}}};
 }
 
-// Of one that was asked the items of a parcel: each plus 1.
-inline EndedCall answer_to(const Parcel& parcel) {
+// Of one that was asked the items of a chunk: each plus 1.
+inline EndedCall answer_to(const Chunk& chunk) {
   ipc::Payload payload;
-  EXPECT_TRUE(parse_request(body_of(parcel), payload));
-  EndedCall result{.id = parcel.id, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
-  result.pieces.push_back(piece_of(0, parcel.items, outputs_of(numbers_of(payload.bytes)).bytes));
+  EXPECT_TRUE(parse_request(body_of(chunk), payload));
+  EndedCall result{.id = chunk.id, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  result.pieces.push_back(piece_of(0, chunk.items, outputs_of(numbers_of(payload.bytes)).bytes));
   return result;
 }
 
@@ -68,18 +68,18 @@ inline EndedCall loss(std::string note) {
   return {.id = 0, .outcome = Outcome::kLost, .note = std::move(note), .pieces = {}};
 }
 
-inline HandedOut::Answer with_body(const Parcel& parcel, Bytes body) {
-  return {.id = parcel.id, .begin = parcel.begin, .items = parcel.items, .body = std::move(body)};
+inline ForwardedRequests::Answer with_body(const Chunk& chunk, Bytes body) {
+  return {.id = chunk.id, .begin = chunk.begin, .items = chunk.items, .body = std::move(body)};
 }
 
 // Whether somebody waited for it.
-inline bool give(HandedOut& to, const Parcel& parcel, const EndedCall& result) {
-  const HandedOut::Answer answer = with_body(parcel, body_of(result));
+inline bool give(ForwardedRequests& to, const Chunk& chunk, const EndedCall& result) {
+  const ForwardedRequests::Answer answer = with_body(chunk, body_of(result));
   return to.answer({&answer, 1}) == 1;
 }
 
-inline bool answer(HandedOut& to, const Parcel& parcel) {
-  return give(to, parcel, answer_to(parcel));
+inline bool answer(ForwardedRequests& to, const Chunk& chunk) {
+  return give(to, chunk, answer_to(chunk));
 }
 
 }  // namespace service_streamer::support

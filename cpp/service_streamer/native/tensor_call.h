@@ -13,7 +13,7 @@
 
 namespace service_streamer::native {
 
-// The outputs of a range of a request, in a Call.
+// The outputs of a range of a request, in a TensorCall.
 struct Piece {
   std::uint32_t begin = 0;
   std::uint32_t count = 0;
@@ -21,7 +21,7 @@ struct Piece {
 };
 
 // Why a request ended as kFailed.
-struct Failure {
+struct RunFailure {
   Fault fault = Fault::kModel;
   std::string message = {};
   std::int64_t expected = 0;  // kOutputs
@@ -29,11 +29,11 @@ struct Failure {
 };
 
 // A request for the workers of a native model. Several of them may be at parts of it at the same time.
-class Call final : public BaseCall {
+class TensorCall final : public Call {
  public:
-  Call(ItemsRef items, std::uint32_t size) : items_(std::move(items)) { request.size = size; }
+  TensorCall(ItemsRef items, std::uint32_t size) : items_(std::move(items)) { request.size = size; }
 
-  static Call& of(Request& request) { return static_cast<Call&>(BaseCall::of(request)); }
+  static TensorCall& of(Request& request) { return static_cast<TensorCall&>(Call::of(request)); }
 
   // As long as the caller has a hold.
   const Items& items() const { return *items_; }
@@ -41,11 +41,11 @@ class Call final : public BaseCall {
   // What a worker brings, before it gives its batch back. The first failure stays; after the end nothing is taken. False: there
   // was no memory to keep it, and the call has failed.
   bool add(Piece piece) EXCLUDES(mutex_);
-  void fail(const Failure& why) EXCLUDES(mutex_);
+  void fail(const RunFailure& why) EXCLUDES(mutex_);
 
   // Written by publish(), read once it is published: in the order of the items, of one that was answered; or why not.
   std::vector<Piece> pieces;
-  Failure failure;
+  RunFailure failure;
 
   Observers observers;
 
@@ -53,13 +53,13 @@ class Call final : public BaseCall {
   void drop_inputs() override;
 
  private:
-  ~Call() override = default;
+  ~TensorCall() override = default;
 
   ItemsRef items_;
 
   Mutex mutex_;
   std::vector<Piece> arrived_ GUARDED_BY(mutex_);
-  std::optional<Failure> failed_ GUARDED_BY(mutex_);
+  std::optional<RunFailure> failed_ GUARDED_BY(mutex_);
   bool ended_ GUARDED_BY(mutex_) = false;
 };
 

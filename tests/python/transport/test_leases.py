@@ -4,9 +4,9 @@ import struct
 import time
 
 import pytest
+from broker_bodies import request as body_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parcels import request as body_of
 from redis_messages import pack_replies, pack_request
 from remote import LONG, RemoteEngine
 from thread_models import Gate, double
@@ -28,12 +28,12 @@ LARGE = 2**30
 
 
 class Place:
-    """A `Held` and its inlet, and how often it rang."""
+    """A `Leases` and its ingress, and how often it rang."""
 
     def __init__(self, engine):
-        self.inlet = _core.Inlet(engine.server)
+        self.ingress = _core.BrokerIngress(engine.server)
         self.rings = 0
-        self.held = _core.Held(self.inlet, self.ring)
+        self.held = _core.Leases(self.ingress, self.ring)
 
     def ring(self):
         self.rings += 1
@@ -47,7 +47,7 @@ class Place:
     def ended(self, count):
         found = []
         while len(found) < count:
-            found += self.inlet.take(LONG)
+            found += self.ingress.take(LONG)
         return found
 
 
@@ -132,12 +132,12 @@ def test_a_request_that_is_not_what_its_head_says_is_refused_and_not_here(place)
     ]
     assert one.held.ids() == [b"1-3"]
     assert one.rings == 1
-    eventually(lambda: one.answer(one.inlet.take(LONG))[1] == [b"1-3"])
+    eventually(lambda: one.answer(one.ingress.take(LONG))[1] == [b"1-3"])
 
 
 def test_what_a_closed_engine_does_not_take_is_left_to_others(place):
     one = place()
-    one.inlet.stop()
+    one.ingress.stop()
     assert one.take_in(entry(1, 1)) == (0, 0, [], [])
     assert one.held.ids() == []
     assert one.rings == 1
@@ -227,14 +227,14 @@ def test_wrong_arguments_are_named(place):
     with pytest.raises(TypeError):
         held.take_in((), 0.0, 0, 0)
     with pytest.raises(TypeError):
-        _core.Held(None, print)
+        _core.Leases(None, print)
 
 
 def test_an_error_of_who_is_rung_is_not_lost(place):
     def fails():
         raise KeyError("bell")
 
-    held = _core.Held(place().inlet, fails)
+    held = _core.Leases(place().ingress, fails)
     held.take_in([entry(1, 1)], 0.0, NOW, ALWAYS)
     with pytest.raises(KeyError, match="bell"):
         held.remove([b"1-1"])

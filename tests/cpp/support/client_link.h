@@ -1,6 +1,6 @@
 #pragma once
 
-// A client process: an engine and a Relay of its own.
+// A client process: an engine and a ClientLink of its own.
 
 #include <unistd.h>
 
@@ -14,26 +14,26 @@
 
 namespace service_streamer::support {
 
-using ipc::Relay;
+using ipc::ClientLink;
 
 inline constexpr EngineOptions kWaitingRoom{.batch_size = 1, .policy = PolicyKind::kGreedy, .max_queue = 100};
 
 class Client {
  public:
   explicit Client(std::string address, const EngineOptions& options = kWaitingRoom, bool owner_returns = true)
-      : engine(options), relay(std::make_unique<Relay>(engine, std::move(address), owner_returns)) {
-    relay->start();
+      : engine(options), client_link(std::make_unique<ClientLink>(engine, std::move(address), owner_returns)) {
+    client_link->start();
   }
   ~Client() {
     close_remote(engine, false);
-    relay.reset();
+    client_link.reset();
     abort_remote(engine);
   }
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
   Engine engine;
-  std::unique_ptr<Relay> relay;
+  std::unique_ptr<ClientLink> client_link;
   Sleeping sleeping;
 };
 

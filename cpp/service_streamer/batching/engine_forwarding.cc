@@ -5,7 +5,7 @@
 namespace service_streamer {
 
 // Each counts as a batch of its own, for it is back by itself. Nothing is learned for the policy.
-bool Engine::hand_on(Batch& batch, std::size_t limit, EndedRequests& ended) {
+bool Engine::forward(Batch& batch, std::size_t limit, EndedRequests& ended) {
   batch = {};
   Wakes wakes;
   {
@@ -26,7 +26,7 @@ void Engine::take_back(std::span<const Returned> requests, EndedRequests& ended,
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
     for (const Returned& returned : requests) {
-      const BatchPart all{.request = returned.request, .begin = 0, .count = returned.request->size};
+      const RequestRange all{.request = returned.request, .begin = 0, .count = returned.request->size};
       --running_batches_;
       running_items_ -= all.count;
       if (returned.outcome == Outcome::kNone && !closed()) {

@@ -1,4 +1,4 @@
-"""Requests that leave by an Outlet and come in by an Inlet, carried by the test."""
+"""Requests that leave by an BrokerEgress and come in by an BrokerIngress, carried by the test."""
 
 import pickle
 import struct
@@ -16,7 +16,7 @@ class Client:
 
     def __init__(self, chunk_size=4, **options):
         self.engine = make_engine(policy="greedy", inline=True, **options)
-        self.outlet = _core.Outlet(self.engine, chunk_size)
+        self.egress = _core.BrokerEgress(self.engine, chunk_size)
 
     def submit(self, batch, timeout=None, priority=0):
         return self.engine.submit(batch, timeout, priority)
@@ -25,23 +25,23 @@ class Client:
         return self.engine.predict(batch, timeout, priority)
 
     def take(self, limit=PLENTY, timeout=LONG):
-        """All parcels of what was submitted."""
-        parcels, withdrawn = self.outlet.take(limit, timeout)
+        """All chunks of what was submitted."""
+        chunks, withdrawn = self.egress.take(limit, timeout)
         assert not withdrawn
-        return parcels
+        return chunks
 
     def take_one(self):
-        (parcel,) = self.take()
-        return parcel
+        (chunk,) = self.take()
+        return chunk
 
     def withdrawn(self):
-        parcels, withdrawn = self.outlet.take(0, LONG)
-        assert not parcels
+        chunks, withdrawn = self.egress.take(0, LONG)
+        assert not chunks
         return withdrawn
 
     def close(self):
         self.engine.close(False)
-        self.outlet.stop()
+        self.egress.stop()
         self.engine.abort()
 
 
@@ -49,32 +49,32 @@ class Carrier:
     """The threads of a client and a worker machine, and what lies between them."""
 
     def __init__(self, client, server):
-        self.outlet = client.outlet
-        self.inlet = _core.Inlet(server)
-        self.numbers = {}  # of the inlet's requests, by ours
+        self.egress = client.egress
+        self.ingress = _core.BrokerIngress(server)
+        self.numbers = {}  # of the ingress's requests, by ours
         self.threads = [threading.Thread(target=run) for run in (self._send, self._reply)]
         for thread in self.threads:
             thread.start()
 
     def _send(self):
         number = 0
-        while (taken := self.outlet.take(PLENTY, LONG)) is not None:
-            parcels, withdrawn = taken
-            for id, begin, items, deadline, priority, body in parcels:
+        while (taken := self.egress.take(PLENTY, LONG)) is not None:
+            chunks, withdrawn = taken
+            for id, begin, items, deadline, priority, body in chunks:
                 number += 1
                 self.numbers[number] = id, begin, items
-                assert self.inlet.submit(number, body, deadline, priority) == items
+                assert self.ingress.submit(number, body, deadline, priority) == items
             ids = set(withdrawn)
-            self.inlet.cancel([n for n, key in self.numbers.copy().items() if key[0] in ids])
+            self.ingress.cancel([n for n, key in self.numbers.copy().items() if key[0] in ids])
 
     def _reply(self):
-        while (ended := self.inlet.take(LONG)) is not None:
+        while (ended := self.ingress.take(LONG)) is not None:
             answers = [(*self.numbers.pop(number), body) for number, body in ended]
-            self.outlet.answer([answer for answer in answers if answer[-1]])
+            self.egress.answer([answer for answer in answers if answer[-1]])
 
     def close(self):
-        self._stop(self.outlet, self.threads[0])
-        self._stop(self.inlet, self.threads[1])  # now nothing more comes in
+        self._stop(self.egress, self.threads[0])
+        self._stop(self.ingress, self.threads[1])  # now nothing more comes in
 
     @staticmethod
     def _stop(end, thread):
@@ -97,15 +97,15 @@ def result_of(outputs, outcome=0):
     return head + packed
 
 
-def answer_to(parcel, outputs):
-    id, begin, items, *_ = parcel
+def answer_to(chunk, outputs):
+    id, begin, items, *_ = chunk
     assert len(outputs) == items
     return id, begin, items, result_of(outputs)
 
 
-def items_of(parcel):
-    """What a parcel holds, read by hand."""
-    body = parcel[-1]
+def items_of(chunk):
+    """What a chunk holds, read by hand."""
+    body = chunk[-1]
     (count,) = struct.unpack_from("<I", body)
     ends = struct.unpack_from(f"<{count}I", body, 4)
     start = 4 + 4 * count

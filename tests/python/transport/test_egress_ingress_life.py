@@ -1,7 +1,7 @@
-"""The interpreter ends, forks or is interrupted around an Outlet and an Inlet; nothing is left."""
+"""The interpreter ends, forks or is interrupted around BrokerEgress and BrokerIngress."""
 
 import pytest
-from parcels import __file__ as helpers
+from broker_bodies import __file__ as helpers
 from waits import LONG
 
 pytestmark = pytest.mark.slow
@@ -10,7 +10,7 @@ PRELUDE = f"""
 import gc, os, pickle, signal, struct, sys, threading, time, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is what is tested
 sys.path.insert(0, {str(helpers.rpartition("/")[0])!r})
-from parcels import *
+from broker_bodies import *
 from remote import LONG, RemoteEngine
 from service_streamer import *
 from service_streamer import _core
@@ -30,33 +30,34 @@ def asleep():
 """
 
 SCENES = {
-    "an idle thread in take": "daemon(client.outlet.take, PLENTY, None); daemon(inlet.take, None)",
+    "an idle thread in take": "daemon(client.egress.take, PLENTY, None)\n"
+    "daemon(ingress.take, None)",
     "threads that take and time out": """
 def take(function, *args):
     while function(*args) is not None: pass
-daemon(take, client.outlet.take, PLENTY, 0.0001)
-daemon(take, inlet.take, 0.0001)
+daemon(take, client.egress.take, PLENTY, 0.0001)
+daemon(take, ingress.take, 0.0001)
 time.sleep(0.1)
 """,
-    "what is out": "client.submit([1]); client.take(); inlet.submit(1, request(1), None, 0)",
+    "what is out": "client.submit([1]); client.take(); ingress.submit(1, request(1), None, 0)",
     "what is out, and a thread that waits for it": """
 futures = [client.submit([i], 50) for i in range(10)]
 client.take()
 for future in futures: daemon(future.exception)
-inlet.submit(1, request(1), None, 0)
-daemon(client.outlet.take, PLENTY, None)
+ingress.submit(1, request(1), None, 0)
+daemon(client.egress.take, PLENTY, None)
 """,
     "load": """
 def send():
     number = 0
-    while (taken := client.outlet.take(PLENTY, LONG)) is not None:
+    while (taken := client.egress.take(PLENTY, LONG)) is not None:
         for id, begin, items, deadline, priority, body in taken[0]:
             number += 1
             keys[number] = id, begin, items
-            inlet.submit(number, body, deadline, priority)
+            ingress.submit(number, body, deadline, priority)
 def reply():
-    while (ended := inlet.take(LONG)) is not None:
-        client.outlet.answer([(*keys.pop(number), body) for number, body in ended])
+    while (ended := ingress.take(LONG)) is not None:
+        client.egress.answer([(*keys.pop(number), body) for number, body in ended])
 def call():
     while True: client.predict([1, 2])
 keys = {}
@@ -67,12 +68,12 @@ time.sleep(0.3)
 
 
 @pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("ending", ["", "sys.exit(3)", "del client, inlet, owner"])
+@pytest.mark.parametrize("ending", ["", "sys.exit(3)", "del client, ingress, owner"])
 def test_the_interpreter_ends_with_its_exit_code(child, scene, ending):
     made = """
 client = Client()
 owner = RemoteEngine(double, inline=True)
-inlet = _core.Inlet(owner.server)
+ingress = _core.BrokerIngress(owner.server)
 """
     done = child(PRELUDE + made + SCENES[scene] + "\n" + ending, check=False)
     assert done.returncode == (3 if "exit" in ending else 0), done.stderr
@@ -82,10 +83,10 @@ inlet = _core.Inlet(owner.server)
 
 
 TAKES = {
-    "outlet": "one = Client(); take = lambda: one.outlet.take(PLENTY, None)",
-    "inlet": """
+    "egress": "one = Client(); take = lambda: one.egress.take(PLENTY, None)",
+    "ingress": """
 owner = RemoteEngine(double, inline=True)
-one = _core.Inlet(owner.server)
+one = _core.BrokerIngress(owner.server)
 take = lambda: one.take(None)
 """,
 }
@@ -129,7 +130,7 @@ def handler(number, frame):
     handled.append(number)
     if len(handled) == 3:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        getattr(one, "outlet", one).interrupt()
+        getattr(one, "egress", one).interrupt()
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
 print(take())
@@ -144,38 +145,38 @@ def test_a_forked_child_leaves_them_alone(child):
         + """
 client = Client()
 owner = RemoteEngine(double, inline=True)
-inlet = _core.Inlet(owner.server)
+ingress = _core.BrokerIngress(owner.server)
 future = client.submit([1, 2])
-parcel = client.take_one()
-inlet.submit(1, parcel[-1], None, 0)
-daemon(client.outlet.take, PLENTY, None)
+chunk = client.take_one()
+ingress.submit(1, chunk[-1], None, 0)
+daemon(client.egress.take, PLENTY, None)
 
 pid = os.fork()
 if pid == 0:
     status = 1
     try:
         refused = 0
-        outlet = client.outlet
+        egress = client.egress
         for call in (
-            lambda: outlet.take(1, 0),
-            lambda: outlet.answer([]),
-            lambda: outlet.lose([1], "x"),
-            lambda: outlet.fail(1, b""),
-            lambda: outlet.parcels([1]),
-            outlet.in_flight,
-            outlet.interrupt,
-            outlet.stop,
-            lambda: inlet.submit(2, parcel[-1], None, 0),
-            lambda: inlet.cancel([1]),
-            lambda: inlet.take(0),
-            inlet.interrupt,
-            inlet.stop,
+            lambda: egress.take(1, 0),
+            lambda: egress.answer([]),
+            lambda: egress.lose([1], "x"),
+            lambda: egress.fail(1, b""),
+            lambda: egress.chunks([1]),
+            egress.in_flight,
+            egress.interrupt,
+            egress.stop,
+            lambda: ingress.submit(2, chunk[-1], None, 0),
+            lambda: ingress.cancel([1]),
+            lambda: ingress.take(0),
+            ingress.interrupt,
+            ingress.stop,
             lambda: future.result(5),
         ):
             try: call()
             except StreamerClosed: refused += 1
         assert refused == 14, refused
-        del call, outlet, inlet, client, owner, future
+        del call, egress, ingress, client, owner, future
         gc.collect()
         other = Client()
         other.submit([3])
@@ -186,8 +187,8 @@ if pid == 0:
         sys.stderr.flush()
         os._exit(status)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
-((_, body),) = inlet.take(LONG)
-client.outlet.answer([(*parcel[:3], body)])
+((_, body),) = ingress.take(LONG)
+client.egress.answer([(*chunk[:3], body)])
 print(future.result(LONG))
 """
     )
@@ -209,15 +210,15 @@ def check(unlucky):
     print("clean")
 
 client = Client(max_queue=10**6)
-outlet = client.outlet
+egress = client.egress
 answer = result_of(["x"])
 
 def submitted(n):
-    return [client.submit([i]) for i in range(n)], [parcel[0] for parcel in client.take()]
+    return [client.submit([i]) for i in range(n)], [chunk[0] for chunk in client.take()]
 
 def settle():
-    while client.outlet.take(PLENTY, 0) != ([], []): pass
-    assert outlet.in_flight() == 0
+    while client.egress.take(PLENTY, 0) != ([], []): pass
+    assert egress.in_flight() == 0
     stats = client.engine.stats()
     assert stats["queued_items"] == stats["running_batches"] == 0
 """
@@ -226,14 +227,14 @@ KINDS = {
     "answered": """
 def unlucky(n):
     futures, ids = submitted(n)
-    assert outlet.answer([(id, 0, 1, answer) for id in ids]) == n
+    assert egress.answer([(id, 0, 1, answer) for id in ids]) == n
     for future in futures: assert future.result() == ["x"]
     settle()
 """,
     "abandoned and answered": """
 def unlucky(n):
     _, ids = submitted(n)
-    assert outlet.answer([(id, 0, 1, answer) for id in ids]) == n
+    assert egress.answer([(id, 0, 1, answer) for id in ids]) == n
     settle()
 """,
     "cancelled when they were out": """
@@ -246,20 +247,20 @@ def unlucky(n):
     "timed out when they were out": """
 def unlucky(n):
     futures = [client.submit([i], 0.05) for i in range(n)]
-    while any(not future.done() for future in futures): outlet.take(PLENTY, 0.01)
+    while any(not future.done() for future in futures): egress.take(PLENTY, 0.01)
     settle()
 """,
     "lost": """
 def unlucky(n):
     futures, ids = submitted(n)
-    outlet.lose(ids, "lost")
+    egress.lose(ids, "lost")
     for future in futures: assert isinstance(future.exception(), WorkerLost)
     settle()
 """,
     "corrupt": """
 def unlucky(n):
     futures, ids = submitted(n)
-    assert outlet.answer([(id, 0, 1, b"corrupt") for id in ids]) == n
+    assert egress.answer([(id, 0, 1, b"corrupt") for id in ids]) == n
     for future in futures: assert isinstance(future.exception(), WorkerLost)
     settle()
 """,
@@ -267,26 +268,26 @@ def unlucky(n):
 def unlucky(n):
     futures, ids = submitted(n)
     for future in futures: future.cancel()
-    assert outlet.answer([(id, 0, 1, answer) for id in ids]) == 0
+    assert egress.answer([(id, 0, 1, answer) for id in ids]) == 0
     settle()
 """,
     "that came in and were answered": """
 owner = RemoteEngine(double, inline=True, batch_size=1000)
-inlet = _core.Inlet(owner.server)
+ingress = _core.BrokerIngress(owner.server)
 def unlucky(n):
-    for i in range(n): inlet.submit(i, request_of_1, None, 0)
+    for i in range(n): ingress.submit(i, request_of_1, None, 0)
     ended = 0
-    while ended < n: ended += len(inlet.take(LONG))
+    while ended < n: ended += len(ingress.take(LONG))
 request_of_1 = request(1)
 """,
     "that came in and were cancelled": """
 owner = RemoteEngine(double, inline=True, workers=0)
-inlet = _core.Inlet(owner.server)
+ingress = _core.BrokerIngress(owner.server)
 def unlucky(n):
-    for i in range(n): inlet.submit(i, request_of_1, None, 0)
-    inlet.cancel(list(range(n)))
+    for i in range(n): ingress.submit(i, request_of_1, None, 0)
+    ingress.cancel(list(range(n)))
     ended = 0
-    while ended < n: ended += len(inlet.take(LONG))
+    while ended < n: ended += len(ingress.take(LONG))
 request_of_1 = request(1)
 """,
 }

@@ -1,4 +1,4 @@
-#include "fuzz/parcel_input.h"
+#include "fuzz/broker_body_input.h"
 
 #include <cstdlib>
 #include <memory>
@@ -25,9 +25,9 @@ bool read_request(const Bytes& body) {
   auto payload = std::make_shared<Payload>();
   if (!parse_request(body, *payload)) return false;
   const auto items = static_cast<std::uint32_t>(payload->items());
-  const Parcel parcel{.items = items, .payload = std::move(payload)};
-  std::string written(parcel.body_size(), '\0');
-  parcel.write_body(written.data());
+  const Chunk range{.items = items, .payload = std::move(payload)};
+  std::string written(range.body_size(), '\0');
+  range.write_body(written.data());
   require(written == body.text());
   return true;
 }
@@ -55,7 +55,7 @@ bool read_reply(std::string_view message) {
 
 }  // namespace
 
-std::size_t read_as_parcels(std::span<const std::uint8_t> input) {
+std::size_t read_as_bodies(std::span<const std::uint8_t> input) {
   std::size_t accepted = read_request(bytes_of(input)) ? 1 : 0;
   if (!input.empty() && read_result(bytes_of(input.subspan(1)), input[0])) ++accepted;
   const Bytes copy = bytes_of(input);
