@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "support/threads.h"
 
@@ -49,6 +50,28 @@ class Producer {
   std::atomic<Wait> result_{Wait::kInterrupted};
   Thread thread_;
 };
+
+TEST(EngineOverflow, RequestsThatComeTogetherWaitForRoomOrAreAllRefused) {
+  Engine engine(kReject);
+  std::vector<CallPtr> calls;
+  std::vector<Request*> requests;
+  for (int i = 0; i < 3; ++i) {
+    const CallPtr& call = calls.emplace_back(make_call(2));
+    call->accepted = true;
+    call->kept = call;
+    requests.push_back(call.get());
+  }
+  EXPECT_TRUE(engine.submit_accepted(requests));
+  EXPECT_EQ(engine.stats().queued_items, 4U);
+  EXPECT_EQ(engine.stats().waiting_requests, 1);
+  serve_all(engine);
+  for (const CallPtr& call : calls) EXPECT_TRUE(call->answered());
+  close(engine, true);
+  const CallPtr late = make_call(1);
+  requests = {late.get()};
+  EXPECT_FALSE(engine.submit_accepted(requests));
+  EXPECT_FALSE(late->done());
+}
 
 TEST(EngineOverflow, RejectRefusesWhatDoesNotFitAndKeepsNothingOfIt) {
   Engine engine(kReject);
