@@ -16,7 +16,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-using Got = ipc::BrokerEgress::Got;
+using TakeStatus = ipc::BrokerEgress::TakeStatus;
 
 struct OutletObject {
   PyObject_HEAD
@@ -44,7 +44,7 @@ PyObject* chunk_list(ipc::BrokerEgress& egress, const std::vector<ipc::Chunk>& c
     if (tuple == nullptr || PyList_Append(list, tuple) < 0) {
       PyErr_Clear();
       const CaughtError failure =
-          attempt([&] { egress.handed_out().lose({&chunks[i].id, 1}, "there was no memory to send the request"); });
+          attempt([&] { egress.forwarded().lose({&chunks[i].id, 1}, "there was no memory to send the request"); });
       if (failure.raise()) Py_CLEAR(list);
     }
     Py_XDECREF(tuple);
@@ -63,14 +63,15 @@ PyObject* taken_tuple(ipc::BrokerEgress& egress, const ipc::BrokerEgress::Taken&
 }
 
 // Waits without the GIL, again after every signal whose handler did not raise. False with an exception set.
-bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, ipc::BrokerEgress::Taken& taken, Got& got) {
+bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, ipc::BrokerEgress::Taken& taken,
+                  TakeStatus& got) {
   do {
     ipc::BrokerEgress* egress = outlet_of(self);  // a signal handler may have forked
     if (egress == nullptr) return false;
     const CaughtError failure = attempt_without_gil([&] { got = egress->take(limit, deadline, taken); });
     if (failure.raise()) return false;
-    if (got == Got::kInterrupted && PyErr_CheckSignals() < 0) return false;
-  } while (got == Got::kInterrupted);
+    if (got == TakeStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
+  } while (got == TakeStatus::kInterrupted);
   return true;
 }
 
@@ -89,10 +90,10 @@ PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   }
   self->taking = true;
   auto* taken = new ipc::BrokerEgress::Taken;  // on the heap: this thread may end in the wait
-  Got got = Got::kNothing;
+  TakeStatus got = TakeStatus::kNothing;
   PyObject* tuple = nullptr;
   if (wait_to_take(object, static_cast<std::size_t>(limit), deadline, *taken, got)) {
-    tuple = got == Got::kStopped ? Py_NewRef(Py_None) : taken_tuple(*self->egress, *taken);
+    tuple = got == TakeStatus::kStopped ? Py_NewRef(Py_None) : taken_tuple(*self->egress, *taken);
   }
   delete taken;
   self->taking = false;
@@ -109,7 +110,7 @@ PyObject* egress_chunks(PyObject* self, PyObject* args, PyObject* kwargs) {
   auto* ids = new std::vector<std::uint64_t>;
   auto* chunks = new std::vector<ipc::Chunk>;  // on the heap: long copies are made without the GIL
   PyObject* list = nullptr;
-  if (ids_from(numbers, *ids) && !attempt([&] { egress->handed_out().unanswered(*ids, *chunks); }).raise()) {
+  if (ids_from(numbers, *ids) && !attempt([&] { egress->forwarded().unanswered(*ids, *chunks); }).raise()) {
     list = chunk_list(*egress, *chunks);
   }
   delete chunks;
@@ -132,7 +133,7 @@ PyObject* outlet_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (done) {
     const CaughtError failure = attempt_copying(answers->size, [&] {
       answers->copy_bodies();
-      taken = egress->handed_out().answer(answers->answers);
+      taken = egress->forwarded().answer(answers->answers);
     });
     done = !failure.raise();
   }
@@ -154,7 +155,7 @@ PyObject* outlet_lose(PyObject* self, PyObject* args, PyObject* kwargs) {
   std::vector<std::uint64_t> ids;
   if (note == nullptr || !ids_from(numbers, ids)) return nullptr;
   return none_or_raise(
-      attempt([&] { egress->handed_out().lose(ids, std::string(note, static_cast<std::size_t>(size))); }));
+      attempt([&] { egress->forwarded().lose(ids, std::string(note, static_cast<std::size_t>(size))); }));
 }
 
 PyObject* outlet_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -168,7 +169,7 @@ PyObject* outlet_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   bool ended = false;
-  if (attempt([&] { ended = egress->handed_out().fail(id, copy_of(error)); }).raise()) return nullptr;
+  if (attempt([&] { ended = egress->forwarded().fail(id, copy_of(error)); }).raise()) return nullptr;
   return PyBool_FromLong(ended ? 1 : 0);
 }
 
@@ -176,7 +177,7 @@ PyObject* outlet_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
 
 PyObject* outlet_in_flight(PyObject* self, PyObject*) {
   ipc::BrokerEgress* egress = outlet_of(self);
-  return egress != nullptr ? PyLong_FromSize_t(egress->handed_out().in_flight()) : nullptr;
+  return egress != nullptr ? PyLong_FromSize_t(egress->forwarded().in_flight()) : nullptr;
 }
 
 PyObject* outlet_interrupt(PyObject* self, PyObject*) {

@@ -85,7 +85,7 @@ bool take(LeasedEntries& held, PyObject* ended, const Limits& limits, Part& part
   std::optional<LeasedEntries::Entry> entry = held.answer(number);
   if (!entry) return true;  // it is somebody else's by now, or nobody's
   const std::string_view text = text_of(body);
-  if (text.empty() || text.size() > static_cast<std::size_t>(limits.body) || ipc::says_nobody_is_there(text)) {
+  if (text.empty() || text.size() > static_cast<std::size_t>(limits.body) || ipc::reports_no_worker(text)) {
     PyObject* tuple = entry_tuple(*entry);
     return append(others, tuple != nullptr ? Py_BuildValue("(NO)", tuple, body) : nullptr);
   }

@@ -66,9 +66,9 @@ bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals&
 
 // Why the engine did not take it as what it says it is; nullptr: it did, or is closed, so that others will have it.
 PyObject* why_refused(const ipc::BrokerIngress::Submission& submission, std::uint32_t items) {
-  if (submission.submitted == ipc::BrokerIngress::Submitted::kMalformed)
+  if (submission.submitted == ipc::BrokerIngress::SubmitStatus::kMalformed)
     return PyUnicode_FromString("its body is malformed");
-  if (submission.submitted != ipc::BrokerIngress::Submitted::kYes || submission.items == items) return nullptr;
+  if (submission.submitted != ipc::BrokerIngress::SubmitStatus::kAccepted || submission.items == items) return nullptr;
   return PyUnicode_FromFormat("it has %u items, not the %u that it says", static_cast<unsigned>(submission.items),
                               static_cast<unsigned>(items));
 }
@@ -79,7 +79,7 @@ bool sort_out(LeasesObject* self, ipc::BrokerIngress& ingress, const Arrivals& a
   bool fewer = false;
   for (std::size_t i = 0; i < arrivals.entries.size(); ++i) {
     const ipc::BrokerIngress::Submission& submission = arrivals.submissions.all[i];
-    const bool is_in = submission.submitted == ipc::BrokerIngress::Submitted::kYes;
+    const bool is_in = submission.submitted == ipc::BrokerIngress::SubmitStatus::kAccepted;
     if (is_in && submission.items == arrivals.items[i]) {
       ++taken;
       items += submission.items;

@@ -30,13 +30,13 @@ void Submissions::clear() {
 PyObject* items_or_raise(const BrokerIngress::Submission& submission) {
   const auto id = static_cast<unsigned long long>(submission.head.id);
   switch (submission.submitted) {
-    case BrokerIngress::Submitted::kYes:
+    case BrokerIngress::SubmitStatus::kAccepted:
       return PyLong_FromUnsignedLong(submission.items);
-    case BrokerIngress::Submitted::kMalformed:
+    case BrokerIngress::SubmitStatus::kMalformed:
       return PyErr_Format(PyExc_ValueError, "the body of request %llu is malformed", id);
-    case BrokerIngress::Submitted::kKnown:
+    case BrokerIngress::SubmitStatus::kDuplicate:
       return PyErr_Format(PyExc_ValueError, "request %llu is there already", id);
-    case BrokerIngress::Submitted::kClosed:
+    case BrokerIngress::SubmitStatus::kClosed:
       break;
   }
   return raise_message("StreamerClosed", "the streamer is closed");

@@ -65,10 +65,10 @@ PyObject* relay_start(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-PyObject* relay_absence(PyObject* self, PyObject*) {
+PyObject* client_link_connect_error(PyObject* self, PyObject*) {
   ipc::ClientLink* client_link = relay_of(self);
   if (client_link == nullptr) return nullptr;
-  const std::string words = client_link->absence();
+  const std::string words = client_link->connect_error();
   return PyUnicode_DecodeUTF8(words.data(), static_cast<Py_ssize_t>(words.size()), "replace");
 }
 
@@ -185,8 +185,8 @@ PyMethodDef methods[] = {
     {"start", relay_start, METH_NOARGS,
      "start($self)\n--\n\n"
      "Connects if that is possible at once, and starts the thread that hands requests on."},
-    {"absence", relay_absence, METH_NOARGS,
-     "absence($self)\n--\n\n"
+    {"connect_error", client_link_connect_error, METH_NOARGS,
+     "connect_error($self)\n--\n\n"
      "Why there was no engine's process at the address at the last attempt to connect, in words; '': there was one."},
     {"stop", relay_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
@@ -234,7 +234,7 @@ int query_running(FutureObject* future) {
 
 PyObject* absence_of(const EngineObject* engine) {
   const bool ours = engine->client_link != nullptr && engine->fork_generation == fork_generation();
-  PyObject* words = ours ? relay_absence(engine->client_link_object, nullptr) : PyUnicode_FromString("");
+  PyObject* words = ours ? client_link_connect_error(engine->client_link_object, nullptr) : PyUnicode_FromString("");
   if (words == nullptr || PyUnicode_GET_LENGTH(words) == 0) return words;
   PyObject* text = PyUnicode_FromFormat(": %U", words);
   Py_DECREF(words);

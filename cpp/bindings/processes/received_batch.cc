@@ -47,7 +47,7 @@ bool ReceivedBatch::open() {
 bool ReceivedBatch::answer_unread() {
   const CaughtError failure = attempt([&] { message.parts.assign(1, {.items = 1}); });  // the one result is of them all
   if (failure.raise() || !open()) return false;
-  PyObject* size = PyLong_FromUnsignedLongLong(message.unread);
+  PyObject* size = PyLong_FromUnsignedLongLong(message.dropped_bytes);
   PyObject* error = size != nullptr ? call_helper("service_streamer._pickle", "unread", size) : nullptr;
   const bool answered =
       error != nullptr && add_error({.part = 0, .begin = 0, .count = 1}, error) && send_when_complete();
@@ -79,7 +79,7 @@ bool ReceivedBatch::refuse(const ItemRange& share) {
 
 bool ReceivedBatch::unpack(PyObject* items, std::vector<ItemRange>& shares) {
   std::uint32_t part = 0;
-  for (const ipc::BatchHead& head : message.parts) shares.push_back({.part = part++, .begin = 0, .count = head.items});
+  for (const ipc::RangeHead& head : message.parts) shares.push_back({.part = part++, .begin = 0, .count = head.items});
   std::size_t first = 0;
   bool unpacked = true;
   for (const ItemRange& share : shares) {
@@ -181,7 +181,7 @@ bool ReceivedBatch::postpone(const ItemRange& share) {
 
 void ReceivedBatch::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& reply) const {
   reply.isolated = isolated;
-  reply.unread = message.unread > 0;
+  reply.out_of_memory = message.dropped_bytes > 0;
   reply.decode = decode_;
   reply.predict = predict_;
   reply.encode = encode_;

@@ -52,7 +52,7 @@ class ReceivedBatch {
 
   // Whether it is all of a request, not only of the part.
   bool is_whole(const ItemRange& share) const {
-    const ipc::BatchHead& part = message.parts[share.part];
+    const ipc::RangeHead& part = message.parts[share.part];
     return part.whole && share.count == part.items;
   }
 

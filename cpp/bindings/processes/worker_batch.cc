@@ -194,7 +194,7 @@ bool make_worker_batch_type(PyObject* module) {
 }
 
 PyObject* unpack(ReceivedBatch* received) {
-  if (received->message.unread > 0) {
+  if (received->message.dropped_bytes > 0) {
     bool answered = false;
     const CaughtError failure = attempt([&] { answered = received->answer_unread(); });
     release(received);

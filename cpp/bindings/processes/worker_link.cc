@@ -12,7 +12,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-using Got = ipc::WorkerLink::Got;
+using ReceiveStatus = ipc::WorkerLink::ReceiveStatus;
 
 WorkerLinkObject* self_of(PyObject* self) {
   return reinterpret_cast<WorkerLinkObject*>(self);
@@ -24,19 +24,19 @@ bool wait_for_message(Got& got, Wait wait) {
   do {
     const CaughtError failure = attempt_without_gil([&] { got = wait(); });
     if (failure.raise()) return false;
-    if (got == Got::kInterrupted && PyErr_CheckSignals() < 0) return false;
-  } while (got == Got::kInterrupted);
+    if (got == ReceiveStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
+  } while (got == ReceiveStatus::kInterrupted);
   return true;
 }
 
 PyObject* link_receive_setup(PyObject* self, PyObject*) {
   auto* setup = new ipc::Bytes;
-  Got got;
+  ReceiveStatus got;
   PyObject* bytes = nullptr;
   if (wait_for_message(got, [&] { return self_of(self)->link->receive_setup(*setup); })) {
-    bytes = got == Got::kBatch ? PyBytes_FromStringAndSize(reinterpret_cast<const char*>(setup->data()),
-                                                           static_cast<Py_ssize_t>(setup->size()))
-                               : Py_NewRef(Py_None);
+    bytes = got == ReceiveStatus::kReceived ? PyBytes_FromStringAndSize(reinterpret_cast<const char*>(setup->data()),
+                                                                        static_cast<Py_ssize_t>(setup->size()))
+                                            : Py_NewRef(Py_None);
   }
   delete setup;
   return bytes;
@@ -67,10 +67,10 @@ struct LinkBatches {
   PyObject* next() {
     while (self->fork_generation == fork_generation()) {
       auto* received = new ReceivedBatch(self);
-      Got got;
+      ReceiveStatus got;
       const bool waited =
           wait_for_message(got, [&] { return self->link->next_batch(received->id, received->message); });
-      if (!waited || got != Got::kBatch) {
+      if (!waited || got != ReceiveStatus::kReceived) {
         delete received;
         return waited ? Py_NewRef(Py_None) : nullptr;
       }

@@ -12,28 +12,28 @@ BrokerEgress::BrokerEgress(Engine& engine, std::uint32_t chunk_size)
       waiter_(WaiterPool::acquire()),
       forwarded_(std::make_shared<ForwardedRequests>(engine, waiter_, chunk_size)) {}
 
-// In a forked child whatever another thread held is held for ever.
+// In a forked child a mutex may be locked forever, so nothing is touched there.
 BrokerEgress::~BrokerEgress() {
   if (generation_ != ForkLock::generation()) return;
   stop();
-  leave();  // a take() that ended with something may have come between
+  stop_waiting();  // a take() that was running during stop() may have started to wait again
   WaiterPool::release(waiter_);
 }
 
-BrokerEgress::Got BrokerEgress::take(std::size_t limit, TimePoint deadline, Taken& taken) {
+BrokerEgress::TakeStatus BrokerEgress::take(std::size_t limit, TimePoint deadline, Taken& taken) {
   while (!stopped_.load(std::memory_order_acquire)) {
     bool closed = false;
     TimePoint until = std::min(deadline, calls::expire(engine_, waiter_));
-    until = std::min(until, pull(limit, closed));
+    until = std::min(until, forward_queued(limit, closed));
     const bool interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
     forwarded_->take(limit, taken);
-    if (!taken.chunks.empty() || !taken.withdrawn.empty()) return Got::kSomething;
-    if (closed && taken.in_flight == 0) return Got::kStopped;
-    if (interrupted || Clock::now() >= deadline) return Got::kNothing;
-    if (waiter_.parker.park(until) == Parker::Wake::kInterrupted) return Got::kInterrupted;
+    if (!taken.chunks.empty() || !taken.withdrawn.empty()) return TakeStatus::kTaken;
+    if (closed && taken.in_flight == 0) return TakeStatus::kStopped;
+    if (interrupted || Clock::now() >= deadline) return TakeStatus::kNothing;
+    if (waiter_.parker.park(until) == Parker::Wake::kInterrupted) return TakeStatus::kInterrupted;
   }
-  leave();  // stop() may have come in the midst of this
-  return Got::kStopped;
+  stop_waiting();  // stop() may have run before the last start_waiting()
+  return TakeStatus::kStopped;
 }
 
 void BrokerEgress::interrupt() {
@@ -44,12 +44,12 @@ void BrokerEgress::interrupt() {
 void BrokerEgress::stop() {
   if (stopped_.exchange(true, std::memory_order_acq_rel)) return;
   forwarded_->close();
-  leave();
+  stop_waiting();
   waiter_.parker.unpark();
 }
 
-// Has enough handed out to be taken. Between two calls the engine may promise something: it comes with the next one.
-TimePoint BrokerEgress::pull(std::size_t limit, bool& closed) {
+// Forwards queued requests until `limit` items can be taken. Returns when to ask the engine again.
+TimePoint BrokerEgress::forward_queued(std::size_t limit, bool& closed) {
   for (std::size_t items = 0; (items = forwarded_->items_to_take()) < limit;) {
     CloseReason reason{};
     TimePoint until;
@@ -66,7 +66,7 @@ TimePoint BrokerEgress::pull(std::size_t limit, bool& closed) {
   return TimePoint::max();
 }
 
-void BrokerEgress::leave() {
+void BrokerEgress::stop_waiting() {
   engine_.stop_watching(waiter_);
   engine_.stop_waiting(idle_);
 }

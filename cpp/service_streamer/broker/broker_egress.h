@@ -11,14 +11,16 @@
 
 namespace service_streamer::ipc {
 
-// Where the requests of this process' engine (LocalCalls, their payloads without blocks) leave it as bytes, for a broker say. One
-// thread takes them; any thread brings answers. Has no thread of its own, and opens nothing.
+// The sending end of a message broker: the requests of this process's engine leave as bytes, and results come back. The
+// requests are LocalCalls whose payloads have no blocks. One thread calls take(). Any thread may bring results to
+// forwarded(). A BrokerEgress has no thread and no descriptor.
 //
-// The engine is only a waiting room (make it greedy; its batch_size does not matter, its max_queue does). As its ClientLink would, the
-// thread that takes watches the deadlines of requests that nobody waits for: while it is elsewhere, nobody ends those, unless the
-// engine has a timer thread (Engine::wait_for_deadline).
+// The engine is only a waiting room. It should be greedy; its batch_size does not matter, its max_queue does. take()
+// also ends requests whose deadline has passed. While no thread is in take(), deadlines need a timer thread
+// (Engine::wait_for_deadline).
 //
-// To be made and destroyed with what guards WaiterPool (the GIL). In a forked child nothing of it may be used.
+// Construct and destroy it under the lock that guards WaiterPool, which is the GIL. A forked child must not use it; its
+// destructor does nothing there.
 class BrokerEgress {
  public:
   // The engine must outlive it.
@@ -27,32 +29,33 @@ class BrokerEgress {
   BrokerEgress(const BrokerEgress&) = delete;
   BrokerEgress& operator=(const BrokerEgress&) = delete;
 
-  enum class Got { kSomething, kNothing, kStopped, kInterrupted };
+  enum class TakeStatus { kTaken, kNothing, kStopped, kInterrupted };
   using Taken = ForwardedRequests::Taken;
 
-  // Blocks until something is queued or to be withdrawn (kSomething), the deadline or interrupt() (kNothing), a signal
-  // (kInterrupted), or the end (kStopped): stop(), or the engine is closed, empty, and nothing is in flight. `limit`: of the items of
-  // all chunks, but for the last one; 0: none, and the end of the engine is not seen either.
-  Got take(std::size_t limit, TimePoint deadline, Taken& taken);
+  // Blocks until there are chunks to send or requests to withdraw (kTaken), until the deadline or interrupt()
+  // (kNothing), or until a signal (kInterrupted). kStopped: stop() was called, or the engine is closed and empty, and
+  // nothing is in flight. Takes chunks until they have `limit` items; the last chunk may exceed it. With limit 0 it
+  // takes none, and does not see that the engine is closed.
+  TakeStatus take(std::size_t limit, TimePoint deadline, Taken& taken);
 
-  // Any thread. EndedCalls, losses and what else there is to be said of requests that are out.
-  ForwardedRequests& handed_out() { return *forwarded_; }
+  // The requests in flight. Results and losses are reported there, by any thread.
+  ForwardedRequests& forwarded() { return *forwarded_; }
 
-  // Any thread. Ends take(), or the next one if nobody is in it.
+  // Any thread. Ends this or the next call of take().
   void interrupt();
 
-  // Any thread; idempotent. What is out ends as kClosed; what is queued stays.
+  // Any thread. Requests in flight end as kClosed; queued requests stay. take() returns kStopped. Idempotent.
   void stop();
 
  private:
-  TimePoint pull(std::size_t limit, bool& closed);
-  void leave();
+  TimePoint forward_queued(std::size_t limit, bool& closed);
+  void stop_waiting();
 
   // Constant after construction.
   Engine& engine_;
   const std::uint32_t generation_;
 
-  // Own synchronisation; idle_ is the engine's.
+  // Own synchronisation. idle_ is guarded by the engine's mutex.
   Waiter& waiter_;
   Engine::IdleWorker idle_{waiter_};
   const std::shared_ptr<ForwardedRequests> forwarded_;

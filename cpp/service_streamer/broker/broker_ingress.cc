@@ -12,11 +12,11 @@ namespace {
 
 constexpr std::uint64_t kNoClient = 0;
 
-// As it can be told in a body.
-EndedCall end_of(ClientCall& call) {
+// Returns the end of a call, as a loss if its result cannot be encoded as a body.
+EndedCall portable_result(ClientCall& call) {
   EndedCall end = call.take_end();
-  std::string reason = why_no_body(end);
-  if (end.outcome == Outcome::kFailed && end.pieces.size() != 1) reason = "it failed without an error";
+  std::string reason = encoding_error(end);
+  if (end.outcome == Outcome::kFailed && end.pieces.size() != 1) reason = "the request failed without an error";
   if (!reason.empty()) end = {.id = end.id, .outcome = Outcome::kLost, .note = std::move(reason), .pieces = {}};
   return end;
 }
@@ -30,14 +30,14 @@ BrokerIngress::BrokerIngress(Engine& engine, Server& server)
       waiter_(WaiterPool::acquire()),
       ended_calls_(std::make_shared<EndedCalls>(waiter_)) {}
 
-// In a forked child whatever another thread held is held for ever.
+// In a forked child a mutex may be locked forever, so nothing is touched there.
 BrokerIngress::~BrokerIngress() {
   if (generation_ != ForkLock::generation()) return;
   stop();
   ended_calls_->close();
   {
     MutexLock lock(mutex_);
-    for (const auto& [id, held] : held_) held.call->unref();
+    for (const auto& [id, active] : active_) active.call->unref();
   }
   WaiterPool::release(waiter_);
 }
@@ -48,24 +48,24 @@ void BrokerIngress::submit(std::span<Submission> submissions) {
   std::vector<ClientCall*> calls;  // a reference each
   calls.reserve(submissions.size());
   for (Submission& submission : submissions) calls.push_back(make_call(submission));
-  register_all(submissions, calls);
+  add_active(submissions, calls);
   std::erase(calls, nullptr);
-  if (enter(calls)) {
-    have_entered(calls);
+  if (submit_to_engine(calls)) {
+    mark_in_engine(calls);
     for (ClientCall* call : calls) server_.check_failure(call->request);
   } else {
     for (Submission& submission : submissions) {
-      if (submission.submitted == Submitted::kYes) submission.submitted = Submitted::kClosed;
+      if (submission.submitted == SubmitStatus::kAccepted) submission.submitted = SubmitStatus::kClosed;
     }
   }
   for (ClientCall* call : calls) call->unref();
 }
 
-// nullptr: it is malformed.
+// Returns nullptr if the body is malformed.
 ClientCall* BrokerIngress::make_call(Submission& submission) {
   Payload payload;
   if (!parse_request(submission.body, payload)) {
-    submission.submitted = Submitted::kMalformed;
+    submission.submitted = SubmitStatus::kMalformed;
     return nullptr;
   }
   submission.items = static_cast<std::uint32_t>(payload.items());
@@ -77,60 +77,61 @@ ClientCall* BrokerIngress::make_call(Submission& submission) {
   return call;
 }
 
-// Those that cannot be are dropped.
-void BrokerIngress::register_all(std::span<Submission> submissions, std::span<ClientCall*> calls) {
+// Adds the calls to active_. Duplicates, and all calls after stop(), become nullptr.
+void BrokerIngress::add_active(std::span<Submission> submissions, std::span<ClientCall*> calls) {
   MutexLock lock(mutex_);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     ClientCall*& call = calls[i];
     if (call == nullptr) continue;
-    const bool fresh = !stopped_ && held_.try_emplace(call->id(), Held{.call = call}).second;
+    const bool fresh = !stopped_ && active_.try_emplace(call->id(), ActiveCall{.call = call}).second;
     if (fresh) {
-      call->ref();  // of held_
+      call->ref();  // for active_
     } else {
-      submissions[i].submitted = stopped_ ? Submitted::kClosed : Submitted::kKnown;
+      submissions[i].submitted = stopped_ ? SubmitStatus::kClosed : SubmitStatus::kDuplicate;
       std::exchange(call, nullptr)->unref();
     }
   }
 }
 
 // False: the engine is closed.
-bool BrokerIngress::enter(std::span<ClientCall* const> calls) {
+bool BrokerIngress::submit_to_engine(std::span<ClientCall* const> calls) {
   std::vector<Request*> requests;
   requests.reserve(calls.size());
   for (ClientCall* call : calls) {
-    call->ref();  // the engine's
+    call->ref();  // for the engine
     requests.push_back(&call->request);
   }
   if (engine_.submit_accepted(requests)) return true;
   for (ClientCall* call : calls) {
     call->unref();
-    forget(*call);
+    remove_active(*call);
   }
   return false;
 }
 
-// From here on they can be cancelled; deals with cancels that came before.
-void BrokerIngress::have_entered(std::span<ClientCall* const> calls) {
+// From here on calls can be cancelled in the engine. Cancels calls for which cancel() came earlier.
+void BrokerIngress::mark_in_engine(std::span<ClientCall* const> calls) {
   std::vector<ClientCall*> cancelled;
   {
     MutexLock lock(mutex_);
     for (ClientCall* call : calls) {
-      const auto found = held_.find(call->id());  // or it has ended, was taken, and its number may have come again
-      if (found == held_.end() || found->second.call != call) continue;
-      found->second.entered = true;
-      if (found->second.cancelled) collect(found->second, cancelled);
+      // The call may have been taken already, and another request with the same id submitted.
+      const auto found = active_.find(call->id());
+      if (found == active_.end() || found->second.call != call) continue;
+      found->second.in_engine = true;
+      if (found->second.cancelled) request_cancel(found->second, cancelled);
     }
   }
-  end_all(cancelled);
+  cancel_all(cancelled);
 }
 
-void BrokerIngress::forget(ClientCall& call) {
+void BrokerIngress::remove_active(ClientCall& call) {
   {
     MutexLock lock(mutex_);
-    held_.erase(call.id());
+    active_.erase(call.id());
   }
   call.unref();
-  waiter_.parker.unpark();  // it may have been the last one
+  waiter_.parker.unpark();  // if it was the last one, take() must return kStopped
 }
 
 void BrokerIngress::cancel(std::span<const std::uint64_t> ids) {
@@ -138,11 +139,11 @@ void BrokerIngress::cancel(std::span<const std::uint64_t> ids) {
   {
     MutexLock lock(mutex_);
     for (const std::uint64_t id : ids) {
-      const auto found = held_.find(id);
-      if (found != held_.end()) collect(found->second, to_cancel);
+      const auto found = active_.find(id);
+      if (found != active_.end()) request_cancel(found->second, to_cancel);
     }
   }
-  end_all(to_cancel);
+  cancel_all(to_cancel);
 }
 
 void BrokerIngress::interrupt() {
@@ -155,20 +156,20 @@ void BrokerIngress::stop() {
   {
     MutexLock lock(mutex_);
     if (std::exchange(stopped_, true)) return;
-    for (auto& [id, held] : held_) collect(held, to_cancel);
+    for (auto& [id, active] : active_) request_cancel(active, to_cancel);
   }
-  end_all(to_cancel);
+  cancel_all(to_cancel);
   waiter_.parker.unpark();
 }
 
-void BrokerIngress::collect(Held& held, std::vector<ClientCall*>& to_cancel) {
-  held.cancelled = true;
-  if (!held.entered) return;
-  held.call->ref();
-  to_cancel.push_back(held.call);
+void BrokerIngress::request_cancel(ActiveCall& active, std::vector<ClientCall*>& to_cancel) {
+  active.cancelled = true;
+  if (!active.in_engine) return;
+  active.call->ref();
+  to_cancel.push_back(active.call);
 }
 
-void BrokerIngress::end_all(const std::vector<ClientCall*>& calls) {
+void BrokerIngress::cancel_all(const std::vector<ClientCall*>& calls) {
   EndedRequests ended;
   for (ClientCall* call : calls) engine_.end_early(call->request, Outcome::kCancelled, true, ended);
   publish(ended);
@@ -177,34 +178,34 @@ void BrokerIngress::end_all(const std::vector<ClientCall*>& calls) {
 
 // --- one thread ---
 
-BrokerIngress::Got BrokerIngress::take(TimePoint deadline, std::vector<EndedCall>& ended) {
+BrokerIngress::TakeStatus BrokerIngress::take(TimePoint deadline, std::vector<EndedCall>& ended) {
   for (;;) {
     const bool interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
     take_ended(ended);
-    if (!ended.empty()) return Got::kSomething;
-    if (finished()) return Got::kStopped;
-    if (interrupted || Clock::now() >= deadline) return Got::kNothing;
-    if (waiter_.parker.park(deadline) == Parker::Wake::kInterrupted) return Got::kInterrupted;
+    if (!ended.empty()) return TakeStatus::kTaken;
+    if (finished()) return TakeStatus::kStopped;
+    if (interrupted || Clock::now() >= deadline) return TakeStatus::kNothing;
+    if (waiter_.parker.park(deadline) == Parker::Wake::kInterrupted) return TakeStatus::kInterrupted;
   }
 }
 
 void BrokerIngress::take_ended(std::vector<EndedCall>& ended) {
   const std::vector<ClientCall*> calls = ended_calls_->take();
   ended.reserve(calls.size());
-  for (ClientCall* call : calls) ended.push_back(end_of(*call));
+  for (ClientCall* call : calls) ended.push_back(portable_result(*call));
   {
     MutexLock lock(mutex_);
-    for (const ClientCall* call : calls) held_.erase(call->id());
+    for (const ClientCall* call : calls) active_.erase(call->id());
   }
   for (ClientCall* call : calls) {
-    call->unref();
-    call->unref();  // of held_
+    call->unref();  // from ended_calls_
+    call->unref();  // from active_
   }
 }
 
 bool BrokerIngress::finished() const {
   MutexLock lock(mutex_);
-  return stopped_ && held_.empty();
+  return stopped_ && active_.empty();
 }
 
 }  // namespace service_streamer::ipc

@@ -16,14 +16,15 @@
 
 namespace service_streamer::ipc {
 
-// Where requests come as bytes into the engine of a Server, from a broker say, and their results leave it as bytes. Any thread
-// brings requests, one thread takes what has ended. Has no thread of its own; the Server's watches the deadlines.
+// The receiving end of a message broker: requests come as bytes into the engine of a Server, and their results leave as
+// bytes. Any thread may submit requests. One thread calls take(), which returns every accepted request once, also if it
+// was cancelled. A BrokerIngress has no thread; the Server's thread watches the deadlines.
 //
-// Every request that was submitted is taken once, also a cancelled one. To be made and destroyed with what guards WaiterPool (the
-// GIL). In a forked child nothing of it may be used.
+// Construct and destroy it under the lock that guards WaiterPool, which is the GIL. A forked child must not use it; its
+// destructor does nothing there.
 class BrokerIngress {
  public:
-  // Both must outlive it; the engine is the Server's.
+  // Both must outlive the BrokerIngress. The engine must be the Server's.
   BrokerIngress(Engine& engine, Server& server);
   ~BrokerIngress();  // stop()
   BrokerIngress(const BrokerIngress&) = delete;
@@ -31,48 +32,50 @@ class BrokerIngress {
 
   // --- any thread ---
 
-  enum class Submitted { kYes, kMalformed, kKnown, kClosed };
+  enum class SubmitStatus { kAccepted, kMalformed, kDuplicate, kClosed };
   struct Submission {
     SubmitHead head;
-    Bytes body;  // slices of it are kept
+    Bytes body;  // the request keeps slices of it
 
-    // What became of it. kKnown: one with this number is here, and was not taken yet.
-    Submitted submitted = Submitted::kYes;
+    // Set by submit(). kDuplicate: a request with this id has not been taken yet.
+    SubmitStatus submitted = SubmitStatus::kAccepted;
     std::uint32_t items = 0;
   };
-  // Never blocks: they wait for room by themselves. Workers are woken when all are there.
+  // Submits requests. Never blocks: if the queue is full, they wait in the waiting room. Workers are woken once, after
+  // the last.
   void submit(std::span<Submission> submissions) EXCLUDES(mutex_);
 
   void cancel(std::span<const std::uint64_t> ids) EXCLUDES(mutex_);
 
-  // Ends take(), or the next one if nobody is in it.
+  // Ends this or the next call of take().
   void interrupt();
 
-  // Cancels what is left; what has ended can still be taken. Idempotent.
+  // Cancels all requests and accepts no more. take() still returns them, and then kStopped. Idempotent.
   void stop() EXCLUDES(mutex_);
 
   // --- one thread ---
 
-  enum class Got { kSomething, kNothing, kStopped, kInterrupted };
+  enum class TakeStatus { kTaken, kNothing, kStopped, kInterrupted };
 
-  // Blocks until requests have ended (kSomething), the deadline or interrupt() (kNothing), a signal (kInterrupted), or the end
-  // (kStopped): stop(), and everything was taken. Those that ended as kAnswered, kFailed or kLost have a body (wire/broker_body.h).
-  Got take(TimePoint deadline, std::vector<EndedCall>& ended) EXCLUDES(mutex_);
+  // Blocks until requests have ended (kTaken), until the deadline or interrupt() (kNothing), or until a signal
+  // (kInterrupted). kStopped: stop() was called, and every request has been taken. Requests that ended as kAnswered,
+  // kFailed or kLost have a body (wire/broker_body.h).
+  TakeStatus take(TimePoint deadline, std::vector<EndedCall>& ended) EXCLUDES(mutex_);
 
  private:
-  struct Held {
+  struct ActiveCall {
     ClientCall* call = nullptr;  // a reference
-    bool entered = false;        // the engine has it: it may be cancelled
-    bool cancelled = false;      // before that
+    bool in_engine = false;      // only then can the engine end it
+    bool cancelled = false;      // cancel() or stop() was called for it
   };
 
   ClientCall* make_call(Submission& submission);
-  void register_all(std::span<Submission> submissions, std::span<ClientCall*> calls) EXCLUDES(mutex_);
-  bool enter(std::span<ClientCall* const> calls);
-  void have_entered(std::span<ClientCall* const> calls) EXCLUDES(mutex_);
-  void forget(ClientCall& call) EXCLUDES(mutex_);
-  void collect(Held& held, std::vector<ClientCall*>& to_cancel) REQUIRES(mutex_);
-  void end_all(const std::vector<ClientCall*>& calls);
+  void add_active(std::span<Submission> submissions, std::span<ClientCall*> calls) EXCLUDES(mutex_);
+  bool submit_to_engine(std::span<ClientCall* const> calls);
+  void mark_in_engine(std::span<ClientCall* const> calls) EXCLUDES(mutex_);
+  void remove_active(ClientCall& call) EXCLUDES(mutex_);
+  void request_cancel(ActiveCall& active, std::vector<ClientCall*>& to_cancel) REQUIRES(mutex_);
+  void cancel_all(const std::vector<ClientCall*>& calls);
   void take_ended(std::vector<EndedCall>& ended) EXCLUDES(mutex_);
   bool finished() const EXCLUDES(mutex_);
 
@@ -87,7 +90,7 @@ class BrokerIngress {
   std::atomic<bool> interrupted_{false};
 
   mutable Mutex mutex_;
-  std::unordered_map<std::uint64_t, Held> held_ GUARDED_BY(mutex_);  // that were not taken yet
+  std::unordered_map<std::uint64_t, ActiveCall> active_ GUARDED_BY(mutex_);  // by id; until taken
   bool stopped_ GUARDED_BY(mutex_) = false;
 };
 

@@ -8,7 +8,7 @@ namespace service_streamer::ipc {
 ForwardedRequests::ForwardedRequests(Engine& engine, Waiter& to_wake, std::uint32_t chunk_size)
     : engine_(engine), waiter_(to_wake), chunk_size_(chunk_size) {}
 
-// --- the thread that takes ---
+// --- the thread that calls BrokerEgress::take() ---
 
 void ForwardedRequests::add(const Batch& batch) {
   struct Added {
@@ -20,22 +20,22 @@ void ForwardedRequests::add(const Batch& batch) {
   all.reserve(batch.parts.size());
   for (const RequestRange& part : batch.parts) {
     auto* call = static_cast<LocalCall*>(&SerializedCall::of(*part.request));
-    call->ref();  // from where it is in flights_ others may end it
+    call->ref();  // once it is in requests_, another thread may end it
     all.push_back({.call = call, .payload = std::make_shared<const Payload>(std::move(call->payload))});
   }
-  Ends ends;
+  Deferred deferred;
   {
     MutexLock lock(mutex_);
     for (Added& added : all) {
       if (closed_) {
-        ends.returned.push_back({.request = &added.call->request, .outcome = Outcome::kClosed});
+        deferred.returned.push_back({.request = &added.call->request, .outcome = Outcome::kClosed});
         continue;
       }
       const std::uint32_t items = added.call->request.size;
-      Flight flight{.call = added.call, .payload = added.payload, .chunks_answered = {}};
-      if (items > chunk_size_) flight.chunks_answered.resize((items - 1) / chunk_size_ + 1);
+      ForwardedRequest forwarded{.call = added.call, .payload = added.payload, .chunks_answered = {}};
+      if (items > chunk_size_) forwarded.chunks_answered.resize((items - 1) / chunk_size_ + 1);
       added.id = ++last_id_;
-      flights_.emplace(added.id, std::move(flight));
+      requests_.emplace(added.id, std::move(forwarded));
       to_take_.push_back(added.id);
       items_to_take_ += items;
     }
@@ -50,27 +50,27 @@ void ForwardedRequests::add(const Batch& batch) {
     }
     added.call->unref();
   }
-  carry_out(ends);
+  run(deferred);
 }
 
 void ForwardedRequests::take(std::size_t limit, Taken& taken) {
   MutexLock lock(mutex_);
   for (std::size_t items = 0; items < limit && !to_take_.empty();) {
-    const auto found = flights_.find(to_take_.front());
-    if (found == flights_.end()) {
+    const auto found = requests_.find(to_take_.front());
+    if (found == requests_.end()) {
       to_take_.pop_front();
       continue;
     }
-    Flight& flight = found->second;
-    const std::uint32_t chunk = chunk_at(flight, flight.out);
-    taken.chunks.push_back(chunk_of(found->first, flight, flight.out, chunk));
-    flight.out += chunk;
+    ForwardedRequest& forwarded = found->second;
+    const std::uint32_t chunk = chunk_at(forwarded, forwarded.taken);
+    taken.chunks.push_back(chunk_of(found->first, forwarded, forwarded.taken, chunk));
+    forwarded.taken += chunk;
     items += chunk;
     items_to_take_ -= chunk;
-    if (flight.out == flight.call->request.size) to_take_.pop_front();
+    if (forwarded.taken == forwarded.call->request.size) to_take_.pop_front();
   }
   taken.withdrawn = std::exchange(withdrawn_, {});
-  taken.in_flight = flights_.size();
+  taken.in_flight = requests_.size();
 }
 
 std::size_t ForwardedRequests::items_to_take() const {
@@ -82,116 +82,117 @@ std::size_t ForwardedRequests::items_to_take() const {
 
 std::size_t ForwardedRequests::answer(std::span<const Answer> answers) {
   std::vector<EndedCall> results(answers.size());
-  std::vector<bool> sound(answers.size());
+  std::vector<bool> valid(answers.size());
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    sound[i] = parse_result(answers[i].body, answers[i].items, results[i]);
+    valid[i] = parse_result(answers[i].body, answers[i].items, results[i]);
   }
   std::size_t taken = 0;
-  Ends ends;
-  ends.returned.reserve(answers.size());  // nothing is forgotten for want of memory
+  Deferred deferred;
+  deferred.returned.reserve(answers.size());  // a failed allocation must not lose a request that was erased
   {
     MutexLock lock(mutex_);
     for (std::size_t i = 0; i < answers.size(); ++i) {
-      const auto found = flights_.find(answers[i].id);
-      if (found == flights_.end() || !waits_for(found->second, answers[i])) continue;
-      take_answer(found, answers[i], sound[i], results[i], ends);
+      const auto found = requests_.find(answers[i].id);
+      if (found == requests_.end() || !waits_for(found->second, answers[i])) continue;
+      take_answer(found, answers[i], valid[i], results[i], deferred);
       ++taken;
     }
   }
-  carry_out(ends);
+  run(deferred);
   return taken;
 }
 
 void ForwardedRequests::lose(std::span<const std::uint64_t> ids, const std::string& note) {
-  Ends ends;
+  Deferred deferred;
   {
     MutexLock lock(mutex_);
     for (const std::uint64_t id : ids) {
-      const auto found = flights_.find(id);
-      if (found == flights_.end()) continue;
+      const auto found = requests_.find(id);
+      if (found == requests_.end()) continue;
       found->second.call->note = note;
-      erase(found, Outcome::kLost, ends);
+      erase(found, Outcome::kLost, deferred);
     }
   }
-  carry_out(ends);
+  run(deferred);
 }
 
 bool ForwardedRequests::fail(std::uint64_t id, const Bytes& error) {
-  Ends ends;
+  Deferred deferred;
   {
     MutexLock lock(mutex_);
-    const auto found = flights_.find(id);
-    if (found == flights_.end()) return false;
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return false;
     LocalCall& call = *found->second.call;
     call.add(
         {.begin = 0, .count = call.request.size, .result = {.kind = ResultKind::kError, .bytes = error, .blocks = {}}});
-    erase(found, Outcome::kFailed, ends);
+    erase(found, Outcome::kFailed, deferred);
   }
-  carry_out(ends);
+  run(deferred);
   return true;
 }
 
 void ForwardedRequests::unanswered(std::span<const std::uint64_t> ids, std::vector<Chunk>& chunks) const {
   MutexLock lock(mutex_);
   for (const std::uint64_t id : ids) {
-    const auto found = flights_.find(id);
-    if (found == flights_.end()) continue;
-    const Flight& flight = found->second;
-    for (std::uint32_t begin = 0; begin < flight.out; begin += chunk_at(flight, begin)) {
-      if (!flight.chunks_answered.empty() && flight.chunks_answered[begin / chunk_size_]) continue;
-      chunks.push_back(chunk_of(id, flight, begin, chunk_at(flight, begin)));
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) continue;
+    const ForwardedRequest& forwarded = found->second;
+    for (std::uint32_t begin = 0; begin < forwarded.taken; begin += chunk_at(forwarded, begin)) {
+      if (!forwarded.chunks_answered.empty() && forwarded.chunks_answered[begin / chunk_size_]) continue;
+      chunks.push_back(chunk_of(id, forwarded, begin, chunk_at(forwarded, begin)));
     }
   }
 }
 
 std::size_t ForwardedRequests::in_flight() const {
   MutexLock lock(mutex_);
-  return flights_.size();
+  return requests_.size();
 }
 
 void ForwardedRequests::close() {
-  Ends ends;
+  Deferred deferred;
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    while (!flights_.empty()) erase(flights_.begin(), Outcome::kClosed, ends);
+    while (!requests_.empty()) erase(requests_.begin(), Outcome::kClosed, deferred);
     withdrawn_.clear();
   }
-  carry_out(ends);
+  run(deferred);
 }
 
-// It has ended: only what the engine holds of it is to be given back. Comes too late for what was ended in here.
+// The request has ended in the engine, and only the engine's hold must be given back. Not found: it ended here first.
 void ForwardedRequests::withdraw(std::uint64_t id, Outcome outcome) {
-  Ends ends;
+  Deferred deferred;
   {
     MutexLock lock(mutex_);
-    const auto found = flights_.find(id);
-    if (found == flights_.end()) return;
-    end(found, outcome, ends);
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return;
+    end(found, outcome, deferred);
   }
-  carry_out(ends);
+  run(deferred);
 }
 
-// --- what they are made of ---
+// --- chunks and ends ---
 
-std::uint32_t ForwardedRequests::chunk_at(const Flight& flight, std::uint32_t begin) const {
-  return std::min(chunk_size_, flight.call->request.size - begin);
+std::uint32_t ForwardedRequests::chunk_at(const ForwardedRequest& forwarded, std::uint32_t begin) const {
+  return std::min(chunk_size_, forwarded.call->request.size - begin);
 }
 
-bool ForwardedRequests::waits_for(const Flight& flight, const Answer& answer) const {
-  if (answer.begin >= flight.out || answer.begin % chunk_size_ != 0) return false;
-  if (answer.items != chunk_at(flight, answer.begin)) return false;
-  return flight.chunks_answered.empty() || !flight.chunks_answered[answer.begin / chunk_size_];
+bool ForwardedRequests::waits_for(const ForwardedRequest& forwarded, const Answer& answer) const {
+  if (answer.begin >= forwarded.taken || answer.begin % chunk_size_ != 0) return false;
+  if (answer.items != chunk_at(forwarded, answer.begin)) return false;
+  return forwarded.chunks_answered.empty() || !forwarded.chunks_answered[answer.begin / chunk_size_];
 }
 
-Chunk ForwardedRequests::chunk_of(std::uint64_t id, const Flight& flight, std::uint32_t begin, std::uint32_t items) {
-  const Request& request = flight.call->request;
+Chunk ForwardedRequests::chunk_of(std::uint64_t id, const ForwardedRequest& forwarded, std::uint32_t begin,
+                                  std::uint32_t items) {
+  const Request& request = forwarded.call->request;
   return {.id = id,
           .begin = begin,
           .items = items,
           .deadline = request.deadline,
           .priority = request.priority,
-          .payload = flight.payload};
+          .payload = forwarded.payload};
 }
 
 bool ForwardedRequests::too_large(const Payload& payload) const {
@@ -203,15 +204,15 @@ bool ForwardedRequests::too_large(const Payload& payload) const {
   return false;
 }
 
-void ForwardedRequests::take_answer(Flights::iterator found, const Answer& answer, bool sound, EndedCall& result,
-                                    Ends& ends) {
-  Flight& flight = found->second;
-  LocalCall& call = *flight.call;
-  if (!sound || result.outcome == Outcome::kLost) {
-    call.note = sound ? std::move(result.note)
+void ForwardedRequests::take_answer(RequestMap::iterator found, const Answer& answer, bool valid, EndedCall& result,
+                                    Deferred& deferred) {
+  ForwardedRequest& forwarded = found->second;
+  LocalCall& call = *forwarded.call;
+  if (!valid || result.outcome == Outcome::kLost) {
+    call.note = valid ? std::move(result.note)
                       : "the answer to request " + std::to_string(answer.id) + " (" + std::to_string(answer.items) +
                             " items from number " + std::to_string(answer.begin) + ") is corrupt";
-    return end(found, Outcome::kLost, ends);
+    return end(found, Outcome::kLost, deferred);
   }
   for (ResultRange& piece : result.pieces) {
     const bool failed = result.outcome == Outcome::kFailed;
@@ -219,38 +220,38 @@ void ForwardedRequests::take_answer(Flights::iterator found, const Answer& answe
               .count = failed ? answer.items : piece.count,
               .result = std::move(piece.result)});
   }
-  if (!flight.chunks_answered.empty()) flight.chunks_answered[answer.begin / chunk_size_] = true;
-  flight.answered += answer.items;
-  if (result.outcome == Outcome::kFailed) return end(found, Outcome::kFailed, ends);
-  if (flight.answered == call.request.size) end(found, Outcome::kAnswered, ends);
+  if (!forwarded.chunks_answered.empty()) forwarded.chunks_answered[answer.begin / chunk_size_] = true;
+  forwarded.answered += answer.items;
+  if (result.outcome == Outcome::kFailed) return end(found, Outcome::kFailed, deferred);
+  if (forwarded.answered == call.request.size) end(found, Outcome::kAnswered, deferred);
 }
 
-// Also to be withdrawn, if any of it is out.
-void ForwardedRequests::end(Flights::iterator found, Outcome outcome, Ends& ends) {
-  if (found->second.out > found->second.answered) {
-    ends.wake = ends.wake || withdrawn_.empty();
+// Ends a request, and withdraws it if a chunk of it is not answered.
+void ForwardedRequests::end(RequestMap::iterator found, Outcome outcome, Deferred& deferred) {
+  if (found->second.taken > found->second.answered) {
+    deferred.wake = deferred.wake || withdrawn_.empty();
     withdrawn_.push_back(found->first);
   }
-  erase(found, outcome, ends);
+  erase(found, outcome, deferred);
 }
 
-void ForwardedRequests::erase(Flights::iterator found, Outcome outcome, Ends& ends) {
+void ForwardedRequests::erase(RequestMap::iterator found, Outcome outcome, Deferred& deferred) {
   Request& request = found->second.call->request;
-  items_to_take_ -= request.size - found->second.out;
-  ends.returned.push_back({.request = &request, .outcome = outcome});
-  flights_.erase(found);
-  if (flights_.empty() && engine_.closed()) ends.wake = true;
+  items_to_take_ -= request.size - found->second.taken;
+  deferred.returned.push_back({.request = &request, .outcome = outcome});
+  requests_.erase(found);
+  if (requests_.empty() && engine_.closed()) deferred.wake = true;
 }
 
-void ForwardedRequests::carry_out(const Ends& ends) {
-  if (!ends.returned.empty()) {
+void ForwardedRequests::run(const Deferred& deferred) {
+  if (!deferred.returned.empty()) {
     EndedRequests ended;
     ReleasedRequests released;
-    engine_.take_back(ends.returned, ended, released);
+    engine_.take_back(deferred.returned, ended, released);
     publish(ended);
     let_go(released);
   }
-  if (ends.wake) waiter_.parker.unpark();
+  if (deferred.wake) waiter_.parker.unpark();
 }
 
 }  // namespace service_streamer::ipc

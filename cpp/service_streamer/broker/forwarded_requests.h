@@ -16,26 +16,30 @@
 
 namespace service_streamer::ipc {
 
-// The requests that an BrokerEgress has handed out, by their numbers: which of their items are out, and which are answered. Requests of
-// more than `chunk_size` items are cut. Ends requests, gives them back to the engine and publishes them, but for the first
-// two methods in any thread. Requests may outlive the BrokerEgress: from close() on, which it must call, nobody is known here.
+// The requests that a BrokerEgress has forwarded, by number: which of their items have been taken, and which are
+// answered. A request with more than `chunk_size` items is cut into chunks. When a request ends, it is given back to
+// the engine and published.
 //
-// The engine's hold on a request (Engine::forward) keeps its call as long as it is in here.
+// add() and take() are for the thread that calls BrokerEgress::take(). Any thread may call the other methods. No call
+// blocks. A request may outlive the BrokerEgress, which must call close(); then every request has been given back.
+//
+// The engine keeps a forwarded request alive until it is given back, so no reference is counted here.
 class ForwardedRequests final : public Forwarder, public std::enable_shared_from_this<ForwardedRequests> {
  public:
-  // Wakes `to_wake` when there is something to be withdrawn, or, once the engine is closed, when nothing is left.
+  // Wakes `to_wake` when there is a request to withdraw, and when none is in flight after the engine was closed.
   ForwardedRequests(Engine& engine, Waiter& to_wake, std::uint32_t chunk_size);
 
-  // --- the thread that takes ---
+  // --- the thread that calls BrokerEgress::take() ---
 
+  // Adds the requests of a batch of Engine::forward().
   void add(const Batch& batch) EXCLUDES(mutex_);
 
   struct Taken {
-    std::vector<Chunk> chunks;             // that were not out before
-    std::vector<std::uint64_t> withdrawn;  // ended with items out that are not answered: each once
+    std::vector<Chunk> chunks;             // to be sent
+    std::vector<std::uint64_t> withdrawn;  // requests that ended with unanswered chunks; each is returned once
     std::size_t in_flight = 0;
   };
-  // About so many items.
+  // Takes chunks until they have `limit` items; the last chunk may exceed it.
   void take(std::size_t limit, Taken& taken) EXCLUDES(mutex_);
   std::size_t items_to_take() const EXCLUDES(mutex_);
 
@@ -45,51 +49,52 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
     std::uint64_t id = 0;
     std::uint32_t begin = 0;
     std::uint32_t items = 0;
-    Bytes body;  // of a result
+    Bytes body;  // of a result (wire/broker_body.h)
   };
-  // Returns how many there were that somebody waited for: not unknown, not a duplicate, and of a range that is out. A request ends
-  // when all its items are answered, or with the first answer that failed, was lost or is corrupt (then it is lost).
+  // Adds results of chunks. Ignores answers that are unknown, duplicate, or for a chunk that was not taken; returns how
+  // many were not ignored. A request ends when all its items are answered, or with the first answer that failed, was
+  // lost, or is corrupt. A corrupt answer makes it lost.
   std::size_t answer(std::span<const Answer> answers) EXCLUDES(mutex_);
 
-  // Their callers know: these are not withdrawn.
+  // End requests as kLost or kFailed. These are not returned as withdrawn, because the caller knows.
   void lose(std::span<const std::uint64_t> ids, const std::string& note) EXCLUDES(mutex_);
-  bool fail(std::uint64_t id, const Bytes& error) EXCLUDES(mutex_);  // false: it has ended already
+  bool fail(std::uint64_t id, const Bytes& error) EXCLUDES(mutex_);  // false: the request has ended already
 
-  // What is out and not answered, once more.
+  // Returns the chunks that were taken and are not answered, to be sent again.
   void unanswered(std::span<const std::uint64_t> ids, std::vector<Chunk>& chunks) const EXCLUDES(mutex_);
 
   std::size_t in_flight() const EXCLUDES(mutex_);
 
-  // They end as kClosed, also those that are added later. Idempotent.
+  // All requests, also those that are added later, end as kClosed. Idempotent.
   void close() EXCLUDES(mutex_);
 
   void withdraw(std::uint64_t id, Outcome outcome) override EXCLUDES(mutex_);
 
  private:
-  struct Flight {
+  struct ForwardedRequest {
     LocalCall* call = nullptr;
     std::shared_ptr<const Payload> payload;
-    std::uint32_t out = 0;              // items
-    std::uint32_t answered = 0;         // items
-    std::vector<bool> chunks_answered;  // none where there is but one
+    std::uint32_t taken = 0;            // number of items
+    std::uint32_t answered = 0;         // number of items
+    std::vector<bool> chunks_answered;  // empty if the request is one chunk
   };
-  using Flights = std::unordered_map<std::uint64_t, Flight>;
+  using RequestMap = std::unordered_map<std::uint64_t, ForwardedRequest>;
 
-  // What is to be done once the mutex is released.
-  struct Ends {
+  // Actions for after the mutex is released.
+  struct Deferred {
     std::vector<Engine::Returned> returned;
     bool wake = false;
   };
 
-  std::uint32_t chunk_at(const Flight& flight, std::uint32_t begin) const;
-  bool waits_for(const Flight& flight, const Answer& answer) const;
-  static Chunk chunk_of(std::uint64_t id, const Flight& flight, std::uint32_t begin, std::uint32_t items);
+  std::uint32_t chunk_at(const ForwardedRequest& forwarded, std::uint32_t begin) const;
+  bool waits_for(const ForwardedRequest& forwarded, const Answer& answer) const;
+  static Chunk chunk_of(std::uint64_t id, const ForwardedRequest& forwarded, std::uint32_t begin, std::uint32_t items);
   bool too_large(const Payload& payload) const;
-  void take_answer(Flights::iterator found, const Answer& answer, bool sound, EndedCall& result, Ends& ends)
+  void take_answer(RequestMap::iterator found, const Answer& answer, bool valid, EndedCall& result, Deferred& deferred)
       REQUIRES(mutex_);
-  void end(Flights::iterator found, Outcome outcome, Ends& ends) REQUIRES(mutex_);
-  void erase(Flights::iterator found, Outcome outcome, Ends& ends) REQUIRES(mutex_);
-  void carry_out(const Ends& ends) EXCLUDES(mutex_);
+  void end(RequestMap::iterator found, Outcome outcome, Deferred& deferred) REQUIRES(mutex_);
+  void erase(RequestMap::iterator found, Outcome outcome, Deferred& deferred) REQUIRES(mutex_);
+  void run(const Deferred& deferred) EXCLUDES(mutex_);
 
   // Constant after construction.
   Engine& engine_;
@@ -97,8 +102,8 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
   const std::uint32_t chunk_size_;
 
   mutable Mutex mutex_;
-  Flights flights_ GUARDED_BY(mutex_);
-  std::deque<std::uint64_t> to_take_ GUARDED_BY(mutex_);  // may have ended
+  RequestMap requests_ GUARDED_BY(mutex_);
+  std::deque<std::uint64_t> to_take_ GUARDED_BY(mutex_);  // ids; a request may have ended
   std::size_t items_to_take_ GUARDED_BY(mutex_) = 0;
   std::vector<std::uint64_t> withdrawn_ GUARDED_BY(mutex_);
   std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;

@@ -16,7 +16,7 @@ std::uint64_t id_of(const Request& request) {
 ClientLink::ClientLink(Engine& engine, std::string address, bool owner_returns)
     : impl_(std::make_unique<Impl>(engine, std::move(address), owner_returns)) {}
 
-// In a forked child the thread is not there, and whatever it held is held for ever.
+// A forked child has no copy of the thread, and a mutex may be locked there forever. So the child leaks the Impl.
 ClientLink::~ClientLink() {
   if (impl_->from_this_process()) return;
   [[maybe_unused]] const Impl* leaked = impl_.release();
@@ -30,37 +30,41 @@ void ClientLink::stop() {
   impl_->stop();
 }
 
-std::string ClientLink::absence() const {
-  return impl_->absence();
+std::string ClientLink::connect_error() const {
+  return impl_->connect_error();
 }
 
 Completion::Wait ClientLink::cancel(Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
   const std::uint64_t id = id_of(request);
   reply = {};
-  if (id == 0) return Completion::Wait::kDone;  // not sent yet, or not from here
-  return impl_->asked().query({.question = QueryKind::kCancel, .request = id, .change = {}}, reply, waiter, deadline);
+  if (id == 0) return Completion::Wait::kDone;  // not forwarded yet, or the server did not accept it
+  return impl_->pending_queries().query({.kind = QueryKind::kCancel, .request = id, .change = {}}, reply, waiter,
+                                        deadline);
 }
 
 Completion::Wait ClientLink::running(const Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
   const std::uint64_t id = id_of(request);
   reply = {};
   if (id == 0) return Completion::Wait::kDone;
-  return impl_->asked().query({.question = QueryKind::kRunning, .request = id, .change = {}}, reply, waiter, deadline);
+  return impl_->pending_queries().query({.kind = QueryKind::kRunning, .request = id, .change = {}}, reply, waiter,
+                                        deadline);
 }
 
 Completion::Wait ClientLink::stats(QueryReply& reply, Waiter& waiter, TimePoint deadline) {
-  return impl_->asked().query({.question = QueryKind::kStats, .request = 0, .change = {}}, reply, waiter, deadline);
+  return impl_->pending_queries().query({.kind = QueryKind::kStats, .request = 0, .change = {}}, reply, waiter,
+                                        deadline);
 }
 
 Completion::Wait ClientLink::configure(const EngineChange& change, QueryReply& reply, Waiter& waiter,
                                        TimePoint deadline) {
-  change.applied_to({});  // throws
-  return impl_->asked().query({.question = QueryKind::kConfigure, .request = 0, .change = change}, reply, waiter,
-                              deadline);
+  change.applied_to({});  // throws if a value is invalid
+  return impl_->pending_queries().query({.kind = QueryKind::kConfigure, .request = 0, .change = change}, reply, waiter,
+                                        deadline);
 }
 
 Completion::Wait ClientLink::wait_ready(QueryReply& reply, Waiter& waiter, TimePoint deadline) {
-  return impl_->asked().query({.question = QueryKind::kWaitReady, .request = 0, .change = {}}, reply, waiter, deadline);
+  return impl_->pending_queries().query({.kind = QueryKind::kWaitReady, .request = 0, .change = {}}, reply, waiter,
+                                        deadline);
 }
 
 }  // namespace service_streamer::ipc

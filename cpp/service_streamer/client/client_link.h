@@ -9,44 +9,52 @@
 
 namespace service_streamer::ipc {
 
-// The client process' side: one thread, which never takes the GIL, hands everything that this process' engine queues (LocalCalls)
-// on to the Server at `address` and brings the answers. Deadlines are watched on both sides, so a Server that hangs holds up
-// nobody. A request that is cancelled here, in whatever way, is cancelled there.
+// Forwards the requests of a client process to the Server at `address`. One thread, `streamer-client`, takes the
+// requests (LocalCalls) out of this process's engine, sends them, and ends them with the results that come back. It
+// never takes the GIL.
 //
-// The local engine is only a waiting room (make it greedy; its batch_size does not matter, its max_queue does): whole requests,
-// any number in flight. It connects when there is something to send. When the connection breaks, what was handed on ends as kLost
-// at once; it connects again with back-off (10 ms to 1 s), while new requests wait or reach their deadlines. What a Server that
-// closes has not taken waits for the next one as well.
+// The local engine is only a waiting room. It should be greedy; its batch_size does not matter, its max_queue does. Any
+// number of requests may be in flight. Both processes watch the deadlines, so a Server that hangs does not block a
+// caller beyond its deadline. A request that is cancelled here is also cancelled there.
+//
+// The thread connects when there is something to send. When the connection breaks, forwarded requests end as kLost. The
+// thread connects again, with back-off, and new requests wait until then or until their deadlines. Requests that a
+// closing Server did not accept wait for the next Server too.
+//
+// Any thread may call the methods. A forked child must not use its parent's ClientLink; its destructor does nothing
+// there.
 class ClientLink {
  public:
-  // The engine must outlive it. Does nothing before start(). Throws std::system_error when no descriptor is left.
-  // `owner_returns` false: there will be no other Server at the address, so what this one has not taken ends as
-  // kClosed; and where it has gone already the engine is closed.
+  // The engine must outlive the ClientLink. The constructor throws std::system_error if no descriptor is left.
+  //
+  // `owner_returns` false: when the Server is gone, no other will listen at the address. Requests that it did not
+  // accept then end as kClosed, and a failed attempt to connect closes the engine.
   ClientLink(Engine& engine, std::string address, bool owner_returns = true);
   ~ClientLink();  // stop()
 
-  // `connect_now`: tries to connect before it returns, for a caller that has something to send; only where the owner may return.
-  // Never blocks.
+  // Starts the thread. Never blocks. `connect_now`: tries once to connect before it returns; ignored if the owner does
+  // not return.
   void start(bool connect_now = false);
-  // Ends the thread and the connection; blocks until it has ended. What was handed on ends as kClosed. Idempotent.
+  // Ends the thread and the connection. Forwarded requests end as kClosed; queued requests stay. Blocks until the
+  // thread has ended. Idempotent.
   void stop();
 
-  // Why there was no Server at the address at the last attempt to connect, in words; empty: there was one, or no attempt. Any
-  // thread.
-  std::string absence() const;
+  // Returns why the last attempt to connect failed; empty: it did not fail, or there was none.
+  std::string connect_error() const;
 
-  // What the Server says, asked and waited for. Block; kTimeout: no connection, or not in time; kInterrupted: a signal handler
-  // ran in this thread (ask again). Any thread.
+  // Queries to the Server. They block until the reply. kTimeout: there is no connection, or the deadline has passed.
+  // kInterrupted: a signal handler ran in this thread; call again.
 
-  // For a request that the local engine says is running. Yes: it was queued there, and has ended here as kCancelled.
+  // For a request that is running for the local engine. Yes: the request has ended here as kCancelled.
   Completion::Wait cancel(Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline);
-  // Yes: a worker has some of it.
+  // Yes: a worker has a part of the request.
   Completion::Wait running(const Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline);
-  // The text is Server::stats().
+  // The text of the reply is Server::stats().
   Completion::Wait stats(QueryReply& reply, Waiter& waiter, TimePoint deadline);
-  // No: the text says why not. Throws std::invalid_argument.
+  // No: the text says why not. Throws std::invalid_argument if `change` is invalid by itself.
   Completion::Wait configure(const EngineChange& change, QueryReply& reply, Waiter& waiter, TimePoint deadline);
-  // Until a worker can answer, and through broken connections. No: the text is the note of Server::set_failure().
+  // Waits until a worker is ready, and across broken connections. No: no worker will come; the text is the note of
+  // Server::set_failure().
   Completion::Wait wait_ready(QueryReply& reply, Waiter& waiter, TimePoint deadline);
 
  private:

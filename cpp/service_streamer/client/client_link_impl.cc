@@ -15,10 +15,10 @@ namespace service_streamer::ipc {
 namespace {
 
 constexpr std::uint64_t kServerKey = 0;
-constexpr std::size_t kItemsAtOnce = 1024;                 // of one message, but for the last request in it
-constexpr std::size_t kMostUnsent = std::size_t{1} << 20;  // bytes; more waits in the engine
+constexpr std::size_t kItemsAtOnce = 1024;                // in one message; the last request may exceed it
+constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  // bytes; beyond that, requests wait in the engine
 
-// Whether a peer's answer can be one to that request.
+// Returns whether the reported end of the request is valid: its results must cover all items.
 bool fits(const Request& request, const EndedCall& answer) {
   if (answer.outcome == Outcome::kFailed) return !answer.pieces.empty();
   if (answer.outcome != Outcome::kAnswered) return answer.pieces.empty();
@@ -38,78 +38,79 @@ ClientLink::Impl::Impl(Engine& engine, std::string address, bool owner_returns)
 void ClientLink::Impl::start(bool connect_now) {
   MutexLock lock(life_);
   if (stopped_ || thread_.joinable()) return;
-  if (connect_now && owner_returns_) connect(Clock::now());  // else it would close the engine, which has no request yet
-  thread_ = start_io_thread("streamer-client_link", [this] { run(); });
+  if (connect_now && owner_returns_)
+    connect(Clock::now());  // otherwise a failure would close the engine before its first request
+  thread_ = start_io_thread("streamer-client", [this] { run(); });
 }
 
 void ClientLink::Impl::stop() {
   MutexLock lock(life_);
   if (std::exchange(stopped_, true)) return;
-  if (!thread_.joinable()) return clean_up();
+  if (!thread_.joinable()) return shut_down();
   stopping_.store(true, std::memory_order_relaxed);
   poller_.waiter().parker.unpark();
   thread_.join();
 }
 
-std::string ClientLink::Impl::absence() const {
-  MutexLock lock(absence_mutex_);
-  return absence_;
+std::string ClientLink::Impl::connect_error() const {
+  MutexLock lock(connect_error_mutex_);
+  return connect_error_;
 }
 
-void ClientLink::Impl::set_absence(std::string words) {
-  MutexLock lock(absence_mutex_);
-  absence_ = std::move(words);
+void ClientLink::Impl::set_connect_error(std::string words) {
+  MutexLock lock(connect_error_mutex_);
+  connect_error_ = std::move(words);
 }
 
 // --- the IO thread ---
 
 void ClientLink::Impl::run() {
   TimePoint deadline = TimePoint::min();
-  bool look = true;
+  bool engine_changed = true;
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (look) deadline = calls::expire(engine_, poller_.waiter());
-    TimePoint until = std::min(deadline, pull());
+    if (engine_changed) deadline = calls::expire(engine_, poller_.waiter());
+    TimePoint until = std::min(deadline, forward_queued());
     if (!server_ && wants_connection()) {
       const TimePoint now = Clock::now();
       if (now >= connect_at_) connect(now);
       until = server_ ? TimePoint::min() : std::min(until, connect_at_);
     }
-    if (server_) send_small();
-    if (server_ && server_->broken())
-      until = TimePoint::min();  // there was no memory for it: nobody would wake this thread
-    for (const Poller::Event& event : poller_.sleep(until, look)) {
+    if (server_) send_controls();
+    if (server_ && server_->broken()) until = TimePoint::min();  // do not sleep: no event would report this
+    for (const Poller::Event& event : poller_.sleep(until, engine_changed)) {
       if (!server_) break;
       if ((event.events & EPOLLOUT) != 0) server_->flush();
       receive();
     }
     if (server_ && server_->broken()) {
-      receive();  // what it said before it went
+      receive();  // results that came before it hung up
       disconnect(Outcome::kLost);
     }
-    look |= poller_.take_wake() || Clock::now() >= until;
+    engine_changed |= poller_.take_wake() || Clock::now() >= until;
   }
-  clean_up();
+  shut_down();
 }
 
-// Hands on what the engine has. Without a connection, or while the Server closes, the engine's promise is kept for the next one.
-TimePoint ClientLink::Impl::pull() {
-  while (!server_ || (!server_->broken() && server_->unsent() < kMostUnsent)) {
-    if (!promised_) {
+// Forwards queued requests. Without a connection, or while the server closes, the reservation is kept for the next
+// server. Returns when to ask the engine again.
+TimePoint ClientLink::Impl::forward_queued() {
+  while (!server_ || (!server_->broken() && server_->unsent() < kMaxUnsent)) {
+    if (!has_reservation_) {
       CloseReason reason{};
       TimePoint until;
       const Engine::Ready ready = engine_.start_waiting(idle_, reason, until);
       if (ready == Engine::Ready::kNotYet) return until;
       if (ready != Engine::Ready::kBatch) break;
-      promised_ = true;
+      has_reservation_ = true;
     }
-    if (!server_ || closing_) break;
+    if (!server_ || server_closing_) break;
     forward();
   }
   return TimePoint::max();
 }
 
 void ClientLink::Impl::forward() {
-  promised_ = false;
+  has_reservation_ = false;
   Batch batch;
   EndedRequests expired;
   engine_.forward(batch, kItemsAtOnce, expired);
@@ -135,54 +136,54 @@ void ClientLink::Impl::connect(TimePoint now) {
     server_->send(make_hello(Role::kClient));
   } catch (const std::system_error& error) {
     disconnect(Outcome::kLost);
-    const bool nobody_listens =
+    const bool no_listener =
         error.code() == std::errc::connection_refused || error.code() == std::errc::no_such_file_or_directory;
-    set_absence((nobody_listens ? "nothing listens at " : "cannot connect to ") + address_ + " (" +
-                error.code().message() + ")");
-    if (nobody_listens && !owner_returns_) return close_engine();
+    set_connect_error((no_listener ? "nothing listens at " : "cannot connect to ") + address_ + " (" +
+                      error.code().message() + ")");
+    if (no_listener && !owner_returns_) return close_engine();
   }
   connect_at_ = now + back_off_;
-  back_off_ = std::min(2 * back_off_, kLastBackOff);
+  back_off_ = std::min(2 * back_off_, kMaxBackOff);
 }
 
-// The owner has gone, and nobody comes after it.
+// For a server that is gone and will not be replaced.
 void ClientLink::Impl::close_engine() {
   EndedRequests ended;
   engine_.close(false, ended);
-  if (std::exchange(promised_, false)) engine_.decline();
+  if (std::exchange(has_reservation_, false)) engine_.decline();
   publish(ended);
   pending_queries_.close();
 }
 
-// Questions, cancelled requests, blocks that are not needed any more.
-void ClientLink::Impl::send_small() {
+// Sends everything but requests: releases, cancels and queries.
+void ClientLink::Impl::send_controls() {
   server_->flush_releases();
   std::vector<std::uint64_t> cancelled = cancelled_requests_->take();
   std::erase_if(cancelled, [this](std::uint64_t id) { return !forwarded_.contains(id); });
   if (!cancelled.empty()) server_->send(make_ids(MessageType::kCancel, cancelled));
-  for (OutMessage& question : pending_queries_.take()) server_->send(std::move(question));
+  for (OutMessage& query : pending_queries_.take_unsent()) server_->send(std::move(query));
 }
 
 void ClientLink::Impl::receive() {
   for (InMessage message; server_->receive(message);) {
     server_->attempt([&] {
-      if (!understand(message)) server_->set_broken();
+      if (!handle_message(message)) server_->set_broken();
     });
   }
 }
 
-// False: not what a Server says.
-bool ClientLink::Impl::understand(InMessage& message) {
-  unread_ = message.unread;
-  if (unread_ > 0) return false;
-  if (!std::exchange(heard_hello_, true)) {
+// False: the message is invalid, or not allowed now.
+bool ClientLink::Impl::handle_message(InMessage& message) {
+  dropped_bytes_ = message.dropped_bytes;
+  if (dropped_bytes_ > 0) return false;
+  if (!std::exchange(received_hello_, true)) {
     Hello hello;
     back_off_ = kFirstBackOff;
-    set_absence({});
+    set_connect_error({});
     return message.type == MessageType::kHello && parse(message, hello) && hello.version == kProtocolVersion &&
            hello.role == Role::kEngine;
   }
-  if (message.type == MessageType::kResults) return take_results(message);
+  if (message.type == MessageType::kResults) return handle_results(message);
   if (message.type == MessageType::kClosed) {
     return_all_untaken();
     return true;
@@ -191,17 +192,17 @@ bool ClientLink::Impl::understand(InMessage& message) {
   return parse(message, reply) && pending_queries_.reply(message.id, std::move(reply));
 }
 
-bool ClientLink::Impl::take_results(InMessage& message) {
+bool ClientLink::Impl::handle_results(InMessage& message) {
   std::vector<EndedCall> answers;
   if (!parse(message, answers)) return false;
   std::vector<Engine::Returned> returned;
   std::vector<std::pair<std::uint64_t, LocalCall*>> untaken;
   returned.reserve(answers.size());
-  bool sound = true;
+  bool valid = true;
   for (EndedCall& answer : answers) {
     const auto found = forwarded_.find(answer.id);
-    sound = found != forwarded_.end() && fits(found->second->request, answer);
-    if (!sound) break;
+    valid = found != forwarded_.end() && fits(found->second->request, answer);
+    if (!valid) break;
     LocalCall& call = *found->second;
     forwarded_.erase(found);
     for (ResultRange& piece : answer.pieces) call.add(std::move(piece));
@@ -209,27 +210,28 @@ bool ClientLink::Impl::take_results(InMessage& message) {
     if (answer.outcome == Outcome::kNone) {
       untaken.emplace_back(answer.id, &call);
     } else {
-      returned.push_back({.request = &call.request, .outcome = ends_as(call, answer.outcome)});
+      returned.push_back({.request = &call.request, .outcome = local_outcome(call, answer.outcome)});
     }
   }
-  std::reverse(returned.begin(), returned.end());  // the last to end there was published first
+  std::reverse(returned.begin(), returned.end());  // the server lists the request that ended last first
   return_untaken(std::move(untaken), returned);
   take_back(returned);
-  return sound;
+  return valid;
 }
 
 void ClientLink::Impl::return_all_untaken() {
-  closing_ = owner_returns_;
+  server_closing_ = owner_returns_;
   std::vector<Engine::Returned> returned;
   return_untaken({forwarded_.begin(), forwarded_.end()}, returned);
   forwarded_.clear();
   take_back(returned);
 }
 
-// They wait for the next Server, in their order, where one may come.
+// Requests that the server did not accept go back to the engine, in order, if another server may come. Otherwise they
+// end.
 void ClientLink::Impl::return_untaken(std::vector<std::pair<std::uint64_t, LocalCall*>> untaken,
                                       std::vector<Engine::Returned>& returned) {
-  closing_ |= owner_returns_ && !untaken.empty();
+  server_closing_ |= owner_returns_ && !untaken.empty();
   std::sort(untaken.begin(), untaken.end(), std::greater<>());
   for (const auto& [id, call] : untaken) {
     if (owner_returns_) call->taken_back();
@@ -237,22 +239,23 @@ void ClientLink::Impl::return_untaken(std::vector<std::pair<std::uint64_t, Local
   }
 }
 
-// Here nobody closed anything where another Server may come.
-Outcome ClientLink::Impl::ends_as(LocalCall& call, Outcome reply) const {
+// A server that closed while it had the request is a loss for this client if another server may come.
+Outcome ClientLink::Impl::local_outcome(LocalCall& call, Outcome reply) const {
   if (reply != Outcome::kClosed || !owner_returns_) return reply;
   call.note = "the streamer at " + address_ + " was closed while a worker had the request";
   return Outcome::kLost;
 }
 
-// The connection is broken, or there is none to be had.
+// Ends the forwarded requests with the outcome, after the connection broke or could not be made.
 void ClientLink::Impl::disconnect(Outcome outcome) {
   server_.reset();
-  if (outcome == Outcome::kLost && !heard_hello_) return_all_untaken();  // it was gone before it took any
-  heard_hello_ = false;
-  closing_ = false;
+  if (outcome == Outcome::kLost && !received_hello_)
+    return_all_untaken();  // without a hello it has accepted no request
+  received_hello_ = false;
+  server_closing_ = false;
   std::string note = "the connection to the streamer's process at " + address_ + " broke";
-  if (unread_ > 0) note += ": there was no memory for a message of " + std::to_string(unread_) + " bytes";
-  unread_ = 0;
+  if (dropped_bytes_ > 0) note += ": there was no memory for a message of " + std::to_string(dropped_bytes_) + " bytes";
+  dropped_bytes_ = 0;
   std::vector<Engine::Returned> returned;
   returned.reserve(forwarded_.size());
   for (const auto& [id, call] : std::exchange(forwarded_, {})) {
@@ -272,10 +275,10 @@ void ClientLink::Impl::take_back(const std::vector<Engine::Returned>& returned) 
   let_go(released);
 }
 
-void ClientLink::Impl::clean_up() {
+void ClientLink::Impl::shut_down() {
   engine_.stop_watching(poller_.waiter());
   engine_.stop_waiting(idle_);
-  if (std::exchange(promised_, false)) engine_.decline();
+  if (std::exchange(has_reservation_, false)) engine_.decline();
   pending_queries_.close();
   disconnect(Outcome::kClosed);
 }

@@ -20,7 +20,7 @@
 
 namespace service_streamer::ipc {
 
-// The thread of a ClientLink, and its connection.
+// The IO thread of a ClientLink, and its connection.
 class ClientLink::Impl {
  public:
   Impl(Engine& engine, std::string address, bool owner_returns);
@@ -31,31 +31,31 @@ class ClientLink::Impl {
   bool from_this_process() const { return generation_ == ForkLock::generation(); }
   void start(bool connect_now) EXCLUDES(life_);
   void stop() EXCLUDES(life_);
-  PendingQueries& asked() { return pending_queries_; }
-  std::string absence() const EXCLUDES(absence_mutex_);
+  PendingQueries& pending_queries() { return pending_queries_; }
+  std::string connect_error() const EXCLUDES(connect_error_mutex_);
 
  private:
   static constexpr Duration kFirstBackOff = std::chrono::milliseconds(10);
-  static constexpr Duration kLastBackOff = std::chrono::seconds(1);
+  static constexpr Duration kMaxBackOff = std::chrono::seconds(1);
 
   void run();
-  TimePoint pull();
+  TimePoint forward_queued();
   void forward();
-  bool wants_connection() { return promised_ || pending_queries_.any_to_send(); }
+  bool wants_connection() { return has_reservation_ || pending_queries_.has_unsent(); }
   void connect(TimePoint now);
-  void set_absence(std::string words) EXCLUDES(absence_mutex_);
+  void set_connect_error(std::string words) EXCLUDES(connect_error_mutex_);
   void close_engine();
-  void send_small();
+  void send_controls();
   void receive();
-  bool understand(InMessage& message);
-  bool take_results(InMessage& message);
-  Outcome ends_as(LocalCall& call, Outcome reply) const;
+  bool handle_message(InMessage& message);
+  bool handle_results(InMessage& message);
+  Outcome local_outcome(LocalCall& call, Outcome reply) const;
   void return_all_untaken();
   void return_untaken(std::vector<std::pair<std::uint64_t, LocalCall*>> untaken,
                       std::vector<Engine::Returned>& returned);
   void disconnect(Outcome outcome);
   void take_back(const std::vector<Engine::Returned>& returned);
-  void clean_up();
+  void shut_down();
 
   // Constant after construction.
   Engine& engine_;
@@ -63,25 +63,25 @@ class ClientLink::Impl {
   const bool owner_returns_;
   const std::uint32_t generation_ = ForkLock::generation();
 
-  // Of the IO thread, or with their own synchronisation.
+  // Used by the IO thread, or with their own synchronisation.
   Poller poller_;
   PendingQueries pending_queries_{poller_.waiter()};
   const std::shared_ptr<CancelledRequests> cancelled_requests_ = std::make_shared<CancelledRequests>(poller_.waiter());
   Engine::IdleWorker idle_{poller_.waiter()};
-  std::unique_ptr<Peer> server_;  // none: not connected
+  std::unique_ptr<Peer> server_;  // nullptr: not connected
   Duration back_off_ = kFirstBackOff;
   TimePoint connect_at_ = TimePoint::min();
-  std::unordered_map<std::uint64_t, LocalCall*> forwarded_;  // the engine's hold keeps each
+  std::unordered_map<std::uint64_t, LocalCall*> forwarded_;  // by id; the engine keeps each alive
   std::uint64_t last_id_ = 0;
-  bool promised_ = false;  // requests, by the engine
-  bool heard_hello_ = false;
-  std::uint64_t unread_ = 0;  // bytes of a message for which there was no memory
-  bool closing_ = false;      // it takes nothing more, but may still answer
+  bool has_reservation_ = false;  // start_waiting() has returned kBatch; forward() or decline() must follow
+  bool received_hello_ = false;
+  std::uint64_t dropped_bytes_ = 0;  // size of a message that was dropped for lack of memory
+  bool server_closing_ = false;      // the server accepts no more requests, but may still send results
 
   std::atomic<bool> stopping_{false};
 
-  mutable Mutex absence_mutex_;
-  std::string absence_ GUARDED_BY(absence_mutex_);
+  mutable Mutex connect_error_mutex_;
+  std::string connect_error_ GUARDED_BY(connect_error_mutex_);
 
   Mutex life_;
   bool stopped_ GUARDED_BY(life_) = false;

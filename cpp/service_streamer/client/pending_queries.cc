@@ -9,7 +9,7 @@ Completion::Wait PendingQueries::query(const Query& query, QueryReply& reply, Wa
   {
     MutexLock lock(mutex_);
     if (closed_) return Completion::Wait::kTimeout;
-    to_send_.push_back(entry);
+    unsent_.push_back(entry);
   }
   waiter_.parker.unpark();
   const Completion::Wait wait = entry->done.wait(waiter, deadline);
@@ -22,22 +22,22 @@ Completion::Wait PendingQueries::query(const Query& query, QueryReply& reply, Wa
   return wait;
 }
 
-bool PendingQueries::any_to_send() {
+bool PendingQueries::has_unsent() {
   MutexLock lock(mutex_);
-  std::erase_if(to_send_, [](const EntryRef& entry) { return entry->abandoned.load(std::memory_order_relaxed); });
-  return !to_send_.empty();
+  std::erase_if(unsent_, [](const EntryRef& entry) { return entry->abandoned.load(std::memory_order_relaxed); });
+  return !unsent_.empty();
 }
 
-std::vector<OutMessage> PendingQueries::take() {
+std::vector<OutMessage> PendingQueries::take_unsent() {
   std::vector<EntryRef> entries;
   {
     MutexLock lock(mutex_);
-    entries = std::exchange(to_send_, {});
+    entries = std::exchange(unsent_, {});
   }
   std::vector<OutMessage> messages;
   messages.reserve(entries.size());
   for (EntryRef& entry : entries) {
-    messages.push_back(make_ask(++last_id_, entry->query));
+    messages.push_back(make_query(++last_id_, entry->query));
     sent_.emplace(last_id_, std::move(entry));
   }
   return messages;
@@ -50,24 +50,24 @@ bool PendingQueries::reply(std::uint64_t id, QueryReply reply) {
   sent_.erase(found);
   entry->reply = std::move(reply);
   entry->answered = true;
-  settle(*entry);
+  complete(*entry);
   return true;
 }
 
 void PendingQueries::disconnected() {
-  std::vector<EntryRef> open;
-  std::vector<EntryRef> hopeless;
-  for (auto& [id, entry] : std::exchange(sent_, {})) open.push_back(std::move(entry));
+  std::vector<EntryRef> unanswered;
+  std::vector<EntryRef> unanswerable;
+  for (auto& [id, entry] : std::exchange(sent_, {})) unanswered.push_back(std::move(entry));
   {
     MutexLock lock(mutex_);
-    for (EntryRef& entry : to_send_) open.push_back(std::move(entry));
-    to_send_.clear();
-    for (EntryRef& entry : open) {
-      const bool waits = entry->query.question == QueryKind::kWaitReady && !closed_;
-      (waits ? to_send_ : hopeless).push_back(std::move(entry));
+    for (EntryRef& entry : unsent_) unanswered.push_back(std::move(entry));
+    unsent_.clear();
+    for (EntryRef& entry : unanswered) {
+      const bool waits = entry->query.kind == QueryKind::kWaitReady && !closed_;
+      (waits ? unsent_ : unanswerable).push_back(std::move(entry));
     }
   }
-  for (const EntryRef& entry : hopeless) settle(*entry);
+  for (const EntryRef& entry : unanswerable) complete(*entry);
 }
 
 void PendingQueries::close() {
@@ -78,7 +78,7 @@ void PendingQueries::close() {
   disconnected();
 }
 
-void PendingQueries::settle(Entry& entry) {
+void PendingQueries::complete(Entry& entry) {
   WakeChain chain;
   chain.publish(entry.done);
   chain.wake();

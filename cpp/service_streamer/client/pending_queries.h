@@ -13,33 +13,34 @@
 
 namespace service_streamer::ipc {
 
-// What a client process has asked its Server and was not told yet. ask() is called by any thread, the rest by the IO thread.
+// The queries of a client process that have no reply yet. Any thread may call query(); the IO thread calls the other
+// methods.
 class PendingQueries {
  public:
   explicit PendingQueries(Waiter& to_wake) : waiter_(to_wake) {}
 
-  // Blocks until told, the deadline, or a signal. kTimeout also at once when there is no connection, unless it is a question
-  // that can wait for one.
+  // Blocks until the reply, the deadline or a signal. Also returns kTimeout when there is no connection, except for
+  // kWaitReady, which waits for the next one.
   Completion::Wait query(const Query& query, QueryReply& reply, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
 
-  // Whether there is a question that is worth a connection.
-  bool any_to_send() EXCLUDES(mutex_);
+  // Returns whether a query waits to be sent.
+  bool has_unsent() EXCLUDES(mutex_);
 
-  // The questions to be sent, as messages.
-  std::vector<OutMessage> take() EXCLUDES(mutex_);
+  // Returns the queries to be sent, as messages.
+  std::vector<OutMessage> take_unsent() EXCLUDES(mutex_);
 
-  // False: nothing of that number was asked.
+  // Completes a query. False: there is no query with this id.
   bool reply(std::uint64_t id, QueryReply reply);
 
-  // There is no connection (any more): the questions that can wait will be sent again.
+  // To be called when there is no connection. kWaitReady queries will be sent again; all others end with kTimeout.
   void disconnected() EXCLUDES(mutex_);
 
-  // No question is answered any more, also none that comes later.
+  // All queries, also later ones, end with kTimeout.
   void close() EXCLUDES(mutex_);
 
  private:
   struct Entry {
-    explicit Entry(const Query& question) : query(question) {}
+    explicit Entry(const Query& its_query) : query(its_query) {}
 
     const Query query;
     std::atomic<bool> abandoned{false};
@@ -49,16 +50,16 @@ class PendingQueries {
   };
   using EntryRef = std::shared_ptr<Entry>;
 
-  static void settle(Entry& entry);
+  static void complete(Entry& entry);
 
   Waiter& waiter_;
 
-  // Of the IO thread.
+  // Used by the IO thread only.
   std::unordered_map<std::uint64_t, EntryRef> sent_;
   std::uint64_t last_id_ = 0;
 
   Mutex mutex_;
-  std::vector<EntryRef> to_send_ GUARDED_BY(mutex_);
+  std::vector<EntryRef> unsent_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 

@@ -2,11 +2,8 @@
 
 #include <sys/epoll.h>
 
-#include <deque>
 #include <exception>
 #include <limits>
-#include <stdexcept>
-#include <unordered_map>
 #include <utility>
 
 #include "service_streamer/wire/message.h"
@@ -15,28 +12,10 @@ namespace service_streamer::ipc {
 namespace {
 
 constexpr std::uint64_t kListenerKey = Clients::kKeys;
-constexpr std::size_t kMostUnread = std::size_t{64} << 20;  // bytes of answers that a client may leave unread
-constexpr Duration kFarewell = std::chrono::seconds(1);     // until all have read their last answers
-constexpr int kMessagesAtOnce = 32;                         // of one client, before the others have their turn
+constexpr Duration kLastReadTimeout = std::chrono::seconds(1);  // for all clients to read their last results
+constexpr int kMessagesAtOnce = 32;                             // of one client, before other clients are served
 
 }  // namespace
-
-struct Clients::Client {
-  Client(Poller& poller, std::uint64_t its_id, FileDescriptor socket)
-      : id(its_id), peer(poller, its_id, std::move(socket)) {}
-
-  // Whether it must wait until there is room for what it sent, or until it reads what it was sent.
-  bool held_up() const { return !waiting.empty() || peer.unsent() > kMostUnread; }
-
-  const std::uint64_t id;
-  Peer peer;
-  bool heard_hello = false;
-  bool more = false;                                     // was received but not looked at
-  std::unordered_map<std::uint64_t, ClientCall*> calls;  // that have not ended, by their ids; a reference each
-  std::deque<ClientCall*> waiting;                       // in the engine's waiting room; a reference each
-  std::vector<EndedCall> ended;                          // to be sent
-  std::vector<std::uint64_t> ready_asks;
-};
 
 Clients::Clients(Engine& engine, Poller& poller, Workers workers, FileDescriptor listener)
     : engine_(engine),
@@ -55,7 +34,7 @@ void Clients::start() {
   ended_calls_->belong_to_this_thread();
 }
 
-// --- what comes in ---
+// --- receiving ---
 
 void Clients::handle(const Poller::Event& event) {
   if (event.key == kListenerKey) return accept();
@@ -63,8 +42,8 @@ void Clients::handle(const Poller::Event& event) {
   if (found == clients_.end()) return;
   Client& client = *found->second;
   if ((event.events & EPOLLOUT) != 0) client.peer.flush();
-  if (client.held_up()) {
-    if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) client.peer.set_broken();  // what it still said nobody wants
+  if (client.blocked()) {
+    if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) client.peer.set_broken();  // its unread messages no longer matter
     return;
   }
   read(client);
@@ -75,7 +54,7 @@ void Clients::accept() {
     try {
       const std::uint64_t id = ++last_client_;
       clients_[id] = std::make_unique<Client>(poller_, id, std::move(socket));
-    } catch (const std::exception&) {  // no room in epoll, no memory: it sees the end of file
+    } catch (const std::exception&) {  // epoll failed, or no memory: the client sees the end of file
       clients_.erase(last_client_);
     }
   }
@@ -83,22 +62,22 @@ void Clients::accept() {
 
 void Clients::read(Client& client) {
   InMessage message;
-  for (int i = 0; i < kMessagesAtOnce && !client.held_up(); ++i) {
+  for (int i = 0; i < kMessagesAtOnce && !client.blocked(); ++i) {
     client.more = client.peer.receive(message);
     if (!client.more) return;
     client.peer.attempt([&] {
-      if (!understand(client, message)) client.peer.set_broken();
+      if (!handle_message(client, message)) client.peer.set_broken();
     });
   }
   client.more = true;
 }
 
-// False: not what a client says.
-bool Clients::understand(Client& client, InMessage& message) {
-  if (!std::exchange(client.heard_hello, true)) {
+// False: the message is invalid, or not allowed now.
+bool Clients::handle_message(Client& client, InMessage& message) {
+  if (!std::exchange(client.received_hello, true)) {
     Hello hello;
     if (message.type != MessageType::kHello || !parse(message, hello)) return false;
-    client.peer.send(make_hello(Role::kEngine));  // also to one of another version, which says so there
+    client.peer.send(make_hello(Role::kEngine));  // to any version: the client then reports the mismatch
     return hello.version == kProtocolVersion && hello.role == Role::kClient;
   }
   switch (message.type) {
@@ -107,7 +86,7 @@ bool Clients::understand(Client& client, InMessage& message) {
     case MessageType::kCancel:
       return cancel(client, message);
     case MessageType::kQuery:
-      return answer(client, message);
+      return handle_query(client, message);
     default:
       return false;
   }
@@ -115,15 +94,15 @@ bool Clients::understand(Client& client, InMessage& message) {
 
 bool Clients::submit(Client& client, InMessage& message) {
   submitted_.clear();
-  bool sound = parse(message, submitted_);
-  for (std::size_t i = 0; sound && i < submitted_.size(); ++i) {
+  bool valid = parse(message, submitted_);
+  for (std::size_t i = 0; valid && i < submitted_.size(); ++i) {
     const std::size_t items = submitted_[i].payload.items();
-    sound = items > 0 && items <= std::numeric_limits<std::uint32_t>::max() &&
+    valid = items > 0 && items <= std::numeric_limits<std::uint32_t>::max() &&
             !client.calls.contains(submitted_[i].head.id);
-    if (sound) submit(client, submitted_[i]);
+    if (valid) submit(client, submitted_[i]);
   }
   submitted_.clear();
-  return sound;
+  return valid;
 }
 
 void Clients::submit(Client& client, SubmittedRequest& submitted) {
@@ -133,7 +112,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
   call->request.deadline = submitted.head.deadline;
   call->payload = std::move(submitted.payload);
   client.calls.emplace(call->id(), call);
-  call->ref();  // the engine's
+  call->ref();  // for the engine
   switch (engine_.submit_accepted(call->request)) {
     case Engine::Admission::kWaiting:
       call->ref();
@@ -149,7 +128,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
       call->unref();
       return;
   }
-  workers_.failure.check(call->request);
+  workers_.availability.check(call->request);
 }
 
 bool Clients::cancel(Client& client, const InMessage& message) {
@@ -157,71 +136,14 @@ bool Clients::cancel(Client& client, const InMessage& message) {
   if (!parse(message, ids)) return false;
   EndedRequests ended;
   for (const std::uint64_t id : ids) {
-    const auto found = client.calls.find(id);  // or its answer is on the way
+    const auto found = client.calls.find(id);  // not found: it has ended, and its result is being sent
     if (found != client.calls.end()) engine_.end_early(found->second->request, Outcome::kCancelled, true, ended);
   }
   publish(ended);
   return true;
 }
 
-// --- questions ---
-
-bool Clients::answer(Client& client, const InMessage& message) {
-  Query query;
-  if (!parse(message, query)) return false;
-  if (query.question == QueryKind::kWaitReady) {
-    client.ready_asks.push_back(message.id);
-    ++asked_ready_;
-  } else {
-    tell(client, message.id, reply(client, query));
-  }
-  return true;
-}
-
-QueryReply Clients::reply(Client& client, const Query& query) {
-  const auto call = client.calls.find(query.request);
-  EndedRequests ended;
-  switch (query.question) {
-    case QueryKind::kCancel: {
-      const bool cancelled =
-          call != client.calls.end() && engine_.end_early(call->second->request, Outcome::kCancelled, false, ended);
-      publish(ended);
-      send_answers();  // it hears of the end before the answer
-      return {.yes = cancelled, .text = {}};
-    }
-    case QueryKind::kRunning:
-      return {.yes = call != client.calls.end() && engine_.running(call->second->request), .text = {}};
-    case QueryKind::kStats:
-      return {.yes = true, .text = workers_.stats()};
-    case QueryKind::kConfigure:
-      try {
-        engine_.configure(query.change);
-      } catch (const std::invalid_argument& error) {
-        return {.yes = false, .text = error.what()};
-      }
-      return {.yes = true, .text = {}};
-    case QueryKind::kWaitReady:
-      break;
-  }
-  return {};
-}
-
-void Clients::tell(Client& client, std::uint64_t id, const QueryReply& reply) {
-  client.peer.send(make_told(id, reply));
-}
-
-void Clients::tell_ready() {
-  if (asked_ready_ == 0) return;
-  QueryReply reply{.yes = workers_.any_ready(), .text = {}};
-  if (!reply.yes && !workers_.failure.in_force()) return;
-  if (!reply.yes) reply.text = workers_.failure.note();
-  for (const auto& [id, client] : clients_) {
-    for (const std::uint64_t query : std::exchange(client->ready_asks, {})) tell(*client, query, reply);
-  }
-  asked_ready_ = 0;
-}
-
-// --- what goes out ---
+// --- sending ---
 
 bool Clients::serve() {
   for (const auto& [id, client] : clients_) {
@@ -230,21 +152,21 @@ bool Clients::serve() {
       client->waiting.front()->unref();
       client->waiting.pop_front();
     }
-    if (client->more && !client->held_up()) read(*client);
+    if (client->more && !client->blocked()) read(*client);
   }
-  tell_ready();
-  bury_dead();
-  send_answers();
+  answer_ready_queries();
+  remove_broken();
+  send_results();  // after all that may end requests, so that one message has all of them
   bool more = false;
   for (const auto& [id, client] : clients_) {
-    const bool reads = !client->held_up();
+    const bool reads = !client->blocked();
     client->peer.read(reads);
     more |= (reads && client->more) || client->peer.broken();
   }
   return more;
 }
 
-void Clients::send_answers() {
+void Clients::send_results() {
   for (ClientCall* call : ended_calls_->take()) {
     const auto found = clients_.find(call->client());
     if (found != clients_.end() && found->second->calls.erase(call->id()) > 0) {
@@ -260,7 +182,7 @@ void Clients::send_answers() {
   }
 }
 
-// --- the end of a client ---
+// --- closing ---
 
 void Clients::end_all(Client& client, Outcome outcome) {
   EndedRequests ended;
@@ -268,7 +190,7 @@ void Clients::end_all(Client& client, Outcome outcome) {
   publish(ended);
 }
 
-void Clients::bury_dead() {
+void Clients::remove_broken() {
   for (auto next = clients_.begin(); next != clients_.end();) {
     if (!next->second->peer.broken()) {
       ++next;
@@ -279,7 +201,7 @@ void Clients::bury_dead() {
     end_all(*client, Outcome::kCancelled);
     for (const auto& [id, call] : client->calls) call->unref();
     for (ClientCall* call : client->waiting) call->unref();
-    asked_ready_ -= client->ready_asks.size();
+    ready_query_count_ -= client->ready_queries.size();
   }
 }
 
@@ -287,17 +209,17 @@ void Clients::stop() {
   poller_.forget(listener_.get());
   listener_.reset();
   for (const auto& [id, client] : clients_) {
-    if (!client->held_up()) read(*client);  // what came meanwhile
+    if (!client->blocked()) read(*client);  // requests that have arrived are reported too
     end_all(*client, Outcome::kClosed);
   }
-  send_answers();
-  const TimePoint deadline = Clock::now() + kFarewell;
+  send_results();
+  const TimePoint deadline = Clock::now() + kLastReadTimeout;
   for (const auto& [id, client] : clients_) {
     client->peer.send(make_text(MessageType::kClosed, {}));
     client->peer.send_rest(deadline);
     client->peer.set_broken();
   }
-  bury_dead();  // sends the end of file
+  remove_broken();  // the clients see the end of file
   ended_calls_->close();
 }
 

@@ -2,10 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "service_streamer/base/file_descriptor.h"
@@ -18,17 +21,19 @@
 
 namespace service_streamer::ipc {
 
-// The client processes of a Server, as its IO thread sees them: their requests go into the engine in the order in which they come,
-// and each is answered once, those that a batch ended in one message.
+// The client processes of a Server. Their requests go into the engine in the order in which they arrive. The end of
+// each request is reported once; the requests that one batch ended go to their client in one message.
 //
-// A client is not read from while a request of it has no room in the queue, or while it leaves too much of its answers unread: its
-// own queue then fills, and its own max_queue holds. One that dies has its requests cancelled. Once the engine is closed they are
-// told of each new request that it was not taken. Used by the IO thread alone.
+// The IO thread does not read from a client while one of its requests waits for room in the queue, or while it leaves
+// too many results unread. The client's own queue then fills up to its own max_queue. If a client dies, its requests
+// are cancelled. Once the engine is closed, new requests are reported as not accepted.
+//
+// Used by the IO thread only. No call blocks but stop().
 class Clients {
  public:
-  // What they may ask about.
+  // The workers, as far as queries are about them.
   struct Workers {
-    WorkerAvailability& failure;
+    WorkerAvailability& availability;
     std::function<bool()> any_ready;
     std::function<std::string()> stats;
   };
@@ -37,38 +42,55 @@ class Clients {
   Clients(const Clients&) = delete;
   Clients& operator=(const Clients&) = delete;
 
-  // Keys of the poller from here on, and below WorkerPool::kKeys, mean them.
+  // Poller keys from here to WorkerPool::kKeys belong to this class.
   static constexpr std::uint64_t kKeys = 0;
 
-  void start();  // in the IO thread
+  void start();  // called by the IO thread before all others
 
-  // What the poller tells.
+  // Handles an event of the poller.
   void handle(const Poller::Event& event);
 
-  // Sends what has ended, reads on where there is room again, and lets the dead go; to be called before each sleep. True: there
-  // is more to be read.
+  // Sends results, reads from clients that were blocked, and removes dead clients. Called before each sleep. True:
+  // there is more to read, so the thread must not sleep.
   bool serve();
 
-  // Everybody is told which of his requests no worker had, and that the others end as kClosed, and sees the end of file. Nobody
-  // can connect any more.
+  // Ends all requests as kClosed and closes the listening socket. Sends each client its last results and the end of
+  // file. Blocks until the clients have read them, for at most one second.
   void stop();
 
  private:
-  struct Client;
+  static constexpr std::size_t kMaxUnsent = std::size_t{64} << 20;  // bytes of results that a client may leave unread
+
+  struct Client {
+    Client(Poller& poller, std::uint64_t its_id, FileDescriptor socket)
+        : id(its_id), peer(poller, its_id, std::move(socket)) {}
+
+    // True while a request waits for room, or the client leaves too many results unread. It is not read from meanwhile.
+    bool blocked() const { return !waiting.empty() || peer.unsent() > kMaxUnsent; }
+
+    const std::uint64_t id;
+    Peer peer;
+    bool received_hello = false;
+    bool more = false;                                     // messages may have been received but not read
+    std::unordered_map<std::uint64_t, ClientCall*> calls;  // requests that have not ended, by id; a reference each
+    std::deque<ClientCall*> waiting;                       // requests in the engine's waiting room; a reference each
+    std::vector<EndedCall> ended;                          // to be sent
+    std::vector<std::uint64_t> ready_queries;              // ids of kWaitReady queries
+  };
 
   void accept();
   void read(Client& client);
-  bool understand(Client& client, InMessage& message);
+  bool handle_message(Client& client, InMessage& message);
   bool submit(Client& client, InMessage& message);
   void submit(Client& client, SubmittedRequest& submitted);
   bool cancel(Client& client, const InMessage& message);
-  bool answer(Client& client, const InMessage& message);
-  QueryReply reply(Client& client, const Query& query);
-  void tell(Client& client, std::uint64_t id, const QueryReply& reply);
-  void tell_ready();
-  void send_answers();
+  bool handle_query(Client& client, const InMessage& message);
+  QueryReply reply_to(Client& client, const Query& query);
+  void send_reply(Client& client, std::uint64_t id, const QueryReply& reply);
+  void answer_ready_queries();
+  void send_results();
   void end_all(Client& client, Outcome outcome);
-  void bury_dead();
+  void remove_broken();
 
   // Constant after construction.
   Engine& engine_;
@@ -76,12 +98,12 @@ class Clients {
   const Workers workers_;
   const std::shared_ptr<EndedCalls> ended_calls_;
 
-  // Of the IO thread.
+  // Used by the IO thread only.
   FileDescriptor listener_;
   std::map<std::uint64_t, std::unique_ptr<Client>> clients_;
-  std::vector<SubmittedRequest> submitted_;  // to keep their memory
+  std::vector<SubmittedRequest> submitted_;  // reused, to avoid allocations
   std::uint64_t last_client_ = kKeys;
-  std::size_t asked_ready_ = 0;  // who wait for a worker
+  std::size_t ready_query_count_ = 0;  // of all clients
 };
 
 }  // namespace service_streamer::ipc

@@ -8,7 +8,7 @@ namespace service_streamer::ipc {
 
 Server::Server(Engine& engine, const ServerOptions& options) : impl_(std::make_unique<Impl>(engine, options)) {}
 
-// In a forked child the thread is not there, and whatever it held is held for ever.
+// A forked child has no copy of the thread, and a mutex may be locked there forever. So the child leaks the Impl.
 Server::~Server() {
   if (impl_->from_this_process()) return;
   [[maybe_unused]] const Impl* leaked = impl_.release();

@@ -15,66 +15,75 @@
 namespace service_streamer::ipc {
 
 struct ServerOptions {
-  int retries = 1;                           // of a batch whose worker died, on another one
-  Duration hang_timeout = Duration::zero();  // a worker that has a batch for longer is killed; zero: never
-  std::string address;                       // empty: an abstract name of its own
+  int retries = 1;                           // how often a batch is run again after its worker died
+  Duration hang_timeout = Duration::zero();  // a worker is killed if a batch takes longer; zero: never
+  std::string address;                       // where clients connect; empty: a unique abstract name
 };
 
 struct WorkerReport {
   std::uint32_t id = 0;
   pid_t pid = 0;
   enum class State { kStarting, kReady, kRetiring } state = State::kStarting;
-  std::string about;  // what it told of itself, JSON
+  std::string about;  // JSON from the worker about itself
   std::uint64_t batches = 0;
   std::uint64_t items = 0;
-  DurationSummary decode, predict, encode, transport;  // transport: batch sent to reply received, less the other three
+  DurationSummary decode, predict, encode,
+      transport;  // transport: the time from sending to the reply, less the other three
 };
 
-// The engine's process side of everything: one thread, which never takes the GIL, owns all sockets. It gives batches of the
-// engine to worker processes, takes requests of client processes into the engine, and brings everybody his answers.
+// Connects an engine to other processes. One thread, `streamer-server`, owns all sockets and never takes the GIL. It
+// sends batches to worker processes, takes the requests of client processes into the engine, and sends their results
+// back.
 //
-// A worker that dies has its batch run again on another one (`retries` times), then its requests end as kLost. A client that dies
-// has its requests cancelled. A peer that breaks the protocol is cut off, and costs nobody else anything.
+// If a worker dies, its batch is run again by another worker, `retries` times; then its requests end as kLost. If a
+// client dies, its requests are cancelled. A peer that breaks the protocol is disconnected, without effect on other
+// peers.
+//
+// Any thread may call the methods, but for the supervisor's. Methods do not block unless they say so. A forked child
+// must not use its parent's Server; its destructor does nothing there.
 class Server {
  public:
-  // The engine must outlive it. Listens at once; throws std::system_error. The thread starts with start().
+  // The engine must outlive the Server. The constructor listens at the address; it throws std::system_error.
   Server(Engine& engine, const ServerOptions& options);
   ~Server();  // stop()
 
   const std::string& address() const;
+
+  // Starts the thread. Idempotent.
   void start();
 
-  // Ends the thread and closes every socket: workers and clients see the end of file. Idempotent; blocks until the thread
-  // has ended; no event is posted any more. Batches that are under way end as kClosed; what else has not ended then must be
-  // ended by Engine::abort().
+  // Ends the thread and closes all sockets: workers and clients see the end of file. Batches in flight end as kClosed,
+  // and so do the requests of clients. Call Engine::abort() to end the remaining requests. No event is posted
+  // afterwards. Blocks until the thread has ended. Idempotent.
   void stop();
 
-  // --- the supervisor: one thread of the owner that starts worker processes ---
+  // --- for the supervisor: the thread that starts worker processes ---
 
-  // A process at the other end of `socket`; `setup` is sent to it first. Returns its id.
+  // Adds the worker process at the other end of `socket`, and sends it `setup`. Returns the worker's id.
   std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup);
 
-  // It gets no more batches from kRetired on, and the end of file once it has answered what it has.
+  // The worker gets no more batches; kRetired confirms it. It sees the end of file after the reply to its last batch.
   void retire_worker(std::uint32_t id);
 
   struct Event {
     enum class Kind { kReady, kInitFailed, kRetired, kGone } kind;
     std::uint32_t worker;
-    std::string text;        // kReady: what it told of itself; kInitFailed: the traceback
-    bool had_batch = false;  // kGone: while it worked on one
-    bool killed_hung = false;
+    std::string text;          // kReady: JSON from the worker about itself; kInitFailed: the traceback
+    bool had_batch = false;    // kGone: the worker died while it had a batch
+    bool killed_hung = false;  // kGone: it was killed because of hang_timeout
   };
-  // Blocks until an event, interrupt(), the deadline or a signal (nullopt).
+  // Blocks until an event. Returns nullopt after interrupt(), the deadline or a signal.
   std::optional<Event> next_event(Waiter& waiter, TimePoint deadline);
-  void interrupt();
+  void interrupt();  // any thread; ends this or the next call of next_event()
 
-  // No worker will come: every request ends as kLost with this note, and so does every later one. nullopt: takes it back.
+  // Declares that no worker is available: all requests end as kLost with this note, and so do later ones. nullopt:
+  // revokes that.
   void set_failure(std::optional<std::string> note);
-  // After Engine::submit: ends the request if set_failure() is in force.
+  // Call this after Engine::submit(). Ends the request if no worker is available.
   void check_failure(Request& request);
 
   std::vector<WorkerReport> workers() const;
-  // Engine and workers, as JSON (see server/stats_json.h): the same text that clients get.
+  // The statistics of engine and workers as JSON (server/stats_json.h). Clients get the same text.
   std::string stats() const;
 
  private:

@@ -13,8 +13,8 @@
 namespace service_streamer::ipc {
 namespace {
 
-// Nobody else's, also where a process id comes again.
-std::string own_address() {
+// The random number makes the name unique when a pid is reused.
+std::string unique_address() {
   std::uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number)
     number = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
@@ -25,11 +25,11 @@ std::string own_address() {
 
 Server::Impl::Impl(Engine& engine, const ServerOptions& options)
     : engine_(engine),
-      address_(options.address.empty() ? own_address() : options.address),
+      address_(options.address.empty() ? unique_address() : options.address),
       availability_(engine),
       workers_(engine, poller_, events_, options),
       clients_(engine, poller_,
-               {.failure = availability_,
+               {.availability = availability_,
                 .any_ready = [this] { return workers_.any_ready(); },
                 .stats = [this] { return stats(); }},
                listen_on(address_)) {}
@@ -43,9 +43,9 @@ void Server::Impl::start() {
 void Server::Impl::stop() {
   MutexLock lock(life_);
   if (std::exchange(stopped_, true)) return;
-  if (!thread_.joinable()) return clean_up();
+  if (!thread_.joinable()) return shut_down();
   {
-    MutexLock orders(mutex_);
+    MutexLock request_lock(mutex_);
     stopping_ = true;
   }
   wake();
@@ -56,7 +56,7 @@ std::uint32_t Server::Impl::add_worker(FileDescriptor socket, pid_t pid, std::st
   const std::uint32_t id = 1 + last_worker_.fetch_add(1, std::memory_order_relaxed);
   {
     MutexLock lock(mutex_);
-    if (stopping_) return id;  // its socket is closed, so it goes
+    if (stopping_) return id;  // the socket is closed, so the worker ends
     new_workers_.push_back({.id = id, .socket = std::move(socket), .pid = pid, .setup = std::move(setup)});
   }
   wake();
@@ -73,7 +73,7 @@ void Server::Impl::retire_worker(std::uint32_t id) {
 
 void Server::Impl::set_failure(std::optional<std::string> note) {
   availability_.set(std::move(note));
-  wake();  // clients may have asked; batches may have ended that nobody has
+  wake();  // the IO thread replies to kWaitReady queries, and drops batches that have ended
 }
 
 // --- the IO thread ---
@@ -81,25 +81,26 @@ void Server::Impl::set_failure(std::optional<std::string> note) {
 void Server::Impl::run() {
   clients_.start();
   TimePoint deadline = TimePoint::min();
-  bool look = true;
-  while (!look || take_orders()) {
-    if (look) deadline = calls::expire(engine_, poller_.waiter());
-    TimePoint until = std::min(workers_.serve(look), deadline);
+  bool engine_changed = true;
+  while (!engine_changed || apply_requests()) {
+    if (engine_changed) deadline = calls::expire(engine_, poller_.waiter());
+    TimePoint until = std::min(workers_.serve(engine_changed), deadline);
     if (clients_.serve()) until = TimePoint::min();
-    for (const Poller::Event& event : poller_.sleep(until, look)) {
+    for (const Poller::Event& event : poller_.sleep(until, engine_changed)) {
       if (event.key >= WorkerPool::kKeys) {
         workers_.handle(event);
       } else {
         clients_.handle(event);
       }
     }
-    look |= poller_.take_wake() || Clock::now() >= until;
+    // Events can take long, and the engine may have woken the thread meanwhile.
+    engine_changed |= poller_.take_wake() || Clock::now() >= until;
   }
-  clean_up();
+  shut_down();
 }
 
-// False: it is to stop.
-bool Server::Impl::take_orders() {
+// Applies what other threads have asked for. False: stop() was called.
+bool Server::Impl::apply_requests() {
   std::vector<NewWorker> new_workers;
   std::vector<std::uint32_t> retiring;
   {
@@ -115,8 +116,8 @@ bool Server::Impl::take_orders() {
   return true;
 }
 
-void Server::Impl::clean_up() {
-  engine_.stop_watching(poller_.waiter());
+void Server::Impl::shut_down() {
+  engine_.stop_watching(poller_.waiter());  // from here on the engine must not count on this thread for deadlines
   if (!address_.starts_with('@')) unlink(address_.c_str());
   workers_.stop();
   clients_.stop();

@@ -20,7 +20,7 @@
 
 namespace service_streamer::ipc {
 
-// The IO thread of a Server, and what other threads leave for that thread.
+// The IO thread of a Server, and the requests of other threads to it.
 class Server::Impl {
  public:
   Impl(Engine& engine, const ServerOptions& options);
@@ -51,15 +51,15 @@ class Server::Impl {
 
   void wake() { poller_.waiter().parker.unpark(); }
   void run();
-  bool take_orders() EXCLUDES(mutex_);
-  void clean_up() EXCLUDES(mutex_);
+  bool apply_requests() EXCLUDES(mutex_);
+  void shut_down() EXCLUDES(mutex_);
 
   // Constant after construction.
   Engine& engine_;
   const std::string address_;
   const std::uint32_t generation_ = ForkLock::generation();
 
-  // Of the IO thread, or with their own synchronisation.
+  // Used by the IO thread, or with their own synchronisation.
   WorkerEvents events_;
   WorkerAvailability availability_;
   Poller poller_;
@@ -67,7 +67,7 @@ class Server::Impl {
   Clients clients_;
   std::atomic<std::uint32_t> last_worker_{0};
 
-  // What other threads want of the IO thread.
+  // What other threads ask of the IO thread.
   Mutex mutex_;
   std::vector<NewWorker> new_workers_ GUARDED_BY(mutex_);
   std::vector<std::uint32_t> retiring_ GUARDED_BY(mutex_);

@@ -39,7 +39,7 @@ void describe(const WorkerReport& worker, Visitor& field) {
   field("transport", worker.transport);
 }
 
-// Writes one object, member by member.
+// Writes a JSON object, one member per call.
 class JsonWriter {
  public:
   template <typename T>

@@ -10,7 +10,8 @@ void WorkerAvailability::set(std::optional<std::string> note) {
   {
     MutexLock lock(mutex_);
     note_ = note.value_or("");
-    in_force_.store(note.has_value(), std::memory_order_release);
+    // Before abort(): a request that abort() does not find was submitted later, and check() then sees the flag.
+    unavailable_.store(note.has_value(), std::memory_order_release);
   }
   if (!note.has_value()) return;
   EndedRequests ended;
@@ -19,7 +20,7 @@ void WorkerAvailability::set(std::optional<std::string> note) {
 }
 
 void WorkerAvailability::check(Request& request) {
-  if (!in_force()) return;
+  if (!unavailable()) return;
   EndedRequests ended;
   engine_.end_early(request, Outcome::kLost, true, ended);
   publish_lost(ended, note());

@@ -9,25 +9,27 @@
 
 namespace service_streamer::ipc {
 
-// Whether there is any worker to hope for. Once there is none every request ends as kLost, with a note. Any thread.
+// Records whether a worker is running or being started. While none is, every request ends as kLost with a note, because
+// no worker would ever run it. Thread-safe; no call blocks.
 class WorkerAvailability {
  public:
   explicit WorkerAvailability(Engine& engine) : engine_(engine) {}
 
-  // Ends everything; nullopt: there is hope again.
+  // Declares that no worker is available, and ends all requests. nullopt: a worker is available again.
   void set(std::optional<std::string> note) EXCLUDES(mutex_);
 
-  // After Engine::submit(): ends the request if there is no hope. Whichever of the two comes second sees the other.
+  // Call this after Engine::submit(). Ends the request if no worker is available. Of set() and submit(), the later one
+  // sees the earlier one, so no request is missed.
   void check(Request& request) EXCLUDES(mutex_);
 
-  bool in_force() const { return in_force_.load(std::memory_order_acquire); }
+  bool unavailable() const { return unavailable_.load(std::memory_order_acquire); }
   std::string note() const EXCLUDES(mutex_);
 
  private:
   static void publish_lost(EndedRequests& ended, const std::string& note);
 
   Engine& engine_;
-  std::atomic<bool> in_force_{false};
+  std::atomic<bool> unavailable_{false};
 
   mutable Mutex mutex_;
   std::string note_ GUARDED_BY(mutex_);

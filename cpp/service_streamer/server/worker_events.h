@@ -10,22 +10,22 @@
 
 namespace service_streamer::ipc {
 
-// What the IO thread tells the supervisor. Any thread may post; one at a time waits.
+// Events from the IO thread to the supervisor. Any thread may post and interrupt; one thread at a time may wait.
 class WorkerEvents {
  public:
   void post(Server::Event event) EXCLUDES(mutex_);
 
-  // Blocks until an event, interrupt(), the deadline or a signal (nullopt).
+  // Blocks until an event. Returns nullopt after interrupt(), the deadline or a signal.
   std::optional<Server::Event> next(Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
 
-  // One call of next(), this or the following, comes back without an event.
+  // Makes this or the next call of next() return without an event.
   void interrupt() EXCLUDES(mutex_);
 
  private:
   Mutex mutex_;
   std::deque<Server::Event> events_ GUARDED_BY(mutex_);
   bool interrupted_ GUARDED_BY(mutex_) = false;
-  Waiter* waiter_ GUARDED_BY(mutex_) = nullptr;  // who sleeps in next()
+  Waiter* waiter_ GUARDED_BY(mutex_) = nullptr;  // of the thread that sleeps in next()
 };
 
 }  // namespace service_streamer::ipc

@@ -12,7 +12,7 @@
 namespace service_streamer::ipc {
 namespace {
 
-constexpr Duration kForEver = std::chrono::hours(24 * 365 * 100);  // longer ones could not be added to a time
+constexpr Duration kMaxHangTimeout = std::chrono::hours(24 * 365 * 100);  // a longer duration could overflow a time
 
 Bytes bytes_of(std::string text) {
   const auto kept = std::make_shared<const std::string>(std::move(text));
@@ -27,7 +27,7 @@ WorkerPool::WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, con
       poller_(poller),
       events_(events),
       retries_allowed_(options.retries),
-      hang_timeout_(options.hang_timeout < kForEver ? options.hang_timeout : Duration::zero()) {}
+      hang_timeout_(options.hang_timeout < kMaxHangTimeout ? options.hang_timeout : Duration::zero()) {}
 
 WorkerPool::~WorkerPool() = default;
 
@@ -36,22 +36,22 @@ WorkerPool::Worker::Worker(Poller& poller, std::uint32_t its_id, FileDescriptor 
       peer(poller, kKeys + 2 * std::uint64_t{id}, std::move(socket)),
       process(poller, kKeys + 2 * std::uint64_t{id} + 1, pid),
       idle(poller.waiter()),
-      figures(std::make_shared<WorkerStats>(id, pid)) {}
+      stats(std::make_shared<WorkerStats>(id, pid)) {}
 
 void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup) {
   std::unique_ptr<Worker> worker;
   try {
     worker = std::make_unique<Worker>(poller_, id, std::move(socket), pid);
-  } catch (const std::system_error&) {  // no room in epoll: its socket is closed, so it goes
+  } catch (const std::system_error&) {  // epoll failed: the socket is closed, so the worker ends
     events_.post({.kind = Server::Event::Kind::kGone, .worker = id, .text = {}});
     return;
   }
   worker->peer.send(make_hello(Role::kEngine));
   worker->peer.send(make_opaque(MessageType::kSetup, 0, bytes_of(std::move(setup))));
-  deaths_ |= worker->peer.broken();
+  has_broken_ |= worker->peer.broken();
   {
     MutexLock lock(mutex_);
-    figures_[id] = worker->figures;
+    stats_[id] = worker->stats;
   }
   workers_[id] = std::move(worker);
 }
@@ -59,11 +59,11 @@ void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::st
 void WorkerPool::retire(std::uint32_t id) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->retiring) return;
-  take_from(*worker);
+  stop_waiting_for_batch(*worker);
   worker->retiring = true;
-  worker->figures->is_retiring();
+  worker->stats->is_retiring();
   events_.post({.kind = Server::Event::Kind::kRetired, .worker = id, .text = {}});
-  if (!worker->flight) worker->peer.end_sending();
+  if (!worker->in_flight) worker->peer.end_sending();
 }
 
 void WorkerPool::handle(const Poller::Event& event) {
@@ -73,7 +73,7 @@ void WorkerPool::handle(const Poller::Event& event) {
   if (!died && (event.events & EPOLLOUT) != 0) worker->peer.flush();
   receive(*worker);
   if (died) worker->peer.set_broken();
-  deaths_ |= worker->peer.broken();
+  has_broken_ |= worker->peer.broken();
 }
 
 WorkerPool::Worker* WorkerPool::find(std::uint32_t id) const {
@@ -84,23 +84,23 @@ WorkerPool::Worker* WorkerPool::find(std::uint32_t id) const {
 void WorkerPool::receive(Worker& worker) {
   for (InMessage message; worker.peer.receive(message);) {
     worker.peer.attempt([&] {
-      if (!understand(worker, message)) worker.peer.set_broken();
+      if (!handle_message(worker, message)) worker.peer.set_broken();
     });
   }
 }
 
-// False: not what a worker says, or not now.
-bool WorkerPool::understand(Worker& worker, InMessage& message) {
-  if (!worker.heard_hello) {
+// False: the message is invalid, or not allowed now.
+bool WorkerPool::handle_message(Worker& worker, InMessage& message) {
+  if (!worker.received_hello) {
     Hello hello;
-    worker.heard_hello = true;
+    worker.received_hello = true;
     return message.type == MessageType::kHello && parse(message, hello) && hello.version == kProtocolVersion &&
            hello.role == Role::kWorker;
   }
   switch (message.type) {
     case MessageType::kReady:
       if (std::exchange(worker.ready, true)) return false;
-      if (!worker.retiring) worker.figures->became_ready(std::string(message.body.text()));
+      if (!worker.retiring) worker.stats->became_ready(std::string(message.body.text()));
       events_.post(
           {.kind = Server::Event::Kind::kReady, .worker = worker.id, .text = std::string(message.body.text())});
       return true;
@@ -110,23 +110,23 @@ bool WorkerPool::understand(Worker& worker, InMessage& message) {
           {.kind = Server::Event::Kind::kInitFailed, .worker = worker.id, .text = std::string(message.body.text())});
       return true;
     case MessageType::kReply:
-      return answered(worker, message);
+      return handle_reply(worker, message);
     default:
       return false;
   }
 }
 
-bool WorkerPool::answered(Worker& worker, InMessage& message) {
-  if (!worker.flight || message.id != worker.flight->id) return false;
-  if (message.unread > 0) {
-    end(*std::exchange(worker.flight, nullptr), Outcome::kLost,
-        "there was no memory for an answer of " + std::to_string(message.unread) + " bytes");
-    give(worker);
+bool WorkerPool::handle_reply(Worker& worker, InMessage& message) {
+  if (!worker.in_flight || message.id != worker.in_flight->id) return false;
+  if (message.dropped_bytes > 0) {
+    end(*std::exchange(worker.in_flight, nullptr), Outcome::kLost,
+        "there was no memory for an answer of " + std::to_string(message.dropped_bytes) + " bytes");
+    give_batch(worker);
   } else {
     ReplyMessage reply;
     if (!parse(message, reply)) return false;
-    if (reply.unread && halve(worker)) {
-      give(worker);
+    if (reply.out_of_memory && retry_in_halves(worker)) {
+      give_batch(worker);
     } else if (!complete(worker, reply)) {
       return false;
     }
@@ -135,12 +135,13 @@ bool WorkerPool::answered(Worker& worker, InMessage& message) {
   return true;
 }
 
-// False: that is no answer to its batch.
+// Ends the requests of the batch with the results of the reply. False: the reply does not fit the batch.
 bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
-  std::vector<RequestRange>& parts = worker.flight->batch.parts;
+  std::vector<RequestRange>& parts = worker.in_flight->batch.parts;
   if (reply.results.size() != parts.size()) return false;
   const auto postponed = [&](std::size_t i) { return reply.results[i].kind == ResultKind::kPostponed; };
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    // A request that ran alone would be postponed forever.
     if (postponed(i) && (!parts[i].whole() || parts.size() == 1)) return false;
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -151,55 +152,55 @@ bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
     SerializedCall::of(*part.request)
         .add({.begin = part.begin, .count = part.count, .result = std::move(reply.results[i])});
   }
-  const std::unique_ptr<Flight> flight = std::move(worker.flight);
-  worker.figures->answered(flight->batch.items, reply, Clock::now() - flight->sent);
-  flight->batch.isolated = reply.isolated;
+  const std::unique_ptr<InFlightBatch> in_flight = std::move(worker.in_flight);
+  worker.stats->answered(in_flight->batch.items, reply, Clock::now() - in_flight->sent);
+  in_flight->batch.isolated = reply.isolated;
   EndedRequests ended;
   ReleasedRequests released;
-  engine_.complete(flight->batch, Outcome::kAnswered, ended, released);
-  worker.peer.attempt([&] { give(worker); });  // before anybody is woken: it can begin meanwhile
+  engine_.complete(in_flight->batch, Outcome::kAnswered, ended, released);
+  worker.peer.attempt([&] { give_batch(worker); });  // before callers are woken, so that the worker starts earlier
   publish(ended);
   let_go(released);
   return true;
 }
 
-// --- the end of a worker ---
+// --- dead workers ---
 
 void WorkerPool::kill_hung(TimePoint now) {
   if (hang_timeout_ <= Duration::zero()) return;
   for (const auto& [id, worker] : workers_) {
-    if (!worker->flight || worker->killed_hung || now < worker->flight->sent + hang_timeout_) continue;
+    if (!worker->in_flight || worker->killed_hung || now < worker->in_flight->sent + hang_timeout_) continue;
     worker->killed_hung = true;
     worker->process.kill();
   }
 }
 
-void WorkerPool::bury_dead() {
-  if (!std::exchange(deaths_, false)) return;
+void WorkerPool::remove_broken() {
+  if (!std::exchange(has_broken_, false)) return;
   for (auto next = workers_.begin(); next != workers_.end();) {
     if (!next->second->peer.broken()) {
       ++next;
       continue;
     }
-    receive(*next->second);  // its last reply counts
+    receive(*next->second);  // a reply may have arrived before it died
     const std::unique_ptr<Worker> worker = std::move(next->second);
     next = workers_.erase(next);
-    take_from(*worker);
-    const bool had_batch = worker->flight != nullptr;
+    stop_waiting_for_batch(*worker);
+    const bool had_batch = worker->in_flight != nullptr;
     if (had_batch) {
-      const int attempts = worker->flight->attempts;
+      const int attempts = worker->in_flight->attempts;
       if (attempts <= retries_allowed_) {
-        retries_.push_back(std::move(worker->flight));
+        retries_.push_back(std::move(worker->in_flight));
       } else {
         const std::string how = worker->killed_hung ? "hung with the batch and was killed" : "died with the batch";
-        end(*worker->flight, Outcome::kLost,
+        end(*worker->in_flight, Outcome::kLost,
             "worker process " + std::to_string(worker->process.pid()) + " " + how + " (attempt " +
                 std::to_string(attempts) + " of " + std::to_string(retries_allowed_ + 1) + ")");
       }
     }
     {
       MutexLock lock(mutex_);
-      figures_.erase(worker->id);
+      stats_.erase(worker->id);
     }
     events_.post({.kind = Server::Event::Kind::kGone,
                   .worker = worker->id,
@@ -209,17 +210,17 @@ void WorkerPool::bury_dead() {
   }
 }
 
-// The engine counts on it no longer.
-void WorkerPool::take_from(Worker& worker) {
+// A batch that the engine has reserved for this worker goes to another one.
+void WorkerPool::stop_waiting_for_batch(Worker& worker) {
   engine_.stop_waiting(worker.idle);
-  worker.asked = false;
+  worker.waiting = false;
   worker.until = TimePoint::max();
 }
 
-void WorkerPool::end(Flight& flight, Outcome outcome, const std::string& note) {
+void WorkerPool::end(InFlightBatch& in_flight, Outcome outcome, const std::string& note) {
   EndedRequests ended;
   ReleasedRequests released;
-  engine_.complete(flight.batch, outcome, ended, released);
+  engine_.complete(in_flight.batch, outcome, ended, released);
   for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
     SerializedCall::of(*request).note = note;
   }
@@ -229,16 +230,16 @@ void WorkerPool::end(Flight& flight, Outcome outcome, const std::string& note) {
 
 void WorkerPool::stop() {
   for (const auto& [id, worker] : workers_) {
-    take_from(*worker);
-    if (worker->flight) retries_.push_back(std::move(worker->flight));
+    stop_waiting_for_batch(*worker);
+    if (worker->in_flight) retries_.push_back(std::move(worker->in_flight));
   }
   workers_.clear();
-  for (const auto& flight : std::exchange(retries_, {})) end(*flight, Outcome::kClosed, {});
+  for (const auto& in_flight : std::exchange(retries_, {})) end(*in_flight, Outcome::kClosed, {});
   MutexLock lock(mutex_);
-  figures_.clear();
+  stats_.clear();
 }
 
-// --- what others ask ---
+// --- reports ---
 
 bool WorkerPool::any_ready() const {
   return std::any_of(workers_.begin(), workers_.end(),
@@ -246,14 +247,14 @@ bool WorkerPool::any_ready() const {
 }
 
 std::vector<WorkerReport> WorkerPool::reports() const {
-  std::vector<std::shared_ptr<WorkerStats>> figures;
+  std::vector<std::shared_ptr<WorkerStats>> stats;
   {
     MutexLock lock(mutex_);
-    for (const auto& [id, worker] : figures_) figures.push_back(worker);
+    for (const auto& [id, worker] : stats_) stats.push_back(worker);
   }
   std::vector<WorkerReport> reports;
-  reports.reserve(figures.size());
-  for (const auto& worker : figures) reports.push_back(worker->report());
+  reports.reserve(stats.size());
+  for (const auto& worker : stats) reports.push_back(worker->report());
   return reports;
 }
 

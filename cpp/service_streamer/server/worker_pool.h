@@ -19,11 +19,12 @@
 
 namespace service_streamer::ipc {
 
-// The worker processes of a Server, as its IO thread sees them: each that is ready and has no batch waits for one of the engine.
-// A batch whose worker died is kept, still running for the engine, and goes to the next free worker before anything new is cut. So
-// do the halves of one for which its worker had no memory.
+// The worker processes of a Server. Each worker that is ready and has no batch waits for a batch of the engine.
 //
-// Used by the IO thread alone, but for reports().
+// If a worker dies, its batch is kept; for the engine it is still running. It goes to the next free worker before a new
+// batch is cut. If a worker has no memory for a batch, the batch is split, and its halves are kept in the same way.
+//
+// Used by the IO thread only, but for reports(), which any thread may call. No call blocks.
 class WorkerPool {
  public:
   WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, const ServerOptions& options);
@@ -31,70 +32,71 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // Keys of the poller that mean a worker are those from here on, two for each.
+  // Poller keys from here on belong to workers. Each has two: its socket and its process.
   static constexpr std::uint64_t kKeys = std::uint64_t{1} << 62;
 
   void add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup);
   void retire(std::uint32_t id);
 
-  // What the poller tells of a worker.
+  // Handles an event of the poller.
   void handle(const Poller::Event& event);
 
-  // Gives work to everybody who is free, deals with the dead and kills the hung; to be called before each sleep, with `look`
-  // when the engine woke the thread or the time has come. Returns when to be called again.
-  TimePoint serve(bool look);
+  // Gives batches to free workers, removes dead workers, and kills hung ones. Called before each sleep.
+  // `engine_changed`: the engine woke the thread, or the time that the last call returned has come. Returns when to
+  // call it again.
+  TimePoint serve(bool engine_changed);
 
   bool any_ready() const;
 
-  // Everybody sees the end of file; batches that are under way end as kClosed.
+  // Workers see the end of file. Batches in flight end as kClosed.
   void stop();
 
   std::vector<WorkerReport> reports() const EXCLUDES(mutex_);
 
  private:
-  // A batch under way.
-  struct Flight {
+  // A batch that a worker has, or that waits for another worker.
+  struct InFlightBatch {
     Batch batch;
     std::uint64_t id = 0;
-    int attempts = 0;  // workers that may have begun with it
+    int attempts = 0;  // workers that may have started to run it
     TimePoint sent;
   };
   struct Worker {
     Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
 
-    bool free() const { return ready && !retiring && !flight && !peer.broken(); }
+    bool free() const { return ready && !retiring && !in_flight && !peer.broken(); }
 
     const std::uint32_t id;
     Peer peer;
     const ProcessHandle process;
     Engine::IdleWorker idle;
-    const std::shared_ptr<WorkerStats> figures;
+    const std::shared_ptr<WorkerStats> stats;
 
-    bool heard_hello = false;
+    bool received_hello = false;
     bool ready = false;
     bool retiring = false;
     bool killed_hung = false;
-    bool asked = false;                  // the engine knows that it waits, and
-    TimePoint until = TimePoint::max();  // until when it may sleep
-    std::unique_ptr<Flight> flight;
+    bool waiting = false;                // the engine counts it as idle
+    TimePoint until = TimePoint::max();  // when to ask the engine again
+    std::unique_ptr<InFlightBatch> in_flight;
   };
 
   Worker* find(std::uint32_t id) const;
   void receive(Worker& worker);
-  bool understand(Worker& worker, InMessage& message);
-  bool answered(Worker& worker, InMessage& message);
+  bool handle_message(Worker& worker, InMessage& message);
+  bool handle_reply(Worker& worker, InMessage& message);
   bool complete(Worker& worker, ReplyMessage& reply);
-  bool halve(Worker& worker);
-  void give(Worker& worker);
-  bool give_again(Worker& worker);
-  void forget_ended_retries();
-  bool drop_ended(Flight& flight);
-  static OutMessage message_of(const Flight& flight);
-  void send(Worker& worker, std::unique_ptr<Flight> flight);
+  bool retry_in_halves(Worker& worker);
+  void give_batch(Worker& worker);
+  bool retry_batch(Worker& worker);
+  void drop_ended_retries();
+  bool drop_ended(InFlightBatch& in_flight);
+  static OutMessage message_of(const InFlightBatch& in_flight);
+  void send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight);
   void kill_hung(TimePoint now);
-  void bury_dead();
-  void take_from(Worker& worker);
-  void end(Flight& flight, Outcome outcome, const std::string& note);
+  void remove_broken();
+  void stop_waiting_for_batch(Worker& worker);
+  void end(InFlightBatch& in_flight, Outcome outcome, const std::string& note);
 
   // Constant after construction.
   Engine& engine_;
@@ -103,14 +105,14 @@ class WorkerPool {
   const int retries_allowed_;
   const Duration hang_timeout_;
 
-  // Of the IO thread.
+  // Used by the IO thread only.
   std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;
-  std::vector<std::unique_ptr<Flight>> retries_;  // the oldest first
-  std::uint64_t last_flight_ = 0;
-  bool deaths_ = false;  // somebody may have to be buried
+  std::vector<std::unique_ptr<InFlightBatch>> retries_;  // oldest first
+  std::uint64_t last_batch_id_ = 0;
+  bool has_broken_ = false;  // a worker may have to be removed
 
   mutable Mutex mutex_;
-  std::map<std::uint32_t, std::shared_ptr<WorkerStats>> figures_ GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::shared_ptr<WorkerStats>> stats_ GUARDED_BY(mutex_);
 };
 
 }  // namespace service_streamer::ipc

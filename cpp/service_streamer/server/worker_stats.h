@@ -13,7 +13,7 @@
 
 namespace service_streamer::ipc {
 
-// What there is to tell of one worker process. Noted by the IO thread, read by any thread.
+// The statistics of one worker process. Written by the IO thread, read by any thread.
 class WorkerStats {
  public:
   WorkerStats(std::uint32_t id, pid_t pid) : id_(id), pid_(pid) {}

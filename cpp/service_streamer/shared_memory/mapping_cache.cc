@@ -16,10 +16,11 @@ namespace {
 
 constexpr std::size_t kMaxMappings = 64;
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr Duration kMappingKept = std::chrono::seconds(10);
+constexpr Duration kMaxAge = std::chrono::seconds(10);
 constexpr std::size_t kPage = 4096;
 
-// Of this process, not of the one that forked it; -1: there is none.
+// The descriptor of this process's page map, or -1. A forked child opens its own: the inherited one shows the parent's
+// pages.
 int pagemap() {
   static FileDescriptor& fd = *new FileDescriptor;
   static std::uint32_t generation = 0;
@@ -31,8 +32,10 @@ int pagemap() {
   return fd.get();
 }
 
-// Drops the pages of a private mapping that are copies. False: they cannot be told, or are so many that it is not worth it.
+// Drops the private copies among the pages of a mapping. Returns false if the copies cannot be found, or if they are so
+// many that unmapping is cheaper.
 bool drop_copies(const MappingCache::Mapping& mapping) {
+  // The bits of an entry of /proc/self/pagemap. A page that is mapped but does not belong to the file is a copy.
   constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
   constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62;
   constexpr std::uint64_t kOfFile = std::uint64_t{1} << 61;
@@ -74,7 +77,7 @@ void unmap(const MappingCache::Mapping& mapping) {
 
 }  // namespace
 
-bool MappingCache::Entry::is_of(const struct stat& file) const {
+bool MappingCache::Entry::matches(const struct stat& file) const {
   return inode == file.st_ino && device == file.st_dev && changed.tv_sec == file.st_ctim.tv_sec &&
          changed.tv_nsec == file.st_ctim.tv_nsec;
 }
@@ -87,9 +90,9 @@ MappingCache::Mapping MappingCache::take(const struct stat& file, std::size_t si
   Mapping mapping;
   {
     MutexLock lock(mutex_);
-    entries_.reserve(kMaxMappings + 1);  // so that put() needs no memory
+    entries_.reserve(kMaxMappings + 1);  // so that put() does not allocate
     const auto place =
-        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.is_of(file); });
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.matches(file); });
     if (place == entries_.end()) return {};
     mapping = place->mapping;
     bytes_ -= mapping.size;
@@ -101,34 +104,35 @@ MappingCache::Mapping MappingCache::take(const struct stat& file, std::size_t si
 }
 
 void MappingCache::put(const struct stat& file, Mapping mapping) {
-  // A forked child does not get what is only kept: it would keep the memfd.
+  // A forked child must not inherit cached mappings: they would keep the memfds of the peer alive.
   if (!drop_copies(mapping) || madvise(mapping.data, mapping.size, MADV_DONTFORK) != 0) {
     unmap(mapping);
     return;
   }
   const TimePoint now = Clock::now();
-  std::array<Mapping, kMaxMappings + 1> gone;
-  std::size_t gone_count = 0;
+  std::array<Mapping, kMaxMappings + 1> to_unmap;  // after the mutex is released
+  std::size_t unmap_count = 0;
   {
     MutexLock lock(mutex_);
     const auto same =
-        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.is_of(file); });
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.matches(file); });
     if (same != entries_.end()) {
-      gone[gone_count++] = mapping;
+      to_unmap[unmap_count++] = mapping;
     } else {
       entries_.push_back({file.st_dev, file.st_ino, file.st_ctim, mapping, now});
       bytes_ += mapping.size;
-      auto stays = entries_.begin();
-      for (; stays != entries_.end(); ++stays) {
-        const bool too_many = bytes_ > kMaxBytes || entries_.end() - stays > static_cast<std::ptrdiff_t>(kMaxMappings);
-        if (!too_many && now - stays->kept < kMappingKept) break;
-        gone[gone_count++] = stays->mapping;
-        bytes_ -= stays->mapping.size;
+      auto first_kept = entries_.begin();
+      for (; first_kept != entries_.end(); ++first_kept) {
+        const bool too_many =
+            bytes_ > kMaxBytes || entries_.end() - first_kept > static_cast<std::ptrdiff_t>(kMaxMappings);
+        if (!too_many && now - first_kept->cached < kMaxAge) break;
+        to_unmap[unmap_count++] = first_kept->mapping;
+        bytes_ -= first_kept->mapping.size;
       }
-      entries_.erase(entries_.begin(), stays);
+      entries_.erase(entries_.begin(), first_kept);
     }
   }
-  for (std::size_t i = 0; i < gone_count; ++i) unmap(gone[i]);
+  for (std::size_t i = 0; i < unmap_count; ++i) unmap(to_unmap[i]);
 }
 
 }  // namespace service_streamer::ipc

@@ -10,9 +10,12 @@
 
 namespace service_streamer::ipc {
 
-// Private mappings of a peer's memfds that nobody uses now, with the pages that were read: senders use few memfds again and again,
-// and a page fault for every 64 KB costs as much as reading them. Before a mapping is kept, the pages that were written, and so
-// are copies, are dropped; so it shows what the memfd holds. Bounded; thread-safe.
+// A cache of private mappings of a peer's memfds. A sender reuses a few memfds, so a later block in the same memfd
+// finds its pages mapped already and raises no page faults. Before a mapping is cached, the pages that this process
+// wrote are dropped; the mapping then shows the current contents of the memfd.
+//
+// Thread-safe; no call blocks for long. The cache is bounded in mappings, bytes and age. The destructor unmaps
+// everything.
 class MappingCache {
  public:
   struct Mapping {
@@ -25,25 +28,25 @@ class MappingCache {
   MappingCache(const MappingCache&) = delete;
   MappingCache& operator=(const MappingCache&) = delete;
 
-  // A mapping of this file with room for `size`, if there is one.
+  // Returns a cached mapping of this file of at least `size` bytes, or an empty mapping. The caller owns it.
   Mapping take(const struct stat& file, std::size_t size) EXCLUDES(mutex_);
 
-  // Keeps the mapping, or unmaps it. To be called after take().
+  // Takes over a mapping that is no longer used, and caches or unmaps it. take() must have been called before.
   void put(const struct stat& file, Mapping mapping) EXCLUDES(mutex_);
 
  private:
   struct Entry {
     dev_t device;
     ino_t inode;
-    timespec changed;  // numbers of files that are gone are used again, in theory
+    timespec changed;  // inode numbers can be reused, so the change time is compared too
     Mapping mapping;
-    TimePoint kept;
+    TimePoint cached;  // when put() added it
 
-    bool is_of(const struct stat& file) const;
+    bool matches(const struct stat& file) const;
   };
 
   Mutex mutex_;
-  std::vector<Entry> entries_ GUARDED_BY(mutex_);  // the one that was kept for longest first
+  std::vector<Entry> entries_ GUARDED_BY(mutex_);  // oldest first
   std::size_t bytes_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -14,8 +14,8 @@
 namespace service_streamer::ipc {
 namespace {
 
-// Smaller mappings are as quickly made as kept.
-constexpr std::size_t kKeptFrom = std::size_t{256} << 10;
+// Making a smaller mapping anew costs no more than caching it.
+constexpr std::size_t kMinCachedSize = std::size_t{256} << 10;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ SharedBlock::SharedBlock(int borrowed_fd, std::size_t size, std::shared_ptr<Bloc
     : fd_(borrowed_fd), size_(size), pool_(std::move(pool)), handle_(handle), generation_(ForkLock::generation()) {}
 
 SharedBlock::~SharedBlock() {
-  if (generation_ != ForkLock::generation()) return;  // the parent still has it, and tells
+  if (generation_ != ForkLock::generation()) return;  // the parent still uses the block and will report its release
   const std::shared_ptr<BlockOwner> owner = pool_ != nullptr ? pool_ : lender_.lock();
   if (owner != nullptr) owner->released(handle_, reusable_.load(std::memory_order_relaxed));
 }
@@ -42,24 +42,26 @@ bool is_block(const FileDescriptor& fd, std::size_t size) {
   struct stat status{};
   if (fstat(fd.get(), &status) != 0 || status.st_size < 0) return false;
   if (static_cast<std::uint64_t>(status.st_size) < size) return false;
-  // Huge pages can be sealed too, but run out: a page fault would then be a SIGBUS.
+  // A file of huge pages can be sealed too, but a page fault raises SIGBUS when no huge page is left.
   struct statfs system{};
   return fstatfs(fd.get(), &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
 PrivateMapping::PrivateMapping(BlockRef block) : block_(std::move(block)) {
   if (block_->fd() < 0) {
-    throw std::system_error(EMFILE, std::generic_category(), "a shared buffer was lost on its way between processes");
+    throw std::system_error(
+        EMFILE, std::generic_category(),
+        "the descriptor of a shared buffer was lost between processes: too many descriptors were open");
   }
   if (block_->size() == 0) return;
   std::size_t size = block_->size();
-  may_be_kept_ = size >= kKeptFrom && fstat(block_->fd(), &file_) == 0;
-  if (may_be_kept_) {
+  cacheable_ = size >= kMinCachedSize && fstat(block_->fd(), &file_) == 0;
+  if (cacheable_) {
     const std::shared_ptr<BlockOwner> lender = block_->lender();
     MappingCache* cache = lender != nullptr ? lender->mappings() : nullptr;
     if (cache != nullptr) mapping_ = cache->take(file_, size);
     if (mapping_.data != nullptr) return;
-    // All of it, for the next time; but not much more than is asked for.
+    // Map the whole file, so that a later, larger block in it fits. A file that is much larger is not mapped whole.
     const auto all = static_cast<std::size_t>(file_.st_size);
     if (all / 2 <= size) size = all;
   }
@@ -73,7 +75,7 @@ PrivateMapping::PrivateMapping(BlockRef block) : block_(std::move(block)) {
 
 PrivateMapping::~PrivateMapping() {
   if (mapping_.data == nullptr) return;
-  if (may_be_kept_ && !block_->inherited()) {
+  if (cacheable_ && !block_->inherited()) {
     const std::shared_ptr<BlockOwner> lender = block_->lender();
     MappingCache* cache = lender != nullptr ? lender->mappings() : nullptr;
     if (cache != nullptr) {

@@ -12,43 +12,47 @@
 
 namespace service_streamer::ipc {
 
-// Who lent a block and wants to hear when it is free again. Thread-safe; called from any thread, never with a lock held.
-// Not `reusable`: somebody whom nobody can ask any more (a peer that hung up) may still read it, so it must never be written
-// again.
+// The object that is told when the last reference to a block goes: a pool or a connection.
+//
+// released() may be called by any thread, never with a lock held. If `reusable` is false, the block must not be written
+// again: a peer that hung up may still read it.
 class BlockOwner {
  public:
   virtual ~BlockOwner() = default;
   virtual void released(std::uint64_t handle, bool reusable) noexcept = 0;
 
-  // Where mappings of its blocks are kept to be used again.
+  // The cache for mappings of the owner's blocks; nullptr: mappings are not cached.
   virtual MappingCache* mappings() { return nullptr; }
 };
 
-// One large buffer in a memfd, filled by its maker and immutable while anybody refers to it. The last reference in this
-// process tells its owner: the pool that made it, or the connection that it came from, which tells the peer.
+// One large buffer in a memfd. The process that made the block fills it; from then on it is immutable until its last
+// reference goes. The destructor tells the owner: the pool that made the block, or the connection that received it,
+// which tells the peer. In a forked child the destructor of an inherited block does nothing. Thread-safe.
 class SharedBlock {
  public:
-  // One that a peer lent. No descriptor: it was lost on the way, because a process had too many open; whoever gets the block
-  // in the end fails to map it.
+  // A block lent by a peer. `fd` is empty if the descriptor was lost because a process had too many open; mapping the
+  // block then fails with EMFILE.
   SharedBlock(FileDescriptor fd, std::size_t size, std::weak_ptr<BlockOwner> owner, std::uint64_t handle);
-  // One of a pool, which lives as long.
+  // A block of a pool. The block keeps the pool alive, and the pool keeps the descriptor open.
   SharedBlock(int borrowed_fd, std::size_t size, std::shared_ptr<BlockOwner> pool, std::uint64_t handle);
   ~SharedBlock();
   SharedBlock(const SharedBlock&) = delete;
   SharedBlock& operator=(const SharedBlock&) = delete;
 
-  int fd() const { return fd_; }  // -1: lost
+  int fd() const { return fd_; }  // -1: the descriptor was lost
   std::size_t size() const { return size_; }
 
-  // A peer that it was lent to hung up. Any thread.
-  void forfeit() const { reusable_.store(false, std::memory_order_relaxed); }
+  // For a block that was lent to a peer which hung up: its memory will not be reused. Any thread.
+  void mark_not_reusable() const { reusable_.store(false, std::memory_order_relaxed); }
 
   std::shared_ptr<BlockOwner> lender() const { return lender_.lock(); }
-  bool inherited() const { return generation_ != ForkLock::generation(); }  // by this forked child
+  bool inherited() const {
+    return generation_ != ForkLock::generation();
+  }  // true in a forked child, for a block of the parent
 
  private:
   const int fd_;
-  const FileDescriptor own_fd_;  // none for a block of a pool, whose slot keeps it
+  const FileDescriptor own_fd_;  // empty for a block of a pool
   const std::size_t size_;
   const std::shared_ptr<BlockOwner> pool_;
   const std::weak_ptr<BlockOwner> lender_;
@@ -59,15 +63,15 @@ class SharedBlock {
 
 using BlockRef = std::shared_ptr<const SharedBlock>;
 
-// Whether a descriptor that came from a peer is what it must be: plain shared memory of at least that size, which can never
-// shrink (touching it must not raise SIGBUS).
+// Returns whether a descriptor from a peer is a memfd of at least `size` bytes that is sealed against shrinking.
+// Reading any other file could raise SIGBUS.
 bool is_block(const FileDescriptor& fd, std::size_t size);
 
-// A private, writable mapping of a block: what is written there nobody else sees, and it stays valid as long as it is kept.
+// A private, writable mapping of a block. Writes are not visible to other processes. The mapping keeps the block alive.
 class PrivateMapping {
  public:
-  // Throws std::bad_alloc when there is no memory to map it, std::system_error (EMFILE) when its descriptor was lost on
-  // the way.
+  // Throws std::bad_alloc if there is no memory for the mapping, and std::system_error (EMFILE) if the block's
+  // descriptor was lost.
   explicit PrivateMapping(BlockRef block);
   ~PrivateMapping();
   PrivateMapping(const PrivateMapping&) = delete;
@@ -80,12 +84,14 @@ class PrivateMapping {
   const BlockRef block_;
   MappingCache::Mapping mapping_;
   struct stat file_{};
-  bool may_be_kept_ = false;  // and file_ is known
+  bool cacheable_ = false;  // if true, file_ is valid
 };
 
-// Recycled memfds of this process, sealed against shrinking and growing, mapped writable and not inherited by forked
-// children (MADV_DONTFORK). Bounded in bytes and in number: beyond that each block is a memfd of its own, which goes with its
-// last reference. Thread-safe, never blocks for long; the copy into the block is the caller's, without a lock.
+// A pool of memfds for the blocks that this process sends. The memfds are sealed against shrinking and growing, mapped
+// writable, reused, and not inherited by forked children (MADV_DONTFORK). The pool is bounded in bytes and in blocks.
+// Beyond the bounds each block gets a memfd of its own, which is closed with the last reference to the block.
+//
+// Thread-safe. The caller copies its data into a block without a lock. Blocks keep their pool alive.
 //
 // A forked child must not use its parent's pool; it makes its own.
 class SharedPool : public BlockOwner, public std::enable_shared_from_this<SharedPool> {
@@ -93,8 +99,9 @@ class SharedPool : public BlockOwner, public std::enable_shared_from_this<Shared
   static std::shared_ptr<SharedPool> make(std::size_t max_bytes = std::size_t{512} << 20, std::size_t max_blocks = 256);
   ~SharedPool() override;
 
-  // Room for `size` bytes, to be filled through `data` before the block is sent. Throws std::system_error (no descriptor left, no
-  // memory: EMFILE, ENFILE, ENOSPC, ENOMEM); then nothing is leaked, and the bytes can still travel inline.
+  // Returns a block of `size` bytes; the caller fills it through `data` before it sends it. Throws std::system_error
+  // (no descriptor left, no memory: EMFILE, ENFILE, ENOSPC, ENOMEM); the caller can then send the bytes
+  // inline.
   BlockRef allocate(std::size_t size, void*& data) EXCLUDES(mutex_);
 
   void released(std::uint64_t handle, bool reusable) noexcept override EXCLUDES(mutex_);
@@ -115,10 +122,10 @@ class SharedPool : public BlockOwner, public std::enable_shared_from_this<Shared
   const std::size_t max_blocks_;
 
   mutable Mutex mutex_;
-  std::vector<std::unique_ptr<Slot>> slots_ GUARDED_BY(mutex_);  // the recycled ones
-  std::size_t bytes_ GUARDED_BY(mutex_) = 0;                     // of them, and of those that are being made
+  std::vector<std::unique_ptr<Slot>> slots_ GUARDED_BY(mutex_);  // the memfds of the pool
+  std::size_t bytes_ GUARDED_BY(mutex_) = 0;                     // of slots_, and of slots that are being made
   std::size_t blocks_ GUARDED_BY(mutex_) = 0;
-  std::size_t in_use_ GUARDED_BY(mutex_) = 0;  // also of those beyond the bounds
+  std::size_t in_use_ GUARDED_BY(mutex_) = 0;  // including blocks beyond the bounds
 };
 
 }  // namespace service_streamer::ipc

@@ -20,14 +20,14 @@ constexpr unsigned kNoExec = 0x0008U;
 constexpr unsigned kNoExec = MFD_NOEXEC_SEAL;
 #endif
 
-// A block that was free for so long goes when another one is asked for.
-constexpr Duration kBlockKept = std::chrono::seconds(10);
+// allocate() closes memfds that have been free for this long.
+constexpr Duration kMaxFreeTime = std::chrono::seconds(10);
 
 [[noreturn]] void fail(int error, const char* what) {
   throw std::system_error(error, std::generic_category(), what);
 }
 
-// Eight sizes for each power of two, whole pages.
+// Rounds up to one of eight sizes per power of two, in whole pages.
 std::size_t capacity_for(std::size_t size) {
   constexpr std::size_t kPageSize = 4096;
   if (size > std::size_t{1} << 46) fail(ENOMEM, "shared buffer");
@@ -38,7 +38,7 @@ std::size_t capacity_for(std::size_t size) {
 FileDescriptor open_memfd() {
   constexpr const char* kName = "service_streamer";
   const ForkLock no_fork;
-  // Where vm.memfd_noexec is set only such are allowed; kernels before 6.3 do not know them.
+  // The sysctl vm.memfd_noexec can demand the flag MFD_NOEXEC_SEAL. Kernels before 6.3 reject it.
   int fd = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExec);
   if (fd < 0 && errno == EINVAL) fd = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) fail(errno, "shared buffer");
@@ -49,7 +49,7 @@ FileDescriptor open_memfd() {
 
 struct SharedPool::Slot {
   Slot(std::size_t bytes, bool recycled) : fd(open_memfd()), capacity(bytes), pooled(recycled) {
-    take_pages();
+    allocate_pages();
     if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail(errno, "shared buffer");
     data = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
     if (data == MAP_FAILED) fail(errno, "shared buffer");
@@ -57,14 +57,14 @@ struct SharedPool::Slot {
   }
 
   ~Slot() {
-    if (generation != ForkLock::generation()) return;  // not mapped here
-    fd.reset();  // first: giving the pages back takes its time, which is not for the lock in there
+    if (generation != ForkLock::generation()) return;  // a forked child does not have the mapping
+    fd.reset();  // before munmap(): the last of the two frees the pages, and reset() holds the fork lock
     munmap(data, capacity);
   }
 
-  // Now, where their lack is an error; later it would be a SIGBUS. In steps, for a signal takes back those of a whole call: a
-  // profiler's timer would have it start again for ever.
-  void take_pages() const {
+  // Allocates the pages now, where a lack of memory is an error; later it would be a SIGBUS. Allocates in steps,
+  // because a signal undoes a whole call: under the timer signals of a profiler one large call would never finish.
+  void allocate_pages() const {
     constexpr std::size_t kStep = std::size_t{256} << 10;
     for (std::size_t begin = 0; begin < capacity; begin += kStep) {
       const std::size_t size = std::min(kStep, capacity - begin);
@@ -96,8 +96,8 @@ std::shared_ptr<SharedPool> SharedPool::make(std::size_t max_bytes, std::size_t 
   return std::shared_ptr<SharedPool>(new SharedPool(max_bytes, max_blocks));
 }
 
-// The smallest free slot that is large enough but not much too large. Without one, makes room for a new one within the bounds,
-// at the cost of those that have been free for longest; `pooled` is false where there is none to make.
+// Returns the smallest free slot that is large enough but not much too large. If there is none, evicts the slots that
+// have been free for longest until a new slot fits the bounds. `pooled` is false if it still does not fit.
 SharedPool::Slot* SharedPool::take(std::size_t size, std::size_t capacity, std::vector<std::unique_ptr<Slot>>& evicted,
                                    bool& pooled) {
   Slot* best = nullptr;
@@ -114,7 +114,7 @@ SharedPool::Slot* SharedPool::take(std::size_t size, std::size_t capacity, std::
       if (!(*slot)->free || slot->get() == best) continue;
       if (oldest == slots_.end() || (*slot)->freed < (*oldest)->freed) oldest = slot;
     }
-    if (oldest == slots_.end() || (!too_much && now - (*oldest)->freed < kBlockKept)) {
+    if (oldest == slots_.end() || (!too_much && now - (*oldest)->freed < kMaxFreeTime)) {
       pooled = !too_much;
       break;
     }
@@ -143,7 +143,7 @@ BlockRef SharedPool::allocate(std::size_t size, void*& data) {
     MutexLock lock(mutex_);
     slot = take(size, capacity, evicted, pooled);
   }
-  evicted.clear();
+  evicted.clear();  // without the mutex: unmapping takes long
   if (slot == nullptr) {
     try {
       auto made = std::make_unique<Slot>(capacity, pooled);
@@ -177,7 +177,7 @@ BlockRef SharedPool::allocate(std::size_t size, void*& data) {
 void SharedPool::released(std::uint64_t handle, bool reusable) noexcept {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): a handle of allocate()
   auto* slot = reinterpret_cast<Slot*>(static_cast<std::uintptr_t>(handle));
-  std::unique_ptr<Slot> gone;
+  std::unique_ptr<Slot> to_destroy;  // declared before the lock, so destroyed after the mutex is released
   MutexLock lock(mutex_);
   --in_use_;
   if (slot->pooled && reusable) {
@@ -186,14 +186,14 @@ void SharedPool::released(std::uint64_t handle, bool reusable) noexcept {
     return;
   }
   if (!slot->pooled) {
-    gone.reset(slot);
+    to_destroy.reset(slot);
     return;
   }
   const auto place =
       std::find_if(slots_.begin(), slots_.end(), [slot](const auto& other) { return other.get() == slot; });
   bytes_ -= slot->capacity;
   --blocks_;
-  gone = std::move(*place);
+  to_destroy = std::move(*place);
   *place = std::move(slots_.back());
   slots_.pop_back();
 }

@@ -22,8 +22,8 @@
 namespace service_streamer::ipc {
 namespace {
 
-constexpr Duration kLockPatience = std::chrono::seconds(2);
-constexpr Duration kLockPause = std::chrono::milliseconds(10);
+constexpr Duration kLockTimeout = std::chrono::seconds(2);
+constexpr Duration kLockRetryInterval = std::chrono::milliseconds(10);
 
 [[noreturn]] void fail(int error, const std::string& what) {
   throw std::system_error(error, std::generic_category(), what);
@@ -64,8 +64,8 @@ bool same_user(const FileDescriptor& socket) {
   return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-// Locks the folder of a path against others who look whether the socket there is dead. Leaves nothing behind. They are done at once;
-// but anybody may lock a folder, for as long as he likes.
+// Locks the folder of a path, so that only one process at a time checks for a dead socket and replaces it. Waits with a
+// timeout, because any process may lock a folder and keep the lock.
 FileDescriptor lock_folder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -75,15 +75,15 @@ FileDescriptor lock_folder(const std::string& path) {
     fd = FileDescriptor(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
   if (!fd) fail(errno, folder);
-  const TimePoint deadline = Clock::now() + kLockPatience;
+  const TimePoint deadline = Clock::now() + kLockTimeout;
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK || Clock::now() >= deadline) fail(errno, "the lock (flock) of the folder " + folder);
-    std::this_thread::sleep_for(kLockPause);
+    if (errno != EWOULDBLOCK || Clock::now() >= deadline) fail(errno, "cannot lock (flock) the folder " + folder);
+    std::this_thread::sleep_for(kLockRetryInterval);
   }
   return fd;
 }
 
-// A socket whose listener is gone refuses. What is no socket is somebody's file.
+// Returns whether the path is a socket without a listener. Any other file must not be removed.
 bool is_dead(const std::string& path, const Name& name) {
   struct stat status{};
   if (lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
@@ -91,37 +91,37 @@ bool is_dead(const std::string& path, const Name& name) {
   return connect(probe.get(), name.address(), name.size) != 0 && errno == ECONNREFUSED;
 }
 
-// Kept to be given up for a connection that there is no descriptor for: it is taken and closed at once. Left alone it would
-// stay in the queue, and wake the one who listens for ever.
-class Spare {
+// A descriptor that is kept open for use when no other is left (EMFILE). It is closed to accept a connection, which is
+// then closed at once. Otherwise the connection would stay in the queue and wake the listening thread again and again.
+class ReserveDescriptor {
  public:
-  static Spare& instance() {
-    static Spare& spare = *new Spare;
-    return spare;
+  static ReserveDescriptor& instance() {
+    static ReserveDescriptor& reserve = *new ReserveDescriptor;
+    return reserve;
   }
 
-  void keep() {
-    const ForkLock alone;
-    refill();
+  void open_reserve() {
+    const ForkLock no_fork;
+    reopen();
   }
 
-  void refuse(int listener) {
-    const ForkLock alone;
+  void reject(int listener) {
+    const ForkLock no_fork;
     fd_.reset();
     {
-      const FileDescriptor refused(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      const FileDescriptor rejected(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     }
-    refill();
+    reopen();
   }
 
  private:
-  void refill() {
-    if (generation_ != ForkLock::generation()) fd_.reset();  // the parent's
+  void reopen() {
+    if (generation_ != ForkLock::generation()) fd_.reset();  // it was the parent's
     generation_ = ForkLock::generation();
     if (!fd_) fd_ = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
 
-  // Under ForkLock.
+  // Guarded by ForkLock.
   FileDescriptor fd_;
   std::uint32_t generation_ = 0;
 };
@@ -147,7 +147,7 @@ FileDescriptor listen_on(const std::string& address) {
   }
   if (bind(socket.get(), name.address(), name.size) != 0) fail(errno, address);
   if (listen(socket.get(), SOMAXCONN) != 0) fail(errno, address);
-  Spare::instance().keep();
+  ReserveDescriptor::instance().open_reserve();
   return socket;
 }
 
@@ -167,7 +167,7 @@ FileDescriptor accept_from(const FileDescriptor& listener) {
     socket = FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) error = errno;
   }
-  if (error == EMFILE || error == ENFILE) Spare::instance().refuse(listener.get());
+  if (error == EMFILE || error == ENFILE) ReserveDescriptor::instance().reject(listener.get());
   if (socket && !same_user(socket)) socket.reset();
   return socket;
 }

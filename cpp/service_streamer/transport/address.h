@@ -7,18 +7,23 @@
 
 namespace service_streamer::ipc {
 
-// A pair of connected sockets, for a worker; throws std::system_error.
+// Returns a pair of connected sockets, for a worker process. Throws std::system_error.
 std::pair<FileDescriptor, FileDescriptor> socket_pair();
 
-// Addresses: a path, or "@name" for Linux's abstract names, which leave nothing in the file system. All throw std::system_error /
-// std::invalid_argument (too long, empty). Peers are processes of the same user; others are refused on either side.
-// A path gets mode 0600; one that a dead process left is replaced, one that a living process listens on is EADDRINUSE. Whoever
-// listens unlinks it in the end.
-FileDescriptor listen_on(const std::string& address);
-FileDescriptor connect_to(const std::string& address);  // never blocks; EAGAIN: too many are about to connect
+// An address is a path, or "@name" for an abstract name of Linux, which is not in the file system. The functions throw
+// std::system_error, and std::invalid_argument if the address is empty or too long. Both sides refuse peers of other
+// users. Any thread may call them.
 
-// The next one that connects; none: nobody is there, or it was refused: another user's process, or no descriptor was left for
-// it (it sees the end of file).
+// Returns a listening socket. The socket file gets mode 0600, and the caller unlinks it at the end. The file of a dead
+// process is replaced; if a living process listens there, the error is EADDRINUSE. May block for two seconds if another
+// process has locked the folder.
+FileDescriptor listen_on(const std::string& address);
+
+// Returns a connected socket. Never blocks; the error is EAGAIN if the queue of the listener is full.
+FileDescriptor connect_to(const std::string& address);
+
+// Accepts the next connection. Returns an empty descriptor if there is none, or if it was closed: it came from another
+// user's process, or no descriptor was left. Never blocks.
 FileDescriptor accept_from(const FileDescriptor& listener);
 
 }  // namespace service_streamer::ipc

@@ -28,7 +28,8 @@ Connection::~Connection() {
 
 // --- blocks ---
 
-// Notes in the message's table under which handles the peer gets its blocks.
+// Gives each block of the message a handle, writes the handles into its table, and keeps the blocks until they are
+// released.
 void Connection::lend(OutMessage& message) {
   char* entry = message.head.data() + sizeof(wire::Start);
   for (const BlockRef& block : message.blocks) {
@@ -39,14 +40,14 @@ void Connection::lend(OutMessage& message) {
   }
 }
 
-// What the peer has no more use for. False: it never had it.
+// Handles a kReleased. False: the peer released a block that it was not lent.
 bool Connection::take_back(const InMessage& message) {
   std::vector<std::uint64_t> handles;
   if (!parse(message, handles) || handles.empty()) return false;
   for (const std::uint64_t handle : handles) {
-    const auto place = lent_.find(handle & ~wire::kMark);
+    const auto place = lent_.find(handle & ~wire::kHandleFlag);
     if (place == lent_.end()) return false;
-    if ((handle & wire::kMark) != 0) place->second->forfeit();
+    if ((handle & wire::kHandleFlag) != 0) place->second->mark_not_reusable();
     lent_.erase(place);
   }
   return true;
@@ -54,46 +55,46 @@ bool Connection::take_back(const InMessage& message) {
 
 void Connection::released(std::uint64_t handle, bool reusable) noexcept {
   bool first = false;
-  bool ring = false;
+  bool wake = false;
   {
     MutexLock lock(mutex_);
     if (closed_) return;
     try {
-      releases_.push_back(reusable ? handle : handle | wire::kMark);
+      pending_releases_.push_back(reusable ? handle : handle | wire::kHandleFlag);
     } catch (const std::bad_alloc&) {
-      return;  // it stays lent until the connection ends
+      return;  // the peer keeps the block until the connection ends
     }
-    first = releases_.size() == 1;
-    ring = first && asleep_;
+    first = pending_releases_.size() == 1;
+    wake = first && asleep_;
   }
-  if (ring) {
+  if (wake) {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = write(wake_event_.get(), &one, sizeof one);
   }
   if (first && on_release_) on_release_();
 }
 
-// --- out ---
+// --- sending ---
 
 bool Connection::send(OutMessage message) {
-  if (gone_) return false;
+  if (cannot_send_) return false;
   lend(message);
   outbox_.push(std::move(message));
   return flush();
 }
 
 bool Connection::flush() {
-  if (gone_) return false;
+  if (cannot_send_) return false;
   {
     MutexLock lock(mutex_);
-    sending_.swap(releases_);
+    release_buffer_.swap(pending_releases_);
   }
-  if (!sending_.empty()) {
-    outbox_.push(make_ids(MessageType::kReleased, sending_));
-    sending_.clear();
+  if (!release_buffer_.empty()) {
+    outbox_.push(make_ids(MessageType::kReleased, release_buffer_));
+    release_buffer_.clear();
   }
   if (outbox_.flush(socket_.get())) return true;
-  gone_ = true;
+  cannot_send_ = true;
   outbox_.clear();
   return false;
 }
@@ -108,7 +109,7 @@ bool Connection::send_all(OutMessage message) {
   return true;
 }
 
-// --- in ---
+// --- receiving ---
 
 Received Connection::receive(InMessage& message) {
   for (;;) {
@@ -127,23 +128,25 @@ Received Connection::wait_and_receive(InMessage& message) {
     const Received received = receive(message);
     if (received != Received::kNothing) return received;
     if (!flush()) return Received::kClosed;
-    if (!sleep()) return Received::kNothing;
+    if (!wait()) return Received::kNothing;
   }
 }
 
-// Until there is something to receive, to send or to release. False: a signal.
-bool Connection::sleep() {
-  if (!std::exchange(bell_made_, true)) {
+// Blocks until the socket or wake_event_ is ready. False: a signal.
+bool Connection::wait() {
+  if (!std::exchange(wake_event_made_, true)) {
     const ForkLock no_fork;
-    bell_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // without one, releases wait for the next message
+    wake_event_ =
+        FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // if this fails, releases wait for the next message
   }
   {
+    // Checked and set under one lock: otherwise a release in between would not wake this thread.
     MutexLock lock(mutex_);
-    if (!releases_.empty()) return true;
+    if (!pending_releases_.empty()) return true;
     asleep_ = true;
   }
-  std::array<pollfd, 2> watched{
-      {{.fd = socket_.get(), .events = POLLIN, .revents = 0}, {.fd = bell_.get(), .events = POLLIN, .revents = 0}}};
+  std::array<pollfd, 2> watched{{{.fd = socket_.get(), .events = POLLIN, .revents = 0},
+                                 {.fd = wake_event_.get(), .events = POLLIN, .revents = 0}}};
   if (unsent() > 0) watched[0].events |= POLLOUT;
   const bool woken = poll(watched.data(), watched.size(), -1) >= 0;
   {
@@ -152,23 +155,23 @@ bool Connection::sleep() {
   }
   if (woken && watched[1].revents != 0) {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = read(bell_.get(), &count, sizeof count);
+    [[maybe_unused]] const ssize_t received = read(wake_event_.get(), &count, sizeof count);
   }
   return woken;
 }
 
 void Connection::shut_down() {
   shutdown(socket_.get(), SHUT_RDWR);
-  gone_ = true;
+  cannot_send_ = true;
   outbox_.clear();
   inbox_.clear();
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    releases_.clear();
+    pending_releases_.clear();
   }
   const auto lent = std::exchange(lent_, {});
-  for (const auto& [handle, block] : lent) block->forfeit();
+  for (const auto& [handle, block] : lent) block->mark_not_reusable();
 }
 
 }  // namespace service_streamer::ipc

@@ -17,11 +17,12 @@
 
 namespace service_streamer::ipc {
 
-// Messages over one Unix stream socket. Used by one thread, but for released() (a block that came from the peer is gone here):
-// that may be any thread, and `on_release` is then called once per filling, so that the owner's thread comes to flush().
+// Messages over one Unix stream socket, and the blocks lent over it. One thread uses a connection; only released() may
+// be called by any thread. When the first release is pending, released() calls `on_release`, which should make the
+// thread call flush().
 //
-// Non-blocking: send() queues and writes what the socket takes; the owner watches for writability while unsent() > 0. The
-// blocking twins are for a worker, whose whole life is one such socket.
+// send(), flush() and receive() never block. While unsent() > 0, the owner watches the socket for writability.
+// send_all() and wait_and_receive() block; they are for a worker process, whose main thread serves this socket only.
 class Connection : public BlockOwner, public std::enable_shared_from_this<Connection> {
  public:
   static std::shared_ptr<Connection> make(FileDescriptor socket, std::function<void()> on_release = {});
@@ -29,25 +30,26 @@ class Connection : public BlockOwner, public std::enable_shared_from_this<Connec
 
   int fd() const { return socket_.get(); }
 
-  // False: the peer is gone (the rest of what was queued is dropped; what it sent before can still be received). A peer that does not read costs memory: the owner looks
-  // at unsent() and stops giving it work.
+  // Queue a message, and write what the socket takes. False: the peer has hung up, and unsent messages are dropped;
+  // messages from the peer can still be received. The queue is not bounded: the owner checks unsent() and stops
+  // sending.
   bool send(OutMessage message);
   bool flush();
   std::size_t unsent() const { return outbox_.unsent(); }  // bytes
 
   using Received = ipc::Received;
-  // One message at a time, until kNothing: then the owner waits for readability (level-triggered: there may be more to read
-  // already). kReleased messages are dealt with inside. kClosed: the peer hung up, and everything it sent before was received.
-  // kCorrupt: it does not keep to the protocol; shut_down().
+  // Receives one message. kNothing: wait for readability, level-triggered, because more may be readable already.
+  // kClosed: the peer hung up, and everything it sent has been received. kCorrupt: the peer broke the protocol; call
+  // shut_down(). kReleased messages are handled inside.
   Received receive(InMessage& message);
 
-  // Blocks until a message, the end of file or a signal (kNothing).
+  // Blocks until a message, the end of file, an error or a signal (kNothing).
   Received wait_and_receive(InMessage& message);
-  // Blocks until everything is written; false: the peer is gone.
+  // Blocks until everything is written. False: the peer has hung up.
   bool send_all(OutMessage message);
 
-  // Both sides see the end of file. Blocks lent to the peer come back, never to be written again: it may still read them.
-  // The descriptor stays open until the connection goes, so that it can be taken out of an epoll before.
+  // Both sides see the end of file. Blocks lent to the peer are released but not reused, because the peer may still
+  // read them. The descriptor stays open until the destructor, so that it can be removed from an epoll first.
   void shut_down();
 
   void released(std::uint64_t handle, bool reusable) noexcept override EXCLUDES(mutex_);
@@ -57,7 +59,7 @@ class Connection : public BlockOwner, public std::enable_shared_from_this<Connec
   Connection(FileDescriptor socket, std::function<void()> on_release);
   void lend(OutMessage& message);
   bool take_back(const InMessage& message);
-  bool sleep() EXCLUDES(mutex_);
+  bool wait() EXCLUDES(mutex_);
 
   // Constant after construction.
   const FileDescriptor socket_;
@@ -67,18 +69,18 @@ class Connection : public BlockOwner, public std::enable_shared_from_this<Connec
   // Own synchronisation.
   MappingCache mappings_;
 
-  // Of the one thread.
+  // Of the thread that uses the connection.
   Outbox outbox_;
   Inbox inbox_;
   std::unordered_map<std::uint64_t, BlockRef> lent_;
   std::uint64_t next_handle_ = 0;
-  std::vector<std::uint64_t> sending_;  // releases, to keep their memory
-  FileDescriptor bell_;  // an eventfd that ends the sleep of wait_and_receive() when there is one to send
-  bool bell_made_ = false;
-  bool gone_ = false;  // nothing can be sent any more
+  std::vector<std::uint64_t> release_buffer_;  // reused, to avoid allocations
+  FileDescriptor wake_event_;                  // an eventfd: wakes wait_and_receive() when a release is pending
+  bool wake_event_made_ = false;
+  bool cannot_send_ = false;  // the peer has hung up
 
   Mutex mutex_;
-  std::vector<std::uint64_t> releases_ GUARDED_BY(mutex_);  // to be told to the peer
+  std::vector<std::uint64_t> pending_releases_ GUARDED_BY(mutex_);  // not yet sent to the peer
   bool asleep_ GUARDED_BY(mutex_) = false;
   bool closed_ GUARDED_BY(mutex_) = false;
 };

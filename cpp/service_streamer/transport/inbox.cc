@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t kBuffer = std::size_t{64} << 10;
 
-// Believed of a body's size before so much of it came.
-constexpr std::size_t kTrusted = std::size_t{16} << 20;
+// A peer is not trusted: at first at most this much memory is allocated for a body.
+constexpr std::size_t kFirstAllocation = std::size_t{16} << 20;
 
 bool may_have_blocks(MessageType type) {
   return type == MessageType::kBatch || type == MessageType::kReply || type == MessageType::kSubmit ||
@@ -41,7 +41,7 @@ Received Inbox::receive(int socket, InMessage& message) try {
   for (;;) {
     bool corrupt = false;
     if (next(message, corrupt)) return Received::kMessage;
-    if (corrupt || surplus()) return Received::kCorrupt;
+    if (corrupt || has_extra_descriptors()) return Received::kCorrupt;
     if (std::exchange(drained_, false)) return Received::kNothing;
     switch (read(socket)) {
       case Read::kFull:
@@ -58,20 +58,20 @@ Received Inbox::receive(int socket, InMessage& message) try {
     }
   }
 } catch (const std::bad_alloc&) {
-  return Received::kCorrupt;  // more than this machine has
+  return Received::kCorrupt;  // no memory even for the lists of descriptors
 }
 
 void Inbox::clear() {
   buffer_.reset();
   begin_ = end_ = 0;
-  has_header_ = drained_ = unread_ = false;
+  has_header_ = drained_ = no_memory_ = false;
   body_ = Bytes();
   filled_ = 0;
-  chunks_.clear();
-  descriptors_ = 0;
+  groups_.clear();
+  descriptor_count_ = 0;
 }
 
-// The next message, if all of it is here.
+// Returns the next message if it has been read in full.
 bool Inbox::next(InMessage& message, bool& corrupt) {
   if (!has_header_) {
     if (end_ - begin_ < sizeof header_) return false;
@@ -83,10 +83,10 @@ bool Inbox::next(InMessage& message, bool& corrupt) {
     begin_ += sizeof header_;
     has_header_ = true;
     filled_ = 0;
-    unread_ = false;
-    make_room(std::min<std::size_t>(header_.body, kTrusted));
+    no_memory_ = false;
+    allocate_body(std::min<std::size_t>(header_.body, kFirstAllocation));
     const std::size_t here = std::min<std::size_t>(header_.body, end_ - begin_);
-    if (here > 0 && !unread_) std::memcpy(data_, buffer_.get() + begin_, here);
+    if (here > 0 && !no_memory_) std::memcpy(data_, buffer_.get() + begin_, here);
     filled_ = here;
     begin_ += here;
   }
@@ -99,64 +99,65 @@ bool Inbox::next(InMessage& message, bool& corrupt) {
   message.type = header_.type;
   message.id = header_.id;
   message.body = std::exchange(body_, Bytes());
-  message.unread = unread_ ? header_.body : 0;
+  message.dropped_bytes = no_memory_ ? header_.body : 0;
   has_header_ = false;
   return true;
 }
 
-// For so much of the body, also what came of it already.
-void Inbox::make_room(std::size_t size) try {
+// Grows the memory of the body to `size` bytes, and keeps the bytes read so far.
+void Inbox::allocate_body(std::size_t size) try {
   std::byte* data = nullptr;
   Bytes larger = Bytes::allocate(size, data);
   if (filled_ > 0) std::memcpy(data, data_, filled_);
   body_ = std::move(larger);
   data_ = data;
 } catch (const std::bad_alloc&) {
-  unread_ = true;
+  no_memory_ = true;
   body_ = Bytes();
 }
 
-// Those of the message that is complete now.
+// Takes the descriptors of the message that is now complete. Lost ones become empty descriptors. False: there are too
+// few.
 bool Inbox::take_descriptors(std::vector<FileDescriptor>& descriptors) {
   const std::size_t wanted = header_.descriptors;
   descriptors.reserve(wanted);
   while (descriptors.size() < wanted) {
-    if (chunks_.empty()) return false;
-    Chunk& chunk = chunks_.front();
+    if (groups_.empty()) return false;
+    DescriptorGroup& group = groups_.front();
     const std::size_t missing = wanted - descriptors.size();
-    if (chunk.descriptors.size() > missing) return false;
+    if (group.descriptors.size() > missing) return false;
     const std::size_t end =
-        descriptors.size() + (chunk.truncated ? std::min(missing, kDescriptorsAtOnce) : chunk.descriptors.size());
-    for (FileDescriptor& fd : chunk.descriptors) descriptors.push_back(std::move(fd));
-    descriptors_ -= chunk.descriptors.size();
+        descriptors.size() + (group.truncated ? std::min(missing, kDescriptorsAtOnce) : group.descriptors.size());
+    for (FileDescriptor& fd : group.descriptors) descriptors.push_back(std::move(fd));
+    descriptor_count_ -= group.descriptors.size();
     while (descriptors.size() < end) descriptors.emplace_back();
-    chunks_.pop_front();
+    groups_.pop_front();
   }
   return true;
 }
 
 bool Inbox::has_all_descriptors() const {
   std::size_t missing = header_.descriptors;
-  for (const Chunk& chunk : chunks_) {
-    missing -= std::min(missing, chunk.truncated ? kDescriptorsAtOnce : chunk.descriptors.size());
+  for (const DescriptorGroup& group : groups_) {
+    missing -= std::min(missing, group.truncated ? kDescriptorsAtOnce : group.descriptors.size());
   }
   return missing == 0;
 }
 
-// Whether more descriptors came than the message they came with may have.
-bool Inbox::surplus() const {
-  if (has_header_) return descriptors_ > header_.descriptors || chunks_.size() > header_.descriptors;
-  return begin_ == end_ ? !chunks_.empty() : chunks_.size() > 1;
+// Returns whether more descriptors have come than the current message may have.
+bool Inbox::has_extra_descriptors() const {
+  if (has_header_) return descriptor_count_ > header_.descriptors || groups_.size() > header_.descriptors;
+  return begin_ == end_ ? !groups_.empty() : groups_.size() > 1;
 }
 
 Inbox::Read Inbox::read(int socket) {
   std::byte* to = nullptr;
   std::size_t room = 0;
   if (has_header_) {
-    // Twice as much, now that this came.
-    if (!unread_ && filled_ == body_.size()) make_room(std::min<std::size_t>(header_.body, 2 * filled_));
-    to = unread_ ? buffer_.get() : data_ + filled_;
-    room = unread_ ? std::min<std::size_t>(header_.body - filled_, kBuffer) : body_.size() - filled_;
+    // The memory is full: double it.
+    if (!no_memory_ && filled_ == body_.size()) allocate_body(std::min<std::size_t>(header_.body, 2 * filled_));
+    to = no_memory_ ? buffer_.get() : data_ + filled_;
+    room = no_memory_ ? std::min<std::size_t>(header_.body - filled_, kBuffer) : body_.size() - filled_;
   } else {
     if (buffer_ == nullptr) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBuffer);
     if (begin_ > 0) {
@@ -167,16 +168,16 @@ Inbox::Read Inbox::read(int socket) {
     room = kBuffer - end_;
   }
 
-  // Once the message has its descriptors, the kernel may close what else comes.
-  const ssize_t got = has_header_ && has_all_descriptors() ? recv(socket, to, room, MSG_DONTWAIT)
-                                                           : read_with_descriptors(socket, to, room);
-  if (got < 0) {
+  // Once the message has its descriptors, recv() is enough: the kernel closes any further descriptors.
+  const ssize_t received = has_header_ && has_all_descriptors() ? recv(socket, to, room, MSG_DONTWAIT)
+                                                                : read_with_descriptors(socket, to, room);
+  if (received < 0) {
     if (errno == EINTR) return Read::kFull;
     return errno == EAGAIN || errno == EWOULDBLOCK ? Read::kNothing : Read::kClosed;
   }
-  if (got == 0) return Read::kClosed;
-  (has_header_ ? filled_ : end_) += static_cast<std::size_t>(got);
-  return static_cast<std::size_t>(got) == room ? Read::kFull : Read::kShort;
+  if (received == 0) return Read::kClosed;
+  (has_header_ ? filled_ : end_) += static_cast<std::size_t>(received);
+  return static_cast<std::size_t>(received) == room ? Read::kFull : Read::kShort;
 }
 
 ssize_t Inbox::read_with_descriptors(int socket, std::byte* data, std::size_t size) {
@@ -189,12 +190,12 @@ ssize_t Inbox::read_with_descriptors(int socket, std::byte* data, std::size_t si
   header.msg_controllen = control.size();
 
   const ForkLock no_fork;
-  const ssize_t got = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0) return got;
+  const ssize_t received = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (received < 0) return received;
   const bool truncated = (header.msg_flags & MSG_CTRUNC) != 0;
-  if (CMSG_FIRSTHDR(&header) == nullptr && !truncated) return got;
+  if (CMSG_FIRSTHDR(&header) == nullptr && !truncated) return received;
 
-  Chunk chunk{.descriptors = {}, .truncated = truncated};
+  DescriptorGroup group{.descriptors = {}, .truncated = truncated};
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -202,17 +203,17 @@ ssize_t Inbox::read_with_descriptors(int socket, std::byte* data, std::size_t si
     std::memcpy(fds.data(), CMSG_DATA(part), count * sizeof(int));
     std::size_t taken = 0;
     try {
-      chunk.descriptors.reserve(count);
-      while (taken < count) chunk.descriptors.emplace_back(fds[taken++]);
+      group.descriptors.reserve(count);
+      while (taken < count) group.descriptors.emplace_back(fds[taken++]);
     } catch (...) {
       for (; taken < count; ++taken) close(fds[taken]);
       throw;
     }
   }
-  const std::size_t count = chunk.descriptors.size();
-  chunks_.push_back(std::move(chunk));
-  descriptors_ += count;
-  return got;
+  const std::size_t count = group.descriptors.size();
+  groups_.push_back(std::move(group));
+  descriptor_count_ += count;
+  return received;
 }
 
 }  // namespace service_streamer::ipc

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxIovecs = 1024;
 
-// Marks in the table which blocks come without a descriptor; returns how many come with one.
+// Marks the blocks in the table that are sent without a descriptor. Returns how many are sent with one.
 std::uint32_t mark_lost(OutMessage& message, bool all) {
   std::uint32_t left = 0;
   for (std::size_t i = 0; i < message.blocks.size(); ++i) {
@@ -28,7 +28,7 @@ std::uint32_t mark_lost(OutMessage& message, bool all) {
     char* entry = message.head.data() + sizeof(wire::Start) + i * sizeof(wire::Block);
     wire::Block block{};
     std::memcpy(&block, entry, sizeof block);
-    block.handle |= wire::kMark;
+    block.handle |= wire::kHandleFlag;
     std::memcpy(entry, &block, sizeof block);
   }
   return left;
@@ -36,14 +36,14 @@ std::uint32_t mark_lost(OutMessage& message, bool all) {
 
 }  // namespace
 
-// What one sendmsg gets.
+// The arguments of one sendmsg.
 struct Outbox::Gathered {
   std::array<iovec, kMaxIovecs> pieces;
   std::size_t count = 0;
   std::size_t bytes = 0;
   std::array<int, kDescriptorsAtOnce> descriptors;
   std::size_t descriptor_count = 0;
-  std::size_t next_block = 0;  // of the first message, once these are sent
+  std::size_t next_block = 0;  // of the first message, after this sendmsg
 
   void add(const void* data, std::size_t size) {
     pieces[count++] = {.iov_base = const_cast<void*>(data), .iov_len = size};
@@ -84,7 +84,7 @@ void Outbox::clear() {
 }
 
 void Outbox::gather(Gathered& gathered) {
-  // Descriptors go with the first byte of a sendmsg, and only with bytes of their own message.
+  // The receiver gets descriptors with the first byte of a sendmsg, so that byte must belong to their message.
   const Entry& first = queue_.front();
   std::size_t block = first.next_block;
   for (; block < first.message.blocks.size() && gathered.descriptor_count < kDescriptorsAtOnce; ++block) {
@@ -93,7 +93,7 @@ void Outbox::gather(Gathered& gathered) {
   }
   gathered.next_block = block;
   if (gathered.descriptor_count < first.descriptors) {
-    // More to come, each time with a byte; the body has at least 16 for every one of them.
+    // More descriptors follow, and each sendmsg needs a byte. The body has enough: 16 bytes for every block.
     const std::size_t left = first.size(first.segment) - first.offset;
     gathered.add(static_cast<const char*>(first.data(first.segment)) + first.offset, first.untouched() ? left : 1);
     return;
@@ -156,7 +156,7 @@ bool Outbox::flush(int socket) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
     Entry& first = queue_.front();
     if (errno != ETOOMANYREFS || !first.untouched()) return false;
-    // Too many of this user's descriptors are in sockets that nobody reads. The message goes all the same.
+    // The kernel limits the descriptors of a user that are in sockets unread. Send the message without its descriptors.
     first.header.descriptors = 0;
     first.descriptors = mark_lost(first.message, true);
   }

@@ -7,27 +7,28 @@
 
 namespace service_streamer::ipc {
 
-// Messages on their way into a socket, in order: one sendmsg takes as many as fit, without copying them. Used by one thread.
+// Writes messages to a socket in order. One sendmsg takes as many messages as fit, without copying them. Used by one
+// thread.
 class Outbox {
  public:
-  // The handles of its blocks are in its table already.
+  // The table of the message must contain the handles of its blocks.
   void push(OutMessage message);
 
-  // Never blocks. False: the peer is gone.
+  // Writes what the socket takes; never blocks. False: the peer has hung up.
   bool flush(int socket);
 
   std::size_t unsent() const { return unsent_; }  // bytes
   void clear();
 
  private:
-  // How much of it is sent.
+  // A message, and how much of it has been sent.
   struct Entry {
     FrameHeader header;
     OutMessage message;
-    std::size_t segment = 0;  // header, head, tail…
-    std::size_t offset = 0;   // in the segment
-    std::size_t descriptors = 0;
-    std::size_t next_block = 0;
+    std::size_t segment = 0;      // the next to send: 0 header, 1 head, 2... tail
+    std::size_t offset = 0;       // in that segment
+    std::size_t descriptors = 0;  // not sent yet
+    std::size_t next_block = 0;   // the first block whose descriptor is not sent yet
 
     bool untouched() const { return segment == 0 && offset == 0; }
     std::size_t segments() const { return 2 + message.tail.size(); }

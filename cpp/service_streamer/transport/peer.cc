@@ -9,7 +9,8 @@
 
 namespace service_streamer::ipc {
 
-// The connection, and what it calls, may outlive the peer: blocks that came from it refer to it.
+// Blocks from the peer refer to the connection, so the connection and its callback may outlive this object. The
+// callback must not use `this`.
 Peer::Peer(Poller& poller, std::uint64_t key, FileDescriptor socket)
     : poller_(poller),
       key_(key),
@@ -24,24 +25,24 @@ Peer::Peer(Poller& poller, std::uint64_t key, FileDescriptor socket)
 
 Peer::~Peer() {
   poller_.forget(connection_->fd());
-  connection_->shut_down();
+  connection_->shut_down();  // blocks from the peer may keep the connection, but the socket must end now
 }
 
 void Peer::send(OutMessage message) {
-  if (broken() || ended_) return;
+  if (broken() || sending_ended_) return;
   attempt([&] { hung_up_ = !connection_->send(std::move(message)); });
   update_watch();
 }
 
 void Peer::flush() {
-  if (broken() || ended_) return;
+  if (broken() || sending_ended_) return;
   attempt([&] { hung_up_ = !connection_->flush(); });
   update_watch();
 }
 
 void Peer::send_rest(TimePoint deadline) {
   using std::chrono::milliseconds;
-  while (!broken() && !ended_ && unsent() > 0) {
+  while (!broken() && !sending_ended_ && unsent() > 0) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     if (left <= milliseconds::zero()) return;
     pollfd writable{.fd = connection_->fd(), .events = POLLOUT, .revents = 0};
@@ -68,13 +69,14 @@ void Peer::read(bool wanted) {
 }
 
 void Peer::end_sending() {
-  ended_ = true;
+  sending_ended_ = true;
   shutdown(connection_->fd(), SHUT_WR);
   update_watch();
 }
 
 void Peer::update_watch() {
-  const std::uint32_t wanted = (reading_ ? EPOLLIN : 0U) | (!ended_ && connection_->unsent() > 0 ? EPOLLOUT : 0U);
+  const std::uint32_t wanted =
+      (reading_ ? EPOLLIN : 0U) | (!sending_ended_ && connection_->unsent() > 0 ? EPOLLOUT : 0U);
   if (wanted == watched_ || broken()) return;
   watched_ = wanted;
   poller_.change(connection_->fd(), key_, wanted);

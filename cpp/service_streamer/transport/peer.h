@@ -12,37 +12,40 @@
 
 namespace service_streamer::ipc {
 
-// Another process at the end of a connection that a poller watches. Used by the IO thread alone. A peer that is broken (it hung
-// up, does not keep to the protocol, or has us do what there is no memory for) is not sent anything any more; its owner looks for that
-// and lets it go. Of one that hung up, what it said before can still be received.
+// Another process, at the other end of a connection that a poller watches. Used by the IO thread only; no call blocks
+// but send_rest().
+//
+// A peer becomes broken if it hangs up, breaks the protocol, or causes a std::bad_alloc. Nothing more is sent to a
+// broken peer. The owner checks broken() and destroys the peer. If the peer hung up, messages that it sent before can
+// still be received.
 class Peer {
  public:
   // Throws std::system_error.
   Peer(Poller& poller, std::uint64_t key, FileDescriptor socket);
-  ~Peer();  // it sees the end of file
+  ~Peer();  // closes the connection: the process sees the end of file
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  // Never block: what the peer does not read is kept, and sent by flush() when the poller tells of it.
+  // Messages that the socket does not take are queued. flush() sends them when the poller reports EPOLLOUT.
   void send(OutMessage message);
   void flush();
-  // Tells it which of its blocks have gone here, if any have.
+  // Tells the peer which of its blocks were released here, if any.
   void flush_releases();
   std::size_t unsent() const { return connection_->unsent(); }
 
-  // False: nothing more for now, or it is broken.
+  // False: no message for now, or the peer is broken.
   bool receive(InMessage& message);
 
-  // Whether the poller tells when there is something to read. It tells of the end in any case.
+  // Sets whether the poller reports readability. It always reports that the peer hung up.
   void read(bool wanted);
 
-  // It sees the end of file, and can still be heard.
+  // The process sees the end of file, and can still send.
   void end_sending();
 
-  // Blocks until everything is written, it is broken, or the time is over.
+  // Blocks until everything is written, the peer is broken, or the deadline.
   void send_rest(TimePoint deadline);
 
-  // Does something for it; it is broken where there is no memory for that.
+  // Calls `step`. If it throws std::bad_alloc, the peer becomes broken.
   template <typename Step>
   void attempt(Step step) {
     try {
@@ -64,8 +67,8 @@ class Peer {
   const std::shared_ptr<Connection> connection_;
   std::uint32_t watched_;
   bool reading_ = true;
-  bool ended_ = false;
-  bool hung_up_ = false;  // nothing can be sent any more
+  bool sending_ended_ = false;
+  bool hung_up_ = false;  // detected while sending
   bool broken_ = false;
 };
 

@@ -27,7 +27,7 @@ void control(int epoll, int operation, int fd, std::uint64_t key, std::uint32_t 
   }
 }
 
-// epoll itself only counts milliseconds.
+// Timeouts of epoll_wait have milliseconds; those of ppoll have nanoseconds.
 void sleep_until(int epoll, TimePoint until) {
   const timespec timeout = time_left(until);
   pollfd readable{.fd = epoll, .events = POLLIN, .revents = 0};
@@ -57,15 +57,15 @@ void Poller::forget(int fd) {
 }
 
 std::span<const Poller::Event> Poller::sleep(TimePoint until, bool& woken) {
-  std::array<epoll_event, 64> got;
+  std::array<epoll_event, 64> received;
   const bool may_sleep = until > TimePoint::min() && waiter_.parker.begin_sleep();
   if (may_sleep && until != TimePoint::max()) sleep_until(epoll_.get(), until);
   const int timeout = may_sleep && until == TimePoint::max() ? -1 : 0;
-  const int count = epoll_wait(epoll_.get(), got.data(), static_cast<int>(got.size()), timeout);
+  const int count = epoll_wait(epoll_.get(), received.data(), static_cast<int>(received.size()), timeout);
   woken = waiter_.parker.end_sleep();
   ready_.clear();
   for (int i = 0; i < count; ++i) {
-    const epoll_event& event = got[static_cast<std::size_t>(i)];
+    const epoll_event& event = received[static_cast<std::size_t>(i)];
     if (event.data.u64 != kWakeKey) ready_.push_back({event.data.u64, event.events});
   }
   return ready_;

@@ -10,8 +10,8 @@
 
 namespace service_streamer::ipc {
 
-// What an IO thread sleeps on: descriptors, and its waiter, which other threads and the engine wake. Used by that one thread alone,
-// but for waiter(): any thread may wake its parker, also after the poller is gone.
+// The epoll of an IO thread. The thread sleeps on descriptors and on a waiter, which the engine and other threads wake.
+// One thread uses a poller. Any thread may wake the parker of waiter(), also after the poller is destroyed.
 class Poller {
  public:
   Poller();  // throws std::system_error when no descriptor is left
@@ -21,8 +21,8 @@ class Poller {
 
   Waiter& waiter() const { return waiter_; }
 
-  // Descriptors are known by keys, never by pointers: an event may be old. forget() comes before close(), always: a forked
-  // child may have a duplicate, and epoll would go on telling of it. Throw std::system_error.
+  // Descriptors have keys, not pointers, because an event may be stale. Always call forget() before close(): a forked
+  // child may have a duplicate, and epoll would go on reporting it. watch() and change() throw std::system_error.
   void watch(int fd, std::uint64_t key, std::uint32_t events);
   void change(int fd, std::uint64_t key, std::uint32_t events);
   void forget(int fd);
@@ -31,11 +31,11 @@ class Poller {
     std::uint64_t key;
     std::uint32_t events;
   };
-  // Blocks until a descriptor has something to tell, the waiter was woken (`woken`: whatever others changed must be looked at
-  // again), or `until`. The events are valid until the next call.
+  // Blocks until a descriptor is ready, the waiter is woken, or `until`. `woken`: the waiter was woken, so the caller
+  // must check again what other threads change. The events are valid until the next call.
   std::span<const Event> sleep(TimePoint until, bool& woken);
 
-  // Whether the waiter was woken since; spares a sleep that would end at once.
+  // Returns whether the waiter was woken since the last sleep, and clears that. Saves a sleep that would end at once.
   bool take_wake() { return waiter_.parker.end_sleep(); }
 
  private:

@@ -9,8 +9,9 @@
 
 namespace service_streamer::ipc {
 
-// A process in a poller, which tells of its death: also where a child of that process holds on to its socket, so that nobody
-// sees the end of file. It does nothing where the kernel cannot, or for process 0 (of tests).
+// A process that a poller watches by its pidfd. The poller reports the death of the process even if a child of it keeps
+// its socket open, so that there is no end of file. Without pidfds in the kernel, and for pid 0 (in tests), nothing is
+// watched. Used by the IO thread only.
 class ProcessHandle {
  public:
   // Throws std::system_error.
@@ -21,7 +22,7 @@ class ProcessHandle {
 
   pid_t pid() const { return pid_; }
 
-  // SIGKILL, and never to another process that got its number.
+  // Sends SIGKILL. With a pidfd the signal cannot reach another process that got the same pid.
   void kill() const;
 
  private:

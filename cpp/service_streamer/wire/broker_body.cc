@@ -9,16 +9,16 @@
 namespace service_streamer::ipc {
 namespace {
 
-// By their numbers in a body; those of kinds are ResultKind's.
+// Outcomes by their numbers in a body. Kinds have the numbers of ResultKind.
 constexpr std::array kOutcomes{Outcome::kAnswered, Outcome::kFailed, Outcome::kLost};
 
-// Followed by so many bytes of a note, and the pieces (u32, then each).
+// Followed by the note, the number of pieces (u32), and the pieces.
 struct [[gnu::packed]] ResultHead {
   std::uint8_t outcome;
   std::uint32_t note;
 };
-// Followed by so many bytes.
-struct [[gnu::packed]] PieceHead {
+// Followed by `size` bytes.
+struct [[gnu::packed]] ResultRangeHead {
   std::uint32_t begin;
   std::uint32_t count;
   std::uint8_t kind;
@@ -30,14 +30,14 @@ std::uint8_t number_of(Outcome outcome) {
 }
 
 bool read_portable_piece(wire::Reader& reader, ResultRange& piece) {
-  PieceHead head{};
+  ResultRangeHead head{};
   if (!reader.read(head)) return false;
   piece.begin = head.begin;
   piece.count = head.count;
   return wire::to_enum(head.kind, ResultKind::kError, piece.result.kind) && reader.read(piece.result.bytes, head.size);
 }
 
-// Whether that can be the result of so many items.
+// Returns whether this is a valid result of `items` items.
 bool fits(const EndedCall& result, std::uint32_t items) {
   if (result.outcome == Outcome::kLost) return result.pieces.empty();
   if (result.outcome == Outcome::kFailed) {
@@ -82,20 +82,22 @@ bool parse_request(const Bytes& body, Payload& payload) {
 
 // --- results ---
 
-std::string why_no_body(const EndedCall& result) {
+std::string encoding_error(const EndedCall& result) {
   std::uint64_t size = result.note.size();
   for (const ResultRange& piece : result.pieces) {
-    if (!piece.result.blocks.empty()) return "its worker was not made for requests of other machines";
-    size += sizeof(PieceHead) + piece.result.bytes.size();
+    if (!piece.result.blocks.empty())
+      return "the result is in shared memory, which cannot be sent to another machine: make the worker with "
+             "inline=True";
+    size += sizeof(ResultRangeHead) + piece.result.bytes.size();
   }
   if (size <= kMaxBodyBytes) return {};
-  return "the outputs take " + std::to_string(size) + " bytes, more than one message can have (" +
+  return "the outputs have " + std::to_string(size) + " bytes, more than a message can have (" +
          std::to_string(kMaxBodyBytes) + "): send fewer items at once";
 }
 
 std::size_t body_size(const EndedCall& result) {
   std::size_t size = sizeof(ResultHead) + result.note.size() + 4;
-  for (const ResultRange& piece : result.pieces) size += sizeof(PieceHead) + piece.result.bytes.size();
+  for (const ResultRange& piece : result.pieces) size += sizeof(ResultRangeHead) + piece.result.bytes.size();
   return size;
 }
 
@@ -105,15 +107,15 @@ void write_body(const EndedCall& result, char* body) {
   wire::append_text(body, result.note);
   wire::append(body, static_cast<std::uint32_t>(result.pieces.size()));
   for (const auto& [begin, count, piece] : result.pieces) {
-    wire::append(body, PieceHead{.begin = begin,
-                                 .count = count,
-                                 .kind = static_cast<std::uint8_t>(piece.kind),
-                                 .size = static_cast<std::uint32_t>(piece.bytes.size())});
+    wire::append(body, ResultRangeHead{.begin = begin,
+                                       .count = count,
+                                       .kind = static_cast<std::uint8_t>(piece.kind),
+                                       .size = static_cast<std::uint32_t>(piece.bytes.size())});
     wire::append_text(body, piece.bytes.text());
   }
 }
 
-bool says_nobody_is_there(std::string_view body) {
+bool reports_no_worker(std::string_view body) {
   return !body.empty() && static_cast<std::uint8_t>(body[0]) == number_of(Outcome::kLost) &&
          body.size() > sizeof(ResultHead) && body.substr(sizeof(ResultHead)).starts_with("init: ");
 }
@@ -125,7 +127,7 @@ bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result) {
   std::uint32_t pieces = 0;
   result = {};
   if (!reader.read(head) || head.outcome >= kOutcomes.size() || !reader.read(note, head.note) || !reader.read(pieces) ||
-      !reader.resize(result.pieces, pieces, sizeof(PieceHead))) {
+      !reader.resize(result.pieces, pieces, sizeof(ResultRangeHead))) {
     return false;
   }
   result.outcome = kOutcomes.at(head.outcome);

@@ -10,7 +10,7 @@ struct [[gnu::packed]] ReplyHead {
   MessageStart start{.kind = MessageStart::kReply};
   std::uint32_t answers = 0;
 };
-// Followed by so many bytes.
+// Followed by `size` bytes.
 struct [[gnu::packed]] AnswerHead {
   std::uint64_t request = 0;
   std::uint32_t begin = 0;

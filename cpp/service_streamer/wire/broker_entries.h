@@ -13,14 +13,15 @@
 
 #include "service_streamer/wire/wire.h"
 
-// The messages of a broker's queue, and which entries of it a worker has. python/service_streamer/_redis/README.md
-// describes the layouts; protocol.py there reads refusals and messages of other versions.
+// The messages of a broker's queue, and the entries of the queue that a worker has leased.
+// python/service_streamer/_redis/README.md describes the layouts. protocol.py there reads refusals and messages of
+// other versions.
 
 namespace service_streamer::ipc {
 
 using ClientId = std::array<char, 16>;
 
-// What a message is.
+// The first bytes of every message.
 struct [[gnu::packed]] MessageStart {
   enum : std::uint8_t { kVersion = 1, kRequest = 1, kReply = 2 };
 
@@ -31,36 +32,37 @@ struct [[gnu::packed]] MessageStart {
   bool operator==(const MessageStart&) const = default;
 };
 
-// Some items of one request, as in the message; the body follows.
+// The head of a request message: a range of the items of one request. The body follows.
 struct [[gnu::packed]] RequestHead {
   MessageStart start;
-  ClientId client{};  // gets the answer
+  ClientId client{};  // to which the result is sent
   std::uint64_t request = 0;
   std::uint32_t begin = 0;
   std::uint32_t items = 0;
-  std::int64_t deadline = 0;  // in ms on the broker's clock, as `sent`; 0: none
-  std::int64_t sent = 0;
+  std::int64_t deadline = 0;  // in ms of the broker's clock; 0: none
+  std::int64_t sent = 0;      // in ms of the broker's clock
   std::int32_t priority = 0;
 };
 
 static_assert(sizeof(RequestHead) == 56);
 
-// False: it is no request of this version, or damaged.
+// False: the message is not a request of this version, or is damaged.
 bool parse_request_head(std::string_view message, RequestHead& head);
 
-// Which entries are here: from their arrival until they are acknowledged, by numbers of our own. For one thread at a time.
+// The entries that a worker machine has: from their arrival until they are acknowledged. Each gets a number, which is
+// never 0. For one thread at a time.
 class LeasedEntries {
  public:
   struct Entry {
-    std::string id;  // in the queue
+    std::string id;  // the broker's id of the entry
     RequestHead head;
   };
 
-  // Its number; 0: it is here already.
+  // Adds an entry and returns its number. 0: the entry is known already.
   std::uint64_t add(std::string_view id, const RequestHead& head);
-  // It has its answer; nothing: it is not here any more.
+  // Marks the entry as answered and returns it. nullopt: it was removed or answered already.
   std::optional<Entry> answer(std::uint64_t number);
-  // The number that it had; 0: it is not here.
+  // Removes an entry that was acknowledged or lost, and returns its number. 0: it is not known.
   std::uint64_t remove(std::string_view id);
 
   bool contains(std::string_view id) const { return numbers_.contains(id); }
@@ -70,12 +72,12 @@ class LeasedEntries {
 
  private:
   std::unordered_map<std::uint64_t, Entry> unanswered_;
-  std::map<std::string, std::uint64_t, std::less<>> numbers_;  // of all
+  std::map<std::string, std::uint64_t, std::less<>> numbers_;  // of all entries
   std::uint64_t last_ = 0;
   std::uint64_t unanswered_items_ = 0;
 };
 
-// The result of some items of a request.
+// The result of a range of the items of a request.
 struct BrokerAnswer {
   std::uint64_t request = 0;
   std::uint32_t begin = 0;
@@ -83,17 +85,17 @@ struct BrokerAnswer {
   std::string_view body;
 };
 
-// The answers to one client that go in one message. Their bodies must live until that is written.
+// One message with results for one client. The bodies of the results must stay valid until write().
 class ClientReply {
  public:
-  static constexpr std::size_t kHead = 8;         // bytes before the answers
-  static constexpr std::size_t kAnswerHead = 20;  // and before the body of each
+  static constexpr std::size_t kHead = 8;         // bytes before the first answer
+  static constexpr std::size_t kAnswerHead = 20;  // bytes before the body of each answer
 
   void add(const BrokerAnswer& answer);
   std::size_t size() const { return size_; }
-  void write(char* to) const;  // so many bytes
+  void write(char* to) const;  // writes size() bytes
 
-  // Slices of `message` become their bodies. False: it is no reply of this version, or damaged.
+  // The bodies become slices of `message`. False: the message is not a reply of this version, or is damaged.
   static bool parse(std::string_view message, std::vector<BrokerAnswer>& answers);
 
  private:

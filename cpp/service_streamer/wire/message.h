@@ -12,62 +12,64 @@
 #include "service_streamer/wire/payload.h"
 #include "service_streamer/wire/query.h"
 
-// What travels between the engine's process, its workers and its clients, as bytes. All of one machine: native byte order,
-// times of CLOCK_MONOTONIC in nanoseconds. Whatever a peer sends is checked before it is believed: every parse() looks at
-// bounds, counts and enums, and returns false for what cannot be; it never throws for bad input and never allocates more than
-// in proportion to the bytes that really came.
+// The messages between the engine's process, its workers and its clients. All of them run on one machine: byte order is
+// native, and times are CLOCK_MONOTONIC in nanoseconds.
+//
+// A peer is not trusted. Every parse() checks bounds, counts and enums, and returns false for an invalid message. It
+// does not throw for invalid input, and allocates memory only in proportion to the bytes that were received. All
+// functions here may be called by any thread. They throw std::bad_alloc.
 
 namespace service_streamer::ipc {
 
 constexpr std::uint32_t kProtocolVersion = 2;
 
 enum class MessageType : std::uint16_t {
-  kHello = 1,   // first of both sides: version, role, pid
-  kSetup,       // engine → worker: opaque, what it needs to load its model
-  kReady,       // worker → engine: opaque text about itself (JSON), after its model is loaded and warm
-  kInitFailed,  // worker → engine: text, the traceback; it ends then
-  kBatch,       // engine → worker
-  kReply,       // worker → engine: to the batch of the same id
-  kReleased,    // both ways: handles of blocks that nobody there refers to any more
-  kSubmit,      // client → engine
-  kCancel,      // client → engine: ids of requests whose answer nobody wants
-  kQuery,       // client → engine: a question about a request (cancel it if it is queued; does it run?) or the engine
-  kQueryReply,  // engine → client: its answer, of the same id
-  kResults,     // engine → client: requests that ended
-  kClosed,      // engine → client, its last: what it has not told the end of by now it did not take
+  kHello = 1,   // both ways, first: version, role and pid
+  kSetup,       // engine → worker: opaque bytes that the worker loads its model with
+  kReady,       // worker → engine: the model is loaded and warm; a JSON text about the worker
+  kInitFailed,  // worker → engine, last: the model could not be loaded; the traceback
+  kBatch,       // engine → worker: a batch to run
+  kReply,       // worker → engine: the results of the batch with the same id
+  kReleased,    // both ways: handles of blocks that the sender of this message no longer uses
+  kSubmit,      // client → engine: new requests
+  kCancel,      // client → engine: ids of requests to cancel
+  kQuery,       // client → engine: a query about a request or the engine (wire/query.h)
+  kQueryReply,  // engine → client: the reply to the query with the same id
+  kResults,     // engine → client: requests that have ended
+  kClosed,      // engine → client, last: the engine has not accepted the requests whose end it has not reported
 };
 
 struct FrameHeader {
   std::uint32_t magic;
   MessageType type = MessageType::kHello;
   std::uint16_t reserved;
-  std::uint32_t descriptors;  // that come with it
+  std::uint32_t descriptors;  // sent with this message
   std::uint32_t reserved2;
-  std::uint64_t body;  // bytes that follow
+  std::uint64_t body;  // size in bytes
   std::uint64_t id;
 };
 
-// Bounds that no honest peer crosses.
+// A message beyond these bounds is invalid.
 constexpr std::uint64_t kMaxBody = std::uint64_t{1} << 40;
-constexpr std::uint32_t kMaxDescriptors = 1 << 16;  // a message with more blocks goes without
+constexpr std::uint32_t kMaxDescriptors = 1 << 16;  // a message with more blocks is sent without descriptors
 
-// On its way out: a head made by the functions below, then slices that are not copied.
+// A message to be sent: a head made by the functions below, then slices that are not copied.
 struct OutMessage {
   MessageType type = MessageType::kHello;
   std::uint64_t id = 0;
   std::string head;
   std::vector<Bytes> tail;
-  std::vector<BlockRef> blocks;  // lent to the peer until it sends kReleased; `head` has a table of their handles
+  std::vector<BlockRef> blocks;  // lent to the peer until it sends kReleased; `head` has the table of their handles
 };
 
-// Received in full; nothing in it is checked yet but the header.
+// A message that was received in full. Only its header has been checked.
 struct InMessage {
   MessageType type = MessageType::kHello;
   std::uint64_t id = 0;
   Bytes body;
-  std::uint64_t unread = 0;                 // bytes of a body for which there was no memory: it is empty then
-  std::vector<FileDescriptor> descriptors;  // none: lost on the way, for this process had too many open
-  std::shared_ptr<BlockOwner> owner;        // the connection, for the blocks in it
+  std::uint64_t dropped_bytes = 0;          // size of a body that was dropped for lack of memory; `body` is then empty
+  std::vector<FileDescriptor> descriptors;  // an empty one was lost: this process has too many open
+  std::shared_ptr<BlockOwner> owner;        // the connection that received it; owns the blocks
 };
 
 enum class Role : std::uint32_t { kEngine, kWorker, kClient };
@@ -80,25 +82,26 @@ struct Hello {
 
 // --- engine and worker ---
 
-struct BatchHead {
-  std::uint32_t items = 0;  // of one request
+// A range of the items of one request, as a part of a batch.
+struct RangeHead {
+  std::uint32_t items = 0;
   TimePoint deadline = TimePoint::max();
-  bool whole = false;  // these are all items of the request
+  bool whole = false;  // the range has all items of its request
 };
 
 struct BatchMessage {
-  std::vector<BatchHead> parts;  // in the order of the items
+  std::vector<RangeHead> parts;  // in the order of the items
   Payload payload;
-  std::uint64_t unread = 0;  // bytes of it for which there was no memory: it has nothing else then
+  std::uint64_t dropped_bytes = 0;  // size of the batch if it was dropped for lack of memory; the rest is then empty
 };
 
 struct ReplyMessage {
-  bool isolated = false;  // the batch raised and was run again in parts
-  bool unread = false;    // there was no memory for the batch: the one result is an error, for all of it
+  bool isolated = false;       // the model raised, and the batch was run again in parts
+  bool out_of_memory = false;  // the worker dropped the batch for lack of memory; the one result is an error
   Duration decode{0};
   Duration predict{0};
   Duration encode{0};
-  std::vector<Result> results;  // one for each part
+  std::vector<Result> results;  // one for each range of the batch
 };
 
 // --- engine and client ---
@@ -114,34 +117,38 @@ struct SubmittedRequest {
   Payload payload;
 };
 
+// The result of a range of the items of a request.
 struct ResultRange {
   std::uint32_t begin = 0;
   std::uint32_t count = 0;
   Result result;
 };
 
+// How a request ended.
 struct EndedCall {
   std::uint64_t id = 0;
-  Outcome outcome = Outcome::kNone;  // kNone: the engine is closed and did not take it, nor will it take others
-  std::string note;                  // what there is to say of a loss
+  Outcome outcome = Outcome::kNone;  // kNone: the engine is closed and did not accept the request
+  std::string note;                  // kLost: the reason
   std::vector<ResultRange> pieces;
 };
 
-// --- out ---
+// --- making messages ---
 
 OutMessage make_hello(Role role);
 OutMessage make_text(MessageType type, std::string_view text, std::uint64_t id = 0);  // kReady, kInitFailed, kClosed
 OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes);       // kSetup
-OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::span<const PayloadRange> items);
+OutMessage make_batch(std::uint64_t id, std::span<const RangeHead> parts, std::span<const PayloadRange> items);
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply);
 OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids);  // kReleased, kCancel
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads);
 OutMessage make_results(std::span<const EndedCall> calls);
-OutMessage make_ask(std::uint64_t id, const Query& query);
-OutMessage make_told(std::uint64_t id, const QueryReply& reply);
+OutMessage make_query(std::uint64_t id, const Query& query);
+OutMessage make_query_reply(std::uint64_t id, const QueryReply& reply);
 
-// --- in ---
-// Blocks that came along become BlockRefs that tell `message.owner` when they go. Texts and opaque bytes are just the body.
+// --- parsing messages ---
+//
+// The blocks of a message become BlockRefs; their release is reported to `message.owner`. Text and opaque messages are
+// not parsed: their body is the text.
 
 bool parse(const InMessage& message, Hello& hello);
 bool parse(InMessage& message, BatchMessage& batch);

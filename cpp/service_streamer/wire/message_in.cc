@@ -9,8 +9,8 @@ namespace {
 
 using wire::Reader;
 
-// Times that cannot be would overflow in sums. 31 years from now are enough for everybody.
-constexpr std::int64_t kLongest = 1'000'000'000'000'000'000;
+// Longer durations are invalid: sums of them could overflow.
+constexpr std::int64_t kMaxDuration = 1'000'000'000'000'000'000;
 
 bool to_time(std::int64_t count, TimePoint& time) {
   time = TimePoint(Duration(count));
@@ -19,10 +19,10 @@ bool to_time(std::int64_t count, TimePoint& time) {
 
 bool to_duration(std::int64_t count, Duration& duration) {
   duration = Duration(count);
-  return count >= 0 && count <= kLongest;
+  return count >= 0 && count <= kMaxDuration;
 }
 
-// Reads a message that may have blocks.
+// Parses the body of a message that may have blocks.
 class BodyReader {
  public:
   bool open(InMessage& message, MessageType type) {
@@ -69,7 +69,8 @@ class BodyReader {
   }
 
  private:
-  // Makes blocks of the table's entries and of the descriptors that came along.
+  // Makes a block of each entry of the table. Entries and descriptors must match; an entry with the flag has no
+  // descriptor.
   bool read_blocks(Reader& body, InMessage& message, std::uint32_t count) {
     std::vector<wire::Block> table;
     if (!body.read(table, count)) return false;
@@ -77,13 +78,13 @@ class BodyReader {
     auto descriptor = message.descriptors.begin();
     for (const wire::Block& entry : table) {
       FileDescriptor fd;
-      if ((entry.handle & wire::kMark) == 0) {
+      if ((entry.handle & wire::kHandleFlag) == 0) {
         if (descriptor == message.descriptors.end()) return false;
         fd = std::move(*descriptor++);
         if (fd && !is_block(fd, entry.size)) return false;
       }
-      blocks_.push_back(
-          std::make_shared<const SharedBlock>(std::move(fd), entry.size, message.owner, entry.handle & ~wire::kMark));
+      blocks_.push_back(std::make_shared<const SharedBlock>(std::move(fd), entry.size, message.owner,
+                                                            entry.handle & ~wire::kHandleFlag));
     }
     if (descriptor != message.descriptors.end()) return false;
     message.descriptors.clear();
@@ -109,7 +110,7 @@ bool read_request(BodyReader& body, SubmittedRequest& request) {
 }
 
 bool read_piece(BodyReader& body, ResultRange& piece) {
-  wire::ResultsPiece head{};
+  wire::ResultRange head{};
   if (!body.values().read(head)) return false;
   piece.begin = head.begin;
   piece.count = head.count;
@@ -118,7 +119,7 @@ bool read_piece(BodyReader& body, ResultRange& piece) {
 }
 
 bool read_call(BodyReader& body, EndedCall& call) {
-  constexpr std::size_t kPiece = sizeof(wire::ResultsPiece) + sizeof(wire::Result);
+  constexpr std::size_t kPiece = sizeof(wire::ResultRange) + sizeof(wire::Result);
   wire::ResultsCall head{};
   Bytes note;
   if (!body.values().read(head) || !wire::to_enum(head.outcome, Outcome::kLost, call.outcome) ||
@@ -157,7 +158,7 @@ bool parse(InMessage& message, BatchMessage& batch) {
   std::uint64_t items = 0;
   batch.parts.reserve(parts.size());
   for (const auto& [deadline, count, whole] : parts) {
-    BatchHead& part = batch.parts.emplace_back(BatchHead{.items = count, .whole = whole != 0});
+    RangeHead& part = batch.parts.emplace_back(RangeHead{.items = count, .whole = whole != 0});
     if (count == 0 || whole > 1 || !to_time(deadline, part.deadline)) return false;
     items += count;
   }
@@ -168,14 +169,14 @@ bool parse(InMessage& message, ReplyMessage& reply) {
   BodyReader body;
   wire::Reply head{};
   reply = {};
-  if (!body.open(message, MessageType::kReply) || !body.values().read(head) || head.isolated > 1 || head.unread > 1 ||
-      !to_duration(head.decode, reply.decode) || !to_duration(head.predict, reply.predict) ||
+  if (!body.open(message, MessageType::kReply) || !body.values().read(head) || head.isolated > 1 ||
+      head.out_of_memory > 1 || !to_duration(head.decode, reply.decode) || !to_duration(head.predict, reply.predict) ||
       !to_duration(head.encode, reply.encode) ||
       !body.values().resize(reply.results, body.count(), sizeof(wire::Result))) {
     return false;
   }
   reply.isolated = head.isolated != 0;
-  reply.unread = head.unread != 0;
+  reply.out_of_memory = head.out_of_memory != 0;
   return std::ranges::all_of(reply.results,
                              [&](Result& result) { return body.read(result, ResultKind::kPostponed); }) &&
          body.at_end();
@@ -211,7 +212,7 @@ bool parse(const InMessage& message, Query& query) {
   if ((head.given & wire::kBatchSize) != 0) query.change.batch_size = std::size_t{head.batch_size};
   if ((head.given & wire::kMaxLatency) != 0) query.change.max_latency = Duration(std::int64_t{head.max_latency});
   if ((head.given & wire::kPolicy) != 0) query.change.policy = policy;
-  return wire::to_enum(head.question, QueryKind::kWaitReady, query.question);
+  return wire::to_enum(head.kind, QueryKind::kWaitReady, query.kind);
 }
 
 bool parse(const InMessage& message, QueryReply& reply) {

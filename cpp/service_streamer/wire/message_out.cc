@@ -9,14 +9,14 @@
 namespace service_streamer::ipc {
 namespace {
 
-// Below that a copy into the head costs less than a slice of its own.
-constexpr std::size_t kCopied = 4096;
+// Shorter bytes are copied into the head: that costs less than sending a slice.
+constexpr std::size_t kMinSlice = 4096;
 
 std::int64_t to_wire(TimePoint time) {
   return time.time_since_epoch().count();
 }
 
-// Makes a message that may have blocks.
+// Builds the body of a message that may have blocks.
 class BodyWriter {
  public:
   explicit BodyWriter(MessageType type, std::uint64_t id = 0) {
@@ -30,7 +30,7 @@ class BodyWriter {
   }
   void add_text(std::string_view text) { values_ += text; }
 
-  // As one payload.
+  // Joins the ranges to one payload.
   void add(std::span<const PayloadRange> ranges) {
     std::uint32_t items = 0;
     std::vector<std::uint32_t> block_items;
@@ -63,7 +63,7 @@ class BodyWriter {
     add_bytes(result.bytes);
   }
 
-  // `count` is how many parts, results, requests or calls there are.
+  // `count` is the number of ranges, results, requests or calls.
   OutMessage finish(std::size_t count) && {
     const auto blocks = static_cast<std::uint32_t>(message_.blocks.size());
     std::string& head = message_.head;
@@ -78,7 +78,8 @@ class BodyWriter {
  private:
   void add_bytes(const Bytes& bytes) {
     bytes_ += bytes.size();
-    if (bytes.size() < kCopied && message_.tail.empty()) {
+    // The head comes before the tail, so once the tail has a slice, later bytes must follow there.
+    if (bytes.size() < kMinSlice && message_.tail.empty()) {
       copied_ += bytes.text();
     } else if (!bytes.empty()) {
       message_.tail.push_back(bytes);
@@ -87,8 +88,8 @@ class BodyWriter {
 
   OutMessage message_;
   std::string values_;
-  std::string copied_;       // the opaque bytes that are not in the tail
-  std::uint64_t bytes_ = 0;  // opaque bytes, all together
+  std::string copied_;       // opaque bytes that are sent in the head
+  std::uint64_t bytes_ = 0;  // size of all opaque bytes
 };
 
 }  // namespace
@@ -119,9 +120,9 @@ OutMessage make_hello(Role role) {
   return message;
 }
 
-OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::span<const PayloadRange> items) {
+OutMessage make_batch(std::uint64_t id, std::span<const RangeHead> parts, std::span<const PayloadRange> items) {
   BodyWriter body(MessageType::kBatch, id);
-  for (const BatchHead& part : parts) {
+  for (const RangeHead& part : parts) {
     body.add_value(wire::RequestRange{.deadline = to_wire(part.deadline),
                                       .items = part.items,
                                       .whole = static_cast<std::uint8_t>(part.whole ? 1 : 0)});
@@ -133,7 +134,7 @@ OutMessage make_batch(std::uint64_t id, std::span<const BatchHead> parts, std::s
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
   BodyWriter body(MessageType::kReply, id);
   body.add_value(wire::Reply{.isolated = reply.isolated,
-                             .unread = reply.unread,
+                             .out_of_memory = reply.out_of_memory,
                              .decode = reply.decode.count(),
                              .predict = reply.predict.count(),
                              .encode = reply.encode.count()});
@@ -162,19 +163,19 @@ OutMessage make_results(std::span<const EndedCall> calls) {
                                      .pieces = static_cast<std::uint32_t>(call.pieces.size())});
     body.add_text(call.note);
     for (const ResultRange& piece : call.pieces) {
-      body.add_value(wire::ResultsPiece{.begin = piece.begin, .count = piece.count});
+      body.add_value(wire::ResultRange{.begin = piece.begin, .count = piece.count});
       body.add(piece.result);
     }
   }
   return std::move(body).finish(calls.size());
 }
 
-OutMessage make_ask(std::uint64_t id, const Query& query) {
+OutMessage make_query(std::uint64_t id, const Query& query) {
   OutMessage message = make_text(MessageType::kQuery, {}, id);
   const auto& [batch_size, max_latency, policy] = query.change;
   const int given =
       (batch_size ? wire::kBatchSize : 0) | (max_latency ? wire::kMaxLatency : 0) | (policy ? wire::kPolicy : 0);
-  wire::append(message.head, wire::Query{.question = static_cast<std::uint8_t>(query.question),
+  wire::append(message.head, wire::Query{.kind = static_cast<std::uint8_t>(query.kind),
                                          .given = static_cast<std::uint8_t>(given),
                                          .policy = static_cast<std::uint8_t>(policy.value_or(PolicyKind{})),
                                          .request = query.request,
@@ -183,7 +184,7 @@ OutMessage make_ask(std::uint64_t id, const Query& query) {
   return message;
 }
 
-OutMessage make_told(std::uint64_t id, const QueryReply& reply) {
+OutMessage make_query_reply(std::uint64_t id, const QueryReply& reply) {
   return make_text(MessageType::kQueryReply, (reply.yes ? "y" : "n") + reply.text, id);
 }
 

@@ -9,13 +9,13 @@
 
 namespace service_streamer::ipc {
 
-// The items of a request (or of a batch) on their way: for each some bytes, which only the two ends understand, and the large
-// buffers that belong to it, in order.
+// The serialized items of a request or of a batch. Each item has bytes, which the core does not interpret, and the
+// shared memory blocks of its large buffers, in order.
 struct Payload {
-  Bytes bytes;                      // of all items, one after the other
-  std::vector<std::uint64_t> ends;  // of each item in `bytes`
+  Bytes bytes;                      // the bytes of all items, one after the other
+  std::vector<std::uint64_t> ends;  // where each item ends in `bytes`
   struct Block {
-    std::uint32_t item;  // ascending
+    std::uint32_t item;  // the index of its item; ascending
     BlockRef block;
   };
   std::vector<Block> blocks;
@@ -24,19 +24,19 @@ struct Payload {
   std::uint64_t begin_of(std::size_t item) const { return item == 0 ? 0 : ends[item - 1]; }
 };
 
-// A range of a payload.
+// A range of the items of a payload.
 struct PayloadRange {
   const Payload* payload = nullptr;
   std::uint32_t begin = 0;
   std::uint32_t count = 0;
 };
 
-// What a worker made of one part of a batch.
+// The kind of result of one range of a batch.
 enum class ResultKind : std::uint8_t {
-  kOutputs,    // a list of outputs, or with output="batch" the slice itself
-  kRows,       // an array whose rows are the outputs: the caller cuts it
+  kOutputs,    // a list of outputs; with output="batch" the output of the whole range
+  kRows,       // one array whose rows are the outputs; the caller splits it
   kError,      // an exception
-  kPostponed,  // nothing: a whole request that is to run alone later. Only in replies of workers.
+  kPostponed,  // no result: the range is a whole request that must run alone later. Only in replies of workers.
 };
 
 struct Result {

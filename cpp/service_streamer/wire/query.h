@@ -7,20 +7,20 @@
 
 namespace service_streamer::ipc {
 
-// What a client asks its Server (kQuery), and what it is told (kQueryReply).
+// The queries that a client sends to its Server (kQuery), and their replies (kQueryReply).
 
 enum class QueryKind : std::uint8_t {
-  kCancel,     // end the request as cancelled if no worker has all of it; yes: done
-  kRunning,    // yes: a worker has some of the request
-  kStats,      // the text is Server::stats()
-  kConfigure,  // no: the text says why not
-  kWaitReady,  // told when a worker is ready; no: there will be none, and the text says why
+  kCancel,     // cancels the request unless workers have all of it; yes: it was cancelled
+  kRunning,    // yes: a worker has a part of the request
+  kStats,      // the text of the reply is Server::stats()
+  kConfigure,  // no: the settings were rejected, and the text says why
+  kWaitReady,  // replied to when a worker is ready; no: no worker will come, and the text says why
 };
 
 struct Query {
-  QueryKind question = QueryKind::kStats;
-  std::uint64_t request = 0;  // kCancel, kRunning
-  EngineChange change;        // kConfigure
+  QueryKind kind = QueryKind::kStats;
+  std::uint64_t request = 0;  // for kCancel and kRunning
+  EngineChange change;        // for kConfigure
 };
 
 struct QueryReply {

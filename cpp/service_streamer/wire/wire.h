@@ -12,34 +12,35 @@
 
 #include "service_streamer/base/bytes.h"
 
-// How everything that leaves the process is written and read: packed structs, arrays and texts, one after the other.
-// Numbers are little-endian, unaligned and without padding. The structs below are those of messages between processes;
-// broker_body.cc and broker_entries.h have those of a broker's messages. Copy a field of a packed struct before binding it to
-// a reference: the reference would be misaligned.
+// Functions and structs that write and read bytes: packed structs, arrays and texts, one after the other. Numbers are
+// little-endian, unaligned and without padding. The structs below belong to messages between processes. The structs of
+// a broker's messages are in broker_body.cc and broker_entries.h.
+//
+// Do not bind a reference to a field of a packed struct: the reference would be misaligned. Copy the field first.
 
 namespace service_streamer::ipc::wire {
 
-static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are copied without conversion");
 
-// The start of a kBatch, kReply, kSubmit or kResults. The table of blocks follows, then the values that each type has,
-// and last the opaque bytes of all payloads and results.
+// The start of a kBatch, kReply, kSubmit or kResults. After it come the table of blocks, the values of the message
+// type, and the opaque bytes of all payloads and results.
 struct [[gnu::packed]] Start {
-  std::uint32_t count;   // of parts, results, requests or calls
+  std::uint32_t count;   // ranges, results, requests or calls
   std::uint32_t blocks;  // entries of the table
   std::uint64_t bytes;   // opaque bytes
 };
 
-// An entry of the table. Handles are the sender's, which a kReleased returns. They are counted from 0, and stay below
-// kMark.
+// An entry of the table of blocks. The sender chooses the handle, and the receiver returns it in a kReleased. Handles
+// are counted from 0 and are smaller than kHandleFlag.
 struct [[gnu::packed]] Block {
   std::uint64_t size;
   std::uint64_t handle;
 };
-// Of a handle in the table: the descriptor is lost and not sent. Of a handle in a kReleased: the block must not be
+// A flag in a handle. In the table: the block comes without its descriptor. In a kReleased: the block must not be
 // written again.
-constexpr std::uint64_t kMark = std::uint64_t{1} << 63;
+constexpr std::uint64_t kHandleFlag = std::uint64_t{1} << 63;
 
-// The end of each item (u64) and the item of each block (u32) follow.
+// Followed by the end of each item (u64) and the item index of each block (u32).
 struct [[gnu::packed]] Payload {
   std::uint32_t items;
   std::uint32_t blocks;
@@ -50,34 +51,34 @@ struct [[gnu::packed]] Result {
   std::uint64_t bytes;
 };
 
-// kBatch: each part, and one payload.
+// In a kBatch: one for each range, then one payload.
 struct [[gnu::packed]] RequestRange {
   std::int64_t deadline;
   std::uint32_t items;
   std::uint8_t whole;
 };
-// kReply: one of it, and each result.
+// In a kReply: one, then the results.
 struct [[gnu::packed]] Reply {
   std::uint8_t isolated;
-  std::uint8_t unread;
+  std::uint8_t out_of_memory;
   std::int64_t decode;
   std::int64_t predict;
   std::int64_t encode;
 };
-// kSubmit: each request with its payload.
+// In a kSubmit: one for each request, followed by its payload.
 struct [[gnu::packed]] SubmitRequest {
   std::uint64_t id;
   std::int64_t deadline;
   std::int32_t priority;
 };
-// kResults: each call with its note, and its pieces with their results.
+// In a kResults: one for each call, followed by its note and its pieces, each with a result.
 struct [[gnu::packed]] ResultsCall {
   std::uint64_t id;
   std::uint8_t outcome;
-  std::uint32_t note;  // bytes
+  std::uint32_t note;  // size in bytes
   std::uint32_t pieces;
 };
-struct [[gnu::packed]] ResultsPiece {
+struct [[gnu::packed]] ResultRange {
   std::uint32_t begin;
   std::uint32_t count;
 };
@@ -88,8 +89,8 @@ struct [[gnu::packed]] Hello {
   std::int32_t pid;
 };
 struct [[gnu::packed]] Query {
-  std::uint8_t question;
-  std::uint8_t given;  // which of the settings
+  std::uint8_t kind;
+  std::uint8_t given;  // which settings are present: flags below
   std::uint8_t policy;
   std::uint64_t request;
   std::uint64_t batch_size;
@@ -97,14 +98,14 @@ struct [[gnu::packed]] Query {
 };
 enum : std::uint8_t { kBatchSize = 1, kMaxLatency = 2, kPolicy = 4, kAllSettings = 7 };  // Query::given
 
-// Writes to a string.
+// Appends to a string.
 template <typename T>
 void append(std::string& out, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// Writes to memory that is large enough, and moves `to` behind what was written.
+// Writes to memory that must be large enough, and advances `to`.
 template <typename T>
 void append(char*& to, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -117,7 +118,7 @@ inline void append_text(char*& to, std::string_view text) {
   to += text.size();
 }
 
-// Reads bytes from their begin. What does not fit leaves it failed, and everything after that fails too.
+// Reads values from bytes, front to back. A read beyond the end returns false, and so does every later read.
 class Reader {
  public:
   explicit Reader(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
@@ -133,7 +134,7 @@ class Reader {
     return true;
   }
 
-  // An array, without more memory than its bytes really take.
+  // Reads an array. Allocates nothing if the bytes are too short for `count` elements.
   template <typename T>
   bool read(std::vector<T>& values, std::uint64_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -144,7 +145,7 @@ class Reader {
     return true;
   }
 
-  // A slice. It owns nothing if the reader was made of a text.
+  // Reads a slice. The slice does not own its memory if the reader was made from a string_view.
   bool read(Bytes& bytes, std::uint64_t size) {
     if (!fits(size, 1)) return false;
     bytes = bytes_.slice(at_, size);
@@ -152,7 +153,8 @@ class Reader {
     return true;
   }
 
-  // Makes room for `count` elements, each of which takes at least `size` bytes here.
+  // Resizes `values` for elements that follow, each of which takes at least `size` bytes. False: the bytes are too
+  // short.
   template <typename T>
   bool resize(std::vector<T>& values, std::uint64_t count, std::size_t size) {
     if (!fits(count, size)) return false;
@@ -174,7 +176,7 @@ class Reader {
   bool failed_ = false;
 };
 
-// False: there is no such enumerator; `last` is the largest, and 0 the smallest.
+// Converts a number to an enum with the values 0 to `last`. False: the number is too large.
 template <typename Enum>
 bool to_enum(std::uint64_t value, Enum last, Enum& to) {
   to = static_cast<Enum>(value);

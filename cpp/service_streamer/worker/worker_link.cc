@@ -8,39 +8,40 @@ namespace service_streamer::ipc {
 WorkerLink::WorkerLink(FileDescriptor socket)
     : pool_(SharedPool::make()), connection_(Connection::make(std::move(socket))) {}
 
-// Blocks until a message of this type. Any other one cannot be, and is answered by hanging up; so is a setup for which there is no
-// memory.
-WorkerLink::Got WorkerLink::receive(MessageType type, InMessage& message) {
+// Blocks until a message of this type. Hangs up on any other message, and on a setup for which there is no memory.
+WorkerLink::ReceiveStatus WorkerLink::receive(MessageType type, InMessage& message) {
   switch (connection_->wait_and_receive(message)) {
     case Received::kMessage:
-      if (message.type == type && (message.unread == 0 || type == MessageType::kBatch)) return Got::kBatch;
+      if (message.type == type && (message.dropped_bytes == 0 || type == MessageType::kBatch))
+        return ReceiveStatus::kReceived;
       break;
     case Received::kNothing:
-      return Got::kInterrupted;
+      return ReceiveStatus::kInterrupted;
     case Received::kClosed:
     case Received::kCorrupt:
       break;
   }
   connection_->shut_down();
-  return Got::kClosed;
+  return ReceiveStatus::kClosed;
 }
 
-WorkerLink::Got WorkerLink::receive_setup(Bytes& setup) {
-  if (!std::exchange(said_hello_, true) && !connection_->send_all(make_hello(Role::kWorker))) return Got::kClosed;
+WorkerLink::ReceiveStatus WorkerLink::receive_setup(Bytes& setup) {
+  if (!std::exchange(sent_hello_, true) && !connection_->send_all(make_hello(Role::kWorker)))
+    return ReceiveStatus::kClosed;
   InMessage message;
-  if (!heard_hello_) {
-    const Got got = receive(MessageType::kHello, message);
-    if (got != Got::kBatch) return got;
+  if (!received_hello_) {
+    const ReceiveStatus status = receive(MessageType::kHello, message);
+    if (status != ReceiveStatus::kReceived) return status;
     Hello hello;
-    heard_hello_ = parse(message, hello) && hello.version == kProtocolVersion && hello.role == Role::kEngine;
-    if (!heard_hello_) {
+    received_hello_ = parse(message, hello) && hello.version == kProtocolVersion && hello.role == Role::kEngine;
+    if (!received_hello_) {
       connection_->shut_down();
-      return Got::kClosed;
+      return ReceiveStatus::kClosed;
     }
   }
-  const Got got = receive(MessageType::kSetup, message);
-  if (got == Got::kBatch) setup = std::move(message.body);
-  return got;
+  const ReceiveStatus status = receive(MessageType::kSetup, message);
+  if (status == ReceiveStatus::kReceived) setup = std::move(message.body);
+  return status;
 }
 
 bool WorkerLink::send_ready(const std::string& about) {
@@ -51,23 +52,23 @@ bool WorkerLink::send_init_failed(const std::string& traceback) {
   return connection_->send_all(make_text(MessageType::kInitFailed, traceback));
 }
 
-WorkerLink::Got WorkerLink::next_batch(std::uint64_t& id, BatchMessage& batch) {
+WorkerLink::ReceiveStatus WorkerLink::next_batch(std::uint64_t& id, BatchMessage& batch) {
   InMessage message;
-  const Got got = receive(MessageType::kBatch, message);
-  if (got != Got::kBatch) return got;
+  const ReceiveStatus status = receive(MessageType::kBatch, message);
+  if (status != ReceiveStatus::kReceived) return status;
   id = message.id;
-  batch.unread = message.unread;
-  if (batch.unread > 0) return got;
+  batch.dropped_bytes = message.dropped_bytes;
+  if (batch.dropped_bytes > 0) return status;
   const std::size_t size = message.body.size();
   try {
-    if (parse(message, batch)) return got;
+    if (parse(message, batch)) return status;
   } catch (const std::bad_alloc&) {
     batch = {};
-    batch.unread = size;
-    return got;
+    batch.dropped_bytes = size;
+    return status;
   }
   connection_->shut_down();
-  return Got::kClosed;
+  return ReceiveStatus::kClosed;
 }
 
 bool WorkerLink::reply(std::uint64_t id, const ReplyMessage& reply) {

@@ -11,35 +11,36 @@
 
 namespace service_streamer::ipc {
 
-// The worker process' side: one thread that takes batches and answers them, over one socket, blocking. Blocks that it was sent may
-// be dropped by any thread; that is told with the next reply, or at once while it sleeps.
+// The worker process's end of its socket to the Server. One thread uses it: it receives batches and sends replies, and
+// blocks meanwhile. Any thread may release the blocks of a batch. The server is told with the next reply, or at once
+// while the thread waits.
 class WorkerLink {
  public:
   explicit WorkerLink(FileDescriptor socket);
 
-  enum class Got { kBatch, kClosed, kInterrupted };
+  enum class ReceiveStatus { kReceived, kClosed, kInterrupted };
 
-  // Blocks until the engine's hello and the setup came: kBatch stands for that. After kInterrupted it goes on where it was.
-  Got receive_setup(Bytes& setup);
-  // Block until written; false: the engine is gone.
+  // Blocks until the server's hello and the setup are received. After kInterrupted, call it again.
+  ReceiveStatus receive_setup(Bytes& setup);
+  // Block until the message is written. False: the server has hung up.
   bool send_ready(const std::string& about);
   bool send_init_failed(const std::string& traceback);
 
-  // Blocks until a batch (also one for which there is no memory: `unread` says so, and it is to be answered with that), the end of
-  // file (or anything that is not the protocol), or a signal.
-  Got next_batch(std::uint64_t& id, BatchMessage& batch);
-  // Blocks until written; false: the engine is gone.
+  // Blocks until a batch, the end of file or an invalid message (kClosed), or a signal (kInterrupted). If there is no
+  // memory for a batch, it comes with `dropped_bytes` only; reply with `out_of_memory` then.
+  ReceiveStatus next_batch(std::uint64_t& id, BatchMessage& batch);
+  // Blocks until the reply is written. False: the server has hung up.
   bool reply(std::uint64_t id, const ReplyMessage& reply);
 
   const std::shared_ptr<SharedPool>& pool() const { return pool_; }
 
  private:
-  Got receive(MessageType type, InMessage& message);
+  ReceiveStatus receive(MessageType type, InMessage& message);
 
   const std::shared_ptr<SharedPool> pool_;
   const std::shared_ptr<Connection> connection_;
-  bool said_hello_ = false;
-  bool heard_hello_ = false;
+  bool sent_hello_ = false;
+  bool received_hello_ = false;
 };
 
 }  // namespace service_streamer::ipc

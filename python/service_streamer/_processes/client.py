@@ -80,19 +80,19 @@ class Client:
     def wait_ready(self, timeout: float | None) -> bool:
         link = self._connect()
         ready = bool(link.wait_ready(timeout))
-        if not ready and (absence := link.absence()):
+        if not ready and (absence := link.connect_error()):
             raise RequestTimeout(f"{self.name} is not ready after {timeout} s: {absence}")
         return ready
 
     def give_up(self) -> None:
-        if self._link is not None and self._link.absence():
+        if self._link is not None and self._link.connect_error():
             self.engine.close(False)
 
     def _connect(self) -> _core.ClientLink:
         link = self._link
         if link is None:
             link = self._start_relay()
-            if self.owner_returns and (absence := link.absence()):
+            if self.owner_returns and (absence := link.connect_error()):
                 _logger.warning("%s; requests wait for it until their timeout", absence)
         return link
 
@@ -110,7 +110,7 @@ class Client:
 
     def _ask(self, what: str, answer: Any) -> Any:
         if answer is None or answer is False:
-            absence = "" if self._link is None else self._link.absence()
+            absence = "" if self._link is None else self._link.connect_error()
             why = absence or f"the process that owns the streamer ({self.address}) did not answer"
             raise StreamerError(f"no {what}: {why}")
         return answer

@@ -1,4 +1,4 @@
-// Requests that leave a process as bytes, and what becomes of them there.
+// Requests that leave a process as bytes, and their results.
 
 #include "service_streamer/broker/broker_egress.h"
 
@@ -17,23 +17,23 @@ namespace service_streamer::support {
 namespace {
 
 using ipc::BrokerEgress;
-using Got = BrokerEgress::Got;
+using TakeStatus = BrokerEgress::TakeStatus;
 using Taken = BrokerEgress::Taken;
 using std::chrono::milliseconds;
 using Ids = std::vector<std::uint64_t>;
 
 constexpr std::size_t kPlenty = 1'000'000;
 
-class OutletTest : public testing::Test {
+class BrokerEgressTest : public testing::Test {
  protected:
-  ~OutletTest() override {
+  ~BrokerEgressTest() override {
     close_remote(engine, false);
     egress->stop();
     abort_remote(engine);
     EXPECT_EQ(engine.stats().running_batches, 0) << "everything was given back";
   }
 
-  Taken take(std::size_t limit = kPlenty, Got expected = Got::kSomething) const {
+  Taken take(std::size_t limit = kPlenty, TakeStatus expected = TakeStatus::kTaken) const {
     Taken taken;
     EXPECT_EQ(egress->take(limit, soon(), taken), expected);
     return taken;
@@ -43,13 +43,13 @@ class OutletTest : public testing::Test {
     EXPECT_EQ(taken.chunks.size(), 1U);
     return taken.chunks.empty() ? Chunk{} : taken.chunks.front();
   }
-  Got poll(std::size_t limit = kPlenty) const {
+  TakeStatus poll(std::size_t limit = kPlenty) const {
     Taken taken;
     return egress->take(limit, Clock::now(), taken);
   }
-  ForwardedRequests& out() const { return egress->handed_out(); }
+  ForwardedRequests& out() const { return egress->forwarded(); }
 
-  // One whose deadline comes soon, but not before it has left.
+  // Returns a request that has been taken and expires soon. Tries again if it expired before take().
   RemoteRequest taken_before_it_expires(Chunk& chunk) {
     for (Duration left = milliseconds(10);; left *= 2) {
       RemoteRequest request = sent(engine, {1}, {.deadline = Clock::now() + left});
@@ -65,7 +65,7 @@ class OutletTest : public testing::Test {
   std::unique_ptr<BrokerEgress> egress = std::make_unique<BrokerEgress>(engine, 4);
 };
 
-TEST_F(OutletTest, ARequestLeavesAndItsAnswerComesBack) {
+TEST_F(BrokerEgressTest, ARequestIsSentAndItsAnswerEndsIt) {
   const RemoteRequest request = sent(engine, {1, 2, 3}, {.priority = 5, .deadline = soon()});
   const Chunk chunk = take_one();
   EXPECT_GT(chunk.id, 0U);
@@ -79,10 +79,10 @@ TEST_F(OutletTest, ARequestLeavesAndItsAnswerComesBack) {
   EXPECT_TRUE(request.answered());
   EXPECT_EQ(out().in_flight(), 0U);
   EXPECT_EQ(engine.stats().running_items, 0U);
-  EXPECT_EQ(poll(), Got::kNothing);
+  EXPECT_EQ(poll(), TakeStatus::kNothing);
 }
 
-TEST_F(OutletTest, LargeRequestsAreCutAndJoinedInOrderHoweverTheAnswersCome) {
+TEST_F(BrokerEgressTest, LargeRequestsAreCutAndTheirAnswersJoinedInOrder) {
   const RemoteRequest request = sent(engine, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   Taken taken = take();
   ASSERT_EQ(taken.chunks.size(), 3U);
@@ -95,7 +95,7 @@ TEST_F(OutletTest, LargeRequestsAreCutAndJoinedInOrderHoweverTheAnswersCome) {
   EXPECT_TRUE(request.answered());
 }
 
-TEST_F(OutletTest, OnlyAboutSoManyItemsLeaveAtOnce) {
+TEST_F(BrokerEgressTest, TakeReturnsAboutLimitItems) {
   const RemoteRequest first = sent(engine, std::vector<int>(10, 1));
   const RemoteRequest second = sent(engine, {1});
   std::vector<Chunk> all;
@@ -105,24 +105,24 @@ TEST_F(OutletTest, OnlyAboutSoManyItemsLeaveAtOnce) {
     all.insert(all.end(), taken.chunks.begin(), taken.chunks.end());
     EXPECT_EQ(out().in_flight(), all.size() > 3 ? 2U : 1U);
   }
-  EXPECT_EQ(poll(1), Got::kNothing);
+  EXPECT_EQ(poll(1), TakeStatus::kNothing);
   for (const Chunk& chunk : all) EXPECT_TRUE(answer(out(), chunk));
   EXPECT_TRUE(first.answered());
   EXPECT_TRUE(second.answered());
 }
 
-TEST_F(OutletTest, WithALimitOfNothingItOnlyTellsWhatIsWithdrawn) {
+TEST_F(BrokerEgressTest, TakeWithLimitZeroReturnsOnlyWithdrawnRequests) {
   const RemoteRequest request = sent(engine, {1});
   const Chunk chunk = take_one();
   const RemoteRequest queued = sent(engine, {2});
-  EXPECT_EQ(poll(0), Got::kNothing);
+  EXPECT_EQ(poll(0), TakeStatus::kNothing);
   EXPECT_TRUE(request.cancel(engine, true));
   EXPECT_EQ(take(0).withdrawn, Ids{chunk.id});
   EXPECT_TRUE(answer(out(), take_one()));
   EXPECT_TRUE(queued.answered());
 }
 
-TEST_F(OutletTest, DuplicatesAndWhatNobodyAskedForAreIgnored) {
+TEST_F(BrokerEgressTest, DuplicateAndUnknownAnswersAreIgnored) {
   const RemoteRequest request = sent(engine, {1, 2, 3, 4, 5, 6});
   const Taken taken = take(1);
   ASSERT_EQ(taken.chunks.size(), 1U);
@@ -151,7 +151,7 @@ TEST_F(OutletTest, DuplicatesAndWhatNobodyAskedForAreIgnored) {
   EXPECT_TRUE(request.answered());
 }
 
-TEST_F(OutletTest, TheFirstPartThatFailsEndsTheRequestAndTheOthersAreWithdrawn) {
+TEST_F(BrokerEgressTest, TheFirstChunkThatFailsEndsTheRequestAndTheOthersAreWithdrawn) {
   const RemoteRequest request = sent(engine, std::vector<int>(10, 1));
   const Taken taken = take();
   EXPECT_TRUE(answer(out(), taken.chunks[0]));
@@ -161,26 +161,26 @@ TEST_F(OutletTest, TheFirstPartThatFailsEndsTheRequestAndTheOthersAreWithdrawn) 
   EXPECT_EQ(request.call().pieces[0].result.bytes.text(), "error");
   EXPECT_EQ(take().withdrawn, Ids{taken.chunks[0].id});
   EXPECT_FALSE(answer(out(), taken.chunks[2]));
-  EXPECT_EQ(poll(), Got::kNothing) << "reply once";
+  EXPECT_EQ(poll(), TakeStatus::kNothing) << "reply once";
 }
 
-TEST_F(OutletTest, ARequestWhoseLastPartFailsIsNotWithdrawn) {
+TEST_F(BrokerEgressTest, ARequestWhoseLastChunkFailsIsNotWithdrawn) {
   const RemoteRequest request = sent(engine, std::vector<int>(8, 1));
   const Taken taken = take();
   EXPECT_TRUE(answer(out(), taken.chunks[0]));
   EXPECT_TRUE(give(out(), taken.chunks[1], failure()));
   EXPECT_TRUE(request.ends_as(Outcome::kFailed));
-  EXPECT_EQ(poll(), Got::kNothing);
+  EXPECT_EQ(poll(), TakeStatus::kNothing);
 }
 
-TEST_F(OutletTest, LossesComeWithTheirNote) {
+TEST_F(BrokerEgressTest, ALossHasItsNote) {
   const RemoteRequest request = sent(engine, {1});
   EXPECT_TRUE(give(out(), take_one(), loss("it died")));
   EXPECT_TRUE(request.ends_as(Outcome::kLost));
   EXPECT_EQ(request.call().note, "it died");
 }
 
-TEST_F(OutletTest, ACorruptAnswerLosesItsRequestAndNamesIt) {
+TEST_F(BrokerEgressTest, ACorruptAnswerLosesItsRequestAndTheNoteNamesIt) {
   const RemoteRequest request = sent(engine, {1});
   const RemoteRequest other = sent(engine, {2});
   const Taken taken = take();
@@ -194,10 +194,10 @@ TEST_F(OutletTest, ACorruptAnswerLosesItsRequestAndNamesIt) {
   EXPECT_TRUE(other.answered());
 }
 
-TEST_F(OutletTest, WhatNoMessageCanHaveIsLostBeforeItLeaves) {
+TEST_F(BrokerEgressTest, ARequestThatIsTooLargeForAMessageIsLostAtOnce) {
   constexpr std::uint64_t kTooMuch = 5'000'000'000;
   RemoteRequest large({1, 2, 3, 4, 5, 6, 7, 8});
-  large.call().payload.ends = {1, 2, 3, 4, 5, 6, 7, kTooMuch};  // of bytes that nobody will look at
+  large.call().payload.ends = {1, 2, 3, 4, 5, 6, 7, kTooMuch};  // the bytes are not read
   ASSERT_TRUE(large.submit(engine));
   const RemoteRequest other = sent(engine, {1});
   EXPECT_TRUE(answer(out(), take_one()));
@@ -206,7 +206,7 @@ TEST_F(OutletTest, WhatNoMessageCanHaveIsLostBeforeItLeaves) {
   EXPECT_NE(large.call().note.find("4294967295 bytes"), std::string::npos) << large.call().note;
 }
 
-TEST_F(OutletTest, WhoTakesMayLoseAndFailThem) {
+TEST_F(BrokerEgressTest, RequestsCanBeLostAndFailedByTheCaller) {
   const RemoteRequest lost = sent(engine, {1});
   const RemoteRequest failed = sent(engine, {2, 3});
   const Taken taken = take();
@@ -221,10 +221,10 @@ TEST_F(OutletTest, WhoTakesMayLoseAndFailThem) {
   ASSERT_EQ(failed.call().pieces.size(), 1U);
   EXPECT_EQ(failed.call().pieces[0].result.bytes.text(), "error");
   EXPECT_FALSE(answer(out(), taken.chunks[0]));
-  EXPECT_EQ(poll(), Got::kNothing) << "he knows";
+  EXPECT_EQ(poll(), TakeStatus::kNothing) << "the caller knows";
 }
 
-TEST_F(OutletTest, WhatIsNotAnsweredCanBeSentAgain) {
+TEST_F(BrokerEgressTest, UnansweredChunksCanBeSentAgain) {
   const RemoteRequest request = sent(engine, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   const Taken taken = take(5);
   ASSERT_EQ(taken.chunks.size(), 2U);
@@ -232,7 +232,7 @@ TEST_F(OutletTest, WhatIsNotAnsweredCanBeSentAgain) {
   const Ids ids{taken.chunks[0].id, 5};
   std::vector<Chunk> again;
   out().unanswered(ids, again);
-  ASSERT_EQ(again.size(), 1U) << "neither the answered one nor what has not left yet";
+  ASSERT_EQ(again.size(), 1U) << "only the chunk that was taken and not answered";
   EXPECT_EQ(again[0].begin, 4U);
   EXPECT_EQ(text_of(again[0]), text_of(taken.chunks[1]));
   EXPECT_TRUE(answer(out(), again[0]));
@@ -244,52 +244,52 @@ TEST_F(OutletTest, WhatIsNotAnsweredCanBeSentAgain) {
   EXPECT_TRUE(again.empty());
 }
 
-TEST_F(OutletTest, WhatIsCancelledBeforeItLeavesNeverDoes) {
+TEST_F(BrokerEgressTest, ARequestCancelledBeforeItIsTakenIsNeverSent) {
   const RemoteRequest queued = sent(engine, {1});
   EXPECT_TRUE(queued.cancel(engine));
   const RemoteRequest request = sent(engine, std::vector<int>(10, 1));
   EXPECT_EQ(take(1).chunks.size(), 1U);
   EXPECT_TRUE(request.cancel(engine, true));
   const Taken taken = take();
-  EXPECT_EQ(taken.chunks.size(), 0U) << "nor its other parts";
+  EXPECT_EQ(taken.chunks.size(), 0U) << "the other chunks must not be sent";
   EXPECT_EQ(taken.withdrawn.size(), 1U);
   EXPECT_EQ(engine.stats().running_items, 0U);
 }
 
-TEST_F(OutletTest, ACancelWakesWhoTakes) {
+TEST_F(BrokerEgressTest, ACancelWakesTake) {
   const RemoteRequest request = sent(engine, {1});
   const Chunk chunk = take_one();
   Taken taken;
-  std::atomic<Got> got{Got::kNothing};
+  std::atomic<TakeStatus> got{TakeStatus::kNothing};
   {
     Thread sender([&] { got = egress->take(kPlenty, soon(), taken); });
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
     EXPECT_TRUE(request.cancel(engine, true));
   }
-  EXPECT_EQ(got, Got::kSomething);
+  EXPECT_EQ(got, TakeStatus::kTaken);
   EXPECT_EQ(taken.withdrawn, Ids{chunk.id});
   EXPECT_FALSE(answer(out(), chunk));
   EXPECT_TRUE(request.ends_as(Outcome::kCancelled));
 }
 
-TEST_F(OutletTest, DeadlinesAreWatchedByWhoTakes) {
+TEST_F(BrokerEgressTest, TakeWatchesDeadlines) {
   Chunk chunk;
   const RemoteRequest request = taken_before_it_expires(chunk);
   EXPECT_EQ(chunk.deadline, request.request().deadline);
   Taken taken;
-  EXPECT_EQ(egress->take(0, soon(), taken), Got::kSomething);
+  EXPECT_EQ(egress->take(0, soon(), taken), TakeStatus::kTaken);
   EXPECT_EQ(taken.withdrawn, Ids{chunk.id});
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
 
-TEST_F(OutletTest, WhatHasExpiredDoesNotLeave) {
+TEST_F(BrokerEgressTest, AnExpiredRequestIsNeverSent) {
   const RemoteRequest queued = sent(engine, {1}, {.deadline = Clock::now() + milliseconds(1)});
   pass_time_until(queued.request().deadline);
-  EXPECT_EQ(poll(), Got::kNothing);
+  EXPECT_EQ(poll(), TakeStatus::kNothing);
   EXPECT_TRUE(queued.ends_as(Outcome::kExpired));
 }
 
-TEST_F(OutletTest, ALateAnswerToAnExpiredRequestIsIgnored) {
+TEST_F(BrokerEgressTest, ALateAnswerToAnExpiredRequestIsIgnored) {
   Chunk chunk;
   const RemoteRequest request = taken_before_it_expires(chunk);
   EXPECT_EQ(take().withdrawn, Ids{chunk.id});
@@ -297,7 +297,7 @@ TEST_F(OutletTest, ALateAnswerToAnExpiredRequestIsIgnored) {
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
 
-TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
+TEST_F(BrokerEgressTest, ATimerThreadWatchesDeadlinesWhileNoThreadIsInTake) {
   std::atomic<bool> waits{false};
   const auto timer = std::make_unique<Thread>([&] {
     Sleeping sleeping;
@@ -316,15 +316,15 @@ TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
   EXPECT_TRUE(queued.ends_as(Outcome::kExpired));
   egress->stop();
   const RemoteRequest later = sent(engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
-  EXPECT_TRUE(later.ends_as(Outcome::kExpired)) << "also where nobody takes any more";
+  EXPECT_TRUE(later.ends_as(Outcome::kExpired)) << "also after the last take()";
   close_remote(engine, true);
   EXPECT_TRUE(eventually([&] { return timer->finished(); }));
 }
 
-TEST_F(OutletTest, InterruptEndsThisTakeOrTheNext) {
+TEST_F(BrokerEgressTest, InterruptEndsThisTakeOrTheNext) {
   egress->interrupt();
-  take(kPlenty, Got::kNothing);
-  std::atomic<Got> got{Got::kSomething};
+  take(kPlenty, TakeStatus::kNothing);
+  std::atomic<TakeStatus> got{TakeStatus::kTaken};
   {
     Thread sender([&] {
       Taken taken;
@@ -333,52 +333,52 @@ TEST_F(OutletTest, InterruptEndsThisTakeOrTheNext) {
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
     egress->interrupt();
   }
-  EXPECT_EQ(got, Got::kNothing);
+  EXPECT_EQ(got, TakeStatus::kNothing);
 }
 
-TEST_F(OutletTest, ASignalInterruptsTake) {
-  std::atomic<Got> got{Got::kSomething};
+TEST_F(BrokerEgressTest, ASignalInterruptsTake) {
+  std::atomic<TakeStatus> got{TakeStatus::kTaken};
   Thread sender([&] {
     Taken taken;
     got = egress->take(kPlenty, soon(), taken);
   });
   EXPECT_TRUE(sender.interrupt_until([&] { return sender.finished(); }));
-  EXPECT_EQ(got, Got::kInterrupted);
+  EXPECT_EQ(got, TakeStatus::kInterrupted);
 }
 
-TEST_F(OutletTest, ATimeoutOfNothingPolls) {
-  EXPECT_EQ(poll(), Got::kNothing);
+TEST_F(BrokerEgressTest, TakeWithAPastDeadlineDoesNotBlock) {
+  EXPECT_EQ(poll(), TakeStatus::kNothing);
   const RemoteRequest request = sent(engine, {1});
-  EXPECT_EQ(poll(), Got::kSomething);
+  EXPECT_EQ(poll(), TakeStatus::kTaken);
 }
 
-TEST_F(OutletTest, ADrainedEngineEndsTakeWhenNothingIsInFlight) {
+TEST_F(BrokerEgressTest, ADrainedEngineEndsTakeWhenNothingIsInFlight) {
   const RemoteRequest request = sent(engine, {1});
   const RemoteRequest cancelled = sent(engine, {1});
   close_remote(engine, true);
   const Taken taken = take();
   ASSERT_EQ(taken.chunks.size(), 2U);
-  EXPECT_EQ(poll(), Got::kNothing) << "what is in flight may still be cancelled or expire";
+  EXPECT_EQ(poll(), TakeStatus::kNothing) << "what is in flight may still be cancelled or expire";
   EXPECT_TRUE(answer(out(), taken.chunks[0]));
   std::atomic<int> calls{0};
   {
     Thread sender([&] {
       Taken more;
-      while (egress->take(kPlenty, soon(), more) == Got::kSomething) ++calls;
+      while (egress->take(kPlenty, soon(), more) == TakeStatus::kTaken) ++calls;
     });
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
     EXPECT_TRUE(cancelled.cancel(engine, true));
   }
   EXPECT_EQ(calls, 1) << "reply of the cancel, and then of the end";
-  take(kPlenty, Got::kStopped);
+  take(kPlenty, TakeStatus::kStopped);
   EXPECT_TRUE(request.answered());
 }
 
-TEST_F(OutletTest, TheLastAnswerEndsTakeOfAClosedEngine) {
+TEST_F(BrokerEgressTest, TheLastAnswerEndsTakeOfAClosedEngine) {
   const RemoteRequest request = sent(engine, {1});
   const Chunk chunk = take_one();
   close_remote(engine, true);
-  std::atomic<Got> got{Got::kSomething};
+  std::atomic<TakeStatus> got{TakeStatus::kTaken};
   {
     Thread sender([&] {
       Taken taken;
@@ -387,38 +387,38 @@ TEST_F(OutletTest, TheLastAnswerEndsTakeOfAClosedEngine) {
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
     EXPECT_TRUE(answer(out(), chunk));
   }
-  EXPECT_EQ(got, Got::kStopped);
+  EXPECT_EQ(got, TakeStatus::kStopped);
 }
 
-TEST_F(OutletTest, AnAbortIsToldAsWithdrawals) {
+TEST_F(BrokerEgressTest, AnAbortWithdrawsRequests) {
   const RemoteRequest request = sent(engine, {1});
   const Chunk chunk = take_one();
   close_remote(engine, false);
   abort_remote(engine);
   EXPECT_TRUE(request.ends_as(Outcome::kClosed));
   EXPECT_EQ(take().withdrawn, Ids{chunk.id});
-  take(kPlenty, Got::kStopped);
+  take(kPlenty, TakeStatus::kStopped);
 }
 
-TEST_F(OutletTest, StopEndsWhatIsOutAndLeavesTheRest) {
-  const RemoteRequest handed_out = sent(engine, {1});
+TEST_F(BrokerEgressTest, StopEndsRequestsInFlightOnly) {
+  const RemoteRequest forwarded = sent(engine, {1});
   const RemoteRequest large = sent(engine, std::vector<int>(10, 1));
   Taken taken;
   while (taken.chunks.size() < 2) egress->take(1, soon(), taken);
   const RemoteRequest queued = sent(engine, {2});
   egress->stop();
   egress->stop();
-  EXPECT_TRUE(handed_out.ends_as(Outcome::kClosed));
+  EXPECT_TRUE(forwarded.ends_as(Outcome::kClosed));
   EXPECT_TRUE(large.ends_as(Outcome::kClosed));
   EXPECT_FALSE(queued.done());
   EXPECT_FALSE(answer(out(), taken.chunks[0]));
-  take(kPlenty, Got::kStopped);
-  EXPECT_TRUE(queued.cancel(engine)) << "nobody has it";
+  take(kPlenty, TakeStatus::kStopped);
+  EXPECT_TRUE(queued.cancel(engine)) << "the request is still queued";
   EXPECT_EQ(engine.stats().idle_workers, 0);
 }
 
-TEST_F(OutletTest, StopWakesWhoTakes) {
-  std::atomic<Got> got{Got::kSomething};
+TEST_F(BrokerEgressTest, StopWakesTake) {
+  std::atomic<TakeStatus> got{TakeStatus::kTaken};
   {
     Thread sender([&] {
       Taken taken;
@@ -427,16 +427,16 @@ TEST_F(OutletTest, StopWakesWhoTakes) {
     EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
     egress->stop();
   }
-  EXPECT_EQ(got, Got::kStopped);
+  EXPECT_EQ(got, TakeStatus::kStopped);
   EXPECT_EQ(engine.stats().idle_workers, 0);
 }
 
-TEST_F(OutletTest, RequestsMayOutliveIt) {
+TEST_F(BrokerEgressTest, RequestsMayOutliveIt) {
   std::unique_ptr<RemoteRequest> request = std::make_unique<RemoteRequest>(sent(engine, {1}));
   take_one();
   const RemoteRequest queued = sent(engine, {1});
-  EXPECT_EQ(poll(), Got::kSomething);
-  egress = std::make_unique<BrokerEgress>(engine, 4);  // the new one is there before the old one has gone
+  EXPECT_EQ(poll(), TakeStatus::kTaken);
+  egress = std::make_unique<BrokerEgress>(engine, 4);  // the new one is made before the old one is destroyed
   EXPECT_TRUE(request->ends_as(Outcome::kClosed));
   request.reset();
   const RemoteRequest next = sent(engine, {3});
@@ -444,7 +444,7 @@ TEST_F(OutletTest, RequestsMayOutliveIt) {
   EXPECT_TRUE(next.answered());
 }
 
-TEST_F(OutletTest, ItSleepsWithoutATimeWhileNothingHappens) {
+TEST_F(BrokerEgressTest, TakeSleepsWithoutATimeoutWhileIdle) {
   Thread sender([&] {
     Taken taken;
     egress->take(kPlenty, TimePoint::max(), taken);
@@ -454,8 +454,8 @@ TEST_F(OutletTest, ItSleepsWithoutATimeWhileNothingHappens) {
   egress->interrupt();
 }
 
-// EndedCalls come late, twice and out of order, while callers cancel, time out, and wait.
-TEST_F(OutletTest, EveryRequestEndsOnceUnderStress) {
+// Answers come late, twice and out of order, while callers cancel, time out and wait.
+TEST_F(BrokerEgressTest, EveryRequestEndsOnceUnderStress) {
   constexpr int kCallers = 4;
   constexpr int kRounds = 2'000 / kStressShare;
   Mutex mutex;
@@ -466,8 +466,8 @@ TEST_F(OutletTest, EveryRequestEndsOnceUnderStress) {
     Thread sender([&] {
       for (;;) {
         Taken taken;
-        const Got got = egress->take(8, soon(), taken);
-        if (got == Got::kStopped) return;
+        const TakeStatus got = egress->take(8, soon(), taken);
+        if (got == TakeStatus::kStopped) return;
         const MutexLock lock(mutex);
         for (Chunk& chunk : taken.chunks) on_the_way.push_back(std::move(chunk));
       }
@@ -518,8 +518,8 @@ TEST_F(OutletTest, EveryRequestEndsOnceUnderStress) {
   EXPECT_EQ(engine.stats().running_batches, 0);
 }
 
-// Stop may meet everything else at any moment.
-TEST_F(OutletTest, NothingIsLeftWhereStopComesInBetween) {
+// stop() runs at a random moment.
+TEST_F(BrokerEgressTest, StopRacesWithEverythingElse) {
   for (int round = 0; round < 200 / kStressShare; ++round) {
     Engine room(kWaitingRoom);
     std::vector<RemoteRequest> requests;
@@ -530,8 +530,8 @@ TEST_F(OutletTest, NothingIsLeftWhereStopComesInBetween) {
       });
       Thread sender([&] {
         Taken taken;
-        while (short_lived.take(4, soon(), taken) == Got::kSomething) {
-          for (const Chunk& chunk : taken.chunks) answer(short_lived.handed_out(), chunk);
+        while (short_lived.take(4, soon(), taken) == TakeStatus::kTaken) {
+          for (const Chunk& chunk : taken.chunks) answer(short_lived.forwarded(), chunk);
           taken = {};
         }
       });

@@ -1,4 +1,4 @@
-// A ClientLink whose Server comes, goes, restarts or talks nonsense.
+// A ClientLink whose Server starts, ends, restarts or breaks the protocol.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using ipc::QueryReply;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-// The next one, once a request has come over it.
+// Accepts the next connection, and waits for a request on it.
 std::shared_ptr<ipc::Connection> connection_that_submits(const FileDescriptor& listener) {
   FileDescriptor socket;
   EXPECT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
@@ -27,13 +27,13 @@ std::shared_ptr<ipc::Connection> connection_that_submits(const FileDescriptor& l
   return connection;
 }
 
-TEST(RelayConnection, WhatWasHandedOnIsLostAtOnceWhenTheOwnerDies) {
+TEST(ClientLinkConnection, ForwardedRequestsAreLostAtOnceWhenTheServerDies) {
   const std::string address = unused_address();
   Client client(address);
   std::unique_ptr<RemoteRequest> running;
   Gate gate;
   {
-    // An owner that says nothing when it goes.
+    // This server ends without a message.
     const FileDescriptor listener = ipc::listen_on(address);
     running = std::make_unique<RemoteRequest>(sent(client.engine, {1}));
     const auto connection = connection_that_submits(listener);
@@ -44,7 +44,7 @@ TEST(RelayConnection, WhatWasHandedOnIsLostAtOnceWhenTheOwnerDies) {
   EXPECT_NE(running->call().note.find(address), std::string::npos) << running->call().note;
 }
 
-TEST(RelayConnection, WaitsForAnOwnerThatComesLater) {
+TEST(ClientLinkConnection, RequestsWaitForAServerThatStartsLater) {
   const std::string address = unused_address();
   Client client(address);
   const RemoteRequest early = sent(client.engine, {1});
@@ -56,7 +56,7 @@ TEST(RelayConnection, WaitsForAnOwnerThatComesLater) {
   EXPECT_TRUE(early.answered());
 }
 
-TEST(RelayConnection, SurvivesRestartsOfTheOwner) {
+TEST(ClientLinkConnection, SurvivesRestartsOfTheServer) {
   const std::string address = unused_address();
   Client client(address);
   for (int round = 0; round < 5; ++round) {
@@ -66,7 +66,7 @@ TEST(RelayConnection, SurvivesRestartsOfTheOwner) {
   }
 }
 
-TEST(RelayConnection, WhatAnOwnerDidNotReadBeforeItClosedWaitsForTheNextOne) {
+TEST(ClientLinkConnection, RequestsThatAClosedServerDidNotReadWaitForTheNextServer) {
   for (const bool says_hello : {false, true}) {
     const std::string address = unused_address();
     Client client(address);
@@ -89,7 +89,7 @@ TEST(RelayConnection, WhatAnOwnerDidNotReadBeforeItClosedWaitsForTheNextOne) {
   }
 }
 
-TEST(RelayConnection, WhatAClosingOwnerHasNotTakenWaitsForTheNextOneInItsOrder) {
+TEST(ClientLinkConnection, RequestsThatAClosingServerDidNotAcceptWaitInOrderForTheNextServer) {
   const std::string address = unused_address();
   Client client(address);
   std::vector<RemoteRequest> requests;
@@ -112,7 +112,7 @@ TEST(RelayConnection, WhatAClosingOwnerHasNotTakenWaitsForTheNextOneInItsOrder) 
   EXPECT_EQ(seen, (std::vector<int>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST(RelayConnection, AClosingOwnerStillAnswersWhatItHas) {
+TEST(ClientLinkConnection, AClosingServerStillSendsResults) {
   const std::string address = unused_address();
   Client client(address);
   auto owner = std::make_unique<Owner>(EngineOptions{.batch_size = 1, .policy = PolicyKind::kGreedy},
@@ -129,8 +129,8 @@ TEST(RelayConnection, AClosingOwnerStillAnswersWhatItHas) {
   const RemoteRequest expired = sent(client.engine, {5}, {.deadline = Clock::now() + milliseconds(10)});
   EXPECT_TRUE(expired.ends_as(Outcome::kExpired));
   ASSERT_TRUE(eventually([&] { return client.engine.stats().queued_requests == 2; }));
-  // It may just be on its way there, and is back at once.
-  EXPECT_TRUE(eventually([&] { return cancelled.cancel(client.engine); })) << "nobody has it";
+  // The request may have been sent already; then it returns at once.
+  EXPECT_TRUE(eventually([&] { return cancelled.cancel(client.engine); })) << "the server has not accepted it";
   gate.open();
   EXPECT_TRUE(running.answered());
   EXPECT_TRUE(queued.answered());
@@ -141,7 +141,7 @@ TEST(RelayConnection, AClosingOwnerStillAnswersWhatItHas) {
   EXPECT_TRUE(late.answered());
 }
 
-TEST(RelayConnection, WhatAWorkerHadIsLostWithTheOwnerThatCloses) {
+TEST(ClientLinkConnection, RequestsThatAWorkerHasAreLostWhenTheServerCloses) {
   const std::string address = unused_address();
   Client client(address);
   Owner owner(kServed, {.address = address});
@@ -154,7 +154,7 @@ TEST(RelayConnection, WhatAWorkerHadIsLostWithTheOwnerThatCloses) {
   EXPECT_NE(running.call().note.find(address), std::string::npos) << running.call().note;
 }
 
-TEST(RelayConnection, WhatAnOwnerHasNotTakenThatDoesNotReturnEndsAsClosed) {
+TEST(ClientLinkConnection, IfTheOwnerDoesNotReturnRequestsThatWereNotAcceptedEndAsClosed) {
   auto owner = std::make_unique<Owner>();
   Client client(owner->server->address(), kWaitingRoom, false);
   const RemoteRequest request = sent(client.engine, {1});
@@ -165,7 +165,7 @@ TEST(RelayConnection, WhatAnOwnerHasNotTakenThatDoesNotReturnEndsAsClosed) {
   EXPECT_TRUE(sent(client.engine, {3}).ends_as(Outcome::kClosed)) << "each at once";
 }
 
-TEST(RelayConnection, WhereAnOwnerHasGoneThatDoesNotReturnTheEngineIsClosed) {
+TEST(ClientLinkConnection, IfTheOwnerDoesNotReturnAFailedConnectClosesTheEngine) {
   for (const std::string& address : {unused_address(), "/nowhere/" + unused_address()}) {
     Client client(address, kWaitingRoom, false);
     EXPECT_TRUE(sent(client.engine, {1}).ends_as(Outcome::kClosed));
@@ -177,14 +177,14 @@ TEST(RelayConnection, WhereAnOwnerHasGoneThatDoesNotReturnTheEngineIsClosed) {
   }
 }
 
-TEST(RelayConnection, NobodyWaitsUntilAnOwnerIsReadyThatHasGone) {
+TEST(ClientLinkConnection, IfTheOwnerDoesNotReturnWaitReadyEnds) {
   Client client(unused_address(), kWaitingRoom, false);
   QueryReply reply;
   EXPECT_EQ(client.client_link->wait_ready(reply, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout);
   EXPECT_TRUE(client.engine.closed());
 }
 
-TEST(RelayConnection, WhatComesBackToAClosedClientEnds) {
+TEST(ClientLinkConnection, RequestsThatReturnToAClosedEngineEnd) {
   Owner owner;
   Client client(owner.server->address());
   const RemoteRequest request = sent(client.engine, {1});
@@ -194,7 +194,7 @@ TEST(RelayConnection, WhatComesBackToAClosedClientEnds) {
   EXPECT_TRUE(request.ends_as(Outcome::kClosed));
 }
 
-TEST(RelayConnection, StopEndsWhatWasHandedOnAndLeavesTheRest) {
+TEST(ClientLinkConnection, StopEndsForwardedRequestsOnly) {
   Owner owner;
   Client client(owner.server->address());
   const RemoteRequest forwarded = sent(client.engine, {1});
@@ -204,12 +204,12 @@ TEST(RelayConnection, StopEndsWhatWasHandedOnAndLeavesTheRest) {
   EXPECT_TRUE(forwarded.ends_as(Outcome::kClosed));
   EXPECT_TRUE(eventually([&] { return owner.engine.stats().counters.cancelled == 1; })) << "and frees its slot there";
   const RemoteRequest queued = sent(client.engine, {2});
-  EXPECT_TRUE(queued.cancel(client.engine)) << "nobody has it";
+  EXPECT_TRUE(queued.cancel(client.engine)) << "the server has not accepted it";
   QueryReply reply;
   EXPECT_EQ(client.client_link->stats(reply, client.sleeping.waiter(), soon()), Wait::kTimeout);
 }
 
-TEST(RelayConnection, StopsWhileItHasNobodyToHandOnTo) {
+TEST(ClientLinkConnection, StopsWithoutAConnection) {
   Client client(unused_address());
   const RemoteRequest request = sent(client.engine, {1});
   client.client_link->stop();
@@ -218,7 +218,7 @@ TEST(RelayConnection, StopsWhileItHasNobodyToHandOnTo) {
   EXPECT_TRUE(request.cancel(client.engine));
 }
 
-TEST(RelayConnection, WaitsForReadinessThroughBrokenConnections) {
+TEST(ClientLinkConnection, WaitReadySurvivesBrokenConnections) {
   const std::string address = unused_address();
   Client client(address);
   std::atomic<bool> ready{false};
@@ -237,7 +237,7 @@ TEST(RelayConnection, WaitsForReadinessThroughBrokenConnections) {
   EXPECT_TRUE(eventually([&] { return ready.load(); }));
 }
 
-TEST(RelayConnection, ConnectsOnlyWhenThereIsSomethingToSend) {
+TEST(ClientLinkConnection, ConnectsOnlyWhenThereIsSomethingToSend) {
   const std::string address = unused_address();
   const FileDescriptor listener = ipc::listen_on(address);
   Client client(address);
@@ -248,7 +248,7 @@ TEST(RelayConnection, ConnectsOnlyWhenThereIsSomethingToSend) {
   EXPECT_TRUE(eventually([&] { return static_cast<bool>(ipc::accept_from(listener)); }));
 }
 
-TEST(RelayConnection, AServerThatBreaksTheProtocolIsLeft) {
+TEST(ClientLinkConnection, DisconnectsFromAServerThatBreaksTheProtocol) {
   for (int kind = 0; kind < 4; ++kind) {
     const std::string address = unused_address();
     const FileDescriptor listener = ipc::listen_on(address);
@@ -256,7 +256,7 @@ TEST(RelayConnection, AServerThatBreaksTheProtocolIsLeft) {
     const RemoteRequest request = sent(client.engine, {1});
     const auto connection = connection_that_submits(listener);
     if (kind > 0) connection->send_all(ipc::make_hello(ipc::Role::kEngine));
-    ipc::EndedCall answer{.id = 1, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};  // of nothing
+    ipc::EndedCall answer{.id = 1, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};  // without results
     if (kind == 2) answer.id = 99;
     if (kind == 3) answer.pieces.push_back({.begin = 0, .count = 2, .result = outputs_of({1, 2})});
     connection->send_all(ipc::make_results({&answer, 1}));

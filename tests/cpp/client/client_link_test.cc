@@ -1,4 +1,4 @@
-// The client process' side: handing on, answers, cancels and questions.
+// A ClientLink with a Server: forwarding, results, cancels and queries.
 
 #include "service_streamer/client/client_link.h"
 
@@ -16,7 +16,7 @@ using ipc::QueryReply;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-TEST(ClientLink, BringsRequestsAndTheirAnswers) {
+TEST(ClientLink, ForwardsRequestsAndReturnsResults) {
   Owner owner;
   owner.add_ready();
   Client client(owner.server->address());
@@ -27,7 +27,7 @@ TEST(ClientLink, BringsRequestsAndTheirAnswers) {
   EXPECT_EQ(client.engine.stats().running_items, 0U);
 }
 
-TEST(ClientLink, HandsWholeRequestsOnHoweverLarge) {
+TEST(ClientLink, ForwardsWholeRequestsOfAnySize) {
   Owner owner;
   owner.add_ready();
   owner.add_ready();
@@ -35,7 +35,7 @@ TEST(ClientLink, HandsWholeRequestsOnHoweverLarge) {
   EXPECT_TRUE(sent(client.engine, std::vector<int>(50'000, 7)).answered());
 }
 
-TEST(ClientLink, ManyCallersOfManyClients) {
+TEST(ClientLink, ServesManyCallersOfManyClients) {
   Owner owner({.batch_size = 64});
   owner.add_ready();
   owner.add_ready();
@@ -55,7 +55,7 @@ TEST(ClientLink, ManyCallersOfManyClients) {
   EXPECT_EQ(answered, 8 * kRounds);
 }
 
-TEST(ClientLink, ErrorsLossesAndDeadlinesComeAsTheyAre) {
+TEST(ClientLink, ErrorsLossesAndDeadlinesArriveUnchanged) {
   Owner owner(kServed, {.retries = 0, .address = {}});
   Client client(owner.server->address());
   const RemoteRequest expired = sent(client.engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
@@ -74,7 +74,7 @@ TEST(ClientLink, ErrorsLossesAndDeadlinesComeAsTheyAre) {
   EXPECT_NE(lost.call().note.find("died with the batch"), std::string::npos) << lost.call().note;
 }
 
-TEST(ClientLink, WhatIsCancelledHereIsCancelledThere) {
+TEST(ClientLink, ACancelHereCancelsThere) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   owner.add_ready(gate.before());
@@ -89,7 +89,7 @@ TEST(ClientLink, WhatIsCancelledHereIsCancelledThere) {
   EXPECT_TRUE(eventually([&] { return client.engine.stats().running_items == 0; })) << "and let go of here";
 }
 
-TEST(ClientLink, CancelsWhatIsQueuedThereAndOnlyThat) {
+TEST(ClientLink, CancelsARequestOnlyIfItIsQueuedThere) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   owner.add_ready(gate.before());
@@ -115,7 +115,7 @@ TEST(ClientLink, CancelsWhatIsQueuedThereAndOnlyThat) {
   EXPECT_TRUE(running.answered());
 }
 
-TEST(ClientLink, AsksTheOwner) {
+TEST(ClientLink, QueriesTheServer) {
   Owner owner;
   Client client(owner.server->address());
   Waiter& waiter = client.sleeping.waiter();
@@ -131,7 +131,7 @@ TEST(ClientLink, AsksTheOwner) {
   EXPECT_TRUE(reply.yes);
 }
 
-TEST(ClientLink, AsksNobodyForLongWhenThereIsNobody) {
+TEST(ClientLink, AQueryTimesOutWithoutAServer) {
   Client client(unused_address());
   QueryReply reply;
   const TimePoint asked = Clock::now();
@@ -139,7 +139,7 @@ TEST(ClientLink, AsksNobodyForLongWhenThereIsNobody) {
   EXPECT_LT(Clock::now() - asked, kPatience / 2);
 }
 
-TEST(ClientLink, ASignalInterruptsAQuestion) {
+TEST(ClientLink, ASignalInterruptsAQuery) {
   Owner owner;
   Client client(owner.server->address());
   std::atomic<Wait> end{Wait::kDone};
@@ -152,13 +152,13 @@ TEST(ClientLink, ASignalInterruptsAQuestion) {
   EXPECT_EQ(end, Wait::kInterrupted);
 }
 
-TEST(ClientLink, TheWaitingRoomFillsWhereTheOwnerIsFull) {
+TEST(ClientLink, TheLocalQueueFillsWhenTheServerIsFull) {
   Owner owner({.batch_size = 1000, .policy = PolicyKind::kGreedy, .max_queue = 2});
   Gate gate;
   owner.add_ready(gate.before());
   Client client(owner.server->address(),
                 {.policy = PolicyKind::kGreedy, .max_queue = 10, .overflow = Overflow::kReject});
-  // Beyond the queues, what lies in the socket and before it: a few megabytes.
+  // Besides the queues, the sockets and buffers hold a few megabytes.
   std::vector<RemoteRequest> accepted;
   for (int refused = 0; refused < 1000 && accepted.size() < 5000;) {
     RemoteRequest request(std::vector<int>(1000));

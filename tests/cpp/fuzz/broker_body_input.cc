@@ -35,7 +35,7 @@ bool read_request(const Bytes& body) {
 bool read_result(const Bytes& body, std::uint32_t items) {
   EndedCall result;
   if (!parse_result(body, items, result)) return false;
-  require(why_no_body(result).empty());
+  require(encoding_error(result).empty());
   std::string written(body_size(result), '\0');
   write_body(result, written.data());
   require(written == body.text());

@@ -26,7 +26,7 @@ void require(bool holds) {
   if (!holds) abort();
 }
 
-// What is sent along, by kind.
+// The descriptors to send, by kind.
 const std::array<int, 4>& descriptors() {
   static const std::array<int, 4> fds = [] {
     static const std::shared_ptr<SharedPool> pool = SharedPool::make();
@@ -61,7 +61,7 @@ void write_raw(int socket, std::span<const std::uint8_t> bytes, std::size_t coun
   [[maybe_unused]] const ssize_t sent = sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// Blocks that were accepted can be read to their end.
+// Reads accepted blocks to the end.
 void touch(const BlockRef& block) {
   if (block->fd() < 0) return;
   require(block->size() <= kBlockSize);
@@ -80,7 +80,7 @@ void touch(const Result& result) {
   for (const BlockRef& block : result.blocks) touch(block);
 }
 
-// Sends it on, and takes it apart again.
+// Sends a parsed message over another connection, and parses it again.
 template <typename T>
 void pass_on(OutMessage message, T& parsed) {
   auto [a, b] = socket_pair();
@@ -112,7 +112,7 @@ bool pass_on(InMessage& message) {
       touch(batch.payload);
       std::vector<PayloadRange> chunks;
       std::uint32_t begin = 0;
-      for (const BatchHead& part : batch.parts) {
+      for (const RangeHead& part : batch.parts) {
         chunks.push_back({.payload = &batch.payload, .begin = begin, .count = part.items});
         begin += part.items;
       }
@@ -161,8 +161,8 @@ bool pass_on(InMessage& message) {
       Query query;
       if (!parse(message, query)) return false;
       Query again;
-      pass_on(make_ask(message.id, query), again);
-      require(again.question == query.question && again.change.batch_size == query.change.batch_size &&
+      pass_on(make_query(message.id, query), again);
+      require(again.kind == query.kind && again.change.batch_size == query.change.batch_size &&
               again.change.max_latency == query.change.max_latency && again.change.policy == query.change.policy);
       return true;
     }
@@ -170,7 +170,7 @@ bool pass_on(InMessage& message) {
       QueryReply reply;
       if (!parse(message, reply)) return false;
       QueryReply again;
-      pass_on(make_told(message.id, reply), again);
+      pass_on(make_query_reply(message.id, reply), again);
       require(again.yes == reply.yes && again.text == reply.text);
       return true;
     }
@@ -184,13 +184,13 @@ bool pass_on(InMessage& message) {
 std::size_t play(std::span<const std::uint8_t> input) {
   auto [peer, socket] = socket_pair();
   const auto connection = Connection::make(std::move(socket));
-  // Something to release.
+  // A block that the input may release.
   Payload lent;
   lent.bytes = Bytes::copy_of("item");
   lent.ends = {4};
   lent.blocks.push_back(
       {.item = 0, .block = std::make_shared<const SharedBlock>(FileDescriptor(), 1, std::weak_ptr<BlockOwner>(), 0)});
-  const BatchHead head{.items = 1};
+  const RangeHead head{.items = 1};
   const PayloadRange range{.payload = &lent, .begin = 0, .count = 1};
   require(connection->send(make_batch(0, {&head, 1}, {&range, 1})));
 
@@ -202,7 +202,7 @@ std::size_t play(std::span<const std::uint8_t> input) {
     const std::size_t size = std::min<std::size_t>(input[2] + 256U * input[3], input.size() - kHead);
     write_raw(peer.get(), input.subspan(kHead, size), size > 0 ? count : 0, kinds);
     input = input.subspan(kHead + size);
-    // Twice kNothing in a row: it was only the end of one read.
+    // A single kNothing may only mean the end of one read.
     for (int nothing = 0; nothing < 2;) {
       InMessage message;
       const Received received = connection->receive(message);

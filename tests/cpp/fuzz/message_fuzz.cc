@@ -1,4 +1,4 @@
-// `make fuzz`: a peer that writes what libFuzzer thinks of, and a broker that brings it.
+// `make fuzz`: libFuzzer's input as the bytes of a peer and of a broker.
 
 #include <cstddef>
 #include <cstdint>

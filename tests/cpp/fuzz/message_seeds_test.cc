@@ -1,5 +1,5 @@
-// The seeds of the fuzzer: what honest peers send. They are files, to be found by the fuzzer, and made here, so that they follow
-// the protocol: run with SERVICE_STREAMER_WRITE_SEEDS=1 after a change to it.
+// The seeds of the fuzzer: valid messages, in files. This test makes them and compares. After a change of the protocol,
+// run it with SERVICE_STREAMER_WRITE_SEEDS=1 to write the files.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::string one_write(const std::string& bytes, std::size_t descriptors) {
   return head + bytes;
 }
 
-// As the fuzzer's input has it.
+// A write of the fuzzer's input.
 std::string stream_of(const OutMessage& message) {
   std::string body = message.head;
   for (const Bytes& bytes : message.tail) body += bytes.text();
@@ -50,7 +50,7 @@ std::string play_of(const std::string& input) {
   return std::to_string(fuzz::play({reinterpret_cast<const std::uint8_t*>(input.data()), input.size()}));
 }
 
-// By name; each is one message, but for the last.
+// The seeds by name. Each is one message; the last is a session.
 std::map<std::string, std::string> seeds() {
   const auto pool = SharedPool::make();
   const BlockRef block = block_of(*pool, "block");
@@ -59,7 +59,7 @@ std::map<std::string, std::string> seeds() {
   Payload plain = payload_of({"x"});
 
   OutMessage hello = make_hello(Role::kClient);
-  hello.head.replace(8, 4, 4, '\0');  // the process
+  hello.head.replace(8, 4, 4, '\0');  // the pid
   ReplyMessage reply;
   reply.results.push_back({.kind = ResultKind::kOutputs, .bytes = Bytes::copy_of("outputs"), .blocks = {}});
   reply.results.push_back({.kind = ResultKind::kRows, .bytes = Bytes::copy_of("rows"), .blocks = {block, block}});
@@ -70,10 +70,10 @@ std::map<std::string, std::string> seeds() {
   calls[0].pieces.push_back({.begin = 0, .count = 2, .result = reply.results[1]});
   calls[0].pieces.push_back({.begin = 2, .count = 1, .result = reply.results[0]});
   calls[1] = {.id = 2, .outcome = Outcome::kLost, .note = "killed", .pieces = {}};
-  const std::vector<BatchHead> parts{{.items = 3}, {.items = 1, .deadline = TimePoint(Duration(9))}};
+  const std::vector<RangeHead> parts{{.items = 3}, {.items = 1, .deadline = TimePoint(Duration(9))}};
   const std::vector<PayloadRange> chunks{all_of(payload), all_of(plain)};
   const std::vector<std::uint64_t> first_handle{0};
-  const Query configure{.question = QueryKind::kConfigure,
+  const Query configure{.kind = QueryKind::kConfigure,
                         .request = 0,
                         .change = {.batch_size = 8, .max_latency = Duration(9), .policy = PolicyKind::kWindow}};
 
@@ -83,8 +83,8 @@ std::map<std::string, std::string> seeds() {
       {"ready", stream_of(make_text(MessageType::kReady, "{}"))},
       {"batch", stream_of(make_batch(1, parts, chunks))},
       {"reply", stream_of(make_reply(1, reply))},
-      {"query", stream_of(make_ask(1, configure))},
-      {"query_reply", stream_of(make_told(1, {.yes = false, .text = "why not"}))},
+      {"query", stream_of(make_query(1, configure))},
+      {"query_reply", stream_of(make_query_reply(1, {.yes = false, .text = "why not"}))},
       {"cancel", stream_of(make_ids(MessageType::kCancel, std::vector<std::uint64_t>{1, 2}))},
       {"submit", stream_of(make_submit(heads, payloads))},
       {"results", stream_of(make_results(calls))},
@@ -93,7 +93,7 @@ std::map<std::string, std::string> seeds() {
   for (const auto& [name, bytes] : all) session += bytes;
   session += stream_of(make_ids(MessageType::kReleased, first_handle));
   all["session"] = session;
-  // In pieces of 20 bytes, descriptors with the first.
+  // In writes of 20 bytes; the descriptors come with the first.
   const std::string whole = all["submit"].substr(4);
   std::string pieces;
   for (std::size_t at = 0; at < whole.size(); at += 20) pieces += one_write(whole.substr(at, 20), at == 0 ? 1 : 0);
@@ -106,7 +106,7 @@ std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(MessageSeeds, AreWhatHonestPeersSend) {
+TEST(MessageSeeds, AreValidMessages) {
   const bool write = getenv("SERVICE_STREAMER_WRITE_SEEDS") != nullptr;  // NOLINT(concurrency-mt-unsafe): no threads
   for (const auto& [name, bytes] : seeds()) {
     if (write) {
@@ -120,8 +120,8 @@ TEST(MessageSeeds, AreAccepted) {
   for (const auto& [name, bytes] : seeds()) EXPECT_EQ(play_of(bytes), name == "session" ? "10" : "1") << name;
 }
 
-TEST(MessageSeeds, AndWhatEverWasFoundByTheFuzzerDoNoHarm) {
-  play_of(read_file(folder() / "session"));  // opens what it sends along
+TEST(MessageSeeds, AndInputsFoundByTheFuzzerAreHarmless) {
+  play_of(read_file(folder() / "session"));  // opens descriptors that stay open
   const std::size_t before = open_descriptors();
   for (const auto& entry : std::filesystem::directory_iterator(folder())) {
     const std::string bytes = read_file(entry.path());

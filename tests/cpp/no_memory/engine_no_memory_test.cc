@@ -1,4 +1,4 @@
-// Batches for whose list of requests there is no memory: they are cut later, or smaller, and nobody is forgotten.
+// Batches for whose list of requests there is no memory: they are cut later or smaller, and no request is lost.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace service_streamer::support {
 namespace {
 
-constexpr std::size_t kFirstParts = 64;  // for so many cut() gets memory before it takes the first
+constexpr std::size_t kFirstParts = 64;  // cut() allocates memory for this many before it takes the first
 constexpr std::size_t kFirst = kFirstParts * sizeof(RequestRange);
 
 constexpr EngineOptions kLarge{.batch_size = 200, .policy = PolicyKind::kGreedy};
@@ -62,7 +62,7 @@ TEST(EngineWithoutMemory, ABatchThatCannotBeCutGoesToAnotherWorker) {
   EXPECT_TRUE(call->answered());
 }
 
-TEST(EngineWithoutMemory, ABatchIsOfThoseForWhomThereIsRoom) {
+TEST(EngineWithoutMemory, ABatchHasAsManyRequestsAsThereIsMemoryFor) {
   Engine engine(kLarge);
   const auto calls = submitted_together(engine, 100);
   {
@@ -79,7 +79,7 @@ TEST(EngineWithoutMemory, ABatchIsOfThoseForWhomThereIsRoom) {
   EXPECT_EQ(engine.stats().running_batches, 0);
 }
 
-TEST(EngineWithoutMemory, ANativeWorkerGoesOnWhenThereIsSomeAgain) {
+TEST(EngineWithoutMemory, ANativeWorkerRecoversFromALackOfMemory) {
   NativeServing serving(std::make_shared<IntModel>(), {}, kLarge);
   const NativeRequest first = serving.sent({1});
   const NativeRequest second = serving.sent({2});

@@ -1,4 +1,4 @@
-// Messages for which there is no memory: they are said to be unread, and cost nobody his process.
+// Messages for which there is no memory: they are dropped, their size is reported, and no process ends.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using service_streamer::support::RawClient;
 using service_streamer::support::RemoteRequest;
 using service_streamer::support::sent;
 
-// So many items without a byte: what is parsed of them takes exactly 8 bytes each, the message a little more.
+// Items without bytes: parsed, each takes exactly 8 bytes; the message is a little larger.
 constexpr std::size_t kItems = 10'000;
 
 Payload empty_items() {
@@ -40,7 +40,7 @@ NoMemoryFor no_memory_for_the_items() {
   return NoMemoryFor(8 * kItems, 8 * kItems + 1);
 }
 
-TEST(NoMemory, AMessageComesWithoutItsBodyAndTheNextOneIsWhole) {
+TEST(NoMemory, AMessageArrivesWithoutItsBodyAndTheNextOneIsComplete) {
   for (const std::size_t size : {std::size_t{1} << 20, std::size_t{40} << 20}) {
     const Pair pair;
     const Payload payload = payload_of({std::string(size, 'x')});
@@ -58,25 +58,25 @@ TEST(NoMemory, AMessageComesWithoutItsBodyAndTheNextOneIsWhole) {
       const InMessage message = next();
       EXPECT_EQ(message.id, 1U);
       EXPECT_TRUE(message.body.empty());
-      EXPECT_GT(message.unread, size);
+      EXPECT_GT(message.dropped_bytes, size);
     }
     InMessage message = next();
     EXPECT_EQ(message.id, 2U);
-    EXPECT_EQ(message.unread, 0U);
+    EXPECT_EQ(message.dropped_bytes, 0U);
     BatchMessage batch;
     ASSERT_TRUE(parse(message, batch));
     EXPECT_EQ(item_of(batch.payload, 0), std::string(size, 'x'));
   }
 }
 
-TEST(NoMemory, AWorkerIsToldHowLargeTheBatchWasThatItCannotHave) {
+TEST(NoMemory, AWorkerLearnsTheSizeOfADroppedBatch) {
   auto [a, b] = socket_pair();
   const auto engine = Connection::make(std::move(a));
   WorkerLink link(std::move(b));
   ASSERT_TRUE(engine->send(make_hello(Role::kEngine)));
   ASSERT_TRUE(engine->send(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model"))));
   Bytes setup;
-  ASSERT_EQ(link.receive_setup(setup), WorkerLink::Got::kBatch);
+  ASSERT_EQ(link.receive_setup(setup), WorkerLink::ReceiveStatus::kReceived);
 
   ASSERT_TRUE(engine->send(batch_of(1, payload_of({std::string(100'000, 'x')}))));
   ASSERT_TRUE(engine->send(batch_of(2, empty_items())));
@@ -85,22 +85,22 @@ TEST(NoMemory, AWorkerIsToldHowLargeTheBatchWasThatItCannotHave) {
   BatchMessage batch;
   {
     const NoMemoryFor large(100'000);
-    ASSERT_EQ(link.next_batch(id, batch), WorkerLink::Got::kBatch);
+    ASSERT_EQ(link.next_batch(id, batch), WorkerLink::ReceiveStatus::kReceived);
   }
   EXPECT_EQ(id, 1U);
-  EXPECT_GT(batch.unread, 100'000U);
+  EXPECT_GT(batch.dropped_bytes, 100'000U);
   {
     const NoMemoryFor items = no_memory_for_the_items();
-    ASSERT_EQ(link.next_batch(id, batch), WorkerLink::Got::kBatch);
+    ASSERT_EQ(link.next_batch(id, batch), WorkerLink::ReceiveStatus::kReceived);
   }
   EXPECT_EQ(id, 2U);
-  EXPECT_GT(batch.unread, 8 * kItems);
-  ASSERT_EQ(link.next_batch(id, batch), WorkerLink::Got::kBatch);
-  EXPECT_EQ(batch.unread, 0U);
+  EXPECT_GT(batch.dropped_bytes, 8 * kItems);
+  ASSERT_EQ(link.next_batch(id, batch), WorkerLink::ReceiveStatus::kReceived);
+  EXPECT_EQ(batch.dropped_bytes, 0U);
   EXPECT_EQ(item_of(batch.payload, 0), "x");
 }
 
-TEST(NoMemory, AClientForWhoseRequestAServerHasNoneIsCutOffAndCostsNobodyElse) {
+TEST(NoMemory, AServerWithoutMemoryForARequestDisconnectsItsClientOnly) {
   Owner owner;
   owner.add_ready();
   const RawClient honest(*owner.server);
@@ -118,7 +118,7 @@ TEST(NoMemory, AClientForWhoseRequestAServerHasNoneIsCutOffAndCostsNobodyElse) {
   EXPECT_EQ(honest.result().outcome, Outcome::kAnswered);
 }
 
-TEST(NoMemory, AnAnswerForWhichAServerHasNoneIsLostAndTheWorkerStays) {
+TEST(NoMemory, AServerWithoutMemoryForAReplyLosesTheBatchAndKeepsTheWorker) {
   constexpr std::size_t kLarge = 1'000'000;
   Owner owner;
   std::atomic<bool> large{true};
@@ -139,8 +139,8 @@ TEST(NoMemory, AnAnswerForWhichAServerHasNoneIsLostAndTheWorkerStays) {
   EXPECT_EQ(owner.workers.front()->batches(), 2);
 }
 
-TEST(NoMemory, AnAnswerIsPublishedThoughThereIsNoneForTheWorkersNextBatch) {
-  constexpr std::size_t kList = 64 * sizeof(RequestRange);  // that a batch begins with
+TEST(NoMemory, AReplyIsPublishedEvenWithoutMemoryForTheNextBatch) {
+  constexpr std::size_t kList = 64 * sizeof(RequestRange);  // allocated at the start of each batch
   Owner owner;
   Gate gate;
   owner.add_ready(gate.before());
@@ -157,7 +157,7 @@ TEST(NoMemory, AnAnswerIsPublishedThoughThereIsNoneForTheWorkersNextBatch) {
   EXPECT_TRUE(queued.answered());
 }
 
-TEST(NoMemory, WhatAClientHasNoneToHandOnIsLostAndItsNextRequestIsAnswered) {
+TEST(NoMemory, AClientWithoutMemoryToForwardARequestLosesItOnly) {
   Owner owner;
   owner.add_ready();
   Client client(owner.server->address());

@@ -7,7 +7,7 @@
 
 #include "support/no_memory.h"
 
-// Not inlined, or GCC takes the halves of a pair for mismatched.
+// Not inlined: GCC would warn about mismatched new and delete.
 // NOLINTBEGIN(cppcoreguidelines-no-malloc)
 [[gnu::noinline]] void* operator new(std::size_t size) {
   namespace support = service_streamer::support;

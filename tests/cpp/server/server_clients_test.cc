@@ -1,4 +1,4 @@
-// The engine's process side: clients, honest and other.
+// A Server and its clients.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-TEST(ServerClients, AreAnsweredOnceEach) {
+TEST(ServerClients, EachRequestIsAnsweredOnce) {
   Owner owner;
   owner.add_ready();
   const RawClient client(*owner.server);
@@ -22,11 +22,11 @@ TEST(ServerClients, AreAnsweredOnceEach) {
   EXPECT_EQ(ended.outcome, Outcome::kAnswered);
   ASSERT_EQ(ended.pieces.size(), 1U);
   EXPECT_EQ(numbers_of(ended.pieces[0].result.bytes), (std::vector<int>{2, 3}));
-  client.submit(5, {7});  // the number is free again
+  client.submit(5, {7});  // the id is free again
   EXPECT_EQ(client.result().outcome, Outcome::kAnswered);
 }
 
-TEST(ServerClients, BatchesMixTheirRequestsAndThoseOfOneAreAnsweredTogether) {
+TEST(ServerClients, ABatchMixesClientsAndEachGetsItsResultsInOneMessage) {
   Owner owner;
   Gate gate;
   std::atomic<std::size_t> parts{0};
@@ -50,7 +50,7 @@ TEST(ServerClients, BatchesMixTheirRequestsAndThoseOfOneAreAnsweredTogether) {
   EXPECT_EQ(parts, 4U);
 }
 
-TEST(ServerClients, RequestsGoByTheirArrivalFromWhomeverTheyAre) {
+TEST(ServerClients, RequestsRunInOrderOfArrivalAcrossClients) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   std::vector<int> seen;
@@ -74,7 +74,7 @@ TEST(ServerClients, RequestsGoByTheirArrivalFromWhomeverTheyAre) {
   EXPECT_EQ(seen, expected);
 }
 
-TEST(ServerClients, ADeadClientsRequestsAreCancelledAlsoWhereTheyRun) {
+TEST(ServerClients, TheRequestsOfADeadClientAreCancelledEvenIfTheyRun) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   owner.add_ready(gate.before());
@@ -90,7 +90,7 @@ TEST(ServerClients, ADeadClientsRequestsAreCancelledAlsoWhereTheyRun) {
   EXPECT_TRUE(sent(owner.engine, {1}).answered());
 }
 
-TEST(ServerClients, CancelledRequestsAreAnsweredAsThat) {
+TEST(ServerClients, CancelledRequestsAreReportedAsCancelled) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   owner.add_ready(gate.before());
@@ -101,27 +101,27 @@ TEST(ServerClients, CancelledRequestsAreAnsweredAsThat) {
   const ipc::EndedCall ended = client.result();
   EXPECT_EQ(ended.outcome, Outcome::kCancelled);
   EXPECT_TRUE(ended.pieces.empty());
-  client.cancel(1);   // it is no more
-  client.cancel(77);  // it never was
+  client.cancel(1);   // has ended already
+  client.cancel(77);  // unknown
   gate.open();
   client.submit(2, {2});
   EXPECT_EQ(client.result().id, 2U);
 }
 
-TEST(ServerClients, ExpiredRequestsAreAnsweredAsThat) {
+TEST(ServerClients, ExpiredRequestsAreReportedAsExpired) {
   Owner owner;
   const RawClient client(*owner.server);
   client.submit(1, {1}, {.deadline = Clock::now() + milliseconds(10)});
   EXPECT_EQ(client.result().outcome, Outcome::kExpired);
 }
 
-TEST(ServerClients, QuestionsAboutARequest) {
+TEST(ServerClients, QueriesAboutARequest) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   owner.add_ready(gate.before());
   const RawClient client(*owner.server);
-  const auto query = [&](ipc::QueryKind question, std::uint64_t request) {
-    client.query(100 + request, {.question = question, .request = request, .change = {}});
+  const auto query = [&](ipc::QueryKind kind, std::uint64_t request) {
+    client.query(100 + request, {.kind = kind, .request = request, .change = {}});
     return client.reply(100 + request).yes;
   };
   client.submit(1, {1});
@@ -131,15 +131,15 @@ TEST(ServerClients, QuestionsAboutARequest) {
   EXPECT_FALSE(query(ipc::QueryKind::kRunning, 2));
   EXPECT_FALSE(query(ipc::QueryKind::kCancel, 1)) << "it runs";
   EXPECT_FALSE(query(ipc::QueryKind::kCancel, 3)) << "there is none";
-  client.query(9, {.question = ipc::QueryKind::kCancel, .request = 2, .change = {}});
+  client.query(9, {.kind = ipc::QueryKind::kCancel, .request = 2, .change = {}});
   EXPECT_EQ(client.result().outcome, Outcome::kCancelled) << "it hears of the end first";
   EXPECT_TRUE(client.reply(9).yes);
 }
 
-TEST(ServerClients, QuestionsAboutTheEngine) {
+TEST(ServerClients, QueriesAboutTheEngine) {
   Owner owner;
   const RawClient client(*owner.server);
-  ipc::Query configure{.question = ipc::QueryKind::kConfigure, .request = 0, .change = {.batch_size = 3}};
+  ipc::Query configure{.kind = ipc::QueryKind::kConfigure, .request = 0, .change = {.batch_size = 3}};
   client.query(1, configure);
   EXPECT_TRUE(client.reply(1).yes);
   EXPECT_EQ(owner.engine.options().batch_size, 3U);
@@ -148,16 +148,16 @@ TEST(ServerClients, QuestionsAboutTheEngine) {
   const ipc::QueryReply refused = client.reply(2);
   EXPECT_FALSE(refused.yes);
   EXPECT_NE(refused.text.find("batch_size"), std::string::npos);
-  client.query(3, {.question = ipc::QueryKind::kStats, .request = 0, .change = {}});
+  client.query(3, {.kind = ipc::QueryKind::kStats, .request = 0, .change = {}});
   EXPECT_NE(client.reply(3).text.find("\"batch_size\":3"), std::string::npos);
 }
 
-TEST(ServerClients, AreToldWhenAWorkerIsReadyOrThatNoneWillBe) {
+TEST(ServerClients, WaitReadyReportsThatAWorkerIsReadyOrThatNoneWillBe) {
   Owner owner;
   const RawClient client(*owner.server);
-  const ipc::Query wait_ready{.question = ipc::QueryKind::kWaitReady, .request = 0, .change = {}};
+  const ipc::Query wait_ready{.kind = ipc::QueryKind::kWaitReady, .request = 0, .change = {}};
   client.query(1, wait_ready);
-  client.query(2, {.question = ipc::QueryKind::kStats, .request = 0, .change = {}});
+  client.query(2, {.kind = ipc::QueryKind::kStats, .request = 0, .change = {}});
   EXPECT_TRUE(client.reply(2).yes) << "others are answered meanwhile";
   owner.server->set_failure("init: no model");
   const ipc::QueryReply failed = client.reply(1);
@@ -173,7 +173,7 @@ TEST(ServerClients, AreToldWhenAWorkerIsReadyOrThatNoneWillBe) {
   EXPECT_TRUE(client.reply(4).yes);
 }
 
-TEST(ServerClients, HearOfTheEndOfTheirRequestsWhenTheServerStops) {
+TEST(ServerClients, StopReportsTheEndOfEveryRequest) {
   Owner owner;
   const RawClient client(*owner.server);
   client.submit(1, {1});
@@ -181,19 +181,20 @@ TEST(ServerClients, HearOfTheEndOfTheirRequestsWhenTheServerStops) {
   owner.server->stop();
   EXPECT_EQ(client.result().outcome, Outcome::kNone) << "no worker had it";
   EXPECT_TRUE(client.is_cut_off());
-  EXPECT_ANY_THROW(ipc::connect_to(owner.server->address())) << "and nobody else gets in";
+  EXPECT_ANY_THROW(ipc::connect_to(owner.server->address())) << "a stopped server accepts no connection";
 }
 
-TEST(ServerClients, AreToldThatItStopsAfterTheLastAnswerHoweverLong) {
+TEST(ServerClients, TheCloseMessageFollowsTheLastResultOfAnySize) {
   Owner owner;
   owner.add_ready([](const ipc::BatchMessage&, ipc::ReplyMessage& reply) {
-    reply.results.push_back(outputs_of(std::vector<int>(1 << 20)));  // more than a socket takes
+    reply.results.push_back(outputs_of(std::vector<int>(1 << 20)));  // more than the socket takes
     return true;
   });
   const RawClient client(*owner.server);
   client.submit(1, {1});
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().counters.completed == 1; }));
-  const TimePoint waits_until = Clock::now() + std::chrono::seconds(1);  // or later, for whoever has not read it all
+  const TimePoint waits_until =
+      Clock::now() + std::chrono::seconds(1);  // the server waits until then for a client to read
   Thread stopping([&] { owner.server->stop(); });
   ipc::InMessage message;
   std::vector<ipc::EndedCall> ended;
@@ -204,7 +205,7 @@ TEST(ServerClients, AreToldThatItStopsAfterTheLastAnswerHoweverLong) {
   EXPECT_TRUE(client.is_cut_off());
 }
 
-TEST(ServerClients, AClosedEngineTakesNothing) {
+TEST(ServerClients, AClosedEngineAcceptsNoRequest) {
   Owner owner;
   close_remote(owner.engine, true);
   const RawClient client(*owner.server);
@@ -214,7 +215,7 @@ TEST(ServerClients, AClosedEngineTakesNothing) {
   EXPECT_EQ(ended.outcome, Outcome::kNone);
 }
 
-TEST(ServerClients, HearThatWhatAWorkerHadEndsAsClosed) {
+TEST(ServerClients, RequestsThatAWorkerHasEndAsClosed) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   Gate gate;
   owner.add_ready(gate.before());

@@ -1,4 +1,4 @@
-// Owners that fork: their children keep nothing of theirs, and may become their clients.
+// Forked children of a process with a Server: they keep no descriptor of it, and may become its clients.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -13,11 +13,11 @@
 namespace service_streamer::support {
 namespace {
 
-// ThreadSanitizer does not follow threads into children of processes with threads; and the allocator of GCC 12's
-// AddressSanitizer stays locked in a child for ever where another thread was just in it, unlike malloc.
+// ThreadSanitizer does not support threads in a forked child of a process with threads. With GCC 12's AddressSanitizer
+// the allocator can stay locked in the child, if another thread was using it at the fork.
 constexpr bool kMayFork = !kSanitized;
 
-// A child process; it is gone when this is.
+// A child process; the destructor kills it.
 class Child {
  public:
   explicit Child(const std::function<bool()>& body) : pid_(fork()) {
@@ -40,7 +40,7 @@ class Child {
   pid_t pid_;
 };
 
-// In a child whose parent had threads that allocate: no gtest, only plain work.
+// Runs in a forked child. It does not use gtest: a thread of the parent may have held a lock of it.
 bool calls_through(const std::string& address) {
   auto* engine = new Engine({.policy = PolicyKind::kGreedy, .max_queue = 100});
   auto* client_link = new ipc::ClientLink(*engine, address);
@@ -59,7 +59,7 @@ TEST(ServerFork, ChildrenBecomeClientsOfTheirParent) {
   owner.add_ready();
   std::atomic<bool> stop{false};
   Thread busy([&] {
-    // Without the pool of waiters, which Python's threads only use with the GIL: no fork finds it locked.
+    // Does not use WaiterPool. It is guarded by the GIL in Python, so there no fork finds it locked; here one could.
     while (!stop) {
       const RemoteRequest request = sent(owner.engine, {1});
       while (!request.done()) std::this_thread::yield();
@@ -74,7 +74,7 @@ TEST(ServerFork, ChildrenBecomeClientsOfTheirParent) {
   EXPECT_TRUE(sent(owner.engine, {1}).answered());
 }
 
-TEST(ServerFork, AChildThatEndsOrDestroysItsCopyChangesNothing) {
+TEST(ServerFork, AChildThatExitsOrDestroysItsCopyChangesNothing) {
   if (!kMayFork) GTEST_SKIP();
   Owner owner;
   owner.add_ready();
@@ -86,7 +86,7 @@ TEST(ServerFork, AChildThatEndsOrDestroysItsCopyChangesNothing) {
   EXPECT_TRUE(sent(owner.engine, {1}).answered());
 }
 
-TEST(ServerFork, AChildThatLivesOnHidesNoDeath) {
+TEST(ServerFork, AChildThatLivesOnDoesNotKeepItsParentsSocketsOpen) {
   if (!kMayFork) GTEST_SKIP();
   std::unique_ptr<Child> child;
   {
@@ -98,11 +98,11 @@ TEST(ServerFork, AChildThatLivesOnHidesNoDeath) {
     });
     EXPECT_TRUE(sent(owner.engine, {1}).answered());
     owner.server->stop();
-    EXPECT_TRUE(eventually([&] { return owner.workers[0]->finished(); })) << "it does not see the end of file";
+    EXPECT_TRUE(eventually([&] { return owner.workers[0]->finished(); })) << "the worker does not see the end of file";
   }
 }
 
-TEST(ServerFork, ARelaysChildMakesItsOwn) {
+TEST(ServerFork, AChildOfAClientMakesItsOwnLink) {
   if (!kMayFork) GTEST_SKIP();
   Owner owner;
   owner.add_ready();

@@ -1,4 +1,4 @@
-// Workers of a Server that die, hang, err or never come: what becomes of their batches.
+// Workers of a Server that die, hang, fail or do not start, and their batches.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -35,7 +35,7 @@ TEST(ServerLosses, ABatchWhoseWorkerDiedRunsAgainOnAnother) {
   EXPECT_TRUE(request.answered());
 }
 
-TEST(ServerLosses, ItRunsAgainBeforeAnythingNew) {
+TEST(ServerLosses, ARetryRunsBeforeANewBatch) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   owner.add_ready(die);
   const RemoteRequest first = sent(owner.engine, {1});
@@ -50,18 +50,18 @@ TEST(ServerLosses, ItRunsAgainBeforeAnythingNew) {
   EXPECT_EQ(seen, (std::vector<int>{1, 10}));
 }
 
-// A worker with memory for so many items only, and for no 13.
+// A model with memory for at most `items` items, and none for the item 13.
 Model with_memory_for(std::size_t items) {
   return [items](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
     const std::vector<int> numbers = numbers_of(batch.payload.bytes);
-    reply.unread = numbers.size() > items || std::find(numbers.begin(), numbers.end(), 13) != numbers.end();
-    if (!reply.unread) return add_one(batch, reply);
+    reply.out_of_memory = numbers.size() > items || std::find(numbers.begin(), numbers.end(), 13) != numbers.end();
+    if (!reply.out_of_memory) return add_one(batch, reply);
     reply.results.push_back({.kind = ipc::ResultKind::kError, .bytes = bytes_of({}), .blocks = {}});
     return true;
   };
 }
 
-TEST(ServerLosses, ABatchForWhichAWorkerHasNoMemoryGoesOutInHalves) {
+TEST(ServerLosses, ABatchForWhichAWorkerHasNoMemoryRunsInHalves) {
   Owner owner;
   owner.add_ready(with_memory_for(2));
   const RemoteRequest large = sent(owner.engine, {1, 2, 3, 4, 5, 6, 7});
@@ -83,14 +83,14 @@ TEST(ServerLosses, AnItemForWhichNoWorkerHasMemoryFailsItsRequestAlone) {
   EXPECT_FALSE(owner.next_event(Duration::zero()).has_value()) << "the worker lives";
 }
 
-TEST(ServerLosses, ABatchThatKillsEveryWorkerIsLostAndSaysHow) {
+TEST(ServerLosses, ABatchThatKillsEveryWorkerIsLostWithANote) {
   Owner owner(kServed, {.retries = 2, .address = {}});
   for (int i = 0; i < 3; ++i) owner.add_ready(die);
   const RemoteRequest request = sent(owner.engine, {1});
   EXPECT_TRUE(request.ends_as(Outcome::kLost));
   EXPECT_NE(request.call().note.find("attempt 3 of 3"), std::string::npos) << request.call().note;
   owner.add();
-  EXPECT_TRUE(sent(owner.engine, {1}).answered()) << "and costs nobody else anything";
+  EXPECT_TRUE(sent(owner.engine, {1}).answered()) << "other requests are not affected";
 }
 
 TEST(ServerLosses, WithoutRetriesABatchIsLostAtOnce) {
@@ -100,7 +100,7 @@ TEST(ServerLosses, WithoutRetriesABatchIsLostAtOnce) {
   EXPECT_TRUE(sent(owner.engine, {1}).ends_as(Outcome::kLost));
 }
 
-TEST(ServerLosses, WhatEndedMeanwhileDoesNotRunAgain) {
+TEST(ServerLosses, RequestsThatEndedAreNotRunAgain) {
   Owner owner;
   Gate gate;
   owner.add_ready(gate.before(die));
@@ -108,7 +108,7 @@ TEST(ServerLosses, WhatEndedMeanwhileDoesNotRunAgain) {
   ASSERT_TRUE(gate.entered());
   const RemoteRequest cancelled = sent(owner.engine, {2});
   const RemoteRequest also_kept = sent(owner.engine, {3});
-  owner.add_ready(die);  // takes both of these at once
+  owner.add_ready(die);  // gets both requests in one batch
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().queued_requests == 0; }));
   EXPECT_TRUE(cancelled.cancel(owner.engine, true));
   gate.open();
@@ -122,7 +122,7 @@ TEST(ServerLosses, WhatEndedMeanwhileDoesNotRunAgain) {
   EXPECT_TRUE(cancelled.ends_as(Outcome::kCancelled));
 }
 
-TEST(ServerLosses, ABatchThatNobodyWaitsForIsOverAlsoWithoutAWorker) {
+TEST(ServerLosses, ABatchWhoseRequestsEndedIsDroppedWithoutAWorker) {
   Owner owner;
   owner.add_ready(die);
   const RemoteRequest request = sent(owner.engine, {1});
@@ -133,7 +133,7 @@ TEST(ServerLosses, ABatchThatNobodyWaitsForIsOverAlsoWithoutAWorker) {
   EXPECT_EQ(owner.engine.wait_until_drained(sleeping.waiter(), Clock::now() + kPatience), Completion::Wait::kDone);
 }
 
-TEST(ServerLosses, AWorkerThatCannotLoadItsModelSaysWhy) {
+TEST(ServerLosses, AWorkerThatCannotLoadItsModelReportsTheTraceback) {
   Owner owner;
   const std::uint32_t id = owner.add(add_one, false);
   std::optional<Server::Event> event = owner.next_event();
@@ -143,7 +143,7 @@ TEST(ServerLosses, AWorkerThatCannotLoadItsModelSaysWhy) {
   EXPECT_TRUE(owner.next_is(Kind::kGone, id));
 }
 
-TEST(ServerLosses, FailureEndsWhatIsThereAndWhatComes) {
+TEST(ServerLosses, SetFailureEndsCurrentAndLaterRequests) {
   Owner owner;
   const RemoteRequest queued = sent(owner.engine, {1});
   owner.server->set_failure("init: no model");
@@ -160,7 +160,7 @@ TEST(ServerLosses, FailureEndsWhatIsThereAndWhatComes) {
   EXPECT_TRUE(hopeful.answered());
 }
 
-// Another process, which only waits to be killed.
+// A process that sleeps until it is killed.
 class Victim {
  public:
   Victim() : pid_(fork()) {
@@ -181,11 +181,11 @@ class Victim {
   const pid_t pid_;
 };
 
-TEST(ServerLosses, AWorkerThatHangsIsKilledAndItsBatchRunsElsewhere) {
+TEST(ServerLosses, AWorkerThatHangsIsKilledAndAnotherRunsItsBatch) {
   const Victim victim;
   Owner owner(kServed, {.hang_timeout = milliseconds(50), .address = {}});
   auto [ours, its] = ipc::socket_pair();
-  Gate gate;  // what holds on to its socket: the death is seen all the same
+  Gate gate;  // keeps the thread, and so the worker's socket, until the end
   owner.workers.push_back(std::make_unique<FakeWorker>(std::move(its), gate.before()));
   const std::uint32_t id = owner.server->add_worker(std::move(ours), victim.pid(), "setup");
   ASSERT_TRUE(owner.next_is(Kind::kReady, id));
@@ -199,7 +199,7 @@ TEST(ServerLosses, AWorkerThatHangsIsKilledAndItsBatchRunsElsewhere) {
   EXPECT_TRUE(request.answered());
 }
 
-TEST(ServerLosses, ADeathIsSeenAlsoWhereTheSocketStaysOpen) {
+TEST(ServerLosses, ADeathIsSeenEvenIfTheSocketStaysOpen) {
   Owner owner;
   auto [ours, its] = ipc::socket_pair();
   std::uint32_t id = 0;
@@ -213,19 +213,19 @@ TEST(ServerLosses, ADeathIsSeenAlsoWhereTheSocketStaysOpen) {
   EXPECT_TRUE(owner.next_is(Kind::kGone, id));
 }
 
-TEST(ServerLosses, CutsOffAWorkerThatDoesNotKeepToTheProtocol) {
+TEST(ServerLosses, DisconnectsAWorkerThatBreaksTheProtocol) {
   Owner owner;
   auto [ours, its] = ipc::socket_pair();
   const std::uint32_t id = owner.server->add_worker(std::move(ours), 0, "");
   const auto worker = ipc::Connection::make(std::move(its));
   worker->send_all(ipc::make_hello(ipc::Role::kWorker));
-  worker->send_all(ipc::make_reply(1, {}));  // to no batch
+  worker->send_all(ipc::make_reply(1, {}));  // there is no batch
   EXPECT_TRUE(owner.next_is(Kind::kGone, id));
   owner.add();
   EXPECT_TRUE(sent(owner.engine, {1}).answered());
 }
 
-TEST(ServerLosses, CutsOffAWorkerWithTooFewResults) {
+TEST(ServerLosses, DisconnectsAWorkerWithTooFewResults) {
   Owner owner;
   owner.add_ready([](const ipc::BatchMessage&, ipc::ReplyMessage&) { return true; });
   const RemoteRequest request = sent(owner.engine, {1});

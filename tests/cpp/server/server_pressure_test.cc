@@ -1,4 +1,4 @@
-// Clients of a Server that ask too much, read too little, break the protocol or die: what that costs others.
+// Clients that send too much, read too little, break the protocol or die, and their effect on others.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 namespace service_streamer::support {
 namespace {
 
-TEST(ServerPressure, WhoeverSendsMoreThanThereIsRoomForIsNotReadFrom) {
+TEST(ServerPressure, AClientThatSendsMoreThanFitsIsNotReadFrom) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy, .max_queue = 4, .overflow = Overflow::kReject});
   Gate gate;
   owner.add_ready(gate.before());
@@ -20,7 +20,7 @@ TEST(ServerPressure, WhoeverSendsMoreThanThereIsRoomForIsNotReadFrom) {
   for (std::uint64_t id = 1; id <= kSent; ++id) greedy.submit(id, {1});
   ASSERT_TRUE(eventually([&] { return owner.engine.stats().waiting_requests == 1; }));
   const RawClient modest(*owner.server);
-  modest.query(1, {.question = ipc::QueryKind::kStats, .request = 0, .change = {}});
+  modest.query(1, {.kind = ipc::QueryKind::kStats, .request = 0, .change = {}});
   EXPECT_TRUE(modest.reply(1).yes) << "others are";
   EXPECT_EQ(owner.engine.stats().counters.submitted, 6U) << "a running one, a full queue, one that waits";
   gate.open();
@@ -28,7 +28,7 @@ TEST(ServerPressure, WhoeverSendsMoreThanThereIsRoomForIsNotReadFrom) {
   EXPECT_EQ(owner.engine.stats().counters.rejected, 0U);
 }
 
-TEST(ServerPressure, AHeldUpClientThatDiesIsLetGo) {
+TEST(ServerPressure, ABlockedClientThatDiesIsRemoved) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy, .max_queue = 4});
   Gate gate;
   owner.add_ready(gate.before());
@@ -39,7 +39,7 @@ TEST(ServerPressure, AHeldUpClientThatDiesIsLetGo) {
   EXPECT_TRUE(eventually([&] { return owner.engine.stats().counters.cancelled == 6; }));
 }
 
-TEST(ServerPressure, WhoeverBreaksTheProtocolIsCutOffAndCostsNobodyElse) {
+TEST(ServerPressure, AClientThatBreaksTheProtocolIsDisconnectedWithoutEffectOnOthers) {
   Owner owner;
   owner.add_ready();
   const RawClient honest(*owner.server);
@@ -78,7 +78,7 @@ TEST(ServerPressure, WhoeverBreaksTheProtocolIsCutOffAndCostsNobodyElse) {
   }));
 }
 
-TEST(ServerPressure, WhoeverDoesNotReadHisAnswersIsNotReadFromUntilHeDoes) {
+TEST(ServerPressure, AClientThatLeavesResultsUnreadIsNotReadFrom) {
   Owner owner;
   owner.add_ready([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
     for (std::size_t i = 0; i < batch.parts.size(); ++i) {
@@ -88,7 +88,7 @@ TEST(ServerPressure, WhoeverDoesNotReadHisAnswersIsNotReadFromUntilHeDoes) {
     return true;
   });
   const RawClient client(*owner.server);
-  constexpr std::uint64_t kRequests = 8;  // 16 MB each: the fifth goes beyond the bound
+  constexpr std::uint64_t kRequests = 8;  // 16 MB each: the fifth exceeds the limit
   std::uint64_t sent_off = 0;
   for (std::uint64_t id = 1; id <= kRequests; ++id) {
     client.submit(id, {1});
@@ -100,17 +100,17 @@ TEST(ServerPressure, WhoeverDoesNotReadHisAnswersIsNotReadFromUntilHeDoes) {
   EXPECT_TRUE(client.have_ended(kRequests));
 }
 
-TEST(ServerPressure, LeaveNoDescriptorBehind) {
+TEST(ServerPressure, LeavesNoDescriptorOpen) {
   Owner owner;
   owner.add_ready();
   const std::size_t before = ipc::support::open_descriptors();
-  constexpr std::size_t kBell = 1;  // the worker's, made when it first sleeps, which may be after the count
+  constexpr std::size_t kWakeEvent = 1;  // the worker opens it when it first sleeps, perhaps after the count
   for (int round = 0; round < 20; ++round) {
     RawClient client(*owner.server);
     client.submit(1, {1});
     client.result();
   }
-  EXPECT_TRUE(eventually([&] { return ipc::support::open_descriptors() <= before + kBell; }));
+  EXPECT_TRUE(eventually([&] { return ipc::support::open_descriptors() <= before + kWakeEvent; }));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// Everything at once between processes: workers that die with or without a batch, err, are retired and replaced, clients that die
-// with requests on their way, callers that cancel, give up and forget, and owners that go. What happens when is up to the scheduler;
-// what is asked for comes from fixed seeds.
+// A Server under random load: workers die, fail, are retired and replaced; clients die with requests in flight; callers
+// cancel, give up and drop requests; the server ends. The load comes from fixed seeds, the timing from the scheduler.
 
 #include <gtest/gtest.h>
 
@@ -25,9 +24,9 @@ constexpr int kRounds = 40 / kStressShare;
 constexpr int kWorkers = 3;
 constexpr int kClients = 2;
 constexpr int kCallsOfEach = 400;
-constexpr int kBadItem = 13;  // the model errs
+constexpr int kBadItem = 13;  // the model fails on it
 
-// Of a round: how many calls were accepted, and how often the end of one was told.
+// The counts of a round: accepted calls, and reported ends.
 struct Score {
   std::atomic<std::uint64_t> accepted{0};
   std::atomic<std::uint64_t> reply{0};
@@ -36,7 +35,7 @@ struct Score {
   std::array<std::atomic<std::uint64_t>, kOutcomes> by_outcome{};
 };
 
-// A model that now and then dies, errs or takes its time.
+// A model that sometimes dies, fails or is slow.
 Model moody(std::uint64_t seed) {
   return [random = std::make_shared<Random>(seed)](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
     if (random->uniform() < 0.01) return false;
@@ -52,7 +51,7 @@ Model moody(std::uint64_t seed) {
   };
 }
 
-// Keeps the workers of an owner at their number, as its supervisor does.
+// Replaces workers that have ended, as the supervisor does.
 class Supervisor {
  public:
   Supervisor(Owner& owner, std::uint64_t seed) : owner_(owner), random_(seed), thread_([this] { run(); }) {}
@@ -92,7 +91,7 @@ class Supervisor {
   Thread thread_;
 };
 
-// Calls in any way there is, on an engine that may go at any time.
+// Makes calls in all ways, on an engine that may close at any time.
 class Caller {
  public:
   Caller(Engine& engine, Server* server, ClientLink* client_link, Duration patience, Score& score, std::uint64_t seed)
@@ -137,7 +136,7 @@ class Caller {
     return RemoteRequest(std::move(items), terms);
   }
 
-  // Now and then the caller waits for the answer at once, and perhaps gives up.
+  // Sometimes the caller waits for the result at once, and may give up.
   bool enter(const RemoteRequest& request) {
     if (!request.submit(engine_, server_)) return false;
     if (server_ != nullptr && random_.uniform() < 0.5) {
@@ -157,8 +156,8 @@ class Caller {
       client_link_->cancel(request.request(), reply, sleeping.waiter(), Clock::now() + std::chrono::seconds(5));
       EXPECT_TRUE(!reply.yes || request.done());
     }
-    if (way > 0.4 && way < 0.45) return;  // forgotten; it ends all the same
-    ASSERT_TRUE(request.wait()) << "nobody may be left waiting";
+    if (way > 0.4 && way < 0.45) return;  // dropped by its caller; it ends nevertheless
+    ASSERT_TRUE(request.wait()) << "a request has not ended";
     const Outcome outcome = request.request().outcome;
     ++score_.by_outcome[static_cast<std::size_t>(outcome)];
     EXPECT_TRUE(outcome != Outcome::kAnswered || request.answered());
@@ -169,12 +168,12 @@ class Caller {
   Engine& engine_;
   Server* const server_;
   ClientLink* const client_link_;
-  const Duration patience_;  // of every request: the owner may be gone for good
+  const Duration patience_;  // of every request, because the server may not come back
   Score& score_;
   Random random_;
 };
 
-// A client process that lives for a while, again and again.
+// A client process that ends and starts again several times.
 void live_as_client(const std::string& address, Duration patience, Score& score, std::uint64_t seed) {
   Random random(seed);
   for (int life = 0; life < 3; ++life) {
@@ -190,7 +189,7 @@ void live_as_client(const std::string& address, Duration patience, Score& score,
       }
       if (random.uniform() < 0.5) {
         Parker().park(Clock::now() + microseconds(random.between(0, 20'000)));
-        client_link.stop();  // it dies; who is left is told by abort
+        client_link.stop();  // the client dies; abort ends the remaining requests
         close_remote(engine, false);
         while (!std::all_of(callers.begin(), callers.end(), [](const Thread& caller) { return caller.finished(); })) {
           abort_remote(engine);

@@ -1,4 +1,4 @@
-// The engine's process side: workers that take batches and answer, come and go.
+// A Server and its workers.
 
 #include "service_streamer/server/server.h"
 
@@ -31,14 +31,14 @@ TEST(Server, AnswersARequest) {
   EXPECT_TRUE(request.answered());
 }
 
-TEST(Server, ServesWhatWasQueuedBeforeThereWasAWorker) {
+TEST(Server, RunsRequestsThatWereQueuedBeforeTheFirstWorker) {
   Owner owner;
   const RemoteRequest request = sent(owner.engine, {1});
   owner.add();
   EXPECT_TRUE(request.answered());
 }
 
-TEST(Server, TellsTheSetupToTheWorkerAndOfItToTheSupervisor) {
+TEST(Server, SendsTheSetupAndReportsThatTheWorkerIsReady) {
   Owner owner;
   const std::uint32_t id = owner.add();
   const std::optional<Server::Event> event = owner.next_event();
@@ -51,7 +51,7 @@ TEST(Server, TellsTheSetupToTheWorkerAndOfItToTheSupervisor) {
   EXPECT_EQ(owner.workers[0]->setup(), "setup");
 }
 
-TEST(Server, CutsALargeRequestForAllWorkersAndJoinsItsPieces) {
+TEST(Server, CutsALargeRequestForAllWorkersAndJoinsTheResults) {
   Owner owner;
   owner.add_ready();
   owner.add_ready();
@@ -61,7 +61,7 @@ TEST(Server, CutsALargeRequestForAllWorkersAndJoinsItsPieces) {
   EXPECT_GT(owner.workers[1]->batches(), 0);
 }
 
-TEST(Server, AnErrorEndsOnlyTheRequestThatItIsOf) {
+TEST(Server, AnErrorEndsItsRequestOnly) {
   Owner owner;
   Gate gate;
   owner.add_ready(gate.before([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
@@ -83,7 +83,7 @@ TEST(Server, AnErrorEndsOnlyTheRequestThatItIsOf) {
   EXPECT_EQ(owner.engine.stats().counters.isolated, 1U) << "the good one, although its batch failed";
 }
 
-TEST(Server, WhatAWorkerPostponesRunsAlone) {
+TEST(Server, APostponedRequestRunsAlone) {
   Owner owner;
   Gate gate;
   owner.add_ready(gate.before([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
@@ -103,7 +103,7 @@ TEST(Server, WhatAWorkerPostponesRunsAlone) {
   EXPECT_EQ(owner.workers[0]->batches(), 3);
 }
 
-TEST(Server, AWorkerThatPostponesARequestThatRanAloneIsHungUpOn) {
+TEST(Server, AWorkerThatPostponesARequestThatRanAloneIsDisconnected) {
   Owner owner;
   const std::uint32_t id = owner.add_ready([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
     add_one(batch, reply);
@@ -135,11 +135,11 @@ TEST(Server, ARetiredWorkerFinishesItsBatchAndGetsNoOther) {
   EXPECT_TRUE(next.answered());
 }
 
-TEST(Server, ARetiredIdleWorkerGoesAtOnceAndLeavesItsWorkToOthers) {
+TEST(Server, ARetiredIdleWorkerEndsAtOnceAndAnotherGetsItsBatch) {
   Owner owner;
   const std::uint32_t first = owner.add_ready();
   const std::uint32_t second = owner.add_ready();
-  owner.server->retire_worker(second);  // the one that would get the next batch
+  owner.server->retire_worker(second);  // it would get the next batch
   EXPECT_TRUE(sent(owner.engine, {1}).answered());
   EXPECT_TRUE(owner.next_is(Kind::kRetired, second));
   EXPECT_TRUE(owner.next_is(Kind::kGone, second));
@@ -149,7 +149,7 @@ TEST(Server, ARetiredIdleWorkerGoesAtOnceAndLeavesItsWorkToOthers) {
   EXPECT_TRUE(owner.server->workers().empty());
 }
 
-TEST(Server, ARetiredWorkerThatWasStillStartingGoesToo) {
+TEST(Server, ARetiredWorkerThatIsStillStartingEndsToo) {
   Owner owner;
   const std::uint32_t id = owner.add();
   owner.server->retire_worker(id);
@@ -177,7 +177,7 @@ TEST(Server, DeadlinesAreKeptWhileTheWorkerIsBusy) {
   EXPECT_TRUE(sent(owner.engine, {2}).answered());
 }
 
-TEST(Server, StopEndsWhatRunsAndTellsTheWorkers) {
+TEST(Server, StopEndsRunningRequestsAndWorkers) {
   Owner owner;
   Gate gate;
   owner.add_ready(gate.before());
@@ -194,7 +194,7 @@ TEST(Server, StopEndsWhatRunsAndTellsTheWorkers) {
   EXPECT_TRUE(eventually([&] { return owner.workers[0]->finished(); }));
 }
 
-TEST(Server, StopsWithoutHavingStarted) {
+TEST(Server, StopsWithoutStart) {
   Engine engine(kServed);
   Server server(engine, {});
   auto [ours, its] = ipc::socket_pair();
@@ -204,7 +204,7 @@ TEST(Server, StopsWithoutHavingStarted) {
   EXPECT_TRUE(eventually([&] { return worker.finished(); }));
 }
 
-TEST(Server, LateWakesOfItsEngineHitNothing) {
+TEST(Server, ItsEngineMayWakeItAfterItIsDestroyed) {
   Engine engine(kServed);
   for (int round = 0; round < 100 / kStressShare; ++round) {
     std::atomic<bool> stop{false};
@@ -223,7 +223,7 @@ TEST(Server, LateWakesOfItsEngineHitNothing) {
   abort_remote(engine);
 }
 
-TEST(Server, AnEventIsWaitedForUntilOneInterrupts) {
+TEST(Server, NextEventBlocksUntilAnEventOrAnInterrupt) {
   Owner owner;
   EXPECT_FALSE(owner.next_event(Duration::zero()).has_value());
   owner.server->interrupt();
@@ -279,7 +279,7 @@ TEST(Server, NoSignalInterruptsItsThread) {
   EXPECT_NE(io_thread("SigBlk:").find("ffffffe7ffbfeff"), std::string::npos) << io_thread("SigBlk:");
 }
 
-// No timed wake-up: the IO thread of an idle Server never runs.
+// The IO thread of an idle Server has no timer.
 TEST(Server, SleepsWithoutWakingWhenIdle) {
   Owner owner;
   owner.add_ready();

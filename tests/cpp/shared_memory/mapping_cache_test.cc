@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kSize = std::size_t{1} << 20;
 
-// A memfd that is full of one letter, and what fstat says of it.
+// A memfd full of one letter, and its fstat.
 class File {
  public:
   explicit File(char letter, std::size_t size = kSize) : size_(size), fd_(memfd_create("test", MFD_CLOEXEC)) {
@@ -33,7 +33,7 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  // As a sender does it: through its mapping.
+  // Writes through a shared mapping, as a sender does.
   void fill(char letter) { std::memset(written_, letter, size_); }
   const struct stat& status() const { return status_; }
 
@@ -57,7 +57,7 @@ bool is_mapped(const void* address) {
   return mincore(const_cast<void*>(address), 1, &resident) == 0;
 }
 
-TEST(MappingCache, GivesAMappingOfTheSameFileAgain) {
+TEST(MappingCache, ReturnsACachedMappingOfTheSameFile) {
   const File file('a');
   const File other('b');
   MappingCache cache;
@@ -70,7 +70,7 @@ TEST(MappingCache, GivesAMappingOfTheSameFileAgain) {
   munmap(mapping.data, mapping.size);
 }
 
-TEST(MappingCache, ShowsWhatTheFileHoldsAndNotWhatWasWrittenThere) {
+TEST(MappingCache, ACachedMappingShowsTheFileAndNotPrivateWrites) {
   File file('a');
   MappingCache cache;
   EXPECT_EQ(cache.take(file.status(), kSize).data, nullptr);
@@ -90,7 +90,7 @@ TEST(MappingCache, ShowsWhatTheFileHoldsAndNotWhatWasWrittenThere) {
   munmap(mapping.data, mapping.size);
 }
 
-TEST(MappingCache, DoesNotKeepWhatWasWrittenAllOver) {
+TEST(MappingCache, DoesNotCacheAMappingThatWasMostlyWritten) {
   const File file('a');
   MappingCache cache;
   EXPECT_EQ(cache.take(file.status(), kSize).data, nullptr);
@@ -101,7 +101,7 @@ TEST(MappingCache, DoesNotKeepWhatWasWrittenAllOver) {
   EXPECT_FALSE(is_mapped(mapping.data));
 }
 
-TEST(MappingCache, DoesNotGiveWhatIsTooSmall) {
+TEST(MappingCache, DoesNotReturnAMappingThatIsTooSmall) {
   const File file('a');
   MappingCache cache;
   EXPECT_EQ(cache.take(file.status(), kSize).data, nullptr);
@@ -111,7 +111,7 @@ TEST(MappingCache, DoesNotGiveWhatIsTooSmall) {
   EXPECT_FALSE(is_mapped(mapping.data));
 }
 
-TEST(MappingCache, KeepsOneMappingOfAFile) {
+TEST(MappingCache, CachesOneMappingPerFile) {
   const File file('a');
   MappingCache cache;
   EXPECT_EQ(cache.take(file.status(), kSize).data, nullptr);
@@ -123,7 +123,7 @@ TEST(MappingCache, KeepsOneMappingOfAFile) {
   EXPECT_TRUE(is_mapped(first.data));
 }
 
-TEST(MappingCache, KeepsTheLatestOfMany) {
+TEST(MappingCache, CachesTheLatestOfMany) {
   std::vector<std::unique_ptr<File>> files;
   std::vector<MappingCache::Mapping> mappings;
   MappingCache cache;
@@ -138,7 +138,7 @@ TEST(MappingCache, KeepsTheLatestOfMany) {
   EXPECT_TRUE(is_mapped(mappings[99].data));
 }
 
-TEST(MappingCache, KeepsNoMoreThanSoManyBytes) {
+TEST(MappingCache, CachesABoundedNumberOfBytes) {
   constexpr std::size_t kLarge = std::size_t{100} << 20;
   std::vector<std::unique_ptr<File>> files;
   std::vector<MappingCache::Mapping> mappings;
@@ -158,7 +158,7 @@ TEST(MappingCache, KeepsNoMoreThanSoManyBytes) {
   EXPECT_TRUE(is_mapped(mappings[2].data));
 }
 
-TEST(MappingCache, GoesWithItsMappings) {
+TEST(MappingCache, DestructorUnmapsEverything) {
   const File file('a');
   auto cache = std::make_unique<MappingCache>();
   EXPECT_EQ(cache->take(file.status(), kSize).data, nullptr);
@@ -186,7 +186,7 @@ TEST(MappingCache, AForkedChildInheritsMappingsInUseAndNoOthers) {
   munmap(mapping.data, mapping.size);
 }
 
-TEST(MappingCache, AForkedChildTellsItsOwnCopies) {
+TEST(MappingCache, AForkedChildFindsItsOwnCopies) {
   const auto tells = [] {
     const File file('a');
     MappingCache cache;
@@ -206,8 +206,8 @@ TEST(MappingCache, AForkedChildTellsItsOwnCopies) {
   EXPECT_EQ(status, 0);
 }
 
-// The whole way: a sender that uses one block again and again, a receiver that writes into what it gets.
-TEST(MappingCache, NoReceiverSeesWhatAnotherOneWrote) {
+// End to end: the sender reuses one block, and the receiver writes to its mapping.
+TEST(MappingCache, AReceiverDoesNotSeeWritesOfAnotherReceiver) {
   const Pair pair;
   const auto pool = SharedPool::make();
   const void* last = nullptr;

@@ -18,7 +18,7 @@
 namespace service_streamer::ipc::support {
 namespace {
 
-// Notes what comes back.
+// Records the releases.
 struct Lender : BlockOwner {
   void released(std::uint64_t handle, bool reusable) noexcept override { back[handle] = reusable; }
   std::map<std::uint64_t, bool> back;
@@ -31,7 +31,7 @@ FileDescriptor memfd(std::size_t size, int seals) {
   return fd;
 }
 
-TEST(SharedBlock, TellsItsLenderWhenTheLastReferenceGoes) {
+TEST(SharedBlock, TellsItsOwnerWhenTheLastReferenceGoes) {
   const auto lender = std::make_shared<Lender>();
   BlockRef block = std::make_shared<const SharedBlock>(memfd(10, F_SEAL_SHRINK), 10, lender, 7);
   BlockRef another = block;
@@ -41,20 +41,20 @@ TEST(SharedBlock, TellsItsLenderWhenTheLastReferenceGoes) {
   EXPECT_EQ(lender->back, (std::map<std::uint64_t, bool>{{7, true}}));
 }
 
-TEST(SharedBlock, TellsThatItIsForfeited) {
+TEST(SharedBlock, ReportsThatItIsNotReusable) {
   const auto lender = std::make_shared<Lender>();
-  std::make_shared<const SharedBlock>(memfd(10, F_SEAL_SHRINK), 10, lender, 7)->forfeit();
+  std::make_shared<const SharedBlock>(memfd(10, F_SEAL_SHRINK), 10, lender, 7)->mark_not_reusable();
   EXPECT_EQ(lender->back, (std::map<std::uint64_t, bool>{{7, false}}));
 }
 
-TEST(SharedBlock, OutlivesItsLender) {
+TEST(SharedBlock, MayOutliveItsOwner) {
   auto lender = std::make_shared<Lender>();
   BlockRef block = std::make_shared<const SharedBlock>(memfd(10, F_SEAL_SHRINK), 10, lender, 7);
   lender.reset();
   EXPECT_EQ(text_of(block), std::string(10, '\0'));
 }
 
-TEST(SharedBlock, TellsNobodyInAForkedChild) {
+TEST(SharedBlock, DoesNotTellItsOwnerInAForkedChild) {
   const auto lender = std::make_shared<Lender>();
   BlockRef block = std::make_shared<const SharedBlock>(memfd(10, F_SEAL_SHRINK), 10, lender, 7);
   const pid_t child = fork();
@@ -67,20 +67,20 @@ TEST(SharedBlock, TellsNobodyInAForkedChild) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(IsBlock, TakesSealedMemfdsThatAreLargeEnough) {
+TEST(IsBlock, AcceptsSealedMemfdsThatAreLargeEnough) {
   EXPECT_TRUE(is_block(memfd(10, F_SEAL_SHRINK), 10));
   EXPECT_TRUE(is_block(memfd(10, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 3));
   EXPECT_TRUE(is_block(memfd(0, F_SEAL_SHRINK), 0));
 }
 
-TEST(IsBlock, RefusesWhatCouldBecomeTooSmall) {
+TEST(IsBlock, RejectsFilesThatCanShrink) {
   EXPECT_FALSE(is_block(memfd(9, F_SEAL_SHRINK), 10));
   EXPECT_FALSE(is_block(memfd(10, 0), 10));
   EXPECT_FALSE(is_block(memfd(10, F_SEAL_GROW | F_SEAL_SEAL), 10));
   EXPECT_FALSE(is_block(memfd(10, F_SEAL_SHRINK), SIZE_MAX));
 }
 
-TEST(IsBlock, RefusesWhatIsNoMemfd) {
+TEST(IsBlock, RejectsOtherFiles) {
   EXPECT_FALSE(is_block(FileDescriptor(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), 10));
   EXPECT_FALSE(is_block(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC)), 10));
   EXPECT_FALSE(is_block(std::move(socket_pair().first), 0));
@@ -93,7 +93,7 @@ TEST(IsBlock, RefusesWhatIsNoMemfd) {
   EXPECT_FALSE(is_block(file, 10));
 }
 
-TEST(PrivateMapping, IsWritableAndSeenByNobodyElse) {
+TEST(PrivateMapping, IsWritableAndPrivate) {
   const auto pool = SharedPool::make();
   const BlockRef block = block_of(*pool, "immutable");
   const PrivateMapping mapping(block);
@@ -101,7 +101,7 @@ TEST(PrivateMapping, IsWritableAndSeenByNobodyElse) {
   EXPECT_EQ(text_of(block), "immutable");
 }
 
-TEST(PrivateMapping, KeepsItsBlock) {
+TEST(PrivateMapping, KeepsItsBlockAlive) {
   const auto pool = SharedPool::make();
   BlockRef block = block_of(*pool, "kept");
   auto mapping = std::make_unique<PrivateMapping>(block);
@@ -112,7 +112,7 @@ TEST(PrivateMapping, KeepsItsBlock) {
   EXPECT_EQ(pool->blocks_in_use(), 0U);
 }
 
-TEST(PrivateMapping, StaysInAForkedChild) {
+TEST(PrivateMapping, IsInheritedByAForkedChild) {
   const auto pool = SharedPool::make();
   auto mapping = std::make_unique<PrivateMapping>(block_of(*pool, "inherited"));
   const pid_t child = fork();
@@ -127,7 +127,7 @@ TEST(PrivateMapping, StaysInAForkedChild) {
   EXPECT_EQ(pool->blocks_in_use(), 1U);
 }
 
-TEST(PrivateMapping, SaysThatItsDescriptorWasLost) {
+TEST(PrivateMapping, ReportsALostDescriptor) {
   const BlockRef lost = std::make_shared<const SharedBlock>(FileDescriptor(), 10, std::weak_ptr<BlockOwner>(), 0);
   try {
     const PrivateMapping mapping(lost);
@@ -137,12 +137,12 @@ TEST(PrivateMapping, SaysThatItsDescriptorWasLost) {
   }
 }
 
-TEST(PrivateMapping, OfNothingIsEmpty) {
+TEST(PrivateMapping, OfAnEmptyBlockIsEmpty) {
   const auto pool = SharedPool::make();
   EXPECT_EQ(PrivateMapping(block_of(*pool, "")).size(), 0U);
 }
 
-TEST(PrivateMapping, SaysThatThereIsNoMemoryForIt) {
+TEST(PrivateMapping, ReportsALackOfMemory) {
   constexpr std::size_t kTooMuch = std::size_t{1} << 46;
   const BlockRef huge =
       std::make_shared<const SharedBlock>(memfd(kTooMuch, F_SEAL_SHRINK), kTooMuch, std::weak_ptr<BlockOwner>(), 0);

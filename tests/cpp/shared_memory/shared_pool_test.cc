@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
 
-TEST(SharedPool, UsesABlockAgain) {
+TEST(SharedPool, ReusesABlock) {
   const auto pool = SharedPool::make();
   void* first = nullptr;
   void* second = nullptr;
@@ -43,27 +43,27 @@ TEST(SharedPool, HasAsManyBlocksAsAreInUse) {
   EXPECT_EQ(pool->blocks_in_use(), 0U);
 }
 
-TEST(SharedPool, TakesNoBlockThatIsMuchTooLarge) {
+TEST(SharedPool, DoesNotReuseABlockThatIsMuchTooLarge) {
   const auto pool = SharedPool::make();
   void* data = nullptr;
   const int large = pool->allocate(kMegabyte, data)->fd();
   EXPECT_NE(pool->allocate(1000, data)->fd(), large);
 }
 
-TEST(SharedPool, NeverWritesAForfeitedBlockAgain) {
+TEST(SharedPool, DoesNotReuseABlockThatIsNotReusable) {
   const auto pool = SharedPool::make();
-  BlockRef block = block_of(*pool, "read by one who hung up");
+  BlockRef block = block_of(*pool, "read by a dead peer");
   void* seen = mmap(nullptr, block->size(), PROT_READ, MAP_PRIVATE, block->fd(), 0);
   ASSERT_NE(seen, MAP_FAILED);
-  block->forfeit();
+  block->mark_not_reusable();
   block.reset();
   EXPECT_EQ(pool->bytes_kept(), 0U);
   block = block_of(*pool, "something else entirely");
-  EXPECT_EQ(std::memcmp(seen, "read by one who hung up", 23), 0);
+  EXPECT_EQ(std::memcmp(seen, "read by a dead peer", 19), 0);
   munmap(seen, 23);
 }
 
-TEST(SharedPool, KeepsNoMoreThanItsBounds) {
+TEST(SharedPool, StaysWithinItsBounds) {
   const auto pool = SharedPool::make(4 * kMegabyte, 3);
   std::vector<BlockRef> blocks;
   void* data = nullptr;
@@ -123,7 +123,7 @@ TEST(SharedPool, IsNotInheritedByAForkedChild) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(SharedPool, SaysThatNoDescriptorIsLeftAndWorksAgainLater) {
+TEST(SharedPool, ReportsALackOfDescriptorsAndRecovers) {
   const auto pool = SharedPool::make();
   const std::size_t before = open_descriptors();
   void* data = nullptr;
@@ -137,7 +137,7 @@ TEST(SharedPool, SaysThatNoDescriptorIsLeftAndWorksAgainLater) {
   EXPECT_EQ(text_of(block_of(*pool, "again")), "again");
 }
 
-TEST(SharedPool, SaysThatThereIsNoMemory) {
+TEST(SharedPool, ReportsALackOfMemory) {
   const auto pool = SharedPool::make();
   const std::size_t before = open_descriptors();
   void* data = nullptr;
@@ -155,7 +155,7 @@ TEST(SharedPool, SaysThatThereIsNoMemory) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(SharedPool, GivesEachOfManyThreadsBlocksOfItsOwn) {
+TEST(SharedPool, ThreadsNeverShareABlock) {
   const auto pool = SharedPool::make(kMegabyte, 8);
   std::vector<std::unique_ptr<Thread>> threads;
   std::atomic<int> wrong{0};
@@ -166,7 +166,7 @@ TEST(SharedPool, GivesEachOfManyThreadsBlocksOfItsOwn) {
                                static_cast<char>('a' + number));
         const BlockRef block = block_of(*pool, text);
         if (round % 16 == 0 && text_of(block) != text) ++wrong;
-        if (round % 31 == 0) block->forfeit();
+        if (round % 31 == 0) block->mark_not_reusable();
       }
     }));
   }

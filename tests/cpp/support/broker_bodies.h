@@ -1,6 +1,6 @@
 #pragma once
 
-// Requests and results as bytes, made and read as the broker's side would.
+// Requests and results as bytes, as the other end of a broker makes and parses them.
 
 #include <cstdint>
 #include <string>
@@ -38,7 +38,7 @@ inline Bytes body_of(const EndedCall& result) {
   return Bytes::copy_of(text_of(result));
 }
 
-// A request of its own, with one chunk.
+// The body of a request with these items.
 inline Bytes request_of(const std::vector<int>& items) {
   const auto count = static_cast<std::uint32_t>(items.size());
   return body_of(Chunk{.items = count, .payload = std::make_shared<const ipc::Payload>(payload_of(items))});
@@ -49,7 +49,7 @@ inline ipc::ResultRange piece_of(std::uint32_t begin, std::uint32_t count, Bytes
   return {.begin = begin, .count = count, .result = {.kind = kind, .bytes = std::move(bytes), .blocks = {}}};
 }
 
-// Of one that was asked the items of a chunk: each plus 1.
+// The result of a chunk: each item plus 1.
 inline EndedCall answer_to(const Chunk& chunk) {
   ipc::Payload payload;
   EXPECT_TRUE(parse_request(body_of(chunk), payload));
@@ -72,7 +72,7 @@ inline ForwardedRequests::Answer with_body(const Chunk& chunk, Bytes body) {
   return {.id = chunk.id, .begin = chunk.begin, .items = chunk.items, .body = std::move(body)};
 }
 
-// Whether somebody waited for it.
+// Returns whether the answer was accepted.
 inline bool give(ForwardedRequests& to, const Chunk& chunk, const EndedCall& result) {
   const ForwardedRequests::Answer answer = with_body(chunk, body_of(result));
   return to.answer({&answer, 1}) == 1;

@@ -1,8 +1,8 @@
 #pragma once
 
-// A call of the engine as the bindings make one, without Python: the request, its outputs, and two
-// owners: the engine (until somebody drops the last hold) and the caller. It checks, when it goes,
-// that it was published and released exactly once if it was accepted, and never otherwise.
+// A request as the bindings make one, without Python. It has two owners: the engine, until the last
+// hold is dropped, and the caller. The destructor checks that an accepted request was published and
+// released exactly once, and a refused one never.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace service_streamer::support {
 
 constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::kLost) + 1;
 
-// What became of many calls; any thread counts.
+// Counts how calls end. Thread-safe.
 struct Tally {
   std::atomic<int> alive{0};
   std::array<std::atomic<std::uint64_t>, kOutcomes> ended{};
@@ -48,7 +48,7 @@ class Call : public Request {
   bool released() const { return releases.load() == 1; }
   bool ended_as(Outcome expected) const { return done() && outcome == expected && publications == 1; }
 
-  // Every item was computed once, and lies where it belongs.
+  // Every item was computed once, and its output is at its place.
   bool answered() const {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i] != static_cast<int>(i) + 1) return false;
@@ -60,7 +60,7 @@ class Call : public Request {
   bool accepted = false;
   int publications = 0;
   std::atomic<int> releases{0};
-  std::shared_ptr<Call> kept;  // what the engine holds on to
+  std::shared_ptr<Call> kept;  // the engine's reference
   Tally* const tally;
 };
 
@@ -96,7 +96,7 @@ inline Engine::Admission submit(Engine& engine, const CallPtr& call) {
   return admission;
 }
 
-// A call that went into the queue.
+// Submits a call that must be queued.
 inline CallPtr submitted(Engine& engine, std::uint32_t items, const Terms& terms = {}) {
   CallPtr call = make_call(items, terms);
   EXPECT_EQ(submit(engine, call), Engine::Admission::kQueued);
@@ -113,7 +113,7 @@ inline void let_go(ReleasedRequests& released) {
   while (Request* request = released.pop()) let_go(*request);
 }
 
-// The protocol of the bindings: publish, wake, and only then drop the hold.
+// As the bindings do: publish, wake, and only then drop the hold.
 inline void publish(EndedRequests& ended) {
   if (ended.count == 0) return;
   WakeChain chain;
@@ -131,7 +131,7 @@ inline void publish(EndedRequests& ended) {
   }
 }
 
-// --- what callers do ---
+// --- for callers ---
 
 inline bool end_early(Engine& engine, Call& call, Outcome outcome, bool even_if_running) {
   EndedRequests ended;
@@ -165,9 +165,9 @@ inline void expire(Engine& engine) {
   publish(ended);
 }
 
-// --- what workers do ---
+// --- for workers ---
 
-// Cuts the batch that poll() or wait_for_batch() promised.
+// Cuts the batch that poll() or wait_for_batch() reserved.
 inline Batch cut(Engine& engine, CloseReason reason) {
   Batch batch;
   EndedRequests expired;
@@ -177,7 +177,7 @@ inline Batch cut(Engine& engine, CloseReason reason) {
   return batch;
 }
 
-// What a worker would get now; without items: nothing.
+// Returns the batch that a worker would get now, or an empty batch.
 inline Batch take(Engine& engine) {
   CloseReason reason{};
   return engine.poll(reason) == Engine::Ready::kBatch ? cut(engine, reason) : Batch{};
@@ -191,7 +191,7 @@ inline void give_back(Engine& engine, Batch& batch, Outcome outcome) {
   let_go(released);
 }
 
-// Before a piece of a batch runs again. False: nothing is left, and the piece was given back.
+// To be called before a part of a batch runs again. False: nothing is left, and the batch was given back.
 inline bool drop_ended(Engine& engine, Batch& batch) {
   EndedRequests ended;
   ReleasedRequests released;
@@ -217,7 +217,7 @@ inline bool postpone(Engine& engine, Batch& batch) {
   return false;
 }
 
-// Runs the model of these tests and answers.
+// Runs the model of these tests, and completes the batch.
 inline void answer(Engine& engine, Batch& batch) {
   for (const RequestRange& part : batch.parts) {
     for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
@@ -227,7 +227,7 @@ inline void answer(Engine& engine, Batch& batch) {
   give_back(engine, batch, Outcome::kAnswered);
 }
 
-// Answers everything that waits.
+// Answers everything that is queued.
 inline void serve_all(Engine& engine) {
   for (Batch batch = take(engine); batch.items > 0; batch = take(engine)) answer(engine, batch);
 }

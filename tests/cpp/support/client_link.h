@@ -1,6 +1,6 @@
 #pragma once
 
-// A client process: an engine and a ClientLink of its own.
+// A client process: an engine and a ClientLink.
 
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ class Client {
   Sleeping sleeping;
 };
 
-// Where nobody listens.
+// An address without a listener.
 inline std::string unused_address() {
   static std::atomic<int> count{0};
   return "@relay_test-" + std::to_string(getpid()) + "-" + std::to_string(++count);

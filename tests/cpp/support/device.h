@@ -21,7 +21,7 @@ namespace service_streamer::support {
 
 using Stream = native::Device::Stream;
 
-// The streams; also the test's, who outlives the device.
+// The streams. The test shares them, because it outlives the device.
 class Streams {
  public:
   struct Moment {  // of an event
@@ -46,14 +46,14 @@ class Streams {
     if (std::exchange(broken_, false)) throw std::runtime_error("the device is broken");
   }
 
-  // What whoever synchronizes next is told.
+  // The error of the next synchronization.
   void break_down() {
     const std::lock_guard lock(mutex_);
     broken_ = true;
     reached_.notify_all();
   }
 
-  // Does the next work of a stream, and what it has of events before and after that. False: there is none, or it waits.
+  // Runs the next work of a stream, and its events before and after. False: there is none, or it waits for an event.
   bool step(Stream stream) {
     pass_events(stream);
     std::function<void()> work;
@@ -63,7 +63,7 @@ class Streams {
       if (all.empty() || !all.front().work) return false;
       work = std::move(all.front().work);
     }
-    work();  // without the lock, as a device does it
+    work();  // without the lock, as on a device
     {
       const std::lock_guard lock(mutex_);
       queue(stream).pop_front();
@@ -72,7 +72,7 @@ class Streams {
     return true;
   }
 
-  // As far as it goes.
+  // Runs all work that does not wait.
   int step_all(Stream stream) {
     int steps = 0;
     while (step(stream)) ++steps;

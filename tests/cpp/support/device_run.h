@@ -30,7 +30,7 @@ struct Sequences {
   native::CollateOptions options;
 };
 
-// Some sequences, and the model's work on them: it adds 1, to the padding also.
+// Some sequences, and the model's work on them: it adds 1, also to the padding.
 class Group final : public native::DeviceRun {
  public:
   Group(Streams& streams, std::vector<Numbers> sequences, const native::Event* ready = nullptr)
@@ -71,7 +71,7 @@ class Group final : public native::DeviceRun {
   bool raises = false;
   std::atomic<bool> computed{false};
   Numbers on_device;
-  Numbers numbers;  // that came back
+  Numbers numbers;  // the outputs
   int collected = 0;
 
  private:

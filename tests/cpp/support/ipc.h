@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of the transport share: payloads, blocks, counted descriptors.
+// Helpers for tests of the transport: payloads, blocks, and limits on descriptors.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ inline std::size_t open_descriptors() {
   return static_cast<std::size_t>(std::distance(begin(folder), end(folder))) - 1;  // the folder itself
 }
 
-// For the life of it this process can open only so many further descriptors.
+// While it exists, this process can open only `count` more descriptors.
 class DescriptorsLeft {
  public:
   explicit DescriptorsLeft(std::size_t count) {
@@ -96,7 +96,7 @@ inline PayloadRange all_of(const Payload& payload) {
 }
 
 inline OutMessage batch_of(std::uint64_t id, const Payload& payload) {
-  const BatchHead head{.items = static_cast<std::uint32_t>(payload.items())};
+  const RangeHead head{.items = static_cast<std::uint32_t>(payload.items())};
   const PayloadRange range = all_of(payload);
   return make_batch(id, {&head, 1}, {&range, 1});
 }
@@ -107,7 +107,7 @@ inline bool readable(int fd, Duration patience = kPatience) {
   return poll(&watched, 1, static_cast<int>(milliseconds)) == 1;
 }
 
-// Two connections that face each other.
+// Two connected connections.
 struct Pair {
   Pair() {
     auto [a, b] = socket_pair();
@@ -119,7 +119,7 @@ struct Pair {
   std::shared_ptr<Connection> there;
 };
 
-// The next message, waited for.
+// Waits for the next message.
 inline Received receive(Connection& connection, InMessage& message) {
   for (;;) {
     const Received received = connection.receive(message);
@@ -128,7 +128,7 @@ inline Received receive(Connection& connection, InMessage& message) {
   }
 }
 
-// Deals with the releases that have come.
+// Handles the releases that have arrived.
 inline void settle(Connection& connection) {
   InMessage message;
   EXPECT_EQ(connection.receive(message), Received::kNothing);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Messages as the other end receives them, whole or spoilt.
+// Messages as the other end receives them, valid or damaged.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 
 namespace service_streamer::ipc::support {
 
-// As the other end receives it, with handles counted from 100.
+// The message as the other end receives it, with handles from 100.
 inline InMessage deliver(const OutMessage& message) {
   std::string body = message.head;
   InMessage received;
@@ -52,7 +52,7 @@ InMessage with(const OutMessage& message, std::size_t offset, T value) {
   return received;
 }
 
-// Every message but the whole one is refused, whereever it is cut off.
+// Expects the message to be rejected if it is truncated anywhere.
 template <typename T>
 void expect_only_whole(const OutMessage& message) {
   const std::size_t size = deliver(message).body.size();

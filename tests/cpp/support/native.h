@@ -1,6 +1,6 @@
 #pragma once
 
-// A native model without any library: items are ints, to which it adds 1, unless a test has it do something else.
+// A native model without a library. Items are ints; the model adds 1, unless a test gives another function.
 
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class IntItems final : public native::Items {
   const std::vector<int> numbers;
 
  private:
-  const std::shared_ptr<std::atomic<int>> alive_;  // they may go after their caller
+  const std::shared_ptr<std::atomic<int>> alive_;  // items may outlive their caller
 };
 
 class IntOutputs final : public native::Outputs {
@@ -46,7 +46,7 @@ inline std::vector<int> numbers_of(const native::Part& part) {
   return {first, first + part.count};
 }
 
-// What the items of a batch are, before it is answered. May throw.
+// A function that gets the items of a batch before the model runs. May throw.
 using Look = std::function<void(const std::vector<int>& items)>;
 
 class IntModel final : public native::Model {
@@ -87,7 +87,7 @@ class IntModel final : public native::Model {
   const Look look_;
 };
 
-// A caller's hold of a request.
+// A caller's reference to a request.
 class NativeRequest {
  public:
   explicit NativeRequest(std::vector<int> items, const Terms& terms = {}) : items_(std::move(items)) {
@@ -105,7 +105,7 @@ class NativeRequest {
   native::TensorCall& call() const { return *call_; }
   Outcome outcome() const { return call_->request.outcome; }
 
-  // Whether the items of it are still there.
+  // Returns whether its items still exist.
   bool has_items() const { return *alive_ > 0; }
 
   bool submit(Engine& engine) const {
@@ -178,7 +178,7 @@ class NativeServing {
   native::Workers workers;
 };
 
-// Has callers in threads ask, each for one thing after the other; returns how many answers were wrong.
+// Runs callers in threads. Each makes calls one after the other. Returns the number of wrong results.
 inline int wrong_answers_to_many(NativeServing& serving) {
   std::atomic<int> wrong{0};
   {

@@ -13,7 +13,7 @@ inline std::atomic<std::size_t> refused_from{kUnlimited};
 inline std::atomic<std::size_t> refused_to{kUnlimited};
 inline std::atomic<int> refusals{0};
 
-// For the life of it this process has no memory for anything of such a size.
+// While it exists, allocations of such a size fail.
 class NoMemoryFor {
  public:
   explicit NoMemoryFor(std::size_t from, std::size_t to = kUnlimited) {
@@ -25,7 +25,7 @@ class NoMemoryFor {
   NoMemoryFor(const NoMemoryFor&) = delete;
   NoMemoryFor& operator=(const NoMemoryFor&) = delete;
 
-  // How often that was felt.
+  // The number of failed allocations.
   static int felt() { return refusals; }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A client process, as a raw connection of the test.
+// A client process as a connection that the test drives.
 
 #include <gtest/gtest.h>
 
@@ -19,9 +19,9 @@ using ipc::Received;
 
 class RawClient {
  public:
-  explicit RawClient(const Server& server, bool greets = true)
+  explicit RawClient(const Server& server, bool sends_hello = true)
       : connection(ipc::Connection::make(ipc::connect_to(server.address()))) {
-    if (greets) connection->send_all(ipc::make_hello(ipc::Role::kClient));
+    if (sends_hello) connection->send_all(ipc::make_hello(ipc::Role::kClient));
   }
 
   void submit(std::uint64_t id, const std::vector<int>& items, const ipc::SubmitHead& terms = {}) const {
@@ -31,10 +31,10 @@ class RawClient {
     const ipc::Payload* const one = &payload;
     connection->send_all(ipc::make_submit({&head, 1}, {&one, 1}));
   }
-  void query(std::uint64_t id, const ipc::Query& question) const { connection->send_all(ipc::make_ask(id, question)); }
+  void query(std::uint64_t id, const ipc::Query& query) const { connection->send_all(ipc::make_query(id, query)); }
   void cancel(std::uint64_t id) const { connection->send_all(ipc::make_ids(MessageType::kCancel, {&id, 1})); }
 
-  // The next message but hello, waited for; false: cut off.
+  // Waits for the next message other than hello. False: disconnected.
   bool receive(ipc::InMessage& message) const {
     do {
       if (ipc::support::receive(*connection, message) != Received::kMessage) return false;
@@ -47,13 +47,13 @@ class RawClient {
     EXPECT_TRUE(receive(message) && message.type == MessageType::kResults && ipc::parse(message, ended));
     return ended;
   }
-  // Of the one request that ends next.
+  // Returns the end of the next request.
   ipc::EndedCall result() const {
     std::vector<ipc::EndedCall> ended = results();
     EXPECT_EQ(ended.size(), 1U);
     return ended.empty() ? ipc::EndedCall{} : std::move(ended.front());
   }
-  // Until so many have ended, in however many messages.
+  // Waits until `count` requests have ended, in any number of messages.
   bool have_ended(std::size_t count) const {
     for (std::size_t ended = 0; ended < count;) {
       const std::size_t more = results().size();

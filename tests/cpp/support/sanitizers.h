@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether ThreadSanitizer or AddressSanitizer looks on, as GCC and Clang say it.
+// True if the build uses ThreadSanitizer or AddressSanitizer, with GCC or Clang.
 
 #if defined(__has_feature)
 #define SUPPORT_HAS_FEATURE(name) __has_feature(name)

@@ -1,7 +1,6 @@
 #pragma once
 
-// An owner with its engine and Server, and the processes around it as threads: workers, whose model adds 1 to each item (an int),
-// and callers.
+// An engine with its Server; workers and callers as threads instead of processes. Items are ints, and the model adds 1.
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -49,7 +48,7 @@ inline ipc::Payload payload_of(const std::vector<int>& items) {
   return payload;
 }
 
-// A caller's hold of a request.
+// A caller's reference to a request.
 class RemoteRequest {
  public:
   explicit RemoteRequest(std::vector<int> items, const Terms& terms = {})
@@ -70,7 +69,7 @@ class RemoteRequest {
   LocalCall& call() const { return *call_; }
   Request& request() const { return call_->request; }
 
-  // Given a server, ends the request if set_failure() is in force there.
+  // With a server, also calls its check_failure().
   bool submit(Engine& engine, Server* server = nullptr) const {
     call_->ref();
     const Engine::Admission admission = engine.submit(call_->request);
@@ -132,7 +131,7 @@ inline void abort_remote(Engine& engine, Outcome outcome = Outcome::kClosed) {
   ipc::publish(ended);
 }
 
-// What a worker makes of a batch; false: it dies instead.
+// Fills the reply to a batch. False: the worker dies instead.
 using Model = std::function<bool(const ipc::BatchMessage&, ipc::ReplyMessage&)>;
 
 inline ipc::Result outputs_of(std::vector<int> numbers) {
@@ -143,14 +142,14 @@ inline ipc::Result outputs_of(std::vector<int> numbers) {
 inline bool add_one(const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
   const std::vector<int> items = numbers_of(batch.payload.bytes);
   auto next = items.begin();
-  for (const ipc::BatchHead& part : batch.parts) {
+  for (const ipc::RangeHead& part : batch.parts) {
     reply.results.push_back(outputs_of({next, next + part.items}));
     next += part.items;
   }
   return true;
 }
 
-// A worker process, as a thread.
+// A worker process as a thread.
 class FakeWorker {
  public:
   explicit FakeWorker(FileDescriptor socket, Model model = add_one, bool becomes_ready = true)
@@ -161,15 +160,15 @@ class FakeWorker {
 
   bool finished() const { return thread_.finished(); }
   int batches() const { return batches_; }
-  std::string setup() const { return setup_; }  // once finished
+  std::string setup() const { return setup_; }  // valid once finished()
 
  private:
-  // Its end is that of the process.
+  // The link is closed at the end, as when the process ends.
   void run() {
-    using Got = ipc::WorkerLink::Got;
+    using ReceiveStatus = ipc::WorkerLink::ReceiveStatus;
     ipc::WorkerLink link(std::move(socket_));
     ipc::Bytes setup;
-    if (link.receive_setup(setup) != Got::kBatch) return;
+    if (link.receive_setup(setup) != ReceiveStatus::kReceived) return;
     setup_ = std::string(setup.text());
     if (!becomes_ready_) {
       link.send_init_failed("no model");
@@ -178,7 +177,7 @@ class FakeWorker {
     link.send_ready("{}");
     std::uint64_t id = 0;
     ipc::BatchMessage batch;
-    while (link.next_batch(id, batch) == Got::kBatch) {
+    while (link.next_batch(id, batch) == ReceiveStatus::kReceived) {
       ipc::ReplyMessage reply;
       ++batches_;
       if (!model_(batch, reply) || !link.reply(id, reply)) return;
@@ -195,7 +194,7 @@ class FakeWorker {
 
 constexpr EngineOptions kServed{.batch_size = 8, .policy = PolicyKind::kGreedy, .workers = 2};
 
-// An engine with its Server, and the supervisor's view.
+// An engine with its Server, and the events of the supervisor.
 class Owner {
  public:
   explicit Owner(const EngineOptions& options = kServed, const ipc::ServerOptions& server_options = {})
@@ -235,7 +234,7 @@ class Owner {
   std::vector<std::unique_ptr<FakeWorker>> workers;
 };
 
-// What the kernel says of the IO thread, in a line of its status.
+// Returns a line of the IO thread's status file in /proc.
 inline std::string io_thread(const std::string& key) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
@@ -253,7 +252,7 @@ inline bool io_thread_sleeps() {
   return io_thread("State:").find("sleeping") != std::string::npos;
 }
 
-// Holds models back until it is opened; they may outlive it.
+// Blocks models until it is opened. Models may outlive it.
 class Gate {
  public:
   Model before(Model model = add_one) {

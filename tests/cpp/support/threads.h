@@ -1,6 +1,6 @@
 #pragma once
 
-// Threads of the tests: workers, sleepers that can be watched and interrupted, and bounded waits.
+// Threads for tests: workers, threads that can be watched and interrupted, and bounded waits.
 
 #include <pthread.h>
 #include <signal.h>
@@ -19,11 +19,11 @@
 
 namespace service_streamer::support {
 
-constexpr int kStressShare = kSanitized ? 5 : 1;  // of the rounds of a stress test, one in so many is run
+constexpr int kStressShare = kSanitized ? 5 : 1;  // stress tests divide their rounds by this
 
-constexpr Duration kPatience = std::chrono::seconds(20);  // before a test gives up; no passing one takes it
+constexpr Duration kPatience = std::chrono::seconds(20);  // before a test fails; a passing test never waits so long
 
-// Whether the predicate, an observation of what other threads did, comes true.
+// Waits until the predicate, an observation of other threads, is true. False: it did not become true in time.
 template <typename Predicate>
 bool eventually(const Predicate& holds) {
   const TimePoint end = Clock::now() + kPatience;
@@ -38,19 +38,19 @@ inline void pass_time_until(TimePoint then) {
   EXPECT_TRUE(eventually([&] { return Clock::now() >= then; }));
 }
 
-// Whether threads, which may be late to go to sleep, come to rest: for so long none of them wakes, which is counted, and then they
-// sleep still. (Who only waits for a core does not.)
+// Waits until threads are idle: they are asleep, and the count of their wake-ups does not change for `time`. Threads
+// may go to sleep late, so it tries again.
 template <typename Count, typename Asleep>
 bool come_to_rest(const Count& wakes, const Asleep& asleep, Duration time) {
-  Parker nobody_calls;
+  Parker timer;
   return eventually([&] {
     const auto before = wakes();
-    nobody_calls.park(Clock::now() + time);
+    timer.park(Clock::now() + time);
     return asleep() && wakes() == before;
   });
 }
 
-// A waiter of the calling thread.
+// A waiter for the calling thread.
 class Sleeping {
  public:
   Sleeping() : waiter_(WaiterPool::acquire()) {}
@@ -69,7 +69,7 @@ inline Completion::Wait wait_for(Call& call, TimePoint deadline = TimePoint::max
   return call.completion.wait(sleeping.waiter(), deadline);
 }
 
-// A joining thread that is seen from outside.
+// A thread that joins in its destructor, and can be observed.
 class Thread {
  public:
   template <typename Body>
@@ -82,7 +82,7 @@ class Thread {
 
   bool finished() const { return finished_; }
 
-  // Whether it sleeps in the kernel. For tests that hold either way, and mean less if it does not.
+  // Returns whether it sleeps in the kernel. A test must also pass if it does not.
   bool asleep() const {
     if (id_ == 0) return false;
     std::ifstream file("/proc/self/task/" + std::to_string(id_) + "/stat");
@@ -92,7 +92,7 @@ class Thread {
     return name_end != std::string::npos && text.compare(name_end, 3, ") S") == 0;
   }
 
-  // How often it has given up its core of its own accord.
+  // The number of its voluntary context switches.
   long voluntary_switches() const {
     std::ifstream file("/proc/self/task/" + std::to_string(id_) + "/status");
     const std::string key = "voluntary_ctxt_switches:";
@@ -102,17 +102,17 @@ class Thread {
     return -1;
   }
 
-  // Whether it woke and sleeps again, since it had given up its core so often.
+  // Waits until it has woken and sleeps again, since it had this number of switches.
   bool slept_again_since(long switches) const {
     return eventually([this, switches] { return voluntary_switches() > switches && asleep(); });
   }
 
-  // Runs a signal handler in it, again and again until it did what the predicate tells: a signal that
-  // comes just before the sleep interrupts nothing.
+  // Sends it signals until the predicate is true. One signal is not enough: it may come just before
+  // the sleep, and then interrupts nothing.
   template <typename Predicate>
   bool interrupt_until(const Predicate& holds) {
     struct sigaction action{};
-    action.sa_handler = [](int) {};  // and no SA_RESTART
+    action.sa_handler = [](int) {};  // without SA_RESTART
     sigaction(SIGUSR1, &action, nullptr);
     return eventually([&] {
       if (holds()) return true;
@@ -127,7 +127,7 @@ class Thread {
   std::jthread thread_;
 };
 
-// Takes batches until the engine is closed and hands each to `model`, which must give it back.
+// A thread that takes batches until the engine is closed. `model` must complete each batch.
 class Worker {
  public:
   using Model = std::function<void(Engine&, Batch&)>;
@@ -135,7 +135,7 @@ class Worker {
   explicit Worker(Engine& engine, Model model = answer)
       : engine_(engine), model_(std::move(model)), thread_([this] { run(); }) {}
 
-  // Also where a test has failed: nobody is left waiting.
+  // Ends all requests, so that no thread waits forever after a failure.
   ~Worker() {
     close(engine_, false);
     abort(engine_);

@@ -29,7 +29,7 @@ int error_of(const auto& call) {
   return 0;
 }
 
-// In a folder of its own, which goes with everything in it.
+// Runs in a temporary folder.
 class Address : public testing::Test {
  protected:
   Address() {
@@ -55,32 +55,32 @@ class Address : public testing::Test {
   std::string abstract_;
 };
 
-TEST_F(Address, AbstractNamesLeadToTheirListener) {
+TEST_F(Address, ConnectsToAnAbstractName) {
   const FileDescriptor listener = listen_on(abstract_);
   EXPECT_TRUE(connected(listener, connect_to(abstract_)));
-  EXPECT_FALSE(accept_from(listener)) << "nobody else is there";
+  EXPECT_FALSE(accept_from(listener)) << "there is no second connection";
 }
 
-TEST_F(Address, PathsLeadToTheirListener) {
+TEST_F(Address, ConnectsToAPath) {
   const FileDescriptor listener = listen_on(path_);
   EXPECT_TRUE(connected(listener, connect_to(path_)));
 }
 
-TEST_F(Address, APathIsForItsUserAlone) {
+TEST_F(Address, TheSocketFileIsForItsUserOnly) {
   const FileDescriptor listener = listen_on(path_);
   struct stat status{};
   ASSERT_EQ(stat(path_.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
 }
 
-TEST_F(Address, WhatADeadProcessLeftIsReplaced) {
+TEST_F(Address, TheSocketOfADeadProcessIsReplaced) {
   listen_on(path_);
   EXPECT_EQ(access(path_.c_str(), F_OK), 0);
   const FileDescriptor listener = listen_on(path_);
   EXPECT_TRUE(connected(listener, connect_to(path_)));
 }
 
-TEST_F(Address, WhatALivingOneListensOnIsInUse) {
+TEST_F(Address, TheSocketOfALivingProcessIsInUse) {
   const FileDescriptor at_path = listen_on(path_);
   const FileDescriptor by_name = listen_on(abstract_);
   EXPECT_EQ(error_of([&] { listen_on(path_); }), EADDRINUSE);
@@ -94,7 +94,7 @@ TEST_F(Address, AFileIsNotReplaced) {
   EXPECT_EQ(access(path_.c_str(), F_OK), 0);
 }
 
-TEST_F(Address, WhereNobodyListensItIsRefused) {
+TEST_F(Address, ConnectFailsWithoutAListener) {
   EXPECT_EQ(error_of([&] { connect_to(abstract_); }), ECONNREFUSED);
   EXPECT_EQ(error_of([&] { connect_to(path_); }), ENOENT);
   EXPECT_EQ(error_of([&] { listen_on(folder_ + "/missing/socket"); }), ENOENT);
@@ -131,13 +131,13 @@ TEST_F(Address, WithoutADescriptorLeftAConnectionIsRefusedAndTheNextOneIsServed)
   {
     const DescriptorsLeft none(0);
     EXPECT_FALSE(accept_from(listener));
-    EXPECT_FALSE(readable(listener.get(), Duration::zero())) << "it does not wait there for ever";
-    EXPECT_TRUE(readable(client.get())) << "it sees the end of file";
+    EXPECT_FALSE(readable(listener.get(), Duration::zero())) << "the connection stays in the queue";
+    EXPECT_TRUE(readable(client.get())) << "the client does not see the end of file";
   }
   EXPECT_TRUE(connected(listener, connect_to(abstract_)));
 }
 
-TEST_F(Address, SoItIsInAForkedChildThatListensItself) {
+TEST_F(Address, AForkedChildThatListensHasItsOwnReserveDescriptor) {
   const FileDescriptor parents = listen_on(path_);
   const pid_t child = fork();
   if (child == 0) {
@@ -151,13 +151,13 @@ TEST_F(Address, SoItIsInAForkedChildThatListensItself) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(Address, AFolderThatSomebodyKeepsLockedIsNamed) {
+TEST_F(Address, TheErrorNamesAFolderThatStaysLocked) {
   const FileDescriptor folder(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(flock(folder.get(), LOCK_EX), 0);
   EXPECT_EQ(error_of([&] { listen_on(path_); }), EWOULDBLOCK);
 }
 
-TEST_F(Address, AQueueThatIsFullBlocksNobody) {
+TEST_F(Address, ConnectDoesNotBlockWhenTheQueueIsFull) {
   const FileDescriptor listener = listen_on(abstract_);
   ASSERT_EQ(listen(listener.get(), 0), 0);
   std::vector<FileDescriptor> clients;

@@ -1,4 +1,4 @@
-// What a Connection does with blocks: lends them, brings their descriptors, releases them.
+// How a Connection lends blocks, sends their descriptors, and releases them.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -64,10 +64,10 @@ TEST(Connection, ReleasesABlockHopByHop) {
   EXPECT_EQ(open_descriptors(), before + 1) << "all but the pool's";
 }
 
-TEST(Connection, ABlockThatThePeerMayStillReadIsNotUsedAgain) {
+TEST(Connection, ABlockThatThePeerMayStillReadIsNotReused) {
   const Pair pair;
   const auto pool = SharedPool::make();
-  ASSERT_TRUE(pair.here->send(batch_of(1, payload_with(block_of(*pool, "kept by one who hung up")))));
+  ASSERT_TRUE(pair.here->send(batch_of(1, payload_with(block_of(*pool, "kept by a dead peer")))));
   InMessage message;
   BatchMessage batch;
   ASSERT_EQ(receive(*pair.there, message), Received::kMessage);
@@ -77,10 +77,10 @@ TEST(Connection, ABlockThatThePeerMayStillReadIsNotUsedAgain) {
   EXPECT_EQ(pool->blocks_in_use(), 0U);
   EXPECT_EQ(pool->bytes_kept(), 0U);
   block_of(*pool, "something else and longer");
-  EXPECT_EQ(std::memcmp(kept.data(), "kept by one who hung up", 23), 0);
+  EXPECT_EQ(std::memcmp(kept.data(), "kept by a dead peer", 19), 0);
 }
 
-TEST(Connection, PassesOnThatABlockIsNotToBeUsedAgain) {
+TEST(Connection, PassesOnThatABlockIsNotReusable) {
   const Pair pair;
   const auto pool = SharedPool::make();
   ASSERT_TRUE(pair.here->send(batch_of(1, payload_with(block_of(*pool, "lent on")))));
@@ -98,7 +98,7 @@ TEST(Connection, PassesOnThatABlockIsNotToBeUsedAgain) {
   EXPECT_EQ(pool->bytes_kept(), 0U);
 }
 
-TEST(Connection, BringsMoreDescriptorsThanOneSystemCallTakes) {
+TEST(Connection, SendsMoreDescriptorsThanOneSystemCallTakes) {
   const Pair pair;
   const auto pool = SharedPool::make();
   for (const std::size_t count : {252, 253, 254, 506, 600}) {
@@ -139,10 +139,10 @@ TEST(Connection, ManyReleasesWakeTheOwnerOnce) {
   }
   there->shut_down();
   batch = {};
-  EXPECT_EQ(wakes, 2) << "nobody is to be reply any more";
+  EXPECT_EQ(wakes, 2) << "a closed connection wakes no thread";
 }
 
-TEST(Connection, AReleaseEndsTheSleepOfTheOneWhoWaits) {
+TEST(Connection, AReleaseWakesAWaitingThread) {
   const Pair pair;
   const auto pool = SharedPool::make();
   ASSERT_TRUE(pair.here->send(batch_of(1, payload_with(block_of(*pool, "dropped by another thread")))));
@@ -166,7 +166,7 @@ TEST(Connection, AReleaseEndsTheSleepOfTheOneWhoWaits) {
   EXPECT_EQ(last, Received::kMessage);
 }
 
-TEST(Connection, AForkedChildLeavesItAlone) {
+TEST(Connection, AForkedChildDoesNotTouchIt) {
   Pair pair;
   const auto pool = SharedPool::make();
   ASSERT_TRUE(pair.here->send(batch_of(1, payload_with(block_of(*pool, "the parent's")))));
@@ -192,7 +192,7 @@ TEST(Connection, AForkedChildLeavesItAlone) {
 
 // --- descriptor exhaustion ---
 
-TEST(Connection, BringsAMessageWithoutTheDescriptorsThatThisProcessHasNoRoomFor) {
+TEST(Connection, AMessageArrivesWithoutTheDescriptorsThatDoNotFitThisProcess) {
   const auto pool = SharedPool::make();
   const BlockRef block = block_of(*pool, "x");
   for (const std::size_t left : {0, 1, 2}) {
@@ -238,7 +238,7 @@ TEST(Connection, LosesOnlyTheDescriptorsOfOneOfManySystemCalls) {
   EXPECT_EQ(batch.payload.blocks[100].block->fd(), -1);
 }
 
-TEST(Connection, HandsOnThatADescriptorWasLost) {
+TEST(Connection, PassesOnThatADescriptorWasLost) {
   const Pair pair;
   const auto pool = SharedPool::make();
   Payload payload = payload_with(block_of(*pool, "here"));
@@ -256,7 +256,7 @@ TEST(Connection, HandsOnThatADescriptorWasLost) {
   EXPECT_EQ(text_of(batch.payload.blocks[2].block), "here too");
 }
 
-TEST(Connection, BringsAMessageWithMoreBlocksThanItMayHaveWithoutTheirDescriptors) {
+TEST(Connection, AMessageWithTooManyBlocksArrivesWithoutDescriptors) {
   const Pair pair;
   const auto pool = SharedPool::make();
   const BlockRef block = block_of(*pool, "x");
@@ -275,11 +275,11 @@ TEST(Connection, BringsAMessageWithMoreBlocksThanItMayHaveWithoutTheirDescriptor
   EXPECT_EQ(batch.payload.blocks.front().block->fd(), -1);
 }
 
-// As a user without privileges: for others the kernel does not count.
-TEST(Connection, BringsMessagesWithoutDescriptorsWhileTooManyAreOnTheirWay) {
+// Runs as a user without privileges, because the kernel does not limit root.
+TEST(Connection, MessagesArriveWithoutDescriptorsWhileTooManyAreInFlight) {
   const pid_t child = fork();
   if (child == 0) {
-    // The bound on descriptors on their way is one for all processes of a user, and root has none.
+    // The limit on descriptors in flight counts all processes of a user; root has none.
     const auto user = static_cast<uid_t>(20'000 + getpid() % 40'000);
     if (geteuid() == 0 && setresuid(user, user, user) != 0) _exit(2);
     const Pair pair;

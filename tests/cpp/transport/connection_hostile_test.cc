@@ -1,4 +1,4 @@
-// What a peer that does not keep to the protocol can do to a Connection: have itself cut off.
+// A Connection rejects everything that a peer sends against the protocol.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class HostilePeer : public testing::Test {
     before_ = open_descriptors();
   }
 
-  // Sends raw bytes, with so many descriptors.
+  // Sends raw bytes with `descriptors` descriptors.
   void send(const std::string& bytes, std::size_t descriptors = 0) {
     iovec piece{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
     msghdr header{};
@@ -60,7 +60,7 @@ class HostilePeer : public testing::Test {
     ASSERT_EQ(sendmsg(peer_.get(), &header, 0), static_cast<ssize_t>(bytes.size()));
   }
 
-  // All that there is to receive.
+  // Receives all messages. Returns the last status.
   Received received() {
     InMessage message;
     for (;;) {
@@ -75,12 +75,12 @@ class HostilePeer : public testing::Test {
   std::size_t before_ = 0;
 };
 
-TEST_F(HostilePeer, IsToldByWhatIsNoHeader) {
+TEST_F(HostilePeer, AnInvalidHeaderIsRejected) {
   send(std::string(sizeof(FrameHeader), 'x'));
   EXPECT_EQ(received(), Received::kCorrupt);
 }
 
-TEST_F(HostilePeer, IsToldByFieldsThatCannotBe) {
+TEST_F(HostilePeer, InvalidFieldsAreRejected) {
   std::vector<FrameHeader> headers(9, header_of(MessageType::kBatch, 100));
   headers[0].magic = kMagic + 1;
   headers[1].type = MessageType{0};
@@ -89,7 +89,7 @@ TEST_F(HostilePeer, IsToldByFieldsThatCannotBe) {
   headers[4].reserved2 = 1;
   headers[5].body = kMaxBody + 1;
   headers[6].body = UINT64_MAX;
-  headers[7].descriptors = 7;  // a hundred bytes have no room for so many blocks
+  headers[7].descriptors = 7;  // too many blocks for a hundred bytes
   headers[8] = header_of(MessageType::kQuery, 100, 1);
   for (const FrameHeader& header : headers) {
     auto [a, b] = socket_pair();
@@ -100,14 +100,14 @@ TEST_F(HostilePeer, IsToldByFieldsThatCannotBe) {
   }
 }
 
-TEST_F(HostilePeer, IsNotBelievedThatALotWillCome) {
+TEST_F(HostilePeer, AHugeBodyIsNotAllocatedAhead) {
   send(bytes_of(header_of(MessageType::kSetup, kMaxBody)) + "only this");
   EXPECT_EQ(received(), Received::kNothing);
   peer_.reset();
   EXPECT_EQ(received(), Received::kClosed);
 }
 
-TEST_F(HostilePeer, MayTakeItsTime) {
+TEST_F(HostilePeer, AMessageMayArriveByteByByte) {
   const std::string text = bytes_of(header_of(MessageType::kReady, 5)) + "hello";
   InMessage message;
   for (std::size_t i = 0; i + 1 < text.size(); ++i) {
@@ -138,7 +138,7 @@ TEST_F(HostilePeer, CannotReleaseTwice) {
   EXPECT_EQ(received(), Received::kCorrupt);
 }
 
-TEST_F(HostilePeer, CannotReleaseNothingAllDay) {
+TEST_F(HostilePeer, CannotSendAnEmptyRelease) {
   send(bytes_of(header_of(MessageType::kReleased, 0)));
   EXPECT_EQ(received(), Received::kCorrupt);
 }
@@ -148,7 +148,7 @@ TEST_F(HostilePeer, CannotReleaseHalfAHandle) {
   EXPECT_EQ(received(), Received::kCorrupt);
 }
 
-TEST_F(HostilePeer, CannotSendDescriptorsThatNoMessageHas) {
+TEST_F(HostilePeer, CannotSendDescriptorsWithAnotherMessageType) {
   send(bytes_of(header_of(MessageType::kReady, 5)) + "hello", 1);
   EXPECT_EQ(received(), Received::kCorrupt);
   connection_->shut_down();
@@ -183,7 +183,7 @@ TEST_F(HostilePeer, CannotSendFewerDescriptorsThanItSays) {
   EXPECT_EQ(open_descriptors(), before_);
 }
 
-TEST_F(HostilePeer, CannotPileUpDescriptorsBeforeAHeader) {
+TEST_F(HostilePeer, CannotSendManyDescriptorsBeforeAHeader) {
   const std::string header = bytes_of(header_of(MessageType::kBatch, 64, 4));
   send(header.substr(0, 1), 253);
   EXPECT_EQ(received(), Received::kNothing);
@@ -193,7 +193,7 @@ TEST_F(HostilePeer, CannotPileUpDescriptorsBeforeAHeader) {
   EXPECT_EQ(open_descriptors(), before_);
 }
 
-TEST_F(HostilePeer, LeavesNothingOpenWhenItGoesInTheMiddle) {
+TEST_F(HostilePeer, LeavesNoDescriptorOpenAfterAPartialMessage) {
   send(bytes_of(header_of(MessageType::kBatch, 1000, 9)) + std::string(10, 'x'), 9);
   EXPECT_EQ(received(), Received::kNothing);
   EXPECT_EQ(open_descriptors(), before_ + 9);

@@ -18,7 +18,7 @@ namespace {
 constexpr int kBatches = 3000 / kStressShare;
 constexpr std::size_t kInFlight = 12;
 
-// Blocks that were received, for whoever takes one next.
+// Received blocks, for several threads to take.
 class Shelf {
  public:
   void put(BlockRef block) {
@@ -39,13 +39,13 @@ class Shelf {
   std::vector<BlockRef> blocks_;
 };
 
-// Every block is full of one letter, and as long as another one has it nobody writes there.
+// Each block is full of one letter. The letter must not change while a thread holds the block.
 bool intact(const PrivateMapping& mapping) {
   const auto* data = static_cast<const char*>(mapping.data());
   return std::memcmp(data, data + 1, mapping.size() - 1) == 0;
 }
 
-TEST(ConnectionStress, BlocksAreReadWrittenAndDroppedByManyThreadsWhileTheyAreUsedAgain) {
+TEST(ConnectionStress, ManyThreadsReadAndReleaseBlocksWhileTheyAreReused) {
   const Pair pair;
   const auto pool = SharedPool::make(std::size_t{8} << 20, 16);
   Shelf shelf;
@@ -60,7 +60,7 @@ TEST(ConnectionStress, BlocksAreReadWrittenAndDroppedByManyThreadsWhileTheyAreUs
       if (pair.there->wait_and_receive(message) != Received::kMessage || !parse(message, batch)) return;
       shelf.put(std::move(batch.payload.blocks.at(0).block));
     }
-    pair.there->wait_and_receive(message);  // releases go on; until the end
+    pair.there->wait_and_receive(message);  // handles releases until the end of file
   }));
   for (int k = 0; k < 2; ++k) {
     threads.push_back(std::make_unique<Thread>([&] {
@@ -78,7 +78,7 @@ TEST(ConnectionStress, BlocksAreReadWrittenAndDroppedByManyThreadsWhileTheyAreUs
     }));
   }
 
-  // Also where something failed.
+  // Also after a failure.
   const std::shared_ptr<void> end(nullptr, [&](void*) {
     over = true;
     pair.here->shut_down();

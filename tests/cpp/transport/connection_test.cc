@@ -13,7 +13,7 @@
 namespace service_streamer::ipc::support {
 namespace {
 
-TEST(Connection, BringsMessagesInOrder) {
+TEST(Connection, DeliversMessagesInOrder) {
   const Pair pair;
   ASSERT_TRUE(pair.here->send(make_hello(Role::kEngine)));
   ASSERT_TRUE(pair.here->send(make_text(MessageType::kReady, "text")));
@@ -31,7 +31,7 @@ TEST(Connection, BringsMessagesInOrder) {
   EXPECT_EQ(pair.there->receive(message), Received::kNothing);
 }
 
-TEST(Connection, BringsMessagesOfAnySize) {
+TEST(Connection, DeliversMessagesOfAnySize) {
   const Pair pair;
   std::vector<std::string> texts;
   for (const std::size_t size : {0, 1, 31, 65'503, 65'504, 65'505, 200'000, 1, 3'000'000, 40'000'000, 2}) {
@@ -47,7 +47,7 @@ TEST(Connection, BringsMessagesOfAnySize) {
   }
 }
 
-TEST(Connection, QueuesWhatTheSocketDoesNotTake) {
+TEST(Connection, QueuesBytesThatTheSocketDoesNotTake) {
   const Pair pair;
   const std::string large(3'000'000, 'q');
   ASSERT_TRUE(pair.here->send(make_text(MessageType::kReady, large)));
@@ -75,7 +75,7 @@ TEST(Connection, GathersMoreSlicesThanOneSystemCallTakes) {
   EXPECT_TRUE(message.body.text() == expected);
 }
 
-TEST(Connection, SeesTheEndAfterEverythingThatWasSent) {
+TEST(Connection, ReportsTheEndAfterTheLastMessage) {
   Pair pair;
   ASSERT_TRUE(pair.here->send(make_text(MessageType::kReady, "last words")));
   pair.here.reset();
@@ -98,7 +98,7 @@ TEST(Connection, CanStillReceiveWhenItCannotSend) {
   EXPECT_EQ(receive(*pair.here, message), Received::kClosed);
 }
 
-TEST(Connection, ASignalEndsTheSleepOfTheOneWhoWaits) {
+TEST(Connection, ASignalInterruptsAWaitingThread) {
   const Pair pair;
   Received last = Received::kMessage;
   Thread waiting([&] {

@@ -1,4 +1,4 @@
-// Bodies that may travel to any machine: what is written is read again, and nothing else is.
+// Bodies for other machines: parsing returns what was written, and rejects all other bytes.
 
 #include "service_streamer/wire/broker_body.h"
 
@@ -34,7 +34,7 @@ bool is_result(const std::string& text, std::uint32_t items) {
   return parse_result(Bytes::copy_of(text), items, result);
 }
 
-// Every byte of it is needed, and no other value of most is as good.
+// Expects every truncated or extended body to be rejected.
 template <typename Accepts>
 void expect_only_whole(const std::string& text, const Accepts& accepts) {
   EXPECT_TRUE(accepts(text));
@@ -46,7 +46,7 @@ std::string with(std::string text, std::size_t at, const std::string& bytes) {
   return text.replace(at, bytes.size(), bytes);
 }
 
-TEST(RequestParcel, HasTheItemsOfItsRange) {
+TEST(RequestBody, HasTheItemsOfItsRange) {
   const Chunk range = chunk_of({"one", "", "three", "4"}, 1, 2);
   EXPECT_EQ(range.item_bytes(), 5U);
   EXPECT_EQ(text_of(range), "\2\0\0\0"s + "\0\0\0\0"s + "\5\0\0\0"s + "three");
@@ -58,7 +58,7 @@ TEST(RequestParcel, HasTheItemsOfItsRange) {
   EXPECT_TRUE(payload.blocks.empty());
 }
 
-TEST(RequestParcel, IsLittleEndianAndMayHaveManyItems) {
+TEST(RequestBody, IsLittleEndianAndMayHaveManyItems) {
   const Chunk range = chunk_of(std::vector<std::string>(300, std::string(300, 'x')), 0, 300);
   const std::string text = text_of(range);
   EXPECT_EQ(text.substr(0, 8), "\x2c\1\0\0\x2c\1\0\0"s);
@@ -66,11 +66,11 @@ TEST(RequestParcel, IsLittleEndianAndMayHaveManyItems) {
   EXPECT_TRUE(is_request(text));
 }
 
-TEST(RequestParcel, OnlyAWholeOneIsAccepted) {
+TEST(RequestBody, ATruncatedBodyIsRejected) {
   expect_only_whole(text_of(chunk_of({"one", "", "three"}, 0, 3)), is_request);
 }
 
-TEST(RequestParcel, CountsAndEndsMustFit) {
+TEST(RequestBody, CountsAndEndsAreChecked) {
   const std::string sound = text_of(chunk_of({"one", "two"}, 0, 2));
   EXPECT_FALSE(is_request(with(sound, 0, "\0"s))) << "no items";
   EXPECT_FALSE(is_request(with(sound, 0, "\3"s))) << "more items than ends";
@@ -81,7 +81,7 @@ TEST(RequestParcel, CountsAndEndsMustFit) {
   EXPECT_FALSE(is_request("\0\0\0\0"s));
 }
 
-TEST(ResultParcel, BringsOutputs) {
+TEST(ResultBody, HasOutputs) {
   EndedCall result{.id = 9, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
   result.pieces.push_back(piece_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
   result.pieces.push_back(piece_of(2, 1, Bytes{}));
@@ -98,7 +98,7 @@ TEST(ResultParcel, BringsOutputs) {
   expect_only_whole(text, [](const std::string& other) { return is_result(other, 3); });
 }
 
-TEST(ResultParcel, BringsErrorsAndLosses) {
+TEST(ResultBody, HasErrorsAndLosses) {
   EndedCall read;
   ASSERT_TRUE(parse_result(body_of(failure()), 7, read));
   EXPECT_EQ(read.outcome, Outcome::kFailed);
@@ -109,15 +109,15 @@ TEST(ResultParcel, BringsErrorsAndLosses) {
   expect_only_whole(text_of(loss("it died")), [](const std::string& text) { return is_result(text, 7); });
 }
 
-TEST(ResultParcel, TellsWhetherAnybodyWasThere) {
-  EXPECT_TRUE(ipc::says_nobody_is_there(body_of(loss("init: no module")).text()));
-  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(loss("it died, init: no")).text()));
-  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(loss("")).text()));
-  EXPECT_FALSE(ipc::says_nobody_is_there(body_of(failure()).text()));
-  EXPECT_FALSE(ipc::says_nobody_is_there({}));
+TEST(ResultBody, TellsWhetherAWorkerWasAvailable) {
+  EXPECT_TRUE(ipc::reports_no_worker(body_of(loss("init: no module")).text()));
+  EXPECT_FALSE(ipc::reports_no_worker(body_of(loss("it died, init: no")).text()));
+  EXPECT_FALSE(ipc::reports_no_worker(body_of(loss("")).text()));
+  EXPECT_FALSE(ipc::reports_no_worker(body_of(failure()).text()));
+  EXPECT_FALSE(ipc::reports_no_worker({}));
 }
 
-TEST(ResultParcel, MustBeOneOfThoseItems) {
+TEST(ResultBody, MustFitTheNumberOfItems) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
   EXPECT_FALSE(is_result(text_of(answered), 1)) << "no outputs";
   answered.pieces.push_back(piece_of(0, 2, Bytes::copy_of("a")));
@@ -145,7 +145,7 @@ TEST(ResultParcel, MustBeOneOfThoseItems) {
   EXPECT_FALSE(is_result(text_of(lost), 1));
 }
 
-TEST(ResultParcel, EnumsAndSizesMustBeThose) {
+TEST(ResultBody, EnumsAndSizesAreChecked) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
   answered.pieces.push_back(piece_of(0, 1, Bytes::copy_of("a")));
   const std::string sound = text_of(answered);
@@ -157,17 +157,17 @@ TEST(ResultParcel, EnumsAndSizesMustBeThose) {
   EXPECT_FALSE(is_result(with(sound, 18, "\xff\xff\xff\xff"s), 1)) << "size of a piece";
 }
 
-// As the fuzzer does: what is accepted must come out as it was.
+// Parses as the fuzzer does: accepted bytes must be written unchanged.
 std::size_t read_as_bodies(const std::string& text) {
   return ipc::fuzz::read_as_bodies({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
-// The body of a result, as the fuzzer has it: after the number of its items.
+// The fuzzer's input of a result: the number of its items, then the body.
 std::string of_items(std::uint8_t items, const EndedCall& result) {
   return std::string(1, static_cast<char>(items)).append(text_of(result));
 }
 
-TEST(Chunks, WhatEverIsChangedDoesNoHarm) {
+TEST(Chunks, AnyChangedByteIsHarmless) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = "note", .pieces = {}};
   answered.pieces.push_back(piece_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
   answered.pieces.push_back(piece_of(2, 1, Bytes{}));
@@ -183,20 +183,20 @@ TEST(Chunks, WhatEverIsChangedDoesNoHarm) {
   }
 }
 
-TEST(ResultParcel, WhatIsTooLargeHasNoBody) {
+TEST(ResultBody, AResultThatIsTooLargeHasNoBody) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
   const std::byte some{};
-  answered.pieces.push_back(piece_of(0, 1, Bytes(nullptr, &some, 5'000'000'000)));  // nobody looks at them
-  EXPECT_NE(why_no_body(answered).find("5000000013 bytes"), std::string::npos) << why_no_body(answered);
+  answered.pieces.push_back(piece_of(0, 1, Bytes(nullptr, &some, 5'000'000'000)));  // the bytes are not read
+  EXPECT_NE(encoding_error(answered).find("5000000013 bytes"), std::string::npos) << encoding_error(answered);
 }
 
-TEST(ResultParcel, WhatLiesInSharedMemoryHasNoBody) {
+TEST(ResultBody, AResultInSharedMemoryHasNoBody) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
   answered.pieces.push_back(piece_of(0, 1, Bytes::copy_of("a")));
-  EXPECT_EQ(why_no_body(answered), "");
+  EXPECT_EQ(encoding_error(answered), "");
   const auto pool = ipc::SharedPool::make();
   answered.pieces[0].result.blocks.push_back(ipc::support::block_of(*pool, "block"));
-  EXPECT_NE(why_no_body(answered), "");
+  EXPECT_NE(encoding_error(answered), "");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// A request of the client "0123456789abcdef", as the README of the protocol has it.
+// A request of the client "0123456789abcdef", in the layout of python/service_streamer/_redis/README.md.
 constexpr std::string_view kMessage =
     "SS\1\1"
     "0123456789abcdef"
@@ -30,7 +30,7 @@ RequestHead head_of(std::uint64_t request, std::uint32_t items = 1) {
   return head;
 }
 
-TEST(RequestHead, IsReadAsItIsWrittenDown) {
+TEST(RequestHead, HasTheDocumentedLayout) {
   RequestHead head;
   ASSERT_TRUE(parse_request_head(kMessage, head));
   EXPECT_EQ(std::string_view(head.client.data(), head.client.size()), "0123456789abcdef");
@@ -46,7 +46,7 @@ TEST(RequestHead, IsReadAsItIsWrittenDown) {
   EXPECT_EQ(written, kMessage.substr(0, sizeof(RequestHead)));
 }
 
-TEST(RequestHead, OfAnythingElseIsNoHead) {
+TEST(RequestHead, OtherMessagesAreRejected) {
   RequestHead head;
   for (std::size_t size = 0; size < sizeof(RequestHead); ++size)
     EXPECT_FALSE(parse_request_head(kMessage.substr(0, size), head));
@@ -57,7 +57,7 @@ TEST(RequestHead, OfAnythingElseIsNoHead) {
   }
 }
 
-TEST(LeasedEntries, EachIsHereOnceUntilItIsRemoved) {
+TEST(LeasedEntries, AnEntryIsKnownUntilItIsRemoved) {
   LeasedEntries held;
   EXPECT_EQ(held.add("1-0", head_of(7, 3)), 1U);
   EXPECT_EQ(held.add("1-0", head_of(8)), 0U);
@@ -72,7 +72,7 @@ TEST(LeasedEntries, EachIsHereOnceUntilItIsRemoved) {
   EXPECT_EQ(held.add("1-0", head_of(7)), 3U);
 }
 
-TEST(LeasedEntries, AnAnsweredOneIsHereButTakenOnce) {
+TEST(LeasedEntries, AnEntryIsAnsweredOnceAndKnownUntilItIsRemoved) {
   LeasedEntries held;
   held.add("1-0", head_of(7, 3));
   const auto entry = held.answer(1);
@@ -102,7 +102,7 @@ constexpr std::string_view kReply =
     "\1\0\0\0"
     "\0\0\0\0"sv;
 
-TEST(ClientReply, IsWrittenAndReadAsItIsWrittenDown) {
+TEST(ClientReply, HasTheDocumentedLayout) {
   ClientReply reply;
   reply.add({.request = 0x0102, .begin = 64, .items = 3, .body = "body"});
   reply.add({.request = 5, .begin = 0, .items = 1, .body = {}});
@@ -121,7 +121,7 @@ TEST(ClientReply, IsWrittenAndReadAsItIsWrittenDown) {
   EXPECT_TRUE(answers[1].body.empty());
 }
 
-TEST(ClientReply, IsReadAsAWholeOrNotAtAll) {
+TEST(ClientReply, ATruncatedMessageIsRejected) {
   std::vector<BrokerAnswer> answers;
   for (std::size_t size = 0; size < kReply.size(); ++size) {
     EXPECT_FALSE(ClientReply::parse(kReply.substr(0, size), answers)) << size;

@@ -1,4 +1,4 @@
-// Replies of workers, requests of clients and how they ended: the other half of message.h.
+// message.h: replies of workers, requests of clients, and their ends.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 // --- replies ---
 
-TEST_F(MessageTest, ReplyBringsAResultForEachPart) {
+TEST_F(MessageTest, ReplyHasAResultForEachRange) {
   ReplyMessage reply{
       .isolated = true, .decode = Duration(1), .predict = Duration(2), .encode = Duration(3), .results = {}};
   reply.results.push_back(result_of("outputs", {"p", "qq"}));
@@ -41,7 +41,7 @@ TEST_F(MessageTest, ReplyBringsAResultForEachPart) {
   EXPECT_EQ(received.results[2].bytes.text(), "error");
 }
 
-TEST_F(MessageTest, ReplyIsRefusedUnlessEverythingFits) {
+TEST_F(MessageTest, InvalidRepliesAreRejected) {
   ReplyMessage reply;
   reply.results.push_back(result_of("outputs", {"p", "qq"}));
   reply.results.push_back(result_of("more", {"r"}));
@@ -49,7 +49,7 @@ TEST_F(MessageTest, ReplyIsRefusedUnlessEverythingFits) {
   expect_only_whole<ReplyMessage>(message);
   const std::size_t head = sizeof(wire::Start) + 3 * sizeof(wire::Block);
   EXPECT_FALSE(accepted<ReplyMessage>(with(message, head, std::uint8_t{2}))) << "isolated";
-  EXPECT_FALSE(accepted<ReplyMessage>(with(message, head + 1, std::uint8_t{2}))) << "unread";
+  EXPECT_FALSE(accepted<ReplyMessage>(with(message, head + 1, std::uint8_t{2}))) << "out_of_memory";
   for (const std::size_t time : {2, 10, 18}) {
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, head + time, std::int64_t{-1})));
     EXPECT_FALSE(accepted<ReplyMessage>(with(message, head + time, INT64_MAX)));
@@ -65,7 +65,7 @@ TEST_F(MessageTest, ReplyIsRefusedUnlessEverythingFits) {
 
 // --- requests and their ends ---
 
-TEST_F(MessageTest, SubmitBringsRequestsWithTheirItems) {
+TEST_F(MessageTest, SubmitHasRequestsWithTheirItems) {
   const Payload first = payload_with_blocks();
   const Payload second = payload_of({std::string(10'000, 'x')});
   const std::vector<SubmitHead> heads{{.id = 5, .priority = -3, .deadline = TimePoint(Duration(8))},
@@ -86,7 +86,7 @@ TEST_F(MessageTest, SubmitBringsRequestsWithTheirItems) {
   EXPECT_TRUE(requests[1].payload.blocks.empty());
 }
 
-TEST_F(MessageTest, SubmitIsRefusedUnlessEverythingFits) {
+TEST_F(MessageTest, InvalidSubmitsAreRejected) {
   const Payload first = payload_with_blocks();
   const Payload second = payload_of({"x"});
   const std::vector<SubmitHead> heads{{.id = 5}, {.id = 6}};
@@ -108,7 +108,7 @@ TEST_F(MessageTest, SubmitIsRefusedUnlessEverythingFits) {
   for (const std::uint32_t count : {0U, 1U, 3U, UINT32_MAX}) EXPECT_FALSE(accepts(0, count)) << "requests";
 }
 
-TEST_F(MessageTest, ResultsBringHowEachRequestEnded) {
+TEST_F(MessageTest, ResultsHaveTheEndOfEachRequest) {
   std::vector<EndedCall> calls(3);
   calls[0] = {.id = 1, .outcome = Outcome::kAnswered, .note = "", .pieces = {}};
   calls[0].pieces.push_back({.begin = 0, .count = 2, .result = result_of("first", {"a"})});
@@ -130,7 +130,7 @@ TEST_F(MessageTest, ResultsBringHowEachRequestEnded) {
   EXPECT_EQ(received[2].pieces.at(0).result.kind, ResultKind::kError);
 }
 
-TEST_F(MessageTest, ResultsAreRefusedUnlessEverythingFits) {
+TEST_F(MessageTest, InvalidResultsAreRejected) {
   std::vector<EndedCall> calls(2);
   calls[0] = {.id = 1, .outcome = Outcome::kAnswered, .note = "", .pieces = {}};
   calls[0].pieces.push_back({.begin = 0, .count = 2, .result = result_of("first", {"a"})});

@@ -18,7 +18,7 @@ namespace {
 
 // --- hello, texts, ids ---
 
-TEST_F(MessageTest, HelloTellsVersionRoleAndProcess) {
+TEST_F(MessageTest, HelloHasVersionRoleAndPid) {
   Hello hello;
   ASSERT_TRUE(parse(deliver(make_hello(Role::kClient)), hello));
   EXPECT_EQ(hello.version, kProtocolVersion);
@@ -26,7 +26,7 @@ TEST_F(MessageTest, HelloTellsVersionRoleAndProcess) {
   EXPECT_EQ(hello.pid, getpid());
 }
 
-TEST_F(MessageTest, HelloIsCheckedForItsRoleAndLength) {
+TEST_F(MessageTest, HelloRoleAndLengthAreChecked) {
   Hello hello;
   const OutMessage message = make_hello(Role::kClient);
   EXPECT_FALSE(parse(with(message, 4, std::uint32_t{3}), hello));
@@ -47,7 +47,7 @@ TEST_F(MessageTest, TextsAndOpaqueBytesAreTheBody) {
   EXPECT_EQ(deliver(make_opaque(MessageType::kQuery, 3, {})).body.size(), 0U);
 }
 
-TEST_F(MessageTest, IdsAreWholeNumbers) {
+TEST_F(MessageTest, IdsOfPartialLengthAreRejected) {
   const std::vector<std::uint64_t> ids{1, 2, UINT64_MAX};
   std::vector<std::uint64_t> received;
   ASSERT_TRUE(parse(deliver(make_ids(MessageType::kCancel, ids)), received));
@@ -59,10 +59,10 @@ TEST_F(MessageTest, IdsAreWholeNumbers) {
 
 // --- batches ---
 
-TEST_F(MessageTest, BatchBringsRangesOfSeveralPayloads) {
+TEST_F(MessageTest, BatchJoinsRangesOfSeveralPayloads) {
   const Payload first = payload_with_blocks();
   const Payload second = payload_of({"x", "yy", "zzz", "wwww"});
-  const std::vector<BatchHead> parts{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true}, {.items = 3}};
+  const std::vector<RangeHead> parts{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true}, {.items = 3}};
   const std::vector<PayloadRange> ranges{{.payload = &first, .begin = 1, .count = 2},
                                          {.payload = &second, .begin = 0, .count = 3}};
   InMessage message = deliver(make_batch(9, parts, ranges));
@@ -87,7 +87,7 @@ TEST_F(MessageTest, BatchBringsRangesOfSeveralPayloads) {
 TEST_F(MessageTest, BatchSendsLargeItemsWithoutACopy) {
   const Payload small = payload_of({"small"});
   const Payload large = payload_of({std::string(50'000, 'l')});
-  const std::vector<BatchHead> parts{{.items = 1}, {.items = 1}, {.items = 1}};
+  const std::vector<RangeHead> parts{{.items = 1}, {.items = 1}, {.items = 1}};
   const std::vector<PayloadRange> ranges{all_of(small), all_of(large), all_of(small)};
   const OutMessage message = make_batch(1, parts, ranges);
   EXPECT_LT(message.head.size(), 1000U);
@@ -112,7 +112,7 @@ TEST_F(MessageTest, BatchKeepsItsBlocksInOrder) {
   EXPECT_EQ(text_of(batch.payload.blocks[2].block), "ccc");
 }
 
-TEST_F(MessageTest, BatchIsRefusedUnlessEverythingFits) {
+TEST_F(MessageTest, InvalidBatchesAreRejected) {
   const Payload payload = payload_with_blocks();
   const OutMessage message = batch_of(1, payload);
   expect_only_whole<BatchMessage>(message);
@@ -139,7 +139,7 @@ TEST_F(MessageTest, BatchIsRefusedUnlessEverythingFits) {
   EXPECT_FALSE(accepted<BatchMessage>(with(message, items + 8, std::uint32_t{3}))) << "block of no item";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, items, std::uint32_t{1}))) << "blocks not in order";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, table, std::uint64_t{1} << 40))) << "memfd too small";
-  EXPECT_FALSE(accepted<BatchMessage>(with(message, table + 8, wire::kMark))) << "one descriptor too many";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, table + 8, wire::kHandleFlag))) << "one descriptor too many";
 }
 
 TEST_F(MessageTest, BlocksMustBeSealedMemfdsOnePerEntry) {
@@ -160,7 +160,7 @@ TEST_F(MessageTest, BlocksMustBeSealedMemfdsOnePerEntry) {
   EXPECT_FALSE(accepted<BatchMessage>(std::move(message))) << "not sealed";
 }
 
-TEST_F(MessageTest, ABlockWhoseDescriptorWasLostComesWithoutOne) {
+TEST_F(MessageTest, ABlockMayArriveWithoutItsDescriptor) {
   const Payload payload = payload_with_blocks();
   InMessage message = deliver(batch_of(1, payload));
   message.descriptors[1].reset();
@@ -171,7 +171,7 @@ TEST_F(MessageTest, ABlockWhoseDescriptorWasLostComesWithoutOne) {
   EXPECT_EQ(text_of(batch.payload.blocks[2].block), "ccc");
 }
 
-TEST_F(MessageTest, WhatIsRefusedLeavesNoDescriptorOpen) {
+TEST_F(MessageTest, RejectedMessagesLeaveNoDescriptorOpen) {
   const Payload payload = payload_with_blocks();
   const std::size_t before = open_descriptors();
   for (std::size_t cut = 0; cut < 200; ++cut) {

@@ -12,9 +12,9 @@
 namespace service_streamer::ipc::support {
 namespace {
 
-using Got = WorkerLink::Got;
+using ReceiveStatus = WorkerLink::ReceiveStatus;
 
-// A worker, and the engine's end of its socket.
+// A WorkerLink, and the server's end of its socket.
 class WorkerLinkTest : public testing::Test {
  protected:
   WorkerLinkTest() {
@@ -27,7 +27,7 @@ class WorkerLinkTest : public testing::Test {
     ASSERT_TRUE(engine_->send(make_hello(Role::kEngine)));
     ASSERT_TRUE(engine_->send(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model"))));
     Bytes setup;
-    ASSERT_EQ(link_->receive_setup(setup), Got::kBatch);
+    ASSERT_EQ(link_->receive_setup(setup), ReceiveStatus::kReceived);
     EXPECT_EQ(setup.text(), "model");
     ASSERT_TRUE(link_->send_ready("{}"));
     ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
@@ -46,11 +46,11 @@ class WorkerLinkTest : public testing::Test {
   BatchMessage batch_;
 };
 
-TEST_F(WorkerLinkTest, TakesABatchAndAnswersIt) {
+TEST_F(WorkerLinkTest, ReceivesABatchAndReplies) {
   set_up();
   const Payload payload = payload_of({"a", "b"});
   ASSERT_TRUE(engine_->send(batch_of(12, payload)));
-  ASSERT_EQ(link_->next_batch(id_, batch_), Got::kBatch);
+  ASSERT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kReceived);
   EXPECT_EQ(id_, 12U);
   EXPECT_EQ(item_of(batch_.payload, 1), "b");
   ReplyMessage reply;
@@ -63,14 +63,14 @@ TEST_F(WorkerLinkTest, TakesABatchAndAnswersIt) {
   EXPECT_EQ(received.results.at(0).bytes.text(), "AB");
 }
 
-TEST_F(WorkerLinkTest, TellsWithTheReplyWhichBlocksItHasNoMoreUseFor) {
+TEST_F(WorkerLinkTest, ReportsReleasedBlocksWithTheReply) {
   set_up();
   const auto pool = SharedPool::make();
   Payload payload = payload_of({"a"});
   payload.blocks.push_back({.item = 0, .block = block_of(*pool, "large")});
   ASSERT_TRUE(engine_->send(batch_of(1, payload)));
   payload = {};
-  ASSERT_EQ(link_->next_batch(id_, batch_), Got::kBatch);
+  ASSERT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kReceived);
   EXPECT_EQ(text_of(batch_.payload.blocks.at(0).block), "large");
   batch_ = {};
   ASSERT_TRUE(link_->reply(id_, {}));
@@ -95,31 +95,31 @@ TEST_F(WorkerLinkTest, GetsItsOwnBlocksBackBeforeTheNextBatch) {
   }
   ASSERT_TRUE(engine_->flush());
   ASSERT_TRUE(engine_->send(batch_of(2, payload_of({"a"}))));
-  ASSERT_EQ(link_->next_batch(id_, batch_), Got::kBatch);
+  ASSERT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kReceived);
   EXPECT_EQ(link_->pool()->blocks_in_use(), 0U);
 }
 
-TEST_F(WorkerLinkTest, SeesTheEndOfTheEngine) {
+TEST_F(WorkerLinkTest, ReportsTheEndOfTheServer) {
   set_up();
   engine_->shut_down();
-  EXPECT_EQ(link_->next_batch(id_, batch_), Got::kClosed);
+  EXPECT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kClosed);
   EXPECT_FALSE(link_->reply(1, {}));
-  EXPECT_EQ(link_->next_batch(id_, batch_), Got::kClosed);
+  EXPECT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kClosed);
 }
 
-TEST_F(WorkerLinkTest, SeesTheEndOfTheEngineBeforeTheSetup) {
+TEST_F(WorkerLinkTest, ReportsTheEndOfTheServerBeforeTheSetup) {
   engine_->shut_down();
   Bytes setup;
-  EXPECT_EQ(link_->receive_setup(setup), Got::kClosed);
+  EXPECT_EQ(link_->receive_setup(setup), ReceiveStatus::kClosed);
 }
 
-TEST_F(WorkerLinkTest, ASignalInterruptsTheSetupWhichThenGoesOn) {
+TEST_F(WorkerLinkTest, ASignalInterruptsTheSetupWhichCanBeContinued) {
   Bytes setup;
   std::atomic<int> interrupted{0};
   Thread worker([&] {
-    for (Got got = Got::kInterrupted; got == Got::kInterrupted;) {
+    for (ReceiveStatus got = ReceiveStatus::kInterrupted; got == ReceiveStatus::kInterrupted;) {
       got = link_->receive_setup(setup);
-      if (got == Got::kInterrupted) ++interrupted;
+      if (got == ReceiveStatus::kInterrupted) ++interrupted;
     }
   });
   EXPECT_TRUE(worker.interrupt_until([&] { return interrupted > 0; }));
@@ -133,25 +133,25 @@ TEST_F(WorkerLinkTest, ASignalInterruptsTheSetupWhichThenGoesOn) {
 
 TEST_F(WorkerLinkTest, ASignalInterruptsTheWaitForABatch) {
   set_up();
-  Got got = Got::kBatch;
+  ReceiveStatus got = ReceiveStatus::kReceived;
   Thread worker([&] { got = link_->next_batch(id_, batch_); });
   EXPECT_TRUE(worker.interrupt_until([&] { return worker.finished(); }));
-  EXPECT_EQ(got, Got::kInterrupted);
+  EXPECT_EQ(got, ReceiveStatus::kInterrupted);
 }
 
-TEST_F(WorkerLinkTest, HangsUpOnAnEngineOfAnotherVersion) {
+TEST_F(WorkerLinkTest, HangsUpOnAServerOfAnotherVersion) {
   OutMessage hello = make_hello(Role::kEngine);
   ++hello.head[0];
   ASSERT_TRUE(engine_->send(std::move(hello)));
   ASSERT_TRUE(engine_->send(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model"))));
   Bytes setup;
-  EXPECT_EQ(link_->receive_setup(setup), Got::kClosed);
+  EXPECT_EQ(link_->receive_setup(setup), ReceiveStatus::kClosed);
 }
 
-TEST_F(WorkerLinkTest, HangsUpOnWhatIsNoEngine) {
+TEST_F(WorkerLinkTest, HangsUpOnAPeerThatIsNoServer) {
   ASSERT_TRUE(engine_->send(make_hello(Role::kClient)));
   Bytes setup;
-  EXPECT_EQ(link_->receive_setup(setup), Got::kClosed);
+  EXPECT_EQ(link_->receive_setup(setup), ReceiveStatus::kClosed);
   ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
   EXPECT_EQ(receive(*engine_, message_), Received::kClosed);
 }
@@ -159,20 +159,20 @@ TEST_F(WorkerLinkTest, HangsUpOnWhatIsNoEngine) {
 TEST_F(WorkerLinkTest, HangsUpOnMessagesThatAreNotForAWorker) {
   set_up();
   ASSERT_TRUE(engine_->send(make_text(MessageType::kReady, "me too")));
-  EXPECT_EQ(link_->next_batch(id_, batch_), Got::kClosed);
+  EXPECT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kClosed);
   EXPECT_EQ(receive(*engine_, message_), Received::kClosed);
 }
 
-TEST_F(WorkerLinkTest, HangsUpOnABatchThatCannotBe) {
+TEST_F(WorkerLinkTest, HangsUpOnAnInvalidBatch) {
   set_up();
   OutMessage message = batch_of(1, payload_of({"a"}));
   message.head[0] = 2;
   ASSERT_TRUE(engine_->send(std::move(message)));
-  EXPECT_EQ(link_->next_batch(id_, batch_), Got::kClosed);
+  EXPECT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kClosed);
   EXPECT_EQ(receive(*engine_, message_), Received::kClosed);
 }
 
-TEST_F(WorkerLinkTest, ALargeReplyWaitsForAnEngineThatIsBusy) {
+TEST_F(WorkerLinkTest, ALargeReplyWaitsForABusyServer) {
   set_up();
   const std::string large(5'000'000, 'L');
   ReplyMessage reply;

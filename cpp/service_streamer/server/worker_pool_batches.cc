@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "service_streamer/calls/serialized_call.h"
+#include "service_streamer/server/worker_pool.h"
+#include "service_streamer/wire/message.h"
+
+// The part of WorkerPool that gives batches to workers: new batches, and batches to be run again.
+
+namespace service_streamer::ipc {
+
+TimePoint WorkerPool::serve(bool engine_changed) {
+  // Sending a batch may show that its worker is dead. The batch then goes to another worker in the same call.
+  for (;; engine_changed = false) {
+    remove_broken();
+    if (engine_changed) drop_ended_retries();
+    for (const auto& [id, worker] : workers_) {
+      worker->peer.flush_releases();
+      if (engine_changed || !worker->waiting || !retries_.empty()) give_batch(*worker);
+      has_broken_ |= worker->peer.broken();
+    }
+    if (!has_broken_) break;
+  }
+  const TimePoint now = Clock::now();
+  kill_hung(now);
+  TimePoint next = TimePoint::max();
+  for (const auto& [id, worker] : workers_) {
+    if (worker->waiting) next = std::min(next, worker->until);
+    if (worker->in_flight && !worker->killed_hung && hang_timeout_ > Duration::zero()) {
+      next = std::min(next, worker->in_flight->sent + hang_timeout_);
+    }
+  }
+  return next;
+}
+
+// Gives the worker a batch if it is free and one is due. Otherwise the engine counts the worker as idle.
+void WorkerPool::give_batch(Worker& worker) {
+  while (worker.free()) {
+    if (!retries_.empty()) {
+      stop_waiting_for_batch(worker);
+      if (!retry_batch(worker)) continue;
+      return;
+    }
+    CloseReason reason{};
+    const Engine::Ready ready = engine_.start_waiting(worker.idle, reason, worker.until);
+    worker.waiting = ready != Engine::Ready::kBatch;
+    if (ready == Engine::Ready::kClosed) worker.until = TimePoint::max();
+    if (worker.waiting) return;
+    auto in_flight = std::make_unique<InFlightBatch>();
+    EndedRequests expired;
+    const bool any = engine_.cut(in_flight->batch, reason, expired);
+    if (any) send(worker, std::move(in_flight));
+    publish(expired);
+  }
+}
+
+// Gives the worker the oldest batch that is to be run again. False: all requests of that batch have ended.
+bool WorkerPool::retry_batch(Worker& worker) {
+  std::unique_ptr<InFlightBatch> in_flight = std::move(retries_.front());
+  retries_.erase(retries_.begin());
+  if (!drop_ended(*in_flight)) return false;
+  send(worker, std::move(in_flight));
+  return true;
+}
+
+// Splits the batch of a worker that had no memory for it, to run its halves. False: the batch has one item only.
+bool WorkerPool::retry_in_halves(Worker& worker) {
+  auto first = std::make_unique<InFlightBatch>();
+  retries_.reserve(retries_.size() + 2);  // before split(): afterwards nothing may throw
+  const BatchCut cut = middle_of(worker.in_flight->batch.parts);
+  if (cut.items == 0) return false;
+  engine_.split(worker.in_flight->batch, cut, first->batch);
+  first->attempts = --worker.in_flight->attempts;  // the worker did not run it
+  retries_.insert(retries_.begin(), std::move(worker.in_flight));
+  retries_.insert(retries_.begin(), std::move(first));
+  return true;
+}
+
+// The engine must get these batches back even if no worker is left: a caller may wait until all batches have ended.
+void WorkerPool::drop_ended_retries() {
+  std::erase_if(retries_, [this](const std::unique_ptr<InFlightBatch>& in_flight) { return !drop_ended(*in_flight); });
+}
+
+// Removes the requests that have ended. False: none is left, and the engine has the batch back.
+bool WorkerPool::drop_ended(InFlightBatch& in_flight) {
+  EndedRequests ended;
+  ReleasedRequests released;
+  engine_.drop_ended(in_flight.batch, ended, released);
+  std::erase_if(in_flight.batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
+  publish(ended);
+  let_go(released);
+  if (!in_flight.batch.parts.empty()) return true;
+  end(in_flight, Outcome::kAnswered, {});
+  return false;
+}
+
+OutMessage WorkerPool::message_of(const InFlightBatch& in_flight) {
+  std::vector<RangeHead> heads;
+  std::vector<PayloadRange> ranges;
+  heads.reserve(in_flight.batch.parts.size());
+  ranges.reserve(in_flight.batch.parts.size());
+  for (const RequestRange& part : in_flight.batch.parts) {
+    heads.push_back({.items = part.count, .deadline = part.request->deadline, .whole = part.whole()});
+    ranges.push_back({.payload = &SerializedCall::of(*part.request).payload, .begin = part.begin, .count = part.count});
+  }
+  return make_batch(in_flight.id, heads, ranges);
+}
+
+void WorkerPool::send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight) {
+  in_flight->id = ++last_batch_id_;
+  in_flight->sent = Clock::now();
+  if (in_flight->attempts > 0) in_flight->batch.dispatched = in_flight->sent;
+  OutMessage message;
+  try {
+    message = message_of(*in_flight);
+  } catch (const std::bad_alloc&) {
+    return end(*in_flight, Outcome::kLost, "there was no memory to send the batch to a worker");
+  }
+  ++in_flight->attempts;
+  worker.in_flight = std::move(in_flight);
+  worker.peer.send(std::move(message));
+  if (!worker.peer.broken()) return;
+  --worker.in_flight->attempts;  // the worker was dead before it got the batch
+  has_broken_ = true;
+}
+
+}  // namespace service_streamer::ipc
