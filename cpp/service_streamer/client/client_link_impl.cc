@@ -38,8 +38,8 @@ ClientLink::Impl::Impl(Engine& engine, std::string address, bool owner_returns)
 void ClientLink::Impl::start(bool connect_now) {
   MutexLock lock(life_);
   if (stopped_ || thread_.joinable()) return;
-  if (connect_now && owner_returns_)
-    connect(Clock::now());  // otherwise a failure would close the engine before its first request
+  // If the owner does not return, a failure would close the engine before its first request.
+  if (connect_now && owner_returns_) connect(Clock::now());
   thread_ = start_io_thread("streamer-client", [this] { run(); });
 }
 
@@ -249,8 +249,8 @@ Outcome ClientLink::Impl::local_outcome(LocalCall& call, Outcome reply) const {
 // Ends the forwarded requests with the outcome, after the connection broke or could not be made.
 void ClientLink::Impl::disconnect(Outcome outcome) {
   server_.reset();
-  if (outcome == Outcome::kLost && !received_hello_)
-    return_all_untaken();  // without a hello it has accepted no request
+  // A server that has not sent its hello has accepted no request.
+  if (outcome == Outcome::kLost && !received_hello_) return_all_untaken();
   received_hello_ = false;
   server_closing_ = false;
   std::string note = "the connection to the streamer's process at " + address_ + " broke";

@@ -136,8 +136,8 @@ Received Connection::wait_and_receive(InMessage& message) {
 bool Connection::wait() {
   if (!std::exchange(wake_event_made_, true)) {
     const ForkLock no_fork;
-    wake_event_ =
-        FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));  // if this fails, releases wait for the next message
+    // If this fails, releases are sent with the next message.
+    wake_event_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   }
   {
     // Checked and set under one lock: otherwise a release in between would not wake this thread.

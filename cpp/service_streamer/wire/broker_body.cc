@@ -29,7 +29,7 @@ std::uint8_t number_of(Outcome outcome) {
   return static_cast<std::uint8_t>(std::ranges::find(kOutcomes, outcome) - kOutcomes.begin());
 }
 
-bool read_portable_piece(wire::Reader& reader, ResultRange& piece) {
+bool read_portable_piece(wire::ByteReader& reader, ResultRange& piece) {
   ResultRangeHead head{};
   if (!reader.read(head)) return false;
   piece.begin = head.begin;
@@ -69,7 +69,7 @@ void Chunk::write_body(char* body) const {
 }
 
 bool parse_request(const Bytes& body, Payload& payload) {
-  wire::Reader reader(body);
+  wire::ByteReader reader(body);
   std::uint32_t count = 0;
   std::vector<std::uint32_t> ends;
   payload = {};
@@ -121,7 +121,7 @@ bool reports_no_worker(std::string_view body) {
 }
 
 bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result) {
-  wire::Reader reader(body);
+  wire::ByteReader reader(body);
   ResultHead head{};
   Bytes note;
   std::uint32_t pieces = 0;

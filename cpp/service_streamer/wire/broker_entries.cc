@@ -22,7 +22,7 @@ static_assert(sizeof(ReplyHead) == ClientReply::kHead && sizeof(AnswerHead) == C
 }  // namespace
 
 bool parse_request_head(std::string_view message, RequestHead& head) {
-  return wire::Reader(message).read(head) && head.start == MessageStart{.kind = MessageStart::kRequest};
+  return wire::ByteReader(message).read(head) && head.start == MessageStart{.kind = MessageStart::kRequest};
 }
 
 std::uint64_t LeasedEntries::add(std::string_view id, const RequestHead& head) {
@@ -72,7 +72,7 @@ void ClientReply::write(char* to) const {
 }
 
 bool ClientReply::parse(std::string_view message, std::vector<BrokerAnswer>& answers) {
-  wire::Reader reader(message);
+  wire::ByteReader reader(message);
   ReplyHead head;
   answers.clear();
   if (!reader.read(head) || head.start != MessageStart{.kind = MessageStart::kReply} ||

@@ -7,7 +7,7 @@
 namespace service_streamer::ipc {
 namespace {
 
-using wire::Reader;
+using wire::ByteReader;
 
 // Longer durations are invalid: sums of them could overflow.
 constexpr std::int64_t kMaxDuration = 1'000'000'000'000'000'000;
@@ -26,7 +26,7 @@ bool to_duration(std::int64_t count, Duration& duration) {
 class BodyReader {
  public:
   bool open(InMessage& message, MessageType type) {
-    Reader body(message.body);
+    ByteReader body(message.body);
     wire::Start start{};
     Bytes values;
     Bytes bytes;
@@ -34,14 +34,14 @@ class BodyReader {
         start.bytes > body.left() || !body.read(values, body.left() - start.bytes) || !body.read(bytes, start.bytes)) {
       return false;
     }
-    values_ = Reader(std::move(values));
-    bytes_ = Reader(std::move(bytes));
+    values_ = ByteReader(std::move(values));
+    bytes_ = ByteReader(std::move(bytes));
     count_ = start.count;
     return true;
   }
 
   std::uint32_t count() const { return count_; }
-  Reader& values() { return values_; }
+  ByteReader& values() { return values_; }
   bool at_end() const { return values_.at_end() && bytes_.at_end() && next_block_ == blocks_.size(); }
 
   bool read(Payload& payload) {
@@ -71,7 +71,7 @@ class BodyReader {
  private:
   // Makes a block of each entry of the table. Entries and descriptors must match; an entry with the flag has no
   // descriptor.
-  bool read_blocks(Reader& body, InMessage& message, std::uint32_t count) {
+  bool read_blocks(ByteReader& body, InMessage& message, std::uint32_t count) {
     std::vector<wire::Block> table;
     if (!body.read(table, count)) return false;
     blocks_.reserve(count);
@@ -94,8 +94,8 @@ class BodyReader {
   bool has_blocks(std::uint32_t count) const { return count <= blocks_.size() - next_block_; }
   BlockRef next_block() { return std::move(blocks_[next_block_++]); }
 
-  Reader values_;
-  Reader bytes_;
+  ByteReader values_;
+  ByteReader bytes_;
   std::vector<BlockRef> blocks_;
   std::size_t next_block_ = 0;
   std::uint32_t count_ = 0;
@@ -135,7 +135,7 @@ bool read_call(BodyReader& body, EndedCall& call) {
 
 bool parse(const InMessage& message, Hello& hello) {
   wire::Hello head{};
-  Reader body(message.body);
+  ByteReader body(message.body);
   if (message.type != MessageType::kHello || !body.read(head) || !body.at_end()) return false;
   hello.version = head.version;
   hello.pid = head.pid;
@@ -143,7 +143,7 @@ bool parse(const InMessage& message, Hello& hello) {
 }
 
 bool parse(const InMessage& message, std::vector<std::uint64_t>& ids) {
-  Reader body(message.body);
+  ByteReader body(message.body);
   return body.read(ids, body.left() / sizeof(std::uint64_t)) && body.at_end();
 }
 
@@ -201,7 +201,7 @@ bool parse(InMessage& message, std::vector<EndedCall>& calls) {
 
 bool parse(const InMessage& message, Query& query) {
   wire::Query head{};
-  Reader body(message.body);
+  ByteReader body(message.body);
   PolicyKind policy{};
   if (message.type != MessageType::kQuery || !body.read(head) || !body.at_end() || head.given > wire::kAllSettings ||
       !wire::to_enum(head.policy, PolicyKind::kWindow, policy)) {

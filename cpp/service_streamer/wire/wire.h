@@ -119,10 +119,10 @@ inline void append_text(char*& to, std::string_view text) {
 }
 
 // Reads values from bytes, front to back. A read beyond the end returns false, and so does every later read.
-class Reader {
+class ByteReader {
  public:
-  explicit Reader(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
-  explicit Reader(std::string_view text)
+  explicit ByteReader(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
+  explicit ByteReader(std::string_view text)
       : bytes_(nullptr, reinterpret_cast<const std::byte*>(text.data()), text.size()) {}
 
   template <typename T>

@@ -40,7 +40,7 @@ class Client {
 // An address without a listener.
 inline std::string unused_address() {
   static std::atomic<int> count{0};
-  return "@relay_test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+  return "@client_link_test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
 }
 
 inline TimePoint soon() {

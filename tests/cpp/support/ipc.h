@@ -107,6 +107,12 @@ inline bool readable(int fd, Duration patience = kPatience) {
   return poll(&watched, 1, static_cast<int>(milliseconds)) == 1;
 }
 
+inline Payload payload_with(const BlockRef& block, std::size_t times = 1) {
+  Payload payload = payload_of({"item"});
+  for (std::size_t i = 0; i < times; ++i) payload.blocks.push_back({.item = 0, .block = block});
+  return payload;
+}
+
 // Two connected connections.
 struct Pair {
   Pair() {
