@@ -21,11 +21,11 @@ void SerializedCall::drop_inputs() {
 
 // --- LocalCall ---
 
-void LocalCall::publish(WakeChain& chain) {
+void LocalCall::publish() {
   if (!has_result() && (travel_.fetch_or(kEnded, std::memory_order_acq_rel) & kForwarded) != 0) {
     forwarder_->withdraw(id_, request.outcome);
   }
-  chain.publish(request.completion);
+  WakeQueue::instance().publish(request.completion);
   observers.tell();
 }
 

@@ -27,7 +27,7 @@ void TensorCall::fail(const RunFailure& why) {
   }
 }
 
-void TensorCall::publish(WakeChain& chain) {
+void TensorCall::publish() {
   std::vector<Piece> arrived;
   {
     MutexLock lock(mutex_);
@@ -39,7 +39,7 @@ void TensorCall::publish(WakeChain& chain) {
     pieces.swap(arrived);
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   }
-  chain.publish(request.completion);
+  WakeQueue::instance().publish(request.completion);
   observers.tell();
 }
 
