@@ -11,8 +11,8 @@
 namespace service_streamer {
 namespace {
 
-// Never freed, because static objects may close descriptors at exit. The mutexes are plain: Clang's analysis cannot follow a
-// mutex that one function locks and another unlocks.
+// Never freed, because static objects may close descriptors at exit. The mutexes are plain: Clang's analysis cannot
+// follow a mutex that one function locks and another unlocks.
 struct Registry {
   std::mutex fork_mutex;   // ForkLock; taken before `mutex`
   std::mutex mutex;        // guards `open`; also held during close(), so that a fork never sees a closed entry as open
@@ -44,7 +44,8 @@ void after_fork_in_child() {
 }
 
 Registry& registry() {
-  // These handlers run inside fork(), after Python's own before-fork hooks. So no Python code runs while they hold a mutex.
+  // These handlers run inside fork(), after Python's own before-fork hooks. So no Python code runs while they hold a
+  // mutex.
   static Registry& instance = []() -> Registry& {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     return *new Registry;

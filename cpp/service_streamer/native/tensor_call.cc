@@ -40,7 +40,7 @@ void TensorCall::publish() {
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   }
   WakeQueue::instance().publish(request.completion);
-  observers.tell();
+  observers.notify();
 }
 
 void TensorCall::drop_inputs() {

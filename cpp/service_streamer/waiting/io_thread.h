@@ -7,8 +7,8 @@
 
 namespace service_streamer::ipc {
 
-// Blocks all signals in the current thread while it exists. Threads that are started meanwhile keep signals blocked for ever.
-// So a signal always reaches a thread of the application, where Python handles it, and never an IO thread.
+// Blocks all signals in the current thread while it exists. Threads that are started meanwhile keep signals blocked
+// for ever. So a signal always reaches a thread of the application, where Python handles it, and never an IO thread.
 class BlockedSignals {
  public:
   BlockedSignals();
@@ -20,11 +20,12 @@ class BlockedSignals {
   sigset_t previous_;
 };
 
-// Called at the start of an IO thread. Sets its name, as ps and debuggers show it (at most 15 characters), and exact timers.
+// Called at the start of an IO thread. Sets its name, as ps and debuggers show it (at most 15 characters), and exact
+// timers.
 void init_io_thread(const char* name);
 
-// Starts a thread that runs `body` with all signals blocked and never takes the GIL. Throws std::system_error if the system
-// cannot start another thread.
+// Starts a thread that runs `body` with all signals blocked and never takes the GIL. Throws std::system_error if the
+// system cannot start another thread.
 template <typename Body>
 std::thread start_io_thread(const char* name, Body body) {
   const BlockedSignals blocked;

@@ -8,8 +8,9 @@ namespace service_streamer {
 
 // Carries finished requests to an event loop (asyncio, gevent), which watches fd(), an eventfd.
 //
-// Any thread may post; the thread of the loop drains. Neither call blocks. Only the first message after a drain writes to
-// the eventfd, so a batch of results wakes the loop once. A message is an opaque pointer; the Mailbox never dereferences it.
+// Any thread may post; the thread of the loop drains. Neither call blocks. Only the first message after a drain
+// writes to the eventfd, so a batch of results wakes the loop once. A message is an opaque pointer; the Mailbox never
+// dereferences it.
 class Mailbox {
  public:
   Mailbox();  // throws std::system_error if the process has no file descriptor left

@@ -10,30 +10,33 @@ namespace service_streamer {
 
 // Puts one thread to sleep until another thread wakes it. All waits of this project use it or wait_on().
 //
-// A wake-up that comes before the sleep is kept: the next sleep ends at once. So no wake-up is lost between the check of a
-// predicate and the sleep. A wake-up may be spurious, because it was meant for an earlier sleep. So callers check their
-// predicate in a loop. The object must outlive every call of unpark(); `WaiterPool` never frees its parkers.
+// A wake-up that comes before the sleep is kept: the next sleep ends at once. So no wake-up is lost between the check
+// of a predicate and the sleep. A wake-up may be spurious, because it was meant for an earlier sleep. So callers
+// check their predicate in a loop. The object must outlive every call of unpark(); `WaiterPool` never frees its
+// parkers.
 class Parker {
  public:
   enum class Wake { kUnparked, kTimeout, kInterrupted };
 
   Parker() = default;
-  // For a thread that sleeps in epoll or poll and watches `event` there, an eventfd. unpark() writes to `event`. The thread may
-  // read it, or leave it unread and watch it edge-triggered. `event` must outlive the parker.
+  // For a thread that sleeps in epoll or poll and watches `event` there, an eventfd. unpark() writes to `event`. The
+  // thread may read it, or leave it unread and watch it edge-triggered. `event` must outlive the parker.
   explicit Parker(int event) : event_(event) {}
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;
 
-  // Blocks until unpark(), until `deadline` (TimePoint::max() means none), or until a signal handler ran in this thread.
+  // Blocks until unpark(), until `deadline` (TimePoint::max() means none), or until a signal handler ran in this
+  // thread.
   Wake park(TimePoint deadline);
 
-  // The begin and the end of a sleep in epoll or poll. If begin_sleep() returns false, a wake-up is pending: the thread may poll
-  // its descriptors but must not sleep. end_sleep() returns whether unpark() was called, so the thread checks its predicate.
+  // The begin and the end of a sleep in epoll or poll. If begin_sleep() returns false, a wake-up is pending: the
+  // thread may poll its descriptors but must not sleep. end_sleep() returns whether unpark() was called, so the
+  // thread checks its predicate.
   bool begin_sleep();
   bool end_sleep();
 
-  // Wakes the sleeping thread, or makes its next sleep return at once. Any thread; makes a system call only if the thread
-  // sleeps.
+  // Wakes the sleeping thread, or makes its next sleep return at once. Any thread; makes a system call only if the
+  // thread sleeps.
   void unpark();
 
  private:

@@ -178,8 +178,8 @@ void WakeQueue::leave(Waiter& waiter) {
   if (next != nullptr) next->parker.unpark();
 }
 
-// Queues the waiter and marks its request as done under one lock. So a thread that sees the request done is in the queue, and
-// leave() finds it there. Returns the previous state.
+// Queues the waiter and marks its request as done under one lock. So a thread that sees the request done is in the
+// queue, and leave() finds it there. Returns the previous state.
 std::uint32_t WakeQueue::push(Waiter& waiter, std::atomic<std::uint32_t>& state) {
   const ForkLock no_fork;
   MutexLock lock(mutex_);

@@ -9,8 +9,8 @@
 
 namespace service_streamer {
 
-// A place where one thread sleeps. It comes from a WaiterPool and is never freed, so a late wake-up hits valid memory. Such a
-// wake-up is spurious for the thread that sleeps there next.
+// A place where one thread sleeps. It comes from a WaiterPool and is never freed, so a late wake-up hits valid
+// memory. Such a wake-up is spurious for the thread that sleeps there next.
 struct Waiter {
   Waiter() = default;
   explicit Waiter(int event) : parker(event) {}
@@ -24,41 +24,42 @@ struct Waiter {
   Waiter* next = nullptr;
 };
 
-// Hands out waiters. Any thread that holds the GIL or a ForkLock: no forked child must find the pool locked. Its waiters are
-// reused and live as long as the process. acquire() throws std::bad_alloc.
+// Hands out waiters. Any thread that holds the GIL or a ForkLock: no forked child must find the pool locked. Its
+// waiters are reused and live as long as the process. acquire() throws std::bad_alloc.
 class WaiterPool {
  public:
   static Waiter& acquire();
   static void release(Waiter& waiter);
 
-  // The same for a thread that sleeps in epoll or poll, where it watches `event` (see Parker). Any thread, without a lock. A
-  // forked child gets no waiter of its parent. Throws std::system_error if the process has no file descriptor left.
+  // The same for a thread that sleeps in epoll or poll, where it watches `event` (see Parker). Any thread, without a
+  // lock. A forked child gets no waiter of its parent. Throws std::system_error if the process has no file descriptor
+  // left.
   static Waiter& acquire_with_event(int& event);
   static void release_with_event(Waiter& waiter);
 };
 
 // The end of one request. It is published once, and any number of threads may wait for it.
 //
-// The first thread that waits sleeps on its own waiter, which WakeQueue wakes in turn. Further threads sleep on the state word
-// and are woken together. A thread whose deadline passes, or that a signal interrupts, stops waiting. If the request is being
-// published at that moment, the thread returns kDone instead.
+// The first thread that waits sleeps on its own waiter, which WakeQueue wakes in turn. Further threads sleep on the
+// state word and are woken together. A thread whose deadline passes, or that a signal interrupts, stops waiting. If
+// the request is being published at that moment, the thread returns kDone instead.
 class Completion {
  public:
   enum class Wait { kDone, kTimeout, kInterrupted };
 
-  // Marks the request as done and wakes no thread. For requests that no thread of this process waits for: in a forked child,
-  // or before the request is shared.
+  // Marks the request as done and wakes no thread. For requests that no thread of this process waits for: in a forked
+  // child, or before the request is shared.
   void finish();
 
   bool done() const { return (state_.load(std::memory_order_acquire) & kDone) != 0; }
 
-  // Registers `waiter` as that of the first thread, without blocking. A thread that does this before its request can end never
-  // overtakes threads that were queued earlier. Then it must call wait() with `entered`. Returns false if the request is done
-  // or another thread has registered.
+  // Registers `waiter` as that of the first thread, without blocking. A thread that does this before its request can
+  // end never overtakes threads that were queued earlier. Then it must call wait() with `entered`. Returns false if
+  // the request is done or another thread has registered.
   bool enter(Waiter& waiter);
 
-  // Blocks until the request is published, the deadline passes, or a signal handler ran in this thread. Any thread, each with
-  // its own `waiter`.
+  // Blocks until the request is published, the deadline passes, or a signal handler ran in this thread. Any thread,
+  // each with its own `waiter`.
   Wait wait(Waiter& waiter, TimePoint deadline, bool entered = false);
 
  private:
@@ -74,9 +75,9 @@ class Completion {
 
 // Publishes the ends of requests and wakes the threads that wait for them, first in, first out.
 //
-// There is one queue for all batches of the process. At most four of its threads are awake at a time. A woken thread counts as
-// awake until it calls leave() or returns its waiter to the WaiterPool. It does so once it has what it needs to continue (in
-// Python the GIL), and this wakes the next thread. Decision 003 says why.
+// There is one queue for all batches of the process. At most four of its threads are awake at a time. A woken thread
+// counts as awake until it calls leave() or returns its waiter to the WaiterPool. It does so once it has what it
+// needs to continue (in Python the GIL), and this wakes the next thread. Decision 003 says why.
 //
 // Any thread may publish and wake. No call blocks for long.
 class WakeQueue {
@@ -84,15 +85,15 @@ class WakeQueue {
   // The queue of this process. After a fork the child's queue is empty.
   static WakeQueue& instance();
 
-  // Marks the request as done. The first thread that waits for it joins the queue, and wake() or a thread that leaves wakes it.
-  // Threads beyond the first are woken at once.
+  // Marks the request as done. The first thread that waits for it joins the queue, and wake() or a thread that leaves
+  // wakes it. Threads beyond the first are woken at once.
   void publish(Completion& completion) EXCLUDES(mutex_);
 
   // Wakes queued threads, until four are awake. To be called after a batch of publish().
   void wake() EXCLUDES(mutex_);
 
-  // Takes the waiter out of the queue, whether it is queued or awake, and wakes the next thread. Does nothing if the waiter is
-  // in neither state. The calling thread holds the GIL or a ForkLock.
+  // Takes the waiter out of the queue, whether it is queued or awake, and wakes the next thread. Does nothing if the
+  // waiter is in neither state. The calling thread holds the GIL or a ForkLock.
   void leave(Waiter& waiter) EXCLUDES(mutex_);
 
  private:

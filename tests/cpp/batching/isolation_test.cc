@@ -73,7 +73,7 @@ struct Search {
       const BatchCut cut = isolation.next(parts);
       std::vector<Part> group = parts;
       keep_before(cut, group);
-      cut.items == count_items(parts) ? parts.clear() : keep_behind(cut, parts);
+      cut.items == count_items(parts) ? parts.clear() : keep_after(cut, parts);
       runs.push_back(group);
       const Run became = run(group);
       if (became == Run::kPassed) {
