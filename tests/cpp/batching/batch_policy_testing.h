@@ -44,8 +44,8 @@ inline void arrive(BatchPolicy& policy, TimePoint at, int requests) {
   for (int request = 0; request < requests; ++request) policy.arrived(at);
 }
 
-// Runs `clients` that all return `think` after each result, until the policy has learned it. Returns when the last batch
-// completed. Equal batches of 8 ms give a fixed cost of 8 ms and a watch of 2 ms.
+// Runs `clients` that all return `think` after each result, until the policy has learned it. Returns when the last
+// batch completed. Equal batches of 8 ms give a fixed cost of 8 ms and a watch of 2 ms.
 inline constexpr Duration kService = milliseconds(8);
 inline constexpr Duration kWatch = kService / 4;
 

@@ -9,8 +9,8 @@
 namespace service_streamer::support {
 namespace {
 
-// Teaches the policy a model that takes a minute for each item and has no fixed cost. A minute is so long that a pause of this
-// thread does not matter.
+// Teaches the policy a model that takes a minute for each item and has no fixed cost. A minute is so long that a
+// pause of this thread does not matter.
 constexpr auto kEach = std::chrono::minutes(1);
 
 void teach(Engine& engine) {

@@ -1,6 +1,6 @@
-// Everything at the same time: producers that cancel, give up and drop requests, workers that fail, lose and split batches,
-// deadlines, changes of the options, and a close in the middle. The order depends on the scheduler; the random choices come
-// from fixed seeds.
+// Everything at the same time: producers that cancel, give up and drop requests, workers that fail, lose and split
+// batches, deadlines, changes of the options, and a close in the middle. The order depends on the scheduler; the
+// random choices come from fixed seeds.
 
 #include <gtest/gtest.h>
 

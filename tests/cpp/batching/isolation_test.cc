@@ -26,7 +26,8 @@ bool follows(const Part& first, const Part& second) {
   return first.request == second.request && first.begin + first.count == second.begin;
 }
 
-// A batch and a model. The model fails for guilty requests, for more items than fit into memory, and in the first `flaky` runs.
+// A batch and a model. The model fails for guilty requests, for more items than fit into memory, and in the first
+// `flaky` runs.
 struct Search {
   std::vector<Part> parts;
   std::set<std::size_t> guilty;

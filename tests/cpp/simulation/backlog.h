@@ -1,7 +1,7 @@
 #pragma once
 
-// The queue of a simulated server and its measurements. Requests are served in the order of arrival and cut into batches by
-// items.
+// The queue of a simulated server and its measurements. Requests are served in the order of arrival and cut into
+// batches by items.
 
 #include <deque>
 #include <vector>

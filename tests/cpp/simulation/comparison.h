@@ -23,8 +23,8 @@ struct Costs {
 // `effort` multiplies the length of the run.
 Costs compare(const Cell& cell, std::uint64_t seed, int effort);
 
-// The same with effort 1. If the result is near the limits of the test, repeats it with more effort, so that chance does not
-// decide.
+// The same with effort 1. If the result is near the limits of the test, repeats it with more effort, so that chance
+// does not decide.
 Costs compare_closely(const Cell& cell, std::uint64_t seed);
 
 }  // namespace service_streamer::simulation

@@ -1,7 +1,7 @@
 #pragma once
 
-// The cells in which the batching policies are compared. There are 48 servers (4 models x 3 worker counts x 2 batch sizes x
-// 2 max_latencies), each under 153 loads (3 request sizes x 51 traffics, 11 open and 40 closed): 7,344 cells.
+// The cells in which the batching policies are compared. There are 48 servers (4 models x 3 worker counts x 2 batch
+// sizes x 2 max_latencies), each under 153 loads (3 request sizes x 51 traffics, 11 open and 40 closed): 7,344 cells.
 
 #include <string>
 #include <vector>

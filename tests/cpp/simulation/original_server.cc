@@ -10,10 +10,10 @@ namespace {
 // How long a worker sleeps if it got no item.
 constexpr Duration kSleep = std::chrono::milliseconds(1);
 
-// The loop of service_streamer 0.1.2. A worker gets items one at a time, until its batch is full, a get has waited for
-// max_latency, or an item came more than max_latency after the first get began. The workers share one multiprocessing.Queue.
-// The worker that collects takes the read lock again before another worker wakes up. So the others get items only after its
-// batch is closed.
+// The loop of service_streamer 0.1.2. A worker gets items one at a time, until its batch is full, a get has waited
+// for max_latency, or an item came more than max_latency after the first get began. The workers share one
+// multiprocessing.Queue. The worker that collects takes the read lock again before another worker wakes up. So the
+// others get items only after its batch is closed.
 class OriginalServer {
  public:
   OriginalServer(const Cell& cell, std::uint64_t seed, Length length)

@@ -1,7 +1,7 @@
 #pragma once
 
-// The requests of one cell, in the order of arrival. Open traffic does not depend on the results, and each closed client has
-// its own random stream. So all policies get the same requests.
+// The requests of one cell, in the order of arrival. Open traffic does not depend on the results, and each closed
+// client has its own random stream. So all policies get the same requests.
 
 #include <queue>
 #include <vector>
