@@ -1,5 +1,5 @@
-// The operators. Copies, filling, addition and multiplication are given to the stream, as CUDA has it: models of these show who does not
-// wait. All others wait for the stream by themselves, and are computed by the CPU's.
+// The operators. Copies, filling, addition and multiplication are given to the stream, as CUDA has it: models of these
+// show who does not wait. All others wait for the stream by themselves, and are computed by the CPU's.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>

@@ -88,7 +88,7 @@ class Rows {
     TensorView view{.data = numbers.data() + begin, .dtype = dtype_, .sizes = sizes, .strides = strides};
     const std::size_t whole = wanted_.size();
     wanted_.resize(whole + row_bytes());
-    native::copy_padded(view, wanted_.data() + whole, padded_, side_, native::one_of(dtype_));
+    native::copy_padded(view, wanted_.data() + whole, padded_, side_, native::scalar_one(dtype_));
     there_.push_back(std::make_unique<OnDevice>(numbers.data(), numbers.size()));
     view.data = there_.back()->data() + begin;
     views_.push_back(view);
@@ -107,7 +107,7 @@ class Rows {
     for (const std::int64_t size : padded_.values()) sizes.push_back(size);
     std::vector<cuda::GatherRow> described(views_.size());
     cuda::Gather gather = cuda::describe_gather(views_, {.data = to.data(), .dtype = dtype_, .sizes = sizes}, side_,
-                                                native::one_of(dtype_), described);
+                                                native::scalar_one(dtype_), described);
     const OnDevice described_there(described.data(), described.size() * sizeof(cuda::GatherRow));
     gather.rows = reinterpret_cast<const cuda::GatherRow*>(described_there.data());
     cuda::gather_padded(gather, nullptr);
@@ -164,7 +164,7 @@ TEST_F(CudaKernels, GatherWhatLiesInOnePieceWithoutDividing) {
       Rows rows(dtype, {7, 4, 8}, side);
       for (const std::int64_t size : {7, 0, 3, 1}) rows.add({size, 4, 8});
       const cuda::Gather gather = rows.expect_gathered();
-      EXPECT_EQ(gather.number_size, 16);
+      EXPECT_EQ(gather.element_size, 16);
       EXPECT_EQ(gather.sizes, (Shape{7 * 4 * 8 * static_cast<std::int64_t>(native::size_of(dtype)) / 16}));
     }
   }
@@ -173,12 +173,12 @@ TEST_F(CudaKernels, GatherWhatLiesInOnePieceWithoutDividing) {
 TEST_F(CudaKernels, GatherOnlyWhatIsAlignedInLargerNumbers) {
   Rows sequences(Dtype::kFloat16, {12}, PadSide::kLeft);
   for (const std::int64_t size : {12, 4, 6}) sequences.add({size});
-  EXPECT_EQ(sequences.expect_gathered().number_size, 4);
+  EXPECT_EQ(sequences.expect_gathered().element_size, 4);
 
   Rows shifted(Dtype::kUint8, {32}, PadSide::kRight);
   shifted.add({32}, {1}, 32);
   shifted.add({32}, {1}, 34, 2);
-  EXPECT_EQ(shifted.expect_gathered().number_size, 2);
+  EXPECT_EQ(shifted.expect_gathered().element_size, 2);
 }
 
 TEST_F(CudaKernels, GatherRowsOfAnyStrides) {
@@ -206,17 +206,17 @@ TEST_F(CudaKernels, GatherLargeRowsAndMany) {
   many.expect_gathered();
 }
 
-template <typename Number>
-std::vector<Number> normalised(cuda::Images images, const std::vector<std::uint8_t>& from, bool on_device) {
-  std::vector<Number> to(from.size());
-  images.half = sizeof(Number) == 2;
+template <typename Element>
+std::vector<Element> normalised(cuda::Images images, const std::vector<std::uint8_t>& from, bool on_device) {
+  std::vector<Element> to(from.size());
+  images.half = sizeof(Element) == 2;
   if (on_device) {
     const OnDevice from_there(from.data(), from.size());
-    const OnDevice to_there(to.size() * sizeof(Number));
+    const OnDevice to_there(to.size() * sizeof(Element));
     images.from = reinterpret_cast<const std::uint8_t*>(from_there.data());
     images.to = to_there.data();
     cuda::normalize_images_on_device(images, nullptr);
-    const std::vector<std::byte> bytes = to_there.read(to.size() * sizeof(Number));
+    const std::vector<std::byte> bytes = to_there.read(to.size() * sizeof(Element));
     std::memcpy(to.data(), bytes.data(), bytes.size());
   } else {
     images.from = from.data();

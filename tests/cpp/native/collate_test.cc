@@ -16,8 +16,8 @@ namespace {
 
 constexpr Dtype kInt64 = Dtype::kInt64;
 
-Number number(std::int64_t value) {
-  Number bytes{};
+Scalar number(std::int64_t value) {
+  Scalar bytes{};
   std::memcpy(bytes.data(), &value, sizeof value);
   return bytes;
 }
@@ -101,7 +101,7 @@ TEST(CopyPadded, FillsWithNumbersOfEverySize) {
     const std::size_t size = size_of(dtype);
     std::vector<std::byte> to(7 * size, std::byte{0xAB});
     const TensorView nothing{.data = nullptr, .dtype = dtype, .sizes = {0}, .strides = {0}};
-    const Number one = one_of(dtype);
+    const Scalar one = scalar_one(dtype);
     copy_padded(nothing, to.data(), {7}, PadSide::kRight, one);
     for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(std::memcmp(to.data() + i * size, one.data(), size), 0);
   }
@@ -126,7 +126,7 @@ class Sequences : public testing::Test {
  protected:
   Sequences() {
     const Dimension sequence{.symbol = 0, .size = 0};
-    signature.symbols = {{.name = "sequence", .least = 1, .most = 10}};
+    signature.symbols = {{.name = "sequence", .min = 1, .max = 10}};
     signature.inputs = {{.name = "ids", .dtype = kInt64, .dimensions = {sequence}},
                         {.name = "mask", .dtype = kInt64, .dimensions = {sequence}},
                         {.name = "lengths", .dtype = kInt64, .dimensions = {}}};
@@ -191,7 +191,7 @@ TEST_F(Sequences, GoUpToBucketsButNotBeyondTheModel) {
 }
 
 TEST_F(Sequences, AreAtLeastAsLongAsTheModelWants) {
-  signature.symbols[0].least = 4;
+  signature.symbols[0].min = 4;
   Collator collator(signature, options);
   make_items({2});
   EXPECT_EQ(numbers_in(collator.collate(items)[0]), (Numbers{1, 2, 0, 0}));
@@ -208,7 +208,7 @@ TEST_F(Sequences, TheLastItemFillsABatchUp) {
 }
 
 TEST_F(Sequences, OfNothingArePadding) {
-  signature.symbols[0].least = 0;
+  signature.symbols[0].min = 0;
   Collator collator(signature, options);
   make_items({0, 2});
   const auto tensors = collator.collate(items);
@@ -220,11 +220,11 @@ TEST_F(Sequences, OfNothingArePadding) {
 
 TEST_F(Sequences, OfOneShapeOnlyFitWhereNothingIsPadded) {
   make_items({2, 3, 2});
-  EXPECT_TRUE(Collator(signature, options).fit(items[0], items[1]));
+  EXPECT_TRUE(Collator(signature, options).fit_together(items[0], items[1]));
   options.pad = false;
   const Collator stacks(signature, options);
-  EXPECT_FALSE(stacks.fit(items[0], items[1]));
-  EXPECT_TRUE(stacks.fit(items[0], items[2]));
+  EXPECT_FALSE(stacks.fit_together(items[0], items[1]));
+  EXPECT_TRUE(stacks.fit_together(items[0], items[2]));
 }
 
 TEST_F(Sequences, OfOtherKeysNeverFit) {
@@ -234,8 +234,8 @@ TEST_F(Sequences, OfOtherKeysNeverFit) {
   for (const bool pad : {true, false}) {
     options.pad = pad;
     const Collator collator(signature, options);
-    EXPECT_FALSE(collator.fit(items[0], items[1]));
-    EXPECT_TRUE(collator.fit(items[1], items[2]));
+    EXPECT_FALSE(collator.fit_together(items[0], items[1]));
+    EXPECT_TRUE(collator.fit_together(items[1], items[2]));
   }
 }
 
@@ -258,7 +258,7 @@ TEST_F(Sequences, AreMadeInSomebodyElsesMemory) {
 
 // A view of one number as a sequence needs no memory of its own.
 TEST_F(Sequences, TooLongForAnyMemoryLeaveTheCollatorAsItWas) {
-  signature.symbols[0].most = INT64_MAX;
+  signature.symbols[0].max = INT64_MAX;
   Collator collator(signature, options);
   make_items({2, 1});
   const std::int64_t number_of_1 = 1;

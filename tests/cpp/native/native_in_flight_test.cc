@@ -48,35 +48,35 @@ class DeepModel final : public native::Model {
     if (look) look(numbers);
   }
 
-  static Numbers all_of(std::span<const native::Part> parts) {
+  static Numbers all_of(std::span<const native::ItemRange> ranges) {
     Numbers all;
-    for (const native::Part& part : parts) {
-      for (const int number : numbers_of(part)) all.push_back(number);
+    for (const native::ItemRange& range : ranges) {
+      for (const int number : numbers_of(range)) all.push_back(number);
     }
     return all;
   }
 
-  static void answer(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) {
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      Numbers numbers = numbers_of(parts[i]);
+  static void answer(std::span<const native::ItemRange> ranges, std::span<std::unique_ptr<native::Outputs>> outputs) {
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      Numbers numbers = numbers_of(ranges[i]);
       for (int& number : numbers) ++number;
       outputs[i] = std::make_unique<IntOutputs>(std::move(numbers));
     }
   }
 
-  class Launched final : public native::Launched {
+  class LaunchedBatch final : public native::LaunchedBatch {
    public:
-    Launched(DeepModel& model, std::span<const native::Part> parts)
-        : model_(model), parts_(parts.begin(), parts.end()) {}
+    LaunchedBatch(DeepModel& model, std::span<const native::ItemRange> ranges)
+        : model_(model), ranges_(ranges.begin(), ranges.end()) {}
 
     void finish(std::span<std::unique_ptr<native::Outputs>> outputs) override {
-      model_.note("finish", all_of(parts_), model_.at_finish);
-      answer(parts_, outputs);
+      model_.note("finish", all_of(ranges_), model_.at_finish);
+      answer(ranges_, outputs);
     }
 
    private:
     DeepModel& model_;
-    const std::vector<native::Part> parts_;
+    const std::vector<native::ItemRange> ranges_;
   };
 
   class Runner final : public native::Runner {
@@ -84,13 +84,13 @@ class DeepModel final : public native::Model {
     explicit Runner(DeepModel& model) : model_(model) {}
 
     std::size_t depth() const override { return 2; }
-    void run(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) override {
-      model_.note("run", all_of(parts), model_.at_run);
-      answer(parts, outputs);
+    void run(std::span<const native::ItemRange> ranges, std::span<std::unique_ptr<native::Outputs>> outputs) override {
+      model_.note("run", all_of(ranges), model_.at_run);
+      answer(ranges, outputs);
     }
-    std::unique_ptr<native::Launched> launch(std::span<const native::Part> parts) override {
-      model_.note("launch", all_of(parts), model_.at_launch);
-      return std::make_unique<Launched>(model_, parts);
+    std::unique_ptr<native::LaunchedBatch> launch(std::span<const native::ItemRange> ranges) override {
+      model_.note("launch", all_of(ranges), model_.at_launch);
+      return std::make_unique<LaunchedBatch>(model_, ranges);
     }
 
    private:

@@ -199,7 +199,7 @@ TEST(NativeWorkers, ItemsGoWhenTheyWereRunAndOutputsStay) {
   const NativeRequest request = serving.sent({1});
   ASSERT_TRUE(request.answered());
   EXPECT_TRUE(eventually([&] { return !request.has_items(); }));
-  EXPECT_EQ(request.call().pieces.size(), 1U);
+  EXPECT_EQ(request.call().outputs.size(), 1U);
 }
 
 TEST(NativeWorkers, OutputsThatNobodyWantsAnyMoreGo) {
@@ -216,7 +216,7 @@ TEST(NativeWorkers, OutputsThatNobodyWantsAnyMoreGo) {
   held.open.count_down();
   serving.finish(true);
   EXPECT_FALSE(request.has_items());
-  EXPECT_TRUE(request.call().pieces.empty());
+  EXPECT_TRUE(request.call().outputs.empty());
 }
 
 TEST(NativeWorkers, DrainWhatIsQueuedWhenTheEngineIsClosed) {

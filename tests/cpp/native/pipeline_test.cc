@@ -131,7 +131,7 @@ TEST_F(Pipelines, GatherItemsOfTheDeviceWhenTheyAreThereAndLeaveTheOutputs) {
   streams->give(Stream::kCompute, [&] { made = true; });  // somebody's stream: who makes the items
   device->record(*ready, Stream::kCompute);
   Group group(*streams, {{1, 2}, {3}}, ready.get());
-  group.outputs_stay = true;
+  group.outputs_stay_on_device = true;
   pipeline.launch(group.items, group);
   EXPECT_FALSE(streams->step(Stream::kCopyIn)) << "they are not there yet";
   EXPECT_TRUE(streams->step(Stream::kCompute));

@@ -14,13 +14,13 @@ namespace {
 class CheckTensor : public testing::Test {
  protected:
   CheckTensor() {
-    signature.symbols = {{.name = "sequence", .least = 2, .most = 9}};
+    signature.symbols = {{.name = "sequence", .min = 2, .max = 9}};
     signature.inputs = {{.name = "ids",
                          .dtype = Dtype::kInt64,
                          .dimensions = {{.symbol = 0, .size = 0}, {.symbol = Dimension::kFixed, .size = 3}}}};
   }
 
-  std::optional<Refusal> check(const TensorView& tensor, bool may_grow = false) {
+  std::optional<ItemMismatch> check(const TensorView& tensor, bool may_grow = false) {
     return check_tensor(signature, signature.inputs[0], tensor, may_grow, extents);
   }
 
@@ -68,7 +68,7 @@ TEST_F(CheckTensor, LetsThemBeShorterWhereTheyArePadded) {
   EXPECT_FALSE(check(tensor({1, 3}), true));
   extents = {-1};
   EXPECT_TRUE(check(tensor({0, 3}), true)) << "of nothing no model makes sense that does not say so";
-  signature.symbols[0].least = 0;
+  signature.symbols[0].min = 0;
   EXPECT_FALSE(check(tensor({0, 3}), true));
 }
 

@@ -55,14 +55,14 @@ def test_items_from_the_host_and_on_the_device_are_answered_there(torch, served,
     assert on_device.device == torch.device(device)
 
 
-def test_one_request_has_all_its_items_in_one_place(torch, served, device):
+def test_all_items_of_a_request_must_be_on_the_same_device(torch, served, device):
     streamer = served()
-    there = torch.zeros(3, device=device)
-    wanted = f"on {device} and some are not: they must all be in one place"
+    on_device = torch.zeros(3, device=device)
+    wanted = f"on {device} and some are not"
     with pytest.raises(TypeError, match=wanted):
-        streamer.predict([there, array(torch, 1, 2, 3)])
-    with pytest.raises(TypeError, match="in one place"):
-        streamer.predict([array(torch, 1, 2, 3), there])
+        streamer.predict([on_device, array(torch, 1, 2, 3)])
+    with pytest.raises(TypeError, match="on the same device"):
+        streamer.predict([array(torch, 1, 2, 3), on_device])
 
 
 def test_requests_of_both_kinds_share_a_batch(torch, served, device):
