@@ -6,11 +6,11 @@
 
 namespace service_streamer::native {
 
-bool TensorCall::add(Piece piece) {
+bool TensorCall::add(OutputRange range) {
   MutexLock lock(mutex_);
   if (ended_ || failed_) return true;
   try {
-    arrived_.push_back(std::move(piece));
+    arrived_.push_back(std::move(range));
   } catch (const std::bad_alloc&) {
     failed_.emplace(RunFailure{.fault = Fault::kMemory});
   }
@@ -28,7 +28,8 @@ void TensorCall::fail(const RunFailure& why) {
 }
 
 void TensorCall::publish() {
-  std::vector<Piece> arrived;
+  // Swapped out under the lock, but destroyed after it: outputs of a failed request may be large.
+  std::vector<OutputRange> arrived;
   {
     MutexLock lock(mutex_);
     ended_ = true;
@@ -36,8 +37,9 @@ void TensorCall::publish() {
     if (failed_) failure = *std::move(failed_);
   }
   if (request.outcome == Outcome::kAnswered) {
-    pieces.swap(arrived);
-    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    outputs.swap(arrived);
+    std::sort(outputs.begin(), outputs.end(),
+              [](const OutputRange& a, const OutputRange& b) { return a.begin < b.begin; });
   }
   WakeQueue::instance().publish(request.completion);
   observers.notify();
