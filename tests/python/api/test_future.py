@@ -7,7 +7,6 @@ import threading
 import weakref
 
 import pytest
-from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import CancelledError, Future, RequestTimeout
@@ -258,11 +257,6 @@ def test_a_forgotten_future_goes_when_its_request_has_ended(held, gate):
     gate.open()
     assert streamer.predict([2]) == [4]
     eventually(lambda: gc.collect() >= 0 and gone() is None)
-
-
-def test_results_of_many_batches_come_back_in_the_order_of_the_items(streamers):
-    streamer = streamers(double, batch_size=3)
-    assert streamer.submit(range(1000)).result(LONG) == list(range(0, 2000, 2))
 
 
 @pytest.mark.parametrize("fn", [(1, 2), (), None, "text", 3])

@@ -13,7 +13,7 @@ pytest.importorskip("redis")
 
 from redis_callers import Callers
 from redis_server import NEEDS_SERVER, RedisServer
-from redis_tools import QUICK, RawClient, ThreadedWorker
+from redis_tools import RawClient, ThreadedWorker
 
 from service_streamer._redis.protocol import GROUP
 
@@ -177,19 +177,6 @@ def test_what_was_on_its_way_when_the_connection_broke_is_taken(
     eventually(client.is_clean)
 
 
-@own()
-def test_flushall_is_survived(server, own_server, workers, client, process_gate):
-    worker = workers(process_gate)
-    (lost,) = client.send([1])
-    process_gate.wait_entered()
-    client.redis.flushall()
-    process_gate.open()
-    assert client.result(lost) == [2]  # it was here already
-    assert client.ask([2]) == [4]
-    assert worker.error is None
-    eventually(client.is_clean)
-
-
 def test_a_group_that_is_destroyed_is_made_again(workers, client):
     workers()
     client.ask([1])
@@ -216,21 +203,6 @@ def test_a_broker_that_is_restarted(server, own_server, request, prefix, workers
     assert worker.error is None
     eventually(client.is_clean)
     client.close()
-
-
-@own()
-def test_a_broker_that_answers_nothing_for_a_while(
-    server, own_server, workers, client, process_gate
-):
-    workers(process_gate)
-    (future,) = client.send([1])
-    process_gate.wait_entered()
-    server.freeze()
-    process_gate.open()
-    threading.Event().wait(2 * QUICK)
-    server.thaw()
-    assert client.result(future) == [2]
-    eventually(client.is_clean)
 
 
 @own({"maxmemory": "3mb", "maxmemory-policy": "noeviction"})

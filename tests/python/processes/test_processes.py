@@ -135,12 +135,6 @@ def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(
     assert (tmp_path / "imports").read_text() == "import\n" * 2
 
 
-def test_a_lambda_travels_with_cloudpickle(process_streamers):
-    pytest.importorskip("cloudpickle")
-    streamer = process_streamers(lambda batch: [3 * i for i in batch], mp_start_method="spawn")
-    assert streamer.predict([1, 2]) == [3, 6]
-
-
 def test_a_function_of_a_session_without_a_file_travels_with_cloudpickle(child):
     pytest.importorskip("cloudpickle")
     done = child(
@@ -155,11 +149,6 @@ def test_a_function_of_a_session_without_a_file_travels_with_cloudpickle(child):
         """
     )
     assert done.stdout == "[4]\n"
-
-
-def test_a_closure_needs_no_pickle_where_workers_are_forked(process_streamers):
-    factor = 5
-    assert process_streamers(lambda batch: [factor * i for i in batch]).predict([2]) == [10]
 
 
 def test_warm_up_comes_before_a_worker_is_ready(process_streamers, process_journal):

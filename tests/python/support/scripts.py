@@ -22,6 +22,23 @@ def make(*args, **kwargs):
 """the beginning of a script, by the backend that its streamers have"""
 
 
+EVENT = """
+import os, select
+
+class Event:
+    # seen by forked children and workers, too
+    def __init__(self):
+        self.read, self.write = os.pipe()
+    def set(self):
+        os.write(self.write, b".")
+    def clear(self):
+        os.read(self.read, 1)
+    def wait(self):  # longer than a test may take
+        assert select.select([self.read], [], [], 240)[0]
+"""
+"""`threading.Event` for scripts that fork"""
+
+
 def run_python(code, *arguments, timeout=110, check=True, env=None, file=None):
     """Run a script in an interpreter of its own; `timing` has the seconds that it took.
 

@@ -6,12 +6,14 @@ A ThreadedStreamer has a worker of its own there; a Streamer becomes a client of
 import textwrap
 
 import pytest
-from scripts import MAKE
+from scripts import EVENT, MAKE
 
 pytestmark = [pytest.mark.every_python, pytest.mark.slow]
 
-PRELUDE = """
-import os, select, sys, threading, warnings
+PRELUDE = (
+    EVENT
+    + """
+import sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is what is tested
 from service_streamer import *
 
@@ -32,18 +34,10 @@ def in_child(function):
 def wait(pid):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
 
-class Event:
-    # shared with forked children and workers
-    def __init__(self):
-        self.read, self.write = os.pipe()
-    def set(self):
-        os.write(self.write, b".")
-    def wait(self):
-        assert select.select([self.read], [], [], 30)[0]
-
 def double(batch):
     return [2 * item for item in batch]
 """
+)
 
 
 @pytest.fixture
