@@ -7,7 +7,7 @@ import traceback
 import weakref
 
 import pytest
-from thread_models import double
+from thread_models import OddError, double
 from waits import LONG, eventually
 
 from service_streamer import (
@@ -37,14 +37,6 @@ def test_an_exception_in_every_batch_reaches_every_caller(streamers, threads):
     outcomes = threads.join()
     assert {type(error) for error in outcomes} == {ZeroDivisionError}
     assert streamer.stats().failed == 16
-
-
-class OddError(Exception):
-    """An exception that cannot be made from its args."""
-
-    def __init__(self, code, *, detail):
-        super().__init__(code)
-        self.detail = detail
 
 
 def test_the_exception_arrives_as_itself_with_the_worker_traceback_as_cause(streamers):

@@ -9,12 +9,10 @@ import pytest
 from process_models import (
     BadInit,
     Lingering,
-    OddError,
     Once,
-    Unloadable,
-    Unpicklable,
     is_alive,
 )
+from thread_models import OddError
 from waits import LONG, eventually
 
 from service_streamer import (
@@ -154,6 +152,22 @@ def test_a_model_that_spawned_workers_cannot_find(program):
 
 
 # -------------------------------------------------------- what cannot travel
+
+
+class Unloadable:
+    """Can be pickled, but not unpickled."""
+
+    def __reduce__(self):
+        return _refuse, ()
+
+
+def _refuse():
+    raise ValueError("it does not want to be loaded")
+
+
+class Unpicklable(Exception):
+    def __reduce__(self):
+        raise TypeError("it does not want to be pickled")
 
 
 def test_an_item_that_cannot_be_loaded_fails_its_request_alone(process_streamers, process_gate):

@@ -88,7 +88,7 @@ def test_an_answer_that_exits_when_it_is_unpickled_is_an_error(remote, monkeypat
     monkeypatch.setattr(LoadsOnlyOnce, "error", SystemExit(3))
     monkeypatch.setattr(LoadsOnlyOnce, "closed", True)
     for _ in range(2):
-        with pytest.raises(WorkerLost, match="outputs cannot be unpickled: SystemExit: 3"):
+        with pytest.raises(WorkerLost, match="SystemExit: 3"):
             future.result()
 
 
@@ -120,7 +120,7 @@ def test_an_output_that_exits_when_it_is_pickled_fails_its_request_alone(held_re
     good, bad = engine.submit([2]), engine.submit([1, 3])
     remote_gate.open()
     assert good.result() == [2]
-    with pytest.raises(WorkerLost, match=r"ExitsWhenPickled cannot be pickled: SystemExit: 4"):
+    with pytest.raises(WorkerLost, match=r"ExitsWhenPickled.*SystemExit: 4"):
         bad.result()
 
 

@@ -10,6 +10,15 @@ SUPPORT = os.path.dirname(os.path.abspath(__file__))
 """the folder of these modules, for a script's path"""
 
 
+PRELUDE = f"""
+import os, signal, sys, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+sys.path.insert(0, {SUPPORT!r})
+from process_models import *
+from service_streamer import *
+"""
+"""the beginning of a script with what models and streamers there are"""
+
 MAKE = {
     "threads": """
 make = ThreadedStreamer

@@ -53,3 +53,11 @@ class Indexed:
 
     def __getitem__(self, index):
         return self._items[index]
+
+
+class OddError(Exception):
+    """Cannot be made from its args."""
+
+    def __init__(self, code, *, detail):
+        super().__init__(code)
+        self.detail = detail
