@@ -86,20 +86,26 @@ async def async_predict(batch):
     return batch
 
 
+@pytest.mark.parametrize("kind", [ThreadedStreamer, Streamer])
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (None, "NoneType"),
         ("predict", "str"),
         (3, "int"),
-        (HasPredict(), "HasPredict; its predict method is"),
-        (Managed, "class Managed"),
+        (HasPredict(), r"HasPredict.*predict"),
+        (Managed(), r"Managed.*predict"),
         (async_predict, "async"),
     ],
 )
-def test_a_model_that_cannot_be_called_is_refused(function, message):
+def test_a_model_that_cannot_be_called_is_refused(kind, function, message):
     with pytest.raises(TypeError, match=message):
-        ThreadedStreamer(function, 8)
+        kind(function, 8)
+
+
+def test_a_class_is_refused_where_nothing_would_make_an_instance():
+    with pytest.raises(TypeError, match="class Managed"):
+        ThreadedStreamer(Managed, 8)
 
 
 @pytest.mark.parametrize("function", [double, functools.partial(double), HasPredict().predict])

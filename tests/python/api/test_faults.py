@@ -18,7 +18,6 @@ from service_streamer import (
     WorkerLost,
 )
 from service_streamer._errors import WorkerTraceback
-from service_streamer._waiting.threads import NativeThread
 
 pytestmark = pytest.mark.often
 
@@ -215,20 +214,6 @@ def test_an_output_whose_items_raise_fails_its_batch_only(streamers):
     with pytest.raises(RuntimeError, match="no items"):
         streamer.predict(["broken"])
     assert streamer.predict([1]) == [1]
-
-
-@pytest.mark.in_process
-def test_a_thread_that_cannot_be_started_fails_that_call_only(streamers, monkeypatch):
-    def no_thread(self):
-        raise RuntimeError("can't start new thread")
-
-    streamer = streamers()
-    with monkeypatch.context() as patch:
-        patch.setattr(NativeThread, "start", no_thread)
-        for call in (streamer.predict, streamer.submit):
-            with pytest.raises(RuntimeError, match="can't start new thread"):
-                call([1])
-    assert streamer.predict([1]) == [2]
 
 
 @pytest.mark.in_process

@@ -227,19 +227,6 @@ def test_repr_tells_the_state(held, gate, streamers):
 
 
 @pytest.mark.in_process
-def test_a_finished_future_keeps_neither_its_items_nor_the_batch(streamers):
-    class Item:
-        pass
-
-    item = Item()
-    gone = weakref.ref(item)
-    future = streamers(lambda batch: [1] * len(batch)).submit([item])
-    assert future.result(LONG) == [1]
-    del item
-    eventually(lambda: gc.collect() >= 0 and gone() is None)
-
-
-@pytest.mark.in_process
 def test_the_worker_keeps_no_reference_to_the_last_batch(streamers):
     class Output:
         pass

@@ -4,10 +4,9 @@ import sys
 import threading
 import time
 import types
-import weakref
 
 import pytest
-from thread_models import Gate, Indexed
+from thread_models import Indexed
 from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, ThreadedStreamer
@@ -170,31 +169,6 @@ def test_a_deadline_passes_while_the_answer_of_another_is_joined(held, gate, thr
     gate.open()
     assert threads.join() == [[5], [6]]
     assert list(large.result(LONG)) == [1, 2, 3, 4]
-
-
-def test_a_future_that_was_given_up_keeps_no_output_that_came_later():
-    class Output:
-        pass
-
-    made = []
-
-    def predict(batch):
-        outputs = [Output() for _ in batch]
-        made.extend(map(weakref.ref, outputs))
-        return outputs
-
-    gate = Gate(predict)
-    streamer = ThreadedStreamer(gate, 2)
-    future = streamer.submit([1, 2, 3])
-    other = streamer.submit([4])
-    gate.wait_entered()
-    future._abandon()
-    gate.open()
-    assert len(other.result(LONG)) == 1
-    streamer.close()
-    assert future.cancelled()
-    assert len(made) == 3
-    assert [output() is None for output in made] == [True, True, False]
 
 
 def test_the_list_of_a_caller_is_his_own():

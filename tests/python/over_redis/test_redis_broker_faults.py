@@ -11,7 +11,6 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_callers import Callers
 from redis_server import NEEDS_SERVER, RedisServer
 from redis_tools import RawClient, ThreadedWorker
 
@@ -120,24 +119,6 @@ def test_a_worker_behind_a_cut_network_loses_what_it_has_and_comes_back(
     assert far.error is None
     far.close()
     proxy.close()
-
-
-@own()
-def test_a_broker_that_closes_every_connection_under_load_loses_nothing(
-    server, own_server, prefix, processes, client
-):
-    processes("redis_models:steps").wait_ready(client)
-    callers = Callers(server, prefix, 1)
-    pace = threading.Event()
-    for _ in range(10):
-        pace.wait(0.05)
-        for connection in client.redis.client_list():
-            # those of the worker: the raw client does not connect again
-            if connection["cmd"].lower() in ("xreadgroup", "exec", "eval", "multi"):
-                with contextlib.suppress(Exception):
-                    client.redis.client_kill(connection["addr"])
-    callers.stop()
-    eventually(client.is_clean)
 
 
 @own()

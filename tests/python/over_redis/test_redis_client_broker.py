@@ -3,11 +3,11 @@
 import time
 
 import pytest
+from asking import Asking
 from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_callers import asking
 from redis_server import NEEDS_SERVER
 
 from service_streamer import (
@@ -152,12 +152,12 @@ def test_a_restart_without_persistence_costs_only_time(make, workers, servers, m
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_flushall_costs_only_time(make, workers, servers, threads):
+def test_flushall_costs_only_time(make, workers, servers):
     redis_server = servers()
     workers(server=redis_server, batch_size=4)
     streamer = make(redis_server)
     client = redis_server.client()
-    with asking(streamer, threads, 16):
+    with Asking(streamer, 16):
         for _ in range(5):
             before = streamer.stats().completed
             eventually(lambda before=before: streamer.stats().completed > before + 100)

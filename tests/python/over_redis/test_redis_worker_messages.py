@@ -8,7 +8,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import NEEDS_SERVER, RedisServer
+from redis_server import NEEDS_SERVER
 from redis_tools import SLOW, MakesAFolder, new_prefix
 
 from service_streamer import (
@@ -136,19 +136,16 @@ def test_a_signed_message_cannot_be_replayed_into_another_queue_or_later(workers
 
 
 def test_a_reply_that_is_too_large_for_the_broker_is_an_error_that_says_so(
-    prefix, workers, clients
+    prefix, workers, clients, servers
 ):
-    server = RedisServer(proto_max_bulk_len="1mb")
-    try:
-        workers(lambda batch: [b"x" * n for n in batch], server=server)
-        client = clients(server=server)
-        large, small = client.send([2_000_000], [5])
-        with pytest.raises(WorkerLost, match=r"2,000,\d+ .*1,048,\d+"):
-            client.result(large)
-        assert client.result(small) == [b"xxxxx"]
-        eventually(client.is_clean)
-    finally:
-        server.close()
+    server = servers(proto_max_bulk_len="1mb")
+    workers(lambda batch: [b"x" * n for n in batch], server=server)
+    client = clients(server=server)
+    large, small = client.send([2_000_000], [5])
+    with pytest.raises(WorkerLost, match=r"2,000,\d+ .*1,048,\d+"):
+        client.result(large)
+    assert client.result(small) == [b"xxxxx"]
+    eventually(client.is_clean)
 
 
 def test_a_reply_key_that_is_no_stream_costs_nobody_else_anything(workers, clients, caplog):

@@ -68,15 +68,14 @@ time.sleep(0.3)
 
 
 @pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("ending", ["", "sys.exit(3)", "del client, ingress, owner"])
-def test_the_interpreter_ends_with_its_exit_code(child, scene, ending):
+@pytest.mark.parametrize("ending", ["", "del client, ingress, owner"])
+def test_the_interpreter_ends(child, scene, ending):
     made = """
 client = Client()
 owner = RemoteEngine(double, inline=True)
 ingress = _core.BrokerIngress(owner.server)
 """
-    done = child(PRELUDE + made + SCENES[scene] + "\n" + ending, check=False)
-    assert done.returncode == (3 if "exit" in ending else 0), done.stderr
+    done = child(PRELUDE + made + SCENES[scene] + "\n" + ending)
     for word in ("Fatal", "terminate", "Segmentation", "Exception ignored", "Error"):
         assert word not in done.stderr.replace("StreamerClosed", "")
     assert done.timing < LONG
