@@ -64,14 +64,14 @@ PyObject* taken_tuple(ipc::BrokerEgress& egress, const ipc::BrokerEgress::Taken&
 
 // Waits without the GIL, again after every signal whose handler did not raise. False with an exception set.
 bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, ipc::BrokerEgress::Taken& taken,
-                  TakeStatus& got) {
+                  TakeStatus& status) {
   do {
     ipc::BrokerEgress* egress = outlet_of(self);  // a signal handler may have forked
     if (egress == nullptr) return false;
-    const CaughtError failure = attempt_without_gil([&] { got = egress->take(limit, deadline, taken); });
+    const CaughtError failure = attempt_without_gil([&] { status = egress->take(limit, deadline, taken); });
     if (failure.raise()) return false;
-    if (got == TakeStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
-  } while (got == TakeStatus::kInterrupted);
+    if (status == TakeStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
+  } while (status == TakeStatus::kInterrupted);
   return true;
 }
 
@@ -83,17 +83,17 @@ PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"limit", "timeout", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nO", const_cast<char**>(names), &limit, &timeout)) return nullptr;
   if (!deadline_from(timeout, deadline) || outlet_of(object) == nullptr) return nullptr;
-  if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, got %zd", limit);
+  if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, status %zd", limit);
   if (self->taking) {
     PyErr_SetString(PyExc_RuntimeError, "another thread is in take()");
     return nullptr;
   }
   self->taking = true;
   auto* taken = new ipc::BrokerEgress::Taken;  // on the heap: this thread may end in the wait
-  TakeStatus got = TakeStatus::kNothing;
+  TakeStatus status = TakeStatus::kNothing;
   PyObject* tuple = nullptr;
-  if (wait_to_take(object, static_cast<std::size_t>(limit), deadline, *taken, got)) {
-    tuple = got == TakeStatus::kStopped ? Py_NewRef(Py_None) : taken_tuple(*self->egress, *taken);
+  if (wait_to_take(object, static_cast<std::size_t>(limit), deadline, *taken, status)) {
+    tuple = status == TakeStatus::kStopped ? Py_NewRef(Py_None) : taken_tuple(*self->egress, *taken);
   }
   delete taken;
   self->taking = false;
@@ -199,7 +199,7 @@ PyObject* outlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   if (!from_this_process(engine) || !check_remote(engine) || !check_inline(engine)) return nullptr;
   if (chunk_size < 1 || chunk_size > UINT32_MAX) {
-    return PyErr_Format(PyExc_ValueError, "chunk_size must be at least 1 and fit into 32 bits, got %zd", chunk_size);
+    return PyErr_Format(PyExc_ValueError, "chunk_size must be at least 1 and fit into 32 bits, status %zd", chunk_size);
   }
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;

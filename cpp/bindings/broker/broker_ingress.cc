@@ -105,14 +105,14 @@ PyObject* end_list(std::vector<EndedCall>& ends) {
 }
 
 // Waits without the GIL, again after every signal whose handler did not raise. False with an exception set.
-bool wait_to_take(PyObject* self, TimePoint deadline, std::vector<EndedCall>& ends, TakeStatus& got) {
+bool wait_to_take(PyObject* self, TimePoint deadline, std::vector<EndedCall>& ends, TakeStatus& status) {
   do {
     ipc::BrokerIngress* ingress = inlet_of(self);  // a signal handler may have forked
     if (ingress == nullptr) return false;
-    const CaughtError failure = attempt_without_gil([&] { got = ingress->take(deadline, ends); });
+    const CaughtError failure = attempt_without_gil([&] { status = ingress->take(deadline, ends); });
     if (failure.raise()) return false;
-    if (got == TakeStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
-  } while (got == TakeStatus::kInterrupted);
+    if (status == TakeStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
+  } while (status == TakeStatus::kInterrupted);
   return true;
 }
 
@@ -129,10 +129,10 @@ PyObject* inlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   }
   self->taking = true;
   auto* ends = new std::vector<EndedCall>;  // on the heap: this thread may end in the wait
-  TakeStatus got = TakeStatus::kNothing;
+  TakeStatus status = TakeStatus::kNothing;
   PyObject* list = nullptr;
-  if (wait_to_take(object, deadline, *ends, got)) {
-    list = got == TakeStatus::kStopped ? Py_NewRef(Py_None) : end_list(*ends);
+  if (wait_to_take(object, deadline, *ends, status)) {
+    list = status == TakeStatus::kStopped ? Py_NewRef(Py_None) : end_list(*ends);
   }
   delete ends;
   self->taking = false;

@@ -20,23 +20,23 @@ WorkerLinkObject* self_of(PyObject* self) {
 
 // Runs `wait` without the GIL, again after every signal whose handler did not raise. False with an exception set.
 template <typename Wait>
-bool wait_for_message(Got& got, Wait wait) {
+bool wait_for_message(ReceiveStatus& status, Wait wait) {
   do {
-    const CaughtError failure = attempt_without_gil([&] { got = wait(); });
+    const CaughtError failure = attempt_without_gil([&] { status = wait(); });
     if (failure.raise()) return false;
-    if (got == ReceiveStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
-  } while (got == ReceiveStatus::kInterrupted);
+    if (status == ReceiveStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
+  } while (status == ReceiveStatus::kInterrupted);
   return true;
 }
 
 PyObject* link_receive_setup(PyObject* self, PyObject*) {
   auto* setup = new ipc::Bytes;
-  ReceiveStatus got;
+  ReceiveStatus status;
   PyObject* bytes = nullptr;
-  if (wait_for_message(got, [&] { return self_of(self)->link->receive_setup(*setup); })) {
-    bytes = got == ReceiveStatus::kReceived ? PyBytes_FromStringAndSize(reinterpret_cast<const char*>(setup->data()),
-                                                                        static_cast<Py_ssize_t>(setup->size()))
-                                            : Py_NewRef(Py_None);
+  if (wait_for_message(status, [&] { return self_of(self)->link->receive_setup(*setup); })) {
+    bytes = status == ReceiveStatus::kReceived ? PyBytes_FromStringAndSize(reinterpret_cast<const char*>(setup->data()),
+                                                                           static_cast<Py_ssize_t>(setup->size()))
+                                               : Py_NewRef(Py_None);
   }
   delete setup;
   return bytes;
@@ -67,10 +67,10 @@ struct LinkBatches {
   PyObject* next() {
     while (self->fork_generation == fork_generation()) {
       auto* received = new ReceivedBatch(self);
-      ReceiveStatus got;
+      ReceiveStatus status;
       const bool waited =
-          wait_for_message(got, [&] { return self->link->next_batch(received->id, received->message); });
-      if (!waited || got != ReceiveStatus::kReceived) {
+          wait_for_message(status, [&] { return self->link->next_batch(received->id, received->message); });
+      if (!waited || status != ReceiveStatus::kReceived) {
         delete received;
         return waited ? Py_NewRef(Py_None) : nullptr;
       }

@@ -37,12 +37,6 @@ TEST_F(BrokerEgressTest, ASignalInterruptsTake) {
   EXPECT_EQ(got, TakeStatus::kInterrupted);
 }
 
-TEST_F(BrokerEgressTest, TakeWithAPastDeadlineDoesNotBlock) {
-  EXPECT_EQ(poll(), TakeStatus::kNothing);
-  const RemoteRequest request = sent(engine, {1});
-  EXPECT_EQ(poll(), TakeStatus::kTaken);
-}
-
 TEST_F(BrokerEgressTest, ADrainedEngineEndsTakeWhenNothingIsInFlight) {
   const RemoteRequest request = sent(engine, {1});
   const RemoteRequest cancelled = sent(engine, {1});

@@ -225,6 +225,7 @@ TEST_F(BrokerEgressTest, TakeWatchesDeadlines) {
   Taken taken;
   EXPECT_EQ(egress->take(0, soon(), taken), TakeStatus::kTaken);
   EXPECT_EQ(taken.withdrawn, Ids{chunk.id});
+  EXPECT_FALSE(answer(out(), chunk)) << "too late";
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
 
@@ -233,14 +234,6 @@ TEST_F(BrokerEgressTest, AnExpiredRequestIsNeverSent) {
   pass_time_until(queued.request().deadline);
   EXPECT_EQ(poll(), TakeStatus::kNothing);
   EXPECT_TRUE(queued.ends_as(Outcome::kExpired));
-}
-
-TEST_F(BrokerEgressTest, ALateAnswerToAnExpiredRequestIsIgnored) {
-  Chunk chunk;
-  const RemoteRequest request = taken_before_it_expires(chunk);
-  EXPECT_EQ(take().withdrawn, Ids{chunk.id});
-  EXPECT_FALSE(answer(out(), chunk));
-  EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
 
 TEST_F(BrokerEgressTest, ATimerThreadWatchesDeadlinesWhileNoThreadIsInTake) {
