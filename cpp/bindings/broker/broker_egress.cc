@@ -83,7 +83,7 @@ PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"limit", "timeout", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nO", const_cast<char**>(names), &limit, &timeout)) return nullptr;
   if (!deadline_from(timeout, deadline) || outlet_of(object) == nullptr) return nullptr;
-  if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, status %zd", limit);
+  if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, got %zd", limit);
   if (self->taking) {
     PyErr_SetString(PyExc_RuntimeError, "another thread is in take()");
     return nullptr;
@@ -199,7 +199,7 @@ PyObject* outlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   if (!from_this_process(engine) || !check_remote(engine) || !check_inline(engine)) return nullptr;
   if (chunk_size < 1 || chunk_size > UINT32_MAX) {
-    return PyErr_Format(PyExc_ValueError, "chunk_size must be at least 1 and fit into 32 bits, status %zd", chunk_size);
+    return PyErr_Format(PyExc_ValueError, "chunk_size must be at least 1 and fit into 32 bits, got %zd", chunk_size);
   }
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
