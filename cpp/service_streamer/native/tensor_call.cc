@@ -27,7 +27,7 @@ void TensorCall::fail(const RunFailure& why) {
   }
 }
 
-void TensorCall::publish(WakeChain& chain) {
+void TensorCall::publish() {
   // Swapped out under the lock, but destroyed after it: outputs of a failed request may be large.
   std::vector<OutputRange> arrived;
   {
@@ -41,8 +41,8 @@ void TensorCall::publish(WakeChain& chain) {
     std::sort(outputs.begin(), outputs.end(),
               [](const OutputRange& a, const OutputRange& b) { return a.begin < b.begin; });
   }
-  chain.publish(request.completion);
-  observers.tell();
+  WakeQueue::instance().publish(request.completion);
+  observers.notify();
 }
 
 void TensorCall::drop_inputs() {

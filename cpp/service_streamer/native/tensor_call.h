@@ -54,7 +54,7 @@ class TensorCall final : public Call {
 
   Observers observers;
 
-  void publish(WakeChain& chain) override;
+  void publish() override;
   void drop_inputs() override;
 
  private:

@@ -29,9 +29,8 @@ struct Workers::Shared {
   // Publishes the completion when the count reaches 0.
   static void count_down(std::atomic<int>& left, Completion& completion) {
     if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    WakeChain chain;
-    chain.publish(completion);
-    chain.wake();
+    WakeQueue::instance().publish(completion);
+    WakeQueue::instance().wake();
   }
 
   Engine& engine;
