@@ -87,7 +87,7 @@ def test_outputs_are_trimmed_if_trim_is_set(torch, batched, side):
 
 def test_outputs_without_a_sequence_are_not_trimmed(torch, batched):
     items = [torch.ones(2), torch.ones(3)]
-    with pytest.raises(ValueError, match=r"output '0' .* shape \(2,\), .* items, 3"):
+    with pytest.raises(ValueError, match=r"output '0' .* shape \(2,\); .* items, 3"):
         batched(lambda x: x.sum(1), collate="pad", trim=True)(items)
     with pytest.raises(ValueError, match=r"trim.*'tokens'"):
         batched(lambda x: x, collate="pad", trim=["tokens"])(items)

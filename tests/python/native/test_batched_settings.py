@@ -26,9 +26,9 @@ pytestmark = pytest.mark.torch
         ({"collate": "pad", "trim": "x"}, ValueError, "trim must be True, False or names"),
         ({"collate": "pad", "trim": [0]}, ValueError, "trim must be True, False or names"),
         ({"collate": "pad", "mask": "m", "lengths": "m"}, ValueError, "must have different names"),
-        ({"device": "gpu"}, ValueError, "device must be 'cpu' or as 'cuda:0', not 'gpu'"),
+        ({"device": "gpu"}, ValueError, "device must be .*, not 'gpu'"),
         ({"device": "meta"}, ValueError, "device must be"),
-        ({"device": "cuda:99"}, ValueError, "device='cuda:99' is not there: torch sees"),
+        ({"device": "cuda:99"}, ValueError, "device='cuda:99' .* torch sees"),
         ({"key": "bucket"}, TypeError, "key must be a function of an item, not 'bucket'"),
     ],
 )

@@ -207,5 +207,5 @@ def test_a_forked_child_cannot_use_the_gpu_of_its_parent(model, monkeypatch):
     loaded = model()
     monkeypatch.setattr(loaded, "_devices", ["cuda:0"])
     monkeypatch.setattr(loaded, "_owner", -1)
-    with pytest.raises(RuntimeError, match="make the NativeModel after the fork"):
+    with pytest.raises(RuntimeError, match="make the NativeModel in the child"):
         loaded.capsule()

@@ -94,7 +94,7 @@ def test_a_batch_size_above_max_batch_is_refused(torch, served):
         ({"mask": "x"}, "needs collate='pad'"),
         (
             {"device": "tpu"},
-            "device must be 'cpu', one like 'cuda:0', or several of these, not 'tpu'",
+            "device must be .*, not 'tpu'",
         ),
         ({"device": ()}, "device must be"),
         ({"device": ("cpu", "cpu")}, "device must be"),
@@ -120,11 +120,11 @@ def test_files_that_are_not_models_are_refused(torch, files, tmp_path):
 
     from service_streamer.torch import ModelFileError, NativeModel, SidecarError
 
-    with pytest.raises(FileNotFoundError, match="there is no model file"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         NativeModel(tmp_path / "missing.pt2", signature=FLOATS)
     text = tmp_path / "text.pt2"
     text.write_text("no model")
-    with pytest.raises(ModelFileError, match="is no model file, or only a part"):
+    with pytest.raises(ModelFileError, match="is not a model file"):
         NativeModel(text, signature=FLOATS)
     half = tmp_path / "half.pt"
     half.write_bytes(files("Floats").read_bytes()[:-50])
@@ -138,7 +138,7 @@ def test_files_that_are_not_models_are_refused(torch, files, tmp_path):
     shutil.copy(files("Floats"), bare)
     with pytest.raises(SidecarError, match="signature="):
         NativeModel(bare)
-    with pytest.raises(ModelFileError, match="is compiled for cuda, not for cpu"):
+    with pytest.raises(ModelFileError, match="compiled for cuda, not for cpu"):
         NativeModel(bare, signature=changed(FLOATS, device="cuda"))
 
 
@@ -156,10 +156,10 @@ def test_damaged_packages_are_refused(files, tmp_path):
     package = files("Floats", "pt2")
     whole = package.read_bytes()
     for name, content, message in [
-        ("empty.pt2", b"", "is no model file, or only a part"),
-        ("empty.pt", b"", "is no model file, or only a part"),
-        ("head.pt2", whole[: len(whole) // 2], "is no model file, or only a part"),
-        ("tail.pt2", whole[len(whole) // 2 :], "is no model file, or only a part"),
+        ("empty.pt2", b"", "is not a model file"),
+        ("empty.pt", b"", "is not a model file"),
+        ("head.pt2", whole[: len(whole) // 2], "is not a model file"),
+        ("tail.pt2", whole[len(whole) // 2 :], "is not a model file"),
         ("other.pt2", archive_of("notes.txt"), "neither a package of AOTInductor nor"),
     ]:
         path = tmp_path / name
@@ -206,7 +206,7 @@ def test_a_module_of_another_version_of_the_package_is_refused(files, monkeypatc
 
     monkeypatch.setattr(_module, "_loaded", None)
     monkeypatch.setattr(_torch, "__version__", "0.0.1")
-    with pytest.raises(ImportError, match=r"is of version 0\.0\.1, .*build_torch"):
+    with pytest.raises(ImportError, match=r"version 0\.0\.1, .*build_torch"):
         NativeModel(files("Floats"), signature=FLOATS)
 
 
@@ -222,7 +222,7 @@ def test_devices_that_do_not_exist_are_refused(files, monkeypatch, torch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ValueError, match=r"device='cuda:2'.*\b2\b"):
         NativeModel(files("Floats"), signature=for_cuda, device=("cuda:1", "cuda:2"))
-    with pytest.raises(ModelFileError, match="is compiled for cpu, not for cuda"):
+    with pytest.raises(ModelFileError, match="compiled for cpu, not for cuda"):
         NativeModel(package, signature=FLOATS, device="cuda:0")
 
 
@@ -245,7 +245,7 @@ def test_a_package_for_another_processor_is_refused(files, monkeypatch):
     from service_streamer.torch import ModelFileError, NativeModel, _file
 
     monkeypatch.setattr(_file, "_processor_flags", lambda: {"sse2"})
-    with pytest.raises(ModelFileError, match=r"is compiled for processors with .* has no "):
+    with pytest.raises(ModelFileError, match=r"compiled for processors with .* lacks "):
         NativeModel(files("Floats", "pt2"), signature=FLOATS)
 
 

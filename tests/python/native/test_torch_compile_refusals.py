@@ -114,8 +114,8 @@ def returns(torch, function):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: x.sum(0), "output '0' must have a row for each item"),
-        (lambda x: (x, x.sum()), "output '1' must have a row for each item; for batches of"),
+        (lambda x: x.sum(0), "output '0' must have one row for each item"),
+        (lambda x: (x, x.sum()), "output '1' must have one row for each item; for batches of"),
         (lambda x: (x, (x, x)), "output '1' is a tuple"),
         (lambda x: [], "at least"),
     ],
@@ -129,8 +129,8 @@ WRONG_EXAMPLES = [
     (lambda torch: [torch.ones(2)], TypeError, "example must be a tensor .*not list"),
     (lambda torch: (torch.ones(2), 3), TypeError, r"example\[1\] must be a tensor .*not int"),
     (lambda torch: {"ids": None}, TypeError, r"example\['ids'\] must be .*not NoneType"),
-    (lambda torch: torch.tensor(3.0), ValueError, "must have a dimension for the batch"),
-    (lambda torch: torch.ones(0, 3), ValueError, "with a row at least"),
+    (lambda torch: torch.tensor(3.0), ValueError, "must have a batch dimension"),
+    (lambda torch: torch.ones(0, 3), ValueError, "at least one row"),
     (lambda torch: (), ValueError, "the same number of rows, not nothing"),
     (
         lambda torch: (torch.ones(2, 1), torch.ones(3)),
@@ -153,7 +153,7 @@ WRONG_ARGUMENTS = [
     ({"sequence": (5, 4)}, r"not \(5, 4\)"),
     ({"sequence": "512"}, "not '512'"),
     ({"sequence": (1, 2, 3)}, r"not \(1, 2, 3\)"),
-    ({"tolerance": -1}, "tolerance must be a number, at least 0, or None, not -1"),
+    ({"tolerance": -1}, "tolerance must be .*, not -1"),
     ({"tolerance": float("nan")}, "not nan"),
     ({"path": "m.onnx"}, r"path must end in \.pt2 .* or \.pt .*, not 'm\.onnx'"),
     ({"path": "m"}, "not 'm'"),
@@ -174,7 +174,7 @@ def test_a_sequence_needs_an_input_that_has_one(torch, modules, tmp_path):
 
 def test_a_path_that_cannot_be_written_is_refused_before_compiling(torch, modules, tmp_path):
     x = torch.ones(2, 4)
-    with pytest.raises(FileNotFoundError, match=r"there is no folder '.*nowhere'"):
+    with pytest.raises(FileNotFoundError, match=r"path: .*nowhere'"):
         compile(modules.Mlp(), x, tmp_path / "nowhere" / "m.pt2", max_batch=4)
     (tmp_path / "folder.pt2").mkdir()
     with pytest.raises(IsADirectoryError, match="is a folder"):
@@ -197,7 +197,7 @@ def test_a_module_on_another_device_is_refused(torch, modules, tmp_path):
 
 
 def test_a_missing_compiler_is_reported(torch, modules, tmp_path):
-    words = r"AOTInductor cannot compile it: .*no-such-compiler"
+    words = r"AOTInductor cannot compile .*no-such-compiler"
     changed = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
     with changed, pytest.raises(CompileError, match=words):
         compile(modules.Mlp(), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)

@@ -63,7 +63,7 @@ def test_an_empty_batch_gives_an_empty_tensor(torch, normalize):
 
 
 def test_an_empty_list_is_refused(torch, normalize):
-    with pytest.raises(ValueError, match=r"images must be at least one image, not \[\]"):
+    with pytest.raises(ValueError, match=r"images must .*, not \[\]"):
         normalize([])
 
 
@@ -81,7 +81,7 @@ def test_images_of_several_sizes_are_refused_with_the_sizes(torch, normalize):
         ((1, 4, 4, 3), "float32", {}, TypeError, "images must be uint8, not float32"),
         ((4, 4, 3), "uint8", {}, ValueError, r"must have the shape .*, not \(4, 4, 3\)"),
         ((1, 3, 4, 5), "uint8", {}, ValueError, "up to 4 channels"),
-        ((1, 4, 4, 1), "uint8", {}, ValueError, "mean has 3 numbers, the images 1 channels"),
+        ((1, 4, 4, 1), "uint8", {}, ValueError, "mean must have .*1.*, not 3"),
         ((1, 4, 4, 3), "uint8", {"std": (1, 0, 1)}, ValueError, "std must be above 0"),
         ((1, 4, 4, 3), "uint8", {"dtype": "int8"}, ValueError, "dtype must be one of float32"),
     ],
