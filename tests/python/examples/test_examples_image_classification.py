@@ -1,7 +1,7 @@
 """The image classification: it knows what it sees, however it runs and whatever it is sent."""
 
 import asyncio
-import importlib.util
+import functools
 import io
 import random
 import subprocess
@@ -10,21 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch_examples
+from torch_examples import LONG, marks
 
 FOLDER = Path(__file__).parents[3] / "examples" / "image_classification"
-NEEDED = ["torch", "PIL", "flask", "fastapi"]
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.timeout(600),  # AOTInductor compiles C++
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-    # torch warns of TorchScript, and of parts that it uses itself
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
-
-LONG = 300  # seconds: longer than anything here takes; reached only by a failure
+pytestmark = marks("torch", "PIL", "flask", "fastapi")
 ROUTES = ["/naive", "/stream"]
 NAMES = ["network", "service", "shapes", "export", "flask_service", "fastapi_service"]
 
@@ -57,15 +47,7 @@ def service(request, torch, tmp_path_factory):
     service.streamer.close()
 
 
-def run_script(name, *arguments):
-    return subprocess.run(
-        [sys.executable, name, *arguments],
-        cwd=FOLDER,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        check=False,
-    )
+run_script = functools.partial(torch_examples.run_script, FOLDER)
 
 
 def pictures(kind="PNG", each=3, seed=7):

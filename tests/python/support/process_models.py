@@ -153,10 +153,8 @@ class GatedSum:
 class Model(ManagedModel):
     """Answers with the arguments that it was made with, and where it runs."""
 
-    def init_model(self, *args, journal=None, **kwargs):
+    def init_model(self, *args, **kwargs):
         self.model = (args, kwargs)
-        if journal is not None:
-            journal.append(("init", os.getpid()))
 
     def predict(self, batch):
         return [
@@ -176,10 +174,8 @@ class Model(ManagedModel):
 class Version(ManagedModel):
     """Answers with its version; slow to load."""
 
-    def init_model(self, version, journal=None, gate=None):
+    def init_model(self, version, gate=None):
         self.model = version
-        if journal is not None:
-            journal.append((version, os.getpid()))
         if gate is not None:
             gate(version)
 

@@ -1,6 +1,5 @@
 """An engine for worker processes whose workers are threads of the test, over real sockets."""
 
-import os
 import socket
 import threading
 
@@ -27,7 +26,6 @@ class RemoteEngine(Asks):
         self.engine = make_engine(output=output, workers=max(workers, 1), inline=inline, **options)
         self.server = _core.Server(self.engine, retries, None, None)
         self.server.start()
-        self.sockets = []
         self._predict = predict
         self._output_batch = output == "batch"
         self._inline = inline
@@ -37,7 +35,6 @@ class RemoteEngine(Asks):
 
     def add_worker(self):
         ours, theirs = socket.socketpair()
-        self.sockets.append(os.dup(theirs.fileno()))
         worker = self.server.add_worker(ours.detach(), NO_PID, b"setup")
         thread = threading.Thread(target=self._work, args=(theirs.detach(),), daemon=True)
         thread.start()
@@ -46,11 +43,6 @@ class RemoteEngine(Asks):
             assert event is not None
         return worker
 
-    def cut_off(self, index=0):
-        """What the death of a worker looks like from outside."""
-        with socket.socket(fileno=os.dup(self.sockets[index])) as end:
-            end.shutdown(socket.SHUT_RDWR)
-
     def close(self):
         self.engine.close(False)
         self.server.stop()
@@ -58,8 +50,6 @@ class RemoteEngine(Asks):
         for thread in self._threads:
             thread.join(LONG)
             assert not thread.is_alive()
-        for fd in self.sockets:
-            os.close(fd)
 
     def _work(self, fd):
         link = _core.WorkerLink(fd, self._output_batch, self._inline)
