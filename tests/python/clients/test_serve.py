@@ -80,7 +80,7 @@ def test_a_signal_drains_what_was_accepted(serve, address, tmp_path, number):
         worker = gate.wait_entered()
         eventually(lambda: client.stats().queued_requests == 2)
         service.signal(number)
-        assert "ends when all requests are answered" in service.line()
+        assert "stopping" in service.line()
         gate.open()
         assert [future.result(LONG) for future in futures] == [[0], [2], [4]]
         assert service.wait() == 0

@@ -252,7 +252,7 @@ def test_an_idle_client_asks_nothing(workers, make, servers, monkeypatch):
     streamer.predict([1])
     worker.close()
     client = redis_server.client()
-    eventually(lambda: streamer._backend._pair.reader._bell._sleepers)  # it has read once more
+    eventually(lambda: streamer._backend._pair.reader._changed._waiters)  # it has read once more
     first = client.info("stats")["total_commands_processed"]
     threading.Event().wait(0.3)  # six reads, if there were any
     assert client.info("stats")["total_commands_processed"] == first + 1

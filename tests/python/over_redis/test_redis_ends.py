@@ -18,8 +18,8 @@ from service_streamer._options import Options
 from service_streamer._redis import gateway
 from service_streamer._redis.broker import Broker
 from service_streamer._redis.client import RedisClient, RedisOptions
-from service_streamer._redis.keeper import Keeper
-from service_streamer._redis.links import shut
+from service_streamer._redis.lease_keeper import LeaseKeeper
+from service_streamer._redis.raw_connections import shut_down
 from service_streamer._redis.reader import Reader
 from service_streamer._redis.sender import Sender
 from service_streamer._waiting.threads import NativeThread
@@ -86,7 +86,7 @@ def test_a_socket_is_broken_itself_and_not_by_its_number():
 
     ours, peer = socket.socketpair()
     with Numberless(fileno=ours.detach()) as ours, peer:
-        shut(SimpleNamespace(_sock=ours))
+        shut_down(SimpleNamespace(_sock=ours))
         assert peer.recv(1) == b""
 
 
@@ -209,7 +209,7 @@ def test_a_worker_whose_keeper_fails_ends_with_its_error_and_leaves(workers, cli
         assert answered.wait(LONG)
         raise LookupError("what should not happen")
 
-    monkeypatch.setattr(Keeper, "run", fail)
+    monkeypatch.setattr(LeaseKeeper, "run", fail)
     worker = workers()
     assert client.ask([1]) == [2]
     answered.set()

@@ -6,7 +6,7 @@ from waits import LONG
 pytest.importorskip("redis")
 
 from service_streamer import BrokerError
-from service_streamer._redis.line import Outage
+from service_streamer._redis.retrying import Outage
 
 pytestmark = pytest.mark.over_redis
 

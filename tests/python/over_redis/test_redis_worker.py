@@ -114,7 +114,7 @@ def test_a_request_that_kills_its_process_twice_is_lost_alone(workers, client):
     with pytest.raises(WorkerLost):
         client.result(bad)
     assert client.ask(["good"]) == ["good"]
-    assert worker.counts.poisonous == 0
+    assert worker.counts.poison == 0
 
 
 # ------------------------------------------------------- deadlines, cancellation
@@ -152,7 +152,7 @@ def test_an_entry_that_its_client_withdraws_never_reaches_the_model(workers, cli
     client.send(["unwanted"])
     eventually(lambda: worker.held == 2)
     client.redis.xdel(client.keys.queue, *client.entries)
-    eventually(lambda: worker.counts.withdrawn == 1)
+    eventually(lambda: worker.counts.cancelled == 1)
     process_gate.open()
     futures += client.send(["good"])
     client.results(futures)

@@ -70,7 +70,7 @@ def test_a_signal_drains_what_is_here_and_leaves_the_group(command, client, tmp_
     worker = gate.wait_entered()
     eventually(lambda: client.pending() == 2)
     service.process.send_signal(number)
-    service.line("ends when all that is here is answered")
+    service.line("is stopping")
     gate.open()
     assert service.process.wait(LONG) == 0
     assert client.results(futures[:2]) == [[0], [2]]
@@ -85,7 +85,7 @@ def test_a_second_signal_ends_it_at_once(command, client, tmp_path):
     client.send([1])
     worker = gate.wait_entered()
     service.process.send_signal(signal.SIGTERM)
-    service.line("ends when")
+    service.line("is stopping")
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(LONG) == -signal.SIGTERM
     eventually(lambda: not is_alive(worker))

@@ -7,7 +7,7 @@ import pytest
 from waits import LONG, Threads, eventually
 
 from service_streamer import StreamerClosed, WorkerInitError
-from service_streamer._processes import places, pool
+from service_streamer._processes import pool, slots
 from service_streamer._processes.start import UNGUARDED_MAIN, Started, Version
 from service_streamer._processes.supervisor import Supervisor
 
@@ -157,7 +157,7 @@ def test_who_waits_for_ready_is_woken(fakes, threads):
 def test_a_worker_that_served_long_is_replaced_at_once(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.dies(0, had_batch=True)
     assert fake.running == [0]
     assert fake.failures == []
@@ -176,13 +176,13 @@ def test_deaths_in_a_row_are_answered_with_exponential_back_off(fakes):
             fake.passes(delays[-1])
     expected = [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10, 10]
     assert delays == pytest.approx(expected)
-    fake.supervisor._pool.places[0].deaths += 5000  # a night of it
+    fake.supervisor._pool.slots[0].deaths += 5000  # a night of it
     fake.ready(12)
     fake.dies(12)
     assert fake.timeouts[-1] == pytest.approx(10)
     fake.passes(10)
     fake.ready(13)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.dies(13)
     assert fake.running == [0]  # forgiven
     assert fake.failures == []  # it could always load its model
@@ -215,9 +215,9 @@ def test_a_process_that_cannot_be_started_is_tried_again(fakes):
     fake.settle()
     assert "Too many open files" in fake.failures[0]
     for _ in range(2 * pool.MAX_ATTEMPTS):  # that is not the model's fault
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     fake.broken = None
-    fake.passes(places.MAX_DELAY)
+    fake.passes(slots.MAX_DELAY)
     fake.ready(0)
     assert fake.failures[-1] is None
     fake.supervisor.finish()
@@ -238,7 +238,7 @@ def test_a_crash_loop_is_given_up_and_told(fakes):
     for worker in range(pool.MAX_ATTEMPTS):
         assert fake.running == [0]
         fake.fails(worker, "Traceback: never")
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     assert fake.running == []
     assert fake.timeouts[-1] is None
     assert "5 times in a row" in fake.failures[-1]
@@ -259,7 +259,7 @@ def test_a_worker_given_up_beside_others_fails_no_request_but_wait_ready(fakes):
     fake.ready(0)
     for worker in range(1, 1 + pool.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     assert fake.running == [0]
     assert fake.failures == []
     with pytest.raises(WorkerInitError, match="5 times in a row"):
@@ -312,14 +312,14 @@ def test_a_restart_replaces_one_worker_after_the_other(fakes):
     fake.ready(2)  # beside the old one, which goes only now
     assert fake.retired == [0]
     assert [process.index for process in fake.started] == [0, 1, 0, 1]
-    assert not fake.supervisor.wait_rolled(rolled, 0)
+    assert not fake.supervisor.wait_restarted(rolled, 0)
     fake.dies(0)
     fake.ready(3)
     fake.dies(1)
     assert fake.retired == [0, 1]
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
     assert fake.running == [0, 1]
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.dies(2)
     assert fake.started[-1].version is NEW  # from now on
 
@@ -331,11 +331,11 @@ def test_a_restart_is_done_when_the_old_workers_get_no_more_work(fakes):
     rolled = roll(fake)
     fake.ready(2, 3)
     assert fake.retired == [0, 1]
-    assert not fake.supervisor.wait_rolled(rolled, 0)
+    assert not fake.supervisor.wait_restarted(rolled, 0)
     fake.event("retired", 0)
-    assert not fake.supervisor.wait_rolled(rolled, 0)
+    assert not fake.supervisor.wait_restarted(rolled, 0)
     fake.dies(1)  # before the server heard of it
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
 
 
 def test_a_restart_sleeps_while_a_successor_loads(fakes):
@@ -355,11 +355,11 @@ def test_a_version_that_cannot_load_changes_nothing(fakes):
     rolled = roll(fake)
     fake.fails(2, "Traceback: new weights are missing")
     with pytest.raises(WorkerInitError, match="new weights are missing"):
-        fake.supervisor.wait_rolled(rolled, 0)
+        fake.supervisor.wait_restarted(rolled, 0)
     assert fake.running == [0, 1]
     assert fake.retired == []
     assert fake.failures == []
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.dies(0)
     assert fake.started[-1].version is OLD
     assert fake.supervisor.wait_ready(0) is False  # the new one of the old version loads
@@ -375,7 +375,7 @@ def test_a_proven_version_is_tried_again_where_it_fails(fakes):
     assert not rolled.done
     fake.passes(0.1)
     fake.ready(4)
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
 
 
 def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
@@ -385,9 +385,9 @@ def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
     fake.ready(2)
     for worker in range(3, 3 + pool.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     with pytest.raises(WorkerInitError, match="5 times in a row"):
-        fake.supervisor.wait_rolled(rolled, 0)
+        fake.supervisor.wait_restarted(rolled, 0)
     assert [p.version for p in fake.started if not p.ended] == [OLD, OLD, NEW]
     assert fake.retired == [0]
     fake.dies(0)
@@ -399,12 +399,12 @@ def test_a_restart_revives_what_was_given_up(fakes):
     fake = fakes(1)
     for worker in range(pool.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     rolled = roll(fake)
     assert fake.started[-1].version is NEW
     fake.ready(pool.MAX_ATTEMPTS)
     assert fake.failures[-1] is None
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
 
 
 def test_a_restart_ends_workers_of_the_old_version_that_never_get_ready(fakes):
@@ -414,19 +414,19 @@ def test_a_restart_ends_workers_of_the_old_version_that_never_get_ready(fakes):
     assert fake.started[1].version is NEW
     fake.event("gone", 0)
     fake.ready(1)
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
     assert fake.failures == []
 
 
 def test_a_successor_is_not_stopped_by_the_death_of_whom_it_succeeds(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     rolled = roll(fake)
     fake.dies(0)
     fake.ready(1)
     fake.ready(2)
-    assert fake.supervisor.wait_rolled(rolled, LONG)
+    assert fake.supervisor.wait_restarted(rolled, LONG)
     assert len(fake.running) == 1
 
 
@@ -459,7 +459,7 @@ def test_the_end_tells_those_who_wait(fakes, threads):
     fake.supervisor.resize(2)
     rolled = fake.supervisor.restart(NEW)
     threads.run(fake.supervisor.wait_ready, LONG)
-    threads.run(fake.supervisor.wait_rolled, rolled, LONG)
+    threads.run(fake.supervisor.wait_restarted, rolled, LONG)
     fake.supervisor.close()
     fake.supervisor.finish()
     assert [type(outcome) for outcome in threads.join()] == [StreamerClosed] * 2
@@ -469,7 +469,7 @@ def test_the_end_tells_those_who_wait(fakes, threads):
 def test_a_worker_lost_while_the_streamer_drains_is_replaced(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.supervisor.close()
     fake.dies(0, had_batch=True)
     assert fake.running == [0]
@@ -492,7 +492,7 @@ def test_one_that_stays_after_it_could_not_load_its_model_is_killed(fakes):
 def test_one_that_stays_after_the_end_of_its_socket_is_killed(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.event("gone", 0)
     assert fake.timeouts[-1] == pytest.approx(pool.GRACE)
     assert not fake.started[0].killed

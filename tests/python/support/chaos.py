@@ -24,7 +24,7 @@ from descriptors import is_block, open_files
 from tasks import children
 
 from service_streamer import CancelledError, RequestTimeout, Streamer, StreamerClosed, WorkerLost
-from service_streamer._processes import places
+from service_streamer._processes import slots
 
 LONG = 60
 ENDS = (CancelledError, RequestTimeout, WorkerLost)
@@ -348,7 +348,7 @@ def grown(before, after):
 
 def main(seconds, seed):
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # or workers had more threads while they are fewer
-    places.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
+    slots.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
     rng = random.Random(seed)
     streamer = Streamer(model, 16, worker_num=WORKERS, retries=1, worker_hang_timeout=1.0)
     use_once(streamer)

@@ -17,7 +17,7 @@ from waits import LONG, eventually
 from service_streamer import RedisWorker, _core
 from service_streamer._redis.protocol import (
     GROUP,
-    Forged,
+    BadSignature,
     Keys,
     Refusal,
     Signer,
@@ -184,7 +184,7 @@ class ThreadedWorker:
 
     @property
     def counts(self):
-        return self.worker._gateway.intake.counts
+        return self.worker._gateway.admission.counts
 
     @property
     def name(self):
@@ -193,7 +193,7 @@ class ThreadedWorker:
     @property
     def held(self):
         """Entries that are here; the broker may have sent some more."""
-        return len(self.worker._gateway._held)
+        return len(self.worker._gateway._leases)
 
     @property
     def queued(self):
@@ -267,7 +267,7 @@ class ProcessWorker:
 
 
 __all__ = [
-    "Forged",
+    "BadSignature",
     "MakesAFolder",
     "ProcessWorker",
     "Queue",
