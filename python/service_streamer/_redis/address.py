@@ -34,7 +34,7 @@ class Server:
         changed = {**self.options, "host": host, "port": port, **options}
         return Server(self.connection_class, changed)
 
-    def link(self) -> Any:
+    def raw_connection(self) -> Any:
         """Return a new raw connection, which is not connected yet."""
         return native_class(self.connection_class)(**self.options)
 

@@ -107,7 +107,7 @@ class Connection:
     def __init__(self, broker: Broker, timeout: float) -> None:
         self._broker = broker
         self._timeout = timeout
-        self._link: Any = None  # the raw connection
+        self._raw: Any = None  # the raw connection
         self._newest: Any = None  # the same, or one that is being connected
         self._transport: Transport | SlowTransport
         self._interrupted = False
@@ -190,7 +190,7 @@ class Connection:
     @property
     def connected(self) -> bool:
         """True if it is connected and no failure is known."""
-        return self._link is not None and not self._interrupted
+        return self._raw is not None and not self._interrupted
 
     def connect(self) -> None:
         """Connect, unless it is connected.
@@ -198,10 +198,10 @@ class Connection:
         Raises:
             BrokerError: the connection failed or was interrupted.
         """
-        if self._link is None and not self._interrupted:
+        if self._raw is None and not self._interrupted:
             try:
-                self._link = self._connected()
-                self._transport = open_transport(self._link)
+                self._raw = self._open_raw()
+                self._transport = open_transport(self._raw)
             except Exception as error:
                 raise self._broker.describe(error) from error
             self.made += 1
@@ -209,9 +209,9 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect. The next use connects again."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.disconnect()
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.disconnect()
 
     def interrupt(self) -> None:
         """Break the connection for good; blocked calls raise. Any thread.
@@ -219,8 +219,8 @@ class Connection:
         A connect in progress may continue until TCP and TLS are established or have timed out.
         """
         self._interrupted = True
-        if (link := self._newest) is not None:
-            shut_down(link)
+        if (raw := self._newest) is not None:
+            shut_down(raw)
 
     def _described(self, reply: Any) -> Any:
         """Convert an error reply that concerns more than its command to a BrokerError."""
@@ -239,35 +239,35 @@ class Connection:
                 f"the connection to the Redis broker {self._broker} was interrupted", True
             )
 
-    def _connected(self) -> Any:
-        link = self._new(self._broker.server(self._query_server))
+    def _open_raw(self) -> Any:
+        raw = self._new(self._broker.server(self._query_server))
         try:
-            handshake(link, self._broker.clock, self._broker.moves)
-            if (limit := message_limit(link)) is not None:
+            handshake(raw, self._broker.clock, self._broker.moves)
+            if (limit := message_limit(raw)) is not None:
                 self._broker.message_limit = limit
         except BaseException:
-            link.disconnect()
+            raw.disconnect()
             raise
-        return link
+        return raw
 
     def _query_server(self, server: Server, command: tuple[Any, ...]) -> Any:
         """Send one command to a server on a temporary raw connection."""
-        link = self._new(server)
+        raw = self._new(server)
         try:
-            return execute_raw(link, command)
+            return execute_raw(raw, command)
         finally:
-            link.disconnect()
+            raw.disconnect()
 
     def _new(self, server: Server) -> Any:
         """Return a raw connection that `interrupt` can break, also while it connects."""
-        self._newest = link = server.link()
-        link.redis_connect_func = self._begin
-        link.socket_timeout = min(link.socket_timeout, self._timeout)
-        link.socket_connect_timeout = min(link.socket_connect_timeout, self._timeout)
+        self._newest = raw = server.raw_connection()
+        raw.redis_connect_func = self._begin
+        raw.socket_timeout = min(raw.socket_timeout, self._timeout)
+        raw.socket_connect_timeout = min(raw.socket_connect_timeout, self._timeout)
         self._check()
-        return link
+        return raw
 
-    def _begin(self, link: Any) -> None:
-        link.redis_connect_func = None  # breaks the reference cycle
+    def _begin(self, raw: Any) -> None:
+        raw.redis_connect_func = None  # breaks the reference cycle
         self._check()
-        link.on_connect()
+        raw.on_connect()

@@ -13,11 +13,11 @@ from .raw_connections import execute_if_allowed, execute_raw
 OLDEST = (6, 2)
 
 
-def handshake(link: Any, clock: Clock, moves: bool) -> None:
+def handshake(raw: Any, clock: Clock, moves: bool) -> None:
     """Connect, set the clock, and check that the server can be used.
 
     Args:
-        link: the raw connection.
+        raw: the raw connection.
         clock: the estimate of the broker's clock.
         moves: True if a sentinel or a cluster node named the server.
 
@@ -26,21 +26,21 @@ def handshake(link: Any, clock: Clock, moves: bool) -> None:
         LookupError: the server is not the master at the moment.
         redis.exceptions.RedisError: the connection or a command failed.
     """
-    link.connect()
+    raw.connect()
     begin = time.monotonic()
-    now = execute_raw(link, ("TIME",))
+    now = execute_raw(raw, ("TIME",))
     clock.set(begin, time.monotonic(), now)
-    info = execute_if_allowed(link, ("INFO", "server")) or b""
+    info = execute_if_allowed(raw, ("INFO", "server")) or b""
     found = re.search(rb"^redis_version:(\d+)\.(\d+)", info, re.MULTILINE)
     if found and (int(found[1]), int(found[2])) < OLDEST:
         raise UnsupportedServer(
             f"is version {found[1].decode()}.{found[2].decode()}; 6.2 or later is required"
         )
-    if moves and (execute_if_allowed(link, ("ROLE",)) or [b"master"])[0] != b"master":
+    if moves and (execute_if_allowed(raw, ("ROLE",)) or [b"master"])[0] != b"master":
         raise LookupError("the server is not the master at the moment")
 
 
-def message_limit(link: Any) -> int | None:
+def message_limit(raw: Any) -> int | None:
     """Return the largest size of a value in bytes; None: the server does not tell it."""
-    limit = execute_if_allowed(link, ("CONFIG", "GET", "proto-max-bulk-len"))
+    limit = execute_if_allowed(raw, ("CONFIG", "GET", "proto-max-bulk-len"))
     return int(limit[1]) if limit else None

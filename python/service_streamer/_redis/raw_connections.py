@@ -50,30 +50,30 @@ class _TlsConnection(SSLConnection):  # type: ignore[misc]
         return wrapped
 
 
-def execute_raw(link: Any, command: tuple[Any, ...]) -> Any:
+def execute_raw(raw: Any, command: tuple[Any, ...]) -> Any:
     """Send one command on a raw connection and return its reply."""
-    link.send_command(*command)
-    return link.read_response()
+    raw.send_command(*command)
+    return raw.read_response()
 
 
-def execute_if_allowed(link: Any, command: tuple[Any, ...]) -> Any:
+def execute_if_allowed(raw: Any, command: tuple[Any, ...]) -> Any:
     """Do what `execute_raw` does, but return None if the server answers with an error.
 
     For commands that the user may have no permission for.
     """
     try:
-        return execute_raw(link, command)
+        return execute_raw(raw, command)
     except ResponseError:
         return None
 
 
-def shut_down(link: Any) -> None:
+def shut_down(raw: Any) -> None:
     """Shut down the socket of a raw connection that another thread uses and will close.
 
     It uses the plain socket: shutting down a TLS socket detaches it from its reader, and a gevent
     socket needs a hub. It does not use the file descriptor number, which may already be reused.
     """
-    if (sock := link._sock) is not None:
+    if (sock := raw._sock) is not None:
         plain = getattr(sock, "_sock", sock)  # gevent wraps the plain socket
         with contextlib.suppress(OSError):  # the other thread is closing it
             original("socket", "SocketType").shutdown(plain, socket.SHUT_RDWR)
@@ -107,10 +107,10 @@ def _connect_unix(self: Any) -> Any:
     return sock
 
 
-def _connect(sock: Any, address: Any, link: Any) -> None:
-    sock.settimeout(link.socket_connect_timeout)
+def _connect(sock: Any, address: Any, raw: Any) -> None:
+    sock.settimeout(raw.socket_connect_timeout)
     sock.connect(address)
-    sock.settimeout(link.socket_timeout)
+    sock.settimeout(raw.socket_timeout)
 
 
 _NATIVE = {Connection: _connect_tcp, UnixDomainSocketConnection: _connect_unix}

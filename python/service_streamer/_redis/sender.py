@@ -53,10 +53,9 @@ class Sender:
         self._room = min(FLUSH, max_queue)  # free room in the broker's queue, at most FLUSH
         self._full = False
         self._full_pause = FULL_PAUSE[0]
-        self._unconfirmed: list[
-            Chunk
-        ] = []  # taken from the engine, not yet confirmed by the broker
-        self._to_delete: list[bytes] = []  # entries
+        # taken from the engine, not yet confirmed by the broker
+        self._unconfirmed: list[Chunk] = []
+        self._to_delete: list[bytes] = []  # entries of cancelled requests
         self._lock = original("_thread", "allocate_lock")()
         self._again: set[ChunkId] = set()  # chunks to be sent again
 

@@ -38,9 +38,9 @@ SEND = 2**20  # bytes per write; the socket timeout applies to each
 _INCOMPLETE = object()  # the buffer has no complete reply
 
 
-def open_transport(link: Any) -> Transport | SlowTransport:
+def open_transport(raw: Any) -> Transport | SlowTransport:
     """Return the transport of a raw connection that is connected."""
-    return SlowTransport(link) if hiredis is None else Transport(link)
+    return SlowTransport(raw) if hiredis is None else Transport(raw)
 
 
 class Transport:
@@ -49,8 +49,8 @@ class Transport:
     Errors of the connection are raised as redis-py raises them.
     """
 
-    def __init__(self, link: Any) -> None:
-        self._sock = link._sock
+    def __init__(self, raw: Any) -> None:
+        self._sock = raw._sock
         _set_kernel_timeouts(self._sock)
         self._buffer = bytearray(READ)
         self._reader = hiredis.Reader(
@@ -99,14 +99,14 @@ class Transport:
 class SlowTransport:
     """The same with the functions of redis-py, if hiredis is not installed."""
 
-    def __init__(self, link: Any) -> None:
-        self._link = link
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
 
     def send(self, commands: Sequence[Command]) -> None:
         """Send commands."""
         for command in commands:
-            packed = [command] if isinstance(command, bytes) else self._link.pack_command(*command)
-            self._link.send_packed_command(packed, check_health=False)
+            packed = [command] if isinstance(command, bytes) else self._raw.pack_command(*command)
+            self._raw.send_packed_command(packed, check_health=False)
 
     def receive(self, count: int) -> list[Any]:
         """Return the next `count` replies."""
@@ -114,7 +114,7 @@ class SlowTransport:
 
     def _reply(self) -> Any:
         try:
-            return self._link.read_response()
+            return self._raw.read_response()
         except ResponseError as error:
             return error
 

@@ -92,7 +92,7 @@ async def async_predict(batch):
         (None, "NoneType"),
         ("predict", "str"),
         (3, "int"),
-        (HasPredict(), "HasPredict; its predict method is"),
+        (HasPredict(), "HasPredict; pass its predict method"),
         (Managed, "class Managed"),
         (async_predict, "async"),
     ],

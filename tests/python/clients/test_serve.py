@@ -127,7 +127,7 @@ def test_a_second_signal_ends_it_at_once(serve, address, tmp_path):
         future = client.submit([1])
         worker = gate.wait_entered()
         service.signal(signal.SIGTERM)
-        assert "ends when" in service.line()
+        assert "stopping" in service.line()
         service.signal(signal.SIGTERM)
         assert service.wait() == -signal.SIGTERM
         assert isinstance(future.exception(LONG), WorkerLost | StreamerClosed)

@@ -84,10 +84,10 @@ def test_it_is_a_client_only(make):
     streamer = make()
     with pytest.raises(NotImplementedError, match="does not own the workers"):
         streamer.destroy_workers()
-    with pytest.raises(NotImplementedError, match="workers'"):
+    with pytest.raises(NotImplementedError, match="workers"):
         streamer.configure(policy="greedy")
     assert repr(streamer).startswith("<RedisStreamer('")
-    with pytest.raises(TypeError, match="make one in each process"):
+    with pytest.raises(TypeError, match="one in each process"):
         pickle.dumps(streamer)
 
 
@@ -147,7 +147,7 @@ def test_a_message_that_the_broker_does_not_take_is_refused_with_its_size(worker
     redis_server = servers()
     redis_server.client().config_set("proto-max-bulk-len", "1mb")
     streamer = make(redis_server)
-    with pytest.raises(BrokerError, match=r"1 item and 2,000,\d+ bytes .* takes: 1,048,576"):
+    with pytest.raises(BrokerError, match=r"1 item .*2,000,\d+ bytes.* 1,048,576"):
         streamer.predict([bytes(2_000_000)])
     workers(server=redis_server)
     assert streamer.predict([1]) == [2]

@@ -136,8 +136,8 @@ async def async_predict(batch):
     [
         (None, "NoneType"),
         ("predict", "str"),
-        (HasPredict(), "HasPredict; its predict method is"),
-        (Model(), "Model; its predict method is"),
+        (HasPredict(), "HasPredict; pass its predict method"),
+        (Model(), "Model; pass its predict method"),
         (async_predict, "async"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_function_of_a_main_module_without_a_file_is_refused(child):
         try:
             Streamer(predict, 8)
         except SerializationError as error:
-            assert "main module that is no file" in str(error)
+            assert "main module" in str(error)
         else:
             raise AssertionError("accepted")
         """
