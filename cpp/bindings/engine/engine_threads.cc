@@ -90,7 +90,7 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   PyObject *predict, *logged;
   if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
   if (refuse_remote(self) || refuse_native(self)) return nullptr;
-  if (served != self) wake_in_time();  // it lingers
+  if (served != self) use_exact_timers();  // it lingers
   served = self;
   EngineBatches batches(self);
   PyObject* left = run_batches(batches, predict, logged);

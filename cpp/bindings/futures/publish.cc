@@ -21,15 +21,15 @@ void let_go(Request& request) {
 
 void publish_futures(EndedRequests& ended) {
   if (ended.count == 0) return;
-  WakeChain chain;
+  WakeQueue& queue = WakeQueue::instance();
   EndedRequests in_order;
   while (Request* request = ended.pop()) {
     FutureObject* future = future_of(*request);
-    chain.publish(request->completion);
+    queue.publish(request->completion);
     if (future->mailbox != nullptr) post(future->mailbox, future->token);
     in_order.push(*request);
   }
-  chain.wake();
+  queue.wake();
   // A caller that makes an exception on its way here keeps it: nothing below may lose or see it.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);

@@ -27,7 +27,7 @@ class NativeModel {
 
   // With the GIL: what the caller gets of these outputs, a new reference: a list with one for each item, or the whole. nullptr with
   // an exception set.
-  virtual PyObject* value_of(const std::vector<native::Piece>& pieces, bool as_batch) = 0;
+  virtual PyObject* value_of(const std::vector<native::OutputRange>& ranges, bool as_batch) = 0;
 };
 
 }  // namespace service_streamer::bindings

@@ -40,12 +40,12 @@ bool settle_native(FutureObject* future) {
         if (future->request->outcome == Outcome::kFailed) {
           raise_failure(call.failure);
         } else {
-          value = future->engine->native->value_of(call.pieces, future->engine->output_batch);
+          value = future->engine->native->value_of(call.outputs, future->engine->output_batch);
         }
         // what ends this thread, rather than the request, is left where it is
         if (value == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) error = take_exception();
       },
-      [&] { std::vector<native::Piece>().swap(call.pieces); });
+      [&] { std::vector<native::OutputRange>().swap(call.outputs); });
 }
 
 }  // namespace service_streamer::bindings

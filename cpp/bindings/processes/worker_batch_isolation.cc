@@ -78,7 +78,7 @@ PyObject* take(PyObject* object, PyObject* chooser) {
     return nullptr;
   }
   keep_before(cut, before);
-  keep_behind(cut, self->shares);
+  keep_after(cut, self->shares);
   first->shares = std::move(before);
   self->received->isolated = true;
   return taken;

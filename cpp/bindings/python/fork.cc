@@ -16,7 +16,7 @@ void after_fork_in_child() {
   ++generation;
   forget_callbacks_thread();
   forget_pool();
-  native::Workers::forget_those_of_parent();
+  native::Workers::reset_after_fork();
 }
 
 }  // namespace

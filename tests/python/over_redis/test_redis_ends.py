@@ -165,7 +165,7 @@ def test_a_client_whose_threads_never_started_is_closed(make, monkeypatch):
     streamer.close()
 
 
-@pytest.mark.parametrize(("end", "method"), [(Sender, "_send"), (Reader, "_take_in")])
+@pytest.mark.parametrize(("end", "method"), [(Sender, "_send"), (Reader, "_handle")])
 def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
     worker, make, monkeypatch, end, method
 ):
@@ -193,7 +193,7 @@ def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
 
 
 def test_a_worker_leaves_a_broker_that_does_not_answer(workers, clients, servers, monkeypatch):
-    monkeypatch.setattr(gateway, "LAST_WORDS", 0.1)
+    monkeypatch.setattr(gateway, "CLOSE_PATIENCE", 0.1)
     server = servers()
     worker = workers(server=server, redis_broker=f"{server.url}?{PATIENT}")
     worker.wait_ready(clients(server=server))
