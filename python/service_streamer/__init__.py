@@ -1,15 +1,16 @@
-"""Turns the single requests of a web application into mini-batches for a model.
+"""Combines the requests of a web application into batches for a deep-learning model.
 
-Make a streamer of the model's predict function, and let the web application call
-``streamer.predict(batch)`` instead::
+Create a streamer from the model's predict function. Then call ``streamer.predict(batch)`` in place
+of ``model.predict(batch)``::
 
     from service_streamer import ThreadedStreamer
 
     streamer = ThreadedStreamer(model.predict, batch_size=64)
     outputs = streamer.predict(batch)
 
-A `Streamer` runs the model in worker processes, which all processes of a web server share; a
-`RedisStreamer` hands the requests to `RedisWorker`s on other machines.
+A `ThreadedStreamer` runs the model in a thread of this process. A `Streamer` runs it in worker
+processes, which all processes of a web server can share. A `RedisStreamer` sends the requests to
+`RedisWorker` processes on any machine. All three have the same methods.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ __all__ = [
     "run_redis_workers_forever",
 ]
 
-# users see where to import from, not where the definition is
+# help() and tracebacks show the public import path, not the private module
 for _name in __all__:
     _member = globals().get(_name)
     if isinstance(_member, type) and _member.__module__.startswith(f"{__name__}."):

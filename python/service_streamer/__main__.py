@@ -1,7 +1,7 @@
-"""``python -m service_streamer``: a model that serves other processes, or other machines.
+"""The command line ``python -m service_streamer``.
 
-``serve`` runs a Streamer which processes of this machine connect to, ``redis-worker`` answers the
-clients of a Redis broker.
+``serve`` runs a Streamer that other processes of this machine connect to. ``redis-worker`` answers
+the clients of a Redis broker.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ._processes.streamer import Streamer
 from ._redis.worker import RedisWorker
 
 _ENDS = """
-SIGTERM and Ctrl-C end it gracefully: what was accepted is answered, new requests {new}.
-A second signal ends it at once.
+SIGTERM or Ctrl-C stops it gracefully: accepted requests are answered, new requests {new}.
+A second signal stops it at once.
 """
 
 _SERVE = """
@@ -36,8 +36,8 @@ and in each web process:
 """
 
 _REDIS_WORKER = """
-While the broker is away it waits. It exits with 1 if the broker will not do (a wrong password, say)
-or the model cannot be loaded.
+While the broker is unreachable, it waits. It exits with code 1 if the broker rejects it (for
+instance a wrong password) or the model cannot be loaded.
 
 example:
   python -m service_streamer redis-worker app:Sentiment --broker redis://broker:6379 \\
@@ -51,7 +51,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Stop(BaseException):
-    """It was told to end."""
+    """Raised in the main thread by SIGTERM or Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +76,7 @@ def _serve(name: str, drain_timeout: float | None = None, **options: Any) -> int
         threading.Event().wait()
     except _Stop:
         if streamer is not None:
-            _say("ends when all requests are answered")
+            _say("stopping: waiting for the requests in flight")
             streamer.close(timeout=drain_timeout)
         return 0
     except BaseException:
@@ -95,7 +95,7 @@ def _run_redis_worker(
         with open(secret_file, "rb") as file:
             secret = file.read().strip()
     worker = RedisWorker(_find(name), secret=secret, **options)
-    _say(f"{worker} begins")
+    _say(f"{worker} is starting")
     worker.run_forever()
     return 0
 
@@ -111,7 +111,7 @@ def _say(what: str) -> None:
 
 
 def _find(name: str) -> Any:
-    """Import what is named as ``module:attribute``."""
+    """Import the object that is named as ``module:attribute``."""
     module, _, path = name.partition(":")
     if not module or not path:
         raise ValueError(f"the model must be given as module:attribute, not {name!r}")
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(
             name,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            argument_default=argparse.SUPPRESS,  # what is not given has the default of the class
+            argument_default=argparse.SUPPRESS,  # so the defaults of the class apply
             **about,
         ).add_argument
 
@@ -139,14 +139,14 @@ def _parser() -> argparse.ArgumentParser:
         "serve",
         help="run a Streamer that other processes connect to",
         description="Runs a model in worker processes, for clients that connect to an address.",
-        epilog=_ENDS.format(new="wait in their clients for the next one") + _SERVE,
+        epilog=_ENDS.format(new="wait in their clients for a restart") + _SERVE,
     )
     add("model", help="module:attribute of a ManagedModel class or a predict function")
-    add("--address", required=True, help='a path, or "@name" for one not in the file system')
+    add("--address", required=True, help='a path, or "@name" for an abstract socket name')
     _add_model_options(add)
-    add("--max-queue", type=int, help="most items in the queue")
-    add("--overflow", help="what happens to more: block or reject")
-    add("--output", help="items or batch")
+    add("--max-queue", type=int, help="most items in the queue (1024 batches)")
+    add("--overflow", help="when the queue is full: block or reject (block)")
+    add("--output", help="result type: items or batch (items)")
 
     add = command(
         "redis-worker",
@@ -161,27 +161,39 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("REDIS_BROKER", "localhost:6379"),
         help="host:port or a URL (the variable REDIS_BROKER, or localhost:6379)",
     )
-    add("--prefix", help="names the queue: that of the clients")
-    add("--secret-file", metavar="FILE", help="has the secret that signs all messages")
+    add("--prefix", help="name of the queue, the same as in the clients")
+    add("--secret-file", metavar="FILE", help="contains the secret that signs all messages")
     add("--log-level", help="debug, info, warning or error (info)")
     _add_model_options(add)
     return parser
 
 
 def _add_model_options(add: Callable[..., Any]) -> None:
-    """Add what tells about the model and its processes."""
+    """Add the options of the model and its processes."""
     add("--batch-size", type=int, default=64, help="most items per batch (64)")
-    add("--max-latency", type=float, help="seconds to wait for company")
+    add("--max-latency", type=float, help="seconds that a request waits for others (0.1)")
     add("--worker-num", "--workers", type=int, help="worker processes (1)")
-    add("--cuda-devices", "--devices", nargs="+", metavar="GPU", help="numbers, UUIDs, MIG")
+    add(
+        "--cuda-devices",
+        "--devices",
+        nargs="+",
+        metavar="GPU",
+        help="GPU numbers, UUIDs or MIG devices",
+    )
     add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
     add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")
-    add("--warmup", type=json.loads, metavar="JSON", help="a list of items to predict first")
+    add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")
     add("--mp-start-method", default="spawn", help="spawn, fork or forkserver (spawn)")
-    add("--policy", help="adaptive, greedy or window")
-    add("--retries", type=int, help="how often a batch is run again whose worker died (1)")
-    add("--worker-hang-timeout", type=float, help="seconds after which a batch's worker is killed")
-    add("--drain-timeout", type=float, default=None, help="most seconds to answer what is there")
+    add("--policy", help="adaptive, greedy or window (adaptive)")
+    add("--retries", type=int, help="how often a batch runs again if its worker dies (1)")
+    add(
+        "--worker-hang-timeout",
+        type=float,
+        help="most seconds for one batch; then its worker is killed",
+    )
+    add(
+        "--drain-timeout", type=float, default=None, help="most seconds to answer accepted requests"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is behind the face of a streamer."""
+"""The interface between a streamer and the code that runs its model."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from ._waiting.threads import original
 
 
 class Backend(Protocol):
-    """An engine, and who answers its requests: threads, processes, or another process' engine.
+    """An engine, and the threads or processes that answer its requests.
 
-    It does not know the streamer, so that one that nobody refers to any more can go.
+    It has no reference to the streamer, so that an unreferenced streamer can be deleted.
     """
 
     engine: _core.Engine
 
     def close(self, drain: bool) -> None:
-        """Refuse new requests; without `drain` also end what is queued. Never blocks."""
+        """Reject new requests; without `drain` also end the queued ones. Never blocks."""
 
     def join(self, timeout: float | None) -> bool:
-        """Wait until everything has ended; False if time is over first.
+        """Wait until all threads and processes have ended; return False on timeout.
 
-        The engine has been drained or aborted: nobody waits for an answer any more.
+        Called after the engine has been drained or aborted, so no request is open any more.
         """
 
     def close_alone(self, drain: bool) -> None:
-        """`close` where nobody will call `join`. Never blocks."""
+        """Do what `close` does, and also arrange for the work of `join`. Never blocks."""
 
     def own_this_thread(self) -> bool:
-        """Whether the caller is one of its threads: it must not wait for their end."""
+        """Return True if the calling thread belongs to this backend, so it must not join it."""
 
     def stats(self) -> dict[str, Any]:
-        """Return what `StreamerStats` is made of."""
+        """Return the values for `StreamerStats.from_engine`."""
 
     def configure(self, change: Mapping[str, Any]) -> None:
-        """Change those of policy, batch_size and max_latency that are in it, and nothing else."""
+        """Change the settings in `change`: any of policy, batch_size and max_latency."""
 
     def wait_ready(self, timeout: float | None) -> bool:
-        """Wait until the model can answer; False if time is over first."""
+        """Wait until all workers have loaded the model; return False on timeout."""
 
 
 class NoBackend:
-    """In place of a `Backend` and its engine where there can be none: asking it raises why."""
+    """Replaces a `Backend` that could not be created. Its other methods raise the error."""
 
     def __init__(self, error: Exception) -> None:
         self.engine: Any = self
         self._error = error
 
     def close(self, drain: bool) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing."""
 
     def join(self, timeout: float | None) -> bool:
-        """Return that nothing has to end."""
+        """Return True: there is nothing to wait for."""
         return True
 
     def close_alone(self, drain: bool) -> None:
         """Do nothing."""
 
     def own_this_thread(self) -> bool:
-        """Return that no thread is its own."""
+        """Return False: there are no threads."""
         return False
 
     def __getattr__(self, name: str) -> Any:
@@ -88,23 +88,24 @@ def make_engine(
     start: Callable[[], None],
     start_timer: Callable[[], None],
 ) -> _core.Engine:
-    """Make an engine with the options of a streamer.
+    """Create an engine with the options of a streamer.
 
     Args:
         options: of the streamer.
-        workers: how many there will be.
-        remote: whether they are in other processes, so that items and outputs travel.
-        inline: whether they may travel to other machines: nothing of them is in shared memory.
-        model: a native model, which C++ threads run.
+        workers: the number of workers.
+        remote: the workers are in other processes, so items and outputs are pickled.
+        inline: the workers may be on other machines, so shared memory is not used.
+        model: the capsule of a native model, which C++ threads run.
         start: called by the first request.
-        start_timer: called by the first request whose deadline nobody watches, unless `remote`.
+        start_timer: called by the first request with a deadline that no calling thread watches.
+            Not called if `remote`.
     """
     return _core.Engine(
         batch_size=options.batch_size,
         max_latency=options.max_latency,
         policy=options.policy,
         workers=workers,
-        max_queue=options.max_queue or 0,  # its default
+        max_queue=options.max_queue or 0,  # 0: the default of the engine
         overflow=options.overflow,
         output=options.output,
         future_type=Future,
@@ -117,7 +118,7 @@ def make_engine(
 
 
 def weakly(method: Callable[[], object]) -> Callable[[], None]:
-    """Make a function of a method: the engine must not keep what keeps the engine."""
+    """Return a function that calls the method but does not keep its object alive."""
     reference = weakref.WeakMethod(method)
 
     def call() -> None:
@@ -128,9 +129,9 @@ def weakly(method: Callable[[], object]) -> Callable[[], None]:
 
 
 def join_in_background(backend: Backend) -> None:
-    """Have a closed backend joined by a thread of its own, when its requests have ended."""
+    """Start a thread that joins a closed backend once its requests have ended."""
     if sys.is_finalizing():
-        return  # _lifecycle has done it
+        return  # the exit hook of _lifecycle has joined it
     begun = original("_thread", "allocate_lock")()
     begun.acquire()
 
@@ -139,7 +140,7 @@ def join_in_background(backend: Backend) -> None:
         backend.engine.join(None)
         backend.join(None)
 
-    with contextlib.suppress(RuntimeError):  # at exit there are no new threads: _lifecycle does it
-        # Not one of `threading`, whose locks the caller may hold: this may run in a destructor.
+    with contextlib.suppress(RuntimeError):  # at exit no thread can start; the exit hook joins it
+        # Not threading.Thread: this may run in a destructor while the caller holds its locks.
         original("_thread", "start_new_thread")(join, ())
-        begun.acquire()  # one that begins only when the interpreter has ended is a crash of CPython
+        begun.acquire()  # CPython crashes if a thread begins after the interpreter has ended

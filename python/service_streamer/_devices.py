@@ -1,7 +1,7 @@
-"""Which GPU and how many threads each worker process gets: told by its environment.
+"""The environment variables that set the GPU and the number of threads of a worker process.
 
-The variables are in place before the process imports anything of the user's, because frameworks
-read them once, when they are loaded.
+They are set before the worker imports user code, because frameworks read them once, when they are
+imported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 Device = int | str
 
-# OMP_NUM_THREADS comes first: the libraries behind the others follow it where theirs is not set.
+# OMP_NUM_THREADS comes first: the other libraries use it where their own variable is not set.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -22,27 +22,27 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 
-# What CUDA_VISIBLE_DEVICES may hold: numbers, "GPU-…" (the beginning of a UUID is enough), "MIG-…".
+# The values of CUDA_VISIBLE_DEVICES: numbers, "GPU-…" (a prefix of the UUID is enough), "MIG-…".
 _DEVICE = re.compile(r"\d+|GPU-[0-9a-fA-F-]+|MIG-[0-9a-zA-Z/-]+")
 
 
 def check_devices(devices: Any) -> tuple[Device, ...] | None:
-    """Check `cuda_devices`.
+    """Validate `cuda_devices`.
 
     Raises:
-        TypeError: it is no sequence.
-        ValueError: it is empty, or names something that is no device.
+        TypeError: `devices` is not a sequence.
+        ValueError: `devices` is empty, or an element is not a device.
     """
     if devices is None:
         return None
     if not isinstance(devices, Sequence) or isinstance(devices, str | bytes):
         if isinstance(devices, str | bytes) or not hasattr(devices, "__iter__"):
             raise TypeError(f"cuda_devices must be a sequence such as (0, 1), not {devices!r}")
-        devices = list(devices)  # a range of numpy, a set, a generator
+        devices = list(devices)  # a numpy range, a set, a generator
     if not devices:
         raise ValueError(
-            "cuda_devices must name at least one device, not (); None leaves the choice to the "
-            'environment, ("",) gives the workers no GPU'
+            "cuda_devices must name at least one device, not (); use None to leave the choice to "
+            'the environment, or ("",) to give the workers no GPU'
         )
     return tuple(_check_device(device) for device in devices)
 
@@ -60,20 +60,23 @@ def _check_device(device: Any) -> Device:
             if number >= 0:
                 return number
     raise ValueError(
-        'cuda_devices must hold numbers of GPUs, or strings such as "0", "GPU-…", "MIG-…", '
+        'cuda_devices must hold GPU numbers, or strings such as "0", "GPU-…", "MIG-…", '
         f"not {device!r}"
     )
 
 
 def device_of(devices: tuple[Device, ...] | None, worker: int) -> Device | None:
-    """Choose the device of one worker: round-robin."""
+    """Return the device of worker number `worker`, assigned round-robin."""
     return None if devices is None else devices[worker % len(devices)]
 
 
 def environment(
     device: Device | None, worker_num: int, inherited: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the variables that a worker gets besides those that it inherits."""
+    """Return the environment variables to add for a worker.
+
+    Unless OMP_NUM_THREADS is inherited, the CPUs are divided among the workers.
+    """
     own = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
     if "OMP_NUM_THREADS" not in inherited:
         threads = str(max(1, len(os.sched_getaffinity(0)) // worker_num))

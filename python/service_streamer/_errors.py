@@ -1,20 +1,21 @@
-"""What can go wrong, as one tree.
+"""The exceptions of this package.
 
 ::
 
     Exception
     └── StreamerError
-        ├── QueueFull            the queue is at max_queue and overflow="reject": try again later
-        ├── RequestTimeout       the deadline passed (also a TimeoutError)
+        ├── QueueFull            the queue is full and overflow="reject"; retry later
+        ├── RequestTimeout       the timeout expired (also a TimeoutError)
         ├── StreamerClosed       the streamer was closed before the request ended
-        ├── WorkerLost           the worker died with the request
-        ├── WorkerInitError      the worker could not load its model (its cause: what it raised)
-        ├── OutputSizeMismatch   the model's output has another length than its input
-        ├── SerializationError   an item or an output cannot travel to or from the worker
+        ├── WorkerLost           the worker died while it had the request
+        ├── WorkerInitError      the worker could not load its model (__cause__: its exception)
+        ├── OutputSizeMismatch   the model did not return one output per item
+        ├── SerializationError   an item or an output cannot be pickled or unpickled
         └── BrokerError          the Redis broker cannot be used (also a ConnectionError)
 
-A cancelled request raises ``concurrent.futures.CancelledError``. An exception of the user's
-``predict_function`` reaches its callers as itself, with a `WorkerTraceback` as its cause.
+A cancelled request raises ``concurrent.futures.CancelledError``. An exception that
+``predict_function`` raises is raised to its callers with its own type. Its ``__cause__`` is a
+`WorkerTraceback`.
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ __all__ = [
 
 
 class StreamerError(Exception):
-    """Base of everything that a streamer itself raises."""
+    """Base class of the errors that a streamer itself raises."""
 
 
 class QueueFull(StreamerError):
-    """The queue has no room and ``overflow="reject"``.
+    """The queue is full and ``overflow="reject"``.
 
     Attributes:
-        retry_after: an estimate, in seconds, of when there will be room.
+        retry_after: the estimated time in seconds until the queue has room; suits an HTTP
+            ``Retry-After`` header.
     """
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
@@ -63,35 +65,38 @@ if sys.version_info >= (3, 11):
         """The request, or the wait for it, took longer than its timeout. Also a TimeoutError."""
 
 else:
-    # Before 3.11 concurrent.futures and asyncio have classes of their own that their users catch.
-    # asyncio's is added as a base when asyncio is first used, for importing it here is expensive.
+    # Before 3.11 concurrent.futures and asyncio have their own TimeoutError classes. asyncio's is
+    # added as a base when asyncio is first used, because importing it here is slow.
     class RequestTimeout(StreamerError, concurrent.futures.TimeoutError, TimeoutError):
         """The request, or the wait for it, took longer than its timeout. Also a TimeoutError."""
 
 
 class StreamerClosed(StreamerError):
-    """The streamer was closed: it takes no more requests, or ended this one unanswered."""
+    """The streamer is closed, or was closed before the request had an answer."""
 
 
 class WorkerLost(StreamerError):
-    """The worker died while it had the request."""
+    """The worker died, or exited, while it had the request, and the request is not retried."""
 
 
 class WorkerInitError(StreamerError):
-    """The worker could not initialise its model.
+    """A worker could not load its model.
 
-    The message begins with what the worker raised. The ``__cause__`` is that exception, or a
-    `SerializationError` in its place, with the `WorkerTraceback` as its own cause.
+    The message begins with the error of the worker. The ``__cause__`` is the exception that the
+    worker raised, or a `SerializationError` if it cannot be unpickled here. That exception in turn
+    has a `WorkerTraceback` as its ``__cause__``.
     """
 
 
 class OutputSizeMismatch(StreamerError):
-    """``predict_function`` returned something else than one output per item.
+    """``predict_function`` did not return exactly one output per item.
+
+    All requests of the batch fail with this error; the batch is not run again.
 
     Attributes:
-        expected: the number of items that it was given.
-        received: the number of outputs; None if what it returned has no length.
-        detail: words on what was returned; may be empty.
+        expected: the number of items in the batch.
+        received: the number of outputs. None: the returned value has no length.
+        detail: a description of the returned value; may be empty.
     """
 
     def __init__(self, expected: int, received: int | None, detail: str = "") -> None:
@@ -110,14 +115,17 @@ class OutputSizeMismatch(StreamerError):
 
 
 class SerializationError(StreamerError):
-    """An item or an output could not be pickled or unpickled."""
+    """An item or an output cannot be pickled or unpickled. The message names its type."""
 
 
 class BrokerError(StreamerError, ConnectionError):
-    """The Redis broker is unreachable, or refuses; the message says why. Also a ConnectionError.
+    """The Redis broker is unreachable or rejects the command. Also a ConnectionError.
+
+    The message names the broker, without its password, and the reason.
 
     Attributes:
-        transient: whether that may pass by itself: it is unreachable, starting, or failing over.
+        transient: True if a later attempt may succeed: the broker is unreachable, starting, or
+            failing over. False if its configuration has to change.
     """
 
     def __init__(self, message: str, transient: bool = False) -> None:
@@ -129,9 +137,13 @@ class BrokerError(StreamerError, ConnectionError):
 
 
 class WorkerTraceback(Exception):
-    """The traceback of an exception in the worker, as text: the ``__cause__`` of what callers get.
+    """The traceback of an exception in the worker, as text.
 
-    Text, because a traceback object would keep the worker's frames and the whole batch alive.
+    It is the ``__cause__`` of the exception that the caller gets. A traceback object would keep
+    the worker's frames, and so the whole batch, alive.
+
+    Attributes:
+        text: the formatted traceback.
     """
 
     def __init__(self, text: str) -> None:

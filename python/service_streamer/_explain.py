@@ -1,4 +1,4 @@
-"""What the numbers of a streamer mean for the size of its batches, in words."""
+"""The report of ``streamer.explain()``: batch sizes, their causes, and a hint for tuning."""
 
 from __future__ import annotations
 
@@ -7,31 +7,36 @@ from collections.abc import Callable, Mapping
 from ._stats import StreamerStats, TimeSummary
 
 REASONS = {
-    "full": "full: batch_size reached",
-    "idle": "a worker was idle and nobody else expected",
-    "returned": "everyone expected came",
-    "linger": "not all expected came in time",
-    "max_latency": "max_latency ended the wait",
-    "window": "the window ended",
-    "share": "a part of what waited: smaller batches are as good for this model",
-    "priority": "a request with priority did not wait",
+    "full": "the batch was full (batch_size)",
+    "idle": "a worker was idle and no further request was expected",
+    "returned": "all expected callers had sent a request",
+    "linger": "some expected callers did not send a request in time",
+    "max_latency": "max_latency expired",
+    "window": "the window expired (max_latency)",
+    "share": "the queue was split among idle workers",
+    "priority": "a request with a raised priority did not wait",
     "drain": "the streamer was closing",
 }
+"""the text for each of `StreamerStats.close_reasons`"""
 
-
-# A model is called busy when requests queue for this part of its service time: those that come at
-# random while it runs queue for half of it, the others not at all.
+# The model counts as busy if requests queue for longer than this part of its service time. A
+# request that arrives at a random moment of a run queues for half of the run on average.
 BUSY = 0.25
 
 
 def explain(name: str, stats: StreamerStats) -> str:
-    """Say in words what the numbers mean: the text of ``streamer.explain()``."""
+    """Return the text of ``streamer.explain()``.
+
+    Args:
+        name: of the streamer.
+        stats: its statistics.
+    """
     title = (
         f"{name}: policy {stats.policy}, batch_size {stats.batch_size}, "
         f"max_latency {duration(stats.max_latency)}, {count(stats.workers, 'worker')}"
     )
     if not stats.batches:
-        return f"{title}\nNo batch has run yet, so there is nothing to explain."
+        return f"{title}\nNo batch has run yet: nothing to explain."
     lines = [
         title,
         f"{count(stats.submitted, 'request')} so far; {count(stats.items, 'item')} in "
@@ -57,68 +62,69 @@ def explain(name: str, stats: StreamerStats) -> str:
 
 
 def _limit(stats: StreamerStats) -> str:
-    """One sentence: what limits the batch size, and what to change."""
+    """Return one sentence: what limits the batch size, and what to change."""
     batches = stats.batches
     share = {reason: stats.close_reasons.get(reason, 0) / batches for reason in REASONS}
     requests = max(stats.queue_time.count, 1)
-    reachable = stats.peak_requests * stats.items / requests  # if all had been in one batch
+    reachable = stats.peak_requests * stats.items / requests  # items, if all were in one batch
 
     if stats.batch_size == 1:
-        return "batch_size=1 is the limit: raise it if the model is faster per item on more."
+        return "batch_size=1 is the limit: raise it if larger batches take less time per item."
     if share["full"] >= 0.5:
         return (
-            f"batch_size={stats.batch_size} is the limit: most batches are full; raise it if the "
-            "model is faster per item on more, or leave it."
+            f"batch_size={stats.batch_size} is the limit: {share['full']:.0%} of the batches are "
+            "full. Raise it if larger batches take less time per item."
         )
     if share["share"] >= 0.5:
         return (
-            "The model is the limit: a batch costs it next to nothing beside its items, so what "
-            "waits is run in parts, whose answers come sooner; larger batches would gain nothing."
+            "The model is the limit: its time is proportional to the number of items, so the queue "
+            "is split among idle workers. Larger batches would not be faster."
         )
     if reachable < stats.batch_size:
         return (
-            f"At most {count(stats.peak_requests, 'caller')} "
-            f"{'was' if stats.peak_requests == 1 else 'were'} ever waiting: give the web server "
-            f"more than {count(stats.peak_requests, 'thread')} (or the load generator more "
-            "connections), or lower batch_size."
+            f"The number of callers is the limit: at most "
+            f"{count(stats.peak_requests, 'request')} waited at the same time. Give the web server "
+            f"more than {count(stats.peak_requests, 'thread')}, or the load generator more "
+            f"connections, or lower batch_size={stats.batch_size}."
         )
     if share["max_latency"] + share["window"] >= 0.5:
-        hint = ' or policy="adaptive"' if stats.policy == "window" else ""
+        hint = ' or use policy="adaptive"' if stats.policy == "window" else ""
         return (
-            f"max_latency={duration(stats.max_latency)} is the limit: most batches close when it "
-            f"is over; raise it for larger batches{hint}."
+            f"max_latency={duration(stats.max_latency)} is the limit: it closed "
+            f"{share['max_latency'] + share['window']:.0%} of the batches. "
+            f"Raise it for larger batches{hint}."
         )
     if share["returned"] + share["linger"] >= 0.5:
         return (
-            "The number of callers that ask again after an answer is the limit: batches wait for "
-            "just those; more concurrent callers make larger batches."
+            "The number of concurrent callers is the limit: batches wait only for callers that are "
+            "about to send their next request. More concurrent callers give larger batches."
         )
     if share["priority"] >= 0.5:
         return (
-            "Requests with a raised priority are the limit: they are not made to wait for company; "
-            "use priority=0 for what is not urgent."
+            "Requests with a raised priority are the limit: they do not wait for others. "
+            "Use priority=0 for requests that are not urgent."
         )
     if share["drain"] >= 0.5:
-        return "Most batches ran while the streamer was closing: there was nothing to wait for."
+        return "Most batches ran while the streamer was closing, when batches do not wait."
     if stats.queue_time.mean > BUSY * stats.service_time.mean:
         return (
-            "The load is the limit: the model is busy when requests come, and each batch holds all "
-            f"that came while the one before it ran ({duration(stats.service_time.mean)} on "
-            "average); more concurrent callers make larger batches."
+            "The load is the limit: the model is busy when requests arrive, and each batch takes "
+            "all requests that arrived during the previous run "
+            f"({duration(stats.service_time.mean)} on average). More load gives larger batches."
         )
     if stats.policy == "greedy":
         return (
-            "The load is the limit: an idle worker takes what is there at once; "
-            'policy="adaptive" waits for callers that are about to return.'
+            'The load is the limit: with policy="greedy" an idle worker never waits. '
+            'policy="adaptive" waits for callers that are about to send their next request.'
         )
     return (
-        "The load is the limit: a worker is idle when requests come, and waiting would only make "
-        "them slower; batches grow by themselves when the model is busy."
+        "The load is the limit: a worker is idle when requests arrive, so waiting would only add "
+        "latency. Batches grow when the model is busy."
     )
 
 
 def _bins(sizes: Mapping[int, int]) -> list[tuple[tuple[int, int], int]]:
-    """One bin per size, or bins of powers of two when there are many sizes."""
+    """Return one bin per size, or bins of powers of two if there are more than 12 sizes."""
     if len(sizes) <= 12:
         return [((size, size), sizes[size]) for size in sorted(sizes)]
     bins: dict[tuple[int, int], int] = {}
@@ -139,6 +145,7 @@ def _table(title: str, rows: list[tuple[str, int]]) -> list[str]:
 
 
 def times(stats: StreamerStats) -> list[str]:
+    """Return the lines of the table of times."""
     columns: list[tuple[str, Callable[[TimeSummary], float]]] = [
         ("mean", lambda time: time.mean),
         ("p50", lambda time: time.p50),
@@ -147,9 +154,9 @@ def times(stats: StreamerStats) -> list[str]:
         ("max", lambda time: time.max),
     ]
     rows = [
-        ("queue (a request until a worker takes it)", stats.queue_time),
-        ("service (a batch in the model)", stats.service_time),
-        ("delivery (an answer until it is picked up)", stats.delivery_time),
+        ("queue (arrival until a worker takes it)", stats.queue_time),
+        ("service (one batch in the model)", stats.service_time),
+        ("delivery (output until the caller has it)", stats.delivery_time),
     ]
     lines = [f"{'times':<44}" + "".join(f"{name:>9}" for name, _ in columns)]
     for label, summary in rows:
@@ -183,14 +190,15 @@ def _workers(stats: StreamerStats) -> list[str]:
 
 
 def troubles(stats: StreamerStats) -> list[str]:
+    """Return a line that counts the requests that did not end normally, if there are any."""
     counts = [
         (stats.failed, "failed with an exception of the model"),
         (stats.broker_errors, "failed because of the broker (BrokerError)"),
         (stats.isolated, "answered although their batch raised"),
-        (stats.expired, "ended at their deadline"),
+        (stats.expired, "expired (RequestTimeout)"),
         (stats.cancelled, "cancelled"),
-        (stats.rejected, "rejected because the queue was full"),
-        (stats.dropped, "ended by close"),
+        (stats.rejected, "rejected (QueueFull)"),
+        (stats.dropped, "ended by close (StreamerClosed)"),
     ]
     parts = [f"{n:,} {what}" for n, what in counts if n]
     return ["", "requests " + ", ".join(parts)] if parts else []

@@ -1,8 +1,7 @@
 """The future of a request: ``concurrent.futures`` for threads, ``await`` for asyncio.
 
-The C++ core makes these objects: a future is the node that stands in the engine's queue. What can
-wait or is called often is implemented there (`_core.FutureBase`); this module adds what Python
-does better.
+The C++ core creates these objects: a future is the node in the engine's queue. `_core.FutureBase`
+implements the methods that block or are called often. This module adds the rest.
 """
 
 from __future__ import annotations
@@ -21,16 +20,18 @@ _logger = logging.getLogger("service_streamer")
 
 
 class Future(_core.FutureBase, concurrent.futures.Future[Any]):
-    """The answer to one ``submit``: a ``concurrent.futures.Future`` that can be awaited.
+    """The future of one ``submit``: a ``concurrent.futures.Future`` that can also be awaited.
 
-    `result` and `exception` may be called any number of times, from any thread. It works with
-    ``concurrent.futures.wait`` and ``as_completed`` and with ``asyncio.wrap_future``.
+    `result` and `exception` may be called any number of times and by any thread. They raise
+    `RequestTimeout` if the request has not ended within their ``timeout``, in seconds; the request
+    itself continues. ``concurrent.futures.wait``, ``as_completed`` and ``asyncio.wrap_future``
+    accept these futures.
 
-    ``await future`` works in any asyncio loop. When the awaiting task is cancelled the request is
-    cancelled with it, for everybody who holds this future; use ``asyncio.shield`` to prevent that.
+    ``await future`` works in any asyncio event loop. If the awaiting task is cancelled, so is the
+    request, also for other users of this future. Use ``asyncio.shield`` to prevent that.
 
-    `cancel` takes the request out of the queue and returns True until the model has all of it.
-    The wait of ``result(timeout)`` may end in `RequestTimeout` while the request itself goes on.
+    `cancel` removes the request from the queue and returns True. It returns False once the model
+    has received all items of the request.
     """
 
     __slots__ = ()
@@ -52,28 +53,28 @@ class Future(_core.FutureBase, concurrent.futures.Future[Any]):
         return f"<{type(self).__name__} at {id(self):#x} {state}>"
 
     def set_result(self, result: Any) -> NoReturn:
-        """Raise: only the streamer answers its requests."""
+        """Raise ``InvalidStateError``: the streamer sets the result."""
         self._refuse("set_result")
 
     def set_exception(self, exception: BaseException | None) -> NoReturn:
-        """Raise: only the streamer answers its requests."""
+        """Raise ``InvalidStateError``: the streamer sets the exception."""
         self._refuse("set_exception")
 
     def set_running_or_notify_cancel(self) -> NoReturn:
-        """Raise: only the streamer answers its requests."""
+        """Raise ``InvalidStateError``: the streamer sets the state."""
         self._refuse("set_running_or_notify_cancel")
 
     def _refuse(self, method: str) -> NoReturn:
         raise concurrent.futures.InvalidStateError(
-            f"{method}() is for executors; the streamer that made this future answers it"
+            f"{method}() is for executors; the streamer that created this future sets its result"
         )
 
 
 def notify_waiters(future: Any) -> None:
     """Tell ``concurrent.futures.wait`` and ``as_completed`` that the future has ended.
 
-    Called by the core, once, for a future that somebody has asked for its ``_condition``. Those
-    functions expect that the state does not change while they hold the condition.
+    The core calls this once, for a future whose ``_condition`` has been read. ``wait`` and
+    ``as_completed`` require that the state does not change while they hold the condition.
     """
     with future._condition:
         future._publish()
@@ -88,14 +89,13 @@ def notify_waiters(future: Any) -> None:
 
 
 def run_callback(fn: Callable[[Any], object], future: Any) -> None:
-    """Call a done callback for the core; what it raises is logged and harms nobody else."""
+    """Call a done callback for the core. Its exceptions are logged and do not propagate."""
     try:
         fn(future)
     except Exception:
         _logger.exception("exception in a callback of %r", future)
     except BaseException as error:
-        # No callback may end a worker thread. A Ctrl-C that came while the main thread was in a
-        # callback must not get lost, though.
+        # A callback must not end a worker thread. But a Ctrl-C in the main thread must not be lost.
         _logger.exception("exception in a callback of %r", future)
         if (
             isinstance(error, KeyboardInterrupt)

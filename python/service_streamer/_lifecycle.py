@@ -1,13 +1,13 @@
-"""The end of the interpreter, and the beginning of a forked child.
+"""Interpreter exit and fork: the hooks that close streamers and rebuild them in a child.
 
-At exit a running batch may end, queued work may not start: the interpreter waits `EXIT_WAIT`
-seconds at most, and then everybody who still waits gets `StreamerClosed`.
+At exit a running batch may finish, but queued requests do not start. The interpreter waits at most
+`EXIT_WAIT` seconds; then all remaining requests end with `StreamerClosed`.
 
-A forked child has none of its parent's threads and must not touch its locks: each streamer gets a
-new engine. That of a ThreadedStreamer has a worker of its own, which starts when the child first
-uses it; that of a Streamer is a client of the parent's.
+A forked child has none of its parent's threads and must not use the parent's locks, so each
+streamer gets a new engine there. A ThreadedStreamer starts its own worker thread at the first
+request of the child. A Streamer becomes a client of the parent's engine.
 
-The hooks are registered when the first streamer is made; nothing happens at import.
+The hooks are registered when the first streamer is created. Importing the module has no effect.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ EXIT_WAIT = 4.0
 
 
 class Service(Protocol):
-    """What is closed at exit: a `Backend`, or something that asks one.
+    """An object that is closed at exit: a `Backend`, or an object that uses one.
 
-    One may have a method `give_up`, which ends the requests that wait for a process that is away.
-    It is called before the interpreter waits for its threads.
+    It may have a method `give_up`, which ends the requests that wait for an absent process. The
+    exit hook calls it before the interpreter joins its threads.
     """
 
     engine: Any
@@ -40,32 +40,32 @@ class Service(Protocol):
 
 
 class Forked(Protocol):
-    """What is made anew in a forked child: a streamer."""
+    """An object that is rebuilt in a forked child: a streamer."""
 
     def _reset_after_fork(self) -> None: ...
 
 
 _streamers: weakref.WeakSet[Forked] = weakref.WeakSet()
-# Not the same: what serves a streamer that was forgotten goes on until its requests have ended.
-# With the process that made each: one that was forked without Python's hooks has its parent's, too.
+# Separate from _streamers: a backend outlives its streamer until its requests have ended.
+# The value is the creating process: a child forked without Python's hooks inherits the entries.
 _backends: weakref.WeakKeyDictionary[Service, int] = weakref.WeakKeyDictionary()
 _hooked = False
 
 
 def watch(streamer: Forked) -> None:
-    """Rebuild the streamer in forked children."""
+    """Register a streamer to be rebuilt in forked children."""
     _hook()
     _streamers.add(streamer)
 
 
 def watch_backend(backend: Service) -> None:
-    """Close the engine, and end what serves it, at exit."""
+    """Register a backend to be closed at exit."""
     _hook()
     _backends[backend] = os.getpid()
 
 
 def close_all() -> None:
-    """End all work: what runs may end by itself within `EXIT_WAIT` seconds. Runs at exit."""
+    """Close all backends. Running batches get `EXIT_WAIT` seconds to finish. Runs at exit."""
     deadline = time.monotonic() + EXIT_WAIT
     live = _own_backends()
     for backend in live:
@@ -79,7 +79,7 @@ def close_all() -> None:
 
 
 def is_own(backend: Service) -> bool:
-    """Whether this process made it: its parent's is not to be touched."""
+    """Return True if this process created the backend. A child must not use its parent's."""
     return _backends.get(backend) == os.getpid()
 
 
@@ -107,6 +107,6 @@ def _hook() -> None:
     if not _hooked:
         _hooked = True
         atexit.register(close_all)
-        with contextlib.suppress(RuntimeError, AttributeError):  # the interpreter ends already
+        with contextlib.suppress(RuntimeError, AttributeError):  # the interpreter is exiting
             threading._register_atexit(_give_up)  # type: ignore[attr-defined]
         os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,4 +1,4 @@
-"""``streamer.map``: an ordered, lazy iterator over the outputs of many items."""
+"""``streamer.map``: a lazy generator of the outputs of many items, in order."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def map_items(
     in_flight: int,
     progress: bool,
 ) -> Generator[Any, None, None]:
-    """Check the arguments now, and start no work before the first output is asked for.
+    """Check the arguments now; submit nothing before the first output is requested.
 
     Args:
-        submit: sends one chunk to the model.
-        iterable: read no further than `in_flight` chunks ahead of the consumer.
+        submit: submits one chunk to the model.
+        iterable: is read at most `in_flight` chunks ahead of the consumer.
         chunk_size: items per request.
-        in_flight: chunks that may be under way at a time.
-        progress: show a bar (needs tqdm).
+        in_flight: most chunks in flight.
+        progress: show a progress bar (needs tqdm).
     """
     if isinstance(iterable, str | bytes | bytearray | Mapping):
         raise TypeError(
-            f"map() takes an iterable of items, not a {type(iterable).__name__}; for one item "
-            "pass a list with it"
+            f"map() takes an iterable of items, not a {type(iterable).__name__}; pass a list "
+            "for a single item"
         )
     open_bar = _progress_bar(iterable) if progress else None
     return _outputs(submit, iter(iterable), chunk_size, in_flight, open_bar)
@@ -63,7 +63,7 @@ def _outputs(
                 except QueueFull:
                     if not under_way:
                         raise
-                    break  # our own answers make room
+                    break  # the replies to our own requests make room
                 chunk = []
             if not under_way:
                 return
@@ -74,7 +74,7 @@ def _outputs(
                     bar.update()
                 yield output
     finally:
-        # an error, or the consumer has enough: nobody will read the rest
+        # After an error, or if the consumer stops early, the remaining outputs are not needed.
         for future in under_way:
             future._abandon()
         if bar is not None:

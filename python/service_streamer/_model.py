@@ -1,4 +1,4 @@
-"""What a worker process needs to have the model, on its way there."""
+"""The model of a worker process: validation, pickling and loading."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Model:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     warmup: tuple[Any, ...] = ()
-    """items to predict before the first request"""
+    """items that a worker predicts before its first request"""
 
     def load(self, device: int | str | None, batch_size: int) -> Callable[[list[Any]], Any]:
-        """Make it, in the worker, ready to predict."""
+        """Load the model in the worker, run the warm-up, and return its predict function."""
         if is_managed(self.source):
             managed = self.source(device)
             managed.init_model(*self.args, **self.kwargs)
@@ -38,15 +38,15 @@ class Model:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The name of the model in messages."""
         return name_of(self.source)
 
 
 def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
-    """Check what the user gave.
+    """Validate the model arguments of a streamer.
 
     Raises:
-        TypeError: saying what is wrong with it.
+        TypeError: an argument has the wrong type. The message names it.
     """
     if not is_managed(source):
         check_callable(source, "predict_function_or_model")
@@ -59,14 +59,14 @@ def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
 
 
 def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
-    """Check a predict function."""
+    """Validate a predict function; raise TypeError, naming the argument `name`."""
     if inspect.iscoroutinefunction(given):
         raise TypeError(
-            f"{name} must be an ordinary function, {given.__name__} is async: callers "
-            "may await (`apredict`), the model runs in a thread"
+            f"{name} must be an ordinary function, but {given.__name__} is async; callers "
+            "can await `apredict`, and the model runs in a thread"
         )
     if not callable(given):
-        hint = "; its predict method is" if callable(getattr(given, "predict", None)) else ""
+        hint = "; pass its predict method" if callable(getattr(given, "predict", None)) else ""
         raise TypeError(
             f"{name} must be callable, not an object of type {type(given).__name__}{hint}"
         )
@@ -74,20 +74,20 @@ def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
 
 
 def is_managed(source: Any) -> bool:
-    """Whether it is a class that the worker makes its model of."""
+    """Return True for a subclass of `ManagedModel`."""
     return isinstance(source, type) and issubclass(source, ManagedModel)
 
 
 def name_of(source: Any) -> str:
-    """What to call a function, a class or an object."""
+    """Return the name of a function or class, or the class name of an object."""
     return str(getattr(source, "__qualname__", type(source).__qualname__))
 
 
 def pack(model: Model) -> bytes:
-    """Pickle it for a new interpreter; with cloudpickle where that is needed and installed.
+    """Pickle the model for a new interpreter, with cloudpickle if needed and installed.
 
     Raises:
-        SerializationError: saying what to do about it.
+        SerializationError: it cannot be pickled. The message says what to change.
     """
     try:
         packed = pickle.dumps(model, pickle.HIGHEST_PROTOCOL)
@@ -99,10 +99,10 @@ def pack(model: Model) -> bytes:
     try:
         return _cloudpickle(model)
     except ImportError:
-        hint = "define it at the top level of a module, `pip install cloudpickle`"
+        hint = "define it at the top level of a module, or `pip install cloudpickle`"
     except Exception as error:
         reason = error
-        hint = "make what it refers to in `init_model` of a ManagedModel"
+        hint = "create the objects that it refers to in `init_model` of a ManagedModel"
     raise SerializationError(
         f"{model.name} cannot be sent to a worker process ({type(reason).__name__}: {reason}); "
         f'{hint}, or use mp_start_method="fork"'
@@ -118,14 +118,14 @@ def _cloudpickle(model: Model) -> bytes:
 
 
 def _unreachable_main(packed: bytes) -> Exception | None:
-    """Tell why a worker could not find what it is to import from the main module.
+    """Return the reason why a worker cannot import the main module, or None.
 
-    A notebook, ``python -c`` and an interactive session have no file that it could read.
+    The main module of a notebook, ``python -c`` or an interactive session has no file.
     """
     main = sys.modules["__main__"]
     if b"__main__" not in packed or main.__spec__ is not None or hasattr(main, "__file__"):
         return None
-    return AttributeError("it is defined in a main module that is no file")
+    return AttributeError("it is defined in a main module that has no file")
 
 
 def _sequence(name: str, value: Any) -> Sequence[Any]:
@@ -140,5 +140,5 @@ def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise TypeError(f"{name} must be a dict with names as keys, not {value!r}")
+        raise TypeError(f"{name} must be a dict with str keys, not {value!r}")
     return dict(value)

@@ -1,4 +1,4 @@
-"""Models that run on C++ threads, which never take the GIL."""
+"""The backend of models that run on C++ threads, which never take the GIL."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ._waiting import callbacks, threads
 
 
 class NativeSource(abc.ABC):
-    """A model that a streamer can be given instead of a predict function."""
+    """A native model. A streamer accepts one in place of a predict function."""
 
     @property
     @abc.abstractmethod
     def workers(self) -> int:
-        """How many threads run it."""
+        """The number of threads that run the model."""
 
     @abc.abstractmethod
     def capsule(self) -> Any:
-        """What the core knows it as. In a forked child another one than in its parent."""
+        """Return the capsule that the core runs. A forked child gets a new one."""
 
     @abc.abstractmethod
     def check_batch_size(self, batch_size: int) -> None:
-        """Check that it takes so many items at a time.
+        """Check that the model accepts batches of this size.
 
         Raises:
-            ValueError: naming both numbers.
+            ValueError: it does not. The message has both numbers.
         """
 
 
 class NativeWorkers:
-    """A `Backend`: an engine, and the C++ threads that its first request starts."""
+    """A `Backend`: an engine and its C++ worker threads. The first request starts them."""
 
     def __init__(self, source: NativeSource, options: Options) -> None:
         self._source = source
@@ -59,8 +59,8 @@ class NativeWorkers:
     def close_alone(self, drain: bool) -> None:
         self.engine.close(drain)
         if self._started:
-            # The threads end by themselves, but not before the interpreter, whose end must wait
-            # for them: somebody has to know this backend until then.
+            # The background thread keeps this backend registered until the C++ threads have ended,
+            # so that the exit hook can wait for them.
             join_in_background(self)
 
     def join(self, timeout: float | None) -> bool:
@@ -87,9 +87,9 @@ class NativeWorkers:
         return self._workers.wait_ready(timeout)
 
     def _start_workers(self) -> None:
-        self._started = True  # first: a Ctrl-C may come before the other is noted
+        self._started = True  # set first: a Ctrl-C may interrupt start()
         self._workers.start()
 
     def _start_timer(self) -> None:
-        # ends the requests whose deadline passes while nobody waits
+        # It expires requests on whose future no thread is waiting.
         self._timer.start()

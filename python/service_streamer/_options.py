@@ -1,4 +1,4 @@
-"""The settings of a streamer, checked."""
+"""The settings of a streamer, and their validation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 POLICIES = ("adaptive", "greedy", "window")
 OVERFLOWS = ("block", "reject")
 OUTPUTS = ("items", "batch")
-MAX_COUNT = 2**31 - 1  # of items: what the core counts with
-LONG_LATENCY = 10.0  # s from which on a max_latency was probably meant in milliseconds
+MAX_COUNT = 2**31 - 1  # of items: the range of the core's counter
+LONG_LATENCY = 10.0  # s; a larger max_latency was probably meant in milliseconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,30 +23,30 @@ class Options:
     """The settings of one streamer.
 
     Raises:
-        ValueError: naming the field and the value received.
+        ValueError: a value is invalid. The message names the field and the value.
     """
 
     batch_size: int
     """most items per batch"""
     max_latency: float = 0.1
-    """seconds that a request may wait for company once a worker could take it"""
+    """most seconds that a request waits for others while a worker could take it"""
     worker_timeout: float | None = 20
-    """seconds that `predict` may take; None: no limit"""
+    """seconds after which `predict` raises RequestTimeout; None: no limit"""
     policy: str = "adaptive"
-    """when a batch closes: one of POLICIES"""
+    """when a batch goes to a worker: one of POLICIES"""
     max_queue: int | None = None
     """most items in the queue; None: 1024 batches"""
     overflow: str = "block"
-    """what happens to a request when the queue is full: one of OVERFLOWS"""
+    """the effect of a full queue: one of OVERFLOWS"""
     output: str = "items"
-    """what callers get: a list of outputs, or their slice of the model's ("batch")"""
+    """the result of a request: one of OUTPUTS"""
     isolate_errors: bool = True
-    """whether a batch that raised is run again in parts to find the guilty requests"""
+    """run a batch that raised again in parts, so that only the guilty requests fail"""
     isolation_budget: float = 8
-    """most time for that once over a quarter are guilty, in multiples of what the batch took"""
+    """time limit of those runs if over a quarter are guilty, in run times of the batch"""
 
     def __post_init__(self) -> None:
-        set_field = object.__setattr__  # frozen, but what was given may be a numpy number
+        set_field = object.__setattr__  # the class is frozen; numpy numbers become int or float
         set_field(self, "batch_size", count("batch_size", self.batch_size))
         set_field(self, "max_latency", duration("max_latency", self.max_latency))
         set_field(self, "worker_timeout", timeout("worker_timeout", self.worker_timeout))
@@ -60,12 +60,12 @@ class Options:
 
     @property
     def budget(self) -> float | None:
-        """The `isolation_budget`; None: no isolation."""
+        """The `isolation_budget`. None: errors are not isolated."""
         return self.isolation_budget if self.isolate_errors else None
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
-    """Check a number of items, workers or attempts."""
+    """Return a number of items, workers or attempts as an int; raise ValueError if invalid."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -76,14 +76,14 @@ def count(name: str, value: Any, least: int = 1) -> int:
 
 
 def duration(name: str, value: Any) -> float:
-    """Check a finite number of seconds."""
+    """Return a finite number of seconds as a float; raise ValueError if invalid."""
     if not _is_real(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of seconds, at least 0, not {value!r}")
     return float(value)
 
 
 def warn_of_long_latency(max_latency: float) -> None:
-    """Warn at the caller's line of a max_latency that was probably given in milliseconds."""
+    """Warn, at the user's line, if a max_latency was probably meant in milliseconds."""
     if max_latency <= LONG_LATENCY:
         return
     package = __name__.partition(".")[0]
@@ -91,8 +91,8 @@ def warn_of_long_latency(max_latency: float) -> None:
     while frame.f_globals.get("__name__", "").partition(".")[0] == package and frame.f_back:
         level, frame = level + 1, frame.f_back
     warnings.warn(
-        f"max_latency={max_latency:g} is in seconds: a request may wait that long for company; "
-        f"for {max_latency:g} milliseconds give {max_latency / 1000:g}",
+        f"max_latency={max_latency:g} is in seconds: a request may wait that long for others; "
+        f"for {max_latency:g} milliseconds use {max_latency / 1000:g}",
         UserWarning,
         stacklevel=level,
     )
@@ -105,7 +105,7 @@ def _multiple(name: str, value: Any) -> float:
 
 
 def timeout(name: str, value: Any) -> float | None:
-    """Check a number of seconds or None; infinity is None."""
+    """Return a number of seconds or None, which also stands for infinity; raise ValueError."""
     if value is None:
         return None
     if not _is_real(value) or not value >= 0:
@@ -114,8 +114,8 @@ def timeout(name: str, value: Any) -> float | None:
 
 
 def address(value: Any) -> str:
-    """Check where a server listens: a path, or "@name" for one of Linux's abstract names."""
-    limit = 107  # bytes, of a Unix socket's name
+    """Check the address of a server: a path, or "@name" for an abstract Unix socket name."""
+    limit = 107  # bytes: the length of a Unix socket name
     if not isinstance(value, str):
         raise TypeError(f'address must be a str, a path or "@name", not {value!r}')
     if value in ("", "@") or "\0" in value or len(os.fsencode(value)) > limit:

@@ -1,9 +1,8 @@
-"""What pickling needs of Python: errors that name what could not travel, and arrays inside others.
+"""The parts of pickling that are written in Python: error messages, containers of arrays, tensors.
 
-Plain values, arrays and everything else are pickled by the core, which calls `dumps` only for
-containers of arrays, and where torch is loaded. Errors of a worker travel as ``[pickle or None,
-text, traceback]``: a class that cannot be pickled, or that its caller does not have, arrives as
-text.
+The core pickles items and outputs. It calls `dumps` only for containers of arrays, and if torch is
+loaded. Errors of a worker are sent as ``[pickle or None, text, traceback]``. If the exception class
+cannot be pickled, or cannot be imported by the caller, only the text arrives.
 """
 
 from __future__ import annotations
@@ -22,7 +21,12 @@ from ._errors import RequestTimeout, SerializationError, WorkerLost, WorkerTrace
 
 
 def refuse_item(error: BaseException, where: tuple[int, Any]) -> NoReturn:
-    """Say which item of a request could not be pickled."""
+    """Raise `SerializationError` for an item that cannot be pickled.
+
+    Args:
+        error: the exception of pickle.
+        where: the index of the item and the item.
+    """
     index, item = where
     raise SerializationError(
         f"item {index} of the request, of type {_type_name(item)}, cannot be pickled: "
@@ -30,12 +34,12 @@ def refuse_item(error: BaseException, where: tuple[int, Any]) -> NoReturn:
     ) from error
 
 
-# For an exit in the code of the object it is WorkerLost.
+# WorkerLost if the code of the object raised SystemExit or the like.
 _Refusal: TypeAlias = SerializationError | WorkerLost
 
 
 def refuse_output(error: BaseException, outputs: Any) -> _Refusal:
-    """Say which output of the model could not be pickled, as far as that can be told."""
+    """Return the error for outputs that cannot be pickled. It names the type of the first one."""
     guilty = outputs
     if isinstance(outputs, list):
         guilty = next((output for output in outputs if not _can_be_pickled(output)), outputs)
@@ -43,7 +47,7 @@ def refuse_output(error: BaseException, outputs: Any) -> _Refusal:
 
 
 def refuse_input(error: BaseException) -> _Refusal:
-    """Say why the worker could not unpickle a request; with the traceback as its cause."""
+    """Return the error for items that the worker cannot unpickle, with the traceback as cause."""
     refused = _refusal(error, "an item of the request cannot be unpickled in the worker")
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     refused.__cause__ = WorkerTraceback(text)
@@ -51,12 +55,12 @@ def refuse_input(error: BaseException) -> _Refusal:
 
 
 def unread(size: int) -> MemoryError:
-    """Say that the worker could not even receive what a request brought along."""
-    return MemoryError(f"the worker has no memory for the {size:,} bytes of a request")
+    """Return the error for a request of `size` bytes that does not fit into worker memory."""
+    return MemoryError(f"the worker has no memory for a request of {size:,} bytes")
 
 
 def refuse_answer(error: BaseException) -> _Refusal:
-    """Say that what came from the worker cannot be unpickled here."""
+    """Return the error for outputs that the caller cannot unpickle."""
     refused = _refusal(error, "the outputs cannot be unpickled")
     refused.__cause__ = error
     return refused
@@ -68,24 +72,24 @@ def _refusal(error: BaseException, what: str) -> _Refusal:
 
 
 def expired() -> RequestTimeout:
-    """Make what the part of a batch ends with whose deadline passed before it ran again."""
+    """Return the error of a request whose deadline passed before it could run again."""
     return RequestTimeout("the request was not answered within its deadline")
 
 
 def dropped() -> WorkerLost:
-    """Make what the parts of a batch end with that its worker dropped."""
+    """Return the error of requests that their worker dropped without an answer."""
     return WorkerLost("the worker of a batch with this request ended without an answer")
 
 
 def pack_error(error: BaseException) -> list[Any]:
-    """Make something of an exception that any process can unpickle."""
+    """Convert an exception to a list that any process can unpickle."""
     cause = error.__cause__
     text = cause.text if isinstance(cause, WorkerTraceback) else None
     return [_pickled(error), _full(error), text]
 
 
 def unpack_error(packed: list[Any]) -> BaseException:
-    """Make the exception again, or a `SerializationError` with its text."""
+    """Return the exception of a packed list, or a `SerializationError` with its text."""
     pickled, text, trace = packed
     error = None
     if pickled is not None:
@@ -103,11 +107,11 @@ def unpack_error(packed: list[Any]) -> BaseException:
 def _pickled(error: BaseException) -> bytes | None:
     try:
         pickled = dumps(error)
-        twin = pickle.loads(pickled)
-        same = type(twin) is type(error) and (
-            str(twin) == str(error) or twin.args == error.args or dumps(twin) == pickled
+        copied = pickle.loads(pickled)
+        same = type(copied) is type(error) and (
+            str(copied) == str(error) or copied.args == error.args or dumps(copied) == pickled
         )
-    except BaseException:  # a class that cannot be pickled, or made from its args
+    except BaseException:  # user code: the class cannot be pickled, or created from its args
         return None
     return pickled if same else None
 
@@ -151,9 +155,9 @@ def _full(error: BaseException) -> str:
 
 
 def as_array(outputs: Any) -> Any:
-    """Return outputs that travel as an array, whose rows their caller cuts out; None: item by item.
+    """Return the outputs if they are sent as one array, of which each caller takes its rows.
 
-    What a GPU has comes to the CPU here, once for the batch.
+    A GPU tensor is copied to the CPU, once per batch. None: the outputs are sent one by one.
     """
     library = type(outputs).__module__.partition(".")[0]
     if library == "numpy" and isinstance(outputs, sys.modules["numpy"].ndarray):
@@ -164,7 +168,7 @@ def as_array(outputs: Any) -> Any:
 
 
 def dumps(value: Any, buffer_callback: Callable[[Any], object] | None = None) -> bytes:
-    """``pickle.dumps``, but arrays and tensors as `reduce_array` and `reduce_tensor` have them."""
+    """Do what ``pickle.dumps`` does, with `reduce_array` and `reduce_tensor`."""
     file = io.BytesIO()
     pickler = pickle.Pickler(file, 5, buffer_callback=buffer_callback)
     pickler.dispatch_table = _Reducers()
@@ -173,11 +177,11 @@ def dumps(value: Any, buffer_callback: Callable[[Any], object] | None = None) ->
 
 
 class _Reducers(dict[type, Callable[[Any], Any]]):
-    """What the pickler asks how to reduce a type: copyreg's, and ours for arrays and tensors."""
+    """The dispatch table of the pickler: that of copyreg, plus arrays and tensors."""
 
     def __init__(self) -> None:
         super().__init__(copyreg.dispatch_table)
-        # one without its class is being imported right now
+        # a module without the class is just being imported by another thread
         array = getattr(sys.modules.get("numpy"), "ndarray", None)
         tensor = getattr(sys.modules.get("torch"), "Tensor", None)
         if array is not None:
@@ -187,10 +191,10 @@ class _Reducers(dict[type, Callable[[Any], Any]]):
 
 
 def reduce_array(array: Any) -> Any:
-    """Reduce an array of plain numbers to what `numpy.ndarray` makes it of, in their memory.
+    """Reduce an array of plain numbers to a call of its class with the shape, dtype and buffer.
 
-    numpy's own way costs many times as much, on both sides; it is left for other arrays. The core
-    writes an array that is not inside of something else in the same way (`array_pickle.h`).
+    This is much faster than numpy's own reduction, which is still used for other arrays. The core
+    writes an array that is an item by itself in the same form (`array_pickle.h`).
     """
     numbers = array.dtype
     builtin = numbers.isbuiltin == 1 and numbers.kind in "biufc"
@@ -201,22 +205,22 @@ def reduce_array(array: Any) -> Any:
 
 
 def reduce_tensor(tensor: Any) -> Any:
-    """Reduce a dense tensor to its numbers, which are not copied, and what they mean.
+    """Reduce a dense tensor to its buffer, which is not copied, its dtype and its shape.
 
-    A tensor of a GPU travels as one of the CPU: its receiver may not have that GPU, or must not
-    touch it. Tensors that share memory no longer do so afterwards, as with numpy's arrays.
+    A GPU tensor arrives as a CPU tensor, because the receiver may not have that GPU. Tensors that
+    share memory no longer share it after unpickling, as with numpy arrays.
     """
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         return tensor.__reduce_ex__(5)
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    # as bytes, for numpy does not know all of torch's types
+    # as bytes, because numpy lacks some dtypes of torch
     numbers = pickle.PickleBuffer(flat.view(torch.uint8).numpy())
     return rebuild_tensor, (numbers, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
 
 
 def rebuild_tensor(numbers: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool) -> Any:
-    """Make a tensor of its numbers, in their memory."""
+    """Return a tensor that uses the memory of the buffer."""
     import torch
 
     if len(memoryview(numbers)) == 0:

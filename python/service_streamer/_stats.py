@@ -1,4 +1,4 @@
-"""What a streamer has counted and measured."""
+"""The statistics of a streamer: plain dataclasses, which can be pickled and compared."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class TimeSummary:
-    """A distribution of durations, in seconds. Percentiles are those of a histogram."""
+    """A distribution of durations. All values but `count` are in seconds.
+
+    The percentiles come from a histogram, so they are approximate.
+    """
 
     count: int
+    """the number of durations"""
     mean: float
     p50: float
     p90: float
@@ -22,29 +26,31 @@ class TimeSummary:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerStats:
-    """The numbers of one worker process since it was started."""
+    """The statistics of one worker process since its start."""
 
     pid: int
     state: str
     """"starting", "ready" or "retiring\""""
     device: str | None
-    """its CUDA_VISIBLE_DEVICES; None: not set, or not ready yet"""
+    """the value of CUDA_VISIBLE_DEVICES; None: not set, or the worker is not ready yet"""
     threads: str | None
-    """its OMP_NUM_THREADS"""
+    """the value of OMP_NUM_THREADS; None: not set, or the worker is not ready yet"""
     batches: int
+    """batches that it has answered"""
     items: int
+    """items of those batches"""
     decode_time: TimeSummary
-    """to unpickle the items of a batch"""
+    """to unpickle the items of one batch"""
     predict_time: TimeSummary
-    """of a batch in the model"""
+    """of one batch in the model"""
     encode_time: TimeSummary
-    """to pickle the outputs"""
+    """to pickle the outputs of one batch"""
     transport_time: TimeSummary
-    """there and back, besides those three"""
+    """of one batch to the worker and back, without the three other times"""
 
     @classmethod
     def from_server(cls, values: Mapping[str, Any]) -> WorkerStats:
-        """Make it from an entry of ``Server.stats``."""
+        """Create it from an entry of ``worker_processes`` in ``Server.stats``."""
         about = json.loads(values["about"] or "{}")
         times = {
             f"{name}_time": TimeSummary(**values[name])
@@ -63,14 +69,14 @@ class WorkerStats:
 
 @dataclasses.dataclass(frozen=True)
 class ConsumerStats:
-    """A worker machine's place in the group that reads the queue at the broker."""
+    """One `RedisWorker`: a consumer of the group that reads the queue at the broker."""
 
     name: str
-    """its host, pid and a random part"""
+    """host name, pid and a random part"""
     pending: int
-    """requests that it has, or had when it died"""
+    """entries that it has fetched and not answered, also if it has died"""
     idle: float
-    """seconds since it last did something; before Redis 7.2 since it last got something to do"""
+    """seconds since its last command; before Redis 7.2 since it last fetched an entry"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,20 +84,20 @@ class StreamStats:
     """The queue at the Redis broker: the requests of all clients with the same prefix."""
 
     length: int
-    """requests, or parts of large ones, that wait or that workers have"""
+    """entries, waiting or at workers. A large request has several entries"""
     pending: int
-    """those that workers have"""
+    """entries at workers"""
     oldest_waiting: float | None
-    """seconds since the oldest of all came; None: there are none"""
+    """age of the oldest entry in seconds; None: the queue is empty"""
     consumers: tuple[ConsumerStats, ...]
-    """the workers that have joined and not left; a dead one is forgotten after a while"""
+    """the workers that have joined and not left. A dead one is removed after a minute"""
     refused: int
-    """messages to this client that were none of ours, or wrongly signed"""
+    """messages to this client that it ignored: malformed, or with a wrong signature"""
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamerStats:
-    """The numbers of one streamer since it was made.
+    """The statistics of one streamer since it was created.
 
     A request is one ``predict`` or ``submit`` call, of any number of items.
     """
@@ -106,24 +112,28 @@ class StreamerStats:
     # now
     idle_workers: int
     queued_items: int
+    """items in the queue"""
     queued_requests: int
+    """requests in the queue"""
     waiting_requests: int
-    """not yet in the queue: it has no room for them"""
+    """requests that wait because the queue is full"""
     running_items: int
+    """items in batches that are at workers"""
     running_batches: int
+    """batches that are at workers"""
 
-    # so far: requests, by how they ended
+    # so far: requests, by how they ended. All requests are in `submitted`
     submitted: int
     completed: int
     failed: int
-    """with an exception of the model"""
+    """raised an exception of the model, or WorkerLost"""
     cancelled: int
     expired: int
-    """at their deadline"""
+    """raised RequestTimeout"""
     rejected: int
-    """not accepted: the queue was full"""
+    """raised QueueFull"""
     dropped: int
-    """ended unanswered by ``close``"""
+    """raised StreamerClosed"""
     isolated: int
     """answered although another request of their batch raised"""
 
@@ -131,35 +141,35 @@ class StreamerStats:
     batches: int
     items: int
     peak_requests: int
-    """the most requests that were under way at one time"""
+    """the most requests in flight at the same time"""
     batch_sizes: Mapping[int, int]
-    """how many batches there were of each size"""
+    """number of batches by size in items"""
     close_reasons: Mapping[str, int]
-    """how many batches closed for each reason; `explain` has them in words"""
+    """number of batches by the reason why they closed; `explain` describes the reasons"""
 
     queue_time: TimeSummary
-    """of a request, from its arrival until a worker took it"""
+    """of a request, from its arrival until a worker takes it"""
     service_time: TimeSummary
-    """of a batch in the model"""
+    """of one batch in the model"""
     delivery_time: TimeSummary
-    """of an answer, until its caller picked it up"""
+    """from the end of a batch until the caller has its outputs"""
 
     worker_processes: tuple[WorkerStats, ...] = ()
-    """those of a Streamer that run"""
+    """the running worker processes of a Streamer"""
 
     broker_errors: int = 0
-    """requests to a RedisStreamer that ended with `BrokerError`, unanswered by a worker"""
+    """requests of a RedisStreamer that raised `BrokerError`"""
     stream: StreamStats | None = None
-    """a RedisStreamer's queue at the broker; None: the broker cannot be asked now"""
+    """the queue of a RedisStreamer; None: another streamer, or the broker is unreachable"""
 
     @property
     def mean_batch_size(self) -> float:
-        """Items per batch."""
+        """Mean number of items per batch; 0 before the first batch."""
         return self.items / self.batches if self.batches else 0.0
 
     @classmethod
     def from_engine(cls, values: Mapping[str, Any]) -> StreamerStats:
-        """Make it from the dictionary of ``Engine.stats``, or that of ``Server.stats``."""
+        """Create it from the dictionary of ``Engine.stats`` or ``Server.stats``."""
         fields = {field.name: values.get(field.name, ()) for field in dataclasses.fields(cls)}
         fields["stream"] = values.get("stream")
         fields["broker_errors"] = values.get("broker_errors", 0)
@@ -167,7 +177,7 @@ class StreamerStats:
         fields["worker_processes"] = tuple(workers)
         fields["batch_sizes"] = {
             int(size): n for size, n in fields["batch_sizes"].items()
-        }  # JSON's
+        }  # keys are str in JSON
         for name in ("queue_time", "service_time", "delivery_time"):
             fields[name] = TimeSummary(**fields[name])
         return cls(**fields)

@@ -1,4 +1,4 @@
-"""What all streamers have in common."""
+"""The methods that all streamers have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Self = TypeVar("_Self", bound="BaseStreamer")
 
 
 class LifeCycle(enum.Enum):
-    """Where a streamer is on its way."""
+    """The state of a streamer. It only moves forward."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -32,7 +32,10 @@ class LifeCycle(enum.Enum):
 
 
 class BaseStreamer:
-    """Turns single requests into batches for a model."""
+    """The methods of a streamer. A subclass supplies the `Backend` that runs the model.
+
+    All public methods may be called by any thread.
+    """
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
@@ -46,29 +49,32 @@ class BaseStreamer:
     def predict(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
     ) -> Any:
-        """Send items to the model, together with those of other callers, and wait for the outputs.
+        """Send one request to the model and wait for its outputs.
+
+        The model may run the items in one batch with the items of other callers.
 
         Args:
-            batch: the items; any number, also none. Anything with a length that can be indexed,
-                but for str, bytes, bytearray and mappings.
-            timeout: seconds from now until the request is given up, whether it still waits in the
-                queue or not. None: the streamer's ``worker_timeout``.
-            priority: requests of a higher priority go first; those of equal priority in their
-                order of arrival. A waiting request does not gain priority with time: while
-                enough requests of a higher one keep coming, it is not served.
+            batch: the items, in any number, including none. Any object with a length and integer
+                indices is accepted, except str, bytes, bytearray and mappings.
+            timeout: seconds after which the call raises `RequestTimeout`, even if the model is
+                already working on the request. None: the streamer's ``worker_timeout``.
+            priority: an int. Requests with a higher priority run first; requests with the same
+                priority run in order of arrival. A waiting request does not gain priority over
+                time, so a steady flow of higher-priority requests can starve it.
 
         Returns:
-            The outputs in the order of the items: a list, or with ``output="batch"`` a slice of
-            what ``predict_function`` returned.
+            One output per item, in the order of the items. The type is list. With
+            ``output="batch"`` it is a slice of the value that ``predict_function`` returned.
 
         Raises:
-            RequestTimeout: the timeout has passed.
-            QueueFull: the queue has no room and ``overflow="reject"``.
-            StreamerClosed: the streamer is closed, or was before the request ended.
-            OutputSizeMismatch: the model returned another number of outputs than it had items.
+            RequestTimeout: the timeout expired.
+            QueueFull: the queue is full and ``overflow="reject"``.
+            StreamerClosed: the streamer was closed before the request ended.
+            OutputSizeMismatch: the model did not return exactly one output per item.
             WorkerLost, WorkerInitError, SerializationError: see `Streamer`.
+            BrokerError: see `RedisStreamer`.
             TypeError: `batch` is not a sequence.
-            Exception: whatever ``predict_function`` raised for these items.
+            Exception: the exception that ``predict_function`` raised for these items.
         """
         if timeout is None:
             timeout = self._options.worker_timeout
@@ -77,28 +83,35 @@ class BaseStreamer:
     def submit(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
     ) -> Future:
-        """Send items to the model without waiting for the outputs.
+        """Send one request to the model and return its future at once.
 
-        May block until the queue has room, if ``overflow="block"``.
+        If the queue is full and ``overflow="block"``, the call blocks until there is room. It does
+        not block in a thread that runs an asyncio or gevent event loop: there it returns at once,
+        and the request waits for room.
 
         Args:
-            batch: the items; any number, also none.
-            timeout: seconds from now until the request ends with `RequestTimeout`; None: never.
-            priority: see `predict`.
+            batch: the items, as for `predict`.
+            timeout: seconds after which the request ends with `RequestTimeout`. None: no limit;
+                ``worker_timeout`` does not apply.
+            priority: as for `predict`.
 
         Returns:
-            A future. `predict` tells what its ``result()`` returns and raises.
+            A `Future`. Its ``result()`` returns and raises what `predict` returns and raises.
 
         Raises:
-            RequestTimeout: there was no room in the queue within the timeout.
-            QueueFull, StreamerClosed, TypeError: as `predict`.
+            RequestTimeout: the queue had no room within the timeout.
+            QueueFull, StreamerClosed, TypeError: as for `predict`.
         """
         return self._engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
 
     async def apredict(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
     ) -> Any:
-        """`predict` for asyncio: the loop goes on; cancelling the task cancels the request."""
+        """Do what `predict` does, for asyncio: the event loop keeps running meanwhile.
+
+        Cancelling the task cancels the request. Arguments, result and errors are those of
+        `predict`. If the queue is full and ``overflow="block"``, the task waits for room.
+        """
         if timeout is None:
             timeout = self._options.worker_timeout
         return await self._engine.submit_async(batch, timeout, priority)
@@ -111,16 +124,23 @@ class BaseStreamer:
         progress: bool = False,
         priority: int = 0,
     ) -> Generator[Any, None, None]:
-        """Iterate over the outputs of many items, in their order.
+        """Return a generator of the outputs of many items, in the order of the items.
 
-        Lazy: the iterable is read as outputs are taken, a few batches ahead. An exception ends the
-        iterator; closing it cancels what is under way.
+        It reads the iterable lazily, about four batches ahead of the output that is consumed. An
+        exception of a request ends the generator. Closing it cancels the requests in flight.
 
         Args:
             iterable: the items.
-            chunk_size: items per request; None: ``batch_size``.
-            progress: show a progress bar (needs the extra ``progress``).
-            priority: see `predict`; a negative one lets interactive requests pass.
+            chunk_size: items per request. None: ``batch_size``.
+            progress: show a progress bar; needs ``pip install "service-streamer[progress]"``.
+            priority: as for `predict`. With a negative priority, interactive requests run first.
+
+        Raises:
+            TypeError: `iterable` is a str, bytes, bytearray or mapping.
+            ValueError: `chunk_size` is not a positive int.
+            ImportError: `progress` is true and tqdm is not installed.
+            QueueFull: the queue is full, none of the requests in flight is from this generator, and
+                ``overflow="reject"``.
         """
         batch_size = self._options.batch_size
         chunk = batch_size if chunk_size is None else _options.count("chunk_size", chunk_size)
@@ -135,13 +155,18 @@ class BaseStreamer:
     # ------------------------------------------------------------- looking inside
 
     def stats(self) -> StreamerStats:
-        """Return counters, histograms and times since the streamer was made."""
+        """Return a snapshot of the counters, histograms and times since the streamer was created.
+
+        Raises:
+            StreamerError: a client process got no answer from the process that owns the streamer.
+        """
         return StreamerStats.from_engine(greenlets.call(self._backend.stats))
 
     def explain(self) -> str:
-        """Say in words how large the batches are, why they closed, and what would change it.
+        """Return a report: batch sizes, why batches closed, times, and one hint for tuning.
 
-        Where the process that makes the batches is away, it says so.
+        The text is for people; use `stats` for the values. If the process that forms the batches
+        cannot be reached, the report says so.
         """
         try:
             return explain(self._name(), self.stats())
@@ -157,10 +182,16 @@ class BaseStreamer:
         batch_size: int | None = None,
         max_latency: float | None = None,
     ) -> None:
-        """Change settings of a streamer at work; None leaves one as it is.
+        """Change settings of a running streamer. A setting that is None stays as it is.
+
+        Args:
+            policy: "adaptive", "greedy" or "window".
+            batch_size: most items per batch.
+            max_latency: most seconds that a request waits for others to join its batch.
 
         Raises:
-            ValueError: naming the setting and the value received; then nothing has changed.
+            ValueError: a value is invalid. The message names it, and no setting has changed.
+            NotImplementedError: a `RedisStreamer` forms no batches.
         """
         given = {"policy": policy, "batch_size": batch_size, "max_latency": max_latency}
         change: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -175,31 +206,39 @@ class BaseStreamer:
     # ----------------------------------------------------------------- life cycle
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Block until the model can answer.
+        """Block until every worker has loaded its model.
+
+        A `RedisStreamer` waits until one live worker has joined the queue.
+
+        Args:
+            timeout: seconds to wait. None: no limit.
 
         Raises:
+            RequestTimeout: the workers were not ready within `timeout` seconds.
             StreamerClosed: the streamer is closed.
-            RequestTimeout: it is not ready within `timeout` seconds.
-            WorkerInitError: a worker process cannot load it.
+            WorkerInitError: a worker process cannot load its model.
+            BrokerError: the Redis broker cannot be used.
         """
         limit = _options.timeout("timeout", timeout)
         self._check_open()
         if not greenlets.call(self._backend.wait_ready, limit):
-            self._check_open()  # it may have been closed meanwhile
+            self._check_open()  # another thread may have closed it meanwhile
             raise RequestTimeout(f"{self._name()} is not ready after {timeout} s")
 
     def _wait_for_worker_ready(self, timeout: float | None = None) -> None:
         self.wait_ready(timeout)
 
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
-        """Refuse new requests, and block until the others have ended and the worker is gone.
+        """Reject new requests, then block until all requests and the workers have ended.
 
-        May be called twice, by any thread. In a callback of a future it does not wait.
+        May be called more than once and by any thread. In a done callback of a future it does not
+        block.
 
         Args:
-            drain: answer what is queued; False: end it with `StreamerClosed`.
-            timeout: seconds after which whatever has not ended ends with `StreamerClosed`, also
-                what the model is working on. None: no limit.
+            drain: True: run the queued requests. False: end them with `StreamerClosed`; the batch
+                that the model is working on is still answered.
+            timeout: seconds after which all remaining requests end with `StreamerClosed`, including
+                those that the model is working on. None: no limit.
         """
         limit = _options.timeout("timeout", timeout)
         if self._state is LifeCycle.OPEN:
@@ -219,7 +258,7 @@ class BaseStreamer:
         self._state = LifeCycle.CLOSED
 
     def destroy_workers(self) -> None:
-        """Close, as in service_streamer 0.1; after ``worker_timeout`` without waiting further."""
+        """Call ``close(timeout=worker_timeout)``. For compatibility with service_streamer 0.1."""
         self.close(timeout=self._options.worker_timeout)
 
     def __enter__(self: _Self) -> _Self:
@@ -232,7 +271,7 @@ class BaseStreamer:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # an exception should not have to wait for all that is queued
+        # an exception propagates without waiting for the queued requests
         self.close(drain=exc_type is None)
 
     def __del__(self) -> None:
@@ -242,8 +281,8 @@ class BaseStreamer:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} cannot be pickled: make one in each process, or one before "
-            "they are forked"
+            f"a {type(self).__name__} cannot be pickled: create one in each process, or create one "
+            "before forking"
         )
 
     def __repr__(self) -> str:
@@ -256,7 +295,7 @@ class BaseStreamer:
     # -------------------------------------------------------------------- private
 
     def _backend_in_child(self) -> Backend:
-        """Make what a forked child has instead of its parent's backend."""
+        """Return the backend that replaces the parent's in a forked child."""
         raise NotImplementedError
 
     def _name(self) -> str:
@@ -275,7 +314,7 @@ class BaseStreamer:
         backend: Backend
         try:
             backend = self._backend_in_child()
-        except Exception as error:  # its callers are told, and those of other streamers need not be
+        except Exception as error:  # raised to callers of this streamer; others may still work
             backend = NoBackend(error)
         self._use(backend)
         if self._state is not LifeCycle.OPEN:

@@ -16,48 +16,52 @@ from ._worker import Workers
 class ThreadedStreamer(BaseStreamer):
     """Collects the requests of many callers into batches for one Python callable.
 
-    Replace ``model.predict(batch)`` by ``streamer.predict(batch)``: a worker thread calls
-    ``predict_function`` with the items of all that wait, at most ``batch_size``, and every caller
-    gets its own part of the outputs::
+    Replace ``model.predict(batch)`` by ``streamer.predict(batch)``. A worker thread of this process
+    calls ``predict_function`` with the items of all waiting requests, at most ``batch_size`` at a
+    time. Each caller receives the outputs of its own items::
 
         streamer = ThreadedStreamer(model.predict, batch_size=64)
         outputs = streamer.predict(["one item", "another"])
 
-    Given a `service_streamer.torch.NativeModel`, C++ threads run that, and never take the GIL. With
-    ``collate`` or ``device`` it is a callable on batched tensors, a ``torch.nn.Module`` say, and
-    the items are tensors: short for a `service_streamer.torch.BatchedModel` of it, which has more
-    settings.
+    If ``predict_function`` is a `service_streamer.torch.NativeModel`, C++ threads run it and never
+    take the GIL. If ``collate`` or ``device`` is given, ``predict_function`` takes batched tensors
+    (a ``torch.nn.Module``, for instance) and the items are tensors. This is a short form of
+    `service_streamer.torch.BatchedModel`, which has more settings.
 
     Args:
-        predict_function: called with a list of items; returns a sequence with one output per item
-            (list, tuple, numpy array, tensor). An exception instance as an output is raised to
-            the caller of that request. Or a native model.
-        batch_size: most items per batch.
-        max_latency: seconds that a request may wait for company when the worker could take it.
-            0: never, which is the policy "greedy".
-        worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
-        policy: "adaptive": an idle worker takes what is there at once, or waits shortly for
-            callers that are about to return; "greedy": never wait; "window": collect until the
-            batch is full or its first item has waited ``max_latency``.
-        max_queue: most items in the queue; None: 1024 batches. An empty queue takes any request,
-            also one with more items than that.
-        overflow: what happens when the queue is full: "block" the caller, or "reject" its request
-            with `QueueFull`.
-        output: "items": callers get a list of outputs; "batch": a slice of what
-            ``predict_function`` returned.
-        isolate_errors: when a batch raises, run it again in parts so that only the guilty requests
-            fail; a batch too large for the memory is then answered in parts.
-        isolation_budget: most time for that once more than a quarter of the requests are guilty, in
-            multiples of the time that the batch took; then the rest run one by one, after all that
-            waits.
-        collate: "stack" tensors of one shape, or "pad" sequences to the longest of the batch.
-        device: "cpu", or a GPU as "cuda:0", where the batches and the module are brought to; None:
-            the batches to where the module is.
+        predict_function: takes a list of items and returns a sequence with one output per item
+            (list, tuple, numpy array or tensor). If an output is an exception instance, it is
+            raised to the caller of that request. A native model is accepted too.
+        batch_size: most items per call of ``predict_function``.
+        max_latency: most seconds that a request waits for others to join its batch while a worker
+            could take it. 0 means never, as with the policy "greedy".
+        worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
+            no limit.
+        policy: when a batch goes to an idle worker. "adaptive": at once, or after a short wait for
+            callers that are about to send their next request. "greedy": always at once. "window":
+            when it is full, or its oldest item has waited ``max_latency``.
+        max_queue: most items in the queue. None: 1024 * ``batch_size``. An empty queue accepts a
+            request of any size.
+        overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
+            raises `QueueFull`.
+        output: "items": callers get a list of outputs. "batch": callers get a slice of the value
+            that ``predict_function`` returned, such as an array or tensor.
+        isolate_errors: if a batch raises, run it again in parts, so that only the requests that
+            raise on their own fail. A batch that does not fit into memory is run
+            in parts too.
+        isolation_budget: limits the time of these extra runs once more than a quarter of the
+            requests of the batch have failed. The unit is the run time of the batch. After that the
+            remaining requests run one at a time, behind all others in the queue.
+        collate: how items become one tensor. "stack": tensors of one shape. "pad": sequences,
+            padded to the longest of the batch.
+        device: "cpu", or a GPU such as "cuda:0"; the module and the batches are moved there. None:
+            batches are moved to the device of the module.
 
     Raises:
         TypeError: ``predict_function`` is not callable.
-        ValueError: a setting is wrong; the message names it and its value.
-        ImportError: ``collate`` or ``device`` is given, and torch is missing, or the module for it.
+        ValueError: a setting is invalid. The message names the setting and its value.
+        ImportError: ``collate`` or ``device`` is given, and torch or the extension module for it is
+            not installed.
     """
 
     def __init__(
@@ -79,12 +83,13 @@ class ThreadedStreamer(BaseStreamer):
         if is_managed(predict_function):
             name = name_of(predict_function)
             raise TypeError(
-                f"predict_function must be a function, not the class {name}: make and initialise "
-                "a model, and pass its predict method, or use Streamer, whose workers do that"
+                f"predict_function must be a function, not the class {name}: create and "
+                "initialise a model and pass its predict method, or use Streamer, whose workers "
+                "do that"
             )
         predict_function = check_callable(predict_function, "predict_function")
         if collate is not None or device is not None:
-            from .torch import BatchedModel  # without these nothing of torch's is needed
+            from .torch import BatchedModel  # imported only if needed: it requires torch
 
             predict_function = BatchedModel(
                 predict_function, collate="stack" if collate is None else collate, device=device

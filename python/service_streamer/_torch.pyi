@@ -1,4 +1,4 @@
-"""Native models of torch; private. Built for one version of torch."""
+"""Native torch models. Private; compiled for one version of torch."""
 
 from typing import Any
 

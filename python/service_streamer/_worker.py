@@ -1,4 +1,4 @@
-"""The threads that run ``predict_function``, and what they do when it raises."""
+"""The threads that run ``predict_function``, and error isolation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AnyBatch: TypeAlias = "_core.Batch | _core.WorkerBatch"
 
 
 class Workers:
-    """A `Backend`: an engine and the threads that serve it, which its first request starts."""
+    """A `Backend`: an engine and its worker threads. The first request starts them."""
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
         self._predict = predict
@@ -63,10 +63,10 @@ class Workers:
         self.engine.configure(**change)
 
     def wait_ready(self, timeout: float | None) -> bool:
-        return True  # the model was there first
+        return True  # the model is loaded before the streamer is created
 
-    # Hooks of the engine, which calls them again when they have raised, be it for a Ctrl-C that met
-    # them when the thread was there. So they start those that have not begun.
+    # The engine calls these two hooks again after they have raised. A Ctrl-C may raise after a
+    # thread has started, so each call starts only the threads that do not run yet.
 
     def _start_workers(self) -> None:
         while len(self._threads) < self._count:
@@ -75,7 +75,7 @@ class Workers:
             thread.start()
 
     def _start_timer(self) -> None:
-        # ends the requests whose deadline passes while nobody waits
+        # It expires requests on whose future no thread is waiting.
         self._timer.start()
 
     def _work(self) -> None:
@@ -83,36 +83,36 @@ class Workers:
 
 
 def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], budget: float | None) -> None:
-    """Serve the engine until it is closed; `budget` as for `serve`."""
+    """Run batches until the engine is closed. `budget` is that of `serve`."""
     try:
-        while (left := engine.run_batches(predict, is_logged)) is not None:
+        while (unfinished := engine.run_batches(predict, is_logged)) is not None:
             try:
-                serve(*left, predict, budget)
-            except BaseException as error:  # not the model's: a logging handler, no memory
+                serve(*unfinished, predict, budget)
+            except BaseException as error:  # from a logging handler, or for lack of memory
                 _report()
-                # whoever keeps the record of it keeps the frames, and with them the batch
+                # A log handler may keep the traceback, whose frames keep the batch alive.
                 traceback.clear_frames(error.__traceback__)
-            del left  # ends what it still holds with WorkerLost; and the next wait may be long
+            del unfinished  # requests that are still unanswered end with WorkerLost
     except BaseException:
-        # without this thread nobody would answer
+        # Without this thread no request would be answered.
         engine.close(False)
         engine.abort()
         raise
 
 
 class OutputRefused(ValueError):
-    """What the model returns cannot be what its settings want of it, whatever its items are."""
+    """The model's return value does not fit its settings, whatever the items are."""
 
 
 FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused)
-"""Of these no item is guilty."""
+"""Errors that no item causes: the batch is not run again."""
 
 
 def is_logged() -> bool:
-    """Whether each batch is to be told of."""
+    """Return True if each batch should be logged. Called by the core."""
     try:
         return _logger.isEnabledFor(logging.DEBUG)
-    except Exception:  # a logger of the user's
+    except Exception:  # a logger class of the user may raise
         return False
 
 
@@ -123,9 +123,14 @@ def serve(
     predict: Callable[[list[Any]], Any],
     budget: float | None,
 ) -> None:
-    """Answer every request of a batch that `run_batches` left: see there.
+    """Answer all requests of a batch that `run_batches` has returned.
 
-    `budget` is that of `isolate`, or None: a batch that raised fails as a whole.
+    Args:
+        batch: the requests that are not answered yet.
+        raised: the exception of the model. None: the model has not run yet.
+        refused: the reason why the outputs were not accepted. None: there is no such reason.
+        predict: the model.
+        budget: that of `isolate`. None: a batch that raises fails as a whole.
     """
     if refused is not None:
         batch.fail(_without_frames(refused, refused.__traceback__))
@@ -149,19 +154,19 @@ def _resolve(
 
 
 def _report() -> None:
-    with contextlib.suppress(BaseException):  # whatever it was may be so again
+    with contextlib.suppress(BaseException):  # logging may fail for the same reason
         _logger.exception("a batch could not be answered")
 
 
 def run(batch: AnyBatch, predict: Callable[[list[Any]], Any]) -> Exception | None:
-    """Run the model once: answer the batch, or return what predict raised, then unanswered."""
+    """Run the model once. Answer the batch, or return the exception and leave it unanswered."""
     try:
         outputs = predict(batch.items)
     except BaseException as error:
         return detached(error)
     try:
         batch.complete(outputs)
-    except BaseException as error:  # a fault of the model, whatever its input was
+    except BaseException as error:  # the model's return value is invalid
         batch.fail(detached(error))
     return None
 
@@ -171,8 +176,15 @@ def isolate(
 ) -> None:
     """Run a batch that raised again in parts, so that only the guilty requests fail.
 
-    `_core.Isolation` chooses the parts. Each request that fails has raised in a run of its own.
-    When more than a quarter are guilty and the time is over, the rest waits to run alone later.
+    `_core.Isolation` chooses the parts. A request fails only after it has raised in a run of its
+    own. Once more than a quarter of the requests have failed and the time budget is used up, the
+    remaining requests are queued again, to run one at a time.
+
+    Args:
+        batch: the requests.
+        error: the exception of the first run.
+        predict: the model.
+        budget: the time budget, in run times of the batch.
     """
     isolation = batch.isolate(budget)
     if isolation.failed(batch.requests, len(batch), is_out_of_memory(error)):
@@ -198,24 +210,25 @@ def isolate(
 
 
 def detached(error: BaseException) -> Exception:
-    """Copy what the model raised, which it may raise again, with its traceback as text only.
+    """Return a copy of an exception of the model, with the traceback as text.
 
-    It begins below the frame that has caught the error. The traceback itself would keep the frames,
-    and so the items of all callers. What is no `Exception` (SystemExit, KeyboardInterrupt) becomes
-    `WorkerLost`: a model that ends itself must not end a caller's thread or event loop.
+    A copy, because the model may raise the same object again. Text, because a traceback keeps the
+    frames, and so the items of all callers, alive. The text omits the frame of the caller of this
+    function. SystemExit, KeyboardInterrupt and the like become `WorkerLost`: a model that exits
+    must not end a caller's thread or event loop.
     """
     here = error.__traceback__
     return _without_frames(error, here.tb_next if here is not None else None)
 
 
-def _without_frames(error: BaseException, theirs: TracebackType | None) -> Exception:
-    text = None  # nothing to tell of what the core raised
-    if theirs is not None:
+def _without_frames(error: BaseException, trace: TracebackType | None) -> Exception:
+    text = None  # an exception of the core has no traceback
+    if trace is not None:
         try:
-            text = "".join(traceback.format_exception(type(error), error, theirs))
+            text = "".join(traceback.format_exception(type(error), error, trace))
         except Exception:  # no memory for it
             text = type(error).__name__
-    # of the error, too: somebody may have it while the batch runs again, in less memory
+    # The model may keep the original; without its frames the memory of the batch is freed.
     error.__traceback__ = error.__context__ = error.__cause__ = None
     if isinstance(error, Exception):
         copied = copy_error(error)
@@ -226,29 +239,30 @@ def _without_frames(error: BaseException, theirs: TracebackType | None) -> Excep
 
 
 def copy_error(error: Exception) -> Exception:
-    """Copy an exception for another caller, or return it where that cannot be done."""
+    """Return a copy of an exception for another caller, or itself if it has no exact copy."""
     try:
-        twin = copy.copy(error)
-        same = type(twin) is type(error) and len(twin.args) == len(error.args)
-        if not same or not all(map(_is_same, twin.args, error.args)):
+        copied = copy.copy(error)
+        same = type(copied) is type(error) and len(copied.args) == len(error.args)
+        if not same or not all(map(_is_same, copied.args, error.args)):
             return error
     except BaseException:
-        return error  # a class that cannot be made from its args, or ends the thread that tries
-    if twin is not error:
-        twin.__cause__ = error.__cause__
-    return twin
+        return error  # user code: the class cannot be created from its args
+    if copied is not error:
+        copied.__cause__ = error.__cause__
+    return copied
 
 
 def _is_same(copied: Any, original: Any) -> bool:
-    # a class that makes its message makes it again; what else may be compared is not known
-    are_words = type(copied) is type(original) is str
-    return copied is original or (are_words and copied == original)
+    # Other types than str may have an == that raises or does not return a bool.
+    are_strings = type(copied) is type(original) is str
+    return copied is original or (are_strings and copied == original)
 
 
 def join_outputs(pieces: list[Any]) -> Any:
     """Join the outputs of a request that was larger than a batch, for ``output="batch"``.
 
-    Called by the core: arrays and tensors are concatenated, everything else becomes a list.
+    Called by the core. Arrays and tensors are concatenated along the first dimension; everything
+    else becomes a list.
     """
     library = sys.modules.get(type(pieces[0]).__module__.partition(".")[0])
     concatenate = getattr(library, "concatenate", None)  # numpy, torch, cupy, jax
@@ -258,14 +272,14 @@ def join_outputs(pieces: list[Any]) -> Any:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether there was no memory for a batch, on the host or on a GPU."""
+    """Return True if the host or a GPU had too little memory for the batch."""
     return isinstance(error, MemoryError) or any(
         base.__name__ == "OutOfMemoryError" for base in type(error).__mro__
     )
 
 
 class _LogEntry:
-    """One line per batch; what it says is taken before the batch is answered and gone."""
+    """One log line per batch. The values are read before the batch is answered."""
 
     def __init__(self, batch: AnyBatch) -> None:
         self._facts = (len(batch), batch.requests, batch.reason, batch.age * 1e3)
@@ -273,7 +287,7 @@ class _LogEntry:
 
     def write(self) -> None:
         _logger.debug(
-            "batch of %d items of %d requests, closed by %s, oldest waited %.2f ms, took %.2f ms",
+            "batch: %d items of %d requests, close reason %s, oldest waited %.2f ms, ran %.2f ms",
             *self._facts,
             (time.perf_counter() - self._start) * 1e3,
         )

@@ -1,4 +1,4 @@
-"""A model that a worker process makes for itself, on its own GPU."""
+"""The base class of models that each worker process loads for itself."""
 
 from __future__ import annotations
 
@@ -9,34 +9,43 @@ __all__ = ["ManagedModel"]
 
 
 class ManagedModel:
-    """Base class of models that are built in the worker that runs them.
+    """Base class of models that each worker process loads for itself.
 
-    A subclass says in `init_model` how the model is made and in `predict` how it runs. The worker
-    constructs it with its GPU before it calls `init_model`, so that a framework which is first
-    imported there sees that GPU only::
+    A subclass loads the model in `init_model` and runs it in `predict`. The worker sets
+    CUDA_VISIBLE_DEVICES before it calls `init_model`. A framework that is first imported there sees
+    only the GPU of this worker::
 
-        class Sentiment(ManagedModel):
-            def init_model(self, name):
-                from transformers import pipeline
-                self.model = pipeline("sentiment-analysis", name, device="cuda")
+        class Classifier(ManagedModel):
+            def init_model(self, path):
+                import torch
+                self.device = "cuda" if torch.cuda.is_available() else "cpu"
+                self.model = torch.nn.Linear(384, 2)
+                self.model.load_state_dict(torch.load(path, map_location=self.device))
+                self.model.to(self.device).eval()
 
-            def predict(self, batch):
-                return self.model(batch)
+            def predict(self, batch):  # a list of numpy arrays of shape (384,)
+                import numpy as np
+                import torch
+                with torch.no_grad():
+                    inputs = torch.from_numpy(np.stack(batch)).to(self.device)
+                    return self.model(inputs).cpu().numpy()
+
+    Save a ``state_dict`` for this. Since torch 2.6, ``torch.load(path)`` refuses a whole module.
 
     Attributes:
-        model: What `init_model` has made; None before.
-        gpu_id: The GPU that was asked for; None leaves the choice to the environment.
+        model: for `init_model` to set; None at first.
+        gpu_id: the GPU of this worker. None: the environment decides.
     """
 
     model: Any
     gpu_id: int | str | None
 
     def __init__(self, gpu_id: int | str | None = None) -> None:
-        """Chooses the GPU for this process.
+        """Select the GPU of this process.
 
         Args:
-            gpu_id: Given to `set_gpu_id`: the number of a GPU, or anything else that
-                CUDA_VISIBLE_DEVICES may hold, such as "0,1" or "" (no GPU).
+            gpu_id: passed to `set_gpu_id`: a GPU number, or any other value of
+                CUDA_VISIBLE_DEVICES, such as "0,1" or "" (no GPU).
         """
         self.model = None
         self.gpu_id = gpu_id
@@ -44,7 +53,7 @@ class ManagedModel:
 
     @staticmethod
     def set_gpu_id(gpu_id: int | str | None = None) -> None:
-        """Sets CUDA_VISIBLE_DEVICES of this process; None leaves it as it is.
+        """Set CUDA_VISIBLE_DEVICES of this process. None leaves it unchanged.
 
         It has no effect on a framework that has already used CUDA in this process.
         """
@@ -52,28 +61,29 @@ class ManagedModel:
             os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_id)
 
     def init_model(self, *args: Any, **kwargs: Any) -> None:
-        """Makes the model and keeps it in `self.model`. Called once, in the worker.
+        """Load the model and store it in ``self.model``. Called once, in the worker process.
 
         Args:
-            *args: The streamer's `model_init_args`.
-            **kwargs: The streamer's `model_init_kwargs`.
+            *args: the streamer's ``model_init_args``.
+            **kwargs: the streamer's ``model_init_kwargs``.
 
         Raises:
-            NotImplementedError: Where a subclass does not define it.
+            NotImplementedError: the subclass does not define it.
+            Exception: any exception is raised to callers as `WorkerInitError`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define init_model()")
 
     def predict(self, batch: list[Any]) -> Any:
-        """Runs the model on a batch.
+        """Run the model on one batch.
 
         Args:
-            batch: The items of one or more requests.
+            batch: the items of one or more requests; at most ``batch_size``.
 
         Returns:
-            A sequence with one output for each item, in the same order.
+            A sequence with one output per item, in the same order.
 
         Raises:
-            NotImplementedError: Where a subclass does not define it.
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} must define predict()")
 

@@ -1,4 +1,4 @@
-"""The module where service_streamer 0.1 had its classes; import them from the package instead."""
+"""For compatibility with service_streamer 0.1. Import the classes from the package instead."""
 
 from ._future import Future
 from ._processes.streamer import Streamer

@@ -1,19 +1,19 @@
 """Streamers whose model runs in worker processes.
 
-One process, the owner, has the engine and starts the workers; forked children and processes that
-connect are its clients. Items and answers travel between the engine and the workers in C++: the
-modules here start processes, watch over them and say what they run.
+One process, the owner, has the engine and starts the workers. Forked children and processes that
+connect are clients of the owner. C++ code moves items and outputs between the engine and the
+workers. The modules here start, supervise and replace the processes.
 
 ::
 
-    streamer ──▶ client          a process without workers of its own
+    streamer ──▶ client          the backend of a client process
         │
         ▼
-      owner ──▶ supervisor ──▶ pool ──▶ rollout ──▶ places     the thread that starts workers
+      owner ──▶ supervisor ──▶ pool ──▶ rollout ──▶ slots      the thread that starts workers
                                 │
                                 ▼
-                              start ──▶ process, descriptors    one worker
+                              start ──▶ process, descriptors    starts one worker
                                 │
-                                ├─────▶ worker_main             what runs in it
+                                ├─────▶ worker_main             the code that runs in it
                                 └─────▶ forkserver ──▶ forkserver_main
 """

@@ -1,4 +1,4 @@
-"""A streamer in a process that has no workers of its own: a client of the one that has."""
+"""The backend of a streamer in a client process, which uses the workers of another process."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from .._waiting.threads import original
 
 _logger = logging.getLogger("service_streamer")
 
-ASK_TIMEOUT = 10.0  # s that an answer to a question about the streamer may take
+QUERY_TIMEOUT = 10.0  # s to wait for statistics or the reply to configure()
 
 
 class Client:
-    """A `Backend`: an engine as waiting room, and a link to the engine at an address.
+    """A `Backend`: a local engine that queues requests, and a link that forwards them to the owner.
 
-    It connects when it is first used, and again, with back-off, when the other process has ended
-    and comes back.
+    It connects when it is first used. After the owner has ended, it reconnects with back-off.
 
     Args:
-        options: of this end.
-        address: of the other process.
-        name: what to call its model; None: by the address.
-        owner_returns: whether another process may come there once that one has closed: what it
-            did not take waits for that. False: it raises `StreamerClosed`.
+        options: of this client.
+        address: of the owner.
+        name: of the model, for messages. None: the address.
+        owner_returns: True: a new owner may listen at the address after the old one has ended;
+            requests that were not forwarded wait for it. False: they raise `StreamerClosed`.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Client:
         self.name = name or address
         self.owner_returns = owner_returns
         self.engine = make_engine(
-            dataclasses.replace(options, policy="greedy"),  # the other engine makes the batches
+            dataclasses.replace(options, policy="greedy"),  # the owner's engine forms the batches
             workers=1,
             remote=True,
             start=weakly(self._connect),
@@ -49,7 +48,7 @@ class Client:
         )
         self._lock = original("_thread", "allocate_lock")()
         self._link: _core.ClientLink | None = None
-        self._closed = False  # after that there will be no link
+        self._closed = False  # once True, no link is created
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
@@ -63,7 +62,7 @@ class Client:
 
     def close_alone(self, drain: bool) -> None:
         self.close(drain)
-        if self._link is not None:  # it was used
+        if self._link is not None:
             join_in_background(self)
         else:
             self._closed = True
@@ -72,10 +71,12 @@ class Client:
         return callbacks.in_callback()
 
     def stats(self) -> dict[str, Any]:
-        return dict(json.loads(self._ask("statistics", self._connect().stats(ASK_TIMEOUT))))
+        return dict(json.loads(self._ask("statistics", self._connect().stats(QUERY_TIMEOUT))))
 
     def configure(self, change: Mapping[str, Any]) -> None:
-        self._ask("answer to configure()", self._connect().configure(timeout=ASK_TIMEOUT, **change))
+        self._ask(
+            "answer to configure()", self._connect().configure(timeout=QUERY_TIMEOUT, **change)
+        )
 
     def wait_ready(self, timeout: float | None) -> bool:
         link = self._connect()
@@ -91,18 +92,18 @@ class Client:
     def _connect(self) -> _core.ClientLink:
         link = self._link
         if link is None:
-            link = self._start_relay()
+            link = self._start_link()
             if self.owner_returns and (absence := link.connect_error()):
-                _logger.warning("%s; requests wait for it until their timeout", absence)
+                _logger.warning("%s; requests wait until their timeout", absence)
         return link
 
-    def _start_relay(self) -> _core.ClientLink:
+    def _start_link(self) -> _core.ClientLink:
         with self._lock:
             if self._link is None and not self._closed:
                 link = _core.ClientLink(self.engine, self.address, self.owner_returns)
                 link.start()
                 self._link = link
-                if self._closed:  # meanwhile: who did it may not have seen the link
+                if self._closed:  # join() ran meanwhile and may not have seen the link
                     link.stop()
             if self._link is None:
                 raise StreamerClosed("the streamer is closed")

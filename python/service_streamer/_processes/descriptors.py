@@ -1,8 +1,8 @@
-"""The descriptors that a forked child must not have.
+"""File descriptors that are closed in forked children.
 
-Close-on-exec does nothing at fork. The core closes its descriptors in forked children by itself;
-this is about the few that Python code has, above all a worker's end of its socket: were it open in
-another process, the death of the worker would go unnoticed.
+Close-on-exec has no effect at fork. The core closes its own descriptors in forked children. This
+module does the same for descriptors that Python code opens, above all a worker's socket: if another
+process has it open too, the owner does not notice the death of the worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .._waiting.threads import original
 
 
 class _NoFork:
-    """While it is held no other thread forks: a descriptor is open but not yet known."""
+    """A lock that delays forks of other threads until new descriptors are registered."""
 
     def __init__(self) -> None:
         self._lock = original("_thread", "RLock")()
@@ -36,8 +36,8 @@ class _NoFork:
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
-        # The lock itself knows whether this thread has it: not where the hooks were registered in
-        # the midst of a fork, or a Ctrl-C ended the wait for it.
+        # RuntimeError: this thread does not hold the lock, because the hooks were registered during
+        # the fork, or Ctrl-C interrupted before_fork().
         with contextlib.suppress(RuntimeError):
             self._lock.release()
 
@@ -51,19 +51,19 @@ _descriptors_hooked = False
 
 
 def close_in_children(fd: int) -> None:
-    """Have it closed in forked children, until `close` or `release`."""
+    """Close the descriptor in forked children, until `close` or `release` is called."""
     _descriptors.add(fd)
 
 
 def close(fd: int) -> None:
-    """Close it; in a forked child it is closed already."""
+    """Close the descriptor. In a forked child it is closed already."""
     if fd in _descriptors:
         _descriptors.remove(fd)
         os.close(fd)
 
 
 def release(fd: int) -> int:
-    """Leave it to the caller."""
+    """Stop tracking the descriptor and return it to the caller."""
     _descriptors.discard(fd)
     return fd
 

@@ -1,10 +1,10 @@
-"""A forkserver of our own, beside the one that the application may have.
+"""The forkserver of this package, separate from the one that the application may use.
 
-It is that of ``multiprocessing``, but for two things:
+It is a forkserver of ``multiprocessing`` with two differences:
 
-- It does not import the main module, which ``multiprocessing`` does by default since Python 3.13.8:
-  that would be before a worker has its environment, and an unguarded one would end the server.
-- Its socket, a file in the folder for temporary ones, goes also when its owner is killed.
+- It does not preload the main module, as ``multiprocessing`` does since Python 3.13.8. That would
+  happen before a worker has its environment, and an unguarded main module would end the server.
+- Its socket file in the folder for temporary files is removed even if its owner is killed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 
 
 def connect_to_new_process(fd: int) -> tuple[int, int]:
-    """Have a child forked that inherits the descriptor.
+    """Make the forkserver fork a child that inherits the file descriptor.
 
     Returns:
-        Two descriptors: the child's pid and later its exit code can be read from the first; what it
-        is to unpickle is written to the second.
+        Two file descriptors. The first one supplies the child's pid and later its exit code. The
+        second one takes the pickle that the child runs.
     """
     status, pipe = _server(os.getpid()).connect_to_new_process([fd])
     return status, pipe
 
 
 @functools.cache
-def _server(pid: int) -> Any:  # a forked child needs another one than its parent
+def _server(pid: int) -> Any:  # keyed by pid: a forked child must not use its parent's
     of_application: Any = forkserver._forkserver
     preload = [name for name in of_application._preload_modules if name != "__main__"]
     server = forkserver.ForkServer()

@@ -1,6 +1,6 @@
-"""Has a forkserver remove its socket when it ends; imported by the forkserver only.
+"""Removes the socket file of a forkserver when it ends. Only the forkserver imports this module.
 
-``multiprocessing`` leaves that to who started it, and that may have been killed.
+``multiprocessing`` lets the owner remove the file, which does not happen if the owner is killed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ def _remove_socket() -> None:
     server: Any = forkserver._forkserver
     address = server._forkserver_address
     if address is None:
-        return  # it has ended before it began
-    with contextlib.suppress(OSError):  # the socket is gone, or the folder has more in it
+        return  # it ends before it has listened
+    with contextlib.suppress(OSError):  # the file is already removed, or the folder is not empty
         os.unlink(address)
         os.rmdir(os.path.dirname(address))
 
 
-util.Finalize(None, _remove_socket, exitpriority=0)  # not in its children
+util.Finalize(None, _remove_socket, exitpriority=0)  # does not run in its forked children

@@ -1,8 +1,7 @@
-"""Why a worker could not load its model: in words, and with the exception that it raised.
+"""The reason why a worker could not load its model: a message and the exception.
 
-The worker sends it to the engine, whose requests end with it, also in other processes. So it
-travels as text, a note: the words, and behind a separator what `_pickle.pack_error` makes of the
-exception, in base64.
+The worker sends it to the engine, and requests in any process end with it. It is sent as one
+string, the note: the message, a separator, and the output of `_pickle.pack_error` in base64.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from .._errors import WorkerInitError
 from .._pickle import pack_error, unpack_error
 
 UNGUARDED_MAIN = """\
-A worker process imports the main module, and this one makes a Streamer as soon as it is imported. \
-Only the program itself may do that:
+Worker processes import the main module, and this main module creates a Streamer when it is \
+imported. Create it only in the program itself:
 
     if __name__ == "__main__":
         streamer = Streamer(...)
@@ -29,17 +28,17 @@ _MOST_PICKLED = 64 * 1024  # bytes of an exception; a larger one arrives as its 
 
 @dataclasses.dataclass(frozen=True)
 class InitFailure:
-    """Why a worker could not load its model."""
+    """The reason why a worker could not load its model."""
 
-    words: str
+    message: str
     packed: str = ""
-    """the exception; empty: the process died without one"""
+    """the pickled exception in base64; empty: the process died without one"""
 
     @classmethod
     def of(cls, error: BaseException, trace: str) -> InitFailure:
-        """Describe what prevented this worker from being ready."""
+        """Create it in the worker, from the exception and its traceback."""
         if UNGUARDED_MAIN in str(error):
-            return cls(UNGUARDED_MAIN)  # it says what to do; its traceback would only hide that
+            return cls(UNGUARDED_MAIN)  # the message has the remedy; a traceback would obscure it
         pickled, text, _ = pack_error(error)
         if pickled is not None and len(pickled) > _MOST_PICKLED:
             pickled = None
@@ -48,36 +47,37 @@ class InitFailure:
 
     @classmethod
     def from_note(cls, note: str) -> InitFailure:
-        """Read what `note` has written."""
-        words, _, packed = note.partition(_SEPARATOR)
-        return cls(words, packed)
+        """Parse the string that `note` returns."""
+        message, _, packed = note.partition(_SEPARATOR)
+        return cls(message, packed)
 
     @property
     def note(self) -> str:
-        """The text that travels."""
-        words = self.words.encode(errors="replace").decode()  # there may be an odd path in it
+        """The string that is sent."""
+        # without surrogates, which a path in it may have
+        message = self.message.encode(errors="replace").decode()
         tail = _SEPARATOR + self.packed if self.packed else ""
-        return words.replace(_SEPARATOR, " ") + tail
+        return message.replace(_SEPARATOR, " ") + tail
 
     @property
     def unguarded_main(self) -> bool:
-        """Whether the main module has no guard: no other attempt can succeed."""
-        return UNGUARDED_MAIN in self.words
+        """True if the main module lacks the ``__main__`` guard, so that a retry cannot succeed."""
+        return UNGUARDED_MAIN in self.message
 
-    def adding(self, more: str) -> InitFailure:
-        """Say more about it, after what was raised."""
-        return self if self.unguarded_main else InitFailure(f"{self.words} ({more})", self.packed)
+    def with_note(self, more: str) -> InitFailure:
+        """Return it with an addition to the message."""
+        return self if self.unguarded_main else InitFailure(f"{self.message} ({more})", self.packed)
 
     def for_log(self) -> str:
-        """One line without the advice that the exception has, or the words and the traceback."""
+        """Return the text for the log: the message, and the traceback if there is one."""
         if self.unguarded_main:
-            return "the main module makes a Streamer when it is imported, without a __main__ guard"
+            return "the main module creates a Streamer without an if __name__ == '__main__' guard"
         trace = self._unpacked()[2] if self.packed else None
-        return self.words if trace is None else f"{self.words}\n{trace}".rstrip()
+        return self.message if trace is None else f"{self.message}\n{trace}".rstrip()
 
     def error(self) -> WorkerInitError:
-        """Make the exception that callers get, with that of the worker as its cause."""
-        failed = WorkerInitError(self.words)
+        """Return the exception for callers. Its ``__cause__`` is the exception of the worker."""
+        failed = WorkerInitError(self.message)
         if self.packed:
             failed.__cause__ = unpack_error(self._unpacked())
         return failed
@@ -87,5 +87,5 @@ class InitFailure:
 
 
 def error_of(note: str) -> WorkerInitError:
-    """Make the exception of a request that ended with a note. Called by the core."""
+    """Return the exception for a request that ended with a note. Called by the core."""
     return InitFailure.from_note(note).error()

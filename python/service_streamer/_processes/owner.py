@@ -1,4 +1,4 @@
-"""The owner's side of a Streamer: an engine, its server, and the thread that starts workers."""
+"""The backend of the process that owns the workers: engine, server and supervisor thread."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from .supervisor import Supervisor
 
 @dataclasses.dataclass(frozen=True)
 class ProcessOptions:
-    """The settings that only a Streamer has.
+    """The settings of a Streamer that concern its processes.
 
     Raises:
-        ValueError: naming the field and the value received.
+        ValueError: a value is invalid. The message names the field and the value.
     """
 
     worker_num: int = 1
-    """worker processes"""
+    """number of worker processes"""
     devices: tuple[Device, ...] | None = None
     """their GPUs, round-robin"""
     start_method: str = "spawn"
-    """how they start: one of START_METHODS"""
+    """how processes are started: one of START_METHODS"""
     retries: int = 1
-    """how often a batch is run again whose worker died"""
+    """how often a batch is run again after its worker died"""
     hang_timeout: float | None = None
-    """seconds after which a worker that still has the same batch is killed; None: never"""
+    """most seconds that a worker may take for one batch; then it is killed. None: no limit"""
     address: str | None = None
-    """where other processes connect; None: a name of its own"""
+    """where other processes connect; None: a generated abstract name"""
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -54,7 +54,10 @@ class ProcessOptions:
 
 
 class Processes:
-    """A `Backend`: an engine, and the worker processes that serve it from the start."""
+    """A `Backend`: an engine and its worker processes, which the constructor starts.
+
+    With ``inline`` shared memory is not used, because requests come from other machines.
+    """
 
     def __init__(
         self,
@@ -95,9 +98,9 @@ class Processes:
             self.server.start()
             self._thread.start()
             if process_options.start_method == "fork":
-                # What the caller opens next, a pipe to a subprocess say, they should not have.
+                # Forked workers must not inherit descriptors that the caller opens next.
                 greenlets.call(self._supervisor.wait_started)
-        except BaseException:  # maybe a Ctrl-C: the supervisor may be there, but nobody to close it
+        except BaseException:  # for instance Ctrl-C: the supervisor may run already
             self.close(False)
             self._supervisor.finish()
             if self._thread.join(0):
@@ -139,54 +142,54 @@ class Processes:
 
     @property
     def model(self) -> Model:
-        """What they have, or will have when the restarts asked for are done."""
+        """The model of the workers, or of the newest restart that was requested."""
         return self._supervisor.version.model
 
     @property
     def name(self) -> str:
-        """What to call the model."""
+        """The name of the model."""
         return self.model.name
 
     @property
-    def bell(self) -> threads.Bell:
-        """Rings when workers come, go or become ready; others may ring it, too."""
-        return self._supervisor.bell
+    def changed(self) -> threads.Condition:
+        """Notified when workers start, end or become ready. A gateway notifies it, too."""
+        return self._supervisor.changed
 
     def any_ready(self) -> bool:
-        """Whether at least one worker has loaded its model."""
+        """Return True if at least one worker has loaded its model."""
         return self._supervisor.any_ready()
 
     def all_ready(self) -> bool:
-        """Whether every worker has loaded its model."""
+        """Return True if every worker has loaded its model."""
         return self._supervisor.all_ready()
 
     def obstacle(self, started: bool) -> InitFailure | None:
-        """Why it makes no sense to go on; None: it does.
+        """Return the reason why no worker can serve; None: workers can.
 
         Args:
-            started: whether all workers were ready once. Until then no failure is forgiven; later
-                some of them may come back.
+            started: True if all workers have been ready at some time. Until then any failed load
+                is a reason; later only a state in which every worker was given up.
         """
         return self._supervisor.given_up() if started else self._supervisor.init_failure()
 
     def resize(self, worker_num: int) -> None:
-        """Have another number of workers from now on. Does not wait for them."""
+        """Change the number of workers. Does not wait."""
         self.engine.set_workers(worker_num)
         self._supervisor.resize(worker_num)
 
     def restart(self, version: Version, timeout: float | None) -> bool:
-        """Replace the workers one after the other; False if time is over first."""
-        roll = self._supervisor.restart(version)
-        return self._supervisor.wait_rolled(roll, timeout)
+        """Replace the workers one after the other; return False on timeout."""
+        restart = self._supervisor.restart(version)
+        return self._supervisor.wait_restarted(restart, timeout)
 
     def _supervise(self) -> None:
         try:
             self._supervisor.run()
         finally:
-            # Whoever still waits would wait for ever.
+            # Without a supervisor no request can be answered.
             self.engine.close(False)
             self.engine.abort()
 
 
 def _nothing() -> None:
-    """Start nothing: workers run already, and the server's thread watches the deadlines."""
+    """Do nothing: the workers run already, and the server's thread watches the deadlines."""

@@ -1,4 +1,4 @@
-"""A process that was started here: how to end it, wait for it, and say how it ended."""
+"""A handle of a worker process: kill, wait, exit code."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from . import descriptors
 
 
 class Process:
-    """A process that this one has started, and does not confuse with another of the same number."""
+    """A process started by this one. It is identified by a pidfd, so its pid can be reused safely.
+
+    Used by one thread, but `kill` may be called by any.
+
+    Args:
+        pid: of the process.
+        status: a descriptor on which a forkserver, its parent, reports the exit code.
+        life: a descriptor whose end tells a forkserver's child that this process has ended.
+    """
 
     def __init__(self, pid: int, status: int | None = None, life: int | None = None) -> None:
         self.pid = pid
         self.exit_code: int | None = None
-        """-n: by signal n; None: it still runs, or somebody else has asked the system for it"""
+        """-n: killed by signal n; None: it runs, or other code has waited for it"""
         self.ended = False
-        self._status = status  # where a forkserver, whose child it is, tells of its end
-        # `life`: by its end a forkserver's child knows that we have ended
+        self._status = status
         self._descriptors = [fd for fd in (status, life) if fd is not None]
         try:
             self._handle = os.pidfd_open(pid)
-        except OSError:  # no descriptor left; Linux before 5.3
+        except OSError:  # no descriptor left, or Linux before 5.3
             os.kill(pid, signal.SIGKILL)
             self._collect()
             for fd in self._descriptors:
@@ -36,13 +43,13 @@ class Process:
             descriptors.close_in_children(fd)
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """Send SIGKILL. Does not wait."""
         if not self.ended:
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # it has ended already
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def wait(self, timeout: float) -> bool:
-        """Wait for its end, and let it go from the system's table; False: time is over first."""
+        """Wait for its end and reap it; return False after `timeout` seconds."""
         if self.ended:
             return True
         poll = original("select", "poll")()
@@ -56,7 +63,7 @@ class Process:
         return True
 
     def describe(self) -> str:
-        """Say how it ended."""
+        """Return how it ended, as the end of a sentence."""
         if self.exit_code is None:
             return "ended"
         if self.exit_code >= 0:
@@ -73,14 +80,14 @@ class Process:
             try:
                 return int(forkserver.read_signed(self._status))
             except (OSError, EOFError):
-                return None  # the forkserver has ended, too
+                return None  # the forkserver has ended too
         try:
             _, status = original("os", "waitpid")(self.pid, 0)
         except ChildProcessError:
-            return None  # an application that waits for all its children was faster
+            return None  # the application has reaped it: it waits for all its children
         return os.waitstatus_to_exitcode(status)
 
 
 def wait_for_all(processes: list[Process], deadline: float) -> list[Process]:
-    """Wait until they have ended; return those that have not by the deadline."""
+    """Wait until the processes have ended; return those still running at the deadline."""
     return [each for each in processes if not each.wait(max(0.0, deadline - time.monotonic()))]

@@ -1,7 +1,7 @@
-"""Rolling restarts: which version of the model the workers have, and how the next one takes over.
+"""Rolling restarts: replaces the workers by workers with another version of the model.
 
-One place after the other gets a successor with the new version; when that is ready the old worker
-retires. So requests find a worker all the time.
+One slot after the other gets a successor with the new version. When the successor is ready, the old
+worker retires. So there are always ready workers.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable
 
 from .._errors import StreamerClosed
-from .places import Place, Worker
+from .slots import Slot, Worker
 from .start import Version
 
 
-class Roll:
-    """A restart of all workers that is asked for or under way."""
+class Restart:
+    """A requested restart of all workers. `done` is set last; `error` is None on success."""
 
     def __init__(self, version: Version) -> None:
         self.version = version
@@ -24,102 +24,104 @@ class Roll:
 
 
 class Rollout:
-    """The restarts of a Supervisor, one at a time. Its own thread but for `ask` and `newest`.
+    """The queue of restarts, which run one at a time.
+
+    Used by the supervisor thread. Any thread may call `request` and `newest`.
 
     Args:
-        version: what the workers have at first.
-        places: those of the supervisor.
-        workers: all of them; one that leaves may be among them until it is gone.
-        start: starts a worker at a place.
-        retire: has one leave, if there is one.
-        clock: tells the time.
+        version: of the first workers.
+        slots: of the pool.
+        workers: of the pool, including those that are leaving.
+        start: starts a worker in a slot.
+        retire: retires a worker; does nothing for None.
+        clock: returns the time in seconds.
     """
 
     def __init__(
         self,
         version: Version,
-        places: list[Place],
+        slots: list[Slot],
         workers: dict[int, Worker],
         *,
-        start: Callable[[Place, Version], Worker | None],
+        start: Callable[[Slot, Version], Worker | None],
         retire: Callable[[Worker | None], None],
         clock: Callable[[], float],
     ) -> None:
         self.version = version
-        """what a worker gets that has nobody to succeed"""
-        self.current: Roll | None = None
-        self._asked: deque[Roll] = deque()
-        self._newest: Roll | None = None
-        self._places = places
+        """the version for a worker that is not a successor"""
+        self.current: Restart | None = None
+        self._queued: deque[Restart] = deque()
+        self._newest: Restart | None = None
+        self._slots = slots
         self._workers = workers
         self._start = start
         self._retire = retire
         self._clock = clock
 
-    def ask(self, version: Version) -> Roll:
-        """Have all workers replaced, after the restarts that were asked for before. Any thread."""
-        roll = self._newest = Roll(version)
-        self._asked.append(roll)
-        return roll
+    def request(self, version: Version) -> Restart:
+        """Queue a restart of all workers. Any thread."""
+        restart = self._newest = Restart(version)
+        self._queued.append(restart)
+        return restart
 
     def newest(self) -> Version:
-        """Return what the workers will have when the restarts asked for are done. Any thread."""
-        roll = self._newest
-        return self.version if roll is None or roll.error is not None else roll.version
+        """Return the version of the workers after all queued restarts. Any thread."""
+        restart = self._newest
+        return self.version if restart is None or restart.error is not None else restart.version
 
     def advance(self) -> None:
-        """Do what can be done now."""
-        while self.current is not None or self._asked:
-            roll = self.current or self._begin(self._asked.popleft())
-            self._advance(roll)
-            if not roll.done:
+        """Take all steps that are possible now. Never blocks."""
+        while self.current is not None or self._queued:
+            restart = self.current or self._begin(self._queued.popleft())
+            self._advance(restart)
+            if not restart.done:
                 break
 
-    def next_place(self) -> Place | None:
-        """Return the place that is to have a successor next: none while another has one."""
-        roll = self.current
-        if roll is None or self._has_successor():
+    def next_slot(self) -> Slot | None:
+        """Return the next slot that gets a successor. None while any slot has one."""
+        restart = self.current
+        if restart is None or self._has_successor():
             return None
-        return next((place for place in self._places if place.is_behind(roll.version)), None)
+        return next((slot for slot in self._slots if slot.is_behind(restart.version)), None)
 
     def end(self, error: Exception | None) -> None:
-        """End the restart that is under way; with an error nothing more is replaced."""
+        """End the current restart. After an error no further worker is replaced."""
         if self.current is not None:
             self.current.error, self.current.done = error, True
         self.current = None
 
     def end_all(self) -> None:
-        """End all, for the streamer was closed."""
-        while self.current is not None or self._asked:
-            self.current = self.current or self._asked.popleft()
+        """End all restarts with `StreamerClosed`."""
+        while self.current is not None or self._queued:
+            self.current = self.current or self._queued.popleft()
             self.end(StreamerClosed("the streamer was closed"))
 
     def _has_successor(self) -> bool:
-        return any(place.successor is not None for place in self._places)
+        return any(slot.successor is not None for slot in self._slots)
 
-    def _begin(self, roll: Roll) -> Roll:
-        self.current = roll
-        if any(place.is_ready() for place in self._places):
-            return roll
-        # Nothing is lost that way: nobody can be answered by the version that was.
-        self.version = roll.version
-        for place in self._places:
-            self._retire(place.worker)
-            place.revive(self._clock())
-        return roll
+    def _begin(self, restart: Restart) -> Restart:
+        self.current = restart
+        if any(slot.is_ready() for slot in self._slots):
+            return restart
+        # No worker of the old version is ready, so all can be replaced at once.
+        self.version = restart.version
+        for slot in self._slots:
+            self._retire(slot.worker)
+            slot.revive(self._clock())
+        return restart
 
-    def _advance(self, roll: Roll) -> None:
+    def _advance(self, restart: Restart) -> None:
         if self._has_successor():
             return
-        behind = self.next_place()
+        behind = self.next_slot()
         if behind is not None:
             if behind.start_at <= self._clock():
-                behind.successor = self._start(behind, roll.version)
+                behind.successor = self._start(behind, restart.version)
             return
-        for place in self._places:
-            if place.given_up is not None:
-                place.revive(self._clock())
+        for slot in self._slots:
+            if slot.given_up is not None:
+                slot.revive(self._clock())
         if any(worker.may_get_work for worker in self._workers.values()):
-            return  # what is asked for after the restart is not for the old version
-        if all(place.is_ready(roll.version) for place in self._places):
+            return  # requests after the restart must not run on the old version
+        if all(slot.is_ready(restart.version) for slot in self._slots):
             self.end(None)

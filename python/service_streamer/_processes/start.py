@@ -1,11 +1,11 @@
 """Starting worker processes: spawn, fork and forkserver.
 
-All three end up in `worker_main`. What ``multiprocessing`` would do in its own way is done here:
+All three run `worker_main`. This module replaces ``multiprocessing.Process`` for three reasons:
 
-- spawned workers have their environment before their first import of anything of the user's;
-- ``multiprocessing`` does not know them: its forked children would end their parent's workers when
-  they exit, and it waits at exit for what it knows;
-- they start from one thread that lives as long as they do: PDEATHSIG is sent when that thread ends.
+- The environment of a spawned worker must be set before it imports user code.
+- ``multiprocessing`` must not know the workers: at exit it waits for its processes, and a forked
+  child would end the processes of its parent.
+- One thread must start all workers and outlive them: PDEATHSIG is sent when that thread ends.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from .process import Process
 
 START_METHODS = ("spawn", "fork", "forkserver")
 
-_FD = 3  # the number of a spawned worker's socket
+_FD = 3  # the descriptor of the socket in a spawned worker
 
 
 @dataclasses.dataclass(frozen=True)
 class Version:
-    """A model as it is sent to workers."""
+    """A model in the form in which it is sent to workers. Compared by identity."""
 
     model: Model
     packed: bytes
-    """pickled; empty where workers are forked"""
+    """the pickled model; empty for forked workers"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Started:
-    """A worker that is on its way."""
+    """A worker process that was just started."""
 
     socket: int
-    """our end of the connection"""
+    """the owner's end of the connection"""
     process: Process
     setup: bytes
-    """what it waits for"""
+    """the message that the worker waits for"""
 
 
 class Starter:
-    """Starts the workers of one streamer. To be used by one thread, which must outlive them."""
+    """Starts the workers of one streamer. Used by one thread, which must outlive them."""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class Starter:
         self._budget = budget
         self._output_batch = output_batch
         self._inline = inline
-        # Imported now: while no fork may happen, nobody should have to wait for an import.
+        # Imported now, because __call__ blocks forks and should not import while it does.
         from . import forkserver, worker_main  # noqa: F401
 
     def __call__(self, index: int, worker_num: int, batch_size: int, version: Version) -> Started:
-        """Start the worker of one place.
+        """Start the worker of slot `index`.
 
         Raises:
-            OSError: no process, no descriptor, no memory.
+            OSError: no process, descriptor or memory is available.
         """
         from . import worker_main
 
@@ -101,19 +101,20 @@ class Starter:
                 raise
             finally:
                 theirs.close()
-            return Started(ours.detach(), process, setup)  # still closed in children
+            # the descriptor stays registered to be closed in children
+            return Started(ours.detach(), process, setup)
 
     def _setup(self, job: Any, version: Version) -> bytes:
         if self._start is _fork:
-            return b""  # it has all of that
+            return b""  # the forked child has the objects themselves
         return pickle.dumps((_preparation(job.name), job, version.packed))
 
 
 def check_not_importing_main() -> None:
-    """Refuse to start workers from the main module of a worker.
+    """Refuse to start workers while a worker imports the main module.
 
     Raises:
-        RuntimeError: saying how a main module can be imported safely.
+        RuntimeError: a worker is importing the main module. The message has the remedy.
     """
     process = sys.modules.get("multiprocessing.process")
     if process is not None and getattr(process.current_process(), "_inheriting", False):
@@ -131,14 +132,14 @@ def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pr
     executable = _executable(os.fsdecode(spawn.get_executable() or ""))
     own = None
     if fd == _FD:
-        fd = own = os.dup(fd)  # or it would stay as it is: closed by the start
+        fd = own = os.dup(fd)  # dup2 to the same number would keep close-on-exec set
     try:
         pid = original("os", "posix_spawn")(
             executable,
             [executable, *flags(), "-c", program],
             {**os.environ, **variables},
             file_actions=[*_closing_inheritable(), (os.POSIX_SPAWN_DUP2, fd, _FD)],
-            setsigmask=(signal.SIGINT,),  # until the worker ignores it
+            setsigmask=(signal.SIGINT,),  # blocked until the worker ignores it
         )
     finally:
         if own is not None:
@@ -147,7 +148,7 @@ def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pr
 
 
 def _executable(known: str) -> str:
-    """The interpreter to start; ``sys.executable`` is none where Python is embedded (uwsgi)."""
+    """Return the interpreter to start. If Python is embedded (uwsgi), `known` is not one."""
     if "python" not in os.path.basename(known).lower():
         for name in (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3"):
             candidate = os.path.join(sys.prefix, "bin", name)
@@ -157,7 +158,7 @@ def _executable(known: str) -> str:
 
 
 def _closing_inheritable() -> list[tuple[int, int]]:
-    """Close in the new process what others of this one may inherit: a web server's socket, say."""
+    """Return actions that close inheritable descriptors, for instance a web server's socket."""
     actions = []
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
@@ -165,7 +166,7 @@ def _closing_inheritable() -> list[tuple[int, int]]:
             if fd > 2 and os.get_inheritable(fd):
                 actions.append((os.POSIX_SPAWN_CLOSE, fd))
         except OSError:
-            pass  # closed by now
+            pass  # another thread has closed it
     return actions
 
 
@@ -195,7 +196,7 @@ def _from_forkserver(fd: int, job: Any, version: Version, variables: dict[str, s
     status, pipe = connect_to_new_process(fd)
     try:
         with open(pipe, "wb", closefd=False) as file:
-            pickle.dump({}, file)  # what it prepares by itself: nothing
+            pickle.dump({}, file)  # the preparation data of multiprocessing: none
             start = worker_main.ForkserverStart(job.output_batch, job.inline, variables)
             pickle.dump(start, file)
         pid = int(forkserver.read_signed(status))
@@ -207,7 +208,7 @@ def _from_forkserver(fd: int, job: Any, version: Version, variables: dict[str, s
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """What ``multiprocessing`` sends ahead: sys.path, the main module, the folder…"""
+    """Return the preparation data of ``multiprocessing``: sys.path, main module, folder…"""
     from multiprocessing import spawn
 
     data = spawn.get_preparation_data(name)

@@ -1,4 +1,4 @@
-"""Streamer: the model runs in worker processes."""
+"""Streamer: runs the model in worker processes."""
 
 from __future__ import annotations
 
@@ -26,65 +26,66 @@ AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
 class Streamer(BaseStreamer):
     """Collects the requests of many callers into batches for a model in worker processes.
 
-    It has the methods of `ThreadedStreamer`. The workers start at once; each makes its own model::
+    It has the methods of `ThreadedStreamer`. The constructor starts the workers, and each of them
+    loads its own model (`ManagedModel` shows such a class)::
 
-        class Sentiment(ManagedModel):
-            def init_model(self, name):
-                from transformers import pipeline
-                self.model = pipeline("sentiment-analysis", name, device="cuda")
+        class Classifier(ManagedModel):
+            def init_model(self, path):
+                ...
 
             def predict(self, batch):
-                return self.model(batch)
+                ...
 
         if __name__ == "__main__":
             streamer = Streamer(
-                Sentiment, 64, worker_num=2, cuda_devices=(0, 1), model_init_args=["your/model"]
+                Classifier, 64, worker_num=2, cuda_devices=(0, 1), model_init_args=["model.pt"]
             )
-            outputs = streamer.predict(["one item", "another"])
+            outputs = streamer.predict([numpy.zeros(384, dtype=numpy.float32)])
 
-    Items and outputs are pickled; large arrays and tensors travel in shared memory instead.
+    Items and outputs are pickled. Large arrays and CPU tensors are passed in shared memory.
 
-    A process that is forked afterwards (gunicorn ``--preload``) shares the workers: the streamer is
-    a client there, from its first use on. So do processes that `connect`.
+    A process that is forked later (gunicorn ``--preload``) shares the workers: the streamer is a
+    client there. A process that calls `connect` is a client too.
 
-    A worker that dies is started again. What it had is run once more on another one (``retries``),
-    and then ends with `WorkerLost`. A request for which a worker has no memory ends with
-    ``MemoryError``. When no worker can load its model, requests end with
-    `WorkerInitError`; after 5 attempts in a row the worker is given up until `restart`.
+    A worker that dies is replaced. Its batch runs again on another worker, ``retries`` times; then
+    its requests raise `WorkerLost`. A request that does not fit into the memory of a worker raises
+    ``MemoryError``. If no worker can load the model, requests raise `WorkerInitError`. After five
+    failed attempts in a row a worker is not started again until `restart`.
 
     Args:
-        predict_function_or_model: a function as for `ThreadedStreamer`, or a `ManagedModel` class,
-            which each worker instantiates with its device. It must be picklable (cloudpickle is
-            used where it is needed and installed), but for ``mp_start_method="fork"``.
+        predict_function_or_model: a function as for `ThreadedStreamer`, or a `ManagedModel` class.
+            Each worker creates an instance with its device. Unless ``mp_start_method="fork"``, it
+            must be picklable; cloudpickle is used if needed and installed.
         batch_size: most items per batch.
-        max_latency: seconds that a request may wait for company when a worker could take it.
-        worker_num: worker processes.
-        cuda_devices: their GPUs, round-robin: numbers, or strings with a UUID or a MIG device. The
-            worker sees only its own.
-        model_init_args, model_init_kwargs: for ``init_model``.
-        wait_for_worker_ready: return only when every worker has loaded its model.
-        mp_start_method: "spawn", "fork" or "forkserver". Not "fork" where this process has used
-            CUDA. The forkserver is one of its own; it loads what ``set_forkserver_preload`` names,
-            but never the main module.
-        worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
+        max_latency: most seconds that a request waits for others to join its batch while a worker
+            could take it.
+        worker_num: the number of worker processes.
+        cuda_devices: the GPUs of the workers, assigned round-robin: numbers, or strings with a UUID
+            or a MIG device. A worker sees only its own GPU.
+        model_init_args, model_init_kwargs: passed to ``init_model``.
+        wait_for_worker_ready: if True, the constructor calls `wait_ready`.
+        mp_start_method: "spawn", "fork" or "forkserver". Do not use "fork" if this process has used
+            CUDA. The forkserver is separate from the one of ``multiprocessing``. It imports the
+            modules named by ``set_forkserver_preload``, except the main module.
+        worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
+            no limit.
         policy, max_queue, overflow, output, isolate_errors, isolation_budget: as for
             `ThreadedStreamer`.
-        retries: how often a batch is run again whose worker died.
-        worker_hang_timeout: seconds after which a worker that still has the same batch is killed;
-            None: never. It is for batches only: to load a model may rightly take minutes, so a
-            worker is never killed for that; `wait_ready` with a timeout tells of one that hangs.
+        retries: how often a batch runs again after its worker died.
+        worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
+            and replaced. None: no limit. Loading a model is not limited: call `wait_ready` with a
+            timeout to detect a worker that hangs there.
         warmup: items that each worker predicts before its first request.
-        address: where other processes `connect`: a path, or "@name" for a name that is not in the
-            file system. Only processes of the same user may. None: a name of its own. When this
-            process is killed the file at a path stays, until the next Streamer with that address
-            replaces it; a name leaves nothing.
+        address: where other processes `connect`: a path, or "@name" for an abstract socket name.
+            Only processes of the same user can connect. None: a generated name. If this process is
+            killed, the file of a path remains until the next Streamer with that address.
 
     Raises:
-        TypeError, ValueError: a setting is wrong; the message names it and its value.
-        SerializationError: the model cannot be sent to a worker; the message says what to do.
-        WorkerInitError: it cannot be loaded, with ``wait_for_worker_ready``.
+        TypeError, ValueError: a setting is invalid. The message names the setting and its value.
+        SerializationError: the model cannot be pickled. The message says what to change.
+        WorkerInitError: ``wait_for_worker_ready``, and a worker cannot load the model.
         OSError: another process listens at `address`.
-        RuntimeError: it is made by the main module while a worker imports that.
+        RuntimeError: the main module creates the streamer while a worker imports that module.
     """
 
     def __init__(
@@ -152,21 +153,28 @@ class Streamer(BaseStreamer):
         overflow: str = "block",
         output: str = "items",
     ) -> _Self:
-        """Make a client of the Streamer that listens at an address.
+        """Return a client of the Streamer that listens at an address of this machine.
 
-        It has the methods of a streamer, but for `resize` and `restart`; `close` closes the client
-        only. It connects when it is first used, and again when that process was restarted, whether
-        it was killed or ends gracefully: until then new requests wait, and those that it had not
-        answered when it ended raise `WorkerLost`. While nothing listens at the address, requests
-        wait until their timeout; the log and the `RequestTimeout` say so.
+        The client has all methods except `resize` and `restart`. `close` closes only the client. It
+        connects at the first request.
+
+        If the process with the Streamer ends, the client reconnects to its successor. Requests that
+        the old process had accepted and not answered raise `WorkerLost`; new requests wait. While
+        no process listens at the address, requests wait until their timeout. The log and the
+        message of `RequestTimeout` tell the reason.
 
         Args:
             address: of the Streamer: a path, or "@name".
-            worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
-            max_queue: most items that wait here while that process takes no more; None: 65,536.
-                An empty queue takes any request, also one with more items than that.
-            overflow: what happens to more: "block" the caller, or "reject" with `QueueFull`.
-            output: as the Streamer was made with.
+            worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`.
+                None: no limit.
+            max_queue: most items that wait in this process. None: 65,536. An empty queue accepts a
+                request of any size.
+            overflow: when that queue is full, "block" makes the caller wait for room, and "reject"
+                raises `QueueFull`.
+            output: the same as in the Streamer.
+
+        Raises:
+            TypeError, ValueError: an argument is invalid. The message names it and its value.
         """
         self = cls.__new__(cls)
         options = Options(
@@ -181,14 +189,22 @@ class Streamer(BaseStreamer):
 
     @property
     def address(self) -> str:
-        """Where other processes can `connect`."""
+        """The address for `connect`."""
         return self._peer.address
 
     def resize(self, worker_num: int) -> None:
-        """Have another number of workers from now on.
+        """Change the number of worker processes. Does not wait.
 
-        Does not wait: new ones take part when they have loaded their model (`wait_ready`), and
-        those that are too many finish what they have. Only in the process that made the streamer.
+        New workers get batches once they have loaded the model; `wait_ready` waits for that.
+        Surplus workers finish their batches and end.
+
+        Args:
+            worker_num: the new number of worker processes.
+
+        Raises:
+            ValueError: `worker_num` is not a positive int.
+            RuntimeError: this process is a client.
+            StreamerClosed: the streamer is closed.
         """
         self._owned("resize").resize(_options.count("worker_num", worker_num))
 
@@ -200,23 +216,25 @@ class Streamer(BaseStreamer):
         *,
         timeout: float | None = None,
     ) -> None:
-        """Replace all workers, also by a new version of the model, without failing a request.
+        """Replace all workers, one after the other. No request fails because of that.
 
-        One after the other: a new worker loads its model and warms up beside the old one, which
-        then finishes what it has and ends. Meanwhile requests are answered by both versions. Blocks
-        until it is done. Only in the process that made the streamer.
+        A new worker loads the model and warms up while the old one still runs. Then the old one
+        finishes its batches and ends. Until the restart is done, both versions answer requests.
+        Blocks until it is done.
 
         Args:
-            model: a new function or `ManagedModel` class; None: the one there is, or that of a
-                restart which is not done yet.
-            model_init_args: for its ``init_model``; None: those there are.
-            model_init_kwargs: the same.
-            timeout: seconds to wait; the restart goes on after that. None: no limit.
+            model: the new function or `ManagedModel` class. None: keep the current one, or that of
+                an unfinished restart.
+            model_init_args, model_init_kwargs: passed to ``init_model``. None: keep the current
+                ones.
+            timeout: seconds to wait. None: no limit. After a timeout the restart continues.
 
         Raises:
-            WorkerInitError: the new version cannot be loaded. Then the old workers go on.
-            RequestTimeout: it is not done within `timeout` seconds.
-            SerializationError, TypeError: as the constructor.
+            WorkerInitError: the new version cannot be loaded. The old workers stay.
+            RequestTimeout: the restart was not done within `timeout` seconds.
+            SerializationError, TypeError: as for the constructor.
+            RuntimeError: this process is a client.
+            StreamerClosed: the streamer is closed.
         """
         limit = _options.timeout("timeout", timeout)
         processes = self._owned("restart")
@@ -243,7 +261,7 @@ class Streamer(BaseStreamer):
         self._check_open()
         if not isinstance(self._peer, Processes):
             raise RuntimeError(
-                f"{method}() works only in the process that made the Streamer; this one is a client"
+                f"{method}() works only in the process that created the Streamer; this is a client"
             )
         return self._peer
 
@@ -259,6 +277,6 @@ class Streamer(BaseStreamer):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} cannot be pickled: pass its address, and "
-            f"{type(self).__name__}.connect(address) there"
+            f"a {type(self).__name__} cannot be pickled: pass its address and call "
+            f"{type(self).__name__}.connect(address) in the other process"
         )

@@ -1,7 +1,7 @@
-"""The thread that starts worker processes, hears of their ends, and replaces and retires them.
+"""The supervisor thread, which starts, replaces, retires and ends worker processes.
 
-One thread does it, from the first start to the last end: PDEATHSIG, by which workers die with their
-parent, is sent when the *thread* that started them ends. Other threads only leave a message.
+One thread does all of that. Workers get PDEATHSIG, so that they die with their parent, and Linux
+sends it when the *thread* that started them ends. Other threads only set a target and wake it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable
 
 from .._errors import StreamerClosed
-from .._waiting.threads import Bell
+from .._waiting.threads import Condition
 from .init_failure import InitFailure
 from .pool import Pool, Server
-from .rollout import Roll
+from .rollout import Restart
 from .start import Start, Version
 
 
 class Supervisor:
-    """What the supervising thread does (`run`), and what others may ask of it."""
+    """Supervises the worker processes. One thread calls `run`; any thread the other methods."""
 
     def __init__(
         self,
@@ -31,56 +31,58 @@ class Supervisor:
     ) -> None:
         self._server = server
         self._pool = Pool(server, start, version, worker_num, batch_size, clock)
-        self.bell = Bell()
-        """rings when workers come, go or become ready"""
+        self.changed = Condition()
+        """notified when workers start, end or become ready"""
         self._worker_num = worker_num
         self._started = False
 
-    # ------------------------------------------------------------ for other threads
+    # --------------------------------------------------------------- for any thread
 
     def wait_started(self) -> None:
-        """Wait until the first workers are processes."""
-        self.bell.wait(lambda: self._started, None)
+        """Block until the first worker processes have been started."""
+        self.changed.wait_for(lambda: self._started, None)
 
     def resize(self, worker_num: int) -> None:
-        """Have more workers, or fewer."""
+        """Change the number of workers. Does not wait."""
         self._worker_num = worker_num
         self._server.interrupt()
 
-    def restart(self, version: Version) -> Roll:
-        """Replace all workers by those of another version object, one after the other."""
-        roll = self._pool.rollout.ask(version)
+    def restart(self, version: Version) -> Restart:
+        """Request a restart with another version object. Does not wait."""
+        restart = self._pool.rollout.request(version)
         self._server.interrupt()
-        return roll
+        return restart
 
     @property
     def version(self) -> Version:
-        """What the workers have, or will have when the restarts asked for are done."""
+        """The version of the workers after all requested restarts."""
         return self._pool.rollout.newest()
 
-    def wait_rolled(self, roll: Roll, timeout: float | None) -> bool:
-        """Wait until a restart is done; False if time is over first.
+    def wait_restarted(self, restart: Restart, timeout: float | None) -> bool:
+        """Block until a restart is done; return False on timeout.
 
         Raises:
             WorkerInitError: the new workers cannot load their model.
-            StreamerClosed: the streamer was closed first.
+            StreamerClosed: the streamer was closed before the restart was done.
         """
-        if not self.bell.wait(lambda: roll.done or self._pool.finishing, timeout):
+        if not self.changed.wait_for(lambda: restart.done or self._pool.finishing, timeout):
             return False
-        if not roll.done:
+        if not restart.done:
             raise StreamerClosed("the streamer was closed")
-        if roll.error is not None:
-            raise roll.error
+        if restart.error is not None:
+            raise restart.error
         return True
 
     def wait_ready(self, timeout: float | None) -> bool:
-        """Wait until every worker has loaded its model; False if time is over first.
+        """Block until every worker has loaded its model; return False on timeout.
 
         Raises:
-            WorkerInitError: none can, or one was given up.
+            WorkerInitError: no worker can load its model, or one was given up.
             StreamerClosed: the streamer is closed.
         """
-        if not self.bell.wait(lambda: self._obstacle() is not None or self.all_ready(), timeout):
+        if not self.changed.wait_for(
+            lambda: self._obstacle() is not None or self.all_ready(), timeout
+        ):
             return False
         obstacle = self._obstacle()
         if obstacle is not None and not self.all_ready():
@@ -88,38 +90,38 @@ class Supervisor:
         return True
 
     def any_ready(self) -> bool:
-        """Whether at least one worker has loaded its model."""
-        return any(place.is_ready() for place in self._pool.places)
+        """Return True if at least one worker has loaded its model."""
+        return any(slot.is_ready() for slot in self._pool.slots)
 
     def all_ready(self) -> bool:
-        """Whether every worker has loaded its model."""
-        places = self._pool.places
-        return self._worker_num == len(places) and all(p.is_ready() for p in places)
+        """Return True if every worker has loaded its model."""
+        slots = self._pool.slots
+        return self._worker_num == len(slots) and all(p.is_ready() for p in slots)
 
     def init_failure(self) -> InitFailure | None:
-        """Say why no worker can load its model, or why one was given up; None while all may."""
-        reasons = (place.given_up for place in self._pool.places if place.given_up)
+        """Return why no worker can load its model, or why one was given up; else None."""
+        reasons = (slot.given_up for slot in self._pool.slots if slot.given_up)
         return self._pool.failure or next(reasons, None)
 
     def given_up(self) -> InitFailure | None:
-        """Say why every worker was given up; None while there is hope for one."""
-        reasons = [place.given_up for place in self._pool.places]
+        """Return a reason if every worker was given up; else None."""
+        reasons = [slot.given_up for slot in self._pool.slots]
         return reasons[0] if all(reasons) else None
 
     def close(self) -> None:
-        """End what waits for workers to become ready; go on until `finish`."""
+        """End all calls of `wait_ready`. Supervision continues until `finish`."""
         self._pool.closing = True
-        self.bell.ring()
+        self.changed.notify()
         self._server.interrupt()
 
     def finish(self) -> None:
-        """End all workers, and then the supervising thread. Nobody waits for an answer any more."""
+        """Make the supervisor thread end all workers and then itself. No request is open."""
         self._pool.finishing = True
-        self.bell.ring()
+        self.changed.notify()
         self._server.interrupt()
 
     def kill(self) -> None:
-        """End all processes at once."""
+        """Kill all worker processes."""
         for worker in list(self._pool.workers.values()):
             worker.process.kill()
 
@@ -129,10 +131,10 @@ class Supervisor:
         why = self.init_failure()
         return None if why is None else why.error()
 
-    # -------------------------------------------------------- the supervising thread
+    # --------------------------------------------------------- the supervisor thread
 
     def run(self) -> None:
-        """Supervise until `finish`."""
+        """Supervise the workers until `finish` is called."""
         pool = self._pool
         try:
             while not pool.finishing:
@@ -140,7 +142,7 @@ class Supervisor:
                 pool.rollout.advance()
                 pool.start_due()
                 self._started = True
-                self.bell.ring()
+                self.changed.notify()
                 event = self._server.next_event(pool.time_left())
                 if event is not None:
                     pool.handle(*event)
@@ -148,5 +150,5 @@ class Supervisor:
         finally:
             self._started = pool.closing = pool.finishing = True
             pool.rollout.end_all()
-            self.bell.ring()
+            self.changed.notify()
             pool.end()

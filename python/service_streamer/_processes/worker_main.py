@@ -1,13 +1,13 @@
-"""The life of a worker process, from its first instruction to its last.
+"""The code that runs in a worker process.
 
 ::
 
-    started by start.py ── die with the parent ── receive the setup ── import the user's main
-    module, unpickle the model ── init_model, warm-up ── ready ── batches ── end of file: exit
+    started by start.py ── set PDEATHSIG ── receive the setup ── import the user's main module,
+    unpickle the model ── init_model, warm-up ── send "ready" ── run batches ── end of file: exit
 
-It serves batches like a worker thread does (`run_batches`, `_worker.serve`). Towards the user's
-code it is a process of ``multiprocessing``: `Worker` runs in ``BaseProcess._bootstrap``, so that
-profilers, tracebacks, ``current_process()`` and ``parent_process()`` are as they are there.
+Batches are run as in a worker thread (`run_batches`, `_worker.serve`). To user code the process
+looks like one of ``multiprocessing``: `Worker` runs in ``BaseProcess._bootstrap``, so profilers,
+tracebacks, ``current_process()`` and ``parent_process()`` work as usual.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from .init_failure import InitFailure
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a worker is to do, besides its model."""
+    """The settings of a worker, without its model."""
 
     name: str
     owner: int
-    """the process that has the engine"""
+    """the pid of the process that has the engine"""
     device: int | str | None
     batch_size: int
     budget: float | None
-    """of `_worker.isolate`"""
+    """the time budget of `_worker.isolate`; None: errors are not isolated"""
     output_batch: bool
     inline: bool = False
-    """answers may travel to other machines: without shared memory"""
+    """outputs may go to other machines, so shared memory is not used"""
 
 
 class Worker(BaseProcess):
-    """This process, as ``multiprocessing`` sees it."""
+    """This process as a process of ``multiprocessing``."""
 
     _start_method = None
 
@@ -61,29 +61,29 @@ class Worker(BaseProcess):
         self._model = model
 
     def run(self) -> None:
-        """Load the model and answer batches until the engine closes the connection."""
+        """Load the model and run batches until the engine closes the connection."""
         job, link = self._job, self._link
         try:
             with _reporting(link):
                 predict = self._model.load(job.device, job.batch_size)
-            del self._model  # what it was made of need not stay
+            del self._model  # frees init arguments and warm-up items
             link.send_ready(_about())
-            while (left := link.run_batches(predict, is_logged)) is not None:
-                serve(*left, predict, job.budget)
-                del left  # its items need not wait with us for the next one
+            while (unfinished := link.run_batches(predict, is_logged)) is not None:
+                serve(*unfinished, predict, job.budget)
+                del unfinished  # frees its items before the next wait
         finally:
-            _lifecycle.close_all()  # of streamers that the model has made
+            _lifecycle.close_all()  # the model may have created streamers
 
 
 def main(fd: int, parent: int, output_batch: bool, inline: bool) -> NoReturn:
-    """Be a spawned worker: the whole program of a new interpreter."""
+    """Run a spawned worker: the program of the new interpreter."""
     sys.exit(_run(fd, parent, output_batch, inline, None))
 
 
 def run_forked(fd: int, parent: int, job: Job, model: Model, variables: Mapping[str, str]) -> int:
-    """Be a forked worker; return the exit code."""
-    threading.main_thread().name = "MainThread"  # and not as the thread that forked
-    _leave_handlers_to_parent()
+    """Run a forked worker and return its exit code."""
+    threading.main_thread().name = "MainThread"  # not the name of the forking thread
+    _reset_signal_handlers()
     os.environ.update(variables)
     link = _open(fd, parent, job.output_batch, job.inline)
     if link is None or link.receive_setup() is None:
@@ -92,10 +92,10 @@ def run_forked(fd: int, parent: int, job: Job, model: Model, variables: Mapping[
 
 
 class ForkserverStart:
-    """What a forkserver's child unpickles in place of a process, and runs.
+    """The object that a forkserver's child unpickles and runs, in place of a process.
 
-    Not the usual way: ``multiprocessing`` would import the user's main module before anything of
-    ours could set the environment.
+    With a process of ``multiprocessing``, the child would import the user's main module before the
+    environment is set.
     """
 
     def __init__(self, output_batch: bool, inline: bool, variables: Mapping[str, str]) -> None:
@@ -107,7 +107,7 @@ class ForkserverStart:
         os.environ.update(self._variables)
         server: Any = forkserver._forkserver
         (fd,) = server._inherited_fds
-        # Kept open it would keep the forkserver alive after our owner's death, and so us.
+        # An open copy would keep the forkserver, and so this child, alive after the owner's death.
         os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = server._forkserver_address = None
         return _run(fd, os.getppid(), self._output_batch, self._inline, parent_sentinel)
@@ -117,9 +117,9 @@ def _run(fd: int, parent: int, output_batch: bool, inline: bool, sentinel: int |
     link = _open(fd, parent, output_batch, inline)
     setup = None if link is None else link.receive_setup()
     if link is None or setup is None:
-        return 0  # the owner is gone
+        return 0  # the owner has ended
     this: Any = process.current_process()
-    this._inheriting = True  # by this a Streamer of an unguarded main module knows where it is
+    this._inheriting = True  # checked by check_not_importing_main()
     try:
         with _reporting(link):
             preparation, job, packed = pickle.loads(setup)
@@ -134,7 +134,7 @@ def _run(fd: int, parent: int, output_batch: bool, inline: bool, sentinel: int |
 
 
 def _open(fd: int, parent: int, output_batch: bool, inline: bool) -> _core.WorkerLink | None:
-    # Ctrl-C is for the owner, which ends us. It has been blocked so far.
+    # The owner handles Ctrl-C and ends its workers. SIGINT was blocked until here.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if not _core.die_with_parent(parent):
@@ -144,7 +144,7 @@ def _open(fd: int, parent: int, output_batch: bool, inline: bool) -> _core.Worke
 
 def _bootstrap(link: _core.WorkerLink, job: Job, model: Model, sentinel: int | None) -> int:
     if sentinel is None:
-        with contextlib.suppress(OSError):  # a kernel without it: parent_process() cannot be joined
+        with contextlib.suppress(OSError):  # old kernel: parent_process() cannot be joined then
             sentinel = os.pidfd_open(job.owner)
     worker: Any = Worker(link, job, model)
     return int(worker._bootstrap(parent_sentinel=sentinel))
@@ -152,13 +152,13 @@ def _bootstrap(link: _core.WorkerLink, job: Job, model: Model, sentinel: int | N
 
 @contextlib.contextmanager
 def _reporting(link: _core.WorkerLink) -> Iterator[None]:
-    """Tell the engine what prevents this worker from ever being ready, and end it."""
+    """Report an exception to the engine as a failed load, and exit."""
     try:
         yield
     except BaseException as error:
-        ours = error.__traceback__
-        theirs = ours.tb_next if ours is not None else None  # without this frame
-        text = "".join(traceback.format_exception(type(error), error, theirs))
+        trace = error.__traceback__
+        below = trace.tb_next if trace is not None else None  # without this frame
+        text = "".join(traceback.format_exception(type(error), error, below))
         link.send_init_failed(InitFailure.of(error, text).note)
         raise SystemExit(1) from None
 
@@ -173,8 +173,8 @@ def _about() -> str:
     )
 
 
-def _leave_handlers_to_parent() -> None:
-    """Undo what a forked child has of its parent's signal handling."""
+def _reset_signal_handlers() -> None:
+    """Remove the signal handlers that a forked child inherits from its parent."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         if callable(signal.getsignal(number)):

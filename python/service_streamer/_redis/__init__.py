@@ -1,1 +1,1 @@
-"""RedisStreamer and RedisWorker: requests travel over a broker. README.md has the protocol."""
+"""RedisStreamer and RedisWorker: requests over a Redis broker. README.md has the protocol."""

@@ -1,4 +1,4 @@
-"""Where the broker is: what a `redis_broker` argument says, and which server that means now."""
+"""Parses the `redis_broker` argument, and finds the server that it currently stands for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-from .links import native
+from .raw_connections import native_class
 
 PORTS = {"redis": 6379, "sentinel": 26379, "cluster": 6379}
 HELP = (
@@ -24,19 +24,19 @@ Ask = Callable[["Server", tuple[Any, ...]], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """One server: what a redis-py connection class is made with."""
+    """One server: a connection class of redis-py and its arguments."""
 
     connection_class: Any
     options: dict[str, Any]
 
     def at(self, host: str, port: int, **options: Any) -> Server:
-        """Return one at another place with the same settings, or these."""
+        """Return a server at another host and port, with the same or the given settings."""
         changed = {**self.options, "host": host, "port": port, **options}
         return Server(self.connection_class, changed)
 
-    def link(self) -> Any:
-        """Make a connection of redis-py, which is not connected yet."""
-        return native(self.connection_class)(**self.options)
+    def raw_connection(self) -> Any:
+        """Return a new raw connection, which is not connected yet."""
+        return native_class(self.connection_class)(**self.options)
 
     def __str__(self) -> str:
         if "path" in self.options:
@@ -45,17 +45,17 @@ class Server:
 
 
 class Address:
-    """What a `redis_broker` argument says.
+    """A parsed `redis_broker` argument.
 
     Raises:
-        ValueError, TypeError: it says nothing that is understood; without its password.
+        ValueError, TypeError: it is invalid. The message does not contain the password.
     """
 
     def __init__(self, broker: str, key: bytes) -> None:
         if not isinstance(broker, str):
             raise TypeError(f"{HELP}, not {broker!r}")
         self.text = without_password(broker)
-        """as it may be shown"""
+        """the argument without its password, for messages"""
         scheme, _, rest = broker.rpartition("://")
         self.kind = "redis"
         self._key = key
@@ -76,24 +76,24 @@ class Address:
             self._server = _server(url)
             _check_timeouts(self._server.options)
             _check_files(self._server.options)
-        except TypeError as error:  # an option that is none
+        except TypeError as error:  # an unknown or invalid option
             raise ValueError(f"{HELP}, not {self.text!r}: {error}") from None
-        except ValueError:  # its text may have a piece of the password
+        except ValueError:  # its text may contain part of the password
             raise ValueError(f"{HELP}, not {self.text!r}") from None
         self._hosts = hosts
 
     @property
     def timeout(self) -> float:
-        """Seconds after which a server that says nothing is given up."""
+        """The socket timeout in seconds."""
         return float(self._server.options["socket_timeout"])
 
     @property
     def moves(self) -> bool:
-        """Whether another server may take its place, so that it pays to ask again which one."""
+        """True if the server may change, because a sentinel or a cluster node names it."""
         return self.kind != "redis"
 
     def server(self, ask: Ask) -> Server:
-        """Find out which server it is now. May ask several, and raises what the last one did."""
+        """Return the current server. Asks the given hosts in turn; raises the error of the last."""
         if not self.moves:
             return self._server
         last: BaseException = LookupError("no hosts")
@@ -116,8 +116,8 @@ class Address:
                 raise ValueError(f"{HELP}, not {self.text!r}: the service is missing")
             self._service = urllib.parse.unquote(parts.pop(0))
         elif parts and parts not in (["0"], [""]):
-            raise ValueError(f"a Redis Cluster has no database but 0: {self.text!r}")
-        # the host is only there to be replaced
+            raise ValueError(f"a Redis Cluster has only database 0, not the one in {self.text!r}")
+        # "host" is a placeholder
         url = f"{scheme}://{user}{at}host/{'/'.join(parts)}{question}{query}"
         return url, hosts
 
@@ -133,7 +133,9 @@ class Address:
         sentinel.options.pop("sentinel_password", None)
         found = ask(sentinel, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service))
         if found is None:
-            raise LookupError(f"the sentinel {sentinel} knows no service {self._service!r}")
+            raise LookupError(
+                f"the sentinel {sentinel} does not know the service {self._service!r}"
+            )
         return Server(self._server.connection_class, options).at(found[0].decode(), int(found[1]))
 
     def _node(self, host: tuple[str, int], ask: Ask) -> Server:
@@ -143,16 +145,16 @@ class Address:
         slot = key_slot(self._key)
         for first, end, node, *_ in ask(seed, ("CLUSTER", "SLOTS")):
             if first <= slot <= end:
-                # a node that does not know its own name is the one that was asked
+                # an empty name stands for the node that was asked
                 name = node[0].decode() if node[0] else host[0]
                 return self._server.at(name, int(node[1]))
         raise LookupError(f"no node of the cluster at {seed} has the hash slot {slot}")
 
 
 def without_password(broker: str) -> str:
-    """Return what may be shown of it."""
+    """Return the address with *** in place of passwords."""
     hidden = re.sub(r"(?<=[?&])((?:\w+_)?password)=[^&]*", r"\1=***", broker)
-    return re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", hidden)  # also of one with / or @ in it
+    return re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", hidden)  # the password may contain / or @
 
 
 def _server(url: str) -> Server:
@@ -161,7 +163,7 @@ def _server(url: str) -> Server:
     options: dict[str, Any] = dict(parse_url(url))
     connection_class = options.pop("connection_class", Connection)
     for name in ("max_connections", "timeout", "decode_responses"):
-        options.pop(name, None)  # a pool's, and what would be no longer bytes
+        options.pop(name, None)  # options of a pool; decode_responses would return str
     if connection_class is Connection or "path" not in options:
         options.setdefault("host", "localhost")
         options.setdefault("port", PORTS["redis"])
@@ -169,23 +171,23 @@ def _server(url: str) -> Server:
     options.setdefault("socket_connect_timeout", 5.0)
     options["protocol"] = 2
     checked = {name: value for name, value in options.items() if not name.startswith("sentinel_")}
-    connection_class(**checked)  # TypeError for an option that it does not know
+    connection_class(**checked)  # raises TypeError for an unknown option
     return Server(connection_class, options)
 
 
 def _check_timeouts(options: dict[str, Any]) -> None:
-    """Notice what a socket would not take, or 0, with which it would not wait at all."""
+    """Raise TypeError for a timeout that is not positive and finite."""
     for name in ("socket_timeout", "socket_connect_timeout"):
         if not 0 < options[name] < math.inf:
             raise TypeError(f"{name} must be more than 0 seconds, not {options[name]}")
 
 
 def _check_files(options: dict[str, Any]) -> None:
-    """Notice what TLS would miss at each connection; raise what a wrong option does."""
+    """Raise TypeError for a TLS file that does not exist."""
     for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
         path = options.get(name)
         if path is not None and not os.path.isfile(path):
-            raise TypeError(f"{name}: there is no file {path!r}")
+            raise TypeError(f"{name}: the file {path!r} does not exist")
 
 
 def _host(name: str, port: int, shown: str) -> tuple[str, int]:

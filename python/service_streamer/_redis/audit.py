@@ -1,4 +1,4 @@
-"""Which of a client's entries the broker no longer has."""
+"""The audit: finds entries of a client that the broker has lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .broker import Connection
 from .protocol import GROUP
 from .session import ChunkId
 
-AT_ONCE = 200  # entries that are asked for in one go
+BATCH = 200  # entries per round trip
 
 Id = tuple[int, int]
 NEVER: Id = (0, 0)
@@ -32,26 +32,31 @@ return absent
 def missing_entries(
     connection: Connection, queue: bytes, entries: Sequence[tuple[ChunkId, bytes]], full: bool
 ) -> list[ChunkId]:
-    """Return the chunks whose entry is neither waiting nor with a worker.
+    """Return the chunks whose entry is neither waiting in the queue nor at a worker.
 
-    No request travels back for that.
+    The entries themselves are not transferred.
 
     Args:
-        connection: to ask by.
+        connection: of the calling thread.
         queue: the key of the stream.
-        entries: chunks and their entries.
-        full: look for each that waits; else only whether it lies between the first and the last.
+        entries: chunks and the IDs of their entries.
+        full: look up each waiting entry. Otherwise only check that its ID lies between the first
+            and the last ID of the queue.
 
     Raises:
-        BrokerError: the connection broke, or asking is not permitted.
+        BrokerError: the connection failed, or a command is not permitted.
     """
-    groups, ends = connection.ask(
+    groups, ends = connection.query(
         [("XINFO", "GROUPS", queue), ("EVAL", _ENDS, 1, queue)], "no such key"
     )
     if not ends:  # the stream is empty
         return [chunk for chunk, _ in entries]
     delivered = max(
-        (_id(_field(group, b"last-delivered-id")) for group in groups or () if _is_ours(group)),
+        (
+            _id(_field(group, b"last-delivered-id"))
+            for group in groups or ()
+            if _is_worker_group(group)
+        ),
         default=NEVER,
     )
     first, last = _id(ends[0]), _id(ends[1])
@@ -70,7 +75,7 @@ def _not_pending(
     missing = []
     for some in _slices(entries):
         commands = [("XPENDING", queue, GROUP, entry, entry, 1) for _, entry in some]
-        replies = connection.ask(commands, "NOGROUP")
+        replies = connection.query(commands, "NOGROUP")
         missing += [chunk for (chunk, _), reply in zip(some, replies, strict=True) if not reply]
     return missing
 
@@ -81,20 +86,20 @@ def _absent(
     missing = []
     for some in _slices(entries):
         command = ("EVAL", _ABSENT, 1, queue, *(entry for _, entry in some))
-        absent = set(connection.ask([command])[0])
+        absent = set(connection.query([command])[0])
         missing += [chunk for chunk, entry in some if entry in absent]
     return missing
 
 
 def _slices(entries: Sequence[tuple[ChunkId, bytes]]) -> list[Sequence[tuple[ChunkId, bytes]]]:
-    return [entries[at : at + AT_ONCE] for at in range(0, len(entries), AT_ONCE)]
+    return [entries[at : at + BATCH] for at in range(0, len(entries), BATCH)]
 
 
 def _field(row: list[Any], name: bytes) -> Any:
     return row[row.index(name) + 1]
 
 
-def _is_ours(group: list[Any]) -> bool:
+def _is_worker_group(group: list[Any]) -> bool:
     return bool(_field(group, b"name") == GROUP)
 
 

@@ -1,8 +1,8 @@
-"""Connections to the Redis broker, one per thread, and what their failures mean in words.
+"""Connections to the Redis broker, one per thread, with errors that describe the cause.
 
-A connection is redis-py's, used without its pools and client classes: those lock, retry by
-themselves and make dictionaries of replies, where here one thread has one connection, the callers
-know best what may be sent again, and replies stay what RESP2 has: bytes, int, None, lists.
+They use the connection classes of redis-py without its pools and clients. Those lock, retry and
+convert replies. Here a connection belongs to one thread, the caller decides what may be sent again,
+and replies have the types of RESP2: bytes, int, None and list.
 """
 
 from __future__ import annotations
@@ -24,71 +24,71 @@ except ImportError as _error:
 
 from .address import Address, Ask, Server
 from .clock import Clock
-from .failures import words
-from .greeting import greet, message_limit
-from .links import ask_link, shut
-from .wire import Command as Command
-from .wire import SlowWire, Wire, wire
+from .failures import explain_error
+from .handshake import handshake, message_limit
+from .raw_connections import execute_raw, shut_down
+from .transport import Command as Command
+from .transport import SlowTransport, Transport, open_transport
 
-BLOCK = 5.0  # s that a command may block at most: a blocked client does not see FLUSHALL (6.2)
-MESSAGE_LIMIT = 512 * 2**20  # bytes of a value: Redis' proto-max-bulk-len if it does not say
+BLOCK = 5.0  # s, the most that a command blocks: Redis 6.2 does not unblock it at FLUSHALL
+MESSAGE_LIMIT = 512 * 2**20  # bytes of a value, if Redis does not tell proto-max-bulk-len
 
 
 class Broker:
-    """A place where connections lead to.
+    """The broker at an address. Creates connections to it. Does not connect itself.
 
     Args:
-        redis_broker: ``host:port`` or a URL; README.md has the kinds.
-        key: one of those that will be used: it decides on the node of a cluster.
+        redis_broker: ``host:port`` or a URL; README.md lists the kinds.
+        key: a key that will be used; it determines the node of a cluster.
 
     Raises:
-        ValueError, TypeError: what is given is no place.
+        ValueError, TypeError: the address is invalid.
     """
 
     def __init__(self, redis_broker: str, key: bytes) -> None:
         self._address = Address(redis_broker, key)
         self.clock = Clock()
         self.message_limit = MESSAGE_LIMIT
-        """bytes that a message may have; the broker's own setting once there is a connection"""
+        """most bytes of a message: the broker's setting, known after the first connection"""
 
     @property
     def moves(self) -> bool:
-        """Whether another server may take its place: that of a sentinel or cluster."""
+        """True if the server may change, because a sentinel or a cluster node names it."""
         return self._address.moves
 
     def connection(self, timeout: float = math.inf) -> Connection:
-        """Make a connection for one thread. It connects when it is first used.
+        """Return a new connection for one thread. It connects when it is first used.
 
         Args:
-            timeout: seconds that the broker may say nothing, if the address does not say fewer.
+            timeout: most seconds to wait for the broker, if the address has no shorter timeout.
         """
         return Connection(self, timeout)
 
     def check(self) -> None:
-        """Connect once.
+        """Connect once and disconnect.
 
         Raises:
-            BrokerError: that does not work, or the server will not do.
+            BrokerError: the connection fails, or the server cannot be used.
         """
         with contextlib.closing(self.connection()) as connection:
             connection.execute("PING")
 
     def server(self, ask: Ask) -> Server:
-        """Find out which server it is now; raises what redis-py does."""
+        """Return the current server. Raises the exceptions of redis-py."""
         return self._address.server(ask)
 
     def block_ms(self, seconds: float) -> int:
-        """Return the ms that a command may block which would for so many seconds.
+        """Return the BLOCK argument, in ms, of a command that should block for `seconds`.
 
-        It is answered long before the socket's timeout: else each one would look like an outage.
+        It is limited to half of the socket timeout, so that a blocked command is no outage.
         """
         return max(1, int(1000 * min(seconds, BLOCK, self._address.timeout / 2)))
 
     def describe(self, error: BaseException) -> BrokerError:
-        """Make the error that says in words what went wrong with this broker."""
+        """Return the `BrokerError` for an error of this broker."""
         if isinstance(error, BrokerError):
             return error
-        text, transient = words(error, self.moves) or (f"answered {error}", False)
+        text, transient = explain_error(error, self.moves) or (f"answered {error}", False)
         described = BrokerError(f"the Redis broker {self} {text}", transient)
         described.__cause__ = error
         return described
@@ -98,29 +98,29 @@ class Broker:
 
 
 class Connection:
-    """One connection, for one thread at a time; only `interrupt` may be called by others.
+    """A connection for one thread. Any thread may call `interrupt`.
 
-    It connects when it is first used, and again after it broke. Nothing is sent twice: the caller
-    decides on that.
+    It connects when it is first used, and reconnects after a failure. It never sends a command
+    again; that is the decision of the caller.
     """
 
     def __init__(self, broker: Broker, timeout: float) -> None:
         self._broker = broker
         self._timeout = timeout
-        self._link: Any = None  # redis-py's
-        self._newest: Any = None  # the same, or one that is being made
-        self._wire: Wire | SlowWire
+        self._raw: Any = None  # the raw connection
+        self._newest: Any = None  # the same, or one that is being connected
+        self._transport: Transport | SlowTransport
         self._interrupted = False
         self.made = 0
-        """how often it was connected: who sees another number than before has missed something"""
+        """number of connects; a change tells the caller that replies may have been lost"""
 
     def execute(self, *command: Any) -> Any:
         """Send one command and return its reply.
 
         Raises:
-            BrokerError: the connection cannot be made, broke (`transient`), or the broker refuses
-                as a whole: read-only, out of memory, no permission…
-            redis.exceptions.ResponseError: the command was answered with any other error.
+            BrokerError: the connection failed (`transient`), or the broker rejects the command
+                for a general reason: read-only, out of memory, no permission…
+            redis.exceptions.ResponseError: any other error reply.
         """
         (reply,) = self.pipeline((command,))
         if isinstance(reply, Exception):
@@ -128,17 +128,17 @@ class Connection:
         return reply
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one go and return their replies.
+        """Send commands in one round trip and return their replies.
 
-        An error is returned in its place, described as a BrokerError or as it is: see `execute`.
+        An error reply is an element of the list: a BrokerError or a ResponseError, as in `execute`.
 
         Raises:
-            BrokerError: the connection cannot be made or broke: any of them may have been run.
+            BrokerError: the connection failed. Any of the commands may have been run.
         """
         self.connect()
         try:
-            self._wire.send(commands)
-            replies = self._wire.receive(len(commands))
+            self._transport.send(commands)
+            replies = self._transport.receive(len(commands))
         except BaseException as error:
             self.close()
             if isinstance(error, Exception):
@@ -154,34 +154,34 @@ class Connection:
         return replies
 
     def transaction(self, commands: Sequence[Command]) -> list[Any]:
-        """Do the same within MULTI and EXEC: all of them are run, or none.
+        """Send commands within MULTI and EXEC and return their replies.
 
-        But not more than that: one that fails when it is run stops no other.
+        Either all commands run or none. A command that fails when it runs does not stop the others.
 
         Raises:
-            BrokerError: as `pipeline`, or the first error for which none was run.
-            redis.exceptions.ResponseError: the same.
+            BrokerError: as for `pipeline`, or the error because of which no command ran.
+            redis.exceptions.ResponseError: the error because of which no command ran.
         """
         replies = self.pipeline([("MULTI",), *commands, ("EXEC",)])
         done = replies[-1]
         if isinstance(done, list):
             return [self._described(reply) for reply in done]
         refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
-        raise refused or BrokerError(f"the Redis broker {self._broker} has run no transaction")
+        raise refused or BrokerError(f"the Redis broker {self._broker} did not run the transaction")
 
-    def ask(self, commands: Sequence[Command], *nothing: str) -> list[Any]:
-        """Do what `pipeline` does; None is the reply to what is not there.
+    def query(self, commands: Sequence[Command], *missing: str) -> list[Any]:
+        """Do what `pipeline` does, but return None for an object that does not exist.
 
         Args:
-            commands: what to ask.
-            nothing: what an error says then.
+            commands: to send.
+            missing: texts by which the error replies for missing objects are recognised.
 
         Raises:
-            BrokerError: as `pipeline`, or the first of the other errors.
+            BrokerError: as for `pipeline`, or for any other error reply.
         """
         replies = self.pipeline(commands)
         for i, reply in enumerate(replies):
-            if isinstance(reply, ResponseError) and any(word in str(reply) for word in nothing):
+            if isinstance(reply, ResponseError) and any(text in str(reply) for text in missing):
                 replies[i] = None
             elif isinstance(reply, Exception):
                 raise self._broker.describe(reply)
@@ -189,81 +189,85 @@ class Connection:
 
     @property
     def connected(self) -> bool:
-        """Whether it is connected, as far as it knows."""
-        return self._link is not None and not self._interrupted
+        """True if it is connected and no failure is known."""
+        return self._raw is not None and not self._interrupted
 
     def connect(self) -> None:
-        """Connect, if it is not connected.
+        """Connect, unless it is connected.
 
         Raises:
-            BrokerError: that does not work.
+            BrokerError: the connection failed or was interrupted.
         """
-        if self._link is None and not self._interrupted:
+        if self._raw is None and not self._interrupted:
             try:
-                self._link = self._connected()
-                self._wire = wire(self._link)
+                self._raw = self._open_raw()
+                self._transport = open_transport(self._raw)
             except Exception as error:
                 raise self._broker.describe(error) from error
             self.made += 1
-        self._check()  # also while it was being made
+        self._check()  # it may have been interrupted meanwhile
 
     def close(self) -> None:
-        """Disconnect; it may be used again."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.disconnect()
+        """Disconnect. The next use connects again."""
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.disconnect()
 
     def interrupt(self) -> None:
-        """Break the connection for good: whatever blocks raises. May be called by others.
+        """Break the connection for good; blocked calls raise. Any thread.
 
-        One that is being made may go on until its network and TLS are there, or have timed out.
+        A connect in progress may continue until TCP and TLS are established or have timed out.
         """
         self._interrupted = True
-        if (link := self._newest) is not None:
-            shut(link)
+        if (raw := self._newest) is not None:
+            shut_down(raw)
 
     def _described(self, reply: Any) -> Any:
-        """Describe a reply that is an error and is about more than its command."""
-        known = isinstance(reply, Exception) and words(reply, self._broker.moves) is not None
+        """Convert an error reply that concerns more than its command to a BrokerError."""
+        known = (
+            isinstance(reply, Exception) and explain_error(reply, self._broker.moves) is not None
+        )
         return self._broker.describe(reply) if known else reply
 
     def _should_move(self, error: BrokerError) -> bool:
-        # a name may lead to another server by now
+        # the address may resolve to another server now
         return error.transient or isinstance(error.__cause__, ReadOnlyError)
 
     def _check(self) -> None:
         if self._interrupted:
-            raise BrokerError(f"the connection to the Redis broker {self._broker} was ended", True)
+            raise BrokerError(
+                f"the connection to the Redis broker {self._broker} was interrupted", True
+            )
 
-    def _connected(self) -> Any:
-        link = self._new(self._broker.server(self._ask))
+    def _open_raw(self) -> Any:
+        raw = self._new(self._broker.server(self._query_server))
         try:
-            greet(link, self._broker.clock, self._broker.moves)
-            if (limit := message_limit(link)) is not None:
+            handshake(raw, self._broker.clock, self._broker.moves)
+            if (limit := message_limit(raw)) is not None:
                 self._broker.message_limit = limit
         except BaseException:
-            link.disconnect()
+            raw.disconnect()
             raise
-        return link
+        return raw
 
-    def _ask(self, server: Server, command: tuple[Any, ...]) -> Any:
-        """Send one command to a server, by a link just for that."""
-        link = self._new(server)
+    def _query_server(self, server: Server, command: tuple[Any, ...]) -> Any:
+        """Send one command to a server on a temporary raw connection."""
+        raw = self._new(server)
         try:
-            return ask_link(link, command)
+            return execute_raw(raw, command)
         finally:
-            link.disconnect()
+            raw.disconnect()
 
     def _new(self, server: Server) -> Any:
-        """Make a link that `interrupt` breaks: before it waits for its first reply, or then."""
-        self._newest = link = server.link()
-        link.redis_connect_func = self._begin
-        link.socket_timeout = min(link.socket_timeout, self._timeout)
-        link.socket_connect_timeout = min(link.socket_connect_timeout, self._timeout)
+        """Return a raw connection that `interrupt` can break, also while it connects."""
+        self._newest = raw = server.raw_connection()
+        raw.redis_connect_func = self._begin
+        raw.socket_timeout = min(raw.socket_timeout, self._timeout)
+        raw.socket_connect_timeout = min(raw.socket_connect_timeout, self._timeout)
         self._check()
-        return link
+        return raw
 
-    def _begin(self, link: Any) -> None:
-        link.redis_connect_func = None  # they refer to each other no longer
+    def _begin(self, raw: Any) -> None:
+        raw.redis_connect_func = None  # breaks the reference cycle
         self._check()
-        link.on_connect()
+        raw.on_connect()

@@ -1,4 +1,4 @@
-"""What is behind a RedisStreamer: an engine, and the two threads that send and receive for it."""
+"""The backend of a RedisStreamer: an engine, a sender thread and a reader thread."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from .reader import Reader
 from .sender import Sender
 from .session import Session
 
-DEFAULT_MAX_QUEUE = 65_536  # entries at the broker
-READY_PAUSE = (0.02, 1.0)  # s between two looks for a worker, the first and the longest
-READY_ANSWER = 1.0  # s that the broker may take for each, whatever the timeout
-INTERRUPT_AFTER = 1.0  # s that the sender may take to say good-bye
+DEFAULT_MAX_QUEUE = 65_536  # entries in the broker's queue
+READY_PAUSE = (0.02, 1.0)  # s between two polls for a worker, the first and the longest
+READY_ANSWER = 1.0  # s, the least timeout of such a poll
+INTERRUPT_AFTER = 1.0  # s for the sender to delete its entries at close
 
 
 @dataclasses.dataclass(frozen=True)
 class RedisOptions:
-    """The settings that only a RedisStreamer has."""
+    """The settings of a RedisStreamer that concern the broker."""
 
     redis_broker: str
     prefix: str
     secret: str | bytes | None = dataclasses.field(repr=False)
 
 
-class _Pair(NamedTuple):
+class _Threads(NamedTuple):
     session: Session
     sender: Sender
     reader: Reader
@@ -46,7 +46,7 @@ class _Pair(NamedTuple):
 
 
 class RedisClient:
-    """A `Backend`: it connects when it is first used, and again whenever the broker comes back."""
+    """A `Backend`. It connects at the first request, and reconnects after an outage."""
 
     def __init__(self, options: Options, redis_options: RedisOptions) -> None:
         self._keys = Keys(redis_options.prefix)
@@ -55,7 +55,7 @@ class RedisClient:
         self._chunk_size = options.batch_size
         self._max_queue = options.max_queue or DEFAULT_MAX_QUEUE
         self.engine = make_engine(
-            dataclasses.replace(options, policy="greedy"),  # the workers make the batches
+            dataclasses.replace(options, policy="greedy"),  # the workers form the batches
             workers=1,
             remote=True,
             inline=True,
@@ -63,21 +63,21 @@ class RedisClient:
             start_timer=weakly(self._start_timer),
         )
         self._lock = threads.original("_thread", "allocate_lock")()
-        self.away = ""
-        """why the broker could not be asked by the last `stats`; empty: it could"""
+        self.unreachable = ""
+        """why the last `stats` could not read the queue; empty if it could"""
         self._closing = False
-        self._bell = threads.Bell()  # rung then
-        self._egress: _core.BrokerEgress | None = None  # an engine has one, whatever else fails
-        self._pair: _Pair | None = None
+        self._changed = threads.Condition()  # notified when _closing changes
+        self._egress: _core.BrokerEgress | None = None  # created once, even if _start fails later
+        self._pair: _Threads | None = None
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)
         self._closing = True
-        self._bell.ring()
+        self._changed.notify()
         if not drain and self._egress is not None:
-            self._egress.stop()  # nobody here knows which of them a worker has
+            self._egress.stop()  # it is unknown which requests are at workers, so all end
 
     def join(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -97,7 +97,7 @@ class RedisClient:
 
     def close_alone(self, drain: bool) -> None:
         self.close(drain)
-        if self._egress is not None:  # it was used
+        if self._egress is not None:
             join_in_background(self)
 
     def own_this_thread(self) -> bool:
@@ -106,12 +106,12 @@ class RedisClient:
     def stats(self) -> dict[str, Any]:
         pair = self._pair
         stream: StreamStats | None = None
-        self.away = ""
+        self.unreachable = ""
         try:
             refused = 0 if pair is None else pair.reader.refused
             stream = queue_stats.read(self._broker, self._keys.queue, refused)
         except BrokerError as error:
-            self.away = str(error)
+            self.unreachable = str(error)
         unsent = 0 if pair is None else pair.session.failed
         values = self.engine.stats()
         failed = values["failed"] - unsent
@@ -119,7 +119,8 @@ class RedisClient:
 
     def configure(self, change: Mapping[str, Any]) -> None:
         raise NotImplementedError(
-            "a RedisStreamer makes no batches: policy, batch_size and max_latency are its workers'"
+            "a RedisStreamer forms no batches: set policy, batch_size and max_latency in the "
+            "workers"
         )
 
     def wait_ready(self, timeout: float | None) -> bool:
@@ -136,47 +137,47 @@ class RedisClient:
             left = min(pause, deadline - time.monotonic())
             if left <= 0:
                 return False
-            self._bell.wait(lambda: self._closing, left)
+            self._changed.wait_for(lambda: self._closing, left)
             pause = min(longest, 2 * pause)
         raise StreamerClosed("the streamer is closed")
 
     def _start(self) -> None:
-        """Start the threads. The first request does it, and the next one what that could not."""
+        """Start the threads. Called by the first request, and again if that raised."""
         with self._lock:
             if self._egress is None:
                 self._egress = _core.BrokerEgress(self.engine, self._chunk_size)
             if self._pair is None:
-                self._pair = self._make_pair(self._egress)
+                self._pair = self._make_threads(self._egress)
             self._pair.sending.start()
             self._pair.reading.start()
 
-    def _make_pair(self, egress: _core.BrokerEgress) -> _Pair:
+    def _make_threads(self, egress: _core.BrokerEgress) -> _Threads:
         session = Session(egress, self._broker, self._keys, self._signer, os.urandom(16))
         reader = Reader(session, lambda chunks: sender.send_again(chunks))
         sender = Sender(session, self._max_queue, reader.announce)
         sending, reading = (
-            threads.NativeThread(self._ending(run, reader), f"service-streamer-{name}")
+            threads.NativeThread(self._with_cleanup(run, reader), f"service-streamer-{name}")
             for name, run in (("sender", sender.run), ("reader", reader.run))
         )
-        return _Pair(session, sender, reader, sending, reading)
+        return _Threads(session, sender, reader, sending, reading)
 
     def _start_timer(self) -> None:
-        # the sender cannot watch the deadlines: it may be stuck with a broker that does not answer
+        # The sender cannot watch deadlines, because it may be blocked by the broker.
         self._timer.start()
 
     def _all_threads(self) -> list[threads.NativeThread]:
         pair = [] if self._pair is None else [self._pair.sending, self._pair.reading]
         return [*pair, self._timer]
 
-    def _ending(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
-        """Let nobody wait for ever when a thread ends, whatever the reason."""
+    def _with_cleanup(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
+        """Return `run` with a cleanup: when it ends, all open requests end."""
         engine = self.engine
 
         def run_and_end() -> None:
             try:
                 run()
             finally:
-                reader.stop()  # the sender ends alone where the client was closed as it started
+                reader.stop()  # needed if the client is closed while its threads start
                 engine.close(False)
                 engine.abort()
 

@@ -1,4 +1,4 @@
-"""The commands by which a worker uses its queue."""
+"""The Redis commands of a worker on its queue."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from .protocol import FIELD, GROUP, NOTICES, REPLY_EXPIRY_MS, Keys, Signer
 
 _T = TypeVar("_T")
 
-_BEHIND_ALL = b"%d-0" % (2**64 - 1)  # of entries; the very last number would mean ">" to Redis
-_NO_GROUP = ("NOGROUP", "UNBLOCKED", "no such key")  # what Redis says of a group that is gone
+_AFTER_ALL = b"%d-0" % (2**64 - 1)  # an ID after all entries; the largest ID would mean ">"
+_NO_GROUP = ("NOGROUP", "UNBLOCKED", "no such key")  # in the errors for a missing group
+
+ReplyMessage = tuple[bytes, bytes]
+"""a client's 16 bytes, and the message for its reply stream"""
 
 
 class Queue:
-    """One consumer's commands. The connection is that of the thread."""
+    """The commands of one consumer. Each method uses the connection of the calling thread.
+
+    All methods raise `BrokerError` and ``ResponseError`` as `Connection.execute` does.
+    """
 
     def __init__(self, keys: Keys, signer: Signer, consumer: bytes) -> None:
         self.keys = keys
@@ -25,9 +31,9 @@ class Queue:
         self._signer = signer
 
     def create_group(self, connection: Connection) -> None:
-        """Make the group and its stream, unless they are there.
+        """Create the group and its stream if they do not exist.
 
-        It begins with the first entry that is there: what clients have sent already is answered.
+        The group starts at the first entry, so requests sent before it existed are answered.
         """
         try:
             queue = self.keys.queue
@@ -37,7 +43,7 @@ class Queue:
                 raise
 
     def with_group(self, connection: Connection, work: Callable[[], _T]) -> _T:
-        """Do something for which the group must be there: again when it was not."""
+        """Call `work`. If the group does not exist, create it and call `work` again."""
         try:
             return work()
         except ResponseError as error:
@@ -47,9 +53,10 @@ class Queue:
             return work()
 
     def fetch(self, connection: Connection, most: int, block_ms: int) -> tuple[list[Any], int]:
-        """Fetch new entries, [id, fields], and the length of the queue, with those at workers.
+        """Fetch at most `most` new entries; block up to `block_ms` until there is one.
 
-        Blocks for `block_ms`, if there are none.
+        Returns:
+            The entries, [id, fields], and the length of the queue including entries at workers.
         """
         replies = connection.pipeline(
             [self._read(most, ("BLOCK", block_ms), b">"), ("XLEN", self.keys.queue)]
@@ -61,15 +68,15 @@ class Queue:
         return found[0][1] if found else [], length
 
     def owned(self, connection: Connection, most: int, start: bytes) -> list[bytes]:
-        """Tell which entries this consumer has, from `start` on.
+        """Return the IDs of the entries that this consumer has, from `start` on.
 
-        To read its history would count as a delivery of each.
+        XREADGROUP with an ID is not used, because it would count as a delivery of each entry.
         """
         arguments = (self.keys.queue, GROUP, start, "+", most, self.consumer)
         return [row[0] for row in connection.execute("XPENDING", *arguments)]
 
     def entries(self, connection: Connection, ids: Sequence[bytes]) -> list[Any]:
-        """Read entries, [id, fields], whoever has them; deleted ones have no fields."""
+        """Read entries by ID: [id, fields], or [id, None] for a deleted entry."""
         found = connection.pipeline([("XRANGE", self.keys.queue, each, each) for each in ids])
         for reply in found:
             if isinstance(reply, Exception):
@@ -77,44 +84,45 @@ class Queue:
         return [reply[0] if reply else [each, None] for each, reply in zip(ids, found, strict=True)]
 
     def touch(self, connection: Connection) -> None:
-        """Take part in the group, for all to see; a read that finds nothing does not, before 7.2.
+        """Create the consumer, or reset its idle time.
 
-        Nor is it XGROUP CREATECONSUMER: that is refused by a broker whose memory is full, of
-        requests maybe.
+        Before Redis 7.2, a read with ">" that finds no entry does neither. XGROUP CREATECONSUMER is
+        not used, because a broker that is out of memory rejects it.
         """
-        connection.execute(*self._read(1, (), _BEHIND_ALL))
+        connection.execute(*self._read(1, (), _AFTER_ALL))
 
-    def withdrawn(
+    def cancelled(
         self, connection: Connection, after: bytes, block_ms: int
     ) -> tuple[list[bytes], bytes]:
-        """Wait for clients to say which entries they have taken back.
+        """Wait for notices of cancelled entries.
 
         Args:
-            connection: that of the thread.
-            after: the last notice that was read.
-            block_ms: the longest wait.
+            connection: of the calling thread.
+            after: the ID of the last notice that was read.
+            block_ms: most milliseconds to wait.
 
         Returns:
-            The entries, which may be at any worker or none, and the last notice.
+            The cancelled entries, at any worker or none, and the ID of the last notice.
         """
         found = connection.execute(
-            "XREAD", "COUNT", NOTICES, "BLOCK", block_ms, "STREAMS", self.keys.withdrawals, after
+            "XREAD", "COUNT", NOTICES, "BLOCK", block_ms, "STREAMS", self.keys.cancellations, after
         )
         notices = found[0][1] if found else []
         entries = [entry for _, fields in notices for entry in fields[1].split()]
         return entries, notices[-1][0] if notices else after
 
     def run(self, connection: Connection, script: str, *arguments: Any) -> Any:
-        """Run one of `scripts`, for the group."""
+        """Run one of `scripts` on the queue and the group."""
         return connection.execute("EVAL", script, 1, self.keys.queue, GROUP, *arguments)
 
     def finish(
-        self, connection: Connection, replies: Iterable[tuple[bytes, bytes]], ids: Sequence[bytes]
+        self, connection: Connection, replies: Iterable[ReplyMessage], ids: Sequence[bytes]
     ) -> list[tuple[bytes, Exception]]:
-        """Send replies, [client, message], and acknowledge and delete entries: all, or nothing.
+        """Send replies, and acknowledge and delete entries, in one transaction.
 
         Returns:
-            The clients whose key has no stream but something else, with the error.
+            The clients whose reply could not be appended, with the error: their key has another
+            type than stream.
         """
         commands: list[tuple[Any, ...]] = []
         clients = []
@@ -130,7 +138,7 @@ class Queue:
         return [(client, answer) for client, answer in answers if isinstance(answer, Exception)]
 
     def remove(self, connection: Connection, ids: Sequence[bytes]) -> None:
-        """Acknowledge and delete entries; also where memory is full, unlike a transaction."""
+        """Acknowledge and delete entries. Unlike a transaction, it works without free memory."""
         for reply in connection.pipeline(self._removal(ids)):
             if isinstance(reply, Exception):
                 raise reply

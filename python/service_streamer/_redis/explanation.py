@@ -1,35 +1,35 @@
-"""What the numbers of a RedisStreamer mean, in words."""
+"""The report of ``RedisStreamer.explain()``."""
 
 from __future__ import annotations
 
 from .._explain import count, duration, times, troubles
 from .._stats import StreamerStats, StreamStats
 
-STALE = 30.0  # s without a sign of life after which a worker is called silent
+STALE = 30.0  # s without a command after which a worker counts as silent
 
 
-def explain(name: str, stats: StreamerStats, away: str) -> str:
-    """Say it: the text of ``streamer.explain()``.
+def explain(name: str, stats: StreamerStats, unreachable: str) -> str:
+    """Return the text of ``streamer.explain()``.
 
     Args:
         name: of the streamer.
-        stats: its numbers.
-        away: why the broker cannot be asked for its queue; empty: it can.
+        stats: its statistics.
+        unreachable: why the broker could not be asked for its queue; empty if it could.
     """
-    lines = [f"{name}: {count(stats.submitted, 'request')} so far; the workers make the batches"]
+    lines = [f"{name}: {count(stats.submitted, 'request')} so far; the workers form the batches"]
     if stats.queue_time.count:
         lines += ["", *times(stats)]
     lines += troubles(stats)
     if stats.stream is None:
-        return "\n".join([*lines, "", f"There is no queue to look at: {away}"])
+        return "\n".join([*lines, "", f"The queue cannot be read: {unreachable}"])
     return "\n".join([*lines, "", *_queue(stats.stream), "", _limit(stats.stream)])
 
 
 def _queue(stream: StreamStats) -> list[str]:
     length = count(stream.length, "request")
-    first = f"queue at the broker: {length}, {stream.pending:,} with workers"
+    first = f"queue at the broker: {length}, {stream.pending:,} of them at workers"
     if stream.oldest_waiting is not None:
-        first += f"; the oldest came {duration(stream.oldest_waiting)} ago"
+        first += f"; the oldest was sent {duration(stream.oldest_waiting)} ago"
     lines = [first]
     if stream.consumers:
         lines.append(f"{'workers':<44}{'requests':>10}{'idle':>10}")
@@ -39,18 +39,21 @@ def _queue(stream: StreamStats) -> list[str]:
 
 
 def _limit(stream: StreamStats) -> str:
-    """One sentence: what requests wait for, and what to change."""
+    """Return one sentence: what requests wait for, and what to change."""
     waiting = stream.length - stream.pending
     if not stream.consumers:
         return (
-            "No worker has joined: start one with the same broker and prefix "
+            "No worker has joined. Start one with the same broker and prefix "
             "(run_redis_workers_forever, or python -m service_streamer redis-worker)."
         )
     if waiting > 0 and all(worker.idle > STALE for worker in stream.consumers):
-        return "Requests wait and no worker has taken one lately: look whether they still run."
+        return (
+            f"{count(waiting, 'request')} wait, and all workers have been silent for more than "
+            f"{duration(STALE)}. Check whether they still run."
+        )
     if waiting > stream.pending:
         return (
-            "The workers are the limit: more requests wait than they have; more of them, or a "
-            "larger batch_size there, would help."
+            f"The workers are the limit: {count(waiting, 'request')} wait and "
+            f"{stream.pending:,} are at workers. Start more workers, or raise their batch_size."
         )
-    return "The workers take what comes: more requests at a time would make larger batches."
+    return "The load is the limit: more concurrent requests give larger batches."

@@ -1,4 +1,4 @@
-"""What redis-py raises, in words that name the cause and what to do."""
+"""Descriptions of redis-py's errors: the cause, the remedy, and whether they are transient."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from redis.exceptions import (
 )
 
 
-class Unfit(Exception):
-    """The server will never do; the message says why."""
+class UnsupportedServer(Exception):
+    """The server cannot be used; the message says why."""
 
 
-def words(error: BaseException, moves: bool) -> tuple[str, bool] | None:
-    """Say what went wrong, to follow "the Redis broker …", and whether it may pass by itself.
+def explain_error(error: BaseException, moves: bool) -> tuple[str, bool] | None:
+    """Return a description, to follow "the Redis broker …", and True if the error is transient.
 
-    None: it is about one command only.
+    None: the error concerns only one command.
 
     Args:
-        error: what was raised.
-        moves: whether the broker is found by a sentinel or a cluster.
+        error: an exception of redis-py or of the handshake.
+        moves: True if a sentinel or a cluster node names the server.
     """
     text = str(error)
     if isinstance(error, AuthenticationError | AuthenticationWrongNumberOfArgsError):
         if "required" in text:
-            return "asks for a password: redis://user:password@host:port", False
-        return f"refuses the user or the password: {text}", False
+            return "requires a password: use redis://user:password@host:port", False
+        return f"rejects the user or the password: {text}", False
     if isinstance(error, NoPermissionError | AuthorizationError):
-        return f"does not permit its user what is needed: {text}", False
+        return f"denies a permission that is needed: {text}", False
     if isinstance(error, ReadOnlyError):
-        return f"is a replica that is only to be read: {text}", moves
+        return f"is a read-only replica: {text}", moves
     if isinstance(error, OutOfMemoryError):
-        return f"is out of memory (maxmemory, with a policy of no eviction): {text}", False
+        return f"is out of memory (maxmemory without eviction): {text}", False
     if isinstance(error, AskError):  # and MovedError
         if moves:
             return f"is moving keys to another node: {text}", True
@@ -53,19 +53,19 @@ def words(error: BaseException, moves: bool) -> tuple[str, bool] | None:
     if isinstance(error, BusyLoadingError):
         return f"is starting: {text}", True
     if isinstance(error, ClusterDownError | TryAgainError):
-        return f"is not complete: {text}", True
-    if isinstance(error, Unfit):
+        return f"has cluster nodes or keys that are unavailable: {text}", True
+    if isinstance(error, UnsupportedServer):
         return text, False
     if isinstance(error, InvalidResponse):
-        return f"does not answer as a Redis server does: {text}", False
-    if (why := _distrust(error)) is not None:
+        return f"does not answer like a Redis server: {text}", False
+    if (why := _certificate_error(error)) is not None:
         return f"has a certificate that is not trusted: {why}", False
     if isinstance(error, TimeoutError):
         return f"does not answer: {text}", True
     if isinstance(error, ResponseError) and text.startswith("NOREPLICAS"):
-        return f"has too few replicas now: {text}", True
+        return f"has too few replicas at the moment: {text}", True
     if isinstance(error, ResponseError) and text.startswith("BUSY "):
-        return f"is busy with a script: {text}", True
+        return f"is busy running a script: {text}", True
     if isinstance(error, ResponseError):
         return None
     if isinstance(error, RedisError | OSError | LookupError):
@@ -73,8 +73,8 @@ def words(error: BaseException, moves: bool) -> tuple[str, bool] | None:
     return f"cannot be used: {type(error).__name__}: {text}", False
 
 
-def _distrust(error: BaseException | None) -> str | None:
-    """Return what is wrong with the server's certificate; None: it is about something else."""
+def _certificate_error(error: BaseException | None) -> str | None:
+    """Return why the server's certificate is not trusted; None: the error is another one."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return str(error.verify_message)

@@ -1,4 +1,4 @@
-"""The thread that brings entries of the queue into the engine."""
+"""The fetcher thread of a worker: moves entries from the queue into the engine."""
 
 from __future__ import annotations
 
@@ -7,71 +7,79 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from .._waiting.threads import Bell
+from .._waiting.threads import Condition
+from .admission import Admission, AdmissionResult
 from .broker import Connection
 from .commands import Queue
-from .intake import Intake, Outcome
-from .line import Line
+from .retrying import RetryingConnection
 
 _logger = logging.getLogger("service_streamer")
 
-OWNED = 100  # entries of our own to look at in one go
+OWNED = 100  # IDs per XPENDING
 
 
 class Fetcher:
-    """Reads as much as the workers can soon run, and no more: other machines are there, too.
+    """Fetches only as many entries as this worker can run soon, so that others get their share.
+
+    One thread calls `run`.
 
     Args:
-        batches: items of one batch for each model. Twice as many may be here without their answers,
-            unless that is more than this worker's share of all that is in the queue or at a worker.
-        is_ready: whether a model can answer; else nothing is fetched.
-        is_over: whether it should end. The bell rings when that, or `is_ready`, changes.
-        block_ms: most ms that the broker may keep it waiting.
+        connection: of the fetcher thread.
+        queue: the commands.
+        admission: takes the entries into the engine.
+        leases: the entries that this worker has.
+        batches: the items of one batch for each model. Twice as many may be unanswered here, unless
+            that exceeds this worker's share of all items in the queue and at workers.
+        block_ms: most milliseconds that a fetch blocks.
+        changed: is notified when `is_ready` or `should_stop` changes.
+        is_ready: returns True if a model process is ready. Otherwise nothing is fetched.
+        should_stop: returns True if `run` should return.
+        name: of this worker, for the log.
     """
 
     def __init__(
         self,
-        line: Line,
+        connection: RetryingConnection,
         queue: Queue,
-        intake: Intake,
-        held: _core.Leases,
+        admission: Admission,
+        leases: _core.Leases,
         *,
         batches: int,
         block_ms: int,
-        bell: Bell,
+        changed: Condition,
         is_ready: Callable[[], bool],
-        is_over: Callable[[], bool],
-        who: str,
+        should_stop: Callable[[], bool],
+        name: str,
     ) -> None:
-        self._line = line
+        self._connection = connection
         self._queue = queue
-        self._intake = intake
-        self._held = held
+        self._admission = admission
+        self._leases = leases
         self._batches = batches
-        self._workers = 1  # that share the queue, as far as is known
-        self._length = 0  # of the queue, with what is at workers
+        self._workers = 1  # live workers of the queue, as reported by the lease keeper
+        self._length = 0  # of the queue, including entries at workers
         self._block_ms = block_ms
-        self._bell = bell
+        self._changed = changed
         self._is_ready = is_ready
-        self._is_over = is_over
-        self._who = who
-        self._items_each = 2.0 * batches  # of an entry, as far as can be told
+        self._should_stop = should_stop
+        self._name = name
+        self._items_each = 2.0 * batches  # estimated items per entry
         self._connections = 0
 
     def run(self) -> None:
-        """Fetch until it is over."""
+        """Fetch until `should_stop`."""
         while self._wait():
-            self._line.call(self._fetch)
+            self._connection.call(self._fetch)
 
-    def see_workers(self, count: int) -> None:
-        """Be told how many workers share the queue."""
+    def set_worker_count(self, count: int) -> None:
+        """Set the number of live workers that share the queue. Any thread."""
         self._workers = count
 
     def room(self) -> int:
-        """Return how many more entries may come: none while no model is ready."""
-        free = self._capacity() - self._held.unanswered_items
-        if free <= 0 or len(self._held) >= 4 * self._batches or not self._is_ready():
-            return 0  # also while answers do not get away
+        """Return how many entries may be fetched now; 0 while no model is ready. Any thread."""
+        free = self._capacity() - self._leases.unanswered_items
+        if free <= 0 or len(self._leases) >= 4 * self._batches or not self._is_ready():
+            return 0  # answered entries pile up in the leases while replies cannot be sent
         return max(1, int(free / self._items_each))
 
     def _capacity(self) -> float:
@@ -81,17 +89,19 @@ class Fetcher:
         return min(max(share, self._batches), 2 * self._batches)
 
     def _wait(self) -> bool:
-        self._bell.wait(lambda: self._is_over() or self.room() > 0, None)
-        return not self._is_over()
+        self._changed.wait_for(lambda: self._should_stop() or self.room() > 0, None)
+        return not self._should_stop()
 
     def _fetch(self, connection: Connection) -> None:
         connection.connect()
         if connection.made != self._connections:
-            is_new = self._connections == 0  # it has lost nothing
+            is_new = self._connections == 0  # no fetched entry can have been lost
             begin = self._queue.touch if is_new else self._take_lost
             self._queue.with_group(connection, lambda: begin(connection))
             if is_new:
-                _logger.info("%s: answers the queue %s", self._who, self._queue.keys.queue.decode())
+                _logger.info(
+                    "%s: answers the queue %s", self._name, self._queue.keys.queue.decode()
+                )
             self._connections = connection.made
         room = self.room()
         if room == 0:
@@ -100,30 +110,30 @@ class Fetcher:
             connection, lambda: self._queue.fetch(connection, room, self._block_ms)
         )
         if entries:
-            self._intake.counts.fetched += len(entries)
+            self._admission.counts.fetched += len(entries)
             self._take(connection, entries)
 
     def _take_lost(self, connection: Connection) -> None:
-        """Take what is ours, but was on its way here when the connection broke."""
+        """Take entries that were delivered to this worker but lost when the connection broke."""
         start = b"-"
         while owned := self._queue.owned(connection, OWNED, start):
             start = b"(" + owned[-1]
-            here = set(self._held.here(owned))
+            here = set(self._leases.here(owned))
             lost = [each for each in owned if each not in here]
             if lost:
                 self._take(connection, self._queue.entries(connection, lost))
 
     def _take(self, connection: Connection, entries: list[Any]) -> None:
-        outcome = self._intake.take(entries)
-        if outcome.taken:
-            each = outcome.items / outcome.taken
+        result = self._admission.take(entries)
+        if result.taken:
+            each = result.items / result.taken
             self._items_each = max(1.0, each, self._items_each / 2)
-        finish(connection, self._queue, outcome)
+        finish(connection, self._queue, result)
 
 
-def finish(connection: Connection, queue: Queue, outcome: Outcome) -> None:
-    """Do what is to be done about entries that were not taken."""
-    if outcome.refusals:
-        queue.finish(connection, outcome.refusals, outcome.done)
-    elif outcome.done:
-        queue.remove(connection, outcome.done)
+def finish(connection: Connection, queue: Queue, result: AdmissionResult) -> None:
+    """Reply to and delete the entries that were not taken."""
+    if result.refusals:
+        queue.finish(connection, result.refusals, result.done)
+    elif result.done:
+        queue.remove(connection, result.done)

@@ -1,12 +1,13 @@
-"""The worker's side: requests of a broker go into a local engine, and their results go back.
+"""The gateway of a worker: moves requests from the broker to a local engine, and replies back.
 
 ::
 
-    broker ── Fetcher ──> Intake ──> BrokerIngress ──> engine ──> worker processes with the model
+    broker ── Fetcher ──> Admission ──> BrokerIngress ──> engine ──> worker processes with the model
        <───── Replier <──────────────── take() <──┘
-       <────> Keeper: what is here stays ours; what dead workers had is claimed
+       <────> LeaseKeeper: renews the leases of this worker, claims those of dead workers
 
-The three threads only move bytes: a model, which may hold the GIL, is in another process.
+The three threads only move bytes. The model runs in other processes, so it cannot block them by
+holding the GIL.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ from .. import _core, _lifecycle
 from .._errors import BrokerError
 from .._processes.owner import Processes
 from .._waiting.threads import NativeThread, original
+from .admission import Admission
 from .broker import Broker
 from .commands import Queue
 from .fetcher import Fetcher
-from .intake import Intake
-from .keeper import Keeper
-from .line import Line, Outage
+from .lease_keeper import LeaseKeeper
 from .protocol import CLAIM_AFTER, Keys, Signer
 from .replier import Replier
+from .retrying import Outage, RetryingConnection
 
 _logger = logging.getLogger("service_streamer")
 
-LAST_WORDS = 5.0  # s that a broker may be away while we end
+CLOSE_PATIENCE = 5.0  # s to wait for an unreachable broker while closing
 
 
 def check_queue(broker: Broker, keys: Keys) -> None:
-    """Look whether the broker can be used, and make the group; a broker that is away may come.
+    """Check that the broker can be used, and create the group. Ignores transient errors.
 
     Raises:
-        BrokerError: it cannot, and that will not pass by itself.
+        BrokerError: the broker cannot be used, and the error is not transient.
     """
     with contextlib.closing(broker.connection()) as connection:
         try:
@@ -56,15 +57,18 @@ def check_queue(broker: Broker, keys: Keys) -> None:
 
 
 class Gateway:
-    """A `Backend` whose requests come from a broker.
+    """Runs the three threads that connect a broker's queue to an engine.
+
+    It is closed at exit like a `Backend`.
 
     Args:
-        processes: answer them; made with ``inline=True``. To be closed after this.
-        broker: where the queue is.
-        keys: of the prefix.
+        processes: the engine and its workers, created with ``inline=True``. Close them after the
+            gateway.
+        broker: of the queue.
+        keys: of the queue.
         signer: of the messages.
         batch_size: most items per batch.
-        models: how many there are.
+        models: the number of worker processes.
         claim_after: see `CLAIM_AFTER`; the same for all workers of a queue.
     """
 
@@ -81,60 +85,62 @@ class Gateway:
     ) -> None:
         self.engine = processes.engine
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        """of the consumer"""
+        """the name of the consumer"""
         self._processes = processes
-        self._bell = bell = processes.bell
+        self._changed = changed = processes.changed
         self._draining = False
-        self._hasty = False
+        self._skip_drain = False
         self._leaving = False
         self._give_up_at = float("inf")
         self._error: BaseException | None = None
         self._outage = Outage(self.name)
         self._queue = queue = Queue(keys, signer, self.name.encode())
         self._ingress = ingress = _core.BrokerIngress(processes.server)
-        self._held = held = _core.Leases(ingress, bell.ring)
-        self.intake = intake = Intake(held, broker.clock, keys, signer, self.name)
-        self._last_line = Line(broker, self._outage, bell, self._is_over)
-        self._lines = [
-            Line(broker, self._outage, bell, is_over)
-            for is_over in (self._is_closing, self._is_over, self._is_leaving)
+        self._leases = leases = _core.Leases(ingress, changed.notify)
+        self.admission = admission = Admission(leases, broker.clock, keys, signer, self.name)
+        self._leaving_connection = RetryingConnection(
+            broker, self._outage, changed, self._must_give_up
+        )
+        self._connections = [
+            RetryingConnection(broker, self._outage, changed, should_stop)
+            for should_stop in (self._should_stop_fetching, self._must_give_up, self._should_leave)
         ]
         fetcher = Fetcher(
-            self._lines[0],
+            self._connections[0],
             queue,
-            intake,
-            held,
+            admission,
+            leases,
             batches=batch_size * models,
             block_ms=broker.block_ms(claim_after),
-            bell=bell,
+            changed=changed,
             is_ready=processes.any_ready,
-            is_over=self._is_closing,
-            who=self.name,
+            should_stop=self._should_stop_fetching,
+            name=self.name,
         )
         replier = Replier(
-            self._lines[1],
+            self._connections[1],
             queue,
             ingress,
-            held,
-            intake.counts,
+            leases,
+            admission.counts,
             broker,
             outage=self._outage,
-            who=self.name,
+            name=self.name,
         )
-        self._keeper = Keeper(
-            self._lines[2],
+        self._keeper = LeaseKeeper(
+            self._connections[2],
             queue,
             ingress,
-            intake,
-            held,
+            admission,
+            leases,
             broker,
             claim_after=claim_after,
-            bell=bell,
+            changed=changed,
             is_ready=processes.any_ready,
             room=lambda: 0 if self._draining else fetcher.room(),
-            see_workers=fetcher.see_workers,
-            is_over=self._is_leaving,
-            who=self.name,
+            set_worker_count=fetcher.set_worker_count,
+            should_stop=self._should_leave,
+            name=self.name,
         )
         self._threads = [
             NativeThread(self._guarded(run), f"service-streamer-{name}")
@@ -152,18 +158,18 @@ class Gateway:
     # ------------------------------------------------------------------------- life
 
     def start(self) -> None:
-        """Begin to take part, as soon as a model is ready."""
+        """Start the threads. Fetching begins when a model is ready."""
         _lifecycle.watch_backend(self)
         for thread in self._threads:
             thread.start()
             self._started += 1
 
     def wait(self) -> None:
-        """Block until `close` was called.
+        """Block until `close` is called.
 
         Raises:
             WorkerInitError: the model cannot be loaded.
-            Exception: what should not happen.
+            Exception: one of the threads has ended with this exception.
         """
         started = False
 
@@ -176,7 +182,7 @@ class Gateway:
                 or self._processes.obstacle(started) is not None
             )
 
-        self._bell.wait(is_over, None)
+        self._changed.wait_for(is_over, None)
         if self._error is not None:
             raise self._error
         obstacle = self._processes.obstacle(started)
@@ -184,19 +190,19 @@ class Gateway:
             raise obstacle.error()
 
     def close(self, drain: bool) -> None:
-        """Fetch no more; without `drain` also leave to others what is here. Never blocks."""
-        self._hasty = self._hasty or not drain
+        """Stop fetching; without `drain`, `join` will release unanswered entries. Never blocks."""
+        self._skip_drain = self._skip_drain or not drain
         self._draining = True
-        self._bell.ring()
-        self._lines[0].connection.interrupt()
+        self._changed.notify()
+        self._connections[0].connection.interrupt()
 
     def join(self, timeout: float | None) -> bool:
-        """Answer what is here, leave the group, and end; False if time was over first.
+        """Wait for the replies, leave the group, and end the threads.
 
-        Then others get what is left.
+        Returns False if not all entries were answered in time. Other workers can claim the rest.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._joining:  # at exit it may be the second one
+        with self._joining:  # the exit hook may call it a second time
             if not self._joined:
                 self._drained = self._join(deadline)
                 self._joined = True
@@ -206,67 +212,70 @@ class Gateway:
 
     def _join(self, deadline: float | None) -> bool:
         fetcher, replier, keeper = self._threads
-        self._end(fetcher, self._lines[0], 0)
-        drained = self._hasty or self._drain(deadline)
-        self._give_up_at = time.monotonic() + LAST_WORDS
+        self._join_thread(fetcher, self._connections[0], 0)
+        drained = self._skip_drain or self._drain(deadline)
+        self._give_up_at = time.monotonic() + CLOSE_PATIENCE
         self._ingress.stop()
-        self._end(replier, self._lines[1], LAST_WORDS)
+        self._join_thread(replier, self._connections[1], CLOSE_PATIENCE)
         self._leaving = True
-        self._bell.ring()
-        self._lines[2].connection.interrupt()
-        self._end(keeper, self._last_line, self._give_up_at - time.monotonic())
-        for line in (*self._lines, self._last_line):
-            line.close()
+        self._changed.notify()
+        self._connections[2].connection.interrupt()
+        self._join_thread(keeper, self._leaving_connection, self._give_up_at - time.monotonic())
+        for connection in (*self._connections, self._leaving_connection):
+            connection.close()
         return drained
 
     def _drain(self, deadline: float | None) -> bool:
-        while self._held:
-            left = LAST_WORDS if deadline is None else deadline - time.monotonic()
-            if left <= 0 or self._hasty or self._error or self._processes.obstacle(True):
+        while self._leases:
+            left = CLOSE_PATIENCE if deadline is None else deadline - time.monotonic()
+            if left <= 0 or self._skip_drain or self._error or self._processes.obstacle(True):
                 return False
-            if self._outage.seconds() > LAST_WORDS:
-                _logger.error("%s: ends without the broker", self.name)
+            if self._outage.seconds() > CLOSE_PATIENCE:
+                _logger.error("%s: stopped while the broker is unreachable", self.name)
                 return False
-            self._bell.wait(lambda: not self._held or self._hasty, min(left, 1.0))
+            self._changed.wait_for(lambda: not self._leases or self._skip_drain, min(left, 1.0))
         return True
 
-    def _end(self, thread: NativeThread, line: Line, patience: float) -> None:
-        """Join a thread, which may wait for a broker that does not answer."""
+    def _join_thread(
+        self, thread: NativeThread, retrying: RetryingConnection, patience: float
+    ) -> None:
+        """Join a thread. After `patience` seconds, interrupt its connection until it ends."""
         if self._threads.index(thread) >= self._started:
             return
         until = time.monotonic() + patience
         ended = False
         while not ended:
             if time.monotonic() >= until:
-                line.connection.interrupt()
+                retrying.connection.interrupt()
             ended = thread.join(0.1)
 
     def _keep(self) -> None:
-        """Keep what is here until the end, and then leave the group.
+        """Run the lease keeper, and then leave the group.
 
-        By another connection: that of the keeper was broken, so that it ends.
+        Leaving uses another connection, because that of the lease keeper was interrupted.
         """
         self._guarded(self._keeper.run)()
-        self._bell.wait(self._is_leaving, None)  # it may have ended by an error
-        if any(line.connection.made for line in self._lines):
-            self._last_line.call(self._keeper.leave)
+        # the lease keeper may have ended early, with an error
+        self._changed.wait_for(self._should_leave, None)
+        if any(each.connection.made for each in self._connections):
+            self._leaving_connection.call(self._keeper.leave)
 
     def _guarded(self, run: Callable[[], None]) -> Callable[[], None]:
         def guarded() -> None:
             try:
                 run()
             except BaseException as error:
-                _logger.exception("%s: a thread ended", self.name)
+                _logger.exception("%s: a thread ended with an exception", self.name)
                 self._error = error
-                self._bell.ring()
+                self._changed.notify()
 
         return guarded
 
-    def _is_closing(self) -> bool:
-        return self._draining or self._is_over()
+    def _should_stop_fetching(self) -> bool:
+        return self._draining or self._must_give_up()
 
-    def _is_leaving(self) -> bool:
-        return self._leaving or self._is_over()
+    def _should_leave(self) -> bool:
+        return self._leaving or self._must_give_up()
 
-    def _is_over(self) -> bool:
+    def _must_give_up(self) -> bool:
         return time.monotonic() >= self._give_up_at

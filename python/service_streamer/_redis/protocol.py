@@ -1,4 +1,4 @@
-"""The keys and messages of the protocol, which README.md describes; no Redis and no pickle here."""
+"""The keys, messages and signatures of the protocol that README.md describes."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ VERSION = 1
 GROUP = b"w"  # the consumer group of the workers
 FIELD = b"m"  # the one field of an entry: the message
 REPLY_EXPIRY_MS = 3_600_000  # of a reply stream since its last reply
-NOTICE_EXPIRY_MS = 60_000  # of the stream of withdrawals since the last one
-NOTICES = 1000  # that it keeps
-CLAIM_AFTER = 6.0  # s without a sign of life after which others may have what a worker had
-REPLAY_LIMIT_MS = 24 * 3_600_000  # how long a signed request is taken for one
+NOTICE_EXPIRY_MS = 60_000  # of the stream of cancellations since its last notice
+NOTICES = 1000  # notices that the stream of cancellations keeps
+CLAIM_AFTER = 6.0  # s without a heartbeat after which other workers may claim an entry
+REPLAY_LIMIT_MS = 24 * 3_600_000  # after which a signed request counts as a replay
 
 _MAGIC = b"SS"
 _REQUEST, _REPLY, _REFUSAL = 1, 2, 3
 _SIGNATURE = 32  # bytes
 
-# Up to `items` a request looks like this in every version of the protocol. So does all of a
-# refusal. The core reads and writes the rest.
+# The layouts that are the same in all versions: a request up to `items`, and a whole refusal.
+# The core reads and writes the rest.
 _ADDRESSED = struct.Struct("<2sBB16sQII")
 _REFUSAL_HEAD = struct.Struct("<2sBBQII")
 _HEAD = struct.Struct("<2sBB")
 
 
-class Foreign(Exception):
-    """The message is not one of ours, or it is damaged."""
+class MalformedMessage(Exception):
+    """The message is damaged, or is not a message of this protocol."""
 
 
-class Forged(Exception):
-    """The message is not signed, or with another secret."""
+class BadSignature(Exception):
+    """The signature is missing, or was made with another secret or key."""
 
 
-class OtherVersion(Exception):
-    """The message is one of another version of the protocol.
+class VersionMismatch(Exception):
+    """The message has another version of the protocol.
 
     Attributes:
-        version: that it speaks.
-        client, request, begin, items: of a request, to refuse it by `pack_refusal`; 0 otherwise.
+        version: of the message.
+        client, request, begin, items: for `pack_refusal`, if it is a request; else empty or 0.
     """
 
     def __init__(
         self, version: int, client: bytes = b"", request: int = 0, begin: int = 0, items: int = 0
     ) -> None:
-        super().__init__(f"version {version} of the protocol, not {VERSION}")
+        super().__init__(f"version {version} of the protocol; this side has version {VERSION}")
         self.version = version
         self.client = client
         self.request = request
@@ -60,15 +60,15 @@ class OtherVersion(Exception):
 
 
 class Keys:
-    """The keys of one prefix. They share a hash slot, so that a cluster keeps them together.
+    """The keys of one prefix. They share a hash slot, so a cluster keeps them on one node.
 
     Attributes:
-        prefix: what they are the keys of.
+        prefix: as given.
         queue: the key of the stream of requests.
-        withdrawals: the key of the stream that tells workers what was taken back.
+        cancellations: the key of the stream of notices of cancelled entries.
 
     Raises:
-        ValueError: the prefix is not a str without braces.
+        ValueError: the prefix is not a str, or contains a brace.
     """
 
     def __init__(self, prefix: Any = "") -> None:
@@ -77,11 +77,11 @@ class Keys:
         self.prefix = prefix
         tag = b"{ss:" + prefix.encode("utf-8", "surrogatepass") + b"}:"
         self.queue = tag + b"q"
-        self.withdrawals = tag + b"c"
+        self.cancellations = tag + b"c"
         self._replies = tag + b"r:"
 
     def replies(self, client: bytes) -> bytes:
-        """Return the key of a client's stream of replies; `client` is its 16 bytes."""
+        """Return the key of the reply stream of a client, given by its 16 bytes."""
         return self._replies + client.hex().encode()
 
 
@@ -89,13 +89,15 @@ class Keys:
 
 
 class Signer:
-    """Signs messages with HMAC-SHA256, or without a secret takes and leaves them as they are.
+    """Signs and verifies messages with HMAC-SHA256. Without a secret it passes them unchanged.
+
+    It is true if it has a secret.
 
     Args:
         secret: str, bytes or None.
 
     Raises:
-        ValueError: it is something else, or empty. It is not shown.
+        ValueError: the secret is empty or has another type. The message does not show it.
     """
 
     def __init__(self, secret: Any) -> None:
@@ -109,22 +111,22 @@ class Signer:
         self._base = hmac.new(secret, digestmod=hashlib.sha256)
 
     def seal(self, key: bytes, message: bytes) -> bytes:
-        """Return the message as it goes into the stream at `key`."""
+        """Return the message with its signature for the stream at `key`."""
         if self._base is None:
             return message
         return message + self._signature(key, message)
 
     def open(self, key: bytes, message: bytes) -> bytes:
-        """Return what was sealed.
+        """Verify the signature and return the message without it.
 
         Raises:
-            Forged: it was not, or for another stream, or with another secret.
+            BadSignature: it is missing, or is for another stream or secret.
         """
         if self._base is None:
             return message
         text, signature = message[:-_SIGNATURE], message[-_SIGNATURE:]
         if not hmac.compare_digest(signature, self._signature(key, text)):
-            raise Forged("the signature is missing or wrong")
+            raise BadSignature("the signature is missing or wrong")
         return text
 
     def __bool__(self) -> bool:
@@ -145,29 +147,29 @@ class Signer:
 
 
 class RequestMessage(NamedTuple):
-    """Some items of one request."""
+    """Some or all items of one request."""
 
     client: bytes
-    """who gets the answer: 16 bytes"""
+    """the client that gets the reply: 16 bytes"""
     request: int
     """the client's number of the request"""
     begin: int
-    """the first of its items that are here"""
+    """the index of the first item in this message"""
     items: int
-    """how many are here"""
+    """the number of items in this message"""
     deadline: int
     """in ms on the broker's clock; 0: none"""
     sent: int
-    """when, in ms on the broker's clock"""
+    """when it was sent, in ms on the broker's clock"""
     priority: int
     body: bytes
 
     def expired(self, now: int, *, signed: bool = False) -> bool:
-        """Tell whether it is too late to answer, or, signed, too late to be anything but a replay.
+        """Return True if its deadline has passed, or if it is signed and old enough to be a replay.
 
         Args:
             now: in ms on the broker's clock.
-            signed: whether its signature was checked.
+            signed: True if its signature was verified.
         """
         if self.deadline and now > self.deadline:
             return True
@@ -175,31 +177,31 @@ class RequestMessage(NamedTuple):
 
 
 def unpack_request(message: bytes) -> RequestMessage:
-    """Read the message of a request, after `Signer.open`.
+    """Parse the message of a request, after `Signer.open`.
 
     Raises:
-        Foreign, OtherVersion: see there.
+        MalformedMessage, VersionMismatch: the message cannot be used.
     """
     fields = _core.read_request(message)
     if fields is not None:
         return RequestMessage._make(fields)
     _check_head(message, (_REQUEST,))
     if message[2] == VERSION:
-        raise Foreign(f"a request of {len(message)} bytes")
+        raise MalformedMessage(f"a damaged request of {len(message)} bytes")
     if len(message) < _ADDRESSED.size:
-        raise OtherVersion(message[2])
+        raise VersionMismatch(message[2])
     _, version, _, client, request, begin, items = _ADDRESSED.unpack_from(message)
-    raise OtherVersion(version, client, request, begin, items)
+    raise VersionMismatch(version, client, request, begin, items)
 
 
 # ----------------------------------------------------------------------- replies
 
 Answer = tuple[int, int, int, bytes]
-"""request, begin, items, body: what `_core.BrokerEgress.answer` takes"""
+"""request, begin, items, body: an argument of `_core.BrokerEgress.answer`"""
 
 
 class Refusal(NamedTuple):
-    """Says that a worker cannot take a request, in words; the same in all versions."""
+    """The reason why a worker rejects a request. The layout is the same in all versions."""
 
     request: int
     begin: int
@@ -208,16 +210,16 @@ class Refusal(NamedTuple):
 
 
 def pack_refusal(request: int, begin: int, items: int, note: str) -> bytes:
-    """Make the message that refuses a request; a client of any version understands it."""
+    """Return the message that rejects a request. Clients of all versions understand it."""
     head = _REFUSAL_HEAD.pack(_MAGIC, VERSION, _REFUSAL, request, begin, items)
     return head + note.encode("utf-8", "replace")
 
 
 def unpack_replies(message: bytes) -> list[Answer] | Refusal:
-    """Read a message of a reply stream, after `Signer.open`.
+    """Parse a message of a reply stream, after `Signer.open`.
 
     Raises:
-        Foreign, OtherVersion: see there.
+        MalformedMessage, VersionMismatch: the message cannot be used.
     """
     answers = _core.read_replies(message)
     if answers is not None:
@@ -226,13 +228,13 @@ def unpack_replies(message: bytes) -> list[Answer] | Refusal:
     if message[3] == _REFUSAL:
         return _unpack_refusal(message)
     if message[2] != VERSION:
-        raise OtherVersion(message[2])
-    raise Foreign(f"a reply of {len(message)} bytes that is damaged")
+        raise VersionMismatch(message[2])
+    raise MalformedMessage(f"a damaged reply of {len(message)} bytes")
 
 
 def _unpack_refusal(message: bytes) -> Refusal:
     if len(message) < _REFUSAL_HEAD.size:
-        raise Foreign(f"a refusal of {len(message)} bytes")
+        raise MalformedMessage(f"a damaged refusal of {len(message)} bytes")
     _, _, _, request, begin, items = _REFUSAL_HEAD.unpack_from(message)
     note = message[_REFUSAL_HEAD.size :].decode("utf-8", "replace")
     return Refusal(request, begin, items, note)
@@ -240,7 +242,7 @@ def _unpack_refusal(message: bytes) -> Refusal:
 
 def _check_head(message: bytes, kinds: tuple[int, ...]) -> None:
     if len(message) < _HEAD.size:
-        raise Foreign(f"{len(message)} bytes")
+        raise MalformedMessage(f"a message of {len(message)} bytes")
     magic, _, kind = _HEAD.unpack_from(message)
     if magic != _MAGIC or kind not in kinds:
-        raise Foreign(f"it begins with {bytes(message[: _HEAD.size])!r}")
+        raise MalformedMessage(f"a message that begins with {bytes(message[: _HEAD.size])!r}")

@@ -1,4 +1,4 @@
-"""What the broker tells about a queue."""
+"""Statistics of a queue, read from the broker."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from .broker import Broker
 from .protocol import CLAIM_AFTER, GROUP
 from .session import entry_time
 
-_NOTHING = ("NOGROUP", "no such key")  # what the errors say where there was no request yet
+_MISSING = ("NOGROUP", "no such key")  # in the errors before the first request
 _OLDEST = "local e = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]; return e and e[1]"
 
 
 def read(broker: Broker, queue: bytes, refused: int) -> StreamStats:
-    """Ask for them, by a connection just for that.
+    """Return the statistics, on a temporary connection.
+
+    Args:
+        broker: to ask.
+        queue: the key of the queue.
+        refused: the `StreamStats.refused` of this client.
 
     Raises:
-        BrokerError: it cannot be asked.
+        BrokerError: the broker cannot be used.
     """
     with contextlib.closing(broker.connection()) as connection:
-        length, pending, consumers, oldest = connection.ask(
+        length, pending, consumers, oldest = connection.query(
             [
                 ("XLEN", queue),
                 ("XPENDING", queue, GROUP),
                 ("XINFO", "CONSUMERS", queue, GROUP),
                 ("EVAL", _OLDEST, 1, queue),
             ],
-            *_NOTHING,
+            *_MISSING,
         )
     return StreamStats(
         length=length or 0,
@@ -42,13 +47,13 @@ def read(broker: Broker, queue: bytes, refused: int) -> StreamStats:
 
 
 def has_worker(broker: Broker, queue: bytes, timeout: float) -> bool:
-    """Ask whether a worker has joined and lives: one that has died stays for a minute.
+    """Return True if a live worker has joined. A dead one stays in the list for a minute.
 
     Raises:
-        BrokerError: it cannot be asked, or does not answer within about `timeout` seconds.
+        BrokerError: the broker cannot be used, or does not answer within about `timeout` seconds.
     """
     with contextlib.closing(broker.connection(timeout)) as connection:
-        (consumers,) = connection.ask([("XINFO", "CONSUMERS", queue, GROUP)], *_NOTHING)
+        (consumers,) = connection.query([("XINFO", "CONSUMERS", queue, GROUP)], *_MISSING)
     return any(_consumer(row).idle < CLAIM_AFTER for row in consumers or ())
 
 

@@ -1,4 +1,4 @@
-"""The thread of a client that waits for answers, and sees to it that none stays away."""
+"""The reader thread of a client: reads replies, and detects requests that got lost."""
 
 from __future__ import annotations
 
@@ -10,50 +10,58 @@ from typing import Any
 from .._errors import BrokerError
 from .._waiting import threads
 from .audit import missing_entries
-from .protocol import FIELD, Answer, Foreign, Forged, OtherVersion, Refusal, unpack_replies
+from .protocol import (
+    FIELD,
+    Answer,
+    BadSignature,
+    MalformedMessage,
+    Refusal,
+    VersionMismatch,
+    unpack_replies,
+)
 from .session import Backoff, ChunkId, Session
 
-AUDITS = (2.0, 10.0)  # s: first look after what has not been answered for so long, then rarer
+AUDITS = (2.0, 10.0)  # s without an answer before the first audit, and most s between audits
 REPEATS = 3  # how often a request is sent again
-READ_ENTRIES = 100  # the most in one read
-READ_BYTES = 2**24  # about as many at most
-TRIM_BYTES = 2**16  # that were read, from which on they are trimmed while there is traffic
+READ_ENTRIES = 100  # most entries in one read
+READ_BYTES = 2**24  # most bytes in one read, estimated from the last one
+TRIM_BYTES = 2**16  # bytes read, after which the stream is trimmed while there is traffic
 
 _logger = logging.getLogger("service_streamer")
 
 
 class Reader:
-    """Reads the client's stream of replies, from the last one that it has seen.
+    """Reads the reply stream of the client. One thread calls `run`.
 
-    A reply that gets lost on a broken connection is read again. While nothing is in flight it
-    parks. What has no answer for some seconds is looked for at the broker: entries that are no
-    longer there, and not answered, are sent again. So a broker that has lost its data costs time.
+    It reads on from the last entry it has received, so a reply that is lost on a broken connection
+    is read again. While no request is in flight, the thread sleeps. Requests without an answer for
+    some seconds are audited: entries that the broker has lost are sent again.
 
     Args:
-        session: whose replies.
-        send_again: has chunks sent once more.
+        session: of the client.
+        send_again: is called with chunks that have to be sent again.
     """
 
     def __init__(self, session: Session, send_again: Callable[[set[ChunkId]], None]) -> None:
         self._session = session
         self._send_again = send_again
         self._connection = session.broker.connection()
-        self._bell = threads.Bell()
+        self._changed = threads.Condition()
         self._stopping = False
         self._backoff = Backoff()
-        self._made = 0  # connections, so far
+        self._made = 0  # connects seen so far
         self._last = b"0-0"  # the last entry that was read
-        self._untrimmed = 0  # bytes that were read and are still there, and 1 for each entry
-        self._largest = 0  # bytes, of an entry lately
+        self._untrimmed = 0  # bytes read and not yet trimmed, plus 1 per entry
+        self._largest = 0  # bytes of the largest entry in the last read
         self._audit_delay = AUDITS[0]
         self._next_audit = 0.0
-        self._next_look = 0.0  # at the oldest: before that it has not waited so long
-        self._ignored = ""  # why, of the last message that was
+        self._next_check = 0.0  # when to check the age of the oldest entry again
+        self._ignored = ""  # why the last ignored message was ignored
         self.refused = 0
-        """messages that were none of ours, or wrongly signed"""
+        """messages that were ignored: malformed, or with a wrong signature"""
 
     def run(self) -> None:
-        """Work until `stop`."""
+        """Read until `stop` is called."""
         try:
             while self._wait():
                 try:
@@ -64,26 +72,26 @@ class Reader:
             self._connection.close()
 
     def announce(self) -> None:
-        """Say that there is something to wait for. Any thread."""
-        self._bell.ring()
+        """Wake the reader, because a request is about to be in flight. Any thread."""
+        self._changed.notify()
 
     def stop(self) -> None:
-        """Have it end. Any thread."""
+        """Make `run` return. Any thread."""
         self._stopping = True
-        self._bell.ring()
+        self._changed.notify()
         self._connection.interrupt()
 
     def _wait(self) -> bool:
-        """Park while nothing is in flight; False: it is over."""
+        """Sleep while no request is in flight; return False once stopped."""
         if not self._has_work():
             self._session.forget("reader")
-        return self._bell.wait(self._has_work, None) and not self._stopping
+        return self._changed.wait_for(self._has_work, None) and not self._stopping
 
     def _has_work(self) -> bool:
-        return self._stopping or len(self._session.sent) > 0
+        return self._stopping or len(self._session.in_flight) > 0
 
     def _work(self) -> None:
-        """Read until nothing is in flight and nothing has come for a while."""
+        """Read until no request is in flight and a read has returned no entry."""
         while not self._stopping:
             self._connection.connect()
             self._session.connected_once = True
@@ -103,15 +111,15 @@ class Reader:
     def _fail(self, error: BrokerError) -> None:
         if self._stopping:
             return
-        if self._has_work():  # else nobody waits, and nobody would say that it is there again
+        if self._has_work():  # otherwise the reader will not retry and see the end of an outage
             self._session.lost("reader", error)
         delay = self._backoff.next()
-        self._bell.wait(lambda: self._stopping, delay)
+        self._changed.wait_for(lambda: self._stopping, delay)
 
     # ------------------------------------------------------------------------ reading
 
     def _read(self, after: bytes, block_ms: int | None) -> int:
-        """Read once; return how many entries."""
+        """Read once; return the number of entries."""
         replies = self._session.replies
         commands = self._trimming(TRIM_BYTES if block_ms else 1)
         most = max(1, min(READ_ENTRIES, READ_BYTES // (self._largest + 1)))
@@ -125,13 +133,13 @@ class Reader:
         if not got:
             return 0
         ((_, entries),) = got
-        self._take_in(entries)
+        self._handle(entries)
         return len(entries)
 
     def _trimming(self, least: int) -> list[tuple[object, ...]]:
-        """Make the command that deletes what was read, if that is so many bytes at least.
+        """Return the command that deletes read entries, if they have at least `least` bytes.
 
-        Not for every reply: this thread is woken to read that it was done.
+        Not after every reply, because the reply to the command wakes this thread.
         """
         if self._untrimmed < least:
             return []
@@ -139,7 +147,7 @@ class Reader:
         ms, _, count = self._last.partition(b"-")
         return [("XTRIM", self._session.replies, "MINID", b"%s-%d" % (ms, int(count) + 1))]
 
-    def _take_in(self, entries: list[Any]) -> None:
+    def _handle(self, entries: list[Any]) -> None:
         answers: list[Answer] = []
         largest = 0
         for entry, fields in entries:
@@ -147,14 +155,14 @@ class Reader:
             self._untrimmed += 1
             try:
                 if not fields or fields[0] != FIELD:
-                    raise Foreign("an entry without a message")
+                    raise MalformedMessage("an entry without a message")
                 size = len(fields[1])
                 self._untrimmed += size
                 largest = max(largest, size)
                 message = self._session.signer.open(self._session.replies, fields[1])
                 replies = unpack_replies(message)
-            except (Foreign, Forged, OtherVersion) as error:
-                self._refuse(error)
+            except (MalformedMessage, BadSignature, VersionMismatch) as error:
+                self._ignore(error)
                 continue
             if isinstance(replies, Refusal):
                 self._session.lose([replies.request], replies.note)
@@ -163,15 +171,15 @@ class Reader:
         self._largest = largest
         if answers:
             self._session.egress.answer(answers)
-            self._session.sent.end(answers)
+            self._session.in_flight.end(answers)
 
-    def _refuse(self, error: Exception) -> None:
+    def _ignore(self, error: Exception) -> None:
         self.refused += 1
         self._ignored = str(error)
         if self.refused == 1:
             _logger.error(
-                "a message in the stream of replies %s at %s is ignored: %s. Further ones are "
-                "only counted",
+                "a message in the reply stream %s at %s is ignored: %s. Further ones are only "
+                "counted",
                 self._session.replies.decode(errors="replace"),
                 self._session.broker,
                 error,
@@ -180,16 +188,16 @@ class Reader:
     # ----------------------------------------------------------------------- auditing
 
     def _until_audit(self) -> float:
-        """Return the seconds until something may have waited so long that it is looked for."""
+        """Return the seconds until the next audit may be due."""
         now = time.monotonic()
-        if now < self._next_look:
-            return self._next_look - now
-        left = self._look_at_oldest(now)
-        self._next_look = now + left
+        if now < self._next_check:
+            return self._next_check - now
+        left = self._check_oldest(now)
+        self._next_check = now + left
         return left
 
-    def _look_at_oldest(self, now: float) -> float:
-        oldest = self._session.sent.oldest()
+    def _check_oldest(self, now: float) -> float:
+        oldest = self._session.in_flight.oldest()
         if oldest is None:
             self._audit_delay = AUDITS[0]
             return AUDITS[0]
@@ -199,38 +207,43 @@ class Reader:
         return max(AUDITS[0] - age, self._next_audit - now)
 
     def _audit(self, full: bool) -> None:
-        """Have sent again what the broker has lost."""
+        """Send requests again whose entries the broker has lost.
+
+        Args:
+            full: check all requests in flight, as after a reconnect; otherwise only old ones.
+        """
         session = self._session
         until = session.broker.clock.now_ms()
         if not full:
             until -= int(AUDITS[0] * 1000)
             self._next_audit = time.monotonic() + self._audit_delay
             self._audit_delay = min(AUDITS[1], 2 * self._audit_delay)
-        waiting = session.sent.older_than(until)
+        waiting = session.in_flight.older_than(until)
         if not waiting:
             return
         missing = missing_entries(self._connection, session.keys.queue, waiting, full)
         if not missing:
             return
-        # Answers go before entries. From the beginning: a stream that was lost counts anew.
+        # A reply is appended before its entry is deleted, so read all replies first. Read from the
+        # start, because the IDs of a lost stream start anew.
         after = b"0-0"
         while self._read(after, None):
             after = self._last
-        lost = {chunk for chunk in missing if chunk in session.sent}
+        lost = {chunk for chunk in missing if chunk in session.in_flight}
         requests = {request for request, _ in lost}
-        given_up = {request for request in requests if session.sent.repeat(request) > REPEATS}
+        given_up = {request for request in requests if session.in_flight.repeat(request) > REPEATS}
         if given_up:
             session.lose(given_up, self._why_unanswered())
         lost = {chunk for chunk in lost if chunk[0] not in given_up}
         if lost:
-            _logger.warning("%d requests are sent to %s again", len(lost), session.broker)
-            session.sent.begin(lost)
+            _logger.warning("sending %d chunks to %s again", len(lost), session.broker)
+            session.in_flight.begin(lost)
             self._send_again(lost)
 
     def _why_unanswered(self) -> str:
         why = (
-            f"the request was taken from the queue {REPEATS + 1} times and not answered: is the "
-            "broker losing data, or have the workers another secret?"
+            f"the request left the queue {REPEATS + 1} times without an answer: the broker loses "
+            "data, or the workers have another secret"
         )
-        # it cannot be known whose answer that was
-        return f"{why} The last message here was ignored: {self._ignored}" if self._ignored else why
+        # the ignored message may have been the answer to another request
+        return f"{why}; the last reply was ignored: {self._ignored}" if self._ignored else why

@@ -1,4 +1,4 @@
-"""The thread that brings the results of the engine to their clients."""
+"""The replier thread of a worker: sends results of the engine to the clients."""
 
 from __future__ import annotations
 
@@ -10,114 +10,114 @@ from redis.exceptions import OutOfMemoryError
 from .. import _core
 from .._errors import BrokerError
 from . import protocol
+from .admission import EntryCounts
 from .broker import Broker, Connection
-from .commands import Queue
-from .intake import Counts
-from .line import Line, Outage
+from .commands import Queue, ReplyMessage
+from .retrying import Outage, RetryingConnection
 
 _logger = logging.getLogger("service_streamer")
 
-PUSH = 8 * 2**20  # bytes of answers that go to the broker at once, unless one alone is larger
-FRAME = 256  # bytes of a message that are none of an answer's, at most
-OWED_DELAY = 0.1  # s between attempts to send what there was no room for
+PUSH = 8 * 2**20  # most bytes of answers per message, unless one answer is larger
+FRAME = 256  # most bytes of a message besides its answers
+RETRY_DELAY = 0.1  # s between attempts to send replies that the broker had no memory for
 
-Message = tuple[bytes, bytes]
-"""a client, and what goes into its stream"""
 Entry = tuple[bytes, bytes, int, int, int, int]
 """id, client, request, begin, items, deadline in ms on the broker's clock or 0"""
 
 
 class Replier:
-    """Sends what has ended, and acknowledges and deletes its entries in the same transaction."""
+    """Sends answers, and acknowledges and deletes their entries in the same transaction.
+
+    One thread calls `run`.
+    """
 
     def __init__(
         self,
-        line: Line,
+        connection: RetryingConnection,
         queue: Queue,
         ingress: _core.BrokerIngress,
-        held: _core.Leases,
-        counts: Counts,
+        leases: _core.Leases,
+        counts: EntryCounts,
         broker: Broker,
         *,
         outage: Outage,
-        who: str,
+        name: str,
     ) -> None:
-        self._line = line
+        self._connection = connection
         self._queue = queue
         self._ingress = ingress
-        self._held = held
+        self._leases = leases
         self._counts = counts
         self._broker = broker
         self._outage = outage
-        self._who = who
-        self._owed: list[Message] = []
-        self._odd: set[bytes] = set()
+        self._name = name
+        self._unsent: list[ReplyMessage] = []  # the broker was out of memory
+        self._reported: set[bytes] = set()  # clients whose key is no stream
 
     def run(self) -> None:
-        """Reply until the ingress is stopped."""
-        while (ended := self._ingress.take(OWED_DELAY if self._owed else None)) is not None:
+        """Send replies until the ingress is stopped."""
+        while (ended := self._ingress.take(RETRY_DELAY if self._unsent else None)) is not None:
             limit = self._broker.message_limit - FRAME
             while ended:
-                messages, ids, others, count = self._held.answer(ended, limit, min(PUSH, limit))
+                messages, ids, others, count = self._leases.answer(ended, limit, min(PUSH, limit))
                 del ended[:count]
                 self._send(messages, ids)
-                self._look_at(others, limit)
-            self._pay()
-        self._pay()
+                self._handle_unsendable(others, limit)
+            self._send_unsent()
+        self._send_unsent()
 
-    def _send(self, messages: list[Message], ids: list[bytes]) -> None:
+    def _send(self, messages: list[ReplyMessage], ids: list[bytes]) -> None:
         self._finish(messages, ids)
         self._counts.answered += len(ids)
 
-    def _look_at(self, others: Iterable[tuple[Entry, bytes]], limit: int) -> None:
-        """Refuse what is too large; where there is no answer its entry is late, or for others."""
+    def _handle_unsendable(self, others: Iterable[tuple[Entry, bytes]], limit: int) -> None:
+        """Handle results that cannot be sent: reject too large ones, drop expired ones."""
         done = []
         now = self._broker.clock.now_ms()
         for (entry_id, client, request, begin, items, deadline), body in others:
             if len(body) > limit:
-                size = f"the outputs have {len(body):,} bytes"
-                note = f"{size}, and the Redis broker takes {limit:,} at most"
+                note = f"the outputs have {len(body):,} bytes; the Redis broker accepts {limit:,}"
                 refusal = protocol.pack_refusal(request, begin, items, note)
                 self._send([(client, refusal)], [entry_id])
             elif deadline and now >= deadline:
                 self._counts.expired += 1
                 done.append(entry_id)
             else:
-                self._held.remove([entry_id])  # unanswered: another worker will claim it
+                self._leases.remove([entry_id])  # no answer: another worker will claim the entry
         self._finish([], done)
 
-    def _pay(self) -> None:
-        """Try again what there was no room for."""
-        owed, self._owed = self._owed, []
-        self._finish(owed, [])
+    def _send_unsent(self) -> None:
+        """Try again to send the unsent replies."""
+        unsent, self._unsent = self._unsent, []
+        self._finish(unsent, [])
 
-    def _finish(self, messages: list[Message], ids: list[bytes]) -> None:
+    def _finish(self, messages: list[ReplyMessage], ids: list[bytes]) -> None:
         if not messages and not ids:
             return
 
         def finish(connection: Connection) -> None:
             try:
-                self._tell(self._queue.finish(connection, messages, ids))
+                self._report(self._queue.finish(connection, messages, ids))
             except BrokerError as error:
                 if not isinstance(error.__cause__, OutOfMemoryError):
                     raise
-                # Requests may be what the memory is full of. Should we die now, their clients miss
-                # them, and send them again.
+                # Deleting entries frees memory. If this worker dies before it can send the replies,
+                # the clients find the entries missing and send the requests again.
                 if ids:
                     self._queue.remove(connection, ids)
-                self._owed += messages
+                self._unsent += messages
                 self._outage.failed(self, error)
             else:
                 self._outage.worked(self)
 
-        self._line.call(finish)
-        self._held.remove(ids)
+        self._connection.call(finish)
+        self._leases.remove(ids)
 
-    def _tell(self, failed: list[tuple[bytes, Exception]]) -> None:
+    def _report(self, failed: list[tuple[bytes, Exception]]) -> None:
         for client, why in failed:
-            if client not in self._odd and len(self._odd) < 100:
-                self._odd.add(client)
+            if client not in self._reported and len(self._reported) < 100:
+                self._reported.add(client)
                 key = self._queue.keys.replies(client).decode()
                 _logger.error(
-                    "%s: no reply can be sent to the client at %s: %s", self._who, key, why
+                    "%s: the reply to the client at %s cannot be sent: %s", self._name, key, why
                 )

@@ -1,35 +1,37 @@
-"""Lua scripts: what must not be torn apart, the same on every version of Redis.
+"""The Lua scripts: operations that must be atomic, and behave the same in all versions of Redis.
 
-Each has one key, the queue. `Connection.execute("EVAL", script, 1, queue, *arguments)` runs it.
+Each script has one key, the queue, and is run by `Queue.run`. The string after a script documents
+its arguments and its reply.
 """
 
 from __future__ import annotations
 
-LOST, OURS, WITHDRAWN, TAKEN = range(4)
+LOST, OURS, CANCELLED, TAKEN_OVER = range(4)
 
 BEAT = """
-local told = {}
+local states = {}
 for i = 3, #ARGV do
   local id = ARGV[i]
   local pending = redis.call('XPENDING', KEYS[1], ARGV[1], id, id, 1)[1]
   if not pending then
-    told[#told + 1] = 0
+    states[#states + 1] = 0
   elseif pending[2] ~= ARGV[2] then
-    told[#told + 1] = 3
+    states[#states + 1] = 3
   elseif #redis.call('XRANGE', KEYS[1], id, id) == 0 then
     redis.call('XACK', KEYS[1], ARGV[1], id)
-    told[#told + 1] = 2
+    states[#states + 1] = 2
   else
     redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, id, 'JUSTID')
-    told[#told + 1] = 1
+    states[#states + 1] = 1
   end
 end
-return told
+return states
 """
-"""group, consumer, ids → for each LOST (nobody has it), OURS, WITHDRAWN or TAKEN by another.
+"""group, consumer, ids → for each id LOST, OURS, CANCELLED or TAKEN_OVER.
 
-What is ours is no longer idle then. Never a bare XCLAIM: it would take an entry back from who has
-claimed it while we were stalled. XCLAIM alone tells of a deleted entry only from Redis 7 on.
+Resets the idle time of the entries that are OURS. LOST: no consumer has the entry. CANCELLED: the
+entry was deleted. TAKEN_OVER: another consumer has it. XCLAIM alone would take an entry back from a
+consumer that has claimed it, and it reports deleted entries only since Redis 7.
 """
 
 CLAIM = """
@@ -45,9 +47,9 @@ for _, pending in ipairs(idle) do
 end
 return claimed
 """
-"""group, consumer, ms, most → entries that were idle for so long: [id, fields, whose, deliveries].
+"""group, consumer, ms, most → entries: [id, fields, previous consumer, deliveries].
 
-They are ours then. Those that were withdrawn meanwhile are forgotten.
+Claims at most `most` entries that have been idle for `ms`. Acknowledges those that were deleted.
 """
 
 RELEASE = """
@@ -68,9 +70,10 @@ if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
 end
 return released
 """
-"""group, consumer, ms → how many entries it had. Others may claim them at once; it has left.
+"""group, consumer, ms → the number of entries of the consumer.
 
-A consumer that has entries stays, for with it they would be forgotten.
+Sets their idle time to `ms`, so that other consumers can claim them at once. Then removes the
+consumer if it has no entries; removing one with entries would lose them.
 """
 
 CLEAN = """
@@ -88,7 +91,8 @@ for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
 end
 return {live, removed}
 """
-"""group, dead, silent → how many live, and the names of dead ones, which are removed.
+"""group, dead, silent → the number of live consumers, and the names of the removed ones.
 
-Dead is who has no entries and was not seen for `dead` ms; who was within `silent` ms lives.
+Removes consumers that have no entries and have been idle for `dead` ms. A consumer is live if it
+has been idle for less than `silent` ms.
 """

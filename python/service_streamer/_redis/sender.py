@@ -1,4 +1,4 @@
-"""The thread of a client that brings its requests to the broker."""
+"""The sender thread of a client: appends requests to the broker's queue."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from .broker import Command, ResponseError
 from .protocol import FIELD
 from .session import Backoff, ChunkId, Session, notice
 
-FLUSH = 256  # about how many items go in one round trip
-FLUSH_BYTES = 8 * 2**20  # and how many bytes, unless one message alone is larger
-OUTAGE_GAP = 5.0  # s without an attempt, after which a failure begins another outage
-FULL_PAUSE = (0.005, 0.05)  # s between two looks at a queue that is full
+FLUSH = 256  # about the most items per round trip
+FLUSH_BYTES = 8 * 2**20  # most bytes per round trip, unless one message alone is larger
+OUTAGE_GAP = 5.0  # s without an attempt, after which a failure starts a new outage
+FULL_PAUSE = (0.005, 0.05)  # s between two checks of a full queue, the first and the longest
 
 Chunk = tuple[int, int, int, "float | None", int, bytes]
+"""request, begin, items, deadline, priority, body: an element of `BrokerEgress.take`"""
 
 
 class Sender:
-    """Takes what callers have queued, many at a time, and appends it to the broker's queue.
+    """Moves requests from the engine to the broker's queue, many per round trip.
 
-    While the broker does not answer, or its queue is full, it takes no more than one round trip's:
-    then the engine's queue fills, and its callers are blocked or rejected.
+    One thread calls `run`. While the broker does not answer, or its queue is full, the sender takes
+    no more requests. Then the engine's queue fills, and callers are blocked or rejected.
 
     Args:
-        session: whose requests.
-        max_queue: entries in the broker's queue, those of all clients, from which on it is full.
-        announce: called when there will be answers to wait for.
+        session: of the client.
+        max_queue: most entries in the broker's queue, from all clients.
+        announce: is called when requests are about to be in flight.
     """
 
     def __init__(self, session: Session, max_queue: int, announce: Callable[[], None]) -> None:
@@ -47,21 +48,22 @@ class Sender:
         )
         self._seal = functools.partial(session.signer.seal, queue) if session.signer else None
         self._backoff = Backoff()
-        self._not_before = 0.0  # the next attempt
-        self._failed_at = -math.inf  # the last one
-        self._room = min(FLUSH, max_queue)  # entries that the queue may take now
+        self._not_before = 0.0  # time of the next attempt
+        self._failed_at = -math.inf  # time of the last failed attempt
+        self._room = min(FLUSH, max_queue)  # free room in the broker's queue, at most FLUSH
         self._full = False
         self._full_pause = FULL_PAUSE[0]
-        self._hand: list[Chunk] = []  # taken, and not known to have arrived
-        self._withdrawn: list[bytes] = []  # entries to be deleted
+        # taken from the engine, not yet confirmed by the broker
+        self._unconfirmed: list[Chunk] = []
+        self._to_delete: list[bytes] = []  # entries of cancelled requests
         self._lock = original("_thread", "allocate_lock")()
-        self._again: set[ChunkId] = set()  # to be sent once more
+        self._again: set[ChunkId] = set()  # chunks to be sent again
 
     def run(self) -> None:
-        """Work until the egress is stopped."""
+        """Send until the egress is stopped."""
         try:
             while self._take():
-                if self._pause() <= 0 and (self._hand or self._withdrawn or self._full):
+                if self._pause() <= 0 and (self._unconfirmed or self._to_delete or self._full):
                     self._flush()
         finally:
             with contextlib.suppress(Exception):
@@ -69,22 +71,22 @@ class Sender:
             self._connection.close()
 
     def send_again(self, ids: set[ChunkId]) -> None:
-        """Have ids sent once more that the broker has lost. Any thread."""
+        """Send chunks again that the broker has lost. Any thread."""
         with self._lock:
             self._again |= ids
         self._session.egress.interrupt()
 
     def interrupt(self) -> None:
-        """Break the connection for good. Any thread."""
+        """Break the connection for good; `run` returns soon. Any thread."""
         self._connection.interrupt()
 
     # ------------------------------------------------------------------------- taking
 
     def _take(self) -> bool:
-        """Wait for something to do; False: there will be nothing more."""
+        """Wait for requests or cancellations; return False once the egress is stopped."""
         pause = max(self._pause(), 0.0)
-        if pause or self._hand or self._withdrawn:
-            most = 0 if self._hand or self._full else self._room
+        if pause or self._unconfirmed or self._to_delete:
+            most = 0 if self._unconfirmed or self._full else self._room
             taken = self._session.egress.take(most, pause)
         elif self._full:
             taken = self._session.egress.take(0, self._full_pause)
@@ -92,37 +94,39 @@ class Sender:
             taken = self._session.egress.take(self._room, None)
         if taken is None:
             return False
-        chunks, withdrawn = taken
+        chunks, cancelled = taken
         if self._again:
-            self._hand += self._lost_chunks()
-        self._hand += chunks
-        self._withdraw(withdrawn)
+            self._unconfirmed += self._lost_chunks()
+        self._unconfirmed += chunks
+        self._cancel(cancelled)
         return True
 
     def _pause(self) -> float:
         return self._not_before - time.monotonic()
 
-    def _withdraw(self, requests: list[int]) -> None:
-        """Take back requests, and what others have ended meanwhile."""
-        sent = self._session.sent
-        self._withdrawn += sent.drop(requests) + self._session.take_orphans()
-        gone = sent.dropped()
-        if gone and self._hand:
-            self._hand = [chunk for chunk in self._hand if chunk[0] not in gone]
+    def _cancel(self, requests: list[int]) -> None:
+        """Drop cancelled requests, and requests that the reader has ended meanwhile."""
+        in_flight = self._session.in_flight
+        self._to_delete += in_flight.drop(requests) + self._session.take_orphans()
+        ended = in_flight.dropped()
+        if ended and self._unconfirmed:
+            self._unconfirmed = [chunk for chunk in self._unconfirmed if chunk[0] not in ended]
 
     def _lost_chunks(self) -> list[Chunk]:
         with self._lock:
             again, self._again = self._again, set()
         requests = {request for request, _ in again}
         chunks = self._session.egress.chunks(sorted(requests))
-        # those that have ended meanwhile would be on their way for ever
-        self._withdrawn += self._session.sent.drop(requests.difference(each[0] for each in chunks))
+        # requests that have ended meanwhile have no chunks, and would stay in flight for ever
+        self._to_delete += self._session.in_flight.drop(
+            requests.difference(each[0] for each in chunks)
+        )
         return [chunk for chunk in chunks if chunk[:2] in again]
 
     def _leave(self) -> None:
-        """Take back what is still at the broker, if that can be done at once."""
-        entries = self._withdrawn + self._session.take_orphans()
-        entries += self._session.sent.drop(self._session.sent.requests())
+        """Delete the entries still at the broker, and the reply stream, if connected."""
+        entries = self._to_delete + self._session.take_orphans()
+        entries += self._session.in_flight.drop(self._session.in_flight.requests())
         if not self._connection.connected:
             return
         commands: list[tuple[object, ...]] = [("DEL", self._session.replies)]
@@ -135,20 +139,20 @@ class Sender:
     # ------------------------------------------------------------------------ sending
 
     def _flush(self) -> None:
-        """Do one round trip. What is in hand is sent again where that fails."""
+        """Do one round trip. If it fails, the unconfirmed chunks are sent again later."""
         if time.monotonic() > self._failed_at + OUTAGE_GAP:
             self._session.forget("sender")
         try:
-            self._connection.connect()  # the clock is known from here on
+            self._connection.connect()  # sets the clock
             self._session.connected_once = True
             self._session.broker.clock.refresh(self._connection)
             self._send()
         except (BrokerError, ResponseError) as reply:
             error = self._session.broker.describe(reply)
             if self._session.lost("sender", error):
-                self._session.fail({chunk[0] for chunk in self._hand}, error)
-                self._hand.clear()
-            self._full = False  # who knows; so requests are taken, and end if the outage lasts
+                self._session.fail({chunk[0] for chunk in self._unconfirmed}, error)
+                self._unconfirmed.clear()
+            self._full = False  # unknown now; so requests are taken, and end if the outage lasts
             self._room = min(FLUSH, self._max_queue)
             self._failed_at = time.monotonic()
             self._not_before = self._failed_at + self._backoff.next()
@@ -157,43 +161,43 @@ class Sender:
             self._backoff.reset()
 
     def _send(self) -> None:
-        """Append what is in hand, and delete what is withdrawn."""
+        """Append the next chunks, and delete cancelled entries."""
         session = self._session
         chunks = self._next_chunks()
         messages = self._messages(chunks)
         ids = list(messages)
         commands: list[Command] = list(messages.values())
-        withdrawn = self._withdrawn[:]
-        if withdrawn:
-            commands.append(("XDEL", session.keys.queue, *withdrawn))
+        cancelled = self._to_delete[:]
+        if cancelled:
+            commands.append(("XDEL", session.keys.queue, *cancelled))
         commands.append(("XLEN", session.keys.queue))
         if ids:
             self._announce()
         replies = self._connection.pipeline(commands)
-        del self._hand[: len(chunks)]
-        del self._withdrawn[: len(withdrawn)]
+        del self._unconfirmed[: len(chunks)]
+        del self._to_delete[: len(cancelled)]
         entries = replies[: len(ids)]
         if set(map(type, entries)) - {bytes}:
-            self._refused(zip(ids, entries, strict=True))
-        self._withdrawn += session.sent.arrive(ids, entries)
-        self._look_at_length(replies[-1])
-        if withdrawn:
-            with contextlib.suppress(BrokerError):  # then their workers hear of it a little later
-                self._connection.pipeline(notice(session.keys, withdrawn))
+            self._fail_rejected(zip(ids, entries, strict=True))
+        self._to_delete += session.in_flight.arrive(ids, entries)
+        self._update_room(replies[-1])
+        if cancelled:
+            with contextlib.suppress(BrokerError):  # the heartbeat of the worker finds them later
+                self._connection.pipeline(notice(session.keys, cancelled))
 
     def _next_chunks(self) -> list[Chunk]:
-        """Return those in hand that go in one round trip: each is copied for that."""
+        """Return the unconfirmed chunks for one round trip, limited by their bytes."""
         size = 0
-        for count, chunk in enumerate(self._hand):
+        for count, chunk in enumerate(self._unconfirmed):
             size += len(chunk[5])
             if size > FLUSH_BYTES and count:
-                return self._hand[:count]
-        return self._hand[:]
+                return self._unconfirmed[:count]
+        return self._unconfirmed[:]
 
     def _messages(self, chunks: list[Chunk]) -> dict[ChunkId, bytes]:
-        """Make a command of each chunk; they are on their way then.
+        """Return the command of each chunk, and record the chunks as in flight.
 
-        But for those of requests that have ended: here, as too large, or by the reader meanwhile.
+        Chunks of ended requests are left out: too large, or ended by the reader meanwhile.
         """
         session = self._session
         clock = session.broker.clock
@@ -207,33 +211,33 @@ class Sender:
                 session.broker.message_limit,
                 self._seal,
             )
-        except MemoryError:  # what is as large goes alone, so there are no others to suffer
+        except MemoryError:  # a chunk as large as that is alone in its round trip
             messages, too_large = {}, []
             session.lose({chunk[0] for chunk in chunks}, "there was no memory to send it")
         for each in too_large:
             self._too_large(*each)
-        session.sent.begin(messages)
-        gone = session.sent.dropped()
-        if gone:
-            self._withdrawn += session.sent.drop(gone)
-            messages = {each: messages[each] for each in messages if each[0] not in gone}
+        session.in_flight.begin(messages)
+        ended = session.in_flight.dropped()
+        if ended:
+            self._to_delete += session.in_flight.drop(ended)
+            messages = {each: messages[each] for each in messages if each[0] not in ended}
         return messages
 
     def _too_large(self, request: int, items: int, size: int) -> None:
         broker = self._session.broker
         error = BrokerError(
-            f"a message of {items} item{'' if items == 1 else 's'} and {size:,} bytes is more than "
-            f"the Redis broker {broker} takes: {broker.message_limit:,} (proto-max-bulk-len)"
+            f"a message of {items} item{'' if items == 1 else 's'} has {size:,} bytes; the Redis "
+            f"broker {broker} accepts {broker.message_limit:,} (proto-max-bulk-len)"
         )
         self._session.fail([request], error)
 
-    def _refused(self, replies: Iterable[tuple[ChunkId, object]]) -> None:
+    def _fail_rejected(self, replies: Iterable[tuple[ChunkId, object]]) -> None:
         for (request, _), reply in replies:
             if isinstance(reply, Exception):
                 error = self._session.broker.describe(reply)
                 self._session.fail([request], error)
 
-    def _look_at_length(self, length: object) -> None:
+    def _update_room(self, length: object) -> None:
         room = self._max_queue - length if isinstance(length, int) else FLUSH
         self._room = min(FLUSH, room)
         if room > 0:

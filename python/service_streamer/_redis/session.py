@@ -1,4 +1,4 @@
-"""What the sender and the reader of a client share: its place at the broker, and what is there."""
+"""The state that the sender and the reader of a client share: entries in flight, and outages."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from .._waiting.threads import original
 from .broker import Broker
 from .protocol import FIELD, NOTICE_EXPIRY_MS, NOTICES, Answer, Keys, Signer
 
-PATIENCE = 10.0  # s without a broker, after which requests end with an error
-FIRST_PATIENCE = 1.0  # the same before there was a connection: more likely it never will be
-BACKOFF = (0.01, 1.0)  # s, the first and the longest between two attempts
+PATIENCE = 10.0  # s without a broker, after which requests end with BrokerError
+FIRST_PATIENCE = 1.0  # s, the same before the first connection
+BACKOFF = (0.01, 1.0)  # s between two attempts, the first and the longest
 
 _logger = logging.getLogger("service_streamer")
 
 ChunkId = tuple[int, int]
-"""request, and the first of its items"""
+"""a request, and the index of the first item of the chunk"""
 
 
-class Sent:
-    """The entries of this client in the queue whose answers have not come. Any thread."""
+class EntriesInFlight:
+    """The entries of this client that have no answer yet, by chunk. Any thread."""
 
     def __init__(self) -> None:
         self._lock = original("_thread", "allocate_lock")()
-        # Oldest first. None: it is on its way, so that its entry is not known yet.
+        # Oldest first. None: it is being sent, so its entry is not known yet.
         self._entries: dict[ChunkId, bytes | None] = {}
-        self._further: dict[int, list[int]] = {}  # of large requests all chunks but the first
+        self._further: dict[int, list[int]] = {}  # of large requests: all chunks but the first
         self._repeats: dict[int, int] = {}
-        self._dropped: set[int] = set()  # requests, lately
+        self._dropped: set[int] = set()  # requests, since the last call of dropped()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -43,7 +43,7 @@ class Sent:
         return chunk in self._entries
 
     def begin(self, chunks: Iterable[ChunkId]) -> None:
-        """Remember that they are on their way."""
+        """Record chunks that are about to be sent."""
         fresh: dict[ChunkId, bytes | None] = dict.fromkeys(chunks)
         further = [chunk for chunk in fresh if chunk[1]]
         with self._lock:
@@ -54,7 +54,7 @@ class Sent:
                     of_request.append(begin)
 
     def arrive(self, chunks: Iterable[ChunkId], entries: Iterable[Any]) -> list[bytes]:
-        """Remember their entries, unless they were answered meanwhile.
+        """Record the entries of chunks, except those that were answered meanwhile.
 
         Returns:
             The entries of requests that were dropped meanwhile.
@@ -69,7 +69,7 @@ class Sent:
         return unwanted
 
     def end(self, answers: Iterable[Answer]) -> None:
-        """Forget what was answered."""
+        """Remove the chunks that are answered."""
         forget = self._entries.pop
         with self._lock:
             if self._further or self._repeats:
@@ -79,7 +79,7 @@ class Sent:
                 forget((request, begin), None)
 
     def drop(self, requests: Iterable[int]) -> list[bytes]:
-        """Forget requests; return the entries that they have."""
+        """Remove requests and return their entries."""
         dropped: list[bytes | None] = []
         with self._lock:
             for request in requests:
@@ -90,30 +90,30 @@ class Sent:
         return [entry for entry in dropped if entry is not None]
 
     def dropped(self) -> set[int]:
-        """Return, once, the requests that were dropped: what is in hand of them is not wanted."""
+        """Return the requests that were dropped since the last call."""
         with self._lock:
             requests, self._dropped = self._dropped, set()
         return requests
 
     def requests(self) -> list[int]:
-        """Return all of them."""
+        """Return all requests in flight."""
         with self._lock:
             return list({request for request, _ in self._entries})
 
     def repeat(self, request: int) -> int:
-        """Count how often a request is sent again."""
+        """Count that a request is sent again; return how often it was."""
         with self._lock:
             self._repeats[request] = count = self._repeats.get(request, 0) + 1
         return count
 
     def oldest(self) -> int | None:
-        """Return about when the first of them came into the queue, in ms on the broker's clock."""
+        """Return when the oldest entry was appended, in ms on the broker's clock, or None."""
         with self._lock:
             entry = next(iter(self._entries.values()), None)
         return None if entry is None else entry_time(entry)
 
     def older_than(self, redis_ms: int) -> list[tuple[ChunkId, bytes]]:
-        """Return those that came into the queue before then."""
+        """Return the chunks, with their entries, that were appended before that time."""
         with self._lock:
             all_of_them = list(self._entries.items())
         return [
@@ -135,25 +135,26 @@ class Sent:
 
 
 def entry_time(entry: bytes) -> int:
-    """Return when an entry was made, in ms on the broker's clock."""
+    """Return when an entry was appended, in ms on the broker's clock."""
     return int(entry.partition(b"-")[0])
 
 
 def notice(keys: Keys, entries: Sequence[bytes]) -> list[tuple[Any, ...]]:
-    """Make the commands that tell workers of entries that were deleted, and may be at them.
+    """Return the commands that notify workers of deleted entries, which they may have fetched.
 
-    It is a hint, and needs no signature: a worker looks whether the entries are gone. Not to be
-    sent with requests: this key may be at another node than theirs, while a slot is being moved.
+    A notice needs no signature, because a worker checks that the entries are deleted. It must not
+    be sent in one pipeline with requests: while a hash slot is moved, this key may be on another
+    node.
     """
     message = ("MAXLEN", "~", NOTICES, "*", FIELD, b" ".join(entries))
     return [
-        ("XADD", keys.withdrawals, *message),
-        ("PEXPIRE", keys.withdrawals, NOTICE_EXPIRY_MS),
+        ("XADD", keys.cancellations, *message),
+        ("PEXPIRE", keys.cancellations, NOTICE_EXPIRY_MS),
     ]
 
 
 class Session:
-    """One client at one broker."""
+    """One client at one broker. Used by its sender thread and its reader thread."""
 
     def __init__(
         self, egress: _core.BrokerEgress, broker: Broker, keys: Keys, signer: Signer, client: bytes
@@ -163,78 +164,82 @@ class Session:
         self.keys = keys
         self.signer = signer
         self.client = client
-        """16 bytes that no other client has"""
+        """the ID of the client: 16 bytes"""
         self.replies = keys.replies(client)
-        self.sent = Sent()
+        self.in_flight = EntriesInFlight()
         self.connected_once = False
-        """whether there ever was a connection"""
+        """True once a connection has been established"""
         self.failed = 0
-        """requests that ended with an error of this end, and not of a worker"""
+        """requests that ended with an error of this side, and not of a worker"""
         self._orphans: list[bytes] = []
-        # Of each thread for which there is no broker, since when. It may refuse what one needs (to
-        # write, without its replicas), and answer the other.
+        # The start of the outage, per thread. The broker may reject the commands of one thread
+        # (writes, for lack of replicas) and answer the other.
         self._lost: dict[str, float] = {}
 
     def found(self, thread: str) -> None:
-        """Say that the broker answers the "sender" or the "reader"."""
+        """Record that the broker has answered the "sender" or the "reader"."""
         if self._lost.pop(thread, None) is not None and not self._lost:
-            _logger.info("the Redis broker %s answers again", self.broker)
+            _logger.info("the Redis broker %s is available again", self.broker)
 
     def lost(self, thread: str, error: BrokerError) -> bool:
-        """Say that it does not; tell whether requests should not wait for it any longer.
+        """Record that the broker has not answered a thread.
 
-        Those that it has end then.
+        If the outage has lasted too long, or is not transient, all requests in flight end with the
+        error.
+
+        Returns:
+            True if they have ended, and the caller should end its other requests too.
         """
         if not self._lost:
-            _logger.warning("%s; trying again", error)
+            _logger.warning("%s; retrying", error)
         waited = time.monotonic() - self._lost.setdefault(thread, time.monotonic())
         if error.transient and waited < (PATIENCE if self.connected_once else FIRST_PATIENCE):
             return False
-        self.fail(self.sent.requests(), error)
+        self.fail(self.in_flight.requests(), error)
         return True
 
     def forget(self, thread: str) -> None:
-        """Say that nobody waits any more for what the thread could not do."""
+        """End the outage of a thread, because no request waits for its next attempt."""
         self._lost.pop(thread, None)
 
     def fail(self, requests: Iterable[int], error: Exception) -> None:
-        """End requests with an error. What they have in the queue is an orphan."""
+        """End requests with an error. Their entries in the queue become orphans."""
         requests = list(requests)
         packed = pickle.dumps(pack_error(error), 5)
         ended = sum(self.egress.fail(request, packed) for request in requests)
-        self.failed += ended  # two threads may be here: no call in between
-        self._orphan(requests)  # afterwards: now the sender gets no more of them
+        self.failed += ended  # without a call in this statement it is atomic under the GIL
+        self._orphan(requests)  # last: from here on the egress returns no chunk of them
 
     def lose(self, requests: Iterable[int], note: str) -> None:
-        """End requests with `WorkerLost`. What they have in the queue is an orphan."""
+        """End requests with `WorkerLost`. Their entries in the queue become orphans."""
         requests = list(requests)
         self.egress.lose(requests, note)
         self._orphan(requests)
 
     def take_orphans(self) -> list[bytes]:
-        """Return the entries that are to be deleted, once."""
+        """Return the orphans, entries that the sender deletes, and forget them."""
         orphans = self._orphans[:]
-        del self._orphans[: len(orphans)]  # others may have come
+        del self._orphans[: len(orphans)]  # another thread may append meanwhile
         return orphans
 
     def _orphan(self, requests: list[int]) -> None:
-        self._orphans += self.sent.drop(requests)
+        self._orphans += self.in_flight.drop(requests)
         if self._orphans:
-            self.egress.interrupt()  # the sender deletes them, also if it has nothing to send
+            self.egress.interrupt()  # wakes the sender, which deletes them
 
 
 class Backoff:
-    """How long to wait before the next attempt."""
+    """The exponential delay before the next attempt."""
 
     def __init__(self) -> None:
         self._delay = 0.0
 
     def next(self) -> float:
-        """Return the seconds, more each time."""
+        """Return the next delay in seconds: twice the last one, up to the limit."""
         first, longest = BACKOFF
         self._delay = min(longest, max(first, 2 * self._delay))
         return self._delay
 
     def reset(self) -> None:
-        """Begin again: it worked."""
+        """Start again with the first delay, after a success."""
         self._delay = 0.0

@@ -1,4 +1,4 @@
-"""RedisStreamer: the model runs on other machines."""
+"""RedisStreamer: sends requests to workers on any machine."""
 
 from __future__ import annotations
 
@@ -11,43 +11,45 @@ from .explanation import explain
 
 
 class RedisStreamer(BaseStreamer):
-    """Sends the requests of a web process to the workers behind a Redis broker.
+    """Sends the requests of a web process to workers through a Redis broker.
 
-    It has the methods of `ThreadedStreamer`. The workers are started elsewhere, by
-    `run_redis_workers_forever` or ``python -m service_streamer redis-worker``, with the same
-    broker and prefix::
+    It has the methods of `ThreadedStreamer`, except `configure` and `destroy_workers`. Start the
+    workers separately, with `RedisWorker` or ``python -m service_streamer redis-worker``, and give
+    them the same broker and prefix::
 
         streamer = RedisStreamer(redis_broker="redis://broker:6379", prefix="sentiment")
         outputs = streamer.predict(["one item", "another"])
 
-    Nothing is sent to a broker, and nothing is asked of it, before the first request. A request
-    survives the death of a worker, a broken connection, and a broker that has lost its data;
-    without a broker it waits for 10 seconds, and the very first for one, before it ends with
-    `BrokerError`. In a forked child it is a client of its own.
+    The constructor does not connect; the first request does. A request survives the death of a
+    worker, a broken connection, and a broker that loses its data. If the broker is unreachable for
+    10 seconds, requests raise `BrokerError`; before the first connection, after 1 second. A forked
+    child is a separate client.
 
-    Items and outputs are pickled: who can write to the broker can run code in the workers and, by
-    answers, here. With a `secret`, which workers and clients share, each message is signed, and
-    what is not signed by it is refused before it is unpickled.
+    Items and outputs are pickled. So write access to the broker is enough to run code in workers
+    and clients. With a ``secret``, which workers and clients share, each message is signed with
+    HMAC-SHA256, and a message without a valid signature is dropped before it is unpickled.
 
     Args:
-        redis_broker: ``host:port``, or a URL: ``redis://user:password@host:port/database``,
+        redis_broker: ``host:port`` or a URL: ``redis://user:password@host:port/database``,
             ``rediss://`` (TLS), ``unix:///path``,
-            ``redis+sentinel://host:port,host:port/service/database``,
+            ``redis+sentinel://host:port,host:port/service/database`` or
             ``redis+cluster://host:port,host:port``.
-        prefix: which workers: those with the same one. A str without braces.
-        batch_size: most items per message; larger requests travel in several. The workers have a
-            batch_size of their own.
-        worker_timeout: seconds that `predict` and `apredict` may take; None: no limit.
-        max_queue: most requests in the broker's queue, from all clients, and most items that then
-            wait here. None: 65,536. An empty queue takes any request, also one with more items.
-        overflow: what happens to more: "block" the caller, or "reject" its request with
-            `QueueFull`.
+        prefix: the name of the queue, the same as in the workers. A str without braces.
+        batch_size: most items per message; a larger request is sent as several messages. The
+            workers have their own batch_size.
+        worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
+            no limit.
+        max_queue: most messages in the broker's queue, from all clients. While it is full, also the
+            most items that wait in this process. None: 65,536. An empty queue accepts a request of
+            any size.
+        overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
+            raises `QueueFull`.
         output: "items" or "batch", as for `ThreadedStreamer`.
-        secret: a str or bytes; None: messages are not signed.
+        secret: a str or bytes, the same as in the workers. None: messages are not signed.
 
     Raises:
         ImportError: the extra ``redis`` is not installed.
-        TypeError, ValueError: a setting is wrong; the message names it and its value.
+        TypeError, ValueError: a setting is invalid. The message names the setting and its value.
     """
 
     def __init__(
@@ -76,13 +78,13 @@ class RedisStreamer(BaseStreamer):
         super().__init__(options, self._make_backend(options))
 
     def explain(self) -> str:
-        """Say in words how requests fare, and what the queue at the broker says of the workers."""
-        return explain(self._name(), self.stats(), getattr(self._backend, "away", ""))
+        """Return a report: times, failures, the queue at the broker, its workers, and one hint."""
+        return explain(self._name(), self.stats(), getattr(self._backend, "unreachable", ""))
 
     def destroy_workers(self) -> NoReturn:
-        """Raise: the workers are not the client's."""
+        """Raise NotImplementedError: a client does not own the workers."""
         raise NotImplementedError(
-            "a RedisStreamer does not own the workers: end them where they were started, and "
+            "a RedisStreamer does not own the workers: stop them where they were started, and "
             "close() the client"
         )
 

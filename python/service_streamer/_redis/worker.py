@@ -1,4 +1,4 @@
-"""RedisWorker: answers the requests that clients on any machine send over a Redis broker."""
+"""RedisWorker: answers requests that clients on any machine send through a Redis broker."""
 
 from __future__ import annotations
 
@@ -28,45 +28,49 @@ AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
 
 
 class RedisWorker:
-    """Answers requests of `RedisStreamer` clients, with models in processes of their own.
+    """Answers requests of `RedisStreamer` clients with models in worker processes.
 
     Any number of workers on any number of machines may share a queue::
 
-        class Sentiment(ManagedModel):
+        class Classifier(ManagedModel):
             ...
 
         if __name__ == "__main__":
-            RedisWorker(Sentiment, 64, redis_broker="redis://broker:6379").run_forever()
+            RedisWorker(Classifier, 64, redis_broker="redis://broker:6379").run_forever()
 
-    A request belongs to a worker from when it fetches it until it has answered: at most two batches
-    for each model. Those of a worker that dies, or does not reach the broker for 6 seconds, are
-    claimed by others; the third worker in a row that ends with a request is the last that gets it.
+    A worker has at most two unanswered batches for each model. If it dies, or cannot reach the
+    broker for 6 seconds, other workers claim its requests. After three workers in a row have died
+    with a request, the request raises `WorkerLost`.
 
     Args:
-        model_class: a `ManagedModel` class, which each process instantiates with its device, or a
-            predict function as for `ThreadedStreamer`.
+        model_class: a `ManagedModel` class, of which each process creates an instance with its
+            device, or a predict function as for `ThreadedStreamer`.
         batch_size: most items per batch.
-        max_latency: seconds that a request may wait for company when a model could take it.
+        max_latency: most seconds that a request waits for others to join its batch while a model
+            could take it.
         redis_broker: ``host:port`` or a URL with ``redis://``, ``rediss://``, ``unix://``,
             ``redis+sentinel://host:port,host:port/service`` or ``redis+cluster://host:port``.
-        prefix: names the queue: that of the clients.
-        model_init_args, model_init_kwargs: for ``init_model``.
-        worker_num: processes with a model.
-        cuda_devices: their GPUs, round-robin: numbers, or strings with a UUID or a MIG device.
-        mp_start_method: "spawn", "fork" or "forkserver". Not "fork" where this process has used
+        prefix: the name of the queue, the same as in the clients. A str without braces.
+        model_init_args, model_init_kwargs: passed to ``init_model``.
+        worker_num: the number of worker processes, each with its own model.
+        cuda_devices: the GPUs of the processes, assigned round-robin: numbers, or strings with a
+            UUID or a MIG device.
+        mp_start_method: "spawn", "fork" or "forkserver". Do not use "fork" if this process has used
             CUDA. The others need ``if __name__ == "__main__":`` in a script.
-        secret: signs all messages; that of the clients. Those that are not signed are dropped
-            unread. None: whoever can write to the broker is trusted as far as pickle goes.
+        secret: a str or bytes that signs all messages, the same as in the clients. Messages without
+            a valid signature are dropped. None: write access to the broker is enough to run code
+            here, because messages are pickles.
         policy, isolate_errors, isolation_budget: as for `ThreadedStreamer`.
-        retries: how often a batch is run again, here, whose process died.
-        worker_hang_timeout: seconds after which a process that still has the same batch is killed;
-            None: never.
+        retries: how often a batch runs again in this worker after its process died.
+        worker_hang_timeout: most seconds that a process may take for one batch; then it is killed
+            and replaced. None: no limit.
         warmup: items that each process predicts before its first request.
-        drain_timeout: most seconds that `close` lets what is here be answered; None: no limit.
+        drain_timeout: most seconds that `close` waits until the fetched requests are answered.
+            None: no limit.
 
     Raises:
-        TypeError, ValueError: a setting is wrong; the message names it and its value.
-        ImportError: the package redis is not installed.
+        TypeError, ValueError: a setting is invalid. The message names the setting and its value.
+        ImportError: the extra ``redis`` is not installed.
     """
 
     def __init__(
@@ -119,31 +123,31 @@ class RedisWorker:
         self._processes: Processes | None = None
         self._gateway: Gateway | None = None
         self._closed = False
-        self._waits = _Waits.NOT
+        self._wait_mode = _WaitMode.NONE
 
     def run_forever(self, gpu_id: int | str | None = None) -> None:
-        """Answer requests until `close`, or a signal. Blocks; any thread may call it, once.
+        """Answer requests until `close` or a signal. Any thread may call it, once.
 
-        While the broker is away it waits, for as long as that takes. In the main thread SIGTERM and
-        Ctrl-C end it gracefully, unless they have handlers: what it has fetched is answered, and no
-        more is. A second signal ends the process at once.
+        While the broker is unreachable, it waits without limit. In the main thread, SIGTERM and
+        Ctrl-C stop it gracefully, unless the application has installed handlers: it answers the
+        fetched requests and returns. A second signal ends the process at once.
 
         Args:
-            gpu_id: the device of all its processes; None: those of ``cuda_devices``.
+            gpu_id: the device of all worker processes. None: use ``cuda_devices``.
 
         Raises:
-            BrokerError: the broker will not do: a wrong password, a replica, an old version…
-            WorkerInitError: the model cannot be loaded, with the traceback of the process.
-            SerializationError: the model cannot be sent to a process; the message says what to do.
-            RuntimeError: it is called by the main module while a process imports that.
+            BrokerError: the broker cannot be used: wrong password, read-only replica, old version…
+            WorkerInitError: the model cannot be loaded.
+            SerializationError: the model cannot be pickled. The message says what to change.
+            RuntimeError: the main module calls it while a worker process imports that module.
         """
         check_not_importing_main()
         with self._handling_signals():
             try:
                 self._serve(gpu_id)
             except _Stop:
-                self.close()  # first: who reads the line may count on that no more is fetched
-                _logger.warning("%r ends when all that is here is answered", self)
+                self.close()  # before the log line, which announces that fetching has stopped
+                _logger.warning("%r is stopping: waiting for the requests it has fetched", self)
             except BaseException:
                 self.close(drain=False)
                 raise
@@ -151,11 +155,11 @@ class RedisWorker:
                 self._end()
 
     def close(self, drain: bool = True) -> None:
-        """Have `run_forever` return, in whatever thread it runs. Does not wait for that.
+        """Make `run_forever` return. Does not wait. Any thread may call it.
 
         Args:
-            drain: answer first what was fetched, within ``drain_timeout`` seconds; False: leave it
-                to other workers.
+            drain: True: first answer the fetched requests, within ``drain_timeout`` seconds. False:
+                release them to other workers.
         """
         self._closed = True
         if self._gateway is not None:
@@ -190,11 +194,11 @@ class RedisWorker:
         self._gateway.start()
         hub = greenlets.hub_of_this_thread()
         try:
-            self._waits = _Waits.HERE if hub is None else _Waits.ELSEWHERE
+            self._wait_mode = _WaitMode.THIS_THREAD if hub is None else _WaitMode.POOL_THREAD
             if not self._closed:
                 greenlets.call(self._gateway.wait)
         finally:
-            self._waits = _Waits.NOT  # only who waits here is ready for a _Stop
+            self._wait_mode = _WaitMode.NONE  # from here on, a signal must not raise _Stop
 
     def _end(self) -> None:
         gateway, processes = self._gateway, self._processes
@@ -209,19 +213,20 @@ class RedisWorker:
 
     @contextlib.contextmanager
     def _handling_signals(self) -> Iterator[None]:
-        """Have SIGTERM and Ctrl-C end `_serve`, where they would end the process."""
+        """Make SIGTERM and Ctrl-C stop `_serve`, unless the application handles them."""
         before: dict[int, Any] = {}
 
         def stop(number: int, frame: Any) -> None:
             for each in before:
                 signal.signal(each, signal.SIG_DFL)
             self._closed = True
-            if self._waits is _Waits.HERE:
+            if self._wait_mode is _WaitMode.THIS_THREAD:
                 raise _Stop
-            if self._waits is _Waits.ELSEWHERE:
+            if self._wait_mode is _WaitMode.POOL_THREAD:
                 self.close()
 
-        if threading.current_thread() is threading.main_thread():  # for gevent's not just any
+        # with gevent, current_thread() may be a greenlet
+        if threading.current_thread() is threading.main_thread():
             for number in map(int, (signal.SIGTERM, signal.SIGINT)):
                 if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                     before[number] = signal.signal(number, stop)
@@ -232,18 +237,18 @@ class RedisWorker:
                 signal.signal(number, handler)
 
 
-class _Waits(enum.Enum):
-    """Where `Gateway.wait` is."""
+class _WaitMode(enum.Enum):
+    """The thread in which `Gateway.wait` runs; a signal handler acts accordingly."""
 
-    NOT = enum.auto()
-    HERE = enum.auto()
-    """in this thread; a signal's handler may not touch the locks that it has"""
-    ELSEWHERE = enum.auto()
-    """in a thread of gevent's pool, while this one runs its hub"""
+    NONE = enum.auto()
+    THIS_THREAD = enum.auto()
+    """the handler must not acquire locks, so it raises `_Stop`"""
+    POOL_THREAD = enum.auto()
+    """a thread of gevent's pool, while this thread runs the hub"""
 
 
 class _Stop(BaseException):
-    """A signal has said that it should end."""
+    """Raised in the main thread by SIGTERM or Ctrl-C."""
 
 
 def run_redis_workers_forever(
@@ -259,10 +264,10 @@ def run_redis_workers_forever(
     model_init_kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """Answer requests of `RedisStreamer` clients with several models, for ever.
+    """Create a `RedisWorker` and call its `run_forever`.
 
-    It is `RedisWorker` and its `run_forever`, whose arguments and errors these are, with another
-    ``mp_start_method``. To end it from another thread take that class.
+    The arguments and errors are those of `RedisWorker`, except that ``mp_start_method`` defaults to
+    "spawn". To stop the worker from another thread, use `RedisWorker` itself.
     """
     RedisWorker(
         model_class,

@@ -1,9 +1,9 @@
-"""Threads, and how callers of every kind wait for an answer.
+"""How asyncio tasks, gevent greenlets and done callbacks wait for a request; threads and locks.
 
 ::
 
-    tasks ──▶ token       asyncio: a task waits in its event loop
-    greenlets             gevent: a greenlet waits in its hub
-    callbacks ──▶ threads      the thread that runs done callbacks; threads and locks of the
-                               system, also where gevent has replaced those of Python
+    tasks ──▶ token            asyncio: a task waits in its event loop
+    greenlets                  gevent: a greenlet waits in its hub
+    callbacks ──▶ threads      the thread that runs done callbacks; operating-system threads and
+                               locks, also if gevent has patched the standard library
 """

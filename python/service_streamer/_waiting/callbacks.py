@@ -1,7 +1,7 @@
-"""The thread that runs the done callbacks of requests which worker processes answer.
+"""The thread that runs done callbacks of requests that C++ threads answer.
 
-The threads that bring those answers know no Python. There is one such thread in a process, started
-when a callback (or ``concurrent.futures.wait``) first needs it.
+Those C++ threads do not run Python code. Each process has at most one callback thread. It starts
+when a callback, or ``concurrent.futures.wait``, first needs it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _thread = _make_thread()
 
 
 def start() -> None:
-    """Start it. Called by the core, until it succeeds.
+    """Start the thread. The core calls this again until it succeeds.
 
     Raises:
-        RuntimeError: the system has no thread left, or the interpreter is shutting down.
-        OSError: it has no descriptor left.
+        RuntimeError: no thread can be created, or the interpreter is shutting down.
+        OSError: no file descriptor is left.
     """
     _core.open_callbacks()
     _thread.start()
 
 
 def in_callback() -> bool:
-    """Whether this is that thread."""
+    """Return True in the callback thread."""
     return _thread.is_current()
 
 
 def flush(timeout: float | None) -> bool:
-    """Wait until the callbacks of all requests that have ended were called; False: time is over.
+    """Wait until the callbacks of all ended requests have run; return False on timeout.
 
-    In a callback it does not wait.
+    In a callback it returns True without waiting.
     """
     if in_callback():
         return True
@@ -48,6 +48,6 @@ def flush(timeout: float | None) -> bool:
 
 
 def reset_after_fork() -> None:
-    """In a forked child: the thread is the parent's."""
+    """Forget the parent's thread in a forked child."""
     global _thread
     _thread = _make_thread()

@@ -1,11 +1,11 @@
-"""Waiting without stalling a gevent hub.
+"""Waiting in a greenlet without blocking the gevent hub.
 
-A greenlet that waits in C with the GIL released stops every greenlet of its thread. So here it
-switches to its hub instead, and a watcher on the hub's mailbox switches back. Like in `tasks`,
-the engine makes the mailbox's descriptor readable once per batch. The wait and the switch back are
-the core's (`HubWaits`, `Mailbox.resume`); this module makes and ends what they need.
+A greenlet that blocks in C stops all greenlets of its thread. So the greenlet switches to its hub,
+and a watcher on the hub's mailbox switches back. As in `tasks`, the engine makes the mailbox's file
+descriptor readable once per batch. The core implements the wait and the switch back (`HubWaits`,
+`Mailbox.resume`). This module creates and closes the objects that they use.
 
-Nothing here imports gevent unless the process has, or creates a hub that is not there.
+The module imports gevent only if the process already has, and never creates a hub.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .. import _core
 
 
 class _HubWaits(_core.HubWaits):
-    """The greenlets of one hub that wait. Goes with the hub's thread."""
+    """The waiting greenlets of one hub. It lives as long as the thread of the hub."""
 
     __slots__ = ()
 
     def start_timer(self, seconds: float, wait: _core.Wait) -> Any:
-        """End the wait after some time. Called by the core."""
+        """Return a timer that ends the wait after `seconds`. Called by the core."""
         timer = self.hub.loop.timer(max(seconds, 0.0))
         timer.start(wait.switch, update=True)
         return timer
@@ -34,37 +34,37 @@ class _HubWaits(_core.HubWaits):
         timer.close()
 
     def abandon(self) -> None:
-        """In a forked child: stop using what is shared with the parent, wake who waits."""
+        """In a forked child: close the mailbox shared with the parent, and wake all greenlets."""
         self.mailbox.close()
         for wait in self.waiting:
             self.hub.loop.run_callback(wait.switch)
 
     def __del__(self) -> None:
-        # An active watcher keeps itself and the mailbox; one of a destroyed loop never stops.
+        # An active watcher keeps itself and the mailbox alive. A destroyed loop has no watchers.
         if self.hub.loop is not None:
             self.watcher.stop()
         self.mailbox.close()
 
 
 def open_waits() -> _HubWaits | None:
-    """Make the waits of this thread's hub; None if it has no hub that can be switched to.
+    """Create the waits of this thread's hub. None: the thread has no hub to switch to.
 
-    Called by the core before it would block, where the thread has none for this hub. It keeps them
-    for the thread, not for the greenlet: a hub, and so its mailbox, belongs to a thread.
+    The core calls this before it would block, and stores the result per thread, because a hub
+    belongs to a thread.
     """
     get_hub, get_current = _names()
     hub = get_hub()
     if hub is None or hub is get_current():
         return None
     mailbox = _core.Mailbox()
-    # Without a reference of its own: only greenlets that wait keep the loop running.
+    # ref=False: only waiting greenlets keep the loop running, not the watcher.
     watcher = hub.loop.io(mailbox.fileno(), 1, ref=False)
     watcher.start(mailbox.resume)
     return _HubWaits(hub, mailbox, watcher, get_hub, get_current)
 
 
 def reset_after_fork() -> None:
-    """In a forked child: forget the parent's mailbox."""
+    """Close the parent's mailbox in a forked child."""
     waits = _core.HubWaits.of_this_thread()
     if isinstance(waits, _HubWaits):
         waits.forget()
@@ -72,7 +72,7 @@ def reset_after_fork() -> None:
 
 
 def hub_of_this_thread() -> Any:
-    """Return the hub, if there is one here that can be switched to."""
+    """Return the hub of this thread; None if there is none, or this is the hub's own greenlet."""
     if "gevent" not in sys.modules:
         return None
     get_hub, get_current = _names()
@@ -81,13 +81,13 @@ def hub_of_this_thread() -> Any:
 
 
 def call(fn: Callable[..., Any], *args: Any) -> Any:
-    """Call something that blocks; in the hub's thread pool if that would stall a hub."""
+    """Call a function that blocks. If this thread has a hub, use the hub's thread pool."""
     hub = hub_of_this_thread()
     return fn(*args) if hub is None else hub.threadpool.apply(fn, args)
 
 
 def in_event_loop() -> bool:
-    """Tell whether this thread runs an event loop, asyncio's or gevent's: it must not be blocked.
+    """Return True if this thread runs an asyncio or gevent event loop, so it must not block.
 
     Called by the core before it would block a submit() until the queue has room.
     """
@@ -98,7 +98,7 @@ def in_event_loop() -> bool:
 
 @functools.cache
 def _names() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    # gevent has no public way to ask for the hub without creating one
+    # gevent has no public function that returns the hub without creating one
     from gevent._hub_local import get_hub_if_exists
     from gevent.hub import getcurrent
 

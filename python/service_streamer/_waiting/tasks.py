@@ -1,8 +1,8 @@
 """Awaiting futures: one mailbox per event loop.
 
-The engine mails the tokens of the requests that have ended and makes the mailbox's descriptor
-readable once per batch; the loop then runs all their tasks in one callback. That costs a loop
-far less than one ``call_soon_threadsafe`` per result.
+The engine puts the tokens of ended requests into the mailbox and makes its file descriptor readable
+once per batch. The loop then runs all their tasks in one callback. This is much cheaper than one
+``call_soon_threadsafe`` per result.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
     from .token import Token
 
-# The loop itself keeps its mailbox, by the reader it has registered: a loop that is closed lets go
-# of it, with its descriptor.
+# The loop owns its mailbox through the registered reader. Closing the loop frees the mailbox and
+# its file descriptor.
 _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_LoopMailbox]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 class _LoopMailbox:
-    """Where one loop receives the requests that have ended."""
+    """The mailbox of one loop, through which it learns of ended requests."""
 
     __slots__ = ("__weakref__", "_due", "mailbox", "token_type")
 
@@ -40,7 +40,7 @@ class _LoopMailbox:
         self._due: collections.deque[Token] = collections.deque()
         mailbox = _core.Mailbox()
         self.mailbox: _core.Mailbox | None = mailbox
-        # in an empty context: the loop would keep that of the first task that waits
+        # in an empty context: otherwise the loop keeps the context of the first task alive
         contextvars.Context().run(loop.add_reader, mailbox.fileno(), self.drain)
 
     def drain(self) -> None:
@@ -49,7 +49,7 @@ class _LoopMailbox:
             return
         tokens = self.mailbox.drain()
         if len(tokens) > 1:
-            # for the others, should a task end the loop's run or, in a notebook, run it within
+            # Runs the remaining tasks if a task stops the loop or runs it recursively (notebooks).
             tokens[0].get_loop().call_soon(self._run_due)
         self._due.extend(tokens)
         self._run_due()
@@ -63,7 +63,7 @@ class _LoopMailbox:
 
 
 def wait(future: Any) -> Generator[Any, None, None]:
-    """Suspend the running task until the future has ended; a cancelled task abandons it."""
+    """Suspend the running task until the future has ended. Cancelling the task cancels it."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ def wait(future: Any) -> Generator[Any, None, None]:
         box = _open(loop)
     token = box.token_type(loop=loop)
     waiting = future._attach(box.mailbox, token)
-    del box, loop  # a request may outlive its loop, and must not keep it
+    del box, loop  # a request may outlive its loop and must not keep it alive
     if waiting:
         try:
             yield from token
@@ -83,9 +83,9 @@ def wait(future: Any) -> Generator[Any, None, None]:
 
 
 def reset_after_fork() -> None:
-    """In a forked child: forget the loops of the parent.
+    """In a forked child: close the mailboxes of the parent's loops.
 
-    Their descriptors are shared with it, so whatever still runs here must not read them.
+    Their file descriptors are shared with the parent, so the child must not read them.
     """
     for reference in list(_mailboxes.values()):
         if (box := reference()) is not None:
@@ -95,17 +95,17 @@ def reset_after_fork() -> None:
 
 def _open(loop: asyncio.AbstractEventLoop) -> _LoopMailbox:
     if sys.version_info < (3, 11):
-        _make_timeouts_asyncio_ones()
+        _add_asyncio_timeout_base()
     box = _LoopMailbox(loop)
     _mailboxes[loop] = weakref.ref(box)
     return box
 
 
-def _make_timeouts_asyncio_ones() -> None:
-    """Before 3.11 asyncio users catch ``asyncio.TimeoutError``, a class of its own."""
+def _add_asyncio_timeout_base() -> None:
+    """Make `RequestTimeout` an ``asyncio.TimeoutError``, a separate class before Python 3.11."""
     import asyncio
 
     bases = _errors.RequestTimeout.__bases__
     if asyncio.TimeoutError not in bases:
-        # TimeoutError stays last: the others have Exception's layout
+        # TimeoutError must be last: the other bases have the memory layout of Exception
         _errors.RequestTimeout.__bases__ = (*bases[:-1], asyncio.TimeoutError, bases[-1])

@@ -1,4 +1,4 @@
-"""Real threads, also in a process where gevent has made threading.Thread a greenlet."""
+"""Operating-system threads and locks, also if gevent has patched the standard library."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 
 
 def native_thread_id() -> int:
-    """Identify the thread, not the greenlet that poses as one."""
+    """Return the id of the operating-system thread, also in a greenlet."""
     return int(original("_thread", "get_ident")())
 
 
 class NativeThread:
-    """A daemon thread, also where ``threading.Thread`` has become a greenlet.
+    """A daemon thread of the operating system, also if ``threading.Thread`` is a greenlet.
 
-    Ctrl-C may meet whoever starts it, and then nobody can say whether there is a thread. So a start
-    may be tried again at any time, and its threads find out who is the first: that one runs.
+    A Ctrl-C may interrupt `start` before or after the thread exists. So `start` may be called
+    again; if two threads exist then, only the first one runs the target.
     """
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         self._target = target
         self._name = name
-        self._turn = original("_thread", "allocate_lock")()  # taken once, by who runs or joins
+        self._claimed = original("_thread", "allocate_lock")()  # acquired once, to run or by join
         self._ended = original("_thread", "allocate_lock")()
         self._ended.acquire()
         self.ident: int | None = None
 
     def start(self) -> None:
-        """Start it, unless it has begun or was joined. When this returns it has begun.
+        """Start the thread unless it has begun or was joined. Returns after it has begun.
 
         Raises:
-            RuntimeError: the system has no thread left, or the interpreter is shutting down.
+            RuntimeError: no thread can be created, or the interpreter is shutting down.
         """
-        if self._turn.locked():
+        if self._claimed.locked():
             return
         begun = original("_thread", "allocate_lock")()
         begun.acquire()
@@ -47,11 +47,11 @@ class NativeThread:
         begun.acquire()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for its end (blocking, also for a hub); False if time is over first.
+        """Block until the thread has ended; return False on timeout. A hub is blocked too.
 
-        One that has not begun never will.
+        If the thread has not begun, it never will.
         """
-        if self._turn.acquire(blocking=False):
+        if self._claimed.acquire(blocking=False):
             self._end()
         if not self._ended.acquire(timeout=-1 if timeout is None else timeout):
             return False
@@ -59,11 +59,11 @@ class NativeThread:
         return True
 
     def is_current(self) -> bool:
-        """Whether the caller is this thread."""
+        """Return True in this thread."""
         return self.ident == native_thread_id()
 
     def _run(self, begun: Any) -> None:
-        first = self._turn.acquire(blocking=False)
+        first = self._claimed.acquire(blocking=False)
         begun.release()
         if not first:
             return
@@ -71,15 +71,15 @@ class NativeThread:
         try:
             self._target()
         finally:
-            self.ident = None  # another thread may get the number
+            self.ident = None  # another thread may get the same id
             self._end()
 
     def _end(self) -> None:
-        del self._target  # it may refer to who started this
+        del self._target  # it may keep the object that started this thread alive
         self._ended.release()
 
     def _run_unmanaged(self, begun: Any) -> None:
-        # threading does this for its own threads
+        # the same handling of exceptions as in threading.Thread
         try:
             self._run(begun)
         except SystemExit:
@@ -89,70 +89,72 @@ class NativeThread:
 
 
 def is_patched(module: str) -> bool:
-    """Tell whether gevent has replaced what is in a module of the standard library."""
-    is_module_patched = _of_monkey("is_module_patched")
+    """Return True if gevent has patched a module of the standard library."""
+    is_module_patched = _gevent_monkey("is_module_patched")
     return is_module_patched is not None and bool(is_module_patched(module))
 
 
 def original(module: str, name: str) -> Any:
-    """Return a function of the standard library as it was before monkey patching."""
-    get_original = _of_monkey("get_original")
+    """Return the unpatched version of an object of the standard library."""
+    get_original = _gevent_monkey("get_original")
     if get_original is not None:
         return get_original(module, name)
     return getattr(sys.modules[module], name)
 
 
-def _of_monkey(name: str) -> Any:
-    # not there yet while another thread imports it: then nothing is patched
+def _gevent_monkey(name: str) -> Any:
+    # While another thread imports gevent.monkey the name is missing, and nothing is patched yet.
     return getattr(sys.modules.get("gevent.monkey"), name, None)
 
 
-class Bell:
-    """Wakes threads that wait for a change of something that other threads read.
+class Condition:
+    """A condition variable whose waiters wait for a predicate.
 
-    What they wait for is looked at by who rings, so that only those wake whom it concerns. So it
-    must be quick, take no lock that is held while ringing, and not ring itself.
+    The notifying thread evaluates the predicates and wakes only threads whose predicate is true.
+    So a predicate must be fast, must not acquire a lock that a notifying thread holds, and must
+    not call `notify`. `notify` may be called by any thread, also in a signal handler.
     """
 
     def __init__(self) -> None:
-        self._lock = original("_thread", "RLock")()  # a signal's handler may ring in the midst
-        self._sleepers: list[tuple[Callable[[], bool], Any]] = []
+        # reentrant, because a signal handler may call notify() while notify() runs
+        self._lock = original("_thread", "RLock")()
+        self._waiters: list[tuple[Callable[[], bool], Any]] = []
 
-    def ring(self) -> None:
-        """Say that something may have changed."""
+    def notify(self) -> None:
+        """Wake the threads whose predicate is true."""
         with self._lock:
-            if self._sleepers:
-                self._sleepers = [each for each in self._sleepers if not _woken(*each)]
+            if self._waiters:
+                self._waiters = [each for each in self._waiters if not _wake_if_ready(*each)]
 
-    def wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait until it is true (blocking, also for a hub); False if time is over first."""
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Block until the predicate is true; return False on timeout. A hub is blocked too."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            sleeper = original("_thread", "allocate_lock")()
-            sleeper.acquire()
-            entry = (predicate, sleeper)
+            waiter = original("_thread", "allocate_lock")()
+            waiter.acquire()
+            entry = (predicate, waiter)
             with self._lock:
-                self._sleepers.append(entry)
+                self._waiters.append(entry)
                 if predicate():
                     self._forget(entry)
                     return True
             left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
-            if not sleeper.acquire(timeout=left):
+            if not waiter.acquire(timeout=left):
                 self._forget(entry)
                 return predicate()
 
     def _forget(self, entry: tuple[Callable[[], bool], Any]) -> None:
         with self._lock:
-            if entry in self._sleepers:
-                self._sleepers.remove(entry)
+            if entry in self._waiters:
+                self._waiters.remove(entry)
 
 
-def _woken(predicate: Callable[[], bool], sleeper: Any) -> bool:
+def _wake_if_ready(predicate: Callable[[], bool], waiter: Any) -> bool:
     try:
         if not predicate():
             return False
     except Exception:
-        pass  # it is for who waits to see
-    with contextlib.suppress(RuntimeError):  # an interrupted ring() has done it
-        sleeper.release()
+        pass  # wake the thread: its own call of the predicate raises the error
+    with contextlib.suppress(RuntimeError):  # an interrupted notify() has already released it
+        waiter.release()
     return True

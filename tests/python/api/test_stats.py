@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-import re
 import time
 
 import pytest
@@ -10,7 +9,7 @@ from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import StreamerStats, TimeSummary
-from service_streamer._explain import explain
+from service_streamer._explain import REASONS, explain
 
 TIME = TimeSummary(count=1000, mean=2e-3, p50=1e-3, p90=3e-3, p99=9e-3, max=0.02)
 BASE = StreamerStats(
@@ -113,7 +112,7 @@ def test_stats_are_plain_and_frozen(streamers):
 def test_stats_and_explain_work_at_every_stage(streamers):
     streamer = streamers()
     assert streamer.stats().mean_batch_size == 0
-    assert "nothing to explain" in streamer.explain()
+    assert len(streamer.explain().splitlines()) == 2
     streamer.predict([1])
     assert f"{type(streamer).__name__}(double)" in streamer.explain()
     streamer.close()
@@ -125,58 +124,50 @@ def changed(**changes):
     return explain("streamer", dataclasses.replace(BASE, **changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"peak_requests": 8}, "8 callers.*8 threads"),
-        ({"peak_requests": 1, "items": 100}, "1 caller.*1 thread"),
-        ({"close_reasons": {"full": 80, "idle": 20}}, "batch_size=64"),
-        ({"batch_size": 1, "close_reasons": {"full": 100}}, "batch_size=1 "),
-        ({"close_reasons": {"max_latency": 90, "idle": 10}}, "max_latency=100 ms"),
-        (
-            {"close_reasons": {"window": 90, "full": 10}, "policy": "window"},
-            'max_latency=100 ms.*policy="adaptive"',
-        ),
-        ({"close_reasons": {"returned": 60, "linger": 40}}, "more concurrent callers"),
-        ({"close_reasons": {"share": 90, "idle": 10}}, "larger batches"),
-        ({"close_reasons": {"priority": 100}}, "raised priority"),
-        ({"close_reasons": {"drain": 100}}, "closing"),
-        ({"close_reasons": {"idle": 100}, "policy": "greedy"}, 'policy="adaptive"'),
-        ({"close_reasons": {"idle": 100}}, "The load is the limit: a worker is idle"),
-        (
-            {
-                "close_reasons": {"idle": 100},
-                "queue_time": TimeSummary(640, 0.01, 0.01, 0.01, 0.02, 0.02),
-            },
-            "model is busy.*2 ms",
-        ),
-    ],
-)
-def test_one_sentence_says_what_limits_the_batch_size(changes, sentence):
-    last = changed(**changes).splitlines()[-1]
-    assert re.search(sentence, last)
+LIMITS = [  # each with the values that its sentence has
+    ({"peak_requests": 8}, ["8 requests", "8 threads", "batch_size=64"]),
+    ({"peak_requests": 1, "items": 100}, ["1 request ", "1 thread,"]),
+    ({"close_reasons": {"full": 80, "idle": 20}}, ["batch_size=64", "80%"]),
+    ({"batch_size": 1, "close_reasons": {"full": 100}}, ["batch_size=1 "]),
+    ({"close_reasons": {"max_latency": 90, "idle": 10}}, ["max_latency=100 ms", "90%"]),
+    (
+        {"close_reasons": {"window": 80, "full": 20}, "policy": "window"},
+        ["max_latency=100 ms", "80%", 'policy="adaptive"'],
+    ),
+    ({"close_reasons": {"returned": 60, "linger": 40}}, []),
+    ({"close_reasons": {"share": 90, "idle": 10}}, []),
+    ({"close_reasons": {"priority": 100}}, ["priority=0"]),
+    ({"close_reasons": {"drain": 100}}, []),
+    (
+        {"close_reasons": {"idle": 100}, "policy": "greedy"},
+        ['policy="greedy"', 'policy="adaptive"'],
+    ),
+    ({"close_reasons": {"idle": 100}}, []),
+    (
+        {
+            "close_reasons": {"idle": 100},
+            "queue_time": TimeSummary(640, 0.01, 0.01, 0.01, 0.02, 0.02),
+        },
+        ["2 ms"],
+    ),
+]
 
 
-def test_reasons_are_told_in_words_most_frequent_first():
+def test_one_sentence_says_what_limits_the_batch_size():
+    sentences = [changed(**changes).splitlines()[-1] for changes, _ in LIMITS]
+    for sentence, (_, values) in zip(sentences, LIMITS, strict=True):
+        assert [value for value in values if value not in sentence] == []
+    assert len(set(sentences)) == len(LIMITS)
+
+
+def test_reasons_are_listed_most_frequent_first():
     reasons = [
         *("full", "idle", "returned", "linger", "max_latency", "window"),
         *("share", "priority", "drain"),
     ]
     text = changed(close_reasons={reason: 10 + i for i, reason in enumerate(reasons)})
-    words = [
-        "the streamer was closing",
-        "priority",
-        "a part of what waited",
-        "the window ended",
-        "max_latency ended the wait",
-        "not all expected came",
-        "everyone expected came",
-        "a worker was idle and nobody else expected",
-        "full: batch_size reached",
-    ]
-    table = text[text.index("why batches closed") :]
-    places = [table.index(word) for word in words]
-    assert places == sorted(places)
+    lines = [text.index(REASONS[reason]) for reason in reversed(reasons)]
+    assert lines == sorted(lines)
 
 
 def test_few_sizes_have_a_bin_each_and_many_share_bins():
@@ -191,11 +182,8 @@ def test_few_sizes_have_a_bin_each_and_many_share_bins():
 def test_troubles_are_told_when_there_are_any():
     assert "cancelled" not in changed()
     text = changed(failed=2, isolated=30, expired=3, cancelled=4, rejected=5, dropped=6)
-    assert "2 failed" in text
-    assert "30 answered although their batch raised" in text
-    assert "3 ended at their deadline" in text
-    assert "4 cancelled, 5 rejected" in text
-    assert "6 ended by close" in text
+    for value in ("2 failed", "30 answered", "3 expired", "4 cancelled", "5 rejected", "6 ended"):
+        assert value in text
 
 
 @pytest.mark.not_redis

@@ -45,7 +45,7 @@ def test_a_second_signal_ends_it_at_once(start, place, tmp_path):
     future = client.submit([1])
     worker = gate.wait_entered()
     service.signal(signal.SIGTERM)
-    service.line("ends when")
+    service.line("stopping")
     service.signal(signal.SIGTERM)
     assert service.wait() == -signal.SIGTERM
     eventually(lambda: not is_alive(worker))

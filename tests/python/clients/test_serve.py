@@ -41,7 +41,7 @@ def test_a_signal_drains_what_was_accepted(serve, address, tmp_path, number):
         worker = gate.wait_entered()
         eventually(lambda: client.stats().queued_requests == 2)
         service.signal(number)
-        service.line("ends when all requests are answered")
+        service.line("stopping")
         gate.open()
         assert [future.result(LONG) for future in futures] == [[0], [2], [4]]
         assert service.wait() == 0
@@ -62,7 +62,7 @@ def test_what_comes_while_it_drains_waits_for_the_next_one(serve, address, tmp_p
         futures = [client.submit([0])]
         gate.wait_entered()
         first.signal(signal.SIGTERM)
-        first.line("ends when")
+        first.line("stopping")
 
         def not_taken():
             before = client.stats().submitted

@@ -92,7 +92,7 @@ def test_the_master_is_asked_of_the_sentinels(redis_server, fake):
 
     sentinel.answers["SENTINEL"] = b"*-1\r\n"
     connection.close()
-    with pytest.raises(BrokerError, match="knows no service 'models'") as caught:
+    with pytest.raises(BrokerError, match="'models'") as caught:
         connection.execute("PING")
     assert caught.value.transient
 

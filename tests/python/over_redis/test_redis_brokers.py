@@ -16,7 +16,7 @@ from redis_tools import ProcessWorker, new_prefix
 
 import service_streamer
 from service_streamer import BrokerError, RedisStreamer, RedisWorker
-from service_streamer._redis import session, wire
+from service_streamer._redis import session, transport
 from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures", "redis_places"]
@@ -181,7 +181,7 @@ def test_the_rights_that_are_written_down_are_enough(servers, meet):
 
 
 def test_without_hiredis(servers, meet, monkeypatch):
-    monkeypatch.setattr(wire, "hiredis", None)
+    monkeypatch.setattr(transport, "hiredis", None)
     streamer = meet(servers().address)
     assert streamer.predict(list(range(100))) == list(range(0, 200, 2))
     assert streamer.predict([bytes(1_000_000)]) == [bytes(2_000_000)]

@@ -77,10 +77,10 @@ def test_it_is_a_client_only(make):
     streamer = make()
     with pytest.raises(NotImplementedError, match="does not own the workers"):
         streamer.destroy_workers()
-    with pytest.raises(NotImplementedError, match="workers'"):
+    with pytest.raises(NotImplementedError, match="workers"):
         streamer.configure(policy="greedy")
     assert repr(streamer).startswith("<RedisStreamer('")
-    with pytest.raises(TypeError, match="make one in each process"):
+    with pytest.raises(TypeError, match="one in each process"):
         pickle.dumps(streamer)
 
 
@@ -210,7 +210,7 @@ def test_an_idle_client_asks_nothing(workers, make, servers, monkeypatch):
     streamer.predict([1])
     worker.close()
     client = redis_server.client()
-    eventually(lambda: streamer._backend._pair.reader._bell._sleepers)  # it has read once more
+    eventually(lambda: streamer._backend._pair.reader._changed._waiters)  # it has read once more
     first = client.info("stats")["total_commands_processed"]
     threading.Event().wait(0.3)  # six reads, if there were any
     assert client.info("stats")["total_commands_processed"] == first + 1

@@ -18,8 +18,8 @@ from service_streamer._options import Options
 from service_streamer._redis import gateway
 from service_streamer._redis.broker import Broker
 from service_streamer._redis.client import RedisClient, RedisOptions
-from service_streamer._redis.keeper import Keeper
-from service_streamer._redis.links import shut
+from service_streamer._redis.lease_keeper import LeaseKeeper
+from service_streamer._redis.raw_connections import shut_down
 from service_streamer._redis.reader import Reader
 from service_streamer._redis.sender import Sender
 from service_streamer._waiting.threads import NativeThread
@@ -71,7 +71,7 @@ def test_a_connection_that_was_interrupted_before_it_had_a_socket_asks_nothing(
     monkeypatch.setattr(Connection, "_connect", connect_late)
     threads.run(connection.connect)
     (error,) = threads.join()
-    assert "was ended" in str(error)
+    assert "interrupted" in str(error)
     peer, _ = listener.accept()
     with peer:
         assert peer.recv(1) == b""
@@ -86,7 +86,7 @@ def test_a_socket_is_broken_itself_and_not_by_its_number():
 
     ours, peer = socket.socketpair()
     with Numberless(fileno=ours.detach()) as ours, peer:
-        shut(SimpleNamespace(_sock=ours))
+        shut_down(SimpleNamespace(_sock=ours))
         assert peer.recv(1) == b""
 
 
@@ -165,7 +165,7 @@ def test_a_client_whose_threads_never_started_is_closed(make, monkeypatch):
     streamer.close()
 
 
-@pytest.mark.parametrize(("end", "method"), [(Sender, "_send"), (Reader, "_take_in")])
+@pytest.mark.parametrize(("end", "method"), [(Sender, "_send"), (Reader, "_handle")])
 def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
     worker, make, monkeypatch, end, method
 ):
@@ -193,7 +193,7 @@ def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
 
 
 def test_a_worker_leaves_a_broker_that_does_not_answer(workers, clients, servers, monkeypatch):
-    monkeypatch.setattr(gateway, "LAST_WORDS", 0.1)
+    monkeypatch.setattr(gateway, "CLOSE_PATIENCE", 0.1)
     server = servers()
     worker = workers(server=server, redis_broker=f"{server.url}?{PATIENT}")
     worker.wait_ready(clients(server=server))
@@ -209,7 +209,7 @@ def test_a_worker_whose_keeper_fails_ends_with_its_error_and_leaves(workers, cli
         assert answered.wait(LONG)
         raise LookupError("what should not happen")
 
-    monkeypatch.setattr(Keeper, "run", fail)
+    monkeypatch.setattr(LeaseKeeper, "run", fail)
     worker = workers()
     assert client.ask([1]) == [2]
     answered.set()

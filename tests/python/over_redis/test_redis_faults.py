@@ -69,7 +69,7 @@ def test_a_request_that_three_workers_ended_with_is_refused(processes, workers, 
     worker = workers()
     with pytest.raises(WorkerLost, match="3 workers in a row"):
         client.result(future)
-    assert worker.counts.poisonous == 1
+    assert worker.counts.poison == 1
     assert client.ask([1]) == [2]
     eventually(client.is_clean)
     gate.close()

@@ -30,7 +30,7 @@ def test_what_the_broker_has_lost_is_answered_after_any_number_of_heartbeats(
     eventually(lambda: scripts() > before + 9)  # there are three in a round
     process_gate.open()
     assert client.result(future) == [2]
-    assert (worker.counts.taken, worker.counts.withdrawn) == (0, 0)
+    assert (worker.counts.taken_over, worker.counts.cancelled) == (0, 0)
     assert client.ask([2]) == [4]
     eventually(client.is_clean)
 

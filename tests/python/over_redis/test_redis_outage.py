@@ -11,10 +11,10 @@ pytest.importorskip("redis")
 
 from service_streamer import BrokerError
 from service_streamer._redis import session
-from service_streamer._redis.line import Line, Outage
 from service_streamer._redis.protocol import Keys, Signer
 from service_streamer._redis.reader import Reader
-from service_streamer._waiting.threads import Bell
+from service_streamer._redis.retrying import Outage, RetryingConnection
+from service_streamer._waiting.threads import Condition
 
 pytestmark = pytest.mark.over_redis
 
@@ -40,12 +40,12 @@ def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
     away = BrokerError("it is away", transient=True)
     reader._fail(away)
     assert not place._lost
-    place.sent.begin([(1, 0)])
+    place.in_flight.begin([(1, 0)])
     reader._fail(away)
     assert place._lost
     # nor does it go on for who waits later
-    place.sent.drop([1])
-    reader._bell = SimpleNamespace(wait=lambda predicate, timeout: False)
+    place.in_flight.drop([1])
+    reader._changed = SimpleNamespace(wait=lambda predicate, timeout: False)
     assert not reader._wait()
     assert not place._lost
 
@@ -64,7 +64,7 @@ def test_an_outage_ends_for_a_thread_that_ends_during_it():
         over.set()
         raise BrokerError("it is away", transient=True)
 
-    line = Line(BrokerOfNobody(), outage, Bell(), over.is_set)
+    line = RetryingConnection(BrokerOfNobody(), outage, Condition(), over.is_set)
     outage.failed(line, BrokerError("it is away", transient=True))
     assert line.call(fail) is None
     assert outage.seconds() == 0

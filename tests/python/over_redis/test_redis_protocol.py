@@ -13,13 +13,13 @@ from redis_messages import pack_replies, pack_request
 from service_streamer import _core
 from service_streamer._redis import protocol
 from service_streamer._redis.protocol import (
-    Foreign,
-    Forged,
+    BadSignature,
     Keys,
-    OtherVersion,
+    MalformedMessage,
     Refusal,
     RequestMessage,
     Signer,
+    VersionMismatch,
     pack_refusal,
     unpack_replies,
     unpack_request,
@@ -115,7 +115,7 @@ def test_what_cannot_be_sent_is_told():
 @given(st.binary(max_size=200))
 def test_no_bytes_do_harm_as_a_request(message):
     for begin in (b"", b"SS", b"SS\x01\x01", b"SS\x01\x02", b"SS\x02\x01"):
-        with contextlib.suppress(Foreign, OtherVersion):
+        with contextlib.suppress(MalformedMessage, VersionMismatch):
             unpack_request(begin + message)
 
 
@@ -123,21 +123,21 @@ def test_no_bytes_do_harm_as_a_request(message):
     "message", [b"", b"S", b"SS\x01", b"SS\x01\x01", b"XX" + pack_request(*request())[2:]]
 )
 def test_a_foreign_message_is_told_from_a_request(message):
-    with pytest.raises(Foreign):
+    with pytest.raises(MalformedMessage):
         unpack_request(message)
 
 
 def test_a_reply_is_no_request_and_a_request_no_reply():
-    with pytest.raises(Foreign):
+    with pytest.raises(MalformedMessage):
         unpack_request(pack_replies([]))
-    with pytest.raises(Foreign):
+    with pytest.raises(MalformedMessage):
         unpack_replies(pack_request(*request()))
 
 
 def test_a_request_of_another_version_tells_whom_to_refuse():
     message = bytearray(pack_request(*request()))
     message[2] = 2
-    with pytest.raises(OtherVersion, match=r"\b2\b.*\b1\b") as caught:
+    with pytest.raises(VersionMismatch, match=r"\b2\b.*\b1\b") as caught:
         unpack_request(bytes(message[:40]) + b"whatever comes in version 2")
     found = caught.value
     assert (found.version, found.client, found.request, found.begin, found.items) == (
@@ -175,21 +175,21 @@ def test_a_refusal_arrives_from_a_worker_of_any_version():
 def test_a_reply_that_is_cut_or_longer_is_foreign(given, data):
     message = pack_replies(given)
     cut = data.draw(st.integers(0, len(message) - 1))
-    with pytest.raises(Foreign):
+    with pytest.raises(MalformedMessage):
         unpack_replies(message[:cut])
-    with pytest.raises(Foreign):
+    with pytest.raises(MalformedMessage):
         unpack_replies(message + b"\0")
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_harm_as_a_reply(message):
     for begin in (b"", b"SS", b"SS\x01\x02", b"SS\x01\x03", b"SS\x07\x02", b"SS\x01\x02\1\0\0\0"):
-        with contextlib.suppress(Foreign, OtherVersion):
+        with contextlib.suppress(MalformedMessage, VersionMismatch):
             unpack_replies(begin + message)
 
 
 def test_a_count_that_is_not_there_costs_no_memory():
-    with pytest.raises(Foreign, match="reply of 8 bytes"):
+    with pytest.raises(MalformedMessage, match="reply of 8 bytes"):
         unpack_replies(b"SS\x01\x02" + b"\xff" * 4)
 
 
@@ -206,7 +206,7 @@ def test_a_signed_message_is_opened_with_the_same_secret_only(message):
         (Signer("secret"), KEYS.queue, message),
         (Signer("secret"), KEYS.queue, b""),
     ]:
-        with pytest.raises(Forged):
+        with pytest.raises(BadSignature):
             signer.open(key, forged)
 
 
@@ -215,7 +215,7 @@ def test_a_signed_message_that_was_changed_is_refused(message, data):
     signer = Signer("secret")
     sealed = bytearray(signer.seal(KEYS.queue, message))
     sealed[data.draw(st.integers(0, len(sealed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(Forged):
+    with pytest.raises(BadSignature):
         signer.open(KEYS.queue, bytes(sealed))
 
 

@@ -14,7 +14,7 @@ from redis_server import NEEDS_SERVER
 
 from service_streamer import RequestTimeout
 from service_streamer._redis.broker import Broker
-from service_streamer._redis.links import native
+from service_streamer._redis.raw_connections import native_class
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
@@ -67,7 +67,9 @@ def test_a_look_for_a_worker_takes_little_longer_than_it_may(make, servers):
 def test_a_handshake_takes_no_longer_than_connecting_may():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        link = native(SSLConnection)(port=port, socket_timeout=LONG, socket_connect_timeout=0.05)
+        link = native_class(SSLConnection)(
+            port=port, socket_timeout=LONG, socket_connect_timeout=0.05
+        )
         begin = time.monotonic()
         with pytest.raises(redis.TimeoutError):
             link.connect()

@@ -193,12 +193,12 @@ def test_thousands_of_cancels_leave_few_notices_and_every_other_answer(
         for i, future in enumerate(futures):
             assert future.cancelled() or future.result(LONG) == [2 * i]
         trimmed = len(notices) > 40
-        return trimmed and streamer.stats().cancelled > 1000 and worker.counts.withdrawn > 0
+        return trimmed and streamer.stats().cancelled > 1000 and worker.counts.cancelled > 0
 
     eventually(cancel_many, 2 * LONG)
     asking.wait_for_more()
     asking.stop()
     queue = Queue(server, prefix)
-    assert queue.redis.xlen(queue.keys.withdrawals) <= 20 + 10
+    assert queue.redis.xlen(queue.keys.cancellations) <= 20 + 10
     eventually(lambda: len(queue) == 0)
     assert worker.error is None

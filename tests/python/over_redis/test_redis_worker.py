@@ -82,7 +82,7 @@ def test_a_request_that_kills_its_process_twice_is_lost_alone(workers, client):
     with pytest.raises(WorkerLost):
         client.result(bad)
     assert client.ask(["good"]) == ["good"]
-    assert worker.counts.poisonous == 0
+    assert worker.counts.poison == 0
 
 
 # ------------------------------------------------------- deadlines, cancellation

@@ -46,7 +46,7 @@ def test_a_signal_drains_what_is_here_and_leaves_the_group(command, client, tmp_
     worker = gate.wait_entered()
     eventually(lambda: client.pending() == 2)
     service.signal(number)
-    service.line("ends when all that is here is answered")
+    service.line("is stopping")
     gate.open()
     assert service.wait() == 0
     assert client.results(futures[:2]) == [[0], [2]]

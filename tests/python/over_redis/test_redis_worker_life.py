@@ -22,7 +22,7 @@ from service_streamer import (
     run_redis_workers_forever,
 )
 from service_streamer._errors import BrokerError
-from service_streamer._redis import keeper
+from service_streamer._redis import lease_keeper
 from service_streamer._redis.gateway import Gateway
 from service_streamer._redis.protocol import GROUP, Keys
 
@@ -122,8 +122,8 @@ def test_a_broker_that_will_not_do_is_an_error_at_once(server, clients, servers)
     odd = new_prefix()
     server.client().set(Keys(odd).queue, "not a stream")
     for address, prefix, message in (
-        (f"redis://127.0.0.1:{locked.port}", "", "asks for a password"),
-        (f"redis://:wrong@127.0.0.1:{locked.port}", "", "refuses the user or the password"),
+        (f"redis://127.0.0.1:{locked.port}", "", "password"),
+        (f"redis://:wrong@127.0.0.1:{locked.port}", "", "user or the password"),
         (replica.url, "", "replica"),
         (server.url, odd, "WRONGTYPE"),
     ):
@@ -266,9 +266,9 @@ os.read(0, 1)
 
 @pytest.mark.usefixtures("quick_rounds")
 def test_statistics_are_logged_now_and_then(workers, client, caplog, monkeypatch):
-    monkeypatch.setattr(keeper, "TELL", 0.0)
+    monkeypatch.setattr(lease_keeper, "LOG_INTERVAL", 0.0)
     caplog.set_level("DEBUG", "service_streamer")
     workers(_claim_after=SLOW)
     client.ask([1])
-    told = "entries: fetched 1, answered 1; 0 are here"
-    eventually(lambda: any(told in record.getMessage() for record in caplog.records))
+    counts = "fetched 1, answered 1"
+    eventually(lambda: any(counts in record.getMessage() for record in caplog.records))

@@ -103,7 +103,7 @@ def test_a_worker_killed_while_idle_is_replaced(process_streamers, method, numbe
 
 
 def test_the_death_of_a_worker_is_logged_with_its_cause(process_streamers, caplog, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE", 10 * LONG)
+    monkeypatch.setattr(pool, "EXIT_POLLS", 10 * LONG)
     streamer = process_streamers(wait_for_worker_ready=True)
     pid = pid_of(streamer)
     os.kill(pid, signal.SIGKILL)

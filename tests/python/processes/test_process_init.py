@@ -41,7 +41,7 @@ BAD_INITS = {
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("how", BAD_INITS)
 def test_a_model_that_cannot_be_loaded_is_told_at_once(process_streamers, method, how, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE", 10 * LONG)  # it learns how each of them ends
+    monkeypatch.setattr(pool, "EXIT_POLLS", 10 * LONG)  # it learns how each of them ends
     streamer = process_streamers(
         BadInit, model_init_args=[how], mp_start_method=method, worker_timeout=LONG
     )

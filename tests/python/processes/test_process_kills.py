@@ -9,7 +9,7 @@ from asking import Asking
 from process_models import double_after_a_while
 from waits import eventually
 
-from service_streamer._processes import places
+from service_streamer._processes import slots
 
 pytestmark = pytest.mark.endurance
 
@@ -41,7 +41,7 @@ def kill_one(streamer, load, killed, rng):
 def test_random_kills_under_load_cost_no_answer_and_bring_none_twice(
     process_streamers, monkeypatch, method, kills
 ):
-    monkeypatch.setattr(places, "MAX_DELAY", 0.0)  # or the back-off would grow with every kill
+    monkeypatch.setattr(slots, "MAX_DELAY", 0.0)  # or the back-off would grow with every kill
     streamer = process_streamers(
         double_after_a_while,
         worker_num=2,

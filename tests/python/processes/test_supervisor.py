@@ -7,7 +7,7 @@ from fake_supervisor import NEW, Fake
 from waits import LONG, Threads, eventually
 
 from service_streamer import StreamerClosed, WorkerInitError
-from service_streamer._processes import places, pool
+from service_streamer._processes import pool, slots
 from service_streamer._processes.start import UNGUARDED_MAIN
 
 pytest_plugins = ["supervisor_fixtures"]
@@ -39,7 +39,7 @@ def test_who_waits_for_ready_is_woken(fakes, threads):
 def test_a_worker_that_served_long_is_replaced_at_once(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.dies(0, had_batch=True)
     assert fake.running == [0]
     assert fake.failures == []
@@ -58,13 +58,13 @@ def test_deaths_in_a_row_are_answered_with_exponential_back_off(fakes):
             fake.passes(delays[-1])
     expected = [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10, 10]
     assert delays == pytest.approx(expected)
-    fake.supervisor._pool.places[0].deaths += 5000  # a night of it
+    fake.supervisor._pool.slots[0].deaths += 5000  # a night of it
     fake.ready(12)
     fake.dies(12)
     assert fake.timeouts[-1] == pytest.approx(10)
     fake.passes(10)
     fake.ready(13)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.dies(13)
     assert fake.running == [0]  # forgiven
     assert fake.failures == []  # it could always load its model
@@ -97,9 +97,9 @@ def test_a_process_that_cannot_be_started_is_tried_again(fakes):
     fake.settle()
     assert "Too many open files" in fake.failures[0]
     for _ in range(2 * pool.MAX_ATTEMPTS):  # that is not the model's fault
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     fake.broken = None
-    fake.passes(places.MAX_DELAY)
+    fake.passes(slots.MAX_DELAY)
     fake.ready(0)
     assert fake.failures[-1] is None
     fake.supervisor.finish()
@@ -120,7 +120,7 @@ def test_a_crash_loop_is_given_up_and_told(fakes):
     for worker in range(pool.MAX_ATTEMPTS):
         assert fake.running == [0]
         fake.fails(worker, "Traceback: never")
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     assert fake.running == []
     assert fake.timeouts[-1] is None
     assert "5 times in a row" in fake.failures[-1]
@@ -141,7 +141,7 @@ def test_a_worker_given_up_beside_others_fails_no_request_but_wait_ready(fakes):
     fake.ready(0)
     for worker in range(1, 1 + pool.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     assert fake.running == [0]
     assert fake.failures == []
     with pytest.raises(WorkerInitError, match="5 times in a row"):
@@ -154,7 +154,7 @@ def test_the_end_tells_those_who_wait(fakes, threads):
     fake.supervisor.resize(2)
     rolled = fake.supervisor.restart(NEW)
     threads.run(fake.supervisor.wait_ready, LONG)
-    threads.run(fake.supervisor.wait_rolled, rolled, LONG)
+    threads.run(fake.supervisor.wait_restarted, rolled, LONG)
     fake.supervisor.close()
     fake.supervisor.finish()
     assert [type(outcome) for outcome in threads.join()] == [StreamerClosed] * 2
@@ -164,7 +164,7 @@ def test_the_end_tells_those_who_wait(fakes, threads):
 def test_a_worker_lost_while_the_streamer_drains_is_replaced(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.supervisor.close()
     fake.dies(0, had_batch=True)
     assert fake.running == [0]
@@ -187,7 +187,7 @@ def test_one_that_stays_after_it_could_not_load_its_model_is_killed(fakes):
 def test_one_that_stays_after_the_end_of_its_socket_is_killed(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.event("gone", 0)
     assert fake.timeouts[-1] == pytest.approx(pool.GRACE)
     assert not fake.started[0].killed

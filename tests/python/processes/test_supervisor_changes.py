@@ -5,7 +5,7 @@ from fake_supervisor import NEW, OLD
 from waits import LONG
 
 from service_streamer import WorkerInitError
-from service_streamer._processes import places, pool
+from service_streamer._processes import pool, slots
 from service_streamer._processes.start import Version
 
 pytest_plugins = ["supervisor_fixtures"]
@@ -57,14 +57,14 @@ def test_a_restart_replaces_one_worker_after_the_other(fakes):
     fake.ready(2)  # beside the old one, which goes only now
     assert fake.retired == [0]
     assert [process.index for process in fake.started] == [0, 1, 0, 1]
-    assert not fake.supervisor.wait_rolled(rolled, 0)
+    assert not fake.supervisor.wait_restarted(rolled, 0)
     fake.dies(0)
     fake.ready(3)
     fake.dies(1)
     assert fake.retired == [0, 1]
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
     assert fake.running == [0, 1]
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.dies(2)
     assert fake.started[-1].version is NEW  # from now on
 
@@ -76,11 +76,11 @@ def test_a_restart_is_done_when_the_old_workers_get_no_more_work(fakes):
     rolled = roll(fake)
     fake.ready(2, 3)
     assert fake.retired == [0, 1]
-    assert not fake.supervisor.wait_rolled(rolled, 0)
+    assert not fake.supervisor.wait_restarted(rolled, 0)
     fake.event("retired", 0)
-    assert not fake.supervisor.wait_rolled(rolled, 0)
+    assert not fake.supervisor.wait_restarted(rolled, 0)
     fake.dies(1)  # before the server heard of it
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
 
 
 def test_a_restart_sleeps_while_a_successor_loads(fakes):
@@ -100,11 +100,11 @@ def test_a_version_that_cannot_load_changes_nothing(fakes):
     rolled = roll(fake)
     fake.fails(2, "Traceback: new weights are missing")
     with pytest.raises(WorkerInitError, match="new weights are missing"):
-        fake.supervisor.wait_rolled(rolled, 0)
+        fake.supervisor.wait_restarted(rolled, 0)
     assert fake.running == [0, 1]
     assert fake.retired == []
     assert fake.failures == []
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     fake.dies(0)
     assert fake.started[-1].version is OLD
     assert fake.supervisor.wait_ready(0) is False  # the new one of the old version loads
@@ -120,7 +120,7 @@ def test_a_proven_version_is_tried_again_where_it_fails(fakes):
     assert not rolled.done
     fake.passes(0.1)
     fake.ready(4)
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
 
 
 def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
@@ -130,9 +130,9 @@ def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
     fake.ready(2)
     for worker in range(3, 3 + pool.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     with pytest.raises(WorkerInitError, match="5 times in a row"):
-        fake.supervisor.wait_rolled(rolled, 0)
+        fake.supervisor.wait_restarted(rolled, 0)
     assert [p.version for p in fake.started if not p.ended] == [OLD, OLD, NEW]
     assert fake.retired == [0]
     fake.dies(0)
@@ -144,12 +144,12 @@ def test_a_restart_revives_what_was_given_up(fakes):
     fake = fakes(1)
     for worker in range(pool.MAX_ATTEMPTS):
         fake.fails(worker)
-        fake.passes(places.MAX_DELAY)
+        fake.passes(slots.MAX_DELAY)
     rolled = roll(fake)
     assert fake.started[-1].version is NEW
     fake.ready(pool.MAX_ATTEMPTS)
     assert fake.failures[-1] is None
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
 
 
 def test_a_restart_ends_workers_of_the_old_version_that_never_get_ready(fakes):
@@ -159,19 +159,19 @@ def test_a_restart_ends_workers_of_the_old_version_that_never_get_ready(fakes):
     assert fake.started[1].version is NEW
     fake.event("gone", 0)
     fake.ready(1)
-    assert fake.supervisor.wait_rolled(rolled, 0)
+    assert fake.supervisor.wait_restarted(rolled, 0)
     assert fake.failures == []
 
 
 def test_a_successor_is_not_stopped_by_the_death_of_whom_it_succeeds(fakes):
     fake = fakes(1)
     fake.ready(0)
-    fake.now += places.PROVEN
+    fake.now += slots.STABLE_AFTER
     rolled = roll(fake)
     fake.dies(0)
     fake.ready(1)
     fake.ready(2)
-    assert fake.supervisor.wait_rolled(rolled, LONG)
+    assert fake.supervisor.wait_restarted(rolled, LONG)
     assert len(fake.running) == 1
 
 

@@ -23,7 +23,7 @@ from residue import LONG, WORKERS, grown, residues
 from tasks import children
 
 from service_streamer import CancelledError, RequestTimeout, Streamer, StreamerClosed, WorkerLost
-from service_streamer._processes import places
+from service_streamer._processes import slots
 
 ENDS = (CancelledError, RequestTimeout, WorkerLost)
 CALLERS = 6
@@ -256,7 +256,7 @@ def chaos(streamer, spared, seconds, rng):
 
 def main(seconds, seed):
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # or workers had more threads while they are fewer
-    places.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
+    slots.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
     rng = random.Random(seed)
     streamer = Streamer(model, 16, worker_num=WORKERS, retries=1, worker_hang_timeout=1.0)
     use_once(streamer)

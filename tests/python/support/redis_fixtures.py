@@ -11,7 +11,7 @@ from redis_tools import SLOW, ProcessWorker, Queue, RawClient, ThreadedWorker, n
 
 from service_streamer import BrokerError, RedisStreamer
 from service_streamer._redis import client as client_module
-from service_streamer._redis import keeper, reader
+from service_streamer._redis import lease_keeper, reader
 from service_streamer._redis.broker import Broker
 
 
@@ -144,7 +144,7 @@ def quick_audits(monkeypatch):
 @pytest.fixture
 def quick_rounds(monkeypatch):
     """Workers in threads whose claim_after is SLOW look after their entries each second."""
-    monkeypatch.setattr(keeper, "BEATS", SLOW)
+    monkeypatch.setattr(lease_keeper, "BEATS", SLOW)
 
 
 @pytest.fixture

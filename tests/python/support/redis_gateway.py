@@ -9,7 +9,7 @@ import sys
 import time
 
 from service_streamer import RedisWorker
-from service_streamer._redis import commands, intake, keeper
+from service_streamer._redis import admission, commands, lease_keeper
 
 
 def die_after_reply(finish):
@@ -28,8 +28,8 @@ def main():
     if ahead := options.pop("wall_clock_ahead", 0):
         wall_clock = time.time
         time.time = lambda: wall_clock() + ahead
-    intake.MAX_DELIVERIES = options.pop("max_deliveries", intake.MAX_DELIVERIES)
-    keeper.BEATS = options.pop("beats", keeper.BEATS)
+    admission.MAX_DELIVERIES = options.pop("max_deliveries", admission.MAX_DELIVERIES)
+    lease_keeper.BEATS = options.pop("beats", lease_keeper.BEATS)
     if options.pop("die_after_reply", False):
         commands.Queue.finish = die_after_reply(commands.Queue.finish)
     module, _, name = options.pop("model").partition(":")

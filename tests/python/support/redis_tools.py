@@ -183,7 +183,7 @@ class ThreadedWorker:
 
     @property
     def counts(self):
-        return self.worker._gateway.intake.counts
+        return self.worker._gateway.admission.counts
 
     @property
     def name(self):
@@ -192,7 +192,7 @@ class ThreadedWorker:
     @property
     def held(self):
         """Entries that are here; the broker may have sent some more."""
-        return len(self.worker._gateway._held)
+        return len(self.worker._gateway._leases)
 
     @property
     def queued(self):

@@ -14,8 +14,8 @@ from waits import eventually
 
 from service_streamer import _core
 from service_streamer._redis.protocol import (
-    Foreign,
-    OtherVersion,
+    MalformedMessage,
+    VersionMismatch,
     unpack_request,
 )
 
@@ -270,7 +270,7 @@ def test_what_is_odd_is_what_python_does_not_read(place_of_all_examples, text):
     one.held.remove([b"1-1"])
     try:
         read = unpack_request(text)
-    except (Foreign, OtherVersion):
+    except (MalformedMessage, VersionMismatch):
         assert odd
         return
     assert bool(odd) == (read.expired(NOW) or read.sent < NOW - 10)

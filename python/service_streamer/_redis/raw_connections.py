@@ -1,8 +1,8 @@
-"""redis-py's connections, also where gevent has replaced the sockets that they use.
+"""Raw connections: those of redis-py, also if gevent has patched their sockets.
 
-The threads that have connections are native ones. A socket of gevent's would give each of them a
-hub, with its loop, to wait in; so they get the sockets from before the patching. TLS keeps those of
-gevent, whose contexts and sockets belong together.
+The threads that use connections are operating-system threads. A gevent socket would create a hub in
+each of them, so these connections use the unpatched sockets. TLS connections keep gevent's sockets,
+because its SSL contexts require them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from redis.exceptions import ResponseError
 from .._waiting.threads import is_patched, original
 
 
-def native(connection_class: Any) -> Any:
-    """Return the class for a thread that is no greenlet's."""
+def native_class(connection_class: Any) -> Any:
+    """Return a variant of a connection class of redis-py for an operating-system thread."""
     if connection_class is SSLConnection:
         return _TlsConnection
     if not is_patched("socket") or connection_class not in _NATIVE:
@@ -30,13 +30,13 @@ def native(connection_class: Any) -> Any:
 
 
 class _TlsConnection(SSLConnection):  # type: ignore[misc]
-    """Has a handshake that is a part of connecting, and does not take longer than that may."""
+    """A TLS connection whose handshake is subject to the connect timeout."""
 
     def _connect(self) -> Any:
         try:
             return super()._connect()
         except Exception as error:
-            # What Python forgets until 3.12: the socket of who hangs up before the handshake.
+            # Before Python 3.12, a peer that hangs up before the handshake leaks the socket.
             for frame, _ in traceback.walk_tb(error.__traceback__):
                 made = frame.f_locals.get("self")
                 if isinstance(made, ssl.SSLSocket):
@@ -50,29 +50,32 @@ class _TlsConnection(SSLConnection):  # type: ignore[misc]
         return wrapped
 
 
-def ask_link(link: Any, command: tuple[Any, ...]) -> Any:
-    """Send one command and return its reply."""
-    link.send_command(*command)
-    return link.read_response()
+def execute_raw(raw: Any, command: tuple[Any, ...]) -> Any:
+    """Send one command on a raw connection and return its reply."""
+    raw.send_command(*command)
+    return raw.read_response()
 
 
-def ask_allowed(link: Any, command: tuple[Any, ...]) -> Any:
-    """Ask something that the user may have no permission for; None then."""
+def execute_if_allowed(raw: Any, command: tuple[Any, ...]) -> Any:
+    """Do what `execute_raw` does, but return None if the server answers with an error.
+
+    For commands that the user may have no permission for.
+    """
     try:
-        return ask_link(link, command)
+        return execute_raw(raw, command)
     except ResponseError:
         return None
 
 
-def shut(link: Any) -> None:
-    """Break a connection for who uses it in another thread, and will close it.
+def shut_down(raw: Any) -> None:
+    """Shut down the socket of a raw connection that another thread uses and will close.
 
-    By the plain socket: that of TLS would be taken from whoever reads, gevent's has a hub. Not by
-    its number, which may be another socket's as soon as this one is closed.
+    It uses the plain socket: shutting down a TLS socket detaches it from its reader, and a gevent
+    socket needs a hub. It does not use the file descriptor number, which may already be reused.
     """
-    if (sock := link._sock) is not None:
-        plain = getattr(sock, "_sock", sock)  # gevent's has it inside
-        with contextlib.suppress(OSError):  # it is being closed
+    if (sock := raw._sock) is not None:
+        plain = getattr(sock, "_sock", sock)  # gevent wraps the plain socket
+        with contextlib.suppress(OSError):  # the other thread is closing it
             original("socket", "SocketType").shutdown(plain, socket.SHUT_RDWR)
 
 
@@ -104,10 +107,10 @@ def _connect_unix(self: Any) -> Any:
     return sock
 
 
-def _connect(sock: Any, address: Any, link: Any) -> None:
-    sock.settimeout(link.socket_connect_timeout)
+def _connect(sock: Any, address: Any, raw: Any) -> None:
+    sock.settimeout(raw.socket_connect_timeout)
     sock.connect(address)
-    sock.settimeout(link.socket_timeout)
+    sock.settimeout(raw.socket_timeout)
 
 
 _NATIVE = {Connection: _connect_tcp, UnixDomainSocketConnection: _connect_unix}

@@ -1,8 +1,8 @@
-"""Many commands and replies at a time over a connection of redis-py.
+"""Pipelined commands and replies over a raw connection.
 
-redis-py makes the connection: addresses, TLS, users, databases. But it reads one reply at a time,
-which costs more than all else that a client does for a request. So from then on hiredis gets what
-comes from the socket, and gives all replies that are in it.
+redis-py opens the connection: address, TLS, user, database. But it parses one reply at a time,
+which is slow. So after that, this module reads from the socket itself and lets hiredis parse all
+replies in the buffer.
 """
 
 from __future__ import annotations
@@ -25,39 +25,42 @@ from .._waiting.threads import original
 
 try:
     import hiredis
-except ImportError:  # the extra brings it, but it is not needed
+except ImportError:  # the extra installs it, but it is optional
     hiredis = None
 
 Command = tuple[Any, ...] | bytes
-"""a command's name and arguments, or all of these as they are sent"""
+"""a command and its arguments, or their encoded form"""
 
-READ = 2**17  # bytes at a time
-JOIN = 2**16  # bytes that are worth being copied together
-SEND = 2**20  # bytes that may take the socket's timeout
+READ = 2**17  # bytes per read
+JOIN = 2**16  # bytes; a shorter pipeline is copied together and sent in one call
+SEND = 2**20  # bytes per write; the socket timeout applies to each
 
-_MORE = object()  # what is there is no whole reply
-
-
-def wire(link: Any) -> Wire | SlowWire:
-    """Make one of a connection that is ready."""
-    return SlowWire(link) if hiredis is None else Wire(link)
+_INCOMPLETE = object()  # the buffer has no complete reply
 
 
-class Wire:
-    """The socket of a connection, and hiredis."""
+def open_transport(raw: Any) -> Transport | SlowTransport:
+    """Return the transport of a raw connection that is connected."""
+    return SlowTransport(raw) if hiredis is None else Transport(raw)
 
-    def __init__(self, link: Any) -> None:
-        self._sock = link._sock
-        _have_the_system_watch_the_time(self._sock)
+
+class Transport:
+    """Sends and receives with the socket of a raw connection and hiredis.
+
+    Errors of the connection are raised as redis-py raises them.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        self._sock = raw._sock
+        _set_kernel_timeouts(self._sock)
         self._buffer = bytearray(READ)
         self._reader = hiredis.Reader(
             protocolError=InvalidResponse,
             replyError=DefaultParser.parse_error,
-            notEnoughData=_MORE,
+            notEnoughData=_INCOMPLETE,
         )
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Send commands. Raises what redis-py does when the connection breaks."""
+        """Send commands."""
         pack = hiredis.pack_command
         packed = [each if isinstance(each, bytes) else pack(each) for each in commands]
         if sum(map(len, packed)) < JOIN:
@@ -74,11 +77,11 @@ class Wire:
             raise _broken(error) from error
 
     def receive(self, count: int) -> list[Any]:
-        """Wait for so many replies. Errors are among them; what breaks the connection is raised."""
+        """Return the next `count` replies. An error reply is an element of the list."""
         replies: list[Any] = []
         gets = self._reader.gets
         for _ in range(count):
-            while (reply := gets()) is _MORE:
+            while (reply := gets()) is _INCOMPLETE:
                 self._read()
             replies.append(reply)
         return replies
@@ -89,37 +92,37 @@ class Wire:
         except OSError as error:
             raise _broken(error) from error
         if size == 0:
-            raise ConnectionError("it has closed the connection")
+            raise ConnectionError("the server has closed the connection")
         self._reader.feed(self._buffer, 0, size)
 
 
-class SlowWire:
-    """The same by redis-py's own means, where there is no hiredis."""
+class SlowTransport:
+    """The same with the functions of redis-py, if hiredis is not installed."""
 
-    def __init__(self, link: Any) -> None:
-        self._link = link
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
 
     def send(self, commands: Sequence[Command]) -> None:
         """Send commands."""
         for command in commands:
-            packed = [command] if isinstance(command, bytes) else self._link.pack_command(*command)
-            self._link.send_packed_command(packed, check_health=False)
+            packed = [command] if isinstance(command, bytes) else self._raw.pack_command(*command)
+            self._raw.send_packed_command(packed, check_health=False)
 
     def receive(self, count: int) -> list[Any]:
-        """Wait for so many replies."""
+        """Return the next `count` replies."""
         return [self._reply() for _ in range(count)]
 
     def _reply(self) -> Any:
         try:
-            return self._link.read_response()
+            return self._raw.read_response()
         except ResponseError as error:
             return error
 
 
-def _have_the_system_watch_the_time(sock: Any) -> None:
-    """Let calls of a plain socket wait in the system, which Python would ask by poll before each.
+def _set_kernel_timeouts(sock: Any) -> None:
+    """Move the timeouts of a plain socket to the kernel. This saves a poll() before each call.
 
-    While a long message is being sent the timeout counts from the last byte that went.
+    While a long message is being sent, the timeout counts from the last byte sent.
     """
     timeout = sock.gettimeout()
     if timeout is None or type(sock) is not original("socket", "socket"):
@@ -131,7 +134,7 @@ def _have_the_system_watch_the_time(sock: Any) -> None:
 
 
 def _broken(error: OSError) -> RedisError:
-    if isinstance(error, BlockingIOError):  # the system's way to say so
+    if isinstance(error, BlockingIOError):  # how the kernel reports a timeout
         return TimeoutError("timed out")
     kind: type[RedisError] = TimeoutError if isinstance(error, socket.timeout) else ConnectionError
     return kind(str(error))

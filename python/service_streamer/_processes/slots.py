@@ -1,4 +1,4 @@
-"""The places of a Streamer's workers: who works there, and when somebody should again."""
+"""The slots of a worker pool: each has one worker, or the time of its next start."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from .init_failure import InitFailure
 from .process import Process
 from .start import Version
 
-FIRST_DELAY = 0.1  # s, from the second restart on, doubled with each one more…
-MAX_DELAY = 10.0  # … up to this
-PROVEN = 10.0  # s that a worker has served before its death counts as its first
+FIRST_DELAY = 0.1  # s before the second restart; doubled with each further one
+MAX_DELAY = 10.0  # s, the upper limit of that delay
+STABLE_AFTER = 10.0  # s; a worker that has served for so long resets the delay
 
 
 class State(enum.Enum):
-    """Where a worker is on its way."""
+    """The state of a worker."""
 
     STARTING = "starting"
     READY = "ready"
     LEAVING = "leaving"
-    """retired, or failed to load its model"""
+    """retired, or its model could not be loaded"""
 
 
 @dataclasses.dataclass(eq=False)
 class Worker:
-    """One process, from its start until it is gone."""
+    """One worker process, from its start until its connection is closed."""
 
     process: Process
-    place: Place
+    slot: Slot
     version: Version
     state: State = State.STARTING
     ready_at: float = 0.0
     may_get_work: bool = False
-    """although it was told to leave: the server has not heard of it yet"""
+    """True until the server confirms that a retired worker gets no more batches"""
 
 
 @dataclasses.dataclass(eq=False)
-class Place:
-    """Where there should be one worker."""
+class Slot:
+    """A slot for one worker. While the model is replaced, it also has the successor."""
 
     index: int
     worker: Worker | None = None
     successor: Worker | None = None
     start_at: float = 0.0
-    deaths: int = 0  # in a row, none of them PROVEN
-    attempts: int = 0  # to load the model that failed in a row
+    deaths: int = 0  # in a row, each before STABLE_AFTER
+    attempts: int = 0  # failed attempts to load the model, in a row
     given_up: InitFailure | None = None
 
     def is_ready(self, version: Version | None = None) -> bool:
@@ -55,16 +55,16 @@ class Place:
         return version is None or worker.version is version
 
     def is_behind(self, version: Version) -> bool:
-        """Whether its worker is ready, and of another version."""
+        """Return True if its worker is ready and has another version."""
         return self.is_ready() and not self.is_ready(version)
 
     def start_again(self, now: float) -> None:
-        """Have a worker start after a death: at once, or with exponential back-off."""
-        doublings = min(self.deaths - 1, 16)  # a float must not overflow in a long night
+        """Schedule the next start after a death: at once, then with exponential back-off."""
+        doublings = min(self.deaths - 1, 16)  # so that the float does not overflow
         delay = min(MAX_DELAY, FIRST_DELAY * 2.0**doublings) if self.deaths else 0.0
         self.deaths += 1
         self.start_at = now + delay
 
     def revive(self, now: float) -> None:
-        """Try again although it was given up."""
+        """Schedule a start now, even if the slot was given up."""
         self.attempts, self.given_up, self.start_at = 0, None, now

@@ -1,0 +1,202 @@
+"""The lease keeper thread of a worker: renews its leases and claims those of dead workers.
+
+A lease is the right of a worker to answer an entry. Between its rounds the thread waits for notices
+of cancelled entries.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from redis.exceptions import AskError, ResponseError
+
+from .. import _core
+from .._errors import BrokerError
+from .._waiting.threads import Condition
+from . import scripts
+from .admission import Admission
+from .broker import Broker, Connection
+from .commands import Queue
+from .fetcher import finish
+from .protocol import NOTICE_EXPIRY_MS
+from .retrying import RetryingConnection
+
+_logger = logging.getLogger("service_streamer")
+
+BEATS = 3  # rounds per claim_after
+DEAD_AFTER = 10  # times claim_after, after which an idle consumer without entries is removed
+AT_A_TIME = 500  # most entries per script
+NOTICES_PAUSE = 0.01  # s between two reads of notices, which may come in thousands
+LOG_INTERVAL = 60.0  # s between two log lines with counts
+
+
+class LeaseKeeper:
+    """Renews this worker's leases, claims expired ones, and removes dead consumers.
+
+    A heartbeat resets the idle time of the worker's entries. An entry that has been idle for
+    `claim_after` seconds may be claimed by any worker. One thread calls `run`, then `leave`.
+
+    Args:
+        connection: of the lease keeper thread.
+        queue: the commands.
+        ingress: cancels requests in the engine.
+        admission: takes claimed entries into the engine.
+        leases: the entries that this worker has.
+        broker: of the queue.
+        claim_after: seconds; the same for all workers of a queue.
+        changed: is notified when `should_stop` changes.
+        is_ready: returns True if a model process is ready.
+        room: returns how many entries may be claimed.
+        set_worker_count: is called with the number of live workers of the queue.
+        should_stop: returns True if `run` should return.
+        name: of this worker, for the log.
+    """
+
+    def __init__(
+        self,
+        connection: RetryingConnection,
+        queue: Queue,
+        ingress: _core.BrokerIngress,
+        admission: Admission,
+        leases: _core.Leases,
+        broker: Broker,
+        *,
+        claim_after: float,
+        changed: Condition,
+        is_ready: Callable[[], bool],
+        room: Callable[[], int],
+        set_worker_count: Callable[[int], None],
+        should_stop: Callable[[], bool],
+        name: str,
+    ) -> None:
+        self._connection = connection
+        self._queue = queue
+        self._ingress = ingress
+        self._admission = admission
+        self._leases = leases
+        self._broker = broker
+        self._claim_after = claim_after
+        self._claim_ms = max(1, int(claim_after * 1000))
+        self._changed = changed
+        self._is_ready = is_ready
+        self._room = room
+        self._set_worker_count = set_worker_count
+        self._should_stop = should_stop
+        self._name = name
+        self._logged_at = time.monotonic()
+        self._logged = ""
+        self._due = 0.0  # time of the next round
+        self._connections = 0
+        self._last_notice = b""  # the ID of the last notice that was read
+
+    def run(self) -> None:
+        """Run a round `BEATS` times per `claim_after`, until `should_stop`."""
+        while not self._should_stop():
+            self._due = time.monotonic() + self._claim_after / BEATS
+            while not self._should_stop() and time.monotonic() < self._due:
+                self._connection.call(self._listen)
+            self._connection.call(self._round)
+            self._log_counts()
+
+    def leave(self, connection: Connection) -> None:
+        """Leave the group. Entries that are still here may be claimed at once."""
+        queue = self._queue
+        released = queue.with_group(
+            connection,
+            lambda: queue.run(connection, scripts.RELEASE, queue.consumer, self._claim_ms),
+        )
+        if released:
+            _logger.warning("%s: released %d entries to other workers", self._name, released)
+
+    def _listen(self, connection: Connection) -> None:
+        """Wait for notices of cancelled entries. The next round finds the missed ones."""
+        connection.connect()
+        if connection.made != self._connections:
+            self._connections = connection.made
+            # include notices that were sent while it was not connected
+            self._last_notice = b"%d-0" % (self._broker.clock.now_ms() - NOTICE_EXPIRY_MS)
+        left = self._due - time.monotonic()
+        if left <= 0:
+            return
+        block_ms = self._broker.block_ms(left)
+        try:
+            cancelled, self._last_notice = self._queue.cancelled(
+                connection, self._last_notice, block_ms
+            )
+        except (BrokerError, ResponseError) as error:
+            moved = isinstance(error.__cause__, AskError)
+            if isinstance(error, BrokerError) and error.transient and not moved:
+                raise
+            # No permission to read this key, or its hash slot is being moved. Heartbeats suffice.
+            self._changed.wait_for(self._should_stop, left)
+            return
+        ours = self._leases.here(cancelled)
+        if ours:
+            self._queue.with_group(connection, lambda: self._beat(connection, ours))
+        if cancelled:
+            self._changed.wait_for(self._should_stop, NOTICES_PAUSE)
+
+    def _round(self, connection: Connection) -> None:
+        def work() -> None:
+            self._broker.clock.refresh(connection)
+            self._beat(connection, self._leases.ids())
+            self._claim(connection)
+            self._clean(connection)
+            if self._is_ready():
+                self._queue.touch(connection)
+
+        self._queue.with_group(connection, work)
+
+    def _beat(self, connection: Connection, ids: list[bytes]) -> None:
+        for start in range(0, len(ids), AT_A_TIME):
+            part = ids[start : start + AT_A_TIME]
+            states = self._queue.run(connection, scripts.BEAT, self._queue.consumer, *part)
+            pairs = list(zip(part, states, strict=True))
+            cancelled = [entry for entry, state in pairs if state == scripts.CANCELLED]
+            taken = [entry for entry, state in pairs if state == scripts.TAKEN_OVER]
+            # LOST entries continue: they were just answered, or the broker has lost its data. Then
+            # the answer saves the client from sending the request again.
+            self._admission.counts.cancelled += len(cancelled)
+            self._admission.counts.taken_over += len(taken)
+            self._ingress.cancel(self._leases.remove(cancelled + taken))
+            if taken:
+                _logger.warning(
+                    "%s: was stalled: other workers have taken over %d entries",
+                    self._name,
+                    len(taken),
+                )
+
+    def _claim(self, connection: Connection) -> None:
+        room = min(self._room(), AT_A_TIME)
+        if room == 0:
+            return
+        claimed = self._queue.run(
+            connection, scripts.CLAIM, self._queue.consumer, self._claim_ms, room
+        )
+        if not claimed:
+            return
+        self._admission.counts.claimed += len(claimed)
+        previous = {entry[2].decode("utf-8", "replace") for entry in claimed}
+        _logger.warning(
+            "%s: took over %d entries of %s", self._name, len(claimed), ", ".join(sorted(previous))
+        )
+        finish(connection, self._queue, self._admission.take_claimed(claimed))
+
+    def _clean(self, connection: Connection) -> None:
+        workers, removed = self._queue.run(
+            connection, scripts.CLEAN, DEAD_AFTER * self._claim_ms, self._claim_ms
+        )
+        self._set_worker_count(workers)
+        for name in removed:
+            _logger.info("%s: removed the dead consumer %s", self._name, name.decode())
+
+    def _log_counts(self) -> None:
+        if time.monotonic() < self._logged_at + LOG_INTERVAL:
+            return
+        self._logged_at = time.monotonic()
+        counts = str(self._admission.counts)
+        if counts != self._logged:
+            self._logged = counts
+            _logger.debug("%s: entries: %s; %d unanswered", self._name, counts, len(self._leases))
