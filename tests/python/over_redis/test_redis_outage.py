@@ -45,7 +45,7 @@ def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
     assert place._lost
     # nor does it go on for who waits later
     place.in_flight.drop([1])
-    reader._changed = SimpleNamespace(wait=lambda predicate, timeout: False)
+    reader._changed = SimpleNamespace(wait_for=lambda predicate, timeout: False)
     assert not reader._wait()
     assert not place._lost
 
