@@ -10,7 +10,7 @@
 #include "bindings/broker/leases.h"
 #include "bindings/engine/batch.h"
 #include "bindings/engine/engine.h"
-#include "bindings/engine/isolation.h"
+#include "bindings/batches/isolation.h"
 #include "bindings/futures/callbacks.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"

@@ -73,7 +73,7 @@ Py_ssize_t held_length(PyObject* self) {
 PyObject* held_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject *ingress, *ring;
   static const char* names[] = {"ingress", "ring", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O", const_cast<char**>(names), inlet_type, &ingress, &ring)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O", const_cast<char**>(names), broker_ingress_type, &ingress, &ring)) {
     return nullptr;
   }
   PyObject* self = type->tp_alloc(type, 0);

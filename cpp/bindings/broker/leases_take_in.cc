@@ -99,7 +99,7 @@ bool sort_out(LeasesObject* self, ipc::BrokerIngress& ingress, const Arrivals& a
 
 PyObject* leases_take_in(PyObject* object, PyObject* args, PyObject* kwargs) {
   LeasesObject* self = leases_of(object);
-  ipc::BrokerIngress* ingress = inlet_of(self->ingress);
+  ipc::BrokerIngress* ingress = ingress_of(self->ingress);
   PyObject* entries;
   Times times{};
   static const char* names[] = {"entries", "ahead", "now", "oldest_sent", nullptr};

@@ -5,7 +5,7 @@
 
 #include "bindings/engine/batch_object.h"
 #include "bindings/futures/future.h"
-#include "bindings/futures/outputs.h"
+#include "bindings/engine/distribute.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
 
@@ -168,8 +168,8 @@ void batch::end(BatchObject* self, Outcome outcome) {
       finish_value(future, self->engine->output_batch);
     }
   }
-  publish(self->engine, ended);
-  let_go(self->engine, released);
+  self->engine->backend->publish(ended);
+  self->engine->backend->let_go(released);
   Py_CLEAR(self->items);
 }
 
@@ -199,7 +199,7 @@ Cut cut_batch(PyObject* object, CloseReason reason) {
       }
     }
   }
-  publish(self->engine, expired);
+  self->engine->backend->publish(expired);
   if (!any) return Cut::kNothing;
   return self->items != nullptr ? Cut::kBatch : Cut::kError;
 }

@@ -1,5 +1,5 @@
 #include "bindings/engine/batch_object.h"
-#include "bindings/engine/isolation.h"
+#include "bindings/batches/isolation.h"
 #include "bindings/python/errors.h"
 
 // What a batch that raised is asked for by service_streamer._worker.isolate.
@@ -84,8 +84,8 @@ PyObject* postpone(PyObject* object, PyObject*) {
   ReleasedRequests released;
   self->engine->engine->postpone(self->batch, ended, released);
   keep_items(self);
-  publish(self->engine, ended);
-  let_go(self->engine, released);
+  self->engine->backend->publish(ended);
+  self->engine->backend->let_go(released);
   if (self->items == nullptr) return nullptr;
   if (self->batch.parts.empty()) end(self, Outcome::kAnswered);
   Py_RETURN_NONE;
@@ -100,8 +100,8 @@ PyObject* drop_ended(PyObject* object, PyObject*) {
   ReleasedRequests released;
   self->engine->engine->drop_ended(self->batch, ended, released);
   if (static_cast<Py_ssize_t>(self->batch.items) != before) keep_items(self);
-  publish(self->engine, ended);
-  let_go(self->engine, released);
+  self->engine->backend->publish(ended);
+  self->engine->backend->let_go(released);
   if (self->items == nullptr) return nullptr;
   if (!self->batch.parts.empty()) Py_RETURN_TRUE;
   end(self, Outcome::kAnswered);

@@ -2,7 +2,7 @@
 
 #include <Python.h>
 
-#include "bindings/engine/engine.h"
+#include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
 
 namespace service_streamer::bindings::batch {

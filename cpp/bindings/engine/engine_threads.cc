@@ -1,11 +1,10 @@
-#include <Python.h>
+// The methods of an engine for its own threads: run_batches and run_timer.
 
+#include "bindings/batches/run_batches.h"
 #include "bindings/engine/batch.h"
 #include "bindings/engine/engine.h"
-#include "bindings/engine/run_batches.h"
-#include "bindings/futures/future.h"
-
-// What the threads of an engine meet: run_batches and run_timer.
+#include "bindings/futures/engine_object.h"
+#include "bindings/python/fork.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -14,39 +13,17 @@ EngineObject* self_of(PyObject* self) {
   return reinterpret_cast<EngineObject*>(self);
 }
 
-// The engine whose batches this thread takes.
-thread_local const EngineObject* served = nullptr;
-
-// The batches of a remote engine are its Server's, its ClientLink's or its BrokerEgress's.
-bool refuse_remote(const EngineObject* self) {
-  if (self->remote) PyErr_SetString(PyExc_RuntimeError, "the workers of this engine are processes");
-  return self->remote;
-}
-
-// A Server and a ClientLink watch the deadlines themselves. An BrokerEgress may not, and the timer may be there first.
-bool refuse_watched(const EngineObject* self) {
-  const bool watched = self->server != nullptr || self->client_link != nullptr;
-  if (watched) PyErr_SetString(PyExc_RuntimeError, "the deadlines of this engine are watched by who serves it");
-  return watched;
-}
-
-// Those of a native model are its NativeWorkers'.
-bool refuse_native(const EngineObject* self) {
-  if (self->native != nullptr) PyErr_SetString(PyExc_RuntimeError, "the workers of this engine are native threads");
-  return self->native != nullptr;
-}
-
-// What run_batches() asks of an engine.
+// The source of batches for run_batches().
 class EngineBatches {
  public:
   explicit EngineBatches(EngineObject* engine) : engine_(engine) {}
 
-  // None when the engine is closed, or the parent's.
+  // None when the engine is closed, or when this process is a forked child.
   PyObject* next() {
     for (;;) {
       if (engine_->fork_generation != fork_generation()) Py_RETURN_NONE;
       CloseReason reason = CloseReason::kIdle;
-      // While the next batch is due the GIL need not be given away.
+      // If a batch is due already, the GIL is not released.
       Engine::Ready ready = engine_->engine->poll(reason);
       if (ready == Engine::Ready::kNotYet) ready = wait(reason);
       if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
@@ -59,7 +36,7 @@ class EngineBatches {
         engine_->engine->decline();
         return nullptr;
       }
-      // Only now that the GIL is held again is the batch cut: it grew until this moment.
+      // The batch is cut only now, with the GIL held again: requests that came meanwhile are in it.
       const Cut cut = cut_batch(batch, reason);
       if (cut == Cut::kBatch) return batch;
       Py_DECREF(batch);
@@ -89,18 +66,23 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   EngineObject* self = self_of(object);
   PyObject *predict, *logged;
   if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
-  if (refuse_remote(self) || refuse_native(self)) return nullptr;
-  if (served != self) wake_in_time();  // it lingers
-  served = self;
+  if (const char* workers = self->backend->workers()) {
+    return PyErr_Format(PyExc_RuntimeError, "the workers of this engine are %s", workers);
+  }
+  if (served_engine() != self) wake_in_time();  // a worker waits for short times
+  set_served_engine(self);
   EngineBatches batches(self);
   PyObject* left = run_batches(batches, predict, logged);
-  if (left == nullptr || left == Py_None) served = nullptr;
+  if (left == nullptr || left == Py_None) set_served_engine(nullptr);
   return left;
 }
 
 PyObject* engine_run_timer(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
-  if (refuse_watched(self)) return nullptr;
+  if (self->backend->watches_deadlines()) {
+    PyErr_SetString(PyExc_RuntimeError, "the deadlines of this engine are watched by its Server or ClientLink");
+    return nullptr;
+  }
   for (;;) {
     if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
     Waiter& waiter = WaiterPool::acquire();
@@ -115,12 +97,8 @@ PyObject* engine_run_timer(PyObject* object, PyObject*) {
     }
     EndedRequests expired;
     self->engine->expire(expired);
-    publish(self, expired);
+    self->backend->publish(expired);
   }
-}
-
-bool is_worker_of(const EngineObject* engine) {
-  return served == engine;
 }
 
 }  // namespace service_streamer::bindings

@@ -31,8 +31,4 @@ bool settle_with(FutureObject* future, Make make, Drop drop) {
   return true;
 }
 
-// What came from a worker process, and from a native model. See settle().
-bool settle_remote(FutureObject* future);
-bool settle_native(FutureObject* future);
-
 }  // namespace service_streamer::bindings

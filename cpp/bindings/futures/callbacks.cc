@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/engine/engine.h"
+#include "bindings/futures/engine_object.h"
 #include "bindings/futures/mailbox.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
@@ -101,6 +101,12 @@ PyObject* post_callback(PyObject*, PyObject* fn) {
   Py_RETURN_TRUE;
 }
 
+// In a forked child: the thread and its mailbox are the parent's.
+void forget_callbacks_thread() {
+  ended_calls = nullptr;
+  thread_runs = false;
+}
+
 PyMethodDef functions[] = {
     {"open_callbacks", open_callbacks, METH_NOARGS,
      "open_callbacks()\n--\n\n"
@@ -117,7 +123,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 bool make_callback_functions(PyObject* module) {
-  return PyModule_AddFunctions(module, functions) == 0;
+  return at_fork_in_child(forget_callbacks_thread) && PyModule_AddFunctions(module, functions) == 0;
 }
 
 // Whatever allocates comes first: it may run Python code, and the request may end meanwhile.
@@ -184,11 +190,6 @@ void follow_up(FutureObject* future) {
     run_callback(PyList_GET_ITEM(callbacks, i), self);
   }
   Py_XDECREF(callbacks);
-}
-
-void forget_callbacks_thread() {
-  ended_calls = nullptr;
-  thread_runs = false;
 }
 
 }  // namespace service_streamer::bindings

@@ -26,7 +26,4 @@ PyObject* condition_of(FutureObject* future);
 // What may run Python code once everybody is awake: the waiters of the condition, then the callbacks.
 void follow_up(FutureObject* future);
 
-// In a forked child: the parent's thread and its mailbox are not ours.
-void forget_callbacks_thread();
-
 }  // namespace service_streamer::bindings

@@ -3,10 +3,9 @@
 #include <new>
 #include <utility>
 
-#include "bindings/engine/engine.h"
 #include "bindings/futures/callbacks.h"
+#include "bindings/futures/engine_object.h"
 #include "bindings/futures/mailbox.h"
-#include "bindings/processes/client_link.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
@@ -40,7 +39,7 @@ bool wait_or_raise(FutureObject* future, PyObject* const* args, Py_ssize_t nargs
   if (!parse_timeout(args, nargs, names, deadline)) return false;
   const int done = wait_for_future(future, deadline);
   if (done == 0) {
-    if (PyObject* absence = absence_of(future->engine)) {
+    if (PyObject* absence = future->engine->backend->absence()) {
       raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on%U", args[0], absence);
       Py_DECREF(absence);
     }
@@ -68,21 +67,10 @@ PyObject* future_done(PyObject* self, PyObject*) {
   return PyBool_FromLong(is_done(self_of(self)));
 }
 
-// Whether a worker may have any of it, as far as this process knows: what left by an BrokerEgress queues elsewhere, and nobody here hears
-// more of it than its answer. So it can be cancelled, too.
-bool runs(FutureObject* future) {
-  return future->engine->egress == nullptr && future->engine->engine->running(*future->request);
-}
-
-// Whether a worker has any of it, also of another process' engine; -1: an exception.
-int is_running(FutureObject* future) {
-  if (is_done(future) || !runs(future)) return 0;
-  return future->engine->client_link == nullptr ? 1 : query_running(future);
-}
-
 PyObject* future_running(PyObject* self, PyObject*) {
-  const int runs = is_running(self_of(self));
-  return runs >= 0 ? PyBool_FromLong(runs) : nullptr;
+  FutureObject* future = self_of(self);
+  const int running = is_done(future) ? 0 : future->engine->backend->query_running(future);
+  return running >= 0 ? PyBool_FromLong(running) : nullptr;
 }
 
 PyObject* future_cancelled(PyObject* self, PyObject*) {
@@ -92,10 +80,7 @@ PyObject* future_cancelled(PyObject* self, PyObject*) {
 
 PyObject* future_cancel(PyObject* self, PyObject*) {
   FutureObject* future = self_of(self);
-  if (!is_done(future)) {
-    end_future(future, Outcome::kCancelled, future->engine->egress != nullptr);
-    if (!is_done(future) && query_cancel(future) < 0) return nullptr;
-  }
+  if (!is_done(future) && !future->engine->backend->cancel(future)) return nullptr;
   return PyBool_FromLong(future->request->completion.done() && future->request->outcome == Outcome::kCancelled);
 }
 
@@ -138,7 +123,7 @@ PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
 PyObject* future_state(PyObject* self, void*) {
   FutureObject* future = self_of(self);
   if (!is_done(future)) {
-    return PyUnicode_FromString(runs(future) ? "RUNNING" : "PENDING");
+    return PyUnicode_FromString(future->engine->backend->is_running(future) ? "RUNNING" : "PENDING");
   }
   if (future->condition != nullptr && !future->announced) return PyUnicode_FromString("RUNNING");
   return PyUnicode_FromString(future->request->outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");
@@ -303,6 +288,13 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Call* call, 
   future->observers = observers;
   future->request = &call->request;
   return future;
+}
+
+void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {
+  if (is_done(future)) return;
+  EndedRequests ended;
+  future->engine->engine->end_early(*future->request, outcome, even_if_running, ended);
+  future->engine->backend->publish(ended);
 }
 
 void drop_pieces(FutureObject* future) {

@@ -93,9 +93,4 @@ PyObject* take_result(FutureObject* future);
 // Ends the request before its time and publishes that; nothing if it has ended.
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
 
-// The last step of every request of an engine: publishes, wakes, runs callbacks and lets go. What the requests end with is
-// stored.
-void publish(const EngineObject* engine, EndedRequests& ended);
-void let_go(const EngineObject* engine, ReleasedRequests& released);
-
 }  // namespace service_streamer::bindings

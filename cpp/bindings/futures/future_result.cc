@@ -2,14 +2,11 @@
 
 #include <utility>
 
-#include "bindings/engine/engine.h"
-#include "bindings/futures/call_result.h"
+#include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"
-#include "bindings/processes/client_link.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/waiting.h"
-#include "service_streamer/calls/serialized_call.h"
 
 // The end of a request as its caller meets it: waiting for it, and what comes out.
 
@@ -33,7 +30,7 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
 
 PyObject* raise_expired(FutureObject* future) {
   const Request& request = *future->request;
-  PyObject* absence = absence_of(future->engine);
+  PyObject* absence = future->engine->backend->absence();
   if (absence == nullptr) return nullptr;
   raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)%U",
                 static_cast<unsigned>(request.size),
@@ -70,7 +67,7 @@ bool gevent_is_loaded() {
 
 int wait_for_future(FutureObject* future, TimePoint deadline) {
   if (is_done(future)) return 1;
-  if (is_worker_of(future->engine)) {
+  if (served_engine() == future->engine) {
     PyErr_SetString(
         PyExc_RuntimeError,
         "a worker of the streamer (predict_function or a done callback) would wait for itself: use submit() "
@@ -94,7 +91,7 @@ int wait_for_future(FutureObject* future, TimePoint deadline) {
 bool settle(FutureObject* future) {
   if (future->call == nullptr || future->value != nullptr || future->exception != nullptr) return true;
   if (!future->call->has_result()) return true;
-  return future->engine->remote ? settle_remote(future) : settle_native(future);
+  return future->engine->backend->settle(future);
 }
 
 PyObject* take_result(FutureObject* future) {
@@ -126,16 +123,11 @@ PyObject* take_result(FutureObject* future) {
                            items);
     case Outcome::kNone:
     case Outcome::kFailed:
-      break;
     case Outcome::kLost:
-      if (future->call != nullptr && future->engine->remote) {
-        const auto& call = static_cast<const ipc::LocalCall&>(*future->call);
-        if (!call.note.empty()) return raise_lost(call.note);
-      }
       break;
   }
-  return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer",
-                       items);
+  future->engine->backend->raise_loss(future);
+  return nullptr;
 }
 
 }  // namespace service_streamer::bindings

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "bindings/engine/engine.h"
-#include "bindings/native/native_model.h"
+#include "bindings/futures/engine_object.h"
+#include "bindings/native/native_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/deferred_delete.h"
 #include "bindings/python/errors.h"
@@ -87,7 +87,8 @@ PyObject* workers_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   options.isolate_errors = isolate_errors != 0;
   if (!from_this_process(engine)) return nullptr;
-  if (engine->native == nullptr) {
+  const auto* backend = dynamic_cast<NativeBackend*>(engine->own_backend);
+  if (backend == nullptr) {
     PyErr_SetString(PyExc_ValueError, "this engine has no native model: it needs model=");
     return nullptr;
   }
@@ -96,7 +97,7 @@ PyObject* workers_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   NativeWorkersObject* self = self_of(object);
   self->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
   const CaughtError failure =
-      attempt([&] { self->workers = new native::Workers(*engine->engine, engine->native->model(), options); });
+      attempt([&] { self->workers = new native::Workers(*engine->engine, backend->model().model(), options); });
   if (failure.raise()) Py_CLEAR(object);
   return object;
 }
@@ -132,7 +133,7 @@ PyMethodDef methods[] = {
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("The threads that run the native model of an engine; they never query for the GIL.")},
+    {Py_tp_doc, const_cast<char*>("The threads that run the native model of an engine; they never take the GIL.")},
     {Py_tp_new, reinterpret_cast<void*>(workers_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(workers_dealloc)},
     {Py_tp_traverse, reinterpret_cast<void*>(workers_traverse)},
@@ -146,7 +147,7 @@ PyType_Spec spec = {"service_streamer._core.NativeWorkers", sizeof(NativeWorkers
 }  // namespace
 
 bool make_native_workers_type(PyObject* module) {
-  return add_type(module, spec);
+  return at_fork_in_child(native::Workers::forget_those_of_parent) && add_type(module, spec);
 }
 
 void leave_native_threads() {

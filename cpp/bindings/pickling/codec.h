@@ -38,7 +38,4 @@ PyObject* decode(const ipc::Bytes& bytes, const ipc::BlockRef* blocks, std::size
 // Appends items of a payload to a list; false with what unpickling raised.
 bool decode_items(const ipc::Payload& payload, std::size_t first, std::size_t count, PyObject* items);
 
-// In a forked child: the parent's pool is not ours.
-void forget_pool();
-
 }  // namespace service_streamer::bindings

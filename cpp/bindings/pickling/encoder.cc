@@ -12,6 +12,7 @@
 #include "bindings/pickling/array_pickle.h"
 #include "bindings/pickling/plain_pickle.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/fork.h"
 #include "service_streamer/wire/message.h"
 
 namespace service_streamer::bindings {
@@ -209,6 +210,11 @@ const std::shared_ptr<ipc::SharedPool>& pool_of_callers() {
   return *callers_pool;
 }
 
+// In a forked child: the pool is the parent's.
+void forget_pool() {
+  callers_pool = nullptr;
+}
+
 bool refuse_item(Py_ssize_t index, PyObject* item) {
   if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return false;
   PyObject* error = take_exception();
@@ -235,7 +241,7 @@ bool load_names() {
 
 bool make_encoder_type() {
   encoder_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&encoder_spec));
-  return encoder_type != nullptr && load_names();
+  return encoder_type != nullptr && load_names() && at_fork_in_child(forget_pool);
 }
 
 Encoder* begin_encoding(std::shared_ptr<ipc::SharedPool> pool) {
@@ -297,10 +303,6 @@ bool encode_items(PyObject* items, ipc::Payload& payload, bool inline_items) {
   encoded = encoded && finish(encoder, payload);
   end_encoding(encoder);
   return encoded;
-}
-
-void forget_pool() {
-  callers_pool = nullptr;
 }
 
 }  // namespace service_streamer::bindings

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "bindings/futures/future.h"
+#include "bindings/python/fork.h"
 #include "bindings/python/errors.h"
 
 namespace service_streamer::bindings {

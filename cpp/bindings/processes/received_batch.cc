@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bindings/futures/outputs.h"
+#include "bindings/batches/outputs.h"
 #include "bindings/python/errors.h"
 
 namespace service_streamer::bindings {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/futures/outputs.h"
+#include "bindings/batches/outputs.h"
 #include "bindings/processes/worker_batch_object.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"

@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/engine/isolation.h"
+#include "bindings/batches/isolation.h"
 #include "bindings/processes/worker_batch_object.h"
 #include "service_streamer/batching/batch_cut.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/engine/run_batches.h"
+#include "bindings/batches/run_batches.h"
 #include "bindings/futures/future.h"
 #include "bindings/processes/worker_batch.h"
 #include "bindings/python/errors.h"

@@ -371,7 +371,7 @@ def test_wrong_arguments_are_named(client):
         one.egress.take(1, -1)
     with pytest.raises(TypeError, match="an int, got str"):
         one.egress.chunks(["1"])
-    with pytest.raises(ValueError, match="has a Server, a ClientLink or an BrokerEgress"):
+    with pytest.raises(ValueError, match="has a Server, a ClientLink or a BrokerEgress"):
         _core.BrokerEgress(one.engine, 4)
     with pytest.raises(ValueError, match="inline=True"):
         _core.BrokerEgress(make_engine(), 4)

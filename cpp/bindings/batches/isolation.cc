@@ -1,4 +1,4 @@
-#include "bindings/engine/isolation.h"
+#include "bindings/batches/isolation.h"
 
 #include <pybind11/pybind11.h>
 
