@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
@@ -19,8 +19,6 @@ from ._options import Options
 from ._waiting import threads
 
 _logger = logging.getLogger("service_streamer")
-
-AnyBatch: TypeAlias = "_core.Batch | _core.WorkerBatch"
 
 
 class Workers:
@@ -117,7 +115,7 @@ def is_logged() -> bool:
 
 
 def serve(
-    batch: AnyBatch,
+    batch: _core.Batch,
     raised: BaseException | None,
     refused: BaseException | None,
     predict: Callable[[list[Any]], Any],
@@ -140,7 +138,7 @@ def serve(
 
 
 def _resolve(
-    batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any], budget: float | None
+    batch: _core.Batch, error: Exception, predict: Callable[[list[Any]], Any], budget: float | None
 ) -> None:
     if budget is not None and not isinstance(error, FAULTS_OF_THE_MODEL):
         isolate(batch, error, predict, budget)
@@ -153,7 +151,7 @@ def _report() -> None:
         _logger.exception("a batch could not be answered")
 
 
-def run(batch: AnyBatch, predict: Callable[[list[Any]], Any]) -> Exception | None:
+def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | None:
     """Run the model once: answer the batch, or return what predict raised, then unanswered."""
     try:
         outputs = predict(batch.items)
@@ -167,7 +165,7 @@ def run(batch: AnyBatch, predict: Callable[[list[Any]], Any]) -> Exception | Non
 
 
 def isolate(
-    batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any], budget: float
+    batch: _core.Batch, error: Exception, predict: Callable[[list[Any]], Any], budget: float
 ) -> None:
     """Run a batch that raised again in parts, so that only the guilty requests fail.
 
@@ -267,7 +265,7 @@ def is_out_of_memory(error: Exception) -> bool:
 class _LogEntry:
     """One line per batch; what it says is taken before the batch is answered and gone."""
 
-    def __init__(self, batch: AnyBatch) -> None:
+    def __init__(self, batch: _core.Batch) -> None:
         self._facts = (len(batch), batch.requests, batch.reason, batch.age * 1e3)
         self._start = time.perf_counter()
 

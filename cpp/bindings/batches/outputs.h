@@ -17,9 +17,9 @@ bool check_size(PyObject* outputs, std::size_t expected);
 // The outputs as a list of `expected` single outputs: a new reference, or nullptr with an exception set.
 PyObject* as_list(PyObject* outputs, std::size_t expected);
 
-// Cuts what predict_function returned into slices of so many outputs each: new references in `slices`. With `as_batch` they are
-// slices of the same array, tensor or list; without it, lists of single outputs. False with an exception set and no slices: the
-// number of outputs is wrong, or the type cannot be cut.
+// Cuts what predict_function returned into slices of so many outputs each: new references in `slices`. With `as_batch`
+// they are slices of the same array, tensor or list; without it, lists of single outputs. False with an exception set
+// and no slices: the number of outputs is wrong, or the type cannot be cut.
 bool cut_outputs(PyObject* outputs, std::span<const std::uint32_t> counts, bool as_batch,
                  std::vector<PyObject*>& slices);
 

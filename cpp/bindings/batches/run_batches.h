@@ -2,22 +2,24 @@
 
 #include <Python.h>
 
+#include "bindings/batches/batch.h"
 #include "bindings/python/errors.h"
 
 namespace service_streamer::bindings {
 
-// The loop of a worker: runs the model on batch after batch of `source` and answers them. What is rare is left to
-// service_streamer._worker: a batch comes back, as (batch, raised, refused), with what the model raised, with why its outputs
-// were refused, or with neither: `logged`() is true, so it is to be run there. None: there are no more.
+// The loop of a worker thread: runs the model on batch after batch and answers them. `next()` returns a new Batch, or
+// None when there are no more, or nullptr with an exception set.
 //
-// That the loop is here spares a lone caller the frames of Python between the model and him: after a model of a few
-// milliseconds everything that runs is read from memory again.
-template <typename Source>
-PyObject* run_batches(Source& source, PyObject* predict, PyObject* logged) {
+// What is rare is left to service_streamer._worker: the loop returns (batch, raised, refused), with what the model
+// raised, or why its outputs were refused. With neither, logged() is true and the batch has not run. The loop is in C++
+// so that no Python frame runs between the model and the caller that waits for the answer.
+template <typename Next>
+PyObject* run_batches(Next next, PyObject* predict, PyObject* logged) {
   for (;;) {
-    PyObject* batch = source.next();
+    PyObject* batch = next();
     if (batch == nullptr || batch == Py_None) return batch;
-    // Python code: if the model is C, it is here that signals are handled and others get the GIL.
+    // If the model is C code, this call of a Python function is where signals are handled and other threads get the
+    // GIL.
     PyObject* yes = PyObject_CallNoArgs(logged);
     const int to_be_logged = yes != nullptr ? PyObject_IsTrue(yes) : -1;
     Py_XDECREF(yes);
@@ -27,11 +29,13 @@ PyObject* run_batches(Source& source, PyObject* predict, PyObject* logged) {
       return nullptr;
     }
 
-    PyObject* items = source.items(batch);
+    PyObject* items = items_of_batch(batch);
     PyObject* outputs = items != nullptr ? PyObject_CallOneArg(predict, items) : nullptr;
     Py_XDECREF(items);
     if (outputs == nullptr) return Py_BuildValue("(NNO)", batch, take_exception(true), Py_None);
-    if (!source.complete(batch, outputs)) return Py_BuildValue("(NON)", batch, Py_None, take_exception(true));
+    const bool completed = complete_batch(batch, outputs);
+    Py_DECREF(outputs);
+    if (!completed) return Py_BuildValue("(NON)", batch, Py_None, take_exception(true));
     Py_DECREF(batch);
   }
 }

@@ -26,8 +26,8 @@ void fail_with(RequestRange& part, PyObject* error) {
   Py_XSETREF(future_of(*part.request)->outputs, Py_NewRef(error));
 }
 
-// Replaces the items in the callers' lists by their outputs. Allocates nothing, so no garbage collection comes between two batches.
-// The batch still refers to the items, so no destructor of theirs runs here.
+// Replaces the items in the callers' lists by their outputs. Allocates nothing, so no garbage collection comes between
+// two batches. The batch still refers to the items, so no destructor of theirs runs here.
 void fill_lists(PyObject* outputs, Batch& batch) {
   PyObject** next = PySequence_Fast_ITEMS(outputs);
   for (RequestRange& part : batch.parts) {

@@ -112,7 +112,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
       start_timer == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "every argument but remote, inline and model is needed");
+    PyErr_SetString(PyExc_TypeError, "all arguments except remote, inline and model are required");
     return nullptr;
   }
   EngineOptions options;
@@ -175,7 +175,8 @@ void engine_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   engine_clear(object);
   EngineObject* self = self_of(object);
-  // A forked child leaks its copy of the engine. Futures keep the engine, but calls whose future was dropped may be left in it.
+  // A forked child leaks its copy of the engine. Futures keep the engine, but calls whose future was dropped may be
+  // left in it.
   if (self->fork_generation == fork_generation() && self->engine != nullptr) {
     EndedRequests left;
     self->engine->abort(Outcome::kClosed, left);
@@ -191,13 +192,13 @@ void engine_dealloc(PyObject* object) {
 PyMethodDef methods[] = {
     {"predict", as_method(engine_predict), METH_FASTCALL,
      "predict($self, batch, timeout, priority, /)\n--\n\n"
-     "Blocks until the answer, the deadline or a signal handler that raises."},
+     "Blocks until the result, the deadline, or a signal handler that raises."},
     {"submit", as_method(engine_submit), METH_FASTCALL,
      "submit($self, batch, timeout, priority, /)\n--\n\n"
      "Returns a future; blocks only while the queue is full."},
     {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
      "submit_async($self, batch, timeout, priority, /)\n--\n\n"
-     "Returns a future; never blocks: the request itself waits for room."},
+     "Returns a future; never blocks: a full queue makes the request wait, not the thread."},
     {"run_batches", engine_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
      "Runs and answers what is due; blocks until the engine is closed and empty: None.\n\n"
@@ -209,19 +210,19 @@ PyMethodDef methods[] = {
      "Ends requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
-     "At run time, keeping what the policy learned; None leaves a setting as it is."},
+     "Changes settings at run time and keeps what the policy has learned; None leaves a setting as it is."},
     {"set_workers", engine_set_workers, METH_O,
      "set_workers($self, number, /)\n--\n\n"
-     "How many workers there will be, at run time."},
+     "Changes the number of workers at run time."},
     {"close", engine_close, METH_O,
      "close($self, drain, /)\n--\n\n"
-     "Refuses intake and, without drain, ends what is queued. Never blocks."},
+     "Refuses new requests and, without drain, ends those in the queue. Never blocks."},
     {"abort", engine_abort, METH_NOARGS,
      "abort($self)\n--\n\n"
-     "Ends everything, also what is running."},
+     "Ends all requests, also those that are running."},
     {"join", engine_join, METH_O,
      "join($self, timeout, /)\n--\n\n"
-     "Blocks until everything has ended; False: not within the time."},
+     "Blocks until all requests have ended; False: the time is over."},
     {"stats", engine_stats, METH_NOARGS,
      "stats($self)\n--\n\n"
      "Counters and times as a dict."},

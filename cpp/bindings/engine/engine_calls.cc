@@ -63,7 +63,8 @@ void drop(FutureObject* future) {
   future->call != nullptr ? future->call->unref() : Py_DECREF(reinterpret_cast<PyObject*>(future));
 }
 
-// Submits the request to the engine; false with an exception set. `waiting` tells whether it waits for room in the queue.
+// Submits the request to the engine; false with an exception set. `waiting` tells whether it waits for room in the
+// queue.
 bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
   waiting = false;
   if (self->engine->closed()) {
@@ -71,7 +72,8 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
     return false;
   }
   if (future->request->size == 0) return answer_empty(future);
-  // Both hooks may release the GIL, so they come first: it is held from here, where the workers exist, until the request is queued.
+  // Both hooks may release the GIL, so they come first: it is held from here, where the workers exist, until the
+  // request is queued.
   if (!future->request->watched && future->request->deadline != TimePoint::max() &&
       !call_once(self->timer_started, self->start_timer)) {
     return false;

@@ -21,8 +21,8 @@ void release(Request& request) {
 
 }  // namespace
 
-// For single outputs the caller makes the result list here, with the items in it until they are replaced. If the worker made the
-// lists, garbage collection would become due between two batches.
+// For single outputs the caller makes the result list here, with the items in it until they are replaced. If the worker
+// made the lists, garbage collection would become due between two batches.
 FutureObject* ThreadBackend::make_request(PyTypeObject* type, EngineObject* engine, PyObject* batch) {
   PyObject* items = engine->output_batch ? items_from(batch) : item_list_from(batch);
   FutureObject* future = items != nullptr ? make_future(type, engine, PySequence_Fast_GET_SIZE(items)) : nullptr;

@@ -6,8 +6,8 @@
 
 namespace service_streamer::bindings {
 
-// For workers that are Python threads of this process. A request is part of its future, and its items are not copied. The thread
-// that ends a request also runs its callbacks.
+// For workers that are Python threads of this process. A request is part of its future, and its items are not copied.
+// The thread that ends a request also runs its callbacks.
 class ThreadBackend final : public Backend {
  public:
   FutureObject* make_request(PyTypeObject* type, EngineObject* engine, PyObject* batch) override;
