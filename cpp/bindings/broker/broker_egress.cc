@@ -19,8 +19,8 @@ namespace {
 
 using Got = ipc::BrokerEgress::Got;
 
-// The back end of an engine whose requests are sent over a broker. Nothing comes back but results, so a request that was sent counts
-// as waiting, and it can be cancelled.
+// The back end of an engine whose requests are sent over a broker. Nothing comes back but results, so a request that
+// was sent counts as waiting, and it can be cancelled.
 class EgressBackend final : public ProcessBackend {
  public:
   EgressBackend(Engine& engine, std::uint32_t chunk_size) : ProcessBackend(true), egress(engine, chunk_size) {}
@@ -51,9 +51,9 @@ ipc::BrokerEgress* egress_of(PyObject* self) {
   return from_this_process(self_of(self)->engine) ? &self_of(self)->backend->egress : nullptr;
 }
 
-// --- what goes out ---
+// --- requests ---
 
-// One for which there is no memory is lost: nobody would ever send it.
+// A chunk that there is no memory for is lost: it would never be sent.
 PyObject* chunk_list(ipc::BrokerEgress& egress, const std::vector<ipc::Chunk>& chunks) {
   PyObject* list = PyList_New(0);
   for (std::size_t i = 0; list != nullptr && i < chunks.size(); ++i) {
@@ -134,7 +134,7 @@ PyObject* egress_chunks(PyObject* self, PyObject* args, PyObject* kwargs) {
   return list;
 }
 
-// --- what comes back ---
+// --- replies ---
 
 PyObject* egress_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::BrokerEgress* egress = egress_of(self);
@@ -220,9 +220,8 @@ PyObject* egress_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const CaughtError failure = attempt([&] {
-    self_of(self)->backend = new EgressBackend(*engine->engine, static_cast<std::uint32_t>(chunk_size));
-  });
+  const CaughtError failure = attempt(
+      [&] { self_of(self)->backend = new EgressBackend(*engine->engine, static_cast<std::uint32_t>(chunk_size)); });
   if (failure.raise()) {
     Py_DECREF(self);
     return nullptr;
@@ -262,24 +261,24 @@ PyMethodDef methods[] = {
      "Watches deadlines meanwhile. For one thread."},
     {"answer", as_method(egress_answer), kWithNames,
      "answer($self, answers)\n--\n\n"
-     "Takes [(id, begin, items, body of a result)]; returns how many of them somebody waited for.\n\n"
-     "Ignores what is unknown, a duplicate, or of a range that is not out. A corrupt body ends its request with "
+     "Takes [(id, begin, items, body of a result)]; returns how many of them were expected.\n\n"
+     "Ignores unknown requests, duplicates, and ranges that are not out. A corrupt body ends its request with "
      "WorkerLost."},
     {"lose", as_method(egress_lose), kWithNames,
      "lose($self, ids, note)\n--\n\n"
-     "Ends requests with WorkerLost(note); unknown ones are left out."},
+     "Ends requests with WorkerLost(note); unknown ones are ignored."},
     {"fail", as_method(egress_fail), kWithNames,
      "fail($self, id, error)\n--\n\n"
      "Ends a request with an exception: the pickle of _pickle.pack_error(exception). False: it has ended already."},
     {"chunks", as_method(egress_chunks), kWithNames,
      "chunks($self, ids)\n--\n\n"
-     "What of them is out and not answered, once more; unknown ones are left out."},
+     "The chunks of these requests that are out and not answered, once more; unknown requests are ignored."},
     {"in_flight", egress_in_flight, METH_NOARGS,
      "in_flight($self)\n--\n\n"
      "How many requests are handed out."},
     {"interrupt", egress_interrupt, METH_NOARGS,
      "interrupt($self)\n--\n\n"
-     "Ends take(), or the next one if nobody is in it."},
+     "Ends take(), or its next call if no thread is in it."},
     {"stop", egress_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
      "Ends what is handed out with StreamerClosed; take() returns None. Idempotent; never blocks."},
@@ -287,7 +286,7 @@ PyMethodDef methods[] = {
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("Hands the requests of an engine out as bytes, and takes their answers.")},
+    {Py_tp_doc, const_cast<char*>("Gives out the requests of an engine as bytes, and takes their results.")},
     {Py_tp_new, reinterpret_cast<void*>(egress_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(egress_dealloc)},
     {Py_tp_traverse, reinterpret_cast<void*>(egress_traverse)},

@@ -33,7 +33,7 @@ BrokerIngressObject* self_of(PyObject* self) {
   return reinterpret_cast<BrokerIngressObject*>(self);
 }
 
-// --- what comes in ---
+// --- requests ---
 
 PyObject* ingress_submit(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::BrokerIngress* ingress = ingress_of(self);
@@ -68,7 +68,7 @@ PyObject* ingress_cancel(PyObject* self, PyObject* args, PyObject* kwargs) {
   return none_or_raise(attempt([&] { ingress->cancel(ids); }));
 }
 
-// --- what has ended ---
+// --- results ---
 
 bool has_body(const EndedCall& end) {
   return end.outcome == Outcome::kAnswered || end.outcome == Outcome::kFailed || end.outcome == Outcome::kLost;
@@ -79,7 +79,7 @@ PyObject* body_of(const EndedCall& end) {
   return make_body(ipc::body_size(end), [&](char* to) { ipc::write_body(end, to); });
 }
 
-// Results for which there is no memory are lost.
+// The result is lost if there is no memory for its body.
 PyObject* body_or_loss(EndedCall& end) {
   PyObject* body = body_of(end);
   if (body != nullptr) return body;
@@ -160,8 +160,8 @@ PyObject* ingress_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->server = reinterpret_cast<ServerObject*>(Py_NewRef(reinterpret_cast<PyObject*>(server)));
-  const CaughtError failure =
-      attempt([&] { self_of(self)->ingress = new ipc::BrokerIngress(*server->engine->engine, server->backend->server); });
+  const CaughtError failure = attempt(
+      [&] { self_of(self)->ingress = new ipc::BrokerIngress(*server->engine->engine, server->backend->server); });
   if (failure.raise()) Py_CLEAR(self);
   return self;
 }
@@ -187,12 +187,12 @@ constexpr int kWithNames = METH_VARARGS | METH_KEYWORDS;
 PyMethodDef methods[] = {
     {"submit", as_method(ingress_submit), kWithNames,
      "submit($self, id, body, deadline, priority)\n--\n\n"
-     "Brings a request in; returns its number of items. Never blocks: it goes in beyond max_queue.\n\n"
+     "Submits a request; returns its number of items. Never blocks: max_queue does not count here.\n\n"
      "`deadline` is a time of time.monotonic(), or None. Raises ValueError for a malformed body, or a number that was "
      "not taken yet, and StreamerClosed."},
     {"cancel", as_method(ingress_cancel), kWithNames,
      "cancel($self, ids)\n--\n\n"
-     "Ends requests whose answer nobody wants; unknown ones are left out."},
+     "Cancels requests; unknown ones are ignored."},
     {"take", as_method(ingress_take), kWithNames,
      "take($self, timeout)\n--\n\n"
      "Blocks until requests have ended: [(id, body of the result)], each once.\n\n"
@@ -200,16 +200,17 @@ PyMethodDef methods[] = {
      "within `timeout` seconds. None: stopped, and everything was taken. For one thread."},
     {"interrupt", ingress_interrupt, METH_NOARGS,
      "interrupt($self)\n--\n\n"
-     "Ends take(), or the next one if nobody is in it."},
+     "Ends take(), or its next call if no thread is in it."},
     {"stop", ingress_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
-     "Cancels what is left, and lets nothing in; take() returns what has ended, then None. Idempotent."},
+     "Cancels the requests that are left, and takes no more; take() returns what has ended, then None. Idempotent."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("Brings requests that came as bytes into a server's engine, and gives their results "
-                                  "as bytes.")},
+    {Py_tp_doc,
+     const_cast<char*>("Submits requests that came as bytes to a server's engine, and gives their results as "
+                       "bytes.")},
     {Py_tp_new, reinterpret_cast<void*>(ingress_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(ingress_dealloc)},
     {Py_tp_traverse, reinterpret_cast<void*>(ingress_traverse)},

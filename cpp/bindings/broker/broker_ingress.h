@@ -9,7 +9,7 @@ namespace service_streamer::bindings {
 extern PyTypeObject* broker_ingress_type;
 bool make_broker_ingress_type(PyObject* module);
 
-// That of an object of this type; nullptr with StreamerClosed raised in a forked child.
+// The ingress of an object of this type; nullptr with StreamerClosed raised in a forked child.
 ipc::BrokerIngress* ingress_of(PyObject* self);
 
 }  // namespace service_streamer::bindings

@@ -14,8 +14,8 @@ struct FutureObject;
 //
 //   ThreadBackend    engine/     The workers are Python threads. A request is part of its future.
 //   NativeBackend    native/     The workers are threads that run a native model. A request is a TensorCall.
-//   ProcessBackend   processes/  The workers are other processes. A request is a SerializedCall. What serves it is attached
-//                                to the engine later: a Server, a ClientLink or a BrokerEgress, each with its subclass.
+//   ProcessBackend   processes/  The workers are other processes. A request is a SerializedCall. A Server, a ClientLink or a
+//                                BrokerEgress is attached to the engine later, each with a subclass.
 //
 // Every method is called with the GIL held. Only query_running() and cancel() may release it.
 class Backend {
@@ -31,15 +31,15 @@ class Backend {
   // Called after the request was queued.
   virtual void submitted(Request& /*request*/) {}
 
-  // The last step of requests that have ended: publishes the end, wakes waiting threads, runs callbacks and drops the engine's
-  // reference. What the requests end with is stored before.
+  // The last step of requests that have ended: publishes the end, wakes waiting threads, runs callbacks and drops the
+  // engine's reference. What the requests end with is stored before.
   virtual void publish(EndedRequests& ended) = 0;
 
   // Drops the engine's reference to requests that were published while a worker still had items of them.
   virtual void let_go(ReleasedRequests& released) = 0;
 
-  // Makes the value or the exception of a future from the result of its call. False with an exception set: it has to be tried
-  // again (a signal, no memory).
+  // Makes the value or the exception of a future from the result of its call. False with an exception set: it has to be
+  // tried again (a signal, no memory).
   virtual bool settle(FutureObject* /*future*/) { return true; }
 
   // Raises the exception of a request that ended as Outcome::kLost.

@@ -27,8 +27,8 @@ struct EngineObject {
 // Set by make_engine_type() when the module is initialised.
 extern PyTypeObject* engine_type;
 
-// False with StreamerClosed raised: a forked child has a copy of the parent's engine. A thread that the child does not have may
-// hold its mutex.
+// False with StreamerClosed raised: a forked child has a copy of the parent's engine. A thread that the child does not
+// have may hold its mutex.
 bool from_this_process(EngineObject* engine);
 
 // The engine whose batches the calling thread takes; nullptr: none.

@@ -26,7 +26,7 @@ bool parse_timeout(PyObject* const* args, Py_ssize_t nargs, PyObject* names, Tim
   const Py_ssize_t keywords = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
   if (nargs + keywords > 1 ||
       (keywords == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0)) {
-    PyErr_SetString(PyExc_TypeError, "the one argument is timeout=None");
+    PyErr_SetString(PyExc_TypeError, "the only argument is timeout=None");
     return false;
   }
   return deadline_from(nargs + keywords == 1 ? args[0] : Py_None, deadline, Negative::kIsOver);
@@ -119,7 +119,7 @@ PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
   return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_False);
 }
 
-// concurrent.futures.wait reads the state twice while it holds the condition, and counts on it not to change meanwhile.
+// concurrent.futures.wait() reads the state twice under the condition, and needs the same answer both times.
 PyObject* future_state(PyObject* self, void*) {
   FutureObject* future = self_of(self);
   if (!is_done(future)) {
@@ -199,7 +199,7 @@ void future_dealloc(PyObject* self) {
   future_clear(self);
   FutureObject* future = self_of(self);
   Py_CLEAR(future->engine);
-  // The parent's call in a forked child is leaked: another thread may have been at it.
+  // A forked child leaks the parent's call: another thread may have been using it at the fork.
   if (future->call != nullptr && future->fork_generation == fork_generation()) future->call->unref();
   if (future->call == nullptr) future->own.~Request();
   PyTypeObject* type = Py_TYPE(self);
@@ -210,35 +210,35 @@ void future_dealloc(PyObject* self) {
 PyMethodDef methods[] = {
     {"result", as_method(future_result), METH_FASTCALL | METH_KEYWORDS,
      "result($self, timeout=None)\n--\n\n"
-     "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout when that is over (the request "
-     "goes on), and whatever the request ended with."},
+     "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout after that time (the request goes "
+     "on), or the exception that the request ended with."},
     {"exception", as_method(future_exception), METH_FASTCALL | METH_KEYWORDS,
      "exception($self, timeout=None)\n--\n\n"
      "Waits like result(), and returns the exception that the request ended with, or None."},
     {"done", future_done, METH_NOARGS,
      "done($self)\n--\n\n"
-     "Whether the request has ended, in whichever way."},
+     "Whether the request has ended: with outputs, an exception, or cancelled."},
     {"running", future_running, METH_NOARGS,
      "running($self)\n--\n\n"
-     "Whether the model has any of it."},
+     "Whether a worker has any of its items."},
     {"cancelled", future_cancelled, METH_NOARGS,
      "cancelled($self)\n--\n\n"
      "Whether the request was cancelled."},
     {"cancel", future_cancel, METH_NOARGS,
      "cancel($self)\n--\n\n"
-     "Takes the request out of the queue; False: it has ended, or the model has all of it."},
+     "Takes the request out of the queue; False: it has ended, or workers have all its items."},
     {"add_done_callback", as_method(future_add_done_callback), METH_VARARGS | METH_KEYWORDS,
      "add_done_callback($self, fn)\n--\n\n"
-     "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has."},
+     "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has ended."},
     {"_abandon", future_abandon, METH_NOARGS,
      "_abandon($self)\n--\n\n"
-     "Ends the request although it may be running: nobody wants the answer."},
+     "Cancels the request even if it is running: its answer is not wanted."},
     {"_publish", future_publish, METH_NOARGS,
      "_publish($self)\n--\n\n"
      "Shows the end in _state; to be called under _condition."},
     {"_attach", as_method(future_attach), METH_FASTCALL,
      "_attach($self, mailbox, token, /)\n--\n\n"
-     "Mails the token when the request ends; False: it has ended."},
+     "Posts the token to the mailbox when the request ends; False: it has ended."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -288,13 +288,6 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Call* call, 
   future->observers = observers;
   future->request = &call->request;
   return future;
-}
-
-void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {
-  if (is_done(future)) return;
-  EndedRequests ended;
-  future->engine->engine->end_early(*future->request, outcome, even_if_running, ended);
-  future->engine->backend->publish(ended);
 }
 
 void drop_pieces(FutureObject* future) {

@@ -7,7 +7,8 @@
 
 namespace service_streamer::bindings {
 
-// For workers that are native threads with a native model. The model reads the items and makes the Python objects of the result.
+// For workers that are native threads with a native model. The model reads the items and makes the Python objects of
+// the result.
 class NativeBackend final : public CallBackend {
  public:
   // From the capsule of a NativeModel; nullptr with an exception set.

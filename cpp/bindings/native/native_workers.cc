@@ -25,7 +25,7 @@ struct NativeWorkersObject {
   native::Workers* workers;
 };
 
-// The engine, as long as a thread is in it: the last of them leaves this behind, for it has no GIL.
+// Keeps the engine as long as a thread uses it. The last thread has no GIL, so it defers the release.
 class KeptEngine final : public DeferredDelete {
  public:
   explicit KeptEngine(EngineObject* engine) : engine_(Py_NewRef(reinterpret_cast<PyObject*>(engine))) {}
@@ -68,7 +68,7 @@ PyObject* workers_join(PyObject* object, PyObject* timeout) {
 }
 
 #ifdef __GLIBC__
-// Runs before the destructors of what was loaded before it was registered. Python has ended, and has written its files.
+// Runs before the destructors of libraries that were loaded before. Python has ended, and has written its files.
 void end_without_destructors(int status, void*) {
   if (native::Workers::alive() == 0) return;
   std::fflush(nullptr);
@@ -108,7 +108,7 @@ int workers_traverse(PyObject* object, visitproc visit, void* arg) {
   return 0;
 }
 
-// The threads go on until the engine is closed, which they keep.
+// The threads go on until the engine is closed, and keep it.
 void workers_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   NativeWorkersObject* self = self_of(object);
@@ -125,10 +125,10 @@ PyMethodDef methods[] = {
      "Starts the threads; once. Raises OSError."},
     {"wait_ready", workers_wait_ready, METH_O,
      "wait_ready($self, timeout, /)\n--\n\n"
-     "Blocks until all have warmed up; False: not within the time."},
+     "Blocks until all threads have warmed up; False: the time is over."},
     {"join", workers_join, METH_O,
      "join($self, timeout, /)\n--\n\n"
-     "Blocks until they have ended, which they do when the engine is closed and empty; False: not within the time."},
+     "Blocks until the threads have ended, after the engine is closed and empty; False: the time is over."},
     {nullptr, nullptr, 0, nullptr},
 };
 

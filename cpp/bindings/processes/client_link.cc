@@ -16,7 +16,8 @@ namespace {
 
 using QueryReply = ipc::QueryReply;
 
-// How long a future waits for what the engine's process knows of its request. Unless the connection is broken, that is soon there.
+// How long a future waits for what the engine's process knows of its request. Unless the connection is broken, that is
+// soon there.
 constexpr Duration kPatience = std::chrono::seconds(1);
 
 // Asks by `question(waiter)` without the GIL; returns as wait_without_gil() does. The reply must lie on the heap.
@@ -138,8 +139,7 @@ PyObject* client_link_configure(PyObject* self, PyObject* args, PyObject* kwargs
     return nullptr;
   }
   auto* reply = new QueryReply;
-  const int answered =
-      query([&, reply](Waiter& waiter) { return link->configure(change, *reply, waiter, deadline); });
+  const int answered = query([&, reply](Waiter& waiter) { return link->configure(change, *reply, waiter, deadline); });
   PyObject* done = nullptr;
   if (answered == 1 && !reply->yes) {
     PyErr_SetString(PyExc_ValueError, reply->text.c_str());
@@ -182,9 +182,8 @@ PyObject* client_link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) 
   if (object == nullptr) return nullptr;
   ClientLinkObject* self = self_of(object);
   self->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const CaughtError failure = attempt([&] {
-    self->backend = new ClientLinkBackend(object, engine, address, owner_returns != 0, own->inline_items());
-  });
+  const CaughtError failure = attempt(
+      [&] { self->backend = new ClientLinkBackend(object, engine, address, owner_returns != 0, own->inline_items()); });
   if (failure.raise()) {
     Py_DECREF(object);
     return nullptr;
@@ -214,28 +213,27 @@ void client_link_dealloc(PyObject* object) {
 PyMethodDef methods[] = {
     {"start", client_link_start, METH_NOARGS,
      "start($self)\n--\n\n"
-     "Connects if that is possible at once, and starts the thread that hands requests on."},
+     "Connects if that is possible at once, and starts the thread that sends requests."},
     {"absence", client_link_absence, METH_NOARGS,
      "absence($self)\n--\n\n"
-     "Why there was no engine's process at the address at the last attempt to connect, in words; '': there was one."},
+     "Why the last attempt to connect found no engine's process at the address; '': it found one."},
     {"stop", client_link_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
      "Blocks until that thread has ended and the connection is closed. Idempotent."},
     {"stats", client_link_stats, METH_O,
      "stats($self, timeout, /)\n--\n\n"
-     "What Server.stats() says there; None: not within the time."},
+     "Server.stats() of the engine's process; None: no reply in time."},
     {"configure", as_method(client_link_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, timeout=None, batch_size=None, max_latency=None, policy=None)\n--\n\n"
-     "Changes the settings there that are not None; False: not within the time."},
+     "Changes the settings of the engine's process that are not None; False: no reply in time."},
     {"wait_ready", client_link_wait_ready, METH_O,
      "wait_ready($self, timeout, /)\n--\n\n"
-     "Blocks until a worker can answer; False: not within the time. Raises WorkerInitError or WorkerLost when none "
-     "will."},
+     "Blocks until a worker is ready; False: the time is over. Raises WorkerInitError or WorkerLost if none will be."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("Hands the requests of an engine on to the process of another one.")},
+    {Py_tp_doc, const_cast<char*>("Sends the requests of an engine to the engine of another process.")},
     {Py_tp_new, reinterpret_cast<void*>(client_link_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(client_link_dealloc)},
     {Py_tp_traverse, reinterpret_cast<void*>(client_link_traverse)},

@@ -49,8 +49,8 @@ PyObject* decode_error(const std::vector<ResultRange>& pieces) {
   return call_helper("service_streamer._pickle", "dropped", nullptr);
 }
 
-// Turns what unpickling raised into the exception of the future. nullptr with it still set if the answer is not the cause: an
-// interrupt may be Ctrl-C. SystemExit always comes from the answer.
+// Turns what unpickling raised into the exception of the future. nullptr with it still set if the answer is not the
+// cause: an interrupt may be Ctrl-C. SystemExit always comes from the answer.
 PyObject* refuse_answer() {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_MemoryError)) return nullptr;
   PyObject* error = take_exception();

@@ -7,7 +7,8 @@
 
 namespace service_streamer::bindings {
 
-// For workers that are other processes. The caller pickles its items, and the first thread that asks for the result unpickles it.
+// For workers that are other processes. The caller pickles its items, and the first thread that asks for the result
+// unpickles it.
 class ProcessBackend : public CallBackend {
  public:
   // `inline_items`: no item is put into shared memory, so requests can go to other machines.

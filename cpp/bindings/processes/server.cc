@@ -22,7 +22,7 @@ ServerObject* self_of(PyObject* self) {
   return reinterpret_cast<ServerObject*>(self);
 }
 
-// That of a method's object; nullptr with StreamerClosed raised in a forked child.
+// The server of a method's object; nullptr with StreamerClosed raised in a forked child.
 ipc::Server* server_of(PyObject* self) {
   return from_this_process(self_of(self)->engine) ? &self_of(self)->backend->server : nullptr;
 }
@@ -202,14 +202,14 @@ PyMethodDef methods[] = {
      "Blocks until that thread has ended and every socket is closed. Idempotent."},
     {"add_worker", server_add_worker, METH_VARARGS,
      "add_worker($self, socket, pid, setup, /)\n--\n\n"
-     "Takes the socket of a worker process over, and sends it `setup`; returns the worker's number."},
+     "Takes over the socket of a worker process and sends `setup` to it; returns the number of the worker."},
     {"retire_worker", server_retire_worker, METH_O,
      "retire_worker($self, worker, /)\n--\n\n"
-     "Gives it no more batches, of which an event tells, and the end of file once it has answered what it has."},
+     "Sends it no more batches; an event confirms that. Its connection is closed once it has answered what it has."},
     {"next_event", server_next_event, METH_O,
      "next_event($self, timeout, /)\n--\n\n"
-     "Blocks until something becomes of a worker: (\"ready\" | \"init_failed\" | \"retired\" | \"gone\", worker, text, "
-     "had_batch, killed_hung);\nNone: interrupted, or not within the time."},
+     "Blocks until the state of a worker changes: (\"ready\" | \"init_failed\" | \"retired\" | \"gone\", worker, text, "
+     "had_batch, killed_hung);\nNone: interrupted, or the time is over."},
     {"interrupt", server_interrupt, METH_NOARGS,
      "interrupt($self)\n--\n\n"
      "Ends next_event()."},
@@ -218,7 +218,7 @@ PyMethodDef methods[] = {
      "Ends every request as lost, also later ones, until called with None."},
     {"stats", server_stats, METH_NOARGS,
      "stats($self)\n--\n\n"
-     "Engine and workers, as JSON."},
+     "Statistics of the engine and its workers, as JSON."},
     {nullptr, nullptr, 0, nullptr},
 };
 
