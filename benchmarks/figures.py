@@ -1,4 +1,4 @@
-"""The figures of the tables: where each number is from, and when it is reached."""
+"""The figures of the tables: their sources and their targets."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from plan import ORIGINALS
 
 Medians = Mapping[str, Mapping[str, Mapping[str, float]]]
-# mosec has one server of its own, whatever front ours stands behind: measured once, shown twice.
+# mosec has a single server, whatever framework ours uses: measured once, shown twice.
 MEASURED_UNDER = {("asgi-model", "mosec"): "fastapi"}
 Check = Callable[["Results", float], bool]
 
 
 @dataclass(frozen=True)
 class Results:
-    """Medians by case, peer and metric."""
+    """The medians by case, peer and metric."""
 
     medians: Medians
 
@@ -32,7 +32,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a row. `unit` is "ms" or "count" (low is good), "/s" or "x" (high is good)."""
+    """One number of a row. The unit is "ms" or "count" (lower is better), "/s" or "x" (higher)."""
 
     case: str
     metric: str
@@ -40,11 +40,11 @@ class Figure:
     check: Check
     ours: str = "ours"
     originals: tuple[str, ...] = ORIGINALS
-    label: str = ""  # shown behind the number
+    label: str = ""  # shown after the number
 
     @property
     def is_ours_only(self) -> bool:
-        """A variant of ours (greedy) beside a figure that already has the others' values."""
+        """A variant of ours (greedy) next to a figure that already shows the peers."""
         return self.ours != "ours"
 
     @property
@@ -55,7 +55,7 @@ class Figure:
         return results.get(self.case, self.ours, self.metric)
 
     def is_reached(self, results: Results) -> bool | None:
-        """None if it was not measured. A web server that answered with errors reaches nothing."""
+        """None if it was not measured. A web server that answered with errors fails the target."""
         ours = self.our_value(results)
         if ours is None:
             return None
@@ -76,7 +76,7 @@ class Row:
     peers: tuple[str, ...] = ()
 
     def reached(self, results: Results) -> bool | None:
-        """None if a figure was not measured and no other one misses its target."""
+        """None if a figure was not measured and all others reach their targets."""
         verdicts = [figure.is_reached(results) for figure in self.figures]
         if any(verdict is False for verdict in verdicts):
             return False

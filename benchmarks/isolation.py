@@ -1,4 +1,4 @@
-"""What it costs to find k guilty requests of a batch of 32, and whom it hurts.
+"""Measures the cost of finding k guilty requests in a batch of 32.
 
 python benchmarks/isolation.py
 """
@@ -13,7 +13,7 @@ ROUNDS = 200
 
 
 def run(guilty, **settings):
-    """Let one batch of 32 requests raise for these; the extra runs, and how many others failed."""
+    """Run one batch of 32 that raises for these. Return the extra runs and the wrongly failed."""
     runs = 0
 
     def predict(batch):

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""Describes the machine of the measurements."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine, in the words of the report."""
+    """A description of the machine for the report."""
 
     cpu: str
     cores: int
     memory_gib: float
     kernel: str
     python: str
-    load_before: float  # one-minute load average: above 0.7 the figures are not to be trusted
+    load_before: float  # one-minute load average: above 0.7 the figures are unreliable
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -33,7 +33,7 @@ def field(path: str, name: str) -> str:
 
 
 def commit() -> str:
-    """The revision of the checkout, marked if it has changes of its own."""
+    """The revision of the checkout, marked if it has uncommitted changes."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=Path(__file__).parent,

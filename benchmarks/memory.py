@@ -1,7 +1,7 @@
-"""Residue: what 100,000 abandoned, timed-out and cancelled requests leave in memory.
+"""Measures the memory left after 100,000 abandoned, timed-out and cancelled requests.
 
-Alone: `python benchmarks/memory.py`. Each kind runs in waves of 1,000; a first wave of every kind
-warms the allocator.
+Run it alone with `python benchmarks/memory.py`. Each kind runs in waves of 1,000. A first wave of
+each kind warms up the allocator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def resident_mb() -> float:
 
 
 class Residue:
-    """A streamer whose model can be held, so that requests end while they are queued."""
+    """A streamer whose model can be paused, so that requests end while they are queued."""
 
     def __init__(self, peer: str) -> None:
         self.open = threading.Event()
@@ -44,7 +44,7 @@ class Residue:
     def abandoned(self) -> None:
         for number in range(WAVE):
             self.streamer.submit([number])
-        self.streamer.predict([0])  # FIFO: everything before it is done
+        self.streamer.predict([0])  # the queue is FIFO, so all earlier requests have ended
 
     def timed_out(self) -> None:
         first = self.hold()
@@ -62,7 +62,7 @@ class Residue:
         self.release(first)
 
     def hold(self) -> Any:
-        """Keeps the worker inside the model until release(), so that what follows stays queued."""
+        """Keeps the worker in the model until release(), so that later requests stay queued."""
         self.entered.clear()
         self.open.clear()
         first = self.streamer.submit([0])

@@ -1,10 +1,10 @@
-"""Compares the package of this Python with another commit of it, measured in turn.
+"""Compares the installed package with another commit, measured alternately.
 
     python benchmarks/paired.py COMMIT CASE [CASE ...] [--pairs 6]
 
-A pair is one measurement of each, right after the other, in changing order: a machine that drifts
-hits both. What is printed for each metric: the medians of the commit and of this package, and the
-median (lowest … highest) of the pairs' ratios, this package / the commit.
+A pair is one measurement of each, directly after each other and in alternating order, so that a
+drift of the machine affects both. For each metric, it prints the medians of the commit and of this
+package, and the median (lowest … highest) of the ratios of the pairs, package / commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from run import Metrics, finish, start
 
 
 def environment_of(commit: str) -> Path:
-    """The interpreter of an environment that has the package of a commit, built from its files."""
+    """Build the package of a commit in an environment. Return its interpreter."""
     folder = venvs.ROOT / f"commit-{commit}"
     if not (folder / "made").exists():
         print(f"building {commit} ...", flush=True)

@@ -1,4 +1,4 @@
-"""What is measured: every case with its peers, in the order of the report."""
+"""The cases with their peers, in the order of the report."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fnmatch import fnmatch
 ORIGINALS = ("original-0.1", "original-0.005")
 BATCHED = "batched-0.001"
 BARE = "ours-bare"  # without a batcher
-EAGER = "ours-eager"  # a module of torch as a predict function
+EAGER = "ours-eager"  # a torch module as a predict function
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One peer in one case: a script with its arguments, run by that peer's own interpreter."""
+    """One peer in one case: a script with arguments, run by the interpreter of the peer."""
 
     peer: str
     module: str
@@ -27,15 +27,15 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Case:
-    """Measurements that are compared with each other, and so run one right after the other."""
+    """Measurements that are compared with each other. They run directly after each other."""
 
     name: str
     measurements: tuple[Measurement, ...]
     seconds: float = 1.5
     quick_seconds: float = 0.7
-    once: bool = False  # one run is enough: the result is a count, not a time
-    at_once: bool = False  # the measurements do not disturb each other
-    seeded: bool = field(default=False)  # takes --seed, another one in each run
+    once: bool = False  # the result is a count, so one run is enough
+    at_once: bool = False  # the measurements may run in parallel
+    seeded: bool = field(default=False)  # takes --seed, which differs in each run
 
 
 def case(name: str, module: str, peers: Sequence[str], *arguments: str, **options: float) -> Case:
@@ -49,7 +49,7 @@ def threads(model: str, clients: int, peers: Sequence[str]) -> Case:
 
 
 def processes(workers: int, model: str, clients: int) -> Case:
-    """Client threads of a Streamer with so many worker processes."""
+    """Client threads of a Streamer with a number of worker processes."""
     arguments = ("--workers", str(workers), "--model", model, "--clients", str(clients))
     name = f"processes-{workers}-{model}-{clients}"
     return case(name, "cases.threads", PROCESSES, *arguments)
@@ -62,14 +62,14 @@ def clients(workers: int, model: str) -> Case:
 
 
 def arrays(model: str, kilobytes: int, clients: int) -> Case:
-    """Large items for one worker process."""
+    """Large items, with one worker process."""
     arguments = ("--workers", "1", "--model", model, "--kilobytes", str(kilobytes))
     name = f"processes-arrays-{kilobytes}-{clients}"
     return case(name, "cases.arrays", PROCESSES, *arguments, "--clients", str(clients))
 
 
 def web(name: str, measurements: Sequence[tuple[str, str, str, str]], seconds: float = 3) -> Case:
-    """From (peer, server, model, connections)."""
+    """Make measurements from (peer, server, model, connections)."""
     return Case(
         name,
         tuple(
@@ -86,12 +86,12 @@ def web(name: str, measurements: Sequence[tuple[str, str, str, str]], seconds: f
 
 
 def redis(name: str, script: str, peers: Sequence[str], *arguments: str, **options: float) -> Case:
-    """A Redis server on loopback, a worker behind it unless the arguments say otherwise."""
+    """A Redis server on loopback with one worker, unless the arguments say otherwise."""
     return case(f"redis-{name}", script, peers, "--redis", "--workers", "1", *arguments, **options)
 
 
 def native(name: str, *arguments: str) -> Case:
-    """A package of AOTInductor on C++ threads, and the same module as a predict function."""
+    """An AOTInductor package in C++ threads, and the same module as a predict function."""
     return case(f"native-{name}", "cases.native", ("ours", EAGER), "--case", *arguments)
 
 
@@ -163,7 +163,7 @@ CASES: tuple[Case, ...] = (
             ("mosec", "mosec", "model", "16,128"),
         ],
     ),
-    # wrk does not count the 128 answers that travel when it ends: 1.2 % of what 3 s can bring.
+    # When wrk ends, it does not count the 128 requests in flight: 1.2 % of those in 3 s.
     web(
         "asgi-model",
         [("ours", "asgi", "model", "16,128"), (BATCHED, "asgi", "model", "16,128")],
@@ -257,17 +257,17 @@ PARTS = {
     "redis": "Over Redis",
     "native": "Native models",
 }
-"""Measured, and shown, each for itself: their names and headings"""
+"""the parts, which are measured and shown separately: names and headings"""
 
 
 def part_of(name: str) -> str:
-    """The part that a case belongs to."""
+    """The part of a case."""
     start = name.partition("-")[0]
     return start if start in PARTS else "local"
 
 
 def chosen(patterns: Sequence[str]) -> list[Case]:
-    """The cases whose name is, begins with or matches one of the patterns; all without patterns."""
+    """The cases whose name equals, starts with or matches a pattern. All if there are none."""
     if not patterns:
         return list(CASES)
     return [

@@ -1,6 +1,6 @@
 """Three pictures from a results file: throughput against clients, latency at low load, web servers.
 
-Run by report.py in the environment that has matplotlib: `plots.py RESULTS.json FOLDER`.
+report.py runs it in the environment with matplotlib: `plots.py RESULTS.json FOLDER`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def throughput(results: Results, folder: Path) -> None:
 
 
 def bars(axes: Axes, values: list[Bar], title: str, unit: str, *, log: bool = False) -> None:
-    """Horizontal bars, the first on top, each with its value."""
+    """Draw horizontal bars with their values, the first on top."""
     measured = [(peer, label, value) for peer, label, value in values if value is not None]
     for position, (peer, _, value) in enumerate(measured):
         axes.barh(position, value, color=COLOURS[peer], height=0.7)

@@ -1,6 +1,6 @@
-"""Writes what was measured: results/<part>.json, RESULTS.md with a section for each, and plots/.
+"""Writes results/<part>.json, RESULTS.md with a section for each part, and plots/.
 
-`python benchmarks/report.py` writes RESULTS.md and the plots again from those files.
+`python benchmarks/report.py` writes RESULTS.md and the plots again from the JSON files.
 """
 
 # ruff: noqa: RUF001 - the tables use typographic signs
@@ -59,7 +59,7 @@ def joined(values: Sequence[float | None], figures: Sequence[Figure]) -> str:
 
 
 def gain(figure: Figure, results: Results) -> str:
-    """How many times better than the original: latency divided, throughput multiplied."""
+    """The improvement over the original, as a factor of latency or throughput."""
     ours, original = figure.our_value(results), figure.original_value(results)
     if not ours or not original:
         return NONE
@@ -84,11 +84,11 @@ def peer_cell(row: Row, results: Results) -> str:
 
 
 Part = Mapping[str, Any]
-"""What results/<part>.json holds: the cases of one part, and how they were measured"""
+"""The content of results/<part>.json: the cases of one part, and how they were measured."""
 
 
 def targets_table(data: Part) -> list[str]:
-    """The rows of which at least one case was chosen."""
+    """The rows with at least one chosen case."""
     results = Results(data["medians"])
     lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
     lines.append("|---|---|---|---|---|---|---|")
@@ -113,7 +113,7 @@ def unit_of(metric: str) -> str:
 
 
 def everything_table(data: Part) -> list[str]:
-    """Every metric of every peer; with several runs also its lowest and highest value."""
+    """Each metric of each peer. With several runs, also its lowest and highest value."""
     lines = []
     for case, peers in data["samples"].items():
         for peer, samples in peers.items():
@@ -172,7 +172,7 @@ def markdown(parts: Mapping[str, Part]) -> str:
 
 
 def draw(results: Path, folder: Path) -> None:
-    """Plots in an environment of their own: the bench needs the standard library only."""
+    """Draw the plots in a separate environment: the bench itself needs no packages."""
     try:
         python = venvs.python("plots")
     except venvs.Unavailable as error:
@@ -182,7 +182,7 @@ def draw(results: Path, folder: Path) -> None:
 
 
 def split(data: Part) -> dict[str, Part]:
-    """What a run measured, by parts."""
+    """Divide the results of a run into parts."""
     parts = {}
     for name in PARTS:
         of_part = {
@@ -196,7 +196,7 @@ def split(data: Part) -> dict[str, Part]:
 
 
 def write(data: Part, out: Path) -> None:
-    """Write the results of a run; those of other parts stay as they are."""
+    """Write the results of a run. Results of other parts are kept."""
     folder = out / "results"
     folder.mkdir(parents=True, exist_ok=True)
     parts = split(data)
@@ -209,7 +209,7 @@ def write(data: Part, out: Path) -> None:
 
 
 def publish(out: Path) -> None:
-    """Write RESULTS.md and the plots of all parts that there are."""
+    """Write RESULTS.md and the plots of all existing parts."""
     files = {name: out / "results" / f"{name}.json" for name in PARTS}
     parts = {name: json.loads(f.read_text()) for name, f in files.items() if f.exists()}
     (out / "RESULTS.md").write_text(markdown(parts))

@@ -1,4 +1,4 @@
-"""What native models have to reach: the rows of the table."""
+"""The targets of native models: the rows of the table."""
 
 # ruff: noqa: RUF001 - the table uses typographic signs
 

@@ -1,4 +1,4 @@
-"""What RedisStreamer has to reach: the rows of the table."""
+"""The targets of RedisStreamer: the rows of the table."""
 
 # ruff: noqa: RUF001 - the table uses typographic signs
 

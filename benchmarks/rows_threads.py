@@ -1,4 +1,4 @@
-"""What ThreadedStreamer has to reach: the rows of the table."""
+"""The targets of ThreadedStreamer: the rows of the table."""
 
 # ruff: noqa: RUF001 - the table uses typographic signs
 

@@ -2,12 +2,12 @@
 
     python benchmarks/run.py [--quick] [--part PART] [--only CASE ...] [--out DIR]
 
-A whole run, or one of a whole part, writes into benchmarks/; a quick one, or one of single cases,
-into build/bench unless --out says else.
+A run of everything or of a whole part writes to benchmarks/. A quick run, or a run of single cases,
+writes to build/bench unless --out is given.
 
-The package measured is the one that this Python imports. Every measurement is a fresh process of
-the peer's own virtual environment; the peers of a case run one right after the other, so that a
-drifting machine hits all of them.
+The measured package is the one that this Python imports. Each measurement is a new process in the
+virtual environment of the peer. The peers of a case run directly after each other, so that a drift
+of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from compare import broker
 
 HERE = Path(__file__).resolve().parent
 RUNS, QUICK_RUNS = 3, 1
-TIME_LIMIT = 120.0  # seconds for one measurement, whatever hangs
-BUSY = 0.7  # load average above which the figures are not to be trusted
+TIME_LIMIT = 120.0  # time limit of one measurement, in seconds
+BUSY = 0.7  # above this load average, the figures are unreliable
 Metrics = dict[str, float]
 
 
@@ -54,11 +54,11 @@ def start(
 
 
 def finish(process: subprocess.Popen[str]) -> Metrics:
-    """The last line of its output, which is JSON; RuntimeError says why there is none."""
+    """Run a measurement and parse the last line of its output, JSON. Raises RuntimeError."""
     try:
         output, errors = process.communicate(timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired:
-        process.terminate()  # a web case stops its server on the way out
+        process.terminate()  # a web case then stops its server
         try:
             process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
@@ -72,7 +72,7 @@ def finish(process: subprocess.Popen[str]) -> Metrics:
 
 
 class Bench:
-    """Collects what every measurement of every run answered."""
+    """Collects the results of all measurements of all runs."""
 
     def __init__(self, quick: bool) -> None:
         self.quick = quick
@@ -82,7 +82,7 @@ class Bench:
         self.skipped: dict[str, str] = {}
 
     def prepare(self, cases: list[plan.Case]) -> None:
-        """Makes the environments, and drops those that cannot be made or lack their package."""
+        """Make the environments. Drop those that fail or lack their package."""
         for name in sorted({m.environment for case in cases for m in case.measurements}):
             try:
                 python = venvs.python(name)
@@ -100,7 +100,7 @@ class Bench:
             print(f"  skipped {what}: {why}", flush=True)
 
     def measure(self, case: plan.Case, run: int) -> None:
-        """Runs the measurements of one case, one after the other unless they are harmless."""
+        """Run the measurements of one case: in sequence, unless they do not disturb each other."""
         seconds = case.quick_seconds if self.quick else case.seconds
         extra = ["--seed", str(run + 1)] if case.seeded else []
         ready = [m for m in case.measurements if m.environment in self.pythons]
@@ -152,7 +152,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="name, start or glob")
     parser.add_argument("--out", type=Path, metavar="DIR", help="for the results")
     options = parser.parse_args()
-    # The published figures are those of whole parts: nothing less replaces them by accident.
+    # The published figures are from whole parts; smaller runs must not replace them.
     partial = options.quick or options.only
     out = options.out or (HERE.parent / "build" / "bench" if partial else HERE)
     cases = plan.chosen(options.only)

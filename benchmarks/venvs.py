@@ -1,4 +1,4 @@
-"""The virtual environments of the bench: one per package under test, with pinned versions."""
+"""The virtual environments of the bench: one for each package, with pinned versions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent / "build" / "bench-venvs"
-TORCH = HERE.parent / "build" / "native" / ".built"  # with build/torch, of make test-torch
+TORCH = HERE.parent / "build" / "native" / ".built"  # uses build/torch, made by make test-torch
 
 
 class Unavailable(Exception):
-    """An environment that could not be made; its cases are skipped and the reason is printed."""
+    """An environment could not be made. Its cases are skipped and the reason is printed."""
 
 
 def requirements(name: str) -> Path:
@@ -24,7 +24,7 @@ def requirements(name: str) -> Path:
 
 
 def python(name: str) -> Path:
-    """The interpreter of an environment, made anew if it is missing or its pins changed."""
+    """Return the interpreter of an environment. Makes it if it is missing or its pins changed."""
     folder = ROOT / name
     executable = folder / "bin" / "python"
     pins = (requirements(name), HERE / "compare" / "constraints.txt")
@@ -43,7 +43,7 @@ def python(name: str) -> Path:
 
 
 def make(folder: Path, required: Path) -> Path:
-    """An environment with what is required, in place of what was there; its interpreter."""
+    """Make an environment, replacing an old one. Return its interpreter."""
     shutil.rmtree(folder, ignore_errors=True)
     executable = folder / "bin" / "python"
     run(sys.executable, "-m", "venv", str(folder))
@@ -52,9 +52,9 @@ def make(folder: Path, required: Path) -> Path:
 
 
 def borrow_our_package(executable: Path) -> None:
-    """Lets the environment import the package of the Python that runs the bench, editable or not.
+    """Let the environment import the package of the Python that runs the bench.
 
-    The link comes last on the path, so that the pinned web stack wins over that Python's packages.
+    The link is last on the path, so that the pinned packages of the environment win.
     """
     home = sysconfig.get_path("purelib")
     target = subprocess.run(
@@ -81,7 +81,7 @@ def our_version() -> str:
 
 
 def versions(executable: Path) -> dict[str, str]:
-    """Name and version of everything the environment was given."""
+    """The names and versions of the packages in the environment."""
     done = subprocess.run(
         [executable, "-m", "pip", "list", "--format=freeze", "--local"],
         check=True,

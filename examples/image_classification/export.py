@@ -1,4 +1,4 @@
-"""Makes a file of the network that needs none of its code: network.pt2, or as TorchScript.
+"""Compiles the network to a file that does not need its Python code.
 
 python export.py network.pt2        # half a minute; needs a C++ compiler
 python export.py network.pt

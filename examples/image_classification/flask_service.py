@@ -1,4 +1,4 @@
-"""The service with Flask: /naive asks the network itself, /stream asks it through a streamer.
+"""The service with Flask: /naive calls the network directly, /stream uses a streamer.
 
 MODEL=network.pt2 gunicorn -c gunicorn_conf.py 'flask_service:create_app()'
 curl -F image=@shape.png http://127.0.0.1:5005/stream

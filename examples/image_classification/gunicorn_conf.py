@@ -2,8 +2,8 @@
 
 bind = "127.0.0.1:5005"
 worker_class = "gthread"
-workers = 1  # a batch can only unite the requests of one process
-threads = 32  # a batch can never have more requests than there are threads
+workers = 1  # only requests of the same process share a batch
+threads = 32  # each thread has one request, so this limits the batch size
 keepalive = 30
 loglevel = "warning"
 control_socket_disable = True

@@ -1,4 +1,4 @@
-"""The network: pictures as bytes in, a score for each class out."""
+"""The network: takes pictures as bytes and returns a score for each class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-SIDE = 48  # pixels: pictures are brought to this size
+SIDE = 48  # pixels: pictures are resized to this width and height
 CLASSES = ("circle", "cross", "ring", "square", "star", "triangle")
 WEIGHTS = Path(__file__).with_name("weights.npz")
 
@@ -20,8 +20,8 @@ WEIGHTS = Path(__file__).with_name("weights.npz")
 class Network(nn.Module):
     """Four convolutions and a mean.
 
-    It takes the bytes of pictures, (batch, SIDE, SIDE, 3), and makes numbers of them by itself:
-    what travels to it is a quarter of what numbers would be.
+    The input is uint8, (batch, SIDE, SIDE, 3). The network converts it to float32 itself, so that
+    batches are a quarter of the size.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Network(nn.Module):
 
 
 def load_network() -> Network:
-    """The network as train.py left it."""
+    """Load the network with the trained weights."""
     network = Network().eval()
     with np.load(WEIGHTS) as weights:
         network.load_state_dict({name: torch.from_numpy(weights[name]) for name in weights})
@@ -47,15 +47,15 @@ def load_network() -> Network:
 
 
 def read_picture(file: bytes) -> NDArray[np.uint8]:
-    """Decode a PNG, a JPEG or whatever Pillow knows.
+    """Decode a picture in any format that Pillow supports.
 
     Raises:
-        ValueError: it is none, or damaged, or far too large.
+        ValueError: the data is not a picture, is damaged, or is far too large.
     """
     try:
         with Image.open(io.BytesIO(file)) as picture:
-            picture.draft("RGB", (SIDE, SIDE))  # a JPEG need not be decoded in full size
+            picture.draft("RGB", (SIDE, SIDE))  # lets Pillow decode a JPEG at a smaller size
             small = picture.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"no picture: {error}") from error
-    return np.asarray(small).copy()  # one that may be written to, as torch wants it
+    return np.asarray(small).copy()  # a writable copy, as torch requires

@@ -1,6 +1,6 @@
-"""Pictures to classes: the network behind a streamer, for the web applications and by itself.
+"""Classifies pictures with the network and a streamer. Used by the web applications.
 
-python service.py shape.png                          # says what is in it
+python service.py shape.png                          # prints the class
 python service.py --model network.pt2 --web flask    # serves; network.pt2 comes from export.py
 """
 
@@ -25,14 +25,14 @@ Answer = dict[str, str | float]
 
 
 class BadRequest(ValueError):
-    """A request that the service cannot answer; the message says why."""
+    """The service cannot answer the request. The message has the reason."""
 
 
 class ImageService:
     """Classifies pictures for any number of callers.
 
     Args:
-        model: "eager", or a file of export.py: AOTInductor (.pt2), TorchScript (.pt).
+        model: "eager", or a file made by export.py: AOTInductor (.pt2) or TorchScript (.pt).
     """
 
     def __init__(self, model: str = "eager") -> None:
@@ -41,24 +41,24 @@ class ImageService:
 
     @classmethod
     def from_environment(cls) -> ImageService:
-        """What the variable MODEL asks for."""
+        """Make the service for the environment variable MODEL."""
         return cls(os.environ.get("MODEL", "eager"))
 
     def classify_alone(self, files: Sequence[bytes]) -> list[Answer]:
-        """Run the network for these files only, as without a streamer."""
+        """Classify these files without the streamer."""
         return [answer(scores) for scores in self._predict(self.read(files))]
 
     def classify(self, files: Sequence[bytes]) -> list[Answer]:
-        """What is in these files; they run in a batch with those of others."""
+        """Classify these files, in a batch with the files of other callers."""
         return [answer(scores) for scores in self.streamer.predict(self.read(files))]
 
     async def classify_async(self, files: Sequence[bytes]) -> list[Answer]:
-        """The same for an event loop."""
-        pictures = await asyncio.to_thread(self.read, files)  # takes too long for the loop
+        """The same for asyncio."""
+        pictures = await asyncio.to_thread(self.read, files)  # decoding would block the event loop
         return [answer(scores) for scores in await self.streamer.apredict(pictures)]
 
     def read(self, files: Sequence[bytes]) -> list[NDArray[np.uint8]]:
-        """Decode files; done by the caller, so that batches need not wait for it."""
+        """Decode files in the caller's thread, so that the model does not wait for it."""
         if not files:
             raise BadRequest("the form has no file 'image'")
         try:
@@ -68,7 +68,7 @@ class ImageService:
 
 
 class PythonModel:
-    """The network, run by the interpreter: pictures in, a row of scores for each out."""
+    """Run the network in Python: takes pictures and returns a row of scores for each."""
 
     def __init__(self) -> None:
         self._network = load_network()
@@ -79,14 +79,14 @@ class PythonModel:
 
 
 def native_model(model: str) -> Callable[[Sequence[NDArray[np.uint8]]], Any]:
-    """A file of export.py, on threads of C++ that never hold the interpreter."""
+    """Load a file made by export.py. It runs in C++ threads without the GIL."""
     from service_streamer.torch import NativeModel
 
     return NativeModel(model)
 
 
 def answer(scores: Tensor) -> Answer:
-    """The class with the highest score."""
+    """Return the class with the highest score."""
     score, number = scores.max(0)
     return {"class": CLASSES[int(number)], "score": round(float(score), 4)}
 

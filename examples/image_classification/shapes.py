@@ -1,4 +1,4 @@
-"""Pictures of shapes, drawn at random: what the network learns from, and what tests show it."""
+"""Draws random pictures of shapes, for training and for tests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from PIL import Image, ImageDraw, ImageFilter
 Point = tuple[float, float]
 Color = tuple[int, int, int]
 
-LARGE = 3  # drawn so many times as large, and reduced, for smooth edges
+LARGE = 3  # draw this many times larger, then reduce, for smooth edges
 
 
 def draw(name: str, rng: random.Random, width: int = 96, height: int = 96) -> Image.Image:
-    """Draw a shape somewhere in a picture, in any colours, size and direction."""
+    """Draw a shape with random position, colours, size and rotation."""
     background, color = _two_colors(rng)
     picture = Image.new("RGB", (width * LARGE, height * LARGE), background)
     pen = ImageDraw.Draw(picture)
@@ -81,7 +81,7 @@ SHAPES: dict[str, Draw] = {
 
 
 def _two_colors(rng: random.Random) -> tuple[Color, Color]:
-    """Return two that can be told apart."""
+    """Return two colours with enough contrast."""
     while True:
         first, second = ((rng.randrange(256), rng.randrange(256), rng.randrange(256)) for _ in "12")
         if sum(abs(a - b) for a, b in zip(first, second, strict=True)) > 150:

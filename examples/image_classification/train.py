@@ -1,6 +1,6 @@
-"""Trains the network on shapes that are drawn as they are needed; writes weights.npz.
+"""Trains the network on randomly drawn shapes and writes weights.npz.
 
-python train.py                     # some minutes
+python train.py                     # takes some minutes
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def batch_of(size: int, rng: random.Random) -> tuple[Tensor, Tensor]:
-    """Pictures, and the numbers of their classes."""
+    """Draw a batch of pictures. Return them with the indices of their classes."""
     labels = [rng.randrange(len(CLASSES)) for _ in range(size)]
     pictures = [np.asarray(draw(CLASSES[label], rng, SIDE, SIDE)) for label in labels]
     return torch.from_numpy(np.stack(pictures)), torch.tensor(labels)

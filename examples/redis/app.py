@@ -1,4 +1,4 @@
-"""A web application whose model runs elsewhere: on any machines that have workers.
+"""A web application whose model runs on worker machines.
 
 gunicorn -c gunicorn_conf.py app:app
 """
@@ -27,11 +27,11 @@ def explain() -> Response:
 
 @app.get("/health")
 def health() -> Response:
-    """The web process is there; the broker and the workers have probes of their own."""
+    """The web process is running. Broker and workers have their own probes."""
     return Response("ok", mimetype="text/plain")
 
 
-@app.errorhandler(BadSentence)  # raised by the model: it reaches its caller as itself
+@app.errorhandler(BadSentence)  # an exception of the model reaches the caller unchanged
 def bad_sentence(error: BadSentence) -> tuple[Response, int]:
     return jsonify(error=str(error)), 400
 

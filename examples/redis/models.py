@@ -1,4 +1,4 @@
-"""The models of this example: the tutorial's for text infilling, and a second one beside it."""
+"""The models of this example: the tutorial's text-infilling model and a second one."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ __all__ = ["BadSentence", "ManagedBertModel", "Sentiment"]
 
 
 class Sentiment(ManagedModel):
-    """Says whether a text is glad or sad, by counting words: a stand-in for a second model."""
+    """Tells if a text is glad or sad by counting words. Stands for a second model."""
 
     def init_model(self) -> None:
         self.model = {

@@ -1,10 +1,10 @@
-"""Where the broker is, from the environment: the same for web processes and workers."""
+"""Broker address and secret from the environment, for web processes and workers."""
 
 import os
 from pathlib import Path
 
 BROKER = os.environ.get("REDIS_BROKER", "localhost:6379")
 
-# Without a secret whoever can write to the broker can run code here: see the README.
+# Without a secret, anything that can write to the broker can run code here: see the README.
 SECRET_FILE = os.environ.get("SECRET_FILE")
 SECRET = Path(SECRET_FILE).read_text().strip() if SECRET_FILE else None

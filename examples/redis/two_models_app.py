@@ -1,4 +1,4 @@
-"""Two models behind one application: a prefix for each, and workers of each as many as it needs.
+"""Two models behind one application. Each has a prefix and its own workers.
 
 gunicorn -c gunicorn_conf.py two_models_app:app
 """
@@ -25,7 +25,7 @@ def judge() -> Response:
 
 @app.post("/both")
 def both() -> Response:
-    """Both models at the same time: futures."""
+    """Use futures to run both models at the same time."""
     inputs = request.form.getlist("s")
     words, scores = text_infilling.submit(inputs), sentiment.submit(inputs)
     return jsonify(words=words.result(timeout=10), scores=scores.result(timeout=10))

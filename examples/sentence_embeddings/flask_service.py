@@ -1,4 +1,4 @@
-"""The service with Flask: /naive asks the model itself, /stream asks it through a streamer.
+"""The service with Flask: /naive calls the model directly, /stream uses a streamer.
 
 MODEL=encoder.pt2 gunicorn -c gunicorn_conf.py 'flask_service:create_app()'
 curl -d 's=Hello world.' http://127.0.0.1:5005/stream

@@ -1,6 +1,6 @@
-"""Sentences to vectors: the model behind a streamer, for the web applications and by itself.
+"""Embeds sentences with the model and a streamer. Used by the web applications.
 
-python service.py                                    # which of some sentences lie close together
+python service.py                                    # prints which sentences are close
 python service.py --model encoder.pt2 --web flask    # serves; encoder.pt2 comes from export.py
 """
 
@@ -28,15 +28,15 @@ SENTENCES = [
 
 
 class BadRequest(ValueError):
-    """A request that the service cannot answer; the message says why."""
+    """The service cannot answer the request. The message has the reason."""
 
 
 class EmbeddingService:
     """Embeds sentences for any number of callers.
 
     Args:
-        model: "eager", or a file of export.py: TorchScript (.pt), AOTInductor (.pt2).
-        native: run the file on threads that never hold the interpreter.
+        model: "eager", or a file made by export.py: TorchScript (.pt) or AOTInductor (.pt2).
+        native: run the file in C++ threads without the GIL.
     """
 
     def __init__(self, model: str = "eager", *, native: bool = False) -> None:
@@ -46,31 +46,31 @@ class EmbeddingService:
 
     @classmethod
     def from_environment(cls) -> EmbeddingService:
-        """What the variables MODEL and NATIVE ask for."""
+        """Make the service for the environment variables MODEL and NATIVE."""
         return cls(os.environ.get("MODEL", "eager"), native=os.environ.get("NATIVE") == "1")
 
     def embed_alone(self, sentences: Sequence[str]) -> list[list[float]]:
-        """Run the model for these sentences only, as without a streamer."""
+        """Embed these sentences without the streamer."""
         return [vector.tolist() for vector in self._predict(self.tokenize(sentences))]
 
     def embed(self, sentences: Sequence[str]) -> list[list[float]]:
-        """The vectors of the sentences, of a batch with those of others."""
+        """Embed these sentences, in a batch with the sentences of other callers."""
         return [vector.tolist() for vector in self.streamer.predict(self.tokenize(sentences))]
 
     async def embed_async(self, sentences: Sequence[str]) -> list[list[float]]:
-        """The same for an event loop."""
+        """The same for asyncio."""
         outputs = await self.streamer.apredict(self.tokenize(sentences))
         return [vector.tolist() for vector in outputs]
 
     def tokenize(self, sentences: Sequence[str]) -> list[Tensor]:
-        """What the model takes; done by the caller, so that batches need not wait for it."""
+        """Tokenize in the caller's thread, so that the model does not wait for it."""
         if not sentences:
             raise BadRequest("the form has no field 's'")
         return [self._tokenize(sentence) for sentence in sentences]
 
 
 class PythonModel:
-    """The model, run by the interpreter: a batch of token ids in, a row for each out."""
+    """Run the model in Python: takes a batch of token ids and returns a row for each sentence."""
 
     def __init__(self, model: str) -> None:
         if model == "eager":
@@ -86,7 +86,7 @@ class PythonModel:
 
 
 def native_model(model: str) -> Callable[[Sequence[Tensor]], Any]:
-    """The file, run by C++: token ids in, which it pads itself, and a vector for each out."""
+    """Run the file in C++ threads. They pad the token ids and return a vector for each."""
     from service_streamer.torch import NativeModel
 
     return NativeModel(model, collate="pad", pad_value=PAD)
@@ -115,8 +115,8 @@ def main() -> None:
 
 
 def show_nearest(sentences: Sequence[str], vectors: Tensor) -> None:
-    """Print for each sentence the nearest other one."""
-    nearness = vectors @ vectors.T  # of unit vectors: the cosine of the angle between them
+    """Print the nearest other sentence for each sentence."""
+    nearness = vectors @ vectors.T  # for unit vectors, the product is the cosine of the angle
     nearest = nearness.fill_diagonal_(-1).max(1)
     for sentence, value, place in zip(sentences, *nearest, strict=True):
         print(f"{sentence}\n  {value:.2f}  {sentences[int(place)]}")

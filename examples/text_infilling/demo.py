@@ -1,4 +1,4 @@
-"""Runs the Flask application, asks both routes from 64 clients at once and prints the difference.
+"""Runs the Flask application, loads both routes with 64 clients and prints the difference.
 
 python demo.py [--serve]
 """
@@ -32,7 +32,7 @@ ANSWERS = {
 
 
 class Client:
-    """A keep-alive connection. On a plain socket: a heavier client would slow the server down."""
+    """A keep-alive connection. A plain socket, because a heavier client would slow the server."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -75,13 +75,13 @@ class Client:
 
 @contextmanager
 def web_server() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """gunicorn with 64 threads in a process of its own, on a free port."""
+    """Run gunicorn with 64 threads in a separate process, on a free port."""
     with socket.create_server(("127.0.0.1", 0), backlog=2 * CLIENTS) as listener:
         port: int = listener.getsockname()[1]
         command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn_conf.py"]
         command += ["--bind", f"fd://{listener.fileno()}", "flask_app:app"]
         server = subprocess.Popen(command, cwd=FOLDER, pass_fds=[listener.fileno()])
-    # From here only the server has the listening socket: if it dies, clients get an error.
+    # Now only the server has the listening socket, so clients get an error if the server dies.
     try:
         yield port, server
     finally:
@@ -94,7 +94,7 @@ def web_server() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
 
 
 def measure(port: int, path: str, seconds: float) -> float:
-    """Prints and returns the requests per second of clients that ask again once answered."""
+    """Run clients in a closed loop. Print and return the requests per second."""
     start = threading.Barrier(CLIENTS, timeout=30)
 
     def ask(client: Client, sentence: str, expected: list[str]) -> tuple[float, float, list[float]]:
@@ -112,7 +112,7 @@ def measure(port: int, path: str, seconds: float) -> float:
     with ExitStack() as stack:
         clients = [stack.enter_context(closing(Client(port))) for _ in range(CLIENTS)]
         for client in clients:
-            client.get("/explain")  # connected and accepted before the clock runs
+            client.get("/explain")  # connections are accepted before the measurement starts
         pool = stack.enter_context(ThreadPoolExecutor(CLIENTS))
         results = list(pool.map(ask, clients, cycle(ANSWERS), cycle(ANSWERS.values())))
     latencies = [latency for _, _, client in results for latency in client]
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="for each route")
     parser.add_argument("--serve", action="store_true", help="go on serving until Ctrl-C")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the server too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also ends the server
 
     with web_server() as (port, server):
         with closing(Client(port)) as client:

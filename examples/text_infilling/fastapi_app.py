@@ -1,4 +1,4 @@
-"""The application of flask_app.py with FastAPI, where waiting for a batch blocks nobody.
+"""The application of flask_app.py with FastAPI: waiting for a batch does not block other requests.
 
 uvicorn --port 5005 fastapi_app:app
 """
@@ -17,7 +17,7 @@ streamer = ThreadedStreamer(model.predict, batch_size=64, max_latency=0.1)
 
 
 async def sentences(s: Annotated[list[str], Form(default_factory=list)]) -> list[str]:
-    """The form's fields `s`, checked before they join a batch with the sentences of others."""
+    """Return the form's fields `s`. They are checked before they share a batch with others."""
     if not s:
         raise BadSentence("the form has no field 's'")
     for sentence in s:

@@ -1,4 +1,4 @@
-"""The tutorial's web application: /naive asks the model itself, /stream asks it through a streamer.
+"""The tutorial's web application: /naive calls the model directly, /stream uses a streamer.
 
 curl -d 's=Happy birthday to [MASK].' http://127.0.0.1:5005/stream
 """
@@ -33,7 +33,7 @@ def explain() -> Response:
 
 
 def sentences() -> list[str]:
-    """The form's fields `s`, checked before they join a batch with the sentences of others."""
+    """Return the form's fields `s`. They are checked before they share a batch with others."""
     inputs = request.form.getlist("s")
     if not inputs:
         raise BadSentence("the form has no field 's'")

@@ -1,8 +1,7 @@
 """A masked language model in numpy: the text-infilling model of the tutorial.
 
-A transformer encoder, deep and thin: 32 layers of width 32. Like a large network on a GPU, it pays
-a fixed price per call and little per sentence, so that a batch is what makes it cheap. The weights
-were made by train.py.
+A transformer encoder with 32 layers of width 32. Like a large network on a GPU, it has a high cost
+per call and a low cost per sentence, so batches make it cheaper. train.py made the weights.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-# Several threads inside one small matrix product only wait for each other. Read when numpy loads.
+# Small matrix products are slower with several threads. Read when numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -20,11 +19,11 @@ import numpy.typing as npt
 
 from service_streamer import ManagedModel
 
-SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[MASK]"]  # the vocabulary begins with them
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[MASK]"]  # the first words of the vocabulary
 PAD, UNKNOWN, MASK = range(3)
 MAX_TOKENS = 32
 HEADS = 2
-# Keeps exp() in range: cheaper than subtracting each row's maximum, and trained so.
+# Keeps exp() in range. Cheaper than subtracting the maximum of each row. Also used in training.
 SCORE_LIMIT = 30.0
 WEIGHTS = Path(__file__).with_name("weights.npz")
 
@@ -35,17 +34,17 @@ Integers = npt.NDArray[np.int64]
 
 
 def tokenize(sentence: str) -> list[str]:
-    """Words in lower case, punctuation marks, and [MASK]."""
+    """Split a sentence into words in lower case, punctuation marks and [MASK]."""
     tokens = _TOKEN.findall(sentence.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
     return ["[MASK]" if token == "[mask]" else token for token in tokens]
 
 
 class BadSentence(ValueError):
-    """A sentence that the model cannot answer; the message says why."""
+    """The model cannot answer the sentence. The message has the reason."""
 
 
 class TextInfillingModel:
-    """Fills the gaps of sentences; `predict` may be called from any number of threads."""
+    """Fills the gaps of sentences. Thread-safe."""
 
     def __init__(self, weights: Path = WEIGHTS) -> None:
         with np.load(weights) as arrays:
@@ -58,10 +57,10 @@ class TextInfillingModel:
         self._index = {word: index for index, word in enumerate(self.words)}
 
     def predict(self, batch: Sequence[str]) -> list[str]:
-        """Returns each sentence's missing word (several [MASK]: the words, separated by spaces).
+        """Return the missing word of each sentence; for several [MASK], the words joined by spaces.
 
         Raises:
-            BadSentence: there is no [MASK], or there are more than MAX_TOKENS words and marks.
+            BadSentence: a sentence has no [MASK], or more than MAX_TOKENS words and marks.
         """
         if not batch:
             return []
@@ -75,7 +74,7 @@ class TextInfillingModel:
         return [" ".join(answer) for answer in answers]
 
     def encode(self, sentence: str) -> list[int]:
-        """The sentence as indices into the vocabulary; raises BadSentence."""
+        """Convert a sentence to indices into the vocabulary. Raises BadSentence."""
         tokens = tokenize(sentence)
         if "[MASK]" not in tokens:
             raise BadSentence(f"no [MASK] in {sentence!r}")
@@ -110,7 +109,7 @@ class TextInfillingModel:
 
 
 class ManagedBertModel(ManagedModel):
-    """The same model for worker processes, each of which loads its own."""
+    """The same model for worker processes. Each loads its own copy."""
 
     def init_model(self) -> None:
         self.model = TextInfillingModel()
@@ -120,7 +119,7 @@ class ManagedBertModel(ManagedModel):
 
 
 def _normalize(x: Floats) -> Floats:
-    """Rows of root mean square 1 (Zhang and Sennrich, Root Mean Square Layer Normalization)."""
+    """Scale rows to a root mean square of 1 (Zhang and Sennrich, 2019)."""
     mean_square = np.einsum("nw,nw->n", x, x) / x.shape[1] + 1e-6
     return x / np.sqrt(mean_square)[:, None]
 

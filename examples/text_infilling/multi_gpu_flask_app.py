@@ -2,7 +2,7 @@
 
 CUDA_DEVICES=0,1,2,3 python multi_gpu_flask_app.py
 
-The model of this example computes on the CPU; a model of yours sees the GPU that its worker got.
+The model of this example uses the CPU. Your model sees the GPU of its worker.
 """
 
 from gevent import monkey
@@ -31,7 +31,7 @@ def explain() -> Response:
     return Response(streamer.explain(), mimetype="text/plain")
 
 
-if __name__ == "__main__":  # workers import this file, too: only the program itself starts them
+if __name__ == "__main__":  # workers import this file too, and must not start the server
     devices = os.environ.get("CUDA_DEVICES", "0,1").split(",")
     streamer = Streamer(
         ManagedBertModel,

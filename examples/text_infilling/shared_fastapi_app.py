@@ -1,9 +1,9 @@
-"""The application of fastapi_app.py for web processes that connect to a model of its own.
+"""The application of fastapi_app.py for web processes that connect to a separate model process.
 
 python -m service_streamer serve model:ManagedBertModel --address @text-infilling
 uvicorn --workers 4 --port 5005 shared_fastapi_app:app
 
-Either may be restarted without the other: while the model is away requests wait for it.
+Both can be restarted independently. While the model is away, requests wait for it.
 """
 
 import os

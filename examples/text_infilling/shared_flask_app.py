@@ -2,8 +2,9 @@
 
 gunicorn -c gunicorn_shared_conf.py shared_flask_app:app
 
-gunicorn imports this file once (--preload) and then forks the web processes: there the streamer is
-a client of the one that was made here. Without --preload each would make a streamer of its own.
+gunicorn imports this file once (--preload) and then forks the web processes. In a forked process
+the streamer is a client of the one in the parent. Without --preload, each process would make a
+streamer of its own.
 """
 
 import os
@@ -35,7 +36,7 @@ def explain() -> Response:
     return Response(streamer.explain(), mimetype="text/plain")
 
 
-# The model has raised it in its worker. Only the guilty request fails, not the others of its batch.
+# Raised by the model in its worker. Other requests in the same batch do not fail.
 @app.errorhandler(BadSentence)
 def bad_sentence(error: BadSentence) -> tuple[Response, int]:
     return jsonify(error=str(error)), 400

@@ -31,11 +31,11 @@ from torch.nn import functional
 
 LAYERS, WIDTH = 32, 32
 BATCH = 64
-HIDE, DISTORT = 0.2, 0.03  # shares of the tokens to be guessed, and to be replaced by anything
+HIDE, DISTORT = 0.2, 0.03  # the shares of tokens to guess, and to replace by random ones
 
 
 class Encoder(nn.Module):
-    """The network of `TextInfillingModel`, with gradients. The layers' matrices are stacked."""
+    """The network of `TextInfillingModel` with gradients. Matrices of all layers are stacked."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Encoder(nn.Module):
 
 
 def read_sentences() -> list[list[str]]:
-    """Every line of the text, and every two neighbouring lines of a stanza, as tokens."""
+    """Tokenize each line of the text, and each pair of neighbouring lines of a stanza."""
     sentences = []
     for path in sorted(Path(__file__).with_name("text").glob("*.txt")):
         lines_stand_alone = path.stem == "proverbs"
@@ -84,16 +84,16 @@ def read_sentences() -> list[list[str]]:
 
 
 def make_batch(sentences: list[list[int]], vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Sentences of similar length with gaps, and the words that belong there (-100 elsewhere)."""
+    """Make a batch of sentences with gaps, and the missing words (-100 elsewhere)."""
     first = random.randrange(len(sentences) - 2 * BATCH)
     chosen = random.sample(sentences[first : first + 2 * BATCH], BATCH)
     ids = torch.full((BATCH, max(map(len, chosen))), PAD)
     truth = torch.full_like(ids, -100)
     for row, sentence in enumerate(chosen):
         tokens = sentence
-        if len(tokens) > 3 and random.random() < 0.3:  # people quote from the middle
+        if len(tokens) > 3 and random.random() < 0.3:  # quotations often start in the middle
             tokens = tokens[random.randrange(len(tokens) // 2) :]
-        if len(tokens) > 3 and random.random() < 0.3:  # and leave the full stop out
+        if len(tokens) > 3 and random.random() < 0.3:  # and omit the full stop
             tokens = tokens[:-1]
         hidden = {index for index in range(len(tokens)) if random.random() < HIDE}
         hidden.add(random.randrange(len(tokens)))
@@ -151,7 +151,7 @@ def main() -> None:
     weights = {name: tensor.detach().half().numpy() for name, tensor in network.named_parameters()}
     np.savez_compressed(arguments.output, words=np.array(words), **weights)
 
-    # How good is the file? One word of a sentence is left out at a time.
+    # Evaluate: leave out one word of a sentence at a time.
     model = TextInfillingModel(arguments.output)
     gaps = [(tokens, i) for tokens in sentences for i in range(len(tokens)) if tokens[i].isalpha()]
     gaps = random.sample(gaps, 2000)

@@ -1,8 +1,8 @@
-"""``python -m service_streamer.build_torch``: builds what native models need, for this torch.
+"""``python -m service_streamer.build_torch``: builds the module ``_torch`` for native models.
 
-The package comes without the module ``_torch``: it fits one version of torch only, and most users
-need none. This builds it, from the sources that come with the package, for the torch that this
-interpreter imports, and puts it beside ``_core``. Again after torch was changed.
+The package does not contain ``_torch``, because it fits one version of torch only, and most users
+do not need it. This command builds it from the sources in the package, for the torch that this
+interpreter imports, and installs it next to ``_core``. Run it again after changing torch.
 """
 
 from __future__ import annotations
@@ -23,30 +23,37 @@ from pathlib import Path
 
 from . import __version__, _core
 
-OLDEST_TORCH = (2, 11)  # has c10::Stream::native_handle; CMakeLists.txt names the same
+OLDEST_TORCH = (2, 11)  # has c10::Stream::native_handle; the same in CMakeLists.txt
 
 _PACKAGE = Path(__file__).parent
 
 
 class BuildError(Exception):
-    """It cannot be built here; the message says what to do about it."""
+    """The module cannot be built. The message has the remedy."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m service_streamer.build_torch",
-        description="Builds the module of native models for the torch of this interpreter.",
+        description="Builds the module for native models, for the torch of this interpreter.",
     )
-    parser.add_argument("--print", action="store_true", help="only print the commands")
+    parser.add_argument("--print", action="store_true", help="print the commands and exit")
     parser.add_argument(
-        "--build-dir", type=Path, help="keep what is built there, and build on it next time"
-    )
-    parser.add_argument(
-        *("-j", "--jobs"), type=_at_least_one, default=os.cpu_count() or 1, help="compilers at once"
+        "--build-dir", type=Path, help="keep the build here, and reuse it next time"
     )
     parser.add_argument(
-        *("-D", "--define"), action="append", default=[], metavar="NAME=VALUE", help="for CMake"
+        *("-j", "--jobs"),
+        type=_at_least_one,
+        default=os.cpu_count() or 1,
+        help="compilers in parallel",
+    )
+    parser.add_argument(
+        *("-D", "--define"),
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="definition for CMake",
     )
     options = parser.parse_args(arguments)
     try:
@@ -62,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def commands(build: Path, jobs: int, define: Sequence[str] = ()) -> list[list[str]]:
-    """What is run to build it in a folder: configure, with more definitions, and compile.
+    """The commands that build the module in a folder: configure and compile.
 
     Raises:
         BuildError: torch, a tool or the sources are missing, or torch is too old.
@@ -103,15 +110,15 @@ def commands(build: Path, jobs: int, define: Sequence[str] = ()) -> list[list[st
 
 
 def sources() -> Path:
-    """The folder with CMakeLists.txt and cpp/: the checkout of an editable install, or our own.
+    """The folder with CMakeLists.txt and cpp/: the checkout of an editable install, or ``_src``.
 
     Raises:
-        BuildError: there is none.
+        BuildError: there is no such folder.
     """
     for folder in (_PACKAGE.parents[1], _PACKAGE / "_src"):
         if (folder / "CMakeLists.txt").is_file() and (folder / "cpp" / "service_streamer").is_dir():
             return folder
-    raise BuildError(f"the C++ sources are missing: there is no folder {_PACKAGE / '_src'}")
+    raise BuildError(f"the C++ sources are missing: the folder {_PACKAGE / '_src'} does not exist")
 
 
 def _build(build: Path, options: argparse.Namespace) -> None:
@@ -122,36 +129,36 @@ def _build(build: Path, options: argparse.Namespace) -> None:
             print(shlex.join(step))
         return
     if not os.access(target, os.W_OK):
-        raise BuildError(f"{target}, where the module must go, cannot be written to")
+        raise BuildError(f"the module must be installed in {target}, which is not writable")
     for step in steps:
         code = subprocess.run(step, check=False).returncode
         if code != 0:
             raise BuildError(f"{step[0]} failed (exit code {code}), see above")
     module = target / f"_torch{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    # By renaming: a process that runs may have the old one open.
+    # Renamed, not overwritten: a running process may have the old file mapped.
     draft = module.with_name(f".{module.name}.{os.getpid()}")
     try:
         shutil.copyfile(_built(build), draft)
         os.replace(draft, module)
     finally:
         draft.unlink(missing_ok=True)
-    looked = [sys.executable, "-c", "import torch, service_streamer._torch"]
-    if subprocess.run(looked, check=False).returncode != 0:
+    check = [sys.executable, "-c", "import torch, service_streamer._torch"]
+    if subprocess.run(check, check=False).returncode != 0:
         raise BuildError(f"{module} was built, but cannot be imported, see above")
     print(f"{module} is ready")
 
 
 def _built(build: Path) -> Path:
-    """The module that CMake has made."""
+    """The path of the module that CMake has built."""
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         found = sorted(build.rglob(f"_torch{suffix}"))
         if found:
             return found[0]
-    raise BuildError(f"no module _torch was built in {build}")
+    raise BuildError(f"CMake did not build a module _torch in {build}")
 
 
 def _check_version(file: Path) -> None:
-    """Refuse a torch that lacks what the sources use; importing it would take seconds."""
+    """Refuse a torch that is too old. Reads the file, because importing torch is slow."""
     found = re.search(r"^__version__ = '((\d+)\.(\d+).*)'$", file.read_text(), re.MULTILINE)
     if found is None or (int(found[2]), int(found[3])) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
@@ -160,7 +167,7 @@ def _check_version(file: Path) -> None:
 
 
 def _tool(name: str) -> str | None:
-    """The program that pip installed for this interpreter, or else the system's."""
+    """Find a program: the one that pip installed for this interpreter, or the system's."""
     scripts = os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)))
     return shutil.which(name, path=scripts)
 

@@ -13,6 +13,7 @@ machine is marked ``not_redis``.
 import asyncio
 import os
 import signal
+import threading
 
 import hypothesis
 import pytest
@@ -39,6 +40,17 @@ hypothesis.settings.load_profile("busy")
 @pytest.fixture
 def threads():
     return Threads()
+
+
+@pytest.fixture
+def started():
+    """Python's threads of a name that have come since the test began, and are there."""
+    before = threading.enumerate()
+
+    def started(name):
+        return [each for each in threading.enumerate() if each.name == name and each not in before]
+
+    return started
 
 
 def pytest_generate_tests(metafunc):

@@ -1,4 +1,4 @@
-// What torch asks of CUDA: devices, streams, events, allocators.
+// Registers the simulated GPUs with torch: devices, streams, events, allocators.
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -13,7 +13,7 @@
 namespace simulated_cuda {
 namespace {
 
-// Of the last place that was recorded, as CUDA has it; nothing before that.
+// Like in CUDA, an event refers to the point that was recorded last.
 struct Event {
   std::shared_ptr<Point> last;
 };
@@ -49,15 +49,15 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     set_current_stream(stream);
     return before;
   }
-  bool queryStream(const c10::Stream& stream) const override { return stream_of(stream).mark()->reached(); }
-  void synchronizeStream(const c10::Stream& stream) const override { stream_of(stream).mark()->wait(); }
+  bool queryStream(const c10::Stream& stream) const override { return stream_of(stream).record_point()->reached(); }
+  void synchronizeStream(const c10::Stream& stream) const override { stream_of(stream).record_point()->wait(); }
   void synchronizeDevice(c10::DeviceIndex device) const override { simulated_cuda::synchronize(device); }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex device,
               c10::EventFlag /*flag*/) const override {
     TORCH_CHECK(device == -1 || device == stream.device_index(), "an event of device ", device, " on ", stream);
     if (*event == nullptr) *event = new Event;
-    event_at(*event).last = stream_of(stream).mark();
+    event_at(*event).last = stream_of(stream).record_point();
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) stream_of(stream).wait_for(event_at(event).last);
@@ -85,7 +85,7 @@ namespace {
 
 using namespace simulated_cuda;
 
-// Found by its name when torch first asks, which is after libraries were loaded.
+// torch looks for this class by name when it first needs CUDA.
 class CUDAHooks final : public at::CUDAHooksInterface {
  public:
   explicit CUDAHooks(at::CUDAHooksArgs /*unused*/) {}
@@ -119,10 +119,10 @@ __attribute__((visibility("default"))) int simulated_cuda_devices() {
   return simulated_cuda::kDevices;
 }
 
-// The current stream of the calling thread does nothing for so long.
+// Keeps the current stream of the calling thread busy for this time.
 __attribute__((visibility("default"))) void simulated_cuda_sleep(int milliseconds) {
   const std::chrono::milliseconds time(milliseconds);
-  simulated_cuda::current(simulated_cuda::current_device()).give([time] { std::this_thread::sleep_for(time); });
+  simulated_cuda::current(simulated_cuda::current_device()).enqueue([time] { std::this_thread::sleep_for(time); });
 }
 
 }  // extern "C"

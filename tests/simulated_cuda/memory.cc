@@ -22,45 +22,46 @@
 namespace simulated_cuda {
 namespace {
 
-constexpr std::size_t kBytes = std::size_t{1} << 30;  // of each device; those that are never written take none
-constexpr int kGivenBack = 0xA5;                      // what is in memory that is nobody's
+constexpr std::size_t kDeviceBytes = std::size_t{1}
+                                     << 30;  // of each device; pages that are never written use no memory
+constexpr int kReleasedByte = 0xA5;          // fills released memory
 
 std::size_t rounded(std::size_t bytes) {
   return std::bit_ceil(std::max<std::size_t>(bytes, 512));
 }
 
-// The same memory twice: where nobody may look at it, and where streams do.
+// Maps the same memory twice: without access rights for the host, and readable for the threads of the streams.
 class Views {
  public:
   Views() {
     const int file = memfd_create("simulated_cuda", MFD_CLOEXEC);
-    TORCH_CHECK(file >= 0 && ftruncate(file, kAll) == 0, "no memory for the simulated GPUs");
-    seen_ = map(PROT_READ | PROT_WRITE, file);
-    hidden_ = map(PROT_NONE, file);
+    TORCH_CHECK(file >= 0 && ftruncate(file, kAll) == 0, "not enough memory for the simulated GPUs");
+    accessible_ = map(PROT_READ | PROT_WRITE, file);
+    protected_ = map(PROT_NONE, file);
     close(file);
   }
 
-  std::byte* hidden(c10::DeviceIndex device, std::size_t offset) const {
-    return hidden_ + static_cast<std::size_t>(device) * kBytes + offset;
+  std::byte* protected_at(c10::DeviceIndex device, std::size_t offset) const {
+    return protected_ + static_cast<std::size_t>(device) * kDeviceBytes + offset;
   }
-  std::byte* seen(const void* address, c10::DeviceIndex device) const {
-    const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - hidden_);
-    TORCH_CHECK(offset / kBytes == static_cast<std::size_t>(device), "what is used on cuda:", device,
-                " lies elsewhere");
-    return seen_ + offset;
+  std::byte* accessible(const void* address, c10::DeviceIndex device) const {
+    const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - protected_);
+    TORCH_CHECK(offset / kDeviceBytes == static_cast<std::size_t>(device), "memory used on cuda:", device,
+                " belongs to another device");
+    return accessible_ + offset;
   }
 
  private:
-  static constexpr std::size_t kAll = kDevices * kBytes;
+  static constexpr std::size_t kAll = kDevices * kDeviceBytes;
 
   static std::byte* map(int protection, int file) {
     void* address = mmap(nullptr, kAll, protection, MAP_SHARED, file, 0);
-    TORCH_CHECK(address != MAP_FAILED, "no memory for the simulated GPUs");
+    TORCH_CHECK(address != MAP_FAILED, "not enough memory for the simulated GPUs");
     return static_cast<std::byte*>(address);
   }
 
-  std::byte* hidden_ = nullptr;
-  std::byte* seen_ = nullptr;
+  std::byte* protected_ = nullptr;
+  std::byte* accessible_ = nullptr;
 };
 
 const Views& views() {
@@ -71,8 +72,8 @@ const Views& views() {
 struct Block {
   std::byte* data;
   std::size_t bytes;
-  c10::Stream stream;                  // that it was taken for
-  std::vector<c10::Stream> used_by{};  // besides
+  c10::Stream stream;                  // that it was allocated for
+  std::vector<c10::Stream> used_by{};  // other streams that use it
 };
 
 class DeviceMemory final : public c10::Allocator {
@@ -89,12 +90,12 @@ class DeviceMemory final : public c10::Allocator {
       free.pop_back();
     } else {
       std::size_t& used = used_.at(static_cast<std::size_t>(device.index()));
-      TORCH_CHECK_WITH(OutOfMemoryError, rounded(bytes) <= kBytes - used, "CUDA out of memory. Tried to allocate ",
-                       bytes);
-      data = views().hidden(device.index(), used);
+      TORCH_CHECK_WITH(OutOfMemoryError, rounded(bytes) <= kDeviceBytes - used,
+                       "CUDA out of memory. Tried to allocate ", bytes);
+      data = views().protected_at(device.index(), used);
       used += rounded(bytes);
     }
-    return {data, new Block{data, rounded(bytes), stream}, &give_back, device};
+    return {data, new Block{data, rounded(bytes), stream}, &release, device};
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -105,7 +106,7 @@ class DeviceMemory final : public c10::Allocator {
     return std::accumulate(used_.begin(), used_.end(), std::size_t{0});
   }
 
-  static void give_back(void* given);
+  static void release(void* given);
 
  private:
   std::mutex mutex_;
@@ -118,12 +119,12 @@ DeviceMemory& the_device_memory() {
   return only;
 }
 
-void DeviceMemory::give_back(void* given) {
+void DeviceMemory::release(void* given) {
   const std::unique_ptr<Block> block(static_cast<Block*>(given));
   Stream& own = stream_of(block->stream);
-  for (const c10::Stream& user : block->used_by) own.wait_for(stream_of(user).mark());
-  own.give([seen = within_device(block->data, block->stream.device()), bytes = block->bytes] {
-    std::memset(seen, kGivenBack, bytes);
+  for (const c10::Stream& user : block->used_by) own.wait_for(stream_of(user).record_point());
+  own.enqueue([seen = within_device(block->data, block->stream.device()), bytes = block->bytes] {
+    std::memset(seen, kReleasedByte, bytes);
   });
   DeviceMemory& memory = the_device_memory();
   const std::lock_guard held(memory.mutex_);
@@ -143,10 +144,10 @@ class PinnedMemory final : public c10::Allocator {
       free.pop_back();
     } else {
       data = static_cast<std::byte*>(std::aligned_alloc(64, rounded(bytes)));
-      TORCH_CHECK(data != nullptr, "no memory to pin");
+      TORCH_CHECK(data != nullptr, "not enough memory to pin");
     }
     blocks_[data] = {.bytes = rounded(bytes), .users = {}};
-    return {data, data, &give_back, c10::kCPU};
+    return {data, data, &release, c10::kCPU};
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -166,7 +167,7 @@ class PinnedMemory final : public c10::Allocator {
     if (found == blocks_.end()) return;
     std::vector<std::shared_ptr<Point>>& users = found->second.users;
     std::erase_if(users, [](const auto& user) { return user->reached(); });
-    users.push_back(stream_of(stream).mark());
+    users.push_back(stream_of(stream).record_point());
   }
 
  private:
@@ -175,14 +176,14 @@ class PinnedMemory final : public c10::Allocator {
     std::vector<std::shared_ptr<Point>> users;
   };
 
-  static void give_back(void* data);
+  static void release(void* data);
 
-  // Those whose users are done.
+  // Makes released blocks available again if all their users are done.
   void reuse() {
-    std::erase_if(given_back_, [&](const auto& each) {
+    std::erase_if(released_, [&](const auto& each) {
       const auto& [data, block] = each;
       if (!std::ranges::all_of(block.users, [](const auto& user) { return user->reached(); })) return false;
-      std::memset(data, kGivenBack, block.bytes);
+      std::memset(data, kReleasedByte, block.bytes);
       free_[block.bytes].push_back(data);
       return true;
     });
@@ -190,7 +191,7 @@ class PinnedMemory final : public c10::Allocator {
 
   std::mutex mutex_;
   std::map<const std::byte*, Pinned> blocks_;
-  std::vector<std::pair<std::byte*, Pinned>> given_back_;
+  std::vector<std::pair<std::byte*, Pinned>> released_;
   std::map<std::size_t, std::vector<std::byte*>> free_;
 };
 
@@ -199,11 +200,11 @@ PinnedMemory& the_pinned_memory() {
   return only;
 }
 
-void PinnedMemory::give_back(void* given) {
+void PinnedMemory::release(void* given) {
   auto* const data = static_cast<std::byte*>(given);
   PinnedMemory& memory = the_pinned_memory();
   const std::lock_guard held(memory.mutex_);
-  memory.given_back_.emplace_back(data, std::move(memory.blocks_.extract(data).mapped()));
+  memory.released_.emplace_back(data, std::move(memory.blocks_.extract(data).mapped()));
   memory.reuse();
 }
 
@@ -214,13 +215,13 @@ c10::Allocator& device_memory() {
 }
 
 std::byte* within_device(const void* address, c10::Device device) {
-  return address == nullptr ? nullptr : views().seen(address, device.index());
+  return address == nullptr ? nullptr : views().accessible(address, device.index());
 }
 
 void record_stream(const c10::DataPtr& block, const c10::Stream& stream) {
   static auto& mutex = *new std::mutex;
   const std::lock_guard held(mutex);
-  if (block.get_deleter() == &DeviceMemory::give_back)
+  if (block.get_deleter() == &DeviceMemory::release)
     static_cast<Block*>(block.get_context())->used_by.push_back(stream);
 }
 

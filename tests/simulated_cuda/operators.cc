@@ -1,5 +1,5 @@
-// The operators. Copies, filling, addition and multiplication are given to the stream, as CUDA has it: models of these show who does not
-// wait. All others wait for the stream by themselves, and are computed by the CPU's.
+// The operators of the simulated GPUs. Copies, fill, addition and multiplication are enqueued on the stream, as with CUDA,
+// so models made of them reveal missing synchronization. All other operators wait for the stream and run on the CPU.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
@@ -30,10 +30,10 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 
-// Where numbers lie, as a job knows it: a tensor would keep its memory, which a GPU does not.
-class Numbers {
+// A tensor without a reference to its memory, for jobs of a stream. A GPU does not keep memory alive either.
+class UnownedTensor {
  public:
-  explicit Numbers(const at::Tensor& tensor)
+  explicit UnownedTensor(const at::Tensor& tensor)
       : data_(tensor.is_cuda() ? within_device(tensor.data_ptr(), tensor.device()) : tensor.data_ptr()),
         sizes_(tensor.sizes().vec()),
         strides_(tensor.strides().vec()),
@@ -67,13 +67,13 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   const at::Tensor from = source.expand_as(self);
   const c10::Device device = from.is_cuda() ? from.device() : self.device();
   Stream& stream = current(device);
-  stream.give([to = Numbers(self), from = Numbers(from)] { to.tensor().copy_(from.tensor()); });
+  stream.enqueue([to = UnownedTensor(self), from = UnownedTensor(from)] { to.tensor().copy_(from.tensor()); });
   const at::Tensor& host = from.is_cuda() ? self : from;
-  if (host.is_cuda() && host.device() == device) return self;  // neither is the host's
+  if (host.is_cuda() && host.device() == device) return self;  // both are on the device
   if (non_blocking && !host.is_cuda() && is_pinned(host.data_ptr())) {
     record_pinned(host.storage().data_ptr().get_context(), host.data_ptr(), current_stream(device));
   } else {
-    stream.mark()->wait();
+    stream.record_point()->wait();
   }
   return self;
 }
@@ -88,8 +88,8 @@ const at::Tensor& resize_storage(const at::Tensor& self, at::IntArrayRef sizes,
     const c10::DeviceGuard guard(self.device());
     c10::DataPtr larger = device_memory().allocate(bytes);
     current(self.device())
-        .give([to = within_device(larger.get(), self.device()), count = storage->nbytes(),
-               from = within_device(storage->data(), self.device())] {
+        .enqueue([to = within_device(larger.get(), self.device()), count = storage->nbytes(),
+                  from = within_device(storage->data(), self.device())] {
           if (count > 0) std::memcpy(to, from, count);
         });
     storage->set_data_ptr(std::move(larger));
@@ -104,7 +104,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy(self, from, false);
 }
 
-// A single number may lie anywhere.
+// Tensors without dimensions may be on any device.
 void check_one_device(const std::vector<at::Tensor>& tensors) {
   std::optional<at::Device> device;
   for (const at::Tensor& tensor : tensors) {
@@ -114,18 +114,18 @@ void check_one_device(const std::vector<at::Tensor>& tensors) {
   }
 }
 
-// Numbers with numbers, one by one.
+// Applies a binary operator element by element on the stream.
 template <typename Operator>
 at::Tensor each(const at::Tensor& a, const at::Tensor& b, Operator apply) {
   check_one_device({a, b});
   const at::Tensor& like = a.is_cuda() ? a : b;
   at::Tensor to = at::empty(at::infer_size(a.sizes(), b.sizes()), like.options().dtype(at::result_type(a, b)));
-  // A number of the host goes along with what the stream is given.
+  // A scalar tensor on the host is captured by the job.
   const auto read = [](const at::Tensor& tensor) -> std::function<at::Tensor()> {
-    if (tensor.is_cuda()) return [numbers = Numbers(tensor)] { return numbers.tensor(); };
+    if (tensor.is_cuda()) return [numbers = UnownedTensor(tensor)] { return numbers.tensor(); };
     return [tensor] { return tensor; };
   };
-  current(like.device()).give([to = Numbers(to), a = read(a), b = read(b), apply] {
+  current(like.device()).enqueue([to = UnownedTensor(to), a = read(a), b = read(b), apply] {
     to.tensor().copy_(apply(a(), b()));
   });
   return to;
@@ -140,7 +140,7 @@ at::Tensor mul(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
-  current(self.device()).give([to = Numbers(self), value] { to.tensor().fill_(value); });
+  current(self.device()).enqueue([to = UnownedTensor(self), value] { to.tensor().fill_(value); });
   return self;
 }
 

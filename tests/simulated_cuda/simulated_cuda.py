@@ -1,9 +1,9 @@
-"""A plugin of pytest: a torch that was built without CUDA sees two GPUs, which the CPU plays.
+"""A pytest plugin that simulates two GPUs on the CPU, for a torch that was built without CUDA.
 
     SERVICE_STREAMER_SIMULATED_CUDA=…/simulated_cuda.so pytest -p simulated_cuda -m needs_cuda
 
-The library beside this file registers them with torch's core. What torch's Python asks its own
-module for CUDA is answered here, as far as the tests and the package query for it.
+The C++ library in this folder registers the GPUs with torch. This module replaces those functions
+of ``torch.cuda`` that the tests and the package use.
 """
 
 import atexit
@@ -20,22 +20,22 @@ import pytest
 def pytest_configure():
     found = importlib.util.find_spec("torch")
     if found is None:
-        raise pytest.UsageError("there is no torch to simulate GPUs for")
+        raise pytest.UsageError("torch is not installed, so no GPUs can be simulated")
     folder = Path(found.submodule_search_locations[0])
     cuda = re.search(r"^cuda\b.* = (.*)$", (folder / "version.py").read_text(), re.MULTILINE)
     if cuda is None:
-        raise pytest.UsageError("torch does not say whether it was built with CUDA")
+        raise pytest.UsageError("torch/version.py does not tell if torch was built with CUDA")
     if cuda.group(1) != "None":
-        pytest.exit("this torch was built with CUDA: no GPU is simulated for it", returncode=0)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no kernel of ours finds a real one
-    for name in ("libc10.so", "libtorch_cpu.so"):  # before torch asks for what is registered
+        pytest.exit("this torch was built with CUDA, so no GPUs are simulated", returncode=0)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # hides real GPUs from our kernels
+    for name in ("libc10.so", "libtorch_cpu.so"):  # before torch looks for registered devices
         ctypes.CDLL(str(folder / "lib" / name), ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(os.environ["SERVICE_STREAMER_SIMULATED_CUDA"])
     library.simulated_cuda_reserved_bytes.restype = ctypes.c_size_t
-    answer_torch(library)
+    patch_torch(library)
 
 
-def answer_torch(library):
+def patch_torch(library):
     import torch
 
     of_torch = torch._C
@@ -51,7 +51,7 @@ def answer_torch(library):
     cuda.synchronize = torch.accelerator.synchronize
     cuda.memory_reserved = lambda: library.simulated_cuda_reserved_bytes()
     cuda._sleep = lambda cycles: library.simulated_cuda_sleep(cycles // 1_000_000)
-    # Nothing is under way once torch's library ends its own life.
+    # No job may run when the libraries of torch are destroyed.
     for index in range(cuda.device_count()):
         atexit.register(of_torch._accelerator_synchronizeDevice, index)
-    of_torch._jit_set_texpr_fuser_enabled(False)  # it has no compiler for them
+    of_torch._jit_set_texpr_fuser_enabled(False)  # the fuser has no compiler for the simulated GPUs

@@ -12,7 +12,7 @@
 namespace simulated_cuda {
 namespace {
 
-constexpr c10::StreamId kPool = 32;  // as many as torch has, by turns
+constexpr c10::StreamId kPool = 32;  // the number of torch's streams, used in turn
 
 struct AllStreams {
   std::mutex mutex;
@@ -49,20 +49,20 @@ Stream::Stream() {
   std::thread(&Stream::run, this).detach();
 }
 
-void Stream::give(std::function<void()> job) {
+void Stream::enqueue(std::function<void()> job) {
   const std::lock_guard held(mutex_);
   jobs_.push_back(std::move(job));
   changed_.notify_one();
 }
 
-std::shared_ptr<Point> Stream::mark() {
+std::shared_ptr<Point> Stream::record_point() {
   auto point = std::make_shared<Point>();
-  give([point] { point->reach(); });
+  enqueue([point] { point->reach(); });
   return point;
 }
 
 void Stream::wait_for(std::shared_ptr<Point> point) {
-  give([point = std::move(point)] { point->wait(); });
+  enqueue([point = std::move(point)] { point->wait(); });
 }
 
 void Stream::run() {
@@ -92,7 +92,7 @@ void synchronize(c10::DeviceIndex device) {
     AllStreams& all = all_streams();
     const std::lock_guard held(all.mutex);
     for (const auto& [number, stream] : all.by_number) {
-      if (number.first == device) points.push_back(stream->mark());
+      if (number.first == device) points.push_back(stream->record_point());
     }
   }
   for (const auto& point : points) point->wait();

@@ -9,13 +9,13 @@
 #include <memory>
 #include <mutex>
 
-// Streams and events of GPUs that do not exist: what a stream is given is done by a thread of its, in order, now and
-// then after a moment, of which the host knows nothing. So whoever forgets to wait for something is found out.
+// Simulated streams. The thread of a stream executes its jobs in order. Random delays reveal code that does not wait
+// for the results.
 namespace simulated_cuda {
 
 constexpr c10::DeviceIndex kDevices = 2;
 
-// A place in what a stream was given.
+// A point in the jobs of a stream.
 class Point {
  public:
   void reach();
@@ -31,8 +31,8 @@ class Point {
 class Stream {
  public:
   Stream();
-  void give(std::function<void()> job);
-  std::shared_ptr<Point> mark();  // after all that it was given until now
+  void enqueue(std::function<void()> job);
+  std::shared_ptr<Point> record_point();  // after all jobs so far
   void wait_for(std::shared_ptr<Point> point);
 
  private:
@@ -43,20 +43,20 @@ class Stream {
   std::deque<std::function<void()>> jobs_;
 };
 
-// One for each number, made when it is first asked for; they stay.
+// The stream for a torch stream, created on first use. Streams are never destroyed.
 Stream& stream_of(const c10::Stream& stream);
 
-// Those of the calling thread.
+// The current device and stream of the calling thread.
 c10::Device current_device();
 void set_current_device(c10::Device device);
-c10::Device or_current(c10::Device device);  // where it has no number
+c10::Device or_current(c10::Device device);  // the current device if it has no index
 c10::Stream current_stream(c10::Device device);
 void set_current_stream(const c10::Stream& stream);
 Stream& current(c10::Device device);
 
 c10::Stream next_of_pool(c10::Device device);
 
-// Blocks until all streams of a device are done.
+// Blocks until all streams of a device are idle.
 void synchronize(c10::DeviceIndex device);
 
 }  // namespace simulated_cuda

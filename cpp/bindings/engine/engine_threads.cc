@@ -57,7 +57,7 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   if (const char* workers = self->backend->workers()) {
     return PyErr_Format(PyExc_RuntimeError, "the workers of this engine are %s", workers);
   }
-  if (served_engine() != self) wake_in_time();  // a worker waits for short times
+  if (served_engine() != self) use_exact_timers();  // a worker waits for short times
   set_served_engine(self);
   PyObject* left = run_batches([self] { return next_batch(self); }, predict, logged);
   if (left == nullptr || left == Py_None) set_served_engine(nullptr);

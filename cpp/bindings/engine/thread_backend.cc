@@ -36,15 +36,15 @@ FutureObject* ThreadBackend::make_request(PyTypeObject* type, EngineObject* engi
 
 void ThreadBackend::publish(EndedRequests& ended) {
   if (ended.count == 0) return;
-  WakeChain chain;
+  WakeQueue& queue = WakeQueue::instance();
   EndedRequests in_order;
   while (Request* request = ended.pop()) {
     FutureObject* future = future_of(*request);
-    chain.publish(request->completion);
+    queue.publish(request->completion);
     if (future->mailbox != nullptr) post(future->mailbox, future->token);
     in_order.push(*request);
   }
-  chain.wake();
+  queue.wake();
   // The caller may have an exception set, which the callbacks must neither see nor replace.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);

@@ -53,12 +53,12 @@ bool NativeBackend::settle(FutureObject* future) {
         if (future->request->outcome == Outcome::kFailed) {
           raise_failure(call.failure);
         } else {
-          value = model_.value_of(call.pieces, future->engine->output_batch);
+          value = model_.value_of(call.outputs, future->engine->output_batch);
         }
         // KeyboardInterrupt and SystemExit are meant for this thread, not for the request.
         if (value == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) error = take_exception();
       },
-      [&] { std::vector<native::Piece>().swap(call.pieces); });
+      [&] { std::vector<native::OutputRange>().swap(call.outputs); });
 }
 
 }  // namespace service_streamer::bindings

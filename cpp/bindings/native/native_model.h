@@ -28,7 +28,7 @@ class NativeModel {
 
   // Needs the GIL. The outputs as a Python object, a new reference: a list with one output for each item, or one array.
   // nullptr with an exception set.
-  virtual PyObject* value_of(const std::vector<native::Piece>& pieces, bool as_batch) = 0;
+  virtual PyObject* value_of(const std::vector<native::OutputRange>& ranges, bool as_batch) = 0;
 };
 
 }  // namespace service_streamer::bindings

@@ -147,7 +147,7 @@ PyType_Spec spec = {"service_streamer._core.NativeWorkers", sizeof(NativeWorkers
 }  // namespace
 
 bool make_native_workers_type(PyObject* module) {
-  return at_fork_in_child(native::Workers::forget_those_of_parent) && add_type(module, spec);
+  return at_fork_in_child(native::Workers::reset_after_fork) && add_type(module, spec);
 }
 
 void leave_native_threads() {

@@ -96,7 +96,7 @@ BatchBase* WorkerBatch::split(const BatchCut& cut) {
     return nullptr;
   }
   keep_before(cut, first->ranges_);
-  keep_behind(cut, ranges_);
+  keep_after(cut, ranges_);
   received_->isolated = true;
   return first;
 }

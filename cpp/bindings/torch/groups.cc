@@ -18,8 +18,8 @@ namespace {
 
 using native::Collator;
 
-// Below it the copy is shorter than another thread's turn with the GIL.
-constexpr std::size_t kLeastWithoutGil = 64 << 10;
+// Smaller copies keep the GIL: getting it back from another thread could take longer than the copy.
+constexpr std::size_t kMinBytesWithoutGil = 64 << 10;
 
 BatcherOptions batcher_options_from(const py::dict& given) {
   return {.collate = collate_options_from(given),
@@ -37,7 +37,7 @@ py::object wrapped(at::Tensor tensor) {
 }
 
 bool refuse(const char* message, PyObject* what) {
-  PyErr_Clear();  // of what was tried with it
+  PyErr_Clear();  // an error of PyUnicode_AsUTF8()
   PyErr_Format(PyExc_TypeError, message, what);
   return false;
 }
@@ -50,17 +50,17 @@ Batcher::Batcher(const py::dict& given) : options(batcher_options_from(given)), 
 
 Groups::Groups(std::shared_ptr<Batcher> batcher, const py::list& items, const py::list& keys)
     : batcher_(std::move(batcher)) {
-  for (std::size_t place = 0; place < items.size(); ++place) {
-    const py::object key = keys[place];
+  for (std::size_t index = 0; index < items.size(); ++index) {
+    const py::object key = keys[index];
     if (key.is_none()) continue;
-    Item item{.place = place, .key = key.cast<std::uint64_t>(), .names = {}, .views = {}};
-    const py::object given = items[place];
+    Item item{.index = index, .key = key.cast<std::uint64_t>(), .names = {}, .views = {}};
+    const py::object given = items[index];
     if (!read(given.ptr(), item)) {
-      refused_[py::int_(place)] = py::error_already_set().value();
+      refused_[py::int_(index)] = py::error_already_set().value();
       continue;
     }
     const auto group = std::find_if(groups_.begin(), groups_.end(),
-                                    [&](const std::vector<Item>& each) { return go_together(each.front(), item); });
+                                    [&](const std::vector<Item>& each) { return fit_together(each.front(), item); });
     if (group != groups_.end()) {
       group->push_back(std::move(item));
     } else {
@@ -78,7 +78,7 @@ bool Groups::read(PyObject* given, Item& item) {
   } else {
     is_read = read_tensor(given, "0", {.before = "", .name = "", .after = "an item", .wanted = "numbers"}, item);
   }
-  return is_read && check_made_arguments(item);
+  return is_read && check_generated_arguments(item);
 }
 
 bool Groups::read_tensor(PyObject* given, const std::string& name, const Label& label, Item& item) {
@@ -87,15 +87,16 @@ bool Groups::read_tensor(PyObject* given, const std::string& name, const Label& 
 }
 
 bool Groups::read_dict(PyObject* given, Item& item) {
-  if (PyDict_GET_SIZE(given) == 0) return refuse("an item is an empty dict: %R", given);
+  if (PyDict_GET_SIZE(given) == 0)
+    return refuse("an item must contain at least one tensor, not an empty dict: %R", given);
   item.named = true;
-  // References of our own: reading one may run code that changes the dict.
+  // Keeps references, because reading a value may run code that changes the dict.
   std::vector<std::pair<std::string, py::object>> tensors;
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   for (Py_ssize_t next = 0; PyDict_Next(given, &next, &key, &value) != 0;) {
     const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
-    if (name == nullptr) return refuse("the keys of an item must be names of arguments, not %R", key);
+    if (name == nullptr) return refuse("the keys of an item must be argument names (str), not %R", key);
     tensors.emplace_back(name, py::reinterpret_borrow<py::object>(value));
   }
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -106,7 +107,8 @@ bool Groups::read_dict(PyObject* given, Item& item) {
 }
 
 bool Groups::read_sequence(PyObject* given, Item& item) {
-  if (PySequence_Fast_GET_SIZE(given) == 0) return refuse("an item is an empty sequence: %R", given);
+  if (PySequence_Fast_GET_SIZE(given) == 0)
+    return refuse("an item must contain at least one tensor, not an empty sequence: %R", given);
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(given); ++i) {
     const std::string name = std::to_string(i);
     const Label label{.before = "tensor ", .name = name.c_str(), .after = " of an item", .wanted = "numbers"};
@@ -115,22 +117,24 @@ bool Groups::read_sequence(PyObject* given, Item& item) {
   return true;
 }
 
-bool Groups::check_made_arguments(const Item& item) const {
-  for (const std::string* made : {&batcher_->options.mask, &batcher_->options.lengths}) {
-    if (made->empty()) continue;
-    if (item.named && std::find(item.names.begin(), item.names.end(), *made) != item.names.end()) {
-      PyErr_Format(PyExc_TypeError, "an item has '%s', which is made of its length", made->c_str());
+bool Groups::check_generated_arguments(const Item& item) const {
+  for (const std::string* name : {&batcher_->options.mask, &batcher_->options.lengths}) {
+    if (name->empty()) continue;
+    if (item.named && std::find(item.names.begin(), item.names.end(), *name) != item.names.end()) {
+      PyErr_Format(PyExc_TypeError, "an item has '%s', which is generated from its length: leave it out of the item",
+                   name->c_str());
       return false;
     }
     if (std::all_of(item.views.begin(), item.views.end(), [](const auto& view) { return view.sizes.rank() == 0; })) {
-      PyErr_Format(PyExc_TypeError, "an item has no dimension, so '%s' cannot be made of its length", made->c_str());
+      PyErr_Format(PyExc_TypeError, "an item has no dimension, so '%s' cannot be generated from its length",
+                   name->c_str());
       return false;
     }
   }
   return true;
 }
 
-bool Groups::go_together(const Item& a, const Item& b) const {
+bool Groups::fit_together(const Item& a, const Item& b) const {
   if (a.key != b.key || a.named != b.named || a.names != b.names) return false;
   const std::size_t first_fixed = batcher_->options.collate.pad ? 1 : 0;
   for (std::size_t i = 0; i < a.views.size(); ++i) {
@@ -146,18 +150,18 @@ std::vector<std::vector<std::size_t>> Groups::places() const {
   std::vector<std::vector<std::size_t>> places;
   for (const std::vector<Item>& group : groups_) {
     std::vector<std::size_t>& own = places.emplace_back();
-    for (const Item& item : group) own.push_back(item.place);
+    for (const Item& item : group) own.push_back(item.index);
   }
   return places;
 }
 
 // --- collating ---
 
-// A group as the collator sees it: each tensor with a dimension is a sequence over its first one, where items are padded.
+// The input of a Collator for one group. If items are padded, the first dimension of each tensor is a symbol.
 struct Groups::Plan {
   native::Signature signature;
   native::CollateOptions collate;
-  std::vector<std::int64_t> extents;  // of each item, one after the other
+  std::vector<std::int64_t> extents;  // the sizes of the symbols of each item, concatenated
   std::vector<Collator::Item> items;
 };
 
@@ -166,7 +170,7 @@ Groups::Plan Groups::plan_for(const std::vector<Item>& items) const {
   Plan plan;
   plan.collate = options.collate;
   const Item& front = items.front();
-  std::vector<std::size_t> sequences;  // tensors
+  std::vector<std::size_t> sequences;  // indices of the tensors with a symbol
   for (std::size_t i = 0; i < front.views.size(); ++i) {
     const native::TensorView& view = front.views[i];
     native::TensorSpec& spec = plan.signature.inputs.emplace_back();
@@ -175,12 +179,12 @@ Groups::Plan Groups::plan_for(const std::vector<Item>& items) const {
     for (const std::int64_t size : view.sizes.values()) spec.dimensions.push_back({.size = size});
     if (options.collate.pad && view.sizes.rank() > 0) {
       spec.dimensions.front().symbol = static_cast<int>(sequences.size());
-      plan.signature.symbols.push_back({.name = spec.name, .least = 0});
+      plan.signature.symbols.push_back({.name = spec.name, .min = 0});
       sequences.push_back(i);
     }
     const auto own = options.pad_values.find(spec.name);
     const double pad = own != options.pad_values.end() ? own->second : options.pad_value;
-    plan.collate.pad_values.push_back(pad != 0 ? number_from(pad, spec.dtype) : native::Number{});
+    plan.collate.pad_values.push_back(pad != 0 ? scalar_from(pad, spec.dtype) : native::Scalar{});
   }
   if (!options.mask.empty()) {
     plan.collate.mask = static_cast<int>(plan.signature.inputs.size());
@@ -213,16 +217,16 @@ py::tuple Groups::collate(std::size_t group) {
       tensor.data = static_cast<std::byte*>(input.mutable_data_ptr());
       bytes += native::bytes_of(tensor);
     }
-    // Nobody else takes the buffers meanwhile, for `inputs` refers to them; the items lie where their owners keep them.
+    // Safe without the GIL: `inputs` references the buffers, and owners_ the items.
     const auto fill = [&] { collator.fill(plan.items); };
-    bytes >= kLeastWithoutGil ? without_gil(fill) : fill();
+    bytes >= kMinBytesWithoutGil ? without_gil(fill) : fill();
 
     py::list positional;
     py::dict by_name;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       py::object tensor = wrapped(std::move(inputs[i]));
-      const bool made = i >= items.front().views.size();
-      if (made || items.front().named) {
+      const bool generated = i >= items.front().views.size();
+      if (generated || items.front().named) {
         by_name[plan.signature.inputs[i].name.c_str()] = std::move(tensor);
       } else {
         positional.append(std::move(tensor));

@@ -14,18 +14,18 @@
 
 namespace service_streamer::bindings {
 
-// How batches are made for a model of which nothing is known but what its items show.
+// The options of a Batcher. There is no signature: names, types and ranks are taken from the items.
 struct BatcherOptions {
   native::CollateOptions collate;
   double pad_value = 0;
-  std::map<std::string, double> pad_values;  // by the name of a tensor, where it is another
-  std::string mask;                          // argument that is made here, or ""
+  std::map<std::string, double> pad_values;  // exceptions from pad_value, by the name of the tensor
+  std::string mask;                          // name of the generated argument, or ""
   std::string lengths;                       // the same
   bool pinned = false;
 };
 
-// Makes batches for one model, in memory that is used again. Called with the GIL, which is all that guards it: a buffer that one
-// thread fills without it is taken by no other.
+// The options and the reusable memory of one BatchedModel. Guarded by the GIL. A buffer that a thread fills without the
+// GIL is referenced, so no other thread takes it.
 class Batcher {
  public:
   explicit Batcher(const pybind11::dict& given);
@@ -34,29 +34,30 @@ class Batcher {
   torch_backend::Buffers buffers;
 };
 
-// The items of one batch in groups that can be put into the same tensors: of the same structure, names, types and ranks, with the
-// same sizes but for those that are padded, and of the same key. The group of the oldest item is the first.
+// The items of one batch, divided into groups that can share tensors. The items of a group have the same key,
+// structure, names, types and ranks, and the same sizes except for padded dimensions. The group of the oldest item is
+// the first. Requires the GIL.
 class Groups {
  public:
-  // `keys`: a number for each item, or None for one that is left out.
+  // `keys` has a number for each item, or None to leave the item out.
   Groups(std::shared_ptr<Batcher> batcher, const pybind11::list& items, const pybind11::list& keys);
 
-  // Items that are no tensors, by their places, and the exceptions that say so.
+  // The items that cannot be read as tensors: a dict from the index of the item to the exception.
   const pybind11::dict& refused() const { return refused_; }
 
-  // The places of the items of each group.
+  // The indices of the items of each group.
   std::vector<std::vector<std::size_t>> places() const;
 
-  // The arguments for a group, by position and by name, and, where it is padded: how far, and how long each item is.
-  // Releases the GIL while much is copied. Throws error_already_set.
+  // Returns (positional arguments, named arguments, padded length, lengths of the items) for a group. The last two are
+  // None if nothing is padded. Releases the GIL for large copies. Throws error_already_set.
   pybind11::tuple collate(std::size_t group);
 
  private:
   struct Item {
-    std::size_t place = 0;
+    std::size_t index = 0;  // in the batch
     std::uint64_t key = 0;
-    bool named = false;              // a dict
-    std::vector<std::string> names;  // of its tensors; in order
+    bool named = false;              // the item is a dict
+    std::vector<std::string> names;  // of the tensors, in order
     std::vector<native::TensorView> views;
   };
   struct Plan;
@@ -65,8 +66,8 @@ class Groups {
   bool read_tensor(PyObject* given, const std::string& name, const Label& label, Item& item);
   bool read_dict(PyObject* given, Item& item);
   bool read_sequence(PyObject* given, Item& item);
-  bool check_made_arguments(const Item& item) const;
-  bool go_together(const Item& a, const Item& b) const;
+  bool check_generated_arguments(const Item& item) const;
+  bool fit_together(const Item& a, const Item& b) const;
   Plan plan_for(const std::vector<Item>& items) const;
 
   const std::shared_ptr<Batcher> batcher_;

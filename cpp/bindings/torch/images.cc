@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace service_streamer::bindings {
 namespace {
 
-// On devices for which we have no kernel.
+// For devices without a kernel of ours.
 at::Tensor normalized_by_torch(const at::Tensor& images, const std::vector<float>& scale,
                                const std::vector<float>& shift, at::ScalarType dtype) {
   const auto of_channels = [&](const std::vector<float>& values) {

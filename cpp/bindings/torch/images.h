@@ -6,7 +6,8 @@
 
 namespace service_streamer::bindings {
 
-// See python/service_streamer/torch/_images.py, which has checked everything: uint8, contiguous, images × rows × columns × channels.
+// See python/service_streamer/torch/_images.py. `images` must be a contiguous uint8 tensor, images × rows × columns ×
+// channels; the caller has checked it. Releases the GIL.
 pybind11::object normalize_images(const pybind11::object& images, const std::vector<float>& scale,
                                   const std::vector<float>& shift, bool half);
 

@@ -36,7 +36,7 @@ bool Keys::check_hashable(PyObject* key) {
 
 bool Keys::find(PyObject* key, std::uint64_t& number) {
   if (numbers_ == nullptr && (numbers_ = PyDict_New()) == nullptr) return false;
-  if (PyDict_GET_SIZE(numbers_) >= kMostRemembered) PyDict_Clear(numbers_);
+  if (PyDict_GET_SIZE(numbers_) >= kMaxRemembered) PyDict_Clear(numbers_);
   PyObject* known = PyDict_GetItemWithError(numbers_, key);
   if (known != nullptr) {
     number = PyLong_AsUnsignedLongLong(known);
@@ -45,7 +45,8 @@ bool Keys::find(PyObject* key, std::uint64_t& number) {
   if (PyErr_Occurred() != nullptr) return false;
   PyObject* fresh = PyLong_FromUnsignedLongLong(++next_);
   if (fresh == nullptr) return false;
-  // Comparing keys may run code of theirs, and so other threads, one of which may have brought the same key meanwhile.
+  // Comparing keys may run Python code and let other threads run. One of them may have added the same key, so do not
+  // overwrite.
   known = PyDict_SetDefault(numbers_, key, fresh);
   if (known != nullptr) number = PyLong_AsUnsignedLongLong(known);
   Py_DECREF(fresh);

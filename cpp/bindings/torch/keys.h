@@ -7,17 +7,18 @@
 
 namespace service_streamer::bindings {
 
-// Numbers for the keys of items, which threads without the GIL can compare: equal keys have equal numbers, as long as they are
-// remembered, and different keys never have. With the GIL.
+// Maps the keys of items to numbers, which threads without the GIL can compare. Different keys never have the same
+// number. Equal keys have the same number as long as the key is remembered. Requires the GIL.
 class Keys {
  public:
-  // `key`: a function of an item, borrowed.
+  // `key` is a callable that returns the key of an item. Borrowed reference.
   explicit Keys(PyObject* key);
   ~Keys();
   Keys(const Keys&) = delete;
   Keys& operator=(const Keys&) = delete;
 
-  // Those of a tuple of items. False with an exception set: what the function raised, or a TypeError where its answer is unhashable.
+  // Computes the numbers for a tuple of items. False with an exception set: the one that the callable raised, or a
+  // TypeError if the key is not hashable.
   bool number(PyObject* items, std::vector<std::uint64_t>& numbers);
 
  private:
@@ -25,8 +26,9 @@ class Keys {
   static bool check_hashable(PyObject* key);
   bool find(PyObject* key, std::uint64_t& number);
 
-  // Beyond so many all are forgotten: items of one key that were read before and after that are run apart, no more.
-  static constexpr Py_ssize_t kMostRemembered = 4096;
+  // When there are more keys, all are forgotten. Items with the same key from before and after that do not share a
+  // batch.
+  static constexpr Py_ssize_t kMaxRemembered = 4096;
 
   PyObject* const key_;
   PyObject* numbers_ = nullptr;  // a dict

@@ -6,7 +6,7 @@
 
 #include "bindings/python/deferred_delete.h"
 #include "bindings/torch/errors.h"
-#include "bindings/torch/reader.h"
+#include "bindings/torch/item_reader.h"
 #include "bindings/torch/without_gil.h"
 #include "service_streamer/torch/runner.h"
 
@@ -15,7 +15,7 @@ namespace service_streamer::bindings {
 native::ItemsRef LoadedModel::read(PyObject* items) {
   delete_deferred();
   try {
-    // First what may run code of the user's.
+    // Keys first, because they may run user code that changes items.
     std::vector<std::uint64_t> keys;
     if (keys_ != nullptr && !keys_->number(items, keys)) return nullptr;
     return read_items(items, std::move(keys), *model_);
@@ -25,30 +25,30 @@ native::ItemsRef LoadedModel::read(PyObject* items) {
   }
 }
 
-PyObject* LoadedModel::value_of(const std::vector<native::Piece>& pieces, bool as_batch) {
+PyObject* LoadedModel::value_of(const std::vector<native::OutputRange>& ranges, bool as_batch) {
   delete_deferred();
-  return as_batch ? batch_of(pieces, *model_, kind_) : items_of(pieces, *model_, kind_);
+  return as_batch ? batch_of(ranges, *model_, kind_) : items_of(ranges, *model_, kind_);
 }
 
 PyObject* LoadedModel::run(PyObject* items, bool as_batch) {
   const native::ItemsRef read_here = read(items);
   if (read_here == nullptr) return nullptr;
   const auto count = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
-  const native::Part part{.items = read_here.get(), .begin = 0, .count = count};
+  const native::ItemRange part{.items = read_here.get(), .begin = 0, .count = count};
   std::array<std::unique_ptr<native::Outputs>, 1> outputs;
   try {
     without_gil([&] {
       const std::lock_guard lock(running_);
-      if (runner_ == nullptr) runner_ = model_->make_plain_runner(0);  // with the caller's threads
+      if (runner_ == nullptr) runner_ = model_->make_plain_runner(0);  // keeps the intra-op threads of the caller
       runner_->run(std::span(&part, 1), outputs);
     });
   } catch (const std::exception& error) {
     set_run_error(error);
     return nullptr;
   }
-  std::vector<native::Piece> pieces;
-  pieces.push_back({.begin = 0, .count = count, .outputs = std::move(outputs[0])});
-  return value_of(pieces, as_batch);
+  std::vector<native::OutputRange> ranges;
+  ranges.push_back({.begin = 0, .count = count, .outputs = std::move(outputs[0])});
+  return value_of(ranges, as_batch);
 }
 
 }  // namespace service_streamer::bindings

@@ -13,19 +13,20 @@
 
 namespace service_streamer::bindings {
 
-// A model of torch as _core and Python see it.
+// A torch model behind the NativeModel interface of _core. Methods that use Python objects require the GIL.
 class LoadedModel final : public NativeModel {
  public:
-  // `keys`: may be nullptr.
+  // `keys` may be nullptr: the items then have no keys.
   LoadedModel(std::shared_ptr<torch_backend::Model> model, OutputKind kind, std::unique_ptr<Keys> keys)
       : model_(std::move(model)), kind_(kind), keys_(std::move(keys)) {}
 
   std::shared_ptr<native::Model> model() override { return model_; }
   const std::shared_ptr<torch_backend::Model>& torch_model() const { return model_; }
   native::ItemsRef read(PyObject* items) override;
-  PyObject* value_of(const std::vector<native::Piece>& pieces, bool as_batch) override;
+  PyObject* value_of(const std::vector<native::OutputRange>& ranges, bool as_batch) override;
 
-  // Reads, runs and gives the outputs in the calling thread, whose GIL is released meanwhile; one thread at a time.
+  // Runs the model on a tuple of items in the calling thread and returns the outputs. Releases the GIL while the model
+  // runs. Concurrent calls wait for each other. Returns nullptr with an exception set on failure.
   PyObject* run(PyObject* items, bool as_batch);
 
  private:
@@ -33,7 +34,7 @@ class LoadedModel final : public NativeModel {
   const OutputKind kind_;
   const std::unique_ptr<Keys> keys_;
 
-  std::mutex running_;  // taken without the GIL
+  std::mutex running_;  // guards runner_; taken without the GIL
   std::unique_ptr<native::Runner> runner_;
 };
 

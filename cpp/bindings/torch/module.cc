@@ -1,4 +1,4 @@
-// Before torch's headers, which come with an older copy of their own.
+// Included first: torch's headers come with an older copy of pybind11.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -17,20 +17,22 @@
 
 static_assert(PYBIND11_VERSION_MAJOR == SERVICE_STREAMER_PYBIND11_MAJOR &&
                   PYBIND11_VERSION_MINOR == SERVICE_STREAMER_PYBIND11_MINOR,
-              "torch's copy of pybind11 hides ours: the order of the include folders is wrong");
+              "torch's copy of pybind11 was included instead of ours: check the order of the include folders");
 
 namespace py = pybind11;
 
 namespace service_streamer::bindings {
 namespace {
 
-// Virtual tables differ between versions of torch: another one than that of the build would call anything.
+// Virtual tables differ between versions of torch. With another version than that of the build, calls would go to wrong
+// functions.
 void check_torch() {
   const std::string found = py::str(py::module_::import("torch").attr("__version__"));
   const std::string built_for = SERVICE_STREAMER_TORCH_VERSION;
   const auto release = [](const std::string& version) { return version.substr(0, version.find('+')); };
   if (release(found) == release(built_for)) return;
-  throw py::import_error("service_streamer._torch was built for torch " + built_for + ", this is torch " + found);
+  throw py::import_error("service_streamer._torch was built for torch " + built_for + ", but torch " + found +
+                         " is installed: run python -m service_streamer.build_torch");
 }
 
 py::capsule capsule_of(std::unique_ptr<NativeModel> model) {
@@ -50,7 +52,7 @@ py::capsule make_model(const py::dict& given) {
 
 void load(const py::capsule& capsule) {
   const std::shared_ptr<torch_backend::Model> model = model_in(capsule).torch_model();
-  without_gil([&] {  // it takes long, and waits for a thread that loads another package
+  without_gil([&] {  // loading is slow, and waits for threads that load other packages
     for (std::size_t device = 0; device < model->options().devices.size(); ++device) model->program(device);
   });
 }
@@ -71,25 +73,30 @@ PYBIND11_MODULE(_torch, module) {
   module.attr("__version__") = SERVICE_STREAMER_VERSION;
   module.attr("torch_version") = SERVICE_STREAMER_TORCH_VERSION;
   module.def("make_model", &make_model, py::arg("options"), py::pos_only(),
-             "Returns the capsule that Engine takes. The file is loaded when it is first needed.");
-  module.def("load", &load, py::arg("model"), py::pos_only(), "Loads the file of a model now. Raises RuntimeError.");
+             "Returns the capsule that Engine takes. The file is loaded on first use.");
+  module.def("load", &load, py::arg("model"), py::pos_only(),
+             "Loads the file of a model now. Raises RuntimeError if that fails.");
   module.def("run", &run, py::arg("model"), py::arg("items"), py::arg("as_batch"), py::pos_only(),
              "Runs a model on a tuple of items in the calling thread.");
   py::class_<Batcher, std::shared_ptr<Batcher>>(module, "Batcher",
-                                                "Makes batches for a callable, in memory used again.")
+                                                "The options and the reusable memory of a BatchedModel.")
       .def(py::init<const py::dict&>(), py::arg("options"), py::pos_only());
-  py::class_<Groups>(module, "Groups", "The items of a batch, in groups that can be run together.")
+  py::class_<Groups>(module, "Groups", "The items of a batch, divided into groups that can share tensors.")
       .def(py::init<std::shared_ptr<Batcher>, const py::list&, const py::list&>(), py::arg("batcher"), py::arg("items"),
-           py::arg("keys"), py::pos_only(), "`keys`: a number for each item; None leaves it out.")
-      .def_property_readonly("refused", &Groups::refused, "Why items are no tensors, by their places.")
-      .def_property_readonly("places", &Groups::places, "The places of the items of each group, the oldest first.")
+           py::arg("keys"), py::pos_only(), "`keys` has a number for each item, or None to leave the item out.")
+      .def_property_readonly("refused", &Groups::refused, "A dict from the index of an invalid item to its exception.")
+      .def_property_readonly("places", &Groups::places,
+                             "The indices of the items of each group, the group of the oldest item first.")
       .def("collate", &Groups::collate, py::arg("group"), py::pos_only(),
-           "Returns positional arguments, named ones, and how far and of which lengths they are padded, or None.");
+           "Returns positional arguments, named arguments, and the padded length and the lengths of the items, or "
+           "None.");
   module.def("is_about_memory", &service_streamer::torch_backend::is_about_memory, py::arg("message"), py::pos_only(),
-             "Whether a message of torch is about too little memory.");
+             "True if a message of torch says that there is not enough memory.");
   module.def("normalize_images", &normalize_images, py::arg("images"), py::arg("scale"), py::arg("shift"),
-             py::arg("half"), py::pos_only(), "Each channel of bytes times its scale plus its shift, channels first.");
-  module.def("has_kernels", &service_streamer::cuda::has_kernels, "Whether there are kernels that run here.");
+             py::arg("half"), py::pos_only(),
+             "Returns value * scale + shift for each channel, with the channels first.");
+  module.def("has_kernels", &service_streamer::cuda::has_kernels,
+             "True if there are CUDA kernels that run on this device.");
   module.def("renew_process_lock", &service_streamer::torch_backend::renew_process_lock,
-             "To be called in a forked child: another thread of its parent may have been loading.");
+             "To be called in a forked child: a thread of the parent may have held the lock.");
 }

@@ -33,11 +33,13 @@ int symbol_named(const native::Signature& signature, const std::string& name) {
   throw py::value_error("unknown dimension: " + name);
 }
 
-// (name, dtype, sizes without the batch): a number is fixed, a name is a symbol; None is anything.
+// `given` is (name, dtype, sizes without the batch dimension). A size is a number (fixed), a str (symbol) or None
+// (unknown).
 native::TensorSpec spec_from(const native::Signature& signature, const py::handle& given) {
   const auto tuple = given.cast<py::tuple>();
   native::TensorSpec spec{.name = tuple[0].cast<std::string>(), .dtype = {}, .dimensions = {}};
-  if (!native::from_string(tuple[1].cast<std::string>(), spec.dtype)) throw py::value_error("unknown dtype");
+  if (!native::from_string(tuple[1].cast<std::string>(), spec.dtype))
+    throw py::value_error("unknown dtype: " + tuple[1].cast<std::string>());
   for (const py::handle size : tuple[2]) {
     native::Dimension dimension;
     if (py::isinstance<py::str>(size)) {
@@ -47,15 +49,16 @@ native::TensorSpec spec_from(const native::Signature& signature, const py::handl
     }
     spec.dimensions.push_back(dimension);
   }
-  if (spec.dimensions.size() > native::kMostDimensions - 1) throw py::value_error("too many dimensions");
+  if (spec.dimensions.size() > native::kMaxDimensions - 1)
+    throw py::value_error("'" + spec.name + "' has too many dimensions: " + std::to_string(spec.dimensions.size()));
   return spec;
 }
 
 }  // namespace
 
-native::Number number_from(double value, native::Dtype dtype) {
+native::Scalar scalar_from(double value, native::Dtype dtype) {
   const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(torch_backend::scalar_type_of(dtype)));
-  native::Number number{};
+  native::Scalar number{};
   std::memcpy(number.data(), tensor.const_data_ptr(), native::size_of(dtype));
   return number;
 }
@@ -80,21 +83,21 @@ torch_backend::ModelOptions model_options_from(const py::dict& given) {
   options.to_host = given["numpy"].cast<bool>();
   native::Signature& signature = options.signature;
   for (const py::handle symbol : given["symbols"]) {
-    const auto [name, least, most] = symbol.cast<std::tuple<std::string, std::int64_t, std::int64_t>>();
-    signature.symbols.push_back({.name = name, .least = least, .most = most});
+    const auto [name, min, max] = symbol.cast<std::tuple<std::string, std::int64_t, std::int64_t>>();
+    signature.symbols.push_back({.name = name, .min = min, .max = max});
   }
   for (const py::handle input : given["inputs"]) signature.inputs.push_back(spec_from(signature, input));
   for (const py::handle output : given["outputs"]) signature.outputs.push_back(spec_from(signature, output));
   signature.input_structure = structure_from(given["input_structure"].cast<std::string>());
   signature.output_structure = structure_from(given["output_structure"].cast<std::string>());
-  signature.least_batch = given["least_batch"].cast<std::int64_t>();
-  signature.most_batch = given["most_batch"].cast<std::int64_t>();
+  signature.min_batch = given["min_batch"].cast<std::int64_t>();
+  signature.max_batch = given["max_batch"].cast<std::int64_t>();
 
   native::CollateOptions& collate = options.collate;
   collate = collate_options_from(given);
   const auto values = given["pad_values"].cast<std::vector<double>>();
   for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
-    collate.pad_values.push_back(number_from(values.at(i), signature.inputs[i].dtype));
+    collate.pad_values.push_back(scalar_from(values.at(i), signature.inputs[i].dtype));
   }
   collate.mask = given["mask"].cast<int>();
   collate.lengths = given["lengths"].cast<int>();

@@ -6,14 +6,14 @@
 
 namespace service_streamer::bindings {
 
-// The options of a model as python/service_streamer/torch/_native.py gives them, checked there: what is still wrong with them
-// raises some error.
+// Converts the options dict of python/service_streamer/torch/_native.py, which has checked it. Throws some exception if
+// the dict is invalid all the same.
 torch_backend::ModelOptions model_options_from(const pybind11::dict& given);
 
-// Those of them that are about any collating, of _collate.py: whether, where and how far to pad, and the numbers of items.
+// Converts the options that python/service_streamer/torch/_collate.py makes: padding and batch sizes.
 native::CollateOptions collate_options_from(const pybind11::dict& given);
 
-// The bytes of a number of that type. Throws what torch throws where it is none of them.
-native::Number number_from(double value, native::Dtype dtype);
+// Converts a number to an element type. Throws what torch throws if the type cannot represent it.
+native::Scalar scalar_from(double value, native::Dtype dtype);
 
 }  // namespace service_streamer::bindings

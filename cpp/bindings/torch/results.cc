@@ -18,8 +18,8 @@ using native::Structure;
 using torch_backend::RunResult;
 using torch_backend::TensorOutputs;
 
-// One that stays on its device was made by a stream of ours. It is done; but its memory must not go back to that stream before what
-// the caller's does with it, and we in his name, is done, too.
+// An output on a device was computed by a stream of the worker, which owns its memory. The memory must not be reused
+// before work of the caller's stream is done, so torch is told of that stream.
 const at::Tensor& output_of(const RunResult& run, std::size_t output) {
   const at::Tensor& tensor = run.tensors[output];
   if (!tensor.is_cpu()) tensor.record_stream(torch_backend::stream_of_this_thread(tensor.device()));
@@ -35,7 +35,7 @@ PyObject* wrap(at::Tensor tensor, OutputKind kind) {
   return array;
 }
 
-// One tensor, or so many in a tuple, list or dict.
+// Puts the tensors into the output structure of the signature. nullptr with an exception set on failure.
 PyObject* structured(std::vector<at::Tensor> tensors, const native::Signature& signature, OutputKind kind) {
   if (signature.output_structure == Structure::kTensor) return wrap(std::move(tensors.front()), kind);
   const auto size = static_cast<Py_ssize_t>(tensors.size());
@@ -44,15 +44,15 @@ PyObject* structured(std::vector<at::Tensor> tensors, const native::Signature& s
   if (signature.output_structure == Structure::kList) whole = PyList_New(size);
   if (signature.output_structure == Structure::kDict) whole = PyDict_New();
   for (Py_ssize_t i = 0; whole != nullptr && i < size; ++i) {
-    const auto place = static_cast<std::size_t>(i);
-    PyObject* element = wrap(std::move(tensors[place]), kind);
+    const auto index = static_cast<std::size_t>(i);
+    PyObject* element = wrap(std::move(tensors[index]), kind);
     bool stored = element != nullptr;
     if (stored && PyTuple_Check(whole)) {
       PyTuple_SET_ITEM(whole, i, element);
     } else if (stored && PyList_Check(whole)) {
       PyList_SET_ITEM(whole, i, element);
     } else if (stored) {
-      stored = PyDict_SetItemString(whole, signature.outputs[place].name.c_str(), element) == 0;
+      stored = PyDict_SetItemString(whole, signature.outputs[index].name.c_str(), element) == 0;
       Py_DECREF(element);
     }
     if (!stored) Py_CLEAR(whole);
@@ -60,7 +60,7 @@ PyObject* structured(std::vector<at::Tensor> tensors, const native::Signature& s
   return whole;
 }
 
-// The part of an output that is not padding.
+// Cuts the padding off an output. `outer_dimensions` is 1 if the tensor has a batch dimension, else 0.
 at::Tensor trimmed(at::Tensor tensor, const RunResult& run, const torch_backend::Model& model, std::size_t output,
                    const std::vector<std::int64_t>& extents, std::int64_t outer_dimensions) {
   for (const torch_backend::Model::Trim& trim : model.trims()) {
@@ -86,7 +86,7 @@ PyObject* item_of(const RunResult& run, std::int64_t row, const torch_backend::M
   return structured(std::move(tensors), model.signature(), kind);
 }
 
-// The rows of a slice, for one output.
+// The rows of a slice in one output, cut to the longest of them.
 at::Tensor rows_of(const TensorOutputs::Slice& slice, std::size_t output, const torch_backend::Model& model) {
   const RunResult& run = *slice.run;
   at::Tensor tensor = output_of(run, output);
@@ -101,7 +101,7 @@ at::Tensor rows_of(const TensorOutputs::Slice& slice, std::size_t output, const 
   return trimmed(std::move(tensor), run, model, output, longest, 1);
 }
 
-// The rows of several runs in one tensor, those that are shorter padded with zeros.
+// Concatenates the rows of several runs. Shorter ones are padded with zeros.
 at::Tensor joined(std::vector<at::Tensor> tensors, const torch_backend::Model& model) {
   if (tensors.size() == 1) return tensors.front();
   std::vector<std::int64_t> longest = tensors.front().sizes().vec();
@@ -113,29 +113,29 @@ at::Tensor joined(std::vector<at::Tensor> tensors, const torch_backend::Model& m
   }
   const bool left = model.options().collate.side == native::PadSide::kLeft;
   for (at::Tensor& tensor : tensors) {
-    std::vector<std::int64_t> missing;  // of each dimension, the last one first: before it and after it
+    std::vector<std::int64_t> missing;  // (before, after) of each dimension, the last dimension first
     for (std::int64_t i = tensor.dim(); i-- > 1;) {
-      const std::int64_t some = longest[static_cast<std::size_t>(i)] - tensor.size(i);
-      missing.push_back(left ? some : 0);
-      missing.push_back(left ? 0 : some);
+      const std::int64_t padding = longest[static_cast<std::size_t>(i)] - tensor.size(i);
+      missing.push_back(left ? padding : 0);
+      missing.push_back(left ? 0 : padding);
     }
     if (model.options().collate.pad) tensor = at::constant_pad_nd(tensor, missing);
   }
   return at::cat(tensors);
 }
 
-// The items in the order of the request: those of a slice lie side by side, the slices of a piece need not.
+// The row of each item, in the order of the request. The slices of a range may be in any order.
 struct Row {
   const RunResult* run = nullptr;
   std::int64_t row = 0;
 };
 
-std::vector<Row> rows_in_order(const std::vector<native::Piece>& pieces) {
+std::vector<Row> rows_in_order(const std::vector<native::OutputRange>& ranges) {
   std::vector<Row> rows;
-  for (const native::Piece& piece : pieces) {
+  for (const native::OutputRange& range : ranges) {
     const std::size_t first = rows.size();
-    rows.resize(first + piece.count);
-    for (const TensorOutputs::Slice& slice : static_cast<const TensorOutputs&>(*piece.outputs).slices) {
+    rows.resize(first + range.count);
+    for (const TensorOutputs::Slice& slice : static_cast<const TensorOutputs&>(*range.outputs).slices) {
       for (std::uint32_t i = 0; i < slice.count; ++i) {
         rows[first + slice.begin + i] = {.run = slice.run.get(), .row = slice.row + i};
       }
@@ -144,11 +144,11 @@ std::vector<Row> rows_in_order(const std::vector<native::Piece>& pieces) {
   return rows;
 }
 
-std::vector<TensorOutputs::Slice> slices_in_order(const std::vector<native::Piece>& pieces) {
+std::vector<TensorOutputs::Slice> slices_in_order(const std::vector<native::OutputRange>& ranges) {
   std::vector<TensorOutputs::Slice> slices;
-  for (const native::Piece& piece : pieces) {
+  for (const native::OutputRange& range : ranges) {
     const auto first = static_cast<std::ptrdiff_t>(slices.size());
-    const auto& own = static_cast<const TensorOutputs&>(*piece.outputs).slices;
+    const auto& own = static_cast<const TensorOutputs&>(*range.outputs).slices;
     slices.insert(slices.end(), own.begin(), own.end());
     std::sort(slices.begin() + first, slices.end(),
               [](const TensorOutputs::Slice& a, const TensorOutputs::Slice& b) { return a.begin < b.begin; });
@@ -156,7 +156,7 @@ std::vector<TensorOutputs::Slice> slices_in_order(const std::vector<native::Piec
   return slices;
 }
 
-// What the library throws as an exception of Python.
+// Calls the function without gradients, and converts C++ exceptions into Python exceptions.
 template <typename Function>
 PyObject* with_python_errors(Function function) {
   try {
@@ -170,12 +170,12 @@ PyObject* with_python_errors(Function function) {
 
 }  // namespace
 
-PyObject* items_of(const std::vector<native::Piece>& pieces, const torch_backend::Model& model, OutputKind kind) {
+PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind) {
   return with_python_errors([&]() -> PyObject* {
-    const std::vector<Row> rows = rows_in_order(pieces);
+    const std::vector<Row> rows = rows_in_order(ranges);
     PyObject* list = PyList_New(static_cast<Py_ssize_t>(rows.size()));
     for (std::size_t i = 0; list != nullptr && i < rows.size(); ++i) {
-      // What is thrown here would lose the list.
+      // Converted here, because an exception that left this block would leak the list.
       PyObject* item = with_python_errors([&] { return item_of(*rows[i].run, rows[i].row, model, kind); });
       if (item == nullptr) {
         Py_CLEAR(list);
@@ -187,9 +187,9 @@ PyObject* items_of(const std::vector<native::Piece>& pieces, const torch_backend
   });
 }
 
-PyObject* batch_of(const std::vector<native::Piece>& pieces, const torch_backend::Model& model, OutputKind kind) {
+PyObject* batch_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind) {
   return with_python_errors([&] {
-    const std::vector<TensorOutputs::Slice> slices = slices_in_order(pieces);
+    const std::vector<TensorOutputs::Slice> slices = slices_in_order(ranges);
     std::vector<at::Tensor> tensors;
     for (std::size_t output = 0; output < slices.front().run->tensors.size(); ++output) {
       std::vector<at::Tensor> rows;

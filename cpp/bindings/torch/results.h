@@ -9,13 +9,15 @@
 
 namespace service_streamer::bindings {
 
-// What callers get: tensors or numpy arrays, trimmed where they were padded, in the structure that the model returns.
+// Makes the results of requests: tensors or numpy arrays, without padding, in the structure that the model returns. All
+// functions require the GIL.
 enum class OutputKind { kTensor, kNumpy };
 
-// A new list with the outputs of each item of a request; nullptr with an exception set.
-PyObject* items_of(const std::vector<native::Piece>& pieces, const torch_backend::Model& model, OutputKind kind);
+// Returns a new list with the outputs of each item. nullptr with an exception set on failure.
+PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind);
 
-// The outputs of all items of a request at once. Where they were padded they are as long as the longest of them.
-PyObject* batch_of(const std::vector<native::Piece>& pieces, const torch_backend::Model& model, OutputKind kind);
+// Returns the outputs of all items in one batch. Padded outputs are cut to the longest item. nullptr with an exception
+// set on failure.
+PyObject* batch_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind);
 
 }  // namespace service_streamer::bindings

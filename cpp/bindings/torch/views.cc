@@ -13,10 +13,10 @@ namespace {
 
 using native::TensorView;
 
-// A batch has one dimension more than its items.
-constexpr std::size_t kMostDimensionsOfItems = native::kMostDimensions - 1;
+// A batch has one more dimension than its items.
+constexpr std::size_t kMaxItemDimensions = native::kMaxDimensions - 1;
 
-// A number type of the struct module, native byte order; those that depend on the machine by their size.
+// Converts a format of the struct module in native byte order. The size distinguishes the integer types.
 std::optional<native::Dtype> dtype_of_format(const char* format, Py_ssize_t size) {
   using native::Dtype;
   if (format == nullptr) return Dtype::kUint8;
@@ -38,15 +38,15 @@ std::optional<native::Dtype> dtype_of_format(const char* format, Py_ssize_t size
   return std::nullopt;
 }
 
-std::nullopt_t refuse_dtype(const Label& label, const char* came) {
-  PyErr_Format(PyExc_TypeError, "%s is %s, the model wants %s", label.text().c_str(), came, label.wanted);
+std::nullopt_t refuse_dtype(const Label& label, const char* dtype) {
+  PyErr_Format(PyExc_TypeError, "%s is %s, the model wants %s", label.text().c_str(), dtype, label.wanted);
   return std::nullopt;
 }
 
 bool fits_rank(const Label& label, std::int64_t rank) {
-  if (std::cmp_less_equal(rank, kMostDimensionsOfItems)) return true;
+  if (std::cmp_less_equal(rank, kMaxItemDimensions)) return true;
   PyErr_Format(PyExc_TypeError, "%s has %lld dimensions, at most %zu are possible", label.text().c_str(),
-               static_cast<long long>(rank), kMostDimensionsOfItems);
+               static_cast<long long>(rank), kMaxItemDimensions);
   return false;
 }
 

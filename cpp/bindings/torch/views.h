@@ -13,7 +13,7 @@
 
 namespace service_streamer::bindings {
 
-// What a message calls a tensor, and which numbers it says are wanted, and where.
+// The words of an error message about a tensor: before + name + after, the expected type, and the accepted devices.
 struct Label {
   const char* before;
   const char* name;
@@ -24,10 +24,10 @@ struct Label {
   std::string text() const { return std::string(before) + name + after; }
 };
 
-// Whose memory a tensor lies in.
+// Where the memory of a tensor is.
 enum class Location : std::uint8_t { kHost, kDevice };
 
-// The objects that views lie in, which so stay where they are. With the GIL.
+// Makes views of Python objects, and keeps the objects alive and in place until it is destroyed. Requires the GIL.
 class ViewOwners {
  public:
   ViewOwners() = default;
@@ -35,8 +35,8 @@ class ViewOwners {
   ViewOwners(const ViewOwners&) = delete;
   ViewOwners& operator=(const ViewOwners&) = delete;
 
-  // What somebody gave, a tensor or whatever has a buffer (a numpy array), as numbers in memory; nothing is copied. `device`: where
-  // a tensor may lie besides the host. nullopt with a TypeError set.
+  // Makes a view of a tensor, or of an object with the buffer protocol (a numpy array). Nothing is copied. A tensor
+  // must be on the host or on `device`. nullopt with a TypeError set on failure.
   std::optional<Location> view(PyObject* object, const Label& label, native::TensorView& view,
                                std::optional<c10::Device> device = std::nullopt);
 
@@ -46,7 +46,7 @@ class ViewOwners {
   std::optional<Location> view_buffer(PyObject* object, const Label& label, native::TensorView& view);
 
   std::vector<PyObject*> objects_;
-  std::deque<Py_buffer> buffers_;  // in place: some exporters have pointers into them
+  std::deque<Py_buffer> buffers_;  // a deque, because some exporters keep pointers to their Py_buffer
 };
 
 }  // namespace service_streamer::bindings

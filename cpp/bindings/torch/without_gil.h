@@ -6,12 +6,12 @@
 
 namespace service_streamer::bindings {
 
-// Calls a function of the library without the GIL. What it throws is thrown once the GIL is back, for its catchers use Python.
+// Calls a function without the GIL. Its exceptions are rethrown with the GIL held, because the handlers use Python.
 //
-// Not by pybind11's gil_scoped_release, which takes the GIL back in its destructor: where the interpreter has begun to end
-// meanwhile, a thread that asks for the GIL is ended right there by unwinding its stack, and an unwinding that leaves a destructor
-// ends the process. Here it passes: nothing in this frame, or in those of the callers, needs the GIL to be destroyed. What
-// `function` owns must not either.
+// pybind11::gil_scoped_release is not used, because its destructor takes the GIL. If the interpreter is finalizing,
+// Python ends a thread that asks for the GIL by unwinding its stack, and unwinding out of a destructor terminates the
+// process. Here the GIL is taken in a plain call, so unwinding is safe. Nothing that `function` or its callers own may
+// need the GIL to be destroyed.
 template <typename Function>
 void without_gil(Function function) {
   std::exception_ptr failure;

@@ -7,14 +7,16 @@
 
 namespace service_streamer::ipc {
 
-// A slice of a buffer that several messages share; immutable once it is shared. Cheap to copy, free of any thread.
+// A slice of a buffer that several messages can share. Copies share the buffer and are cheap. The buffer is immutable
+// once a Bytes is copied, so any thread may read it.
 class Bytes {
  public:
   Bytes() = default;
   Bytes(std::shared_ptr<const std::byte[]> owner, const std::byte* data, std::size_t size)
       : owner_(std::move(owner)), data_(data), size_(size) {}
 
-  // A buffer of its own, not zeroed, to be filled through `data` before the Bytes is copied.
+  // A new buffer, not zeroed. Fill it through `data` before the Bytes is copied. Throws std::bad_alloc, as copy_of()
+  // does.
   static Bytes allocate(std::size_t size, std::byte*& data);
   static Bytes copy_of(std::string_view text);
 

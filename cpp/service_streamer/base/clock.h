@@ -1,7 +1,7 @@
 #pragma once
 
-// The one clock of the core: steady, counted in nanoseconds. Everything that decides by time gets
-// its times as arguments, so that tests and the simulation run on invented ones.
+// The only clock of the core: steady, in nanoseconds. Code that decides by time gets its times as arguments, so tests
+// and the simulation use invented ones.
 
 #include <chrono>
 

@@ -11,39 +11,41 @@
 namespace service_streamer {
 namespace {
 
-// Never freed: descriptors may be closed while the process' statics go. Plain mutexes, for the clang analysis cannot follow
-// one that is taken by one function and let go of by another.
+// Never freed, because static objects may close descriptors at exit. The mutexes are plain: Clang's analysis cannot
+// follow a mutex that one function locks and another unlocks.
 struct Registry {
-  std::mutex in_transit;  // taken before `mutex`
-  std::mutex mutex;       // for `open`, and while one is closed: a fork sees it open and known, or neither
-  std::vector<bool> open;
+  std::mutex fork_mutex;   // ForkLock; taken before `mutex`
+  std::mutex mutex;        // guards `open`; also held during close(), so that a fork never sees a closed entry as open
+  std::vector<bool> open;  // by descriptor number
   std::atomic<std::uint32_t> generation{0};
 };
 
 Registry& registry();
 
 void before_fork() {
-  registry().in_transit.lock();
+  registry().fork_mutex.lock();
   registry().mutex.lock();
 }
 
 void after_fork_in_parent() {
   registry().mutex.unlock();
-  registry().in_transit.unlock();
+  registry().fork_mutex.unlock();
 }
 
 void after_fork_in_child() {
-  Registry& known = registry();
-  for (std::size_t fd = 0; fd < known.open.size(); ++fd) {
-    if (known.open[fd]) close(static_cast<int>(fd));
-    known.open[fd] = false;
+  Registry& descriptors = registry();
+  // Only close(): epoll_ctl() and shutdown() would change what the parent shares.
+  for (std::size_t fd = 0; fd < descriptors.open.size(); ++fd) {
+    if (descriptors.open[fd]) close(static_cast<int>(fd));
+    descriptors.open[fd] = false;
   }
-  known.generation.fetch_add(1, std::memory_order_relaxed);
+  descriptors.generation.fetch_add(1, std::memory_order_relaxed);
   after_fork_in_parent();
 }
 
 Registry& registry() {
-  // Hooks of pthread_atfork run inside fork(), after all that Python runs before it: what they hold, nobody's code sees held.
+  // These handlers run inside fork(), after Python's own before-fork hooks. So no Python code runs while they hold a
+  // mutex.
   static Registry& instance = []() -> Registry& {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     return *new Registry;
@@ -55,17 +57,17 @@ Registry& registry() {
 
 FileDescriptor::FileDescriptor(int fd) : fd_(fd) {
   if (fd < 0) return;
-  Registry& known = registry();
-  generation_ = known.generation.load(std::memory_order_relaxed);
-  const std::lock_guard lock(known.mutex);
+  Registry& descriptors = registry();
+  generation_ = descriptors.generation.load(std::memory_order_relaxed);
+  const std::lock_guard lock(descriptors.mutex);
   const auto index = static_cast<std::size_t>(fd);
   try {
-    if (index >= known.open.size()) known.open.resize(2 * index + 64);
+    if (index >= descriptors.open.size()) descriptors.open.resize(2 * index + 64);
   } catch (...) {
     close(fd);
     throw;
   }
-  known.open[index] = true;
+  descriptors.open[index] = true;
 }
 
 FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept
@@ -83,29 +85,29 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
 void FileDescriptor::reset() {
   const int fd = std::exchange(fd_, -1);
   if (fd < 0) return;
-  Registry& known = registry();
-  if (generation_ != known.generation.load(std::memory_order_relaxed)) return;
-  const std::lock_guard lock(known.mutex);
-  known.open[static_cast<std::size_t>(fd)] = false;
+  Registry& descriptors = registry();
+  if (generation_ != descriptors.generation.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(descriptors.mutex);
+  descriptors.open[static_cast<std::size_t>(fd)] = false;
   close(fd);
 }
 
 int FileDescriptor::release() {
   const int fd = std::exchange(fd_, -1);
   if (fd < 0) return fd;
-  Registry& known = registry();
-  if (generation_ != known.generation.load(std::memory_order_relaxed)) return -1;
-  const std::lock_guard lock(known.mutex);
-  known.open[static_cast<std::size_t>(fd)] = false;
+  Registry& descriptors = registry();
+  if (generation_ != descriptors.generation.load(std::memory_order_relaxed)) return -1;
+  const std::lock_guard lock(descriptors.mutex);
+  descriptors.open[static_cast<std::size_t>(fd)] = false;
   return fd;
 }
 
 ForkLock::ForkLock() {
-  registry().in_transit.lock();
+  registry().fork_mutex.lock();
 }
 
 ForkLock::~ForkLock() {
-  registry().in_transit.unlock();
+  registry().fork_mutex.unlock();
 }
 
 std::uint32_t ForkLock::generation() {

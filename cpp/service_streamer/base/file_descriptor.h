@@ -4,30 +4,36 @@
 
 namespace service_streamer {
 
-// Owns a descriptor of this process that no other process may keep: a socket whose end of file tells of our death, a memfd
-// that is to go with its last user. Close-on-exec does nothing at fork; so the child of a fork closes all of them at once, by
-// pthread_atfork (only close(): epoll_ctl and shutdown would act on the parent's). What owned them there is to be leaked,
-// and does nothing to the child's descriptors if it is not.
+// Owns a file descriptor that no forked child may keep open. Examples: a socket whose end of file tells the peer that
+// this process has died, a memfd whose memory is freed with its last descriptor.
+//
+// A forked child closes all of these descriptors at once, in a pthread_atfork handler, because close-on-exec does not
+// apply to fork. There, a FileDescriptor of the parent no longer owns anything: reset() and the destructor do
+// nothing.
+//
+// Different objects may be used by different threads. The constructor throws std::bad_alloc and then has closed `fd`.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int fd);  // takes it over; -1: none
+  explicit FileDescriptor(int fd);  // takes ownership of fd; -1 means none
   ~FileDescriptor() { reset(); }
   FileDescriptor(FileDescriptor&& other) noexcept;
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  void reset();   // closes; in a forked child, where the parent's are closed already, nothing
-  int release();  // gives it up, still open; forked children keep it
+  void reset();   // closes the descriptor, unless this is a forked child and the parent opened it
+  int release();  // gives up ownership without closing; -1 in a forked child; later children keep the descriptor
 
  private:
   int fd_ = -1;
   std::uint32_t generation_ = 0;
 };
 
-// Held while a descriptor is open but not yet in a FileDescriptor (around recvmsg), so that no fork comes between. Nobody has
-// to call anything at fork. Not to be nested, and never held while anything blocks.
+// Delays fork() in other threads while it is held. Hold it while a descriptor is open but not yet in a FileDescriptor
+// (as around recvmsg), or while a mutex is locked that a forked child needs too.
+//
+// Any thread. Must not be nested. Code that holds it must not block.
 class ForkLock {
  public:
   ForkLock();
@@ -35,8 +41,8 @@ class ForkLock {
   ForkLock(const ForkLock&) = delete;
   ForkLock& operator=(const ForkLock&) = delete;
 
-  // How many forks lie between this process and the one that first used a FileDescriptor: what was made under another number
-  // is the parent's, and only its memory may be touched.
+  // The number of forks between the first process that used a FileDescriptor and this process. An object that was
+  // made under another number belongs to the parent: only its memory may be touched.
   static std::uint32_t generation();
 };
 

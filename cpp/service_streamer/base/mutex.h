@@ -2,8 +2,8 @@
 
 #include <mutex>
 
-// Clang's thread-safety analysis, without a dependency: the attributes say which mutex protects what, and
-// `make lint` fails where the code does not keep to it. Other compilers see nothing.
+// Annotations for Clang's thread-safety analysis, and a mutex and a lock that carry them. They say which mutex guards
+// what. `make lint` fails where the code breaks this. Other compilers ignore the annotations.
 #if defined(__clang__)
 #define SERVICE_STREAMER_ANNOTATE(x) __attribute__((x))
 #else

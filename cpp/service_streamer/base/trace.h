@@ -2,8 +2,8 @@
 
 namespace service_streamer {
 
-// A stretch of the calling thread's time, under a name, for NVIDIA's tools (nsys, NVTX). Ends with the object; they nest. Costs some
-// nanoseconds while no tool looks, and nothing where the library was built without NVTX.
+// A named range of the calling thread's time, shown by NVIDIA's profilers (NVTX). The range ends with the object.
+// Ranges nest. `name` must live as long as the object. Without NVTX at build time a TraceRange does nothing.
 class TraceRange {
  public:
   explicit TraceRange(const char* name);

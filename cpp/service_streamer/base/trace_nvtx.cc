@@ -2,7 +2,7 @@
 
 #include "service_streamer/base/trace.h"
 
-// Where CMake found NVTX; trace_none.cc elsewhere.
+// Compiled where CMake found NVTX, instead of trace_none.cc.
 
 namespace service_streamer {
 namespace {

@@ -9,24 +9,24 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr double kWeight = 1.0 / 8;        // forgets in about 8 batches
+constexpr double kWeight = 1.0 / 8;        // of a new batch in the means
 constexpr double kDecay = 1 - kWeight;     // of the sums, per batch
-constexpr double kFlatVariance = 1.0 / 4;  // batches of equal size give no slope
-constexpr double kWatchShare = 1.0 / 4;    // a wrong guess costs a quarter of what a right one saves
-constexpr double kBurstOverMean = 2;       // end of a uniform burst, from its mean
-constexpr double kGain = 2;                // keeps open traffic out: its break-even is exactly 1
-constexpr double kRounding = 1.0 / 2;      // half a caller is nobody
-constexpr int kSpacingTicks = 4;           // below this a batch is too short to be spaced
-constexpr double kOverhead = 1.0 / 20;     // what a share may cost beyond its items
-constexpr double kSpread = 1.0 / 4;        // of sizes, over their mean, that makes a slope to rely on
+constexpr double kFlatVariance = 1.0 / 4;  // below this variance of the sizes there is no slope
+constexpr double kWatchShare = 1.0 / 4;    // watch_ over fixed_cost_: a useless linger is cheap
+constexpr double kBurstOverMean = 2;       // the end of a uniform burst over its mean
+constexpr double kGain = 2;  // 1 would be the break-even of independent arrivals, which must not be waited for
+constexpr double kRounding = 1.0 / 2;   // fewer than half a caller count as none
+constexpr int kSpacingTicks = 4;        // batches that take fewer ticks are not spaced
+constexpr double kOverhead = 1.0 / 20;  // the highest fixed cost of a share over the cost of its items
+constexpr double kSpread = 1.0 / 4;     // the slope needs sizes that deviate by more than this share of their mean
 
 double seconds(Duration value) {
   return Seconds(value).count();
 }
 
-// User options may be as long as the type allows, so nothing here may wrap.
+// Options may be as large as the type allows, so arithmetic saturates.
 Duration saturate(double value) {
-  const double nanoseconds = value * 1e9 + 0.5;  // to the nearest
+  const double nanoseconds = value * 1e9 + 0.5;  // rounds to the nearest
   if (!(nanoseconds > 0)) return Duration::zero();
   if (nanoseconds >= static_cast<double>(Duration::max().count())) return Duration::max();
   return Duration(static_cast<Duration::rep>(nanoseconds));
@@ -91,30 +91,30 @@ void BatchPolicy::configure(const Options& options) {
 }
 
 void BatchPolicy::arrived(TimePoint now) {
-  if (!watching(now)) return;
-  back_ += 1;
-  back_delay_ += seconds(now - last_completed_);
-  due_back_ = std::max(0.0, due_back_ - 1);
+  if (!counts_as_return(now)) return;
+  return_sum_ += 1;
+  return_delays_ += seconds(now - last_completed_);
+  returns_due_ = std::max(0.0, returns_due_ - 1);
 }
 
 void BatchPolicy::dispatched(TimePoint now, int finishing) {
   last_dispatched_ = now;
-  flying_ += finishing;
+  in_flight_ += finishing;
 }
 
-void BatchPolicy::completed(TimePoint now, std::size_t items, Duration service, int answered) {
-  flying_ = std::max(0, flying_ - answered);
+void BatchPolicy::completed(TimePoint now, std::size_t items, Duration service, int finishing) {
+  in_flight_ = std::max(0, in_flight_ - finishing);
   if (items > 0) learn_cost(static_cast<double>(items), std::max(0.0, seconds(service)));
 
-  const double share = sent_ > 0 ? std::min(1.0, back_ / sent_) : 0;
-  // Those expected after the batch of another worker are still expected while its watch lasts.
-  due_back_ = (watching(now) ? due_back_ : 0) + share * answered;
-  expected_ = due_back_;
-  // At most two watches, each of a quarter of a service time: cannot overflow.
-  burst_ = back_ > 0 ? saturate(kBurstOverMean * back_delay_ / back_) : Duration::zero();
-  sent_ = kDecay * sent_ + answered;
-  back_ *= kDecay;
-  back_delay_ *= kDecay;
+  const double return_share = answered_sum_ > 0 ? std::min(1.0, return_sum_ / answered_sum_) : 0;
+  // Returns after the batch of another worker are still expected until its watch ends.
+  returns_due_ = (counts_as_return(now) ? returns_due_ : 0) + return_share * finishing;
+  returns_expected_ = returns_due_;
+  // Cannot overflow: a delay is at most watch_, a quarter of a service time.
+  burst_ = return_sum_ > 0 ? saturate(kBurstOverMean * return_delays_ / return_sum_) : Duration::zero();
+  answered_sum_ = kDecay * answered_sum_ + finishing;
+  return_sum_ *= kDecay;
+  return_delays_ *= kDecay;
 
   any_completed_ = true;
   last_completed_ = now;
@@ -137,32 +137,32 @@ BatchPolicy::Verdict BatchPolicy::due(const Queue& queue, TimePoint now) const {
     return bound < spaced ? Verdict{bound, CloseReason::kMaxLatency} : Verdict{spaced, CloseReason::kIdle};
   }
 
-  // Too fast a model to linger for, or nobody to linger for.
+  // Do not linger if no batch has completed, or if the model is too fast for a linger to pay.
   if (!any_completed_ || watch_ < kTick) return {now, CloseReason::kIdle};
   const TimePoint linger = linger_end();
-  const bool expected = expected_ > kRounding;
+  const bool expected = returns_expected_ > kRounding;
   if (now >= linger) {
     if (!expected || queue.ready >= linger) return {now, CloseReason::kIdle};
-    return {now, due_back_ > kRounding ? CloseReason::kLinger : CloseReason::kReturned};
+    return {now, returns_due_ > kRounding ? CloseReason::kLinger : CloseReason::kReturned};
   }
 
-  // Every other idle worker would take as many as wait here: leave them their fair share.
+  // Do not linger if the other idle workers can take all expected returns, each as many as are queued now.
   const double waiting = queue.requests;
-  if (due_back_ <= (queue.idle_workers - 1) * waiting + kRounding) {
+  if (returns_due_ <= (queue.idle_workers - 1) * waiting + kRounding) {
     return {now, expected ? CloseReason::kReturned : CloseReason::kIdle};
   }
 
-  // Those here lose the rest of the linger; those to come save a batch of their own.
+  // The queued requests lose the rest of the linger. The expected ones save a batch of their own.
   const TimePoint end = std::min(linger, bound);
   const double saved = std::min(fixed_cost_, mean_service_ / options_.workers);
-  if (kGain * waiting * seconds(end - now) >= due_back_ * saved) return {now, CloseReason::kIdle};
+  if (kGain * waiting * seconds(end - now) >= returns_due_ * saved) return {now, CloseReason::kIdle};
   return {end, end == bound ? CloseReason::kMaxLatency : CloseReason::kLinger};
 }
 
 std::size_t BatchPolicy::share(const Queue& queue) const {
   const std::size_t all = options_.batch_size;
   if (options_.kind != PolicyKind::kAdaptive || queue.items >= all || item_cost_ <= 0) return all;
-  if (queue.requests == 1 && options_.workers == 1) return all;  // its caller waits for both parts
+  if (queue.requests == 1 && options_.workers == 1) return all;  // a split request is not answered before its last part
   const double fixed = std::max(fixed_cost_, seconds(kTick));
   const double least = std::ceil(fixed / (kOverhead * item_cost_));
   const double fair = std::ceil(static_cast<double>(queue.items) / std::max(2, queue.idle_workers));
@@ -171,7 +171,7 @@ std::size_t BatchPolicy::share(const Queue& queue) const {
 
 TimePoint BatchPolicy::watch_end() const {
   const bool expecting =
-      options_.kind == PolicyKind::kAdaptive && any_completed_ && watch_ >= kTick && due_back_ > 1 + kRounding;
+      options_.kind == PolicyKind::kAdaptive && any_completed_ && watch_ >= kTick && returns_due_ > 1 + kRounding;
   return expecting ? linger_end() : TimePoint::min();
 }
 
@@ -203,21 +203,22 @@ void BatchPolicy::update_watch() {
   watch_ = std::min(options_.max_latency, saturate(kWatchShare * fixed_cost_));
 }
 
-// A return cannot be older than the completion it answers to, however the stamps were raced.
-bool BatchPolicy::watching(TimePoint now) const {
+// An arrival before the completion is no return; times of different threads may come out of order.
+bool BatchPolicy::counts_as_return(TimePoint now) const {
   return any_completed_ && now >= last_completed_ && now <= later(last_completed_, watch_);
 }
 
-// Workers that all start at once with little leave a long queue behind them and stay bunched.
+// How long after the last dispatch the next batch may start. If all workers start small batches at once, a long queue
+// forms meanwhile, and the workers stay in step.
 Duration BatchPolicy::spacing(const Queue& queue) const {
-  if (options_.workers == 1 || flying_ == 0) return Duration::zero();
+  if (options_.workers == 1 || in_flight_ == 0) return Duration::zero();
   if (fixed_cost_ < kSpacingTicks * seconds(kTick)) return Duration::zero();
   const double workers = options_.workers;
   const double even = fixed_cost_ / workers;
   const double waiting = queue.requests;
-  if (waiting * workers < waiting + flying_) return saturate(even);
-  // A fair share of those alive, but at the start of a burst that says little: the last idle
-  // workers are kept for what comes with it.
+  if (waiting * workers < waiting + in_flight_) return saturate(even);
+  // The queue has its share of all requests, but more may follow in the same burst. The fewer workers are idle, the
+  // longer they wait for it.
   const double busy = (workers - queue.idle_workers) / workers;
   return saturate(even * busy * busy);
 }

@@ -1,21 +1,21 @@
 #pragma once
 
-// Decides when a waiting batch goes to an idle worker. A pure class: no lock, no clock, no thread;
-// it is told what happened and when, and answers until when to wait. The engine calls it under its
-// own mutex; nothing here blocks, allocates or throws, and every call costs constant time.
+// Decides when queued items go to an idle worker as a batch, and how many. The class has no lock, clock or thread.
+// The engine tells it what happened and when, and it answers until when to wait. The engine calls it under its mutex.
+// No call blocks, allocates or throws, and each takes constant time.
 //
-//   kGreedy    an idle worker takes what is there.
-//   kWindow    collect until full or `max_latency` after the oldest arrival.
-//   kAdaptive  greedy, except that
-//              - right after a batch completed it lingers for the callers that got their answers
-//                and are about to ask again, if enough of them came back in the last batches, and
-//                only for as long as the wait costs less than the batch it saves;
-//              - several workers are kept from starting small batches all at the same time;
-//              - where a batch costs next to nothing beside its items, it is no larger than it must be:
-//                the rest is for other workers, or runs while those answers are on their way.
+//   kGreedy    An idle worker takes what is queued.
+//   kWindow    Wait until the batch is full, or until `max_latency` after the oldest arrival.
+//   kAdaptive  Greedy, with three exceptions:
+//              - After a batch completes, its callers may soon send their next requests. If enough callers came back
+//                after the last batches, the policy waits for them (it lingers). It does so only as long as the wait
+//                costs less than the batch that it saves.
+//              - Several workers do not all start small batches at the same time; their starts are spaced.
+//              - If the fixed cost of a batch is small beside the cost of its items, a worker takes only a share of
+//                the queue. Other workers take the rest, or it runs while the first results are delivered.
 //
-// `max_latency` bounds the hold: a batch is never kept back for longer than that after an item and
-// an idle worker were both there (kWindow: after the oldest item came).
+// `max_latency` bounds the wait: a batch goes at the latest `max_latency` after there are both an item and an idle
+// worker (kWindow: after the oldest item arrived). Decisions 002 and 018 say why.
 
 #include <cstddef>
 
@@ -25,17 +25,17 @@ namespace service_streamer {
 
 enum class PolicyKind { kAdaptive, kGreedy, kWindow };
 
-// Why a batch closed. The policy gives all but the last three, which are the engine's.
+// Why a batch went. The last three reasons come from the engine, the others from the policy.
 enum class CloseReason {
-  kFull,        // batch_size items
-  kIdle,        // a worker was idle, and waiting for others was not worth it
-  kReturned,    // every caller that was expected back came
-  kLinger,      // the linger ended before all of them came
-  kMaxLatency,  // held for max_latency
-  kWindow,      // the window of policy kWindow ended
-  kShare,       // smaller batches serve this model as well
-  kPriority,
-  kDrain,
+  kFull,        // it has batch_size items
+  kIdle,        // a worker was idle, and it was not worth waiting for more items
+  kReturned,    // all callers that were expected back have come back
+  kLinger,      // the linger ended before all of them came back
+  kMaxLatency,  // it has waited for max_latency
+  kWindow,      // the window of kWindow has ended
+  kShare,       // the worker took only its share of the queue
+  kPriority,    // a request of a priority above 0 was queued
+  kDrain,       // the engine is closed
 };
 
 const char* to_string(PolicyKind kind);
@@ -45,86 +45,88 @@ class BatchPolicy {
  public:
   struct Options {
     PolicyKind kind = PolicyKind::kAdaptive;
-    std::size_t batch_size = 64;                            // items that make a batch full, at least 1
-    Duration max_latency = std::chrono::milliseconds(100);  // longest hold, at least 0
-    int workers = 1;                                        // that take batches, at least 1
+    std::size_t batch_size = 64;                            // the maximum number of items in a batch, at least 1
+    Duration max_latency = std::chrono::milliseconds(100);  // the longest wait for more items, at least 0
+    int workers = 1;                                        // the number of workers, at least 1
   };
 
-  // What waits. `items`, `requests` and `idle_workers` are at least 1; where share() is asked, items may be gone.
+  // The state of the queue. For due(), `items`, `requests` and `idle_workers` are at least 1. For share(), `items`
+  // may be 0.
   struct Queue {
     std::size_t items = 0;
     int requests = 0;
     int idle_workers = 0;
-    TimePoint oldest;  // arrival of the oldest waiting request
-    TimePoint ready;   // since when there have been both an item and an idle worker
+    TimePoint oldest;  // the arrival of the oldest queued request
+    TimePoint ready;   // when there were first both an item and an idle worker
   };
 
   struct Verdict {
-    TimePoint at;  // now or before: go; otherwise ask again at this time or after the next event
+    TimePoint at;  // if not later than now, the batch is due; otherwise ask again then, or after the next event
     CloseReason reason;
   };
 
-  // What a timer can keep: shorter lingers are not worth starting.
+  // The precision of a timed sleep. A shorter linger is not worth starting.
   static constexpr Duration kTick = std::chrono::microseconds(100);
 
   explicit BatchPolicy(const Options& options);
 
-  // Takes effect with the next question and keeps what was learned.
+  // Changes the options and keeps what was learned.
   void configure(const Options& options);
 
   // One request arrived.
   void arrived(TimePoint now);
 
-  // A batch was handed to a worker; `finishing` requests have their last item in it.
+  // A batch was cut for a worker. `finishing` requests have their last item in it.
   void dispatched(TimePoint now, int finishing);
 
-  // A batch of `items` came back after `service`; `answered` is its `finishing` of dispatched().
-  void completed(TimePoint now, std::size_t items, Duration service, int answered);
+  // A batch of `items` came back after `service`. `finishing` is the value given to dispatched().
+  void completed(TimePoint now, std::size_t items, Duration service, int finishing);
 
+  // When the queued items should go to a worker.
   Verdict due(const Queue& queue, TimePoint now) const;
 
-  // How many of the waiting items a worker that is among the idle ones takes at most.
+  // The maximum number of items that one idle worker should take.
   std::size_t share(const Queue& queue) const;
 
-  // Until when returning callers may be lingered for; TimePoint::min() when none are expected, or a
-  // single one. A worker that parks until then needs no wake for each of them; one it needs anyway.
+  // The end of a possible linger, or TimePoint::min() if fewer than two callers are expected back. An idle worker
+  // that sleeps until then need not be woken to start the linger.
   TimePoint watch_end() const;
 
-  // Zero before the first batch completed.
+  // Zero before the first batch completes.
   Duration mean_service() const;
   double mean_batch_size() const { return mean_size_; }
 
  private:
   void learn_cost(double items, double service);
   void update_watch();
-  bool watching(TimePoint now) const;
+  bool counts_as_return(TimePoint now) const;
   Duration spacing(const Queue& queue) const;
   TimePoint linger_end() const;
 
   Options options_;
 
-  // Exponentially weighted over about 8 batches; times are seconds.
+  // Exponentially weighted means over about 8 batches; times are in seconds.
   double mean_service_ = 0;
   double mean_size_ = 0;
   double size_variance_ = 0;
   double size_service_covariance_ = 0;
-  double item_cost_ = 0;   // slope of service time over batch size; 0: not known
-  double fixed_cost_ = 0;  // intercept of service time over batch size: what merging two batches saves
+  double item_cost_ = 0;   // slope of the service time over the batch size; 0 if not known
+  double fixed_cost_ = 0;  // intercept of that line: the time that merging two batches saves
 
-  // Decayed sums over about 8 batches: who comes back after an answer, and how fast.
-  double sent_ = 0;
-  double back_ = 0;
-  double back_delay_ = 0;
+  // A return is an arrival soon after a completion. Decayed sums over about 8 batches; the delays are in seconds.
+  double answered_sum_ = 0;  // requests answered
+  double return_sum_ = 0;    // returns
+  double return_delays_ = 0;
 
-  double due_back_ = 0;  // returns still expected
-  double expected_ = 0;  // due_back_ as it was at the last completion
-  Duration burst_{0};    // within which the returns come
-  Duration watch_{0};    // for how long after a completion an arrival counts as a return
+  double returns_due_ = 0;       // returns still expected
+  double returns_expected_ = 0;  // returns_due_ at the last completion
+  Duration burst_{0};            // the time after a completion in which the returns come
+  Duration watch_{0};            // the time after a completion in which an arrival counts as a return
 
   bool any_completed_ = false;
   TimePoint last_completed_;
   TimePoint last_dispatched_;
-  int flying_ = 0;  // requests that end in the batches now running
+  int in_flight_ = 0;  // requests that end with one of the running batches
 };
 
 }  // namespace service_streamer

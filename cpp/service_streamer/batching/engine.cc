@@ -50,7 +50,7 @@ Engine::Admission Engine::submit_accepted(Request& request) {
 
 bool Engine::submit_accepted(std::span<Request* const> requests) {
   Wakes wakes;
-  wakes.others.reserve(2 * requests.size());  // nothing may throw between two of them
+  wakes.others.reserve(2 * requests.size());  // allocate first: either all requests are queued or none
   {
     MutexLock lock(mutex_);
     if (closed()) return false;
@@ -149,7 +149,7 @@ void Engine::configure(const EngineChange& change) {
     MutexLock lock(mutex_);
     options_ = change.applied_to(options_);
     policy_.configure(options_.policy_options());
-    for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the new policy
+    for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the changed policy
   }
   wakes.run();
 }
@@ -259,7 +259,7 @@ void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests
   ended.push(request);
 }
 
-// After anything that may have made room, work, or an end.
+// Called after any change that may have made room, made a batch due, or ended the last request.
 void Engine::settle(TimePoint now, Wakes& wakes) {
   while (Request* request = queue_.admit()) {
     policy_.arrived(now);

@@ -19,62 +19,68 @@
 
 namespace service_streamer {
 
-// Brings requests and workers together: callers submit, workers pull batches, and every request that was accepted is ended
-// exactly once.
+// Brings requests and workers together. Callers submit requests, workers pull batches, and every accepted request
+// ends exactly once.
 //
-// All methods are thread-safe; those that may block say so and take the waiter to sleep on. The engine has no thread and
-// calls nobody: a request that a method ended comes back in an EndedRequests, and its caller stores the result, publishes
-// Request::completion through a WakeChain, and drops the hold on it. ReleasedRequests are those that had ended before
-// (expired, cancelled) and that the last worker has now let go of: nothing to publish, only to free.
+// All methods are thread-safe. A method that may block says so and takes the waiter to sleep on. The engine has no
+// thread and makes no callbacks. A method that ends requests returns them in an EndedRequests: its caller stores the
+// results, publishes Request::completion through the WakeQueue, and drops the engine's hold. ReleasedRequests are
+// requests that ended and were published before (expired, cancelled) and whose last hold the method has dropped: its
+// caller frees them.
 //
-// After close() nothing is accepted. What is queued is still served (drain) or ended as kClosed; workers then get kClosed.
+// After close() no request is accepted. Queued requests are still served (drain) or end as kClosed. Then workers get
+// kClosed.
 class Engine {
  public:
-  // Throws std::invalid_argument for options that make no sense.
+  // Throws std::invalid_argument if an option is invalid.
   explicit Engine(const EngineOptions& options);
 
   // --- callers ---
 
   enum class Admission { kQueued, kWaiting, kFull, kClosed };
 
-  // Takes the request into the queue. When that is full the request goes to the waiting room with kWaiting, or is refused with
-  // kFull (Overflow::kReject). Never blocks. Wakes the worker that should take it.
+  // Puts the request into the queue, and wakes a worker if a batch is now due. If the queue is full, the request goes
+  // to the waiting room (kWaiting), or is refused (kFull, with Overflow::kReject). Never blocks.
   Admission submit(Request& request) EXCLUDES(mutex_);
 
   // The same for a request that another engine has accepted: never kFull.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
 
-  // The same for several requests; wakes workers when all of them are there. False: the engine is closed, and took none.
+  // The same for several requests. Wakes workers when all of them are queued. Returns false if the engine is closed
+  // and took none.
   bool submit_accepted(std::span<Request* const> requests) EXCLUDES(mutex_);
 
-  // Blocks until a request left the waiting room (kDone: into the queue, or it ended), the deadline, or a signal.
+  // Blocks until the request leaves the waiting room (kDone: it is in the queue or has ended), the deadline passes,
+  // or a signal handler ran in this thread.
   Completion::Wait wait_for_room(Request& request, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
 
-  // Never blocks: whether it has left the waiting room; if not, wakes the waiter when it does.
+  // Returns true if the request has left the waiting room. Otherwise the waiter is woken when it does. Never blocks.
   bool has_room(Request& request, Waiter& waiter) EXCLUDES(mutex_);
 
-  // Ends a request before its time. Without `even_if_running` only while some of its items have not gone to a worker.
-  // False: it has ended already, or runs.
+  // Ends a request as expired, cancelled or lost. Without `even_if_running`, it does so only while some items are not
+  // in a batch yet. Returns false if the request has already ended, or runs.
   bool end_early(Request& request, Outcome outcome, bool even_if_running, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // Whether a worker has any of it.
+  // True if any item of the request is in a batch and the request has not ended.
   bool running(const Request& request) const EXCLUDES(mutex_);
 
   // --- workers ---
 
   enum class Ready { kBatch, kNotYet, kClosed, kInterrupted };
 
-  // kBatch: a batch is due and reserved for this worker, which must now call cut(). poll() never blocks;
-  // wait_for_batch() blocks until kBatch, kClosed, or a signal handler ran in this thread.
+  // kBatch means that a batch is due and reserved for this worker. The worker must now call cut(), forward() or
+  // decline(). poll() never blocks. wait_for_batch() blocks until kBatch, kClosed, or a signal handler ran in this
+  // thread.
   Ready poll(CloseReason& reason) EXCLUDES(mutex_);
 
-  // The same for a worker that is still busy with a batch and can have another one ready: only one that cannot grow any more, for
-  // it is full or the engine is closed. Others had better grow until the worker is free.
+  // The same for a worker that is still busy and can have its next batch ready. Reserves only a batch that cannot
+  // grow any more, because it is full or the engine is closed. Never blocks.
   Ready poll_ahead(CloseReason& reason) EXCLUDES(mutex_);
 
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_);
 
-  // A worker between start_waiting() and stop_waiting(); stays in place meanwhile. Belongs to the engine, under its mutex.
+  // A worker that waits by start_waiting(). It must not move until it has got a batch, kClosed, or called
+  // stop_waiting(). Its members are guarded by the mutex of the engine.
   struct IdleWorker {
     explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
 
@@ -83,49 +89,54 @@ class Engine {
       kAway,
       kIdle,
       kReserved
-    } state = State::kAway;              // kReserved: was given a batch; no longer in idle_
-    TimePoint until = TimePoint::max();  // wakes by itself
+    } state = State::kAway;              // kIdle: in idle_; kReserved: a batch is reserved for it
+    TimePoint until = TimePoint::max();  // the end of its sleep, if no thread wakes it
     CloseReason reason = CloseReason::kIdle;
   };
 
-  // The halves of wait_for_batch(), for a thread that waits for many things at once. kNotYet: the worker counts as idle, and
-  // this is to be called again when its waiter was woken or at `until`. Otherwise it is no longer waiting.
+  // The two halves of wait_for_batch(), for a thread that also waits for other events. Neither blocks. kNotYet means
+  // that the worker is idle: call start_waiting() again at `until`, or when its waiter was woken. With any other
+  // result the worker no longer waits.
   Ready start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until) EXCLUDES(mutex_);
-  // What was promised to it goes to another one.
+  // Ends the wait. A batch that is reserved for the worker goes to another one.
   void stop_waiting(IdleWorker& worker) EXCLUDES(mutex_);
 
-  // Fills `batch` with what waits now, up to the policy's share of it. Requests whose deadline has passed are ended instead. False:
-  // nothing is left (taken by others, cancelled, expired).
+  // Fills `batch` with the items that are queued now, up to the limit of the policy. Ends requests whose deadline has
+  // passed. Returns false if no item is left, because other workers took them, or they were cancelled or expired.
   bool cut(Batch& batch, CloseReason reason, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // Instead of cut(): what was promised by kBatch stays, for another worker.
+  // Called instead of cut(): gives up the reservation, and the items stay for another worker.
   void decline() EXCLUDES(mutex_);
 
-  // Gives a batch back with what became of it: kAnswered, kFailed or kLost. Parts marked failed or postponed are so.
+  // Gives a batch back. `outcome` is kAnswered, kFailed or kLost; parts that are marked as failed or postponed are
+  // treated so.
   void complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
-  // Moves what is before the cut out of a batch that failed, into `first`, which runs again by itself. The cut must
-  // leave items on both sides.
+  // Cuts a failed batch in two: moves the items before the cut into `first`, a batch that is run again by itself.
+  // There must be items on both sides of the cut.
   void split(Batch& batch, const BatchCut& cut, Batch& first) EXCLUDES(mutex_);
 
-  // Moves all of `first`, which split() took from the front of the batch, back there.
+  // Undoes split(): moves all of `first` back to the front of the batch.
   void join(Batch& batch, Batch& first) EXCLUDES(mutex_);
 
-  // Puts the whole requests of a batch that failed back into the queue, and takes their parts out (Request* nullptr).
-  // Each of them runs alone, when nothing else waits. After close(false) they end as kClosed.
+  // Puts the whole requests of a failed batch back into the queue. Each then runs alone, when no other request is
+  // queued. After close(false) they end as kClosed. Sets RequestRange::request of their parts to nullptr; the caller
+  // erases these parts.
   void postpone(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
-  // Before such a piece runs: ends the requests in it whose deadline has passed, and takes out (Request* nullptr) the parts of
-  // those that ended meanwhile.
+  // Called before a part of a failed batch runs again. Ends its requests whose deadline has passed. Sets
+  // RequestRange::request of requests that have ended to nullptr; the caller erases these parts.
   void drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
-  // --- a relay, which hands requests on to another engine ---
+  // --- forwarding requests to another engine ---
 
-  // What was promised by kBatch: whole requests, until they have `limit` items; false as cut(). Each comes back by itself.
+  // Called instead of cut(): fills `batch` with whole requests, until they have at least `limit` items. Returns false
+  // as cut() does. Each request is given back by itself, through take_back().
   bool forward(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // kNone: the other engine did not take it. It waits again, at its old place (the latest of them first, please); once this engine
-  // is closed it ends as kClosed.
+  // A forwarded request that is given back. kNone means that the other engine did not take it. It is then queued
+  // again at its old place, or ends as kClosed if this engine is closed. To give back several such requests, pass the
+  // latest first.
   struct Returned {
     Request* request = nullptr;
     Outcome outcome = Outcome::kLost;
@@ -134,50 +145,53 @@ class Engine {
 
   // --- deadlines ---
 
-  // Blocks until the deadline of an unwatched request may have passed (kBatch: call expire()), the engine is closed and
-  // empty (kClosed), or a signal. For one thread at a time; from the first call on, until it says that it comes no more, all
-  // deadlines are its.
+  // Blocks until the deadline of a request that is not watched may have passed (kBatch: call expire()), the engine is
+  // closed and empty (kClosed), or a signal handler ran in this thread. For one thread, the timer. Between its first
+  // call and leave_deadlines() only this thread expires requests.
   Ready wait_for_deadline(Waiter& waiter) EXCLUDES(mutex_);
   void leave_deadlines() EXCLUDES(mutex_);
   void expire(EndedRequests& ended) EXCLUDES(mutex_);
 
-  // Instead of these, for a thread that waits for many things at once: expires, and tells when to be called again, unless the
-  // waiter is woken before. Never blocks; looks at all requests only when one of them is due.
+  // Used instead by a thread that also waits for other events. Ends requests whose deadline has passed, and returns
+  // when to call it again. If an earlier deadline comes, the waiter is woken before. Never blocks.
   TimePoint watch_deadlines(Waiter& waiter, EndedRequests& ended) EXCLUDES(mutex_);
   void stop_watching(const Waiter& waiter) EXCLUDES(mutex_);
 
   // --- life ---
 
-  // Throws std::invalid_argument; then nothing has changed.
+  // Throws std::invalid_argument if an option would be invalid, and then changes nothing.
   void configure(const EngineChange& change) EXCLUDES(mutex_);
   EngineOptions options() const EXCLUDES(mutex_);
 
-  // At least 1. For the policy, which spaces their batches.
+  // Tells the policy the number of workers, at least 1. Throws as configure().
   void set_workers(int workers) EXCLUDES(mutex_);
 
-  // Idempotent; never blocks. `drain` false ends everything that no worker has yet.
+  // Refuses new requests from now on. Without `drain`, ends all requests of which some items are not in a batch yet.
+  // Idempotent; never blocks.
   void close(bool drain, EndedRequests& ended) EXCLUDES(mutex_);
   bool closed() const { return closed_.load(std::memory_order_relaxed); }
 
-  // Ends every request, also what is running: because the engine is closed, or because no worker will come.
+  // Ends every request, also those that run: as kClosed, or as kLost if there will be no worker.
   void abort(Outcome outcome, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // Blocks until every request has ended and every batch is back.
+  // Blocks until all requests have ended and all batches are back, the deadline passes, or a signal handler ran in
+  // this thread.
   Completion::Wait wait_until_drained(Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
 
   EngineStats stats() const EXCLUDES(mutex_);
 
-  // The caller had the answer now. The one statistic that is not counted under the mutex.
+  // Notes that the caller has its result now. Takes no lock.
   void delivered(const Request& request, TimePoint now) { delivery_time_.add(now - request.ended); }
 
-  // Seconds until what is queued will have gone, estimated from what the last batches took; before the first, max_latency.
+  // The seconds until the items queued now will be in a batch, estimated from the last batches; max_latency before
+  // the first.
   double retry_after() const EXCLUDES(mutex_);
 
-  // How many requests were accepted and have not ended; may be old by the time it is known.
+  // The number of accepted requests that have not ended. May be outdated when it returns.
   std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
 
  private:
-  // Who is to be woken once the mutex is released.
+  // Threads to wake after the mutex is released.
   struct Wakes {
     Waiter* worker = nullptr;
     std::vector<Waiter*> others;
@@ -188,11 +202,11 @@ class Engine {
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
-  std::size_t unpromised() const REQUIRES(mutex_);
+  std::size_t unreserved_items() const REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
-  BatchPolicy::Queue waiting(std::size_t items, std::size_t idle_workers) const REQUIRES(mutex_);
+  BatchPolicy::Queue policy_queue(std::size_t items, std::size_t idle_workers) const REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
-  Ready look(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) REQUIRES(mutex_);
+  Ready reserve_if_due(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
   Waiter* worker_to_wake(TimePoint now) REQUIRES(mutex_);
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
@@ -218,15 +232,15 @@ class Engine {
   EngineOptions options_ GUARDED_BY(mutex_);
   BatchPolicy policy_ GUARDED_BY(mutex_);
   RequestQueue queue_ GUARDED_BY(mutex_);
-  LiveList live_ GUARDED_BY(mutex_);                       // every request that was accepted and has not ended
+  LiveList live_ GUARDED_BY(mutex_);                       // all accepted requests that have not ended
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_
-  bool drains_ GUARDED_BY(mutex_) = true;                  // what is queued is served, also after close()
-  std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle last
-  int reserved_ GUARDED_BY(mutex_) = 0;                    // batches promised to workers and not yet cut
-  TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // since when an item and an idle worker are both there
+  bool drains_ GUARDED_BY(mutex_) = true;                  // false after close(false): nothing is queued again
+  std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle worker is last
+  int reserved_ GUARDED_BY(mutex_) = 0;                    // batches reserved for workers and not yet cut
+  TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // when there were first an item and an idle worker
   int running_batches_ GUARDED_BY(mutex_) = 0;
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
-  Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // who watches the deadlines, and sleeps until when
+  Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // of the thread that watches deadlines, and the end of its sleep
   TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
   bool has_timer_thread_ GUARDED_BY(mutex_) = false;
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);

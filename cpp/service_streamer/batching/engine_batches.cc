@@ -3,7 +3,7 @@
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/engine.h"
 
-// What becomes of a batch that has run: it is given back, or cut to be run again.
+// Batches that have run: they are given back, or cut to be run again.
 
 namespace service_streamer {
 
@@ -36,7 +36,7 @@ void Engine::split(Batch& batch, const BatchCut& cut, Batch& first) {
   if (!batch.rerun) note_completed(batch, Clock::now());
   batch.rerun = first.rerun = true;
   keep_before(cut, first.parts);
-  keep_behind(cut, batch.parts);
+  keep_after(cut, batch.parts);
   if (cut.inside > 0) batch.parts.front().request->holds.fetch_add(1, std::memory_order_relaxed);
   first.items = cut.items;
   batch.items -= cut.items;
@@ -46,7 +46,7 @@ void Engine::split(Batch& batch, const BatchCut& cut, Batch& first) {
 void Engine::join(Batch& batch, Batch& first) {
   batch.items += first.items;
   put_before(batch.parts, first.parts, [](const RequestRange& part) {
-    part.request->holds.fetch_sub(1, std::memory_order_relaxed);  // the other part of it has one, too
+    part.request->holds.fetch_sub(1, std::memory_order_relaxed);  // split() added one for the second half
   });
   first = {};
   MutexLock lock(mutex_);
@@ -95,7 +95,7 @@ void Engine::put_back(const RequestRange& part, Outcome outcome, TimePoint now, 
                       ReleasedRequests& released, Wakes& wakes) {
   Request& request = *part.request;
   const bool ended_before = request.phase == Request::Phase::kEnded;
-  if (request.drop_hold()) released.push(request);  // the last hold can only go after it was ended and published
+  if (request.drop_hold()) released.push(request);  // so it has ended and was published
   if (ended_before) return;
   request.answered += part.count;
   if (outcome != Outcome::kAnswered || request.answered == request.size) end(request, outcome, now, ended, wakes);
@@ -112,7 +112,7 @@ void Engine::queue_alone(const RequestRange& part, TimePoint now, EndedRequests&
 
 void Engine::note_completed(const Batch& batch, TimePoint now) {
   const Duration service = now - batch.dispatched;
-  if (batch.items > 0) service_time_.add(service);  // else all its callers gave up before it was run again
+  if (batch.items > 0) service_time_.add(service);  // 0 if all its requests ended before it was run again
   policy_.completed(now, batch.items, service, batch.finishing);
 }
 

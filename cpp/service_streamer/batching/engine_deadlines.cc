@@ -2,7 +2,7 @@
 
 #include "service_streamer/batching/engine.h"
 
-// Who watches the deadlines of requests that nobody waits for.
+// The deadlines of requests that no blocked caller watches.
 
 namespace service_streamer {
 

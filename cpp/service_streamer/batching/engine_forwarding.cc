@@ -1,10 +1,10 @@
 #include "service_streamer/batching/engine.h"
 
-// The half of the engine that a relay meets, for whom it is only a waiting room.
+// Forwarding: the engine is only a waiting room for requests that another engine will serve.
 
 namespace service_streamer {
 
-// Each counts as a batch of its own, for it is back by itself. Nothing is learned for the policy.
+// Each request counts as a running batch, because each is given back by itself. The policy learns nothing from them.
 bool Engine::forward(Batch& batch, std::size_t limit, EndedRequests& ended) {
   batch = {};
   Wakes wakes;

@@ -5,12 +5,12 @@
 
 #include "service_streamer/batching/engine.h"
 
-// What workers wait for: when a batch is due, who is woken for it, and cutting it.
+// How workers get batches: waiting until one is due, waking a worker for it, and cutting it.
 
 namespace service_streamer {
 namespace {
 
-// Whether there is room for one more part, or memory for it.
+// Reserves memory for one more part. False if there is none.
 bool make_room(std::vector<RequestRange>& parts) {
   if (parts.size() < parts.capacity()) return true;
   try {
@@ -26,7 +26,7 @@ bool make_room(std::vector<RequestRange>& parts) {
 Engine::Ready Engine::poll(CloseReason& reason) {
   TimePoint until;
   MutexLock lock(mutex_);
-  return look(idle_.size() + 1, Clock::now(), reason, until);
+  return reserve_if_due(idle_.size() + 1, Clock::now(), reason, until);
 }
 
 Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
@@ -50,7 +50,7 @@ Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, Tim
     return Ready::kBatch;
   }
   const bool again = worker.state == IdleWorker::State::kIdle;
-  const Ready ready = look(idle_.size() + (again ? 0 : 1), Clock::now(), reason, until);
+  const Ready ready = reserve_if_due(idle_.size() + (again ? 0 : 1), Clock::now(), reason, until);
   if (ready == Ready::kNotYet) {
     worker.until = until;
     worker.state = IdleWorker::State::kIdle;
@@ -68,7 +68,7 @@ void Engine::stop_waiting(IdleWorker& worker) {
     if (worker.state == IdleWorker::State::kAway) return;
     if (worker.state == IdleWorker::State::kReserved) --reserved_;
     leave_idle(worker);
-    wakes.worker = worker_to_wake(Clock::now());  // also for the time that it slept to
+    wakes.worker = worker_to_wake(Clock::now());  // to take its batch, or to wake at its `until`
   }
   wakes.run();
 }
@@ -78,24 +78,24 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
   try {
     batch.parts.reserve(64);
   } catch (const std::bad_alloc&) {
-    decline();  // or what is reserved would never be due again
+    decline();  // otherwise the reservation would stay for ever
     throw;
   }
   Wakes wakes;
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    // The others that were woken are about to ask, too.
-    const BatchPolicy::Queue all = waiting(queue_.items(), idle_.size() + static_cast<std::size_t>(reserved_));
-    const std::size_t most = policy_.share(all);
-    fill(batch, most, false, now, ended, wakes);
+    // Workers with a reservation count as idle: they are about to cut their batches, too.
+    const BatchPolicy::Queue all = policy_queue(queue_.items(), idle_.size() + static_cast<std::size_t>(reserved_));
+    const std::size_t share = policy_.share(all);
+    fill(batch, share, false, now, ended, wakes);
     if (batch.items > 0) {
       batch.dispatched = now;
       batch.rerun = batch.parts.front().request->alone;
       batch.reason = reason;
       if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
-      const bool waited_for = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
-      if (waited_for && most < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
+      const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
+      if (from_policy && share < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
       ++running_batches_;
       running_items_ += batch.items;
     }
@@ -124,8 +124,9 @@ void Engine::decline() {
 
 // --- under the mutex ---
 
-// What a worker, one of so many idle ones, is to do. kBatch: reserved for it.
-Engine::Ready Engine::look(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) {
+// kBatch if a batch is due for a worker that is one of `idle_workers` idle ones, and is now reserved for it. kNotYet:
+// the worker should sleep until `until`.
+Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) {
   if (exhausted()) return Ready::kClosed;
   BatchPolicy::Verdict verdict;
   const bool something_waits = due(now, idle_workers, verdict);
@@ -138,8 +139,8 @@ Engine::Ready Engine::look(std::size_t idle_workers, TimePoint now, CloseReason&
   return Ready::kBatch;
 }
 
-// Takes from the queue what was promised to a worker: until there are `limit` items, or, `whole`, no more requests than that
-// takes; or as many as there is memory for. Or one request that runs alone.
+// Takes a reserved batch from the queue: `limit` items, or fewer if memory runs out. With `whole`, no request is cut,
+// and the last one may exceed the limit. If only requests that run alone are queued, takes one of them.
 void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
   --reserved_;
   while (queue_.requests() + (batch.items == 0 ? queue_.alone_requests() : 0) > 0 && batch.items < limit &&
@@ -158,19 +159,19 @@ void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, En
     batch.parts.push_back(part);
     if (front.alone) break;
   }
-  // What stays, for another worker that is idle already, has waited for company since then.
+  // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.
   if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
 }
 
-// How many of the items that wait no woken worker will take: each counts as taking a full batch.
-std::size_t Engine::unpromised() const {
-  const std::size_t promised = static_cast<std::size_t>(reserved_) * options_.batch_size;
-  return queue_.items() > promised ? queue_.items() - promised : 0;
+// The number of queued items that are not reserved. A reservation counts as a full batch.
+std::size_t Engine::unreserved_items() const {
+  const std::size_t reserved_items = static_cast<std::size_t>(reserved_) * options_.batch_size;
+  return queue_.items() > reserved_items ? queue_.items() - reserved_items : 0;
 }
 
-// Whether there is anything that no woken worker will take, and when it should go to one of the idle ones.
+// True if something is queued that is not reserved. `verdict` says when it should go to an idle worker.
 bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
-  const std::size_t items = unpromised();
+  const std::size_t items = unreserved_items();
   if (items == 0) {
     const std::size_t full_batches = (queue_.items() + options_.batch_size - 1) / options_.batch_size;
     verdict = {.at = now, .reason = CloseReason::kIdle};
@@ -182,13 +183,13 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   } else if (queue_.top_priority() > 0) {
     verdict = {.at = now, .reason = CloseReason::kPriority};
   } else {
-    verdict = policy_.due(waiting(items, idle_workers), now);
+    verdict = policy_.due(policy_queue(items, idle_workers), now);
   }
   return true;
 }
 
-// Some of the items that wait, as the policy sees them.
-BatchPolicy::Queue Engine::waiting(std::size_t items, std::size_t idle_workers) const {
+// The queue as the policy sees it, if only `items` of its items are considered.
+BatchPolicy::Queue Engine::policy_queue(std::size_t items, std::size_t idle_workers) const {
   const std::size_t requests =
       static_cast<std::size_t>(queue_.requests()) * items / std::max<std::size_t>(queue_.items(), 1);
   return {.items = items,
@@ -203,15 +204,16 @@ void Engine::leave_idle(IdleWorker& worker) {
   worker.state = IdleWorker::State::kAway;
 }
 
-// An idle worker sleeps until what waits is due, or while callers may come back until the time to stop lingering for them,
-// so that nobody has to wake it for a linger; otherwise for ever.
+// The end of an idle worker's sleep: when the queued items are due. If none are queued, the end of a possible linger,
+// so that no caller has to wake the worker for a linger. Otherwise never.
 TimePoint Engine::sleep_until(bool something_waits, TimePoint due, TimePoint now) const {
   if (something_waits) return due;
   const TimePoint watch_end = policy_.watch_end();
   return watch_end > now ? watch_end : TimePoint::max();
 }
 
-// The idle worker that must hear of what waits: one to take it, or, before it is due, one that would sleep too long.
+// The idle worker to wake, or nullptr. If a batch is due, it is reserved for this worker. If a batch becomes due
+// later, the worker is woken to sleep until then, unless another idle worker already does.
 Waiter* Engine::worker_to_wake(TimePoint now) {
   if (idle_.empty()) return nullptr;
   BatchPolicy::Verdict verdict;

@@ -9,15 +9,16 @@ namespace {
 
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-// The most that a search takes with a quarter of the requests guilty, or to halve a batch until the memory is enough.
+// An upper bound of the runs of a search in which a quarter of the requests are guilty, and of the runs that halve a
+// batch until the memory is enough.
 std::size_t free_runs(std::size_t requests, std::size_t items) {
   return std::max(requests + requests / 4 + 3, 2 * static_cast<std::size_t>(std::bit_width(items)));
 }
 
 Duration times(double factor, Duration duration) {
   const double product = factor * static_cast<double>(duration.count());
-  const auto most = static_cast<double>(Duration::max().count());
-  return product < most ? Duration(static_cast<Duration::rep>(product)) : Duration::max();
+  const auto max = static_cast<double>(Duration::max().count());
+  return product < max ? Duration(static_cast<Duration::rep>(product)) : Duration::max();
 }
 
 }  // namespace
@@ -43,10 +44,10 @@ std::size_t Isolation::start_run(std::size_t parts) {
 
 std::size_t Isolation::group(std::size_t parts) const {
   if (suspects_ == 1) return 1;
-  // Of a whole batch a third: it may have many guilty requests.
+  // The whole batch is suspected and may have many guilty requests: try a third.
   if (suspects_ == requests_) return std::max<std::size_t>(requests_ / 3, 1);
   if (suspects_ > 1) return suspects_ / 2;
-  // Half a guilty request, as often as they were found so far.
+  // Expect half a guilty request in the group, by the share found so far.
   const std::size_t resolved = requests_ - std::min(parts, requests_);
   return std::clamp<std::size_t>((2 * resolved + requests_) / (4 * guilty_ + 1), 1, parts);
 }

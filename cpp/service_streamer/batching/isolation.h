@@ -8,30 +8,32 @@
 
 namespace service_streamer {
 
-// Finds the guilty requests of a batch whose run failed. A pure class: no lock, no clock, no thread. It chooses which
-// requests run next, and the worker runs them.
+// Finds the guilty requests of a batch whose run failed. It chooses which requests run next, and the worker runs
+// them. It has no lock, clock or thread, and belongs to one worker. No call blocks or throws.
 //
-// The worker keeps one batch of everything that has neither an answer nor an error. Each run takes parts from its
-// front: next() says which. If the run passes, its requests are answered. If it fails, failed() says whether its
-// error is the error of that one request. Otherwise the parts go back to the front of the batch.
+// The worker keeps a batch of all requests that have neither a result nor an error. next() says how many parts at its
+// front run next. If the run passes, the worker calls passed() and completes its requests. If the run fails, the
+// worker calls failed(). If that returns true, the error belongs to the only request of the run. Otherwise the worker
+// puts the parts back at the front of the batch.
 //
-// A request is only failed by a run of its own, so an innocent request never gets the error of another one. While k
-// guilty requests of n are at most a quarter, the search takes k * (log2(n / k) + 2) runs on average over their
-// places, give or take one, and k + 3 more at most. This is generalized binary splitting (Hwang 1972) with a number
-// of guilty requests that is learned:
-// - A group that failed is halved. If one half passes, the other one must be guilty: it is halved without a run of
+// A request fails only by a run of its own, so an innocent request never gets the error of another request. If k of n
+// requests are guilty, and k is at most n / 4, the search takes about k * (log2(n / k) + 2) runs on average, and at
+// most k + 3 more. The method is generalized binary splitting (Hwang 1972), with an estimate of the number of guilty
+// requests:
+// - A group that failed is halved. If one half passes, the other half must be guilty, and is halved without a run of
 //   its own.
-// - If the first half fails, nothing is known about the other one. It joins the requests that are not suspected.
-// - Those run in groups that hold half a guilty request, going by how many were found so far.
+// - If the first half fails, nothing is known about the second half. It joins the requests that are not suspected.
+// - Requests that are not suspected run in groups. By the share found so far, a group should have half a guilty
+//   request.
 //
-// A group that ran out of memory is run again in groups of at most half of its items, which grow again as they pass.
-// Only a request larger than such a group is cut.
+// If a group runs out of memory, its requests run again in groups of at most half as many items. The groups grow
+// again as they pass. Only a request larger than such a group is cut.
 //
-// Once more than a quarter of the requests are guilty, or after more runs than that takes, the search ends when its
+// If more than a quarter of the requests are guilty, or the search takes more runs than expected, it ends when its
 // budget of time is spent: see over().
 class Isolation {
  public:
-  // The run of the whole batch, which failed.
+  // The failed run of the whole batch.
   struct FirstRun {
     std::size_t requests = 0;
     std::size_t items = 0;
@@ -39,19 +41,19 @@ class Isolation {
     TimePoint end;
   };
 
-  // `budget`: of time, in multiples of what the first run took.
+  // `budget` limits the time of the search, in multiples of the time of the first run.
   Isolation(const FirstRun& first, double budget);
 
-  // Whether the search has ended: then requests that are whole had better wait and run alone later, and next() gives
-  // single parts.
+  // True if the search has ended because its budget is spent. Then the worker should postpone whole requests (they
+  // run alone later), and next() returns one part at a time for the rest.
   bool over(TimePoint now);
 
-  // What runs next of these parts, of which there is at least one.
+  // Returns what runs next: the items of `parts` before the cut. `parts` is not empty.
   template <typename Part>
   BatchCut next(const std::vector<Part>& parts) {
-    const std::size_t most = start_run(parts.size());
+    const std::size_t max_parts = start_run(parts.size());
     BatchCut cut;
-    while (cut.parts < most && (over_ || cut.items + parts[cut.parts].count <= item_limit_)) {
+    while (cut.parts < max_parts && (over_ || cut.items + parts[cut.parts].count <= item_limit_)) {
       cut.items += parts[cut.parts++].count;
     }
     if (cut.items == 0) cut.items = cut.inside = static_cast<std::uint32_t>(item_limit_);
@@ -59,12 +61,13 @@ class Isolation {
     return cut;
   }
 
-  // What became of the run that next() chose, of which so many parts and items were left when it began.
+  // The run that next() chose has passed.
   void passed();
-  // True: it is the error of the one request in it.
+  // The run that next() chose has failed; `parts` and `items` are its size, without requests that ended before it
+  // began. Returns true if the error belongs to the only request of the run.
   bool failed(std::size_t parts, std::size_t items, bool out_of_memory);
 
-  // Of the batch, the first one not included.
+  // The number of runs since the failed run of the whole batch.
   std::size_t runs() const { return runs_; }
 
  private:
@@ -72,15 +75,15 @@ class Isolation {
   std::size_t group(std::size_t parts) const;
 
   const std::size_t requests_;
-  const std::size_t free_runs_;  // which take no notice of the budget
+  const std::size_t free_runs_;  // the budget applies only after this many runs
   const TimePoint begun_;
   const Duration budget_;
 
   std::size_t runs_ = 0;
   std::size_t guilty_ = 0;
-  std::size_t suspects_;       // so many parts at the front have a guilty one among them
-  std::size_t running_ = 0;    // whole parts in the run under way
-  std::size_t item_limit_;     // of a run
+  std::size_t suspects_;       // the first `suspects_` parts contain a guilty request
+  std::size_t running_ = 0;    // whole parts in the current run
+  std::size_t item_limit_;     // of a run, after one ran out of memory
   bool passed_below_ = false;  // the last run passed with this limit
   bool over_ = false;
 };

@@ -17,7 +17,7 @@ EngineOptions EngineOptions::validated() const {
   EngineOptions options = *this;
   constexpr std::size_t kQueuedBatches = 1024;
   if (options.max_queue == 0 && __builtin_mul_overflow(kQueuedBatches, batch_size, &options.max_queue)) {
-    options.max_queue = std::numeric_limits<std::size_t>::max();  // "no limit" is a batch size, too
+    options.max_queue = std::numeric_limits<std::size_t>::max();  // batch_size may be so large that it means no limit
   }
   return options;
 }

@@ -8,27 +8,30 @@
 
 namespace service_streamer {
 
-// What a submit does when the queue is full.
+// When the queue is full, submit waits for room or refuses the request.
 enum class Overflow { kBlock, kReject };
 
 struct EngineOptions {
-  // Most items that one call of the model gets.
+  // The maximum number of items in a batch, at least 1.
   std::size_t batch_size = 64;
 
-  // Longest time that a request waits for company once a worker could take it; 0: never wait.
+  // The longest time that a request waits for others to join its batch once a worker could take it; 0 means never wait.
   Duration max_latency = std::chrono::milliseconds(100);
 
+  // How the engine decides that a batch is due.
   PolicyKind policy = PolicyKind::kAdaptive;
 
-  // How many workers pull.
+  // The number of workers, at least 1.
   int workers = 1;
 
-  // Most items that wait in the queue; 0: 1024 batches. A request that is larger than this goes in when nothing waits.
+  // The maximum number of items in the queue; 0 means 1024 batches. A larger request is admitted if the queue is empty.
   std::size_t max_queue = 0;
 
+  // What submit does when the queue is full.
   Overflow overflow = Overflow::kBlock;
 
-  // Throws std::invalid_argument naming the field and the value; returns the options with their defaults filled in.
+  // Returns the options with defaults filled in. Throws std::invalid_argument, with the field and the value, if one
+  // is invalid.
   EngineOptions validated() const;
 
   BatchPolicy::Options policy_options() const {
@@ -36,13 +39,13 @@ struct EngineOptions {
   }
 };
 
-// What may change while the engine is at work; what is not given stays as it is.
+// A change of the options at run time. Fields without a value do not change.
 struct EngineChange {
   std::optional<std::size_t> batch_size = std::nullopt;
   std::optional<Duration> max_latency = std::nullopt;
   std::optional<PolicyKind> policy = std::nullopt;
 
-  // The options with it; throws as EngineOptions::validated().
+  // Returns `options` with this change. Throws as EngineOptions::validated().
   EngineOptions applied_to(EngineOptions options) const;
 };
 

@@ -12,54 +12,57 @@ namespace service_streamer {
 
 // How a request ended.
 enum class Outcome : std::uint8_t {
-  kNone,       // it has not
+  kNone,       // it has not ended
   kAnswered,   // every item has its output
-  kFailed,     // the model raised, or gave something unusable
+  kFailed,     // the model raised an exception or returned an unusable result
   kExpired,    // its deadline passed
-  kCancelled,  // nobody wants the answer any more
-  kClosed,     // the engine closed first
-  kLost,       // its batch was dropped by a worker that died
+  kCancelled,  // the caller does not want the result any more
+  kClosed,     // the engine was closed first
+  kLost,       // its worker died
 };
 
-// One predict or submit call: a node of the engine's queue, embedded in whatever stands for the call outside.
+// One call of predict or submit: a node of the engine's queue, embedded in a future or a Call.
 //
-// The owner fills in the first group, submits it, and keeps it in place until the engine released it. A request ends once:
-// the call of the engine that ended it returns it in an EndedRequests, and the one who gets it stores the result, publishes
-// `completion` and then drops its hold. A worker may still be at a part of it: each batch has a hold too. Whoever drops the
-// last hold tells the owner to let go of it; nobody touches it after that.
+// The owner fills in the first group of members, submits the request, and keeps it in place until its last hold is
+// dropped.
+//
+// A request ends once. The method of Engine that ends it returns it in an EndedRequests. The thread that called the
+// method stores the result, publishes `completion`, and drops the engine's hold. A worker may still run a part of the
+// request, so each batch has a hold too. The thread that drops the last hold tells the owner, and then no thread uses
+// the request.
 struct Request {
   // Set by the owner before submit.
-  std::uint32_t size = 0;  // items, at least 1
-  int priority = 0;        // higher goes first
+  std::uint32_t size = 0;  // number of items, at least 1
+  int priority = 0;        // a higher priority goes first
   TimePoint deadline = TimePoint::max();
-  bool watched = false;  // the owner ends it itself when the deadline passes
+  bool watched = false;  // the owner itself ends the request when the deadline passes
 
   Completion completion;
 
-  // Set by the engine; to be read by whoever got the request as ended, and by everybody once it is published.
+  // Set by the engine when the request ends. Read by the thread that publishes it, and by any thread afterwards.
   Outcome outcome = Outcome::kNone;
   TimePoint arrived;
   TimePoint ended;
 
-  // True: that was the last hold.
+  // Returns true if this was the last hold.
   bool drop_hold() { return holds.fetch_sub(1, std::memory_order_acq_rel) == 1; }
-  std::atomic<std::uint32_t> holds{1};  // of whoever ends it, and of every batch with a part of it
+  std::atomic<std::uint32_t> holds{1};  // one until it is published, and one for each batch with a part of it
 
-  // Everything below belongs to the engine, under its mutex.
+  // Everything below is guarded by the mutex of the engine.
   enum class Phase : std::uint8_t { kNew, kWaiting, kQueued, kDispatched, kEnded };
   Phase phase = Phase::kNew;
   std::uint32_t dispatched = 0;  // items that were cut into batches
-  std::uint32_t answered = 0;    // items that came back
-  bool alone = false;            // it runs alone, when nothing else waits
-  Waiter* admission = nullptr;   // who sleeps until there is room
+  std::uint32_t answered = 0;    // items whose batch is back
+  bool alone = false;            // postponed: it runs alone, when no other request is queued
+  Waiter* admission = nullptr;   // of the thread that waits until the request leaves the waiting room
   Request* previous = nullptr;   // in the queue or in the waiting room
   Request* next = nullptr;
   Request* next_ended = nullptr;
-  Request* previous_live = nullptr;  // among all that have not ended
+  Request* previous_live = nullptr;  // in the list of all requests that have not ended
   Request* next_live = nullptr;
 };
 
-// Requests on their way out of the engine, last one first.
+// A stack of requests that a method of Engine returns.
 template <Request* Request::* Next>
 struct RequestChain {
   Request* first = nullptr;
@@ -70,7 +73,7 @@ struct RequestChain {
     ++count;
   }
 
-  // The last one pushed, or nullptr.
+  // Removes and returns the request pushed last; nullptr if there is none.
   Request* pop() {
     Request* request = first;
     if (request != nullptr) {
@@ -81,12 +84,12 @@ struct RequestChain {
   }
 };
 
-// Just ended, to be published by whoever gets them.
+// Requests that have just ended. The caller publishes them.
 using EndedRequests = RequestChain<&Request::next_ended>;
-// Published before, and now without any hold: to be let go of.
+// Requests that were published before and have no hold any more. The caller frees them.
 using ReleasedRequests = RequestChain<&Request::next>;
 
-// An intrusive list of requests in order; no allocation. `Previous` and `Next` name the links it uses.
+// An intrusive doubly linked list of requests, without allocation. `Previous` and `Next` are the links that it uses.
 template <Request* Request::* Previous, Request* Request::* Next>
 class RequestList {
  public:
@@ -95,7 +98,7 @@ class RequestList {
 
   void push_back(Request& request) { insert(request, nullptr); }
 
-  // Before another one; nullptr: at the end.
+  // Inserts before `before`, or at the end if that is nullptr.
   void insert(Request& request, Request* before) {
     Request* after = before != nullptr ? before->*Previous : last_;
     request.*Previous = after;

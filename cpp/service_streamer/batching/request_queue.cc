@@ -100,7 +100,7 @@ void RequestQueue::unlink(Request& request) {
     --alone_count_;
     return;
   }
-  constexpr std::size_t kKeptLanes = 8;  // empty ones stay, up to here: priorities come again
+  constexpr std::size_t kKeptLanes = 8;  // keep a few empty lanes, because the same priorities come again
   const auto lane = lanes_.find(request.priority);
   lane->second.erase(request);
   if (lane->second.empty() && lanes_.size() > kKeptLanes) lanes_.erase(lane);

@@ -10,11 +10,12 @@
 
 namespace service_streamer {
 
-// The bounded queue of requests, first in first out within a priority, and the waiting room before it. Only moves and
-// counts: no lock, no clock; the engine calls it under its mutex.
+// The bounded queue of requests, first in first out within a priority, and the waiting room in front of it. It has no
+// lock and no clock; the engine calls it under its mutex. No call blocks. push(), push_again() and admit() may throw
+// std::bad_alloc.
 //
-// The bound counts items that no worker has yet. Whoever finds it full may stay in the waiting room, from which admit()
-// takes strictly in order, so that a large request is not starved by small ones.
+// The bound counts items that are not in a batch yet. A request for which there is no room may wait in the waiting
+// room. admit() takes requests from there strictly in order, so small requests cannot starve a large one.
 class RequestQueue {
  public:
   explicit RequestQueue(std::size_t max_items) : max_items_(max_items) {}
@@ -23,26 +24,27 @@ class RequestQueue {
   void push(Request& request);
   void push_waiting(Request& request);
 
-  // One that had left it whole, at its old place, whether there is room or not. Quick for what was the first; many had better
-  // come back the latest first.
+  // Puts back a request of which all items had left the queue, at its old place. Ignores the bound. Looks for the
+  // place from the front, so of several requests put back the latest first.
   void push_again(Request& request);
 
-  // One that had left it whole and is to run alone, whether there is room or not. It goes after all others.
+  // Puts back a request of which all items had left the queue, to run alone after all others. Ignores the bound.
   void push_alone(Request& request);
 
-  // Moves the first of the waiting room into the queue if it fits, and returns it; nullptr: nobody moved.
+  // Moves the first request of the waiting room into the queue if there is room, and returns it; otherwise returns
+  // nullptr.
   Request* admit();
 
-  // Takes a request out, wherever it is; nothing for one that is not in here.
+  // Removes a request from the queue or the waiting room. Does nothing if it is in neither.
   void remove(Request& request);
 
-  // The request that goes next; the queue must not be empty.
+  // The request that goes next. The queue must not be empty.
   Request& front();
 
-  // Cuts up to `limit` items off the front request, which leaves the queue with its last item.
+  // Cuts up to `limit` items off the front request. The request leaves the queue with its last item.
   RequestRange take(std::size_t limit);
 
-  // Without those that run alone.
+  // Without requests that run alone.
   std::size_t items() const { return items_; }
   int requests() const { return requests_; }
   int waiting() const { return waiting_count_; }
@@ -51,9 +53,9 @@ class RequestQueue {
   int alone_requests() const { return alone_count_; }
   bool empty() const { return requests_ == 0 && alone_count_ == 0 && waiting_count_ == 0; }
 
-  // The earliest arrival; TimePoint::max(): nothing waits.
+  // The earliest arrival of a queued request; TimePoint::max() if there is none.
   TimePoint oldest() const;
-  // The highest priority in the queue, which must not be empty.
+  // The highest priority in the queue. The queue must not be empty.
   int top_priority() const;
 
   std::size_t max_items() const { return max_items_; }
@@ -65,7 +67,7 @@ class RequestQueue {
   void unlink(Request& request);
 
   const std::size_t max_items_;
-  Lanes lanes_;  // by priority; some may be empty
+  Lanes lanes_;  // by priority; a lane may be empty
   QueueList alone_;
   QueueList waiting_;
   std::size_t items_ = 0;

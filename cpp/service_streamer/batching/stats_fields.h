@@ -7,9 +7,9 @@
 
 #include "service_streamer/batching/engine.h"
 
-// The list of statistics: their names, for all forms in which they leave the core. describe(x, field) calls field(name,
-// value) for each. A value is a number, a Duration, a text, a std::map from numbers or texts to numbers, or something
-// that has a describe().
+// The names of all statistics, in one place for Python and for JSON. describe(object, field) calls field(name, value)
+// for each member. A value is a number, a Duration, a string, a std::map from numbers or strings to numbers, or an
+// object that has a describe() too.
 
 namespace service_streamer {
 

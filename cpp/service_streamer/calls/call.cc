@@ -18,7 +18,7 @@ struct Observers::Observer {
   Observer* next;
 };
 
-// Stands in first_ once nobody may register there any more.
+// The value of first_ after notify(): no observer may be added any more.
 Observers::Observer* Observers::closed() {
   static Observer sentinel{};
   return &sentinel;
@@ -41,7 +41,7 @@ bool Observers::add(std::shared_ptr<Mailbox> mailbox, void* message) {
   return true;
 }
 
-void Observers::tell() {
+void Observers::notify() {
   Observer* latest = first_.exchange(closed(), std::memory_order_acq_rel);
   Observer* in_order = nullptr;
   while (latest != nullptr) {
@@ -54,7 +54,7 @@ void Observers::tell() {
   }
 }
 
-// --- the last step ---
+// --- the last steps ---
 
 namespace calls {
 namespace {
@@ -69,13 +69,13 @@ void let_go(Request& request) {
 
 void publish(EndedRequests& ended) {
   if (ended.count == 0) return;
-  WakeChain chain;
   EndedRequests in_order;
   while (Request* request = ended.pop()) {
-    Call::of(*request).publish(chain);
+    Call::of(*request).publish();
     in_order.push(*request);
   }
-  chain.wake();
+  WakeQueue::instance().wake();
+  // Only now: dropping the last hold may free the request.
   while (Request* request = in_order.pop()) {
     if (request->drop_hold()) let_go(*request);
   }

@@ -11,15 +11,17 @@ namespace service_streamer {
 
 class Engine;
 
-// A request that threads without the GIL end and publish: the node of the queue where its workers are not Python threads.
+// A request that threads without the GIL may end and publish. It is what the engine queues if its workers are not
+// Python threads.
 //
-// Counted: the engine's holds (Request::holds) are together one reference, whoever wants the answer has another. So: made with
-// one, ref() before submit, unref() again if the engine refused it.
+// A Call is reference-counted. All holds of the engine (Request::holds) share one reference, and the owner of the
+// future has another. A new Call has one reference. Call ref() before submit, and unref() if the engine refuses the
+// request.
 class Call {
  public:
-  // The request, and the way back from it.
+  // The request as the engine sees it, with a link to its Call.
   struct Node : Request {
-    explicit Node(Call& whole) : call(whole) {}
+    explicit Node(Call& containing) : call(containing) {}
     Call& call;
   };
 
@@ -33,14 +35,15 @@ class Call {
   void ref() { references_.fetch_add(1, std::memory_order_relaxed); }
   void unref();
 
-  // Wakes who waits for it, or sends it on its way. Any thread; the request has ended.
-  virtual void publish(WakeChain& chain) = 0;
+  // Makes the end of the request known: to threads through the WakeQueue, to a client through its socket. Called
+  // once, after the request has ended. Any thread.
+  virtual void publish() = 0;
 
-  // The last hold has gone: nobody works on it any more. What it was asked, and outputs that came too late, go even where the
-  // answer is kept. Any thread.
+  // Frees the items, and outputs that came after the end. Called when the last hold is dropped, so no worker uses
+  // them. A result that the future keeps is not freed. Any thread.
   virtual void drop_inputs() = 0;
 
-  // Whether there is something to read: of one that ended otherwise no output is kept.
+  // True if the request ended with outputs or with an error of the model. Otherwise it has no result.
   bool has_result() const { return request.outcome == Outcome::kAnswered || request.outcome == Outcome::kFailed; }
 
  protected:
@@ -51,7 +54,7 @@ class Call {
   std::atomic<std::uint32_t> references_{1};
 };
 
-// Who else wants to hear of the end of a call besides sleeping threads: event loops, done callbacks. Any thread, no lock.
+// The event loops and done callbacks that are notified of the end of a call. Any thread, without a lock.
 class Observers {
  public:
   Observers() = default;
@@ -59,26 +62,31 @@ class Observers {
   Observers(const Observers&) = delete;
   Observers& operator=(const Observers&) = delete;
 
-  // Has `message` posted to the mailbox when the call has ended; false: it has. The mailbox lives as long as that.
+  // Posts `message` to the mailbox when the call has ended, and keeps the mailbox alive until then. Returns false if
+  // the call has already ended.
   bool add(std::shared_ptr<Mailbox> mailbox, void* message);
 
-  // Posts to all, in order, once; after the completion was published, for who is refused by add() must see the end.
-  void tell();
+  // Posts to all mailboxes, in the order of add(). Called once, after the completion was published: if add() returns
+  // false, the completion must be done.
+  void notify();
 
  private:
   struct Observer;
   static Observer* closed();
 
-  std::atomic<Observer*> first_{nullptr};  // a stack; closed() once they were told
+  std::atomic<Observer*> first_{nullptr};  // a stack; closed() after notify()
 };
 
 namespace calls {
 
-// The last step of every request that is a Call, as bindings/publish.cc is for those of Python workers.
+// The last steps of requests that are Calls. (bindings/futures/publish.cc has those of Python workers.) publish()
+// makes their ends known and drops the engine's hold. let_go() drops the references of requests without holds. Any
+// thread.
 void publish(EndedRequests& ended);
 void let_go(ReleasedRequests& released);
 
-// Ends and publishes what is due. Returns when to be called again, as Engine::watch_deadlines() does.
+// Ends and publishes the requests whose deadline has passed. Returns when to call it again, as
+// Engine::watch_deadlines() does.
 TimePoint expire(Engine& engine, Waiter& waiter);
 
 }  // namespace calls

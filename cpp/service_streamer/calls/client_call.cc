@@ -22,19 +22,20 @@ std::vector<ClientCall*> EndedCalls::take() {
 }
 
 void EndedCalls::close() {
-  std::vector<ClientCall*> unseen;
+  std::vector<ClientCall*> dropped;
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    unseen = std::exchange(ended_, {});
+    dropped = std::exchange(ended_, {});
   }
-  for (ClientCall* call : unseen) call->unref();
+  for (ClientCall* call : dropped) call->unref();
 }
 
 EndedCall ClientCall::take_end() {
   const Outcome outcome = request.outcome;
   EndedCall end{.id = id_, .outcome = outcome, .note = {}, .pieces = {}};
-  if (outcome == Outcome::kClosed && request.dispatched == 0) end.outcome = Outcome::kNone;  // no worker had any of it
+  // No worker has had any item, so the client may send the request again.
+  if (outcome == Outcome::kClosed && request.dispatched == 0) end.outcome = Outcome::kNone;
   if (outcome == Outcome::kLost) end.note = note;
   if (outcome == Outcome::kAnswered || outcome == Outcome::kFailed) end.pieces = std::move(pieces);
   return end;

@@ -13,7 +13,8 @@ namespace service_streamer::ipc {
 
 class ClientCall;
 
-// Calls of clients that have ended, on their way to the IO thread, which sends them off.
+// The calls of clients that have ended and whose ends the IO thread has still to send. Any thread may push; the IO
+// thread takes. No call blocks for long. After close(), calls end without being sent.
 class EndedCalls {
  public:
   explicit EndedCalls(Waiter& to_wake) : waiter_(to_wake) {}
@@ -21,15 +22,16 @@ class EndedCalls {
   EndedCalls(const EndedCalls&) = delete;
   EndedCalls& operator=(const EndedCalls&) = delete;
 
-  // Any thread. Wakes the IO thread, unless that is the one that calls: it looks before it sleeps.
+  // Wakes the IO thread. If the IO thread itself calls this, it does not wake itself: it calls take() before it sleeps.
   void push(ClientCall& call) EXCLUDES(mutex_);
 
-  // Everything pushed since the last call, in order; each is to be unref()'d.
+  // Returns everything pushed since the last call, in order. The caller must unref() each.
   std::vector<ClientCall*> take() EXCLUDES(mutex_);
 
-  // From now on calls end unseen.
+  // Drops what was not taken, and everything that is pushed later. Idempotent.
   void close() EXCLUDES(mutex_);
 
+  // Called by the IO thread when it starts.
   void belong_to_this_thread() { owner_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
 
  private:
@@ -41,26 +43,26 @@ class EndedCalls {
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 
-// A request of a client process, in the engine of the Server.
+// A request of a client process, or one that came through a broker, in the engine of the server.
 class ClientCall final : public SerializedCall {
  public:
-  ClientCall(std::shared_ptr<EndedCalls> answers, std::uint64_t client, std::uint64_t id)
-      : client_(client), id_(id), ended_calls_(std::move(answers)) {}
+  ClientCall(std::shared_ptr<EndedCalls> ended_calls, std::uint64_t client, std::uint64_t id)
+      : client_(client), id_(id), ended_calls_(std::move(ended_calls)) {}
 
   std::uint64_t client() const { return client_; }
-  std::uint64_t id() const { return id_; }  // the client's
+  std::uint64_t id() const { return id_; }  // chosen by the client
 
-  // What its client is to be told, once it has ended.
+  // The reply to the client, with the results moved out. To be called once, after the request has ended.
   EndedCall take_end();
 
-  void publish(WakeChain&) override { ended_calls_->push(*this); }
+  void publish() override { ended_calls_->push(*this); }
 
  private:
   ~ClientCall() override = default;
 
   const std::uint64_t client_;
   const std::uint64_t id_;
-  const std::shared_ptr<EndedCalls> ended_calls_;  // a request may end after its Server has gone
+  const std::shared_ptr<EndedCalls> ended_calls_;  // shared, because a request may outlive its Server
 };
 
 }  // namespace service_streamer::ipc

@@ -5,13 +5,13 @@
 
 namespace service_streamer::ipc {
 
-void SerializedCall::add(ResultRange piece) {
+void SerializedCall::add(ResultRange range) {
   if (failed_) return;
-  failed_ = piece.result.kind == ResultKind::kError;
+  failed_ = range.result.kind == ResultKind::kError;
   if (failed_) pieces.clear();
   const auto place = std::find_if(pieces.rbegin(), pieces.rend(),
-                                  [&](const ResultRange& earlier) { return earlier.begin < piece.begin; });
-  pieces.insert(place.base(), std::move(piece));
+                                  [&](const ResultRange& earlier) { return earlier.begin < range.begin; });
+  pieces.insert(place.base(), std::move(range));
 }
 
 void SerializedCall::drop_inputs() {
@@ -21,12 +21,13 @@ void SerializedCall::drop_inputs() {
 
 // --- LocalCall ---
 
-void LocalCall::publish(WakeChain& chain) {
-  if (!has_result() && (travel_.fetch_or(kEnded, std::memory_order_acq_rel) & kForwarded) != 0) {
+void LocalCall::publish() {
+  // Of publish() and forwarded(), the one that sets its bit second tells the forwarder.
+  if (!has_result() && (state_.fetch_or(kEnded, std::memory_order_acq_rel) & kForwarded) != 0) {
     forwarder_->withdraw(id_, request.outcome);
   }
-  chain.publish(request.completion);
-  observers.tell();
+  WakeQueue::instance().publish(request.completion);
+  observers.notify();
 }
 
 std::uint64_t LocalCall::forwarded(const std::shared_ptr<Forwarder>& to, std::uint64_t id) {
@@ -34,14 +35,14 @@ std::uint64_t LocalCall::forwarded(const std::shared_ptr<Forwarder>& to, std::ui
     forwarder_ = to;
     id_ = id;
   }
-  if ((travel_.fetch_or(kForwarded, std::memory_order_acq_rel) & kEnded) != 0) {
+  if ((state_.fetch_or(kForwarded, std::memory_order_acq_rel) & kEnded) != 0) {
     forwarder_->withdraw(id_, request.outcome);
   }
   return id_;
 }
 
 std::uint64_t LocalCall::forwarded_as() const {
-  return (travel_.load(std::memory_order_acquire) & kForwarded) != 0 ? id_ : 0;
+  return (state_.load(std::memory_order_acquire) & kForwarded) != 0 ? id_ : 0;
 }
 
 }  // namespace service_streamer::ipc

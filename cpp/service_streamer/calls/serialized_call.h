@@ -13,21 +13,21 @@
 
 namespace service_streamer::ipc {
 
-// A request whose items travel: the node that the engine of a Server or a ClientLink queues. Knows no Python: it is ended and
-// published by threads that never take the GIL.
+// A Call whose items and results are bytes, for another process. The engine of a Server or a ClientLink queues it.
 class SerializedCall : public Call {
  public:
-  Payload payload;  // dropped when the last hold goes
+  Payload payload;  // the items; freed when the last hold is dropped
 
-  // Written by the IO thread before the request ends as kAnswered, kFailed or kLost; read once it is published, and only after
-  // such an end. In the order of the items; of a failed request only the error.
+  // The results in the order of the items; if the request failed, only the error. Written by the IO thread before the
+  // request ends as kAnswered or kFailed, and read only after such an end was published.
   std::vector<ResultRange> pieces;
-  std::string note;  // kLost: what became of the worker; begins with "init: " when no worker could load its model
+  // Set before an end as kLost: how the worker died. Begins with "init: " if no worker could load its model.
+  std::string note;
 
   static SerializedCall& of(Request& request) { return static_cast<SerializedCall&>(Call::of(request)); }
 
-  // What came for a range of the items. By the IO thread alone; after an error nothing more is taken.
-  void add(ResultRange piece);
+  // Adds the results of a range of the items. Called only by the IO thread. Ignored after an error.
+  void add(ResultRange range);
 
   void drop_inputs() final;
 
@@ -36,34 +36,36 @@ class SerializedCall : public Call {
   ~SerializedCall() override = default;
 
  private:
-  bool failed_ = false;  // of the thread that adds: the pieces may be the caller's already
+  bool failed_ = false;  // used only by add(), because another thread may already read `pieces`
 };
 
-// Who hands requests on to another process, and there takes back those that have ended here.
+// Forwards requests to another process. It is notified of forwarded requests that have ended in this process.
 class Forwarder {
  public:
   virtual ~Forwarder() = default;
-  // Neither answered nor failed; also for what it ended itself. Any thread, no lock.
+  // Called when a forwarded request has ended here as `outcome` without a result, also if the forwarder itself ended
+  // it. The other process need not run it any more. Any thread; the caller holds no lock.
   virtual void withdraw(std::uint64_t id, Outcome outcome) = 0;
 };
 
-// One that was made in this process: a Future waits for it.
+// A SerializedCall of this process; a future waits for it.
 class LocalCall final : public SerializedCall {
  public:
   LocalCall() = default;
 
-  void publish(WakeChain& chain) override;
+  void publish() override;
 
   Observers observers;
 
-  // By the thread that hands it on, before it is sent: `to` will hear of it, once, if the request ends without an answer (also
-  // if that was just before). Returns its number: one that came back keeps that of the first time, and whom it was handed on by.
+  // Called by the thread that forwards the request, before it is sent. From now on `to` is told once if the request
+  // ends without a result; at once, if it has already ended. Returns the id to forward it under. A request that came
+  // back and is forwarded again keeps its first id and its first forwarder.
   std::uint64_t forwarded(const std::shared_ptr<Forwarder>& to, std::uint64_t id);
 
-  // By the same thread, before the engine has it again: the other process did not take it.
-  void taken_back() { travel_.fetch_and(~std::uint32_t{kForwarded}, std::memory_order_acq_rel); }
+  // Called by the same thread if the other process did not take the request, before the engine queues it again.
+  void taken_back() { state_.fetch_and(~std::uint32_t{kForwarded}, std::memory_order_acq_rel); }
 
-  // The number that it was handed on under; 0: it is not there. Any thread.
+  // The id that the request is forwarded under, or 0 if it is not forwarded now. Any thread.
   std::uint64_t forwarded_as() const;
 
  private:
@@ -71,8 +73,8 @@ class LocalCall final : public SerializedCall {
 
   ~LocalCall() override = default;
 
-  std::atomic<std::uint32_t> travel_{0};
-  std::uint64_t id_ = 0;                  // written once, before kForwarded
+  std::atomic<std::uint32_t> state_{0};
+  std::uint64_t id_ = 0;                  // written once, before kForwarded is set
   std::shared_ptr<Forwarder> forwarder_;  // the same
 };
 

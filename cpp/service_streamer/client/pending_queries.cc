@@ -79,9 +79,8 @@ void PendingQueries::close() {
 }
 
 void PendingQueries::settle(Entry& entry) {
-  WakeChain chain;
-  chain.publish(entry.done);
-  chain.wake();
+  WakeQueue::instance().publish(entry.done);
+  WakeQueue::instance().wake();
 }
 
 }  // namespace service_streamer::ipc

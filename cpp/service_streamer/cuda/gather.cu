@@ -6,69 +6,71 @@
 namespace service_streamer::cuda {
 namespace {
 
-struct alignas(16) Sixteen {
+struct alignas(16) Bytes16 {
   std::uint64_t halves[2];
 };
 
 struct Layout {
-  std::int64_t sizes[native::kMostDimensions];  // of a row
+  std::int64_t sizes[native::kMaxDimensions];  // of a row of the result
   int rank;
-  bool left;
+  bool pad_left;
   std::int64_t rows;
-  std::int64_t per_row;  // numbers
+  std::int64_t per_row;  // elements
 };
 
-// Where each number lies in its row is found from the innermost dimension outwards; what is left for the outermost is its place there.
-template <typename Number>
-__global__ void gather(const GatherRow* __restrict__ rows, Number* __restrict__ to, Layout layout, Number pad) {
+// The index of each element is split into one index per dimension, from the innermost outwards. The outermost needs no
+// division.
+template <typename Element>
+__global__ void gather(const GatherRow* __restrict__ rows, Element* __restrict__ to, Layout layout, Element pad) {
   const Stride over = along_rows();
-  for (std::int64_t number = over.begin; number < layout.rows; number += over.step) {
-    const GatherRow& row = rows[number];
+  for (std::int64_t row_index = over.begin; row_index < layout.rows; row_index += over.step) {
+    const GatherRow& row = rows[row_index];
     const Stride along = along_row();
     for (std::int64_t at = along.begin; at < layout.per_row; at += along.step) {
       std::int64_t rest = at;
       std::int64_t offset = 0;
       bool inside = true;
       for (int i = layout.rank - 1; i >= 0; --i) {
-        std::int64_t place = rest;
+        std::int64_t index = rest;
         if (i > 0) {
-          place = rest % layout.sizes[i];
+          index = rest % layout.sizes[i];
           rest /= layout.sizes[i];
         }
-        if (layout.left) place -= layout.sizes[i] - row.sizes[i];
-        inside = inside && place >= 0 && place < row.sizes[i];
-        offset += place * row.strides[i];
+        if (layout.pad_left) index -= layout.sizes[i] - row.sizes[i];
+        inside = inside && index >= 0 && index < row.sizes[i];
+        offset += index * row.strides[i];
       }
-      to[number * layout.per_row + at] = inside ? *reinterpret_cast<const Number*>(row.data + offset) : pad;
+      to[row_index * layout.per_row + at] = inside ? *reinterpret_cast<const Element*>(row.data + offset) : pad;
     }
   }
 }
 
-template <typename Number>
+template <typename Element>
 void launch_gather(const Gather& given, const Layout& layout, void* stream) {
-  Number pad;
+  Element pad;
   std::memcpy(&pad, given.pad.data(), sizeof pad);
-  launch(gather<Number>, layout.rows, layout.per_row, stream, given.rows, reinterpret_cast<Number*>(given.to), layout,
+  launch(gather<Element>, layout.rows, layout.per_row, stream, given.rows, reinterpret_cast<Element*>(given.to), layout,
          pad);
 }
 
 }  // namespace
 
-// The driver may be older than what compiled them, or the device none of those they were compiled for.
+// Asks CUDA for a kernel: the driver may be older than the compiler, or the kernels may not be compiled for this
+// device.
 bool has_kernels() {
-  static const bool they_run = [] {
+  static const bool found_kernel = [] {
     cudaFuncAttributes attributes{};
     const bool found = cudaFuncGetAttributes(&attributes, gather<std::uint8_t>) == cudaSuccess;
-    cudaGetLastError();  // else the next call would tell of it
+    cudaGetLastError();  // clears the error, which the next call would report otherwise
     return found;
   }();
-  return they_run;
+  return found_kernel;
 }
 
 void gather_padded(const Gather& given, void* stream) {
   Layout layout{};
   layout.rank = static_cast<int>(given.sizes.rank());
-  layout.left = given.side == native::PadSide::kLeft;
+  layout.pad_left = given.side == native::PadSide::kLeft;
   layout.rows = given.count;
   layout.per_row = 1;
   for (std::size_t i = 0; i < given.sizes.rank(); ++i) {
@@ -76,7 +78,7 @@ void gather_padded(const Gather& given, void* stream) {
     layout.per_row *= layout.sizes[i];
   }
   if (layout.rows * layout.per_row == 0) return;
-  switch (given.number_size) {
+  switch (given.element_size) {
     case 1:
       return launch_gather<std::uint8_t>(given, layout, stream);
     case 2:
@@ -86,9 +88,10 @@ void gather_padded(const Gather& given, void* stream) {
     case 8:
       return launch_gather<std::uint64_t>(given, layout, stream);
     case 16:
-      return launch_gather<Sixteen>(given, layout, stream);
+      return launch_gather<Bytes16>(given, layout, stream);
     default:
-      throw std::logic_error("no number has so many bytes: " + std::to_string(given.number_size));
+      throw std::logic_error("gather_padded() does not support elements of this size in bytes: " +
+                             std::to_string(given.element_size));
   }
 }
 

@@ -9,36 +9,40 @@
 
 namespace service_streamer::cuda {
 
-// Whether this was built with nvcc, and what was built runs here: asked once a device is in use. Where it was not built the functions
-// for a device throw std::logic_error.
+// True if the kernels were compiled by nvcc and run on the current device. The first call decides, so a device must be
+// in use by then. Without kernels, gather_padded() and normalize_images_on_device() throw std::logic_error.
 bool has_kernels();
 
-// A row of a batch, as the kernel reads it from the device's memory. Strides in bytes.
+// A row of a batch, as the kernel reads it from device memory. Strides are in bytes.
 struct GatherRow {
   const std::byte* data;
-  std::int64_t sizes[native::kMostDimensions];
-  std::int64_t strides[native::kMostDimensions];
+  std::int64_t sizes[native::kMaxDimensions];
+  std::int64_t strides[native::kMaxDimensions];
 };
 
+// The arguments of gather_padded().
 struct Gather {
-  const GatherRow* rows = nullptr;  // on the device
-  std::int64_t count = 0;           // of rows
-  std::byte* to = nullptr;          // on the device
-  std::size_t number_size = 0;      // bytes of one number: 1, 2, 4, 8 or 16
-  native::Shape sizes;              // of a row there
+  const GatherRow* rows = nullptr;  // in device memory
+  std::int64_t count = 0;           // number of rows
+  std::byte* to = nullptr;          // in device memory
+  std::size_t element_size = 0;     // in bytes: 1, 2, 4, 8 or 16
+  native::Shape sizes;              // of a row of the result
   native::PadSide side = native::PadSide::kRight;
-  native::Number pad{};
+  native::Scalar pad{};
 };
 
-// Describes rows that are to lie side by side in `to`: `described` has room for one per row. Dimensions that lie in one piece in all rows
-// become one, and small numbers larger ones where every row allows it: the kernel divides for each dimension but the first, and
-// moves a number per thread. What it returns lacks `rows`, which are `described`, once they are on the device.
+// Describes a gather of `rows` into `to`. Fills in `described`, which has one element for each row. The caller copies
+// `described` to the device and sets Gather::rows to the copy.
+//
+// Dimensions that are contiguous in all rows are merged, because the kernel divides once for each dimension but the
+// first. Small elements are combined into larger ones where all rows allow it, because the kernel moves one element per
+// thread.
 Gather describe_gather(std::span<const native::TensorView> rows, const native::Collator::Tensor& to,
-                       native::PadSide side, const native::Number& pad, std::span<GatherRow> described);
+                       native::PadSide side, const native::Scalar& pad, std::span<GatherRow> described);
 
-// Puts rows of different sizes and any strides side by side into one contiguous tensor, and pads them there: one launch on a stream
-// (a cudaStream_t) for what would else be a copy per row and a fill. Does not wait. Its twin on the CPU is native::copy_padded(),
-// row by row, to which it is equal bit for bit. Throws std::runtime_error with what CUDA reports.
+// Copies rows of different sizes and any strides into one contiguous tensor, and pads them. One kernel launch on the
+// stream (a cudaStream_t) replaces a copy for each row and a fill. Does not wait for it. The result equals
+// native::copy_padded() for each row, bit for bit. Throws std::runtime_error with the message of CUDA.
 void gather_padded(const Gather& gather, void* stream);
 
 }  // namespace service_streamer::cuda

@@ -9,13 +9,13 @@ namespace service_streamer::cuda {
 namespace {
 
 struct Factors {
-  float scale[Images::kMostChannels];
-  float shift[Images::kMostChannels];
+  float scale[Images::kMaxChannels];
+  float shift[Images::kMaxChannels];
 };
 
-// A row is an image here, and a place a pixel: its channels lie side by side, and go to a plane each.
-template <typename Number>
-__global__ void normalize(const std::uint8_t* __restrict__ from, Number* __restrict__ to, std::int64_t images,
+// In terms of launch(): a row is an image, and its elements are pixels. The channels of a pixel go to one plane each.
+template <typename Element>
+__global__ void normalize(const std::uint8_t* __restrict__ from, Element* __restrict__ to, std::int64_t images,
                           std::int64_t pixels, int channels, Factors factors) {
   const Stride over = along_rows();
   for (std::int64_t image = over.begin; image < images; image += over.step) {
@@ -25,7 +25,7 @@ __global__ void normalize(const std::uint8_t* __restrict__ from, Number* __restr
       for (int channel = 0; channel < channels; ++channel) {
         const auto value = static_cast<float>(from[first + pixel * channels + channel]);
         to[first + channel * pixels + pixel] =
-            static_cast<Number>(fmaf(value, factors.scale[channel], factors.shift[channel]));
+            static_cast<Element>(fmaf(value, factors.scale[channel], factors.shift[channel]));
       }
     }
   }
@@ -37,7 +37,7 @@ void normalize_images_on_device(const Images& images, void* stream) {
   const std::int64_t pixels = images.rows * images.columns;
   if (images.count * pixels * images.channels == 0) return;
   Factors factors{};
-  for (std::size_t i = 0; i < Images::kMostChannels; ++i) {
+  for (std::size_t i = 0; i < Images::kMaxChannels; ++i) {
     factors.scale[i] = images.scale[i];
     factors.shift[i] = images.shift[i];
   }

@@ -10,7 +10,7 @@
 
 namespace service_streamer::cuda {
 
-// Where a thread begins in a row, and how far apart are the places that it takes there. The same for rows.
+// The first index of a thread, and the distance to its next index. For the elements of a row, and for rows.
 struct Stride {
   std::int64_t begin;
   std::int64_t step;
@@ -25,20 +25,22 @@ __device__ inline Stride along_rows() {
   return {blockIdx.y, gridDim.y};
 }
 
-// Threads for so many rows of so many places; those of larger ones take several each. Throws std::runtime_error with what CUDA reports.
+// Launches a kernel over a number of rows with a number of elements each. If there are more than threads, each thread
+// handles several: see along_row() and along_rows(). Does not wait. Throws std::runtime_error with the message of CUDA.
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), std::int64_t rows, std::int64_t places, void* stream,
+void launch(void (*kernel)(Parameters...), std::int64_t rows, std::int64_t elements, void* stream,
             Arguments&&... arguments) {
-  constexpr std::int64_t kThreads = 256;  // of a block
-  constexpr std::int64_t kMost = 65535;   // blocks for the rows, and enough for the places of one
-  const std::int64_t along = std::clamp<std::int64_t>((places + kThreads - 1) / kThreads, 1, kMost);
+  constexpr std::int64_t kThreads = 256;      // per block
+  constexpr std::int64_t kMaxBlocks = 65535;  // the limit of CUDA in the second direction
+  const std::int64_t blocks_along_row = std::clamp<std::int64_t>((elements + kThreads - 1) / kThreads, 1, kMaxBlocks);
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(along), static_cast<unsigned>(std::clamp<std::int64_t>(rows, 1, kMost)));
+  config.gridDim = dim3(static_cast<unsigned>(blocks_along_row),
+                        static_cast<unsigned>(std::clamp<std::int64_t>(rows, 1, kMaxBlocks)));
   config.blockDim = dim3(kThreads);
   config.stream = static_cast<cudaStream_t>(stream);
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // else the next call would tell of it
+  cudaGetLastError();  // clears the error, which the next call would report otherwise
   throw std::runtime_error(std::string("a kernel cannot be launched: ") + cudaGetErrorString(error));
 }
 

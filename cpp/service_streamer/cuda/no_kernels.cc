@@ -3,7 +3,7 @@
 #include "service_streamer/cuda/gather.h"
 #include "service_streamer/cuda/images.h"
 
-// Where there was no nvcc; the files of CUDA elsewhere.
+// Compiled in place of the .cu files if there is no nvcc.
 
 namespace service_streamer::cuda {
 
@@ -12,11 +12,11 @@ bool has_kernels() {
 }
 
 void gather_padded(const Gather& /*gather*/, void* /*stream*/) {
-  throw std::logic_error("built without CUDA's compiler");
+  throw std::logic_error("this build has no CUDA kernels: nvcc was not found");
 }
 
 void normalize_images_on_device(const Images& /*images*/, void* /*stream*/) {
-  throw std::logic_error("built without CUDA's compiler");
+  throw std::logic_error("this build has no CUDA kernels: nvcc was not found");
 }
 
 }  // namespace service_streamer::cuda

@@ -9,13 +9,13 @@
 namespace service_streamer::native {
 namespace {
 
-// The first bucket that is large enough, or the size itself.
+// The smallest bucket that is large enough, or the size itself if there is none.
 std::int64_t bucket_for(std::int64_t size, const std::vector<std::int64_t>& buckets) {
   const auto found = std::lower_bound(buckets.begin(), buckets.end(), size);
   return found != buckets.end() ? *found : size;
 }
 
-// Sizes may be anything: items that are views need no memory of their own.
+// Checks for overflow: a view with a stride of 0 can have any size without needing memory.
 std::size_t times(std::size_t bytes, std::int64_t size) {
   std::size_t product = 0;
   if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &product) || product > PTRDIFF_MAX) {
@@ -24,7 +24,7 @@ std::size_t times(std::size_t bytes, std::int64_t size) {
   return product;
 }
 
-// Of the tensors in a row.
+// The size of one row, which is the data of one item.
 std::size_t row_bytes(const Collator::Tensor& tensor) {
   std::size_t bytes = size_of(tensor.dtype);
   for (const std::int64_t size : tensor.sizes.values().subspan(1)) bytes = times(bytes, size);
@@ -44,11 +44,11 @@ Collator::Collator(const Signature& signature, const CollateOptions& options)
       staging_(signature.inputs.size()),
       tensors_(signature.inputs.size()) {
   for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
-    if (std::cmp_not_equal(i, options.mask) && std::cmp_not_equal(i, options.lengths)) given_.push_back(i);
+    if (std::cmp_not_equal(i, options.mask) && std::cmp_not_equal(i, options.lengths)) item_inputs_.push_back(i);
   }
 }
 
-bool Collator::fit(const Item& a, const Item& b) const {
+bool Collator::fit_together(const Item& a, const Item& b) const {
   if (a.key != b.key) return false;
   if ((a.ready == nullptr) != (b.ready == nullptr)) return false;
   return options_.pad || std::equal(a.extents, a.extents + signature_.symbols.size(), b.extents);
@@ -76,26 +76,26 @@ std::span<Collator::Tensor> Collator::arrange(std::span<const Item> items) {
 }
 
 void Collator::fill(std::span<const Item> items) const {
-  if (items.front().ready == nullptr) copy_given(items);
+  if (items.front().ready == nullptr) copy_items(items);
   if (options_.mask >= 0) fill_mask(tensors_[static_cast<std::size_t>(options_.mask)], items);
   if (options_.lengths >= 0) fill_lengths(tensors_[static_cast<std::size_t>(options_.lengths)], items);
 }
 
-void Collator::copy_given(std::span<const Item> items) const {
-  for (std::size_t given = 0; given < given_.size(); ++given) {
-    const Tensor& tensor = tensors_[given_[given]];
-    const Number& pad = options_.pad_values[given_[given]];
+void Collator::copy_items(std::span<const Item> items) const {
+  for (std::size_t i = 0; i < item_inputs_.size(); ++i) {
+    const Tensor& tensor = tensors_[item_inputs_[i]];
+    const Scalar& pad = options_.pad_values[item_inputs_[i]];
     const std::size_t bytes = row_bytes(tensor);
     Shape sizes;
     for (const std::int64_t size : tensor.sizes.values().subspan(1)) sizes.push_back(size);
     for (std::size_t row = 0; std::cmp_less(row, tensor.sizes[0]); ++row) {
       const Item& item = items[std::min(row, items.size() - 1)];
-      copy_padded(item.tensors[given], tensor.data + row * bytes, sizes, options_.side, pad);
+      copy_padded(item.tensors[i], tensor.data + row * bytes, sizes, options_.side, pad);
     }
   }
 }
 
-// The sizes of the symbols in this batch: the largest of any item, and from there up to a bucket as far as the model goes.
+// Sets extents_ to the largest size of any item, rounded up to a bucket and limited to what the model accepts.
 void Collator::measure(std::span<const Item> items) {
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     std::int64_t& extent = extents_[i];
@@ -103,13 +103,13 @@ void Collator::measure(std::span<const Item> items) {
     for (const Item& item : items) extent = std::max(extent, item.extents[i]);
     if (!options_.pad) continue;
     const Symbol& symbol = signature_.symbols[i];
-    extent = std::clamp(bucket_for(extent, options_.pad_to), symbol.least, symbol.most);
+    extent = std::clamp(bucket_for(extent, options_.pad_to), symbol.min, symbol.max);
   }
 }
 
 std::size_t Collator::rows_for(std::size_t items) const {
   const auto rows = bucket_for(static_cast<std::int64_t>(items), options_.batch_sizes);
-  return static_cast<std::size_t>(std::clamp(rows, signature_.least_batch, signature_.most_batch));
+  return static_cast<std::size_t>(std::clamp(rows, signature_.min_batch, signature_.max_batch));
 }
 
 Shape Collator::sizes_of(const TensorSpec& input, std::size_t rows) const {
@@ -122,20 +122,20 @@ Shape Collator::sizes_of(const TensorSpec& input, std::size_t rows) const {
 }
 
 void Collator::fill_mask(const Tensor& mask, std::span<const Item> items) const {
-  const Number one = one_of(mask.dtype);
+  const Scalar one = scalar_one(mask.dtype);
   const std::size_t size = size_of(mask.dtype);
   const std::size_t bytes = row_bytes(mask);
   const auto rows = static_cast<std::size_t>(mask.sizes[0]);
-  // A row of ones, of which each item gets as many as it is long.
+  // The first row is filled with ones and copied from. It is finished last, because the loop runs backwards.
   std::byte* const first = mask.data;
   for (std::size_t at = 0; at < bytes; at += size) std::memcpy(first + at, one.data(), size);
   for (std::size_t row = rows; row-- > 0;) {
     const Item& item = items[std::min(row, items.size() - 1)];
-    const std::size_t something = static_cast<std::size_t>(item.extents[0]) * size;
+    const std::size_t data_bytes = static_cast<std::size_t>(item.extents[0]) * size;
     std::byte* const to = mask.data + row * bytes;
     const bool left = options_.side == PadSide::kLeft;
-    if (row > 0) std::memcpy(left ? to + bytes - something : to, first, something);
-    std::memset(left ? to : to + something, 0, bytes - something);
+    if (row > 0) std::memcpy(left ? to + bytes - data_bytes : to, first, data_bytes);
+    std::memset(left ? to : to + data_bytes, 0, bytes - data_bytes);
   }
 }
 
@@ -143,7 +143,7 @@ void Collator::fill_lengths(const Tensor& lengths, std::span<const Item> items) 
   const std::size_t size = size_of(lengths.dtype);
   for (std::size_t row = 0; std::cmp_less(row, lengths.sizes[0]); ++row) {
     const std::int64_t length = items[std::min(row, items.size() - 1)].extents[0];
-    std::memcpy(lengths.data + row * size, &length, size);  // little-endian: the low bytes come first
+    std::memcpy(lengths.data + row * size, &length, size);  // little-endian, so int32 takes the low bytes
   }
 }
 

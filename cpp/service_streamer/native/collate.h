@@ -12,78 +12,83 @@
 
 namespace service_streamer::native {
 
-// The bytes of one number.
-using Number = std::array<std::byte, 16>;
+// The bytes of one element of a tensor; the first size_of(dtype) of them are used.
+using Scalar = std::array<std::byte, 16>;
 
 enum class PadSide : std::uint8_t { kRight, kLeft };
 
 struct CollateOptions {
   static constexpr int kNone = -1;
 
-  // Items of one batch may differ in the sizes of symbols: all are padded to the largest. False: they go in groups of equal size.
+  // True: items may differ in the sizes of symbols, and are padded to the largest in the batch. False: only items of
+  // equal sizes are put into one batch.
   bool pad = false;
   PadSide side = PadSide::kRight;
 
-  // Sizes of symbols that padding goes up to, ascending: few different shapes. Larger ones stay as they are.
+  // Sizes are padded up to the next of these, so that the model sees few different shapes. Ascending. Larger sizes are
+  // not rounded.
   std::vector<std::int64_t> pad_to;
 
-  // The same for the number of items: the last one is repeated.
+  // The same for the number of items. The last item is repeated to fill the batch.
   std::vector<std::int64_t> batch_sizes;
 
-  // Of each input, what is put where an item has nothing.
-  std::vector<Number> pad_values;
+  // The padding value of each input.
+  std::vector<Scalar> pad_values;
 
-  // Inputs that are made here, by number: 1 where an item has something and 0 elsewhere; the size of the first symbol.
+  // Indices of the inputs that the Collator generates, or kNone. The mask has 1 for the data of an item and 0 for
+  // padding. The lengths are each item's size of the first symbol.
   int mask = kNone;
   int lengths = kNone;
 };
 
-// Puts items side by side into tensors with a batch dimension. Belongs to one worker.
+// Makes the inputs of a model from items: stacks and pads them into tensors with a batch dimension. The memory is
+// reused by the next batch. Used by one thread at a time. Keeps a reference to the signature.
 class Collator {
  public:
   Collator(const Signature& signature, const CollateOptions& options);
 
-  // One item: its tensors, and the sizes of its symbols. Only items of one key go together.
   struct Item {
-    const TensorView* tensors = nullptr;
-    const std::int64_t* extents = nullptr;
-    std::uint64_t key = 0;
-    const Event* ready = nullptr;  // see TensorItems
+    const TensorView* tensors = nullptr;    // one for each of item_inputs()
+    const std::int64_t* extents = nullptr;  // the size of each symbol
+    std::uint64_t key = 0;                  // only items with the same key share a batch
+    const Event* ready = nullptr;           // see TensorItems
   };
 
   struct Tensor {
     std::byte* data = nullptr;
     Dtype dtype = Dtype::kFloat32;
-    Shape sizes;  // with the batch
+    Shape sizes;  // the batch dimension first
   };
 
-  // Whether two items may be in one batch.
-  bool fit(const Item& a, const Item& b) const;
+  // True if both items may be in one batch.
+  bool fit_together(const Item& a, const Item& b) const;
 
-  // The inputs of the model for these items, all of which fit. Valid until the next call. Throws std::bad_alloc.
+  // Returns the inputs of the model for items that fit together. They are valid until the next call. Throws
+  // std::bad_alloc.
   std::span<const Tensor> collate(std::span<const Item> items);
 
-  // The same in two steps, for inputs in somebody else's memory: their types and sizes, and what is put into them once they
-  // have an address. Of items that lie on a device only what is made here is: whoever knows the device gathers the others.
+  // The same in two steps, for memory that the caller provides. arrange() computes types and sizes. The caller sets the
+  // addresses, and fill() writes the data. If the items are on a device, fill() writes only the generated inputs, and
+  // the caller gathers the others on the device.
   std::span<Tensor> arrange(std::span<const Item> items);
   void fill(std::span<const Item> items) const;
 
-  // The sizes of the symbols in the last batch.
+  // The size of each symbol in the last batch.
   std::span<const std::int64_t> extents() const { return extents_; }
 
-  // Whether an address lies in what collate() gave.
+  // True if the address is in the memory of a tensor that collate() has returned.
   bool holds(const void* address) const;
 
-  std::size_t tensors_per_item() const { return given_.size(); }
+  std::size_t tensors_per_item() const { return item_inputs_.size(); }
 
-  // Which inputs come from items, by number.
-  std::span<const std::size_t> given() const { return given_; }
+  // Indices of the inputs that items contain: all but the generated ones.
+  std::span<const std::size_t> item_inputs() const { return item_inputs_; }
 
   const CollateOptions& options() const { return options_; }
 
  private:
   void measure(std::span<const Item> items);
-  void copy_given(std::span<const Item> items) const;
+  void copy_items(std::span<const Item> items) const;
   std::size_t rows_for(std::size_t items) const;
   Shape sizes_of(const TensorSpec& input, std::size_t rows) const;
   void fill_mask(const Tensor& mask, std::span<const Item> items) const;
@@ -91,19 +96,19 @@ class Collator {
 
   const Signature& signature_;
   const CollateOptions options_;
-  std::vector<std::size_t> given_;
+  std::vector<std::size_t> item_inputs_;
 
   std::vector<std::int64_t> extents_;
-  std::vector<Staging> staging_;  // of each input
+  std::vector<Staging> staging_;  // one for each input
   std::vector<Tensor> tensors_;
 };
 
 std::size_t bytes_of(const Collator::Tensor& tensor);
 
-// Copies a tensor into a larger one that is contiguous, and pads it there. `number`: the bytes of one.
-void copy_padded(const TensorView& from, std::byte* to, const Shape& sizes, PadSide side, const Number& number);
+// Copies a tensor into a contiguous one of the same or larger `sizes`, and pads it.
+void copy_padded(const TensorView& from, std::byte* to, const Shape& sizes, PadSide side, const Scalar& pad);
 
-// The bytes of a 1.
-Number one_of(Dtype dtype);
+// The value 1.
+Scalar scalar_one(Dtype dtype);
 
 }  // namespace service_streamer::native

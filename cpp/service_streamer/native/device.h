@@ -10,40 +10,44 @@
 
 namespace service_streamer::native {
 
-// A device that computes beside the host, as one worker has it: with three streams of its own. Whatever they are given is done later,
-// each in its order; only synchronize() waits for it. By one thread at a time. Methods throw what the device reports, which may be
-// of something that it was given before.
+// A device that computes asynchronously, as one worker uses it: with three streams of its own. The methods only enqueue
+// work. Each stream executes its work in order. Only synchronize() and the allocations may block.
+//
+// Used by one thread at a time. Methods throw what the device reports, which may concern work that was enqueued
+// earlier.
 class Device {
  public:
   enum class Stream : std::uint8_t { kCopyIn, kCompute, kCopyOut };
 
   virtual ~Device() = default;
 
-  // Memory of the host that the device reads and writes by itself (pinned), and its own; freed with the last reference, which must
-  // not go while a stream still has work on it. Throw std::bad_alloc, or what the library throws instead.
+  // Pinned host memory, which the device can read and write by itself. The last reference frees it, and must not be
+  // dropped while a stream has work on the memory. Throws std::bad_alloc, or what the library throws instead.
   virtual std::shared_ptr<std::byte> allocate_host(std::size_t bytes) = 0;
+
+  // Memory of the device, under the same rules.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
   virtual std::unique_ptr<Event> make_event() = 0;
 
-  // Moves an event to the end of what a stream has been given.
+  // The event now marks the end of the work that the stream has been given so far.
   virtual void record(Event& event, Stream stream) = 0;
 
-  // What the stream is given from now on is done after the event.
+  // Work that the stream is given from now on starts after the event.
   virtual void wait(Stream stream, const Event& event) = 0;
 
-  // Blocks until all before the event is done.
+  // Blocks until all work before the event is done.
   virtual void synchronize(const Event& event) = 0;
 
-  // Work for kCopyIn: from pinned memory.
+  // Enqueues a copy from pinned memory on kCopyIn.
   virtual void copy_in(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
 
-  // The same for rows that lie on the device: puts them side by side there, as the Collator does it on the host. Their views may go
-  // before it is done, their memory may not.
+  // Enqueues on kCopyIn: copies rows that are on the device into one tensor there and pads them, as Collator does on
+  // the host. The views may be destroyed when this returns, but their memory must stay until the work is done.
   virtual void gather(std::span<const TensorView> rows, const Collator::Tensor& to, PadSide side,
-                      const Number& number) = 0;
+                      const Scalar& pad) = 0;
 
-  // Work for kCopyOut: to pinned memory.
+  // Enqueues a copy to pinned memory on kCopyOut.
   virtual void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
 };
 

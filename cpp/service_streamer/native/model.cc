@@ -2,8 +2,8 @@
 
 namespace service_streamer::native {
 
-std::unique_ptr<Launched> Runner::launch(std::span<const Part> /*parts*/) {
-  throw std::logic_error("this runner has no depth");
+std::unique_ptr<LaunchedBatch> Runner::launch(std::span<const ItemRange> /*ranges*/) {
+  throw std::logic_error("Runner::launch() needs a runner with a depth of more than 1");
 }
 
 }  // namespace service_streamer::native

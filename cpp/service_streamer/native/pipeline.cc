@@ -25,10 +25,10 @@ void Pipeline::launch(std::span<const Collator::Item> items, DeviceRun& run) {
 
 void Pipeline::finish(DeviceRun& run) {
   abandon(run);
-  if (run.availability_) std::rethrow_exception(std::exchange(run.availability_, nullptr));
+  if (run.failure_) std::rethrow_exception(std::exchange(run.failure_, nullptr));
 }
 
-// From the oldest slot on.
+// Frees slots from the oldest on, because runs are finished in the order of their launches.
 void Pipeline::abandon(DeviceRun& run) noexcept {
   for (std::size_t i = 0; run.in_flight_ && i < slots_.size(); ++i) slots_[(next_ + i) % slots_.size()]->finish();
 }

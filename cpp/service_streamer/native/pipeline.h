@@ -11,20 +11,22 @@
 
 namespace service_streamer::native {
 
-// A group of items on its way through a device, to those who know the library: they have it compute, and get the outputs.
+// One run of a group of items on a device. The subclass knows the library: it starts the computation and takes the
+// outputs. All methods are called by the thread that uses the Pipeline.
 class DeviceRun {
  public:
   using Bytes = std::span<const std::byte>;
 
   virtual ~DeviceRun() = default;
 
-  bool outputs_stay = false;  // on the device, for their caller; set before it is launched
+  bool outputs_stay_on_device = false;  // set before the launch
 
-  // Gives kCompute the model's work on these inputs, which lie on the device, and waits for none of it. Returns the outputs there;
-  // their memory must stay until collect() or the destructor.
+  // Enqueues the model's work on kCompute and does not wait. The inputs are on the device. Returns the outputs, also on
+  // the device; their memory must stay until collect() or the destructor.
   virtual std::vector<Bytes> compute(std::span<const Collator::Tensor> inputs) = 0;
 
-  // All is done. The outputs, in the host's memory until this returns; nothing where they stay on the device.
+  // Called when the run is done. `outputs` are in host memory that is reused after the call. Empty if they stay on the
+  // device.
   virtual void collect(std::span<const Bytes> outputs) = 0;
 
  private:
@@ -32,23 +34,23 @@ class DeviceRun {
   friend class Pipeline;
 
   bool in_flight_ = false;
-  std::exception_ptr availability_;  // since it was launched
+  std::exception_ptr failure_;  // of the run, until finish() throws it
 };
 
 class Slot;
 
-// What a worker has in flight on its device. Runs follow each other on each stream, but the inputs of one are collated and copied
-// while another is computed and the outputs of a third come back; events hold back what needs the stream before:
+// The runs that a worker has in flight on its device. While one run is computed, the inputs of the next are collated
+// and copied, and the outputs of the previous one are copied back. Events order the work of different streams:
 //
 //   host       collate n+1 ─┐
 //   kCopyIn                 └▶ copy or gather n+1 ── copied_in ─┐
 //   kCompute   model n ── computed ─┐                           └▶ model n+1
 //   kCopyOut   outputs of n-1       └▶ outputs of n ── copied_out ─▶ read by the host
 //
-// Each run has one of a ring of slots. The memory of a slot is used again by the run that has it next, after the host has waited
-// for the last event of this one: once per run. Between the streams nobody waits but they themselves.
+// Each run uses one Slot; the slots are used in turn. The host waits once per run, for its last event. Only then is the
+// memory of the slot reused.
 //
-// By one thread at a time. Runs must be finished or abandoned before they go, and before this does.
+// Used by one thread at a time. Each run must be finished or abandoned before the run or the Pipeline is destroyed.
 class Pipeline {
  public:
   Pipeline(std::unique_ptr<Device> device, const Signature& signature, const CollateOptions& options,
@@ -57,14 +59,16 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Collates the items, all of which fit, and has the device run them. Waits for the device only where all slots are taken, until
-  // the oldest run is done. The memory of the items must stay until this one is. Throws what went wrong; then it is not in flight.
+  // Collates the items, which must fit together, and enqueues their run. Blocks only if all slots are in use, until the
+  // oldest run is done. The memory of the items must stay until this run is done. If it throws, the run is not in
+  // flight.
   void launch(std::span<const Collator::Item> items, DeviceRun& run);
 
-  // Blocks until it, and all launched before it, are done. Throws what went wrong with it, on the device or in collect().
+  // Blocks until this run and all earlier ones are done. Throws the error of this run, from the device or from
+  // collect().
   void finish(DeviceRun& run);
 
-  // The same for one whose outcome nobody wants.
+  // The same, but drops the error of the run.
   void abandon(DeviceRun& run) noexcept;
 
   Device& device() { return *device_; }
@@ -72,7 +76,7 @@ class Pipeline {
  private:
   const std::unique_ptr<Device> device_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::size_t next_ = 0;  // slot, which is also that of the oldest run, once all were taken
+  std::size_t next_ = 0;  // the slot of the next run; when all are in use, that of the oldest
 };
 
 }  // namespace service_streamer::native

@@ -15,13 +15,13 @@ std::string shape_of(const Signature& signature, const TensorSpec& input) {
   return text + (input.dimensions.size() == 1 ? ",)" : ")");
 }
 
-std::string range_of(const Symbol& symbol, std::int64_t least) {
-  if (symbol.most == INT64_MAX) return "at least " + std::to_string(least);
-  return std::to_string(least) + " to " + std::to_string(symbol.most);
+std::string range_of(const Symbol& symbol, std::int64_t min) {
+  if (symbol.max == INT64_MAX) return "at least " + std::to_string(min);
+  return std::to_string(min) + " to " + std::to_string(symbol.max);
 }
 
-Refusal wrong_size(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
-                   const std::string& detail) {
+ItemMismatch wrong_size(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
+                        const std::string& detail) {
   return {.wrong_type = false,
           .message = "input '" + input.name + "' of an item has the shape " + to_string(tensor.sizes) +
                      ", the model wants " + shape_of(signature, input) + detail};
@@ -29,17 +29,17 @@ Refusal wrong_size(const Signature& signature, const TensorSpec& input, const Te
 
 }  // namespace
 
-std::optional<Refusal> check_tensor(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
-                                    bool may_grow, std::span<std::int64_t> extents) {
+std::optional<ItemMismatch> check_tensor(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
+                                         bool may_grow, std::span<std::int64_t> extents) {
   if (tensor.dtype != input.dtype) {
-    return Refusal{.wrong_type = true,
-                   .message = "input '" + input.name + "' of an item is " + to_string(tensor.dtype) +
-                              ", the model wants " + to_string(input.dtype)};
+    return ItemMismatch{.wrong_type = true,
+                        .message = "input '" + input.name + "' of an item is " + to_string(tensor.dtype) +
+                                   ", the model wants " + to_string(input.dtype)};
   }
   if (tensor.sizes.rank() != input.dimensions.size()) {
-    Refusal refusal = wrong_size(signature, input, tensor, " (items have no batch dimension)");
-    refusal.wrong_type = true;
-    return refusal;
+    ItemMismatch mismatch = wrong_size(signature, input, tensor, " (items have no batch dimension)");
+    mismatch.wrong_type = true;
+    return mismatch;
   }
   for (std::size_t i = 0; i < input.dimensions.size(); ++i) {
     const Dimension& dimension = input.dimensions[i];
@@ -50,9 +50,9 @@ std::optional<Refusal> check_tensor(const Signature& signature, const TensorSpec
     }
     const auto number = static_cast<std::size_t>(dimension.symbol);
     const Symbol& symbol = signature.symbols[number];
-    const std::int64_t least = may_grow ? std::min<std::int64_t>(symbol.least, 1) : symbol.least;
-    if (size < least || size > symbol.most) {
-      return wrong_size(signature, input, tensor, " with " + symbol.name + " of " + range_of(symbol, least));
+    const std::int64_t min = may_grow ? std::min<std::int64_t>(symbol.min, 1) : symbol.min;
+    if (size < min || size > symbol.max) {
+      return wrong_size(signature, input, tensor, " with " + symbol.name + " of " + range_of(symbol, min));
     }
     if (extents[number] >= 0 && extents[number] != size) {
       return wrong_size(signature, input, tensor,

@@ -11,7 +11,7 @@
 
 namespace service_streamer::native {
 
-// A size that is fixed, or the number of a symbol, whose size varies from batch to batch.
+// A fixed size, or the index of a symbol whose size varies from batch to batch.
 struct Dimension {
   static constexpr int kFixed = -1;
 
@@ -22,38 +22,40 @@ struct Dimension {
 struct TensorSpec {
   std::string name;
   Dtype dtype = Dtype::kFloat32;
-  std::vector<Dimension> dimensions;  // without the batch
+  std::vector<Dimension> dimensions;  // without the batch dimension
 };
 
-// A dimension that varies.
+// The name of a size that varies, and its range.
 struct Symbol {
   std::string name;
-  std::int64_t least = 1;
-  std::int64_t most = INT64_MAX;
+  std::int64_t min = 1;
+  std::int64_t max = INT64_MAX;
 };
 
 enum class Structure : std::uint8_t { kTensor, kTuple, kList, kDict };
 
-// What a model takes and gives. Each input has a batch dimension before those listed, which its items lack; so have the outputs.
+// The inputs and outputs of a model. Each has a batch dimension in front of the listed dimensions. Items do not have
+// it.
 struct Signature {
   std::vector<TensorSpec> inputs;
-  std::vector<TensorSpec> outputs;  // may be empty: unknown
+  std::vector<TensorSpec> outputs;  // empty if they are unknown
   Structure input_structure = Structure::kTensor;
   Structure output_structure = Structure::kTensor;
-  std::vector<Symbol> symbols;  // without the batch
-  std::int64_t least_batch = 1;
-  std::int64_t most_batch = INT64_MAX;
+  std::vector<Symbol> symbols;  // without the batch dimension
+  std::int64_t min_batch = 1;
+  std::int64_t max_batch = INT64_MAX;
 };
 
-// Why an item is not one of the model's.
-struct Refusal {
-  bool wrong_type = false;  // in kind, dtype or rank, rather than in size
-  std::string message;      // names the input, what came, and what the model wants
+// Why the model cannot take an item.
+struct ItemMismatch {
+  bool wrong_type = false;  // the dtype or rank is wrong, rather than a size
+  std::string message;      // names the input, what it is, and what the model expects
 };
 
-// Checks a tensor of an item against the input that it is for, and notes the sizes of the symbols in it; those noted before (0 or
-// more) must be the same. `may_grow`: the batch will be padded, so it may be shorter than the model takes.
-std::optional<Refusal> check_tensor(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
-                                    bool may_grow, std::span<std::int64_t> extents);
+// Checks a tensor of an item against the specification of its input. Returns nullopt if it fits. `extents` has the size
+// of each symbol in the item, or -1 where no earlier tensor of the item has defined it; the function checks and
+// completes it. `may_grow`: the batch will be padded, so sizes below the minimum are accepted.
+std::optional<ItemMismatch> check_tensor(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
+                                         bool may_grow, std::span<std::int64_t> extents);
 
 }  // namespace service_streamer::native

@@ -37,13 +37,13 @@ void Slot::launch(std::span<const Collator::Item> items, DeviceRun& run) {
     }
     device_.record(*computed_, Stream::kCompute);
     last_ = computed_.get();
-    if (!run.outputs_stay) copy_out(outputs);
+    if (!run.outputs_stay_on_device) copy_out(outputs);
   } catch (...) {
     synchronize();
     throw;
   }
   run.in_flight_ = true;
-  run.availability_ = nullptr;
+  run.failure_ = nullptr;
   run_ = &run;
 }
 
@@ -55,47 +55,47 @@ void Slot::finish() noexcept {
     device_.synchronize(*last_);
     run.collect(results_);
   } catch (const std::exception&) {
-    run.availability_ = std::current_exception();
+    run.failure_ = std::current_exception();
   }
 }
 
-// What is made on the host is copied; items that lie on the device are gathered there, once they are all there.
+// Inputs that were collated or generated on the host are copied. Items that are on the device are gathered there.
 void Slot::copy_in(std::span<const Collator::Item> items) {
   const bool on_device = items.front().ready != nullptr;
-  const std::span<const std::size_t> given = collator_.given();
-  const std::span<Collator::Tensor> made = collator_.arrange(items);
+  const std::span<const std::size_t> item_inputs = collator_.item_inputs();
+  const std::span<Collator::Tensor> host = collator_.arrange(items);
   {
     const TraceRange range("collate");
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      const bool gathered = on_device && std::ranges::find(given, i) != given.end();
-      if (!gathered) made[i].data = pinned_[i].reserve(bytes_of(made[i]));
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      const bool gathered = on_device && std::ranges::find(item_inputs, i) != item_inputs.end();
+      if (!gathered) host[i].data = pinned_[i].reserve(bytes_of(host[i]));
     }
     collator_.fill(items);
   }
   const TraceRange range("copy in");
-  tensors_.assign(made.begin(), made.end());
+  tensors_.assign(host.begin(), host.end());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const std::size_t bytes = bytes_of(tensors_[i]);
     tensors_[i].data = inputs_[i].reserve(bytes);
-    if (made[i].data != nullptr && bytes > 0) device_.copy_in(tensors_[i].data, made[i].data, bytes);
+    if (host[i].data != nullptr && bytes > 0) device_.copy_in(tensors_[i].data, host[i].data, bytes);
   }
   if (on_device) gather(items);
 }
 
 void Slot::gather(std::span<const Collator::Item> items) {
-  const Event* known = nullptr;  // items of one request have the same
+  const Event* known = nullptr;  // all items of a request share one event
   for (const Collator::Item& item : items) {
     if (item.ready != std::exchange(known, item.ready)) device_.wait(Stream::kCopyIn, *item.ready);
   }
-  const std::span<const std::size_t> given = collator_.given();
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const Collator::Tensor& to = tensors_[given[i]];
+  const std::span<const std::size_t> item_inputs = collator_.item_inputs();
+  for (std::size_t i = 0; i < item_inputs.size(); ++i) {
+    const Collator::Tensor& to = tensors_[item_inputs[i]];
     if (bytes_of(to) == 0) continue;
     rows_.clear();
     for (std::size_t row = 0; std::cmp_less(row, to.sizes[0]); ++row) {
       rows_.push_back(items[std::min(row, items.size() - 1)].tensors[i]);
     }
-    device_.gather(rows_, to, collator_.options().side, collator_.options().pad_values[given[i]]);
+    device_.gather(rows_, to, collator_.options().side, collator_.options().pad_values[item_inputs[i]]);
   }
 }
 
@@ -114,8 +114,8 @@ void Slot::copy_out(std::span<const DeviceRun::Bytes> outputs) {
   last_ = copied_out_.get();
 }
 
-// After something went wrong half-way: waits for what was given to the device before. A device that reports something now has
-// stopped, and is at nobody's memory any more.
+// After a launch that failed half-way: waits until the device no longer uses the memory of the items. An error can be
+// ignored here, because a device that reports one has stopped.
 void Slot::synchronize() noexcept {
   for (const Stream stream : {Stream::kCopyIn, Stream::kCompute, Stream::kCopyOut}) {
     try {

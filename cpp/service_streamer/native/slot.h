@@ -11,15 +11,17 @@
 
 namespace service_streamer::native {
 
-// A slot of a Pipeline: memory on both sides, and events, for one run at a time.
+// Memory on the host and on the device, and events, for one run of a Pipeline at a time. Used by the thread of the
+// Pipeline.
 class Slot {
  public:
   Slot(Device& device, const Signature& signature, const CollateOptions& options);
 
-  // The slot must be free. See Pipeline::launch().
+  // See Pipeline::launch(). The slot must be free.
   void launch(std::span<const Collator::Item> items, DeviceRun& run);
 
-  // Blocks until the run that has this slot is done, and frees the slot; the run knows how it went. Nothing where it is free.
+  // Blocks until the run in this slot is done, collects its outputs and frees the slot. An error is stored in the run.
+  // Does nothing if the slot is free.
   void finish() noexcept;
 
  private:
@@ -30,17 +32,17 @@ class Slot {
 
   Device& device_;
   Collator collator_;
-  std::vector<Staging> pinned_;   // of each input
-  std::vector<Staging> inputs_;   // the same on the device
-  std::vector<Staging> outputs_;  // of each output, pinned
+  std::vector<Staging> pinned_;   // host memory of each input
+  std::vector<Staging> inputs_;   // device memory of each input
+  std::vector<Staging> outputs_;  // pinned memory of each output
   const std::unique_ptr<Event> copied_in_;
   const std::unique_ptr<Event> computed_;
   const std::unique_ptr<Event> copied_out_;
 
-  DeviceRun* run_ = nullptr;               // in flight; nullptr: the slot is free
-  const Event* last_ = nullptr;            // after which it is done
-  std::vector<DeviceRun::Bytes> results_;  // of the run, in outputs_
-  std::vector<Collator::Tensor> tensors_;
+  DeviceRun* run_ = nullptr;               // in flight; nullptr if the slot is free
+  const Event* last_ = nullptr;            // the last event of the run
+  std::vector<DeviceRun::Bytes> results_;  // the outputs of the run, in outputs_
+  std::vector<Collator::Tensor> tensors_;  // the inputs of the run, on the device
   std::vector<TensorView> rows_;
 };
 

@@ -20,7 +20,7 @@ Staging::Staging() : Staging(allocate_ordinary) {}
 
 Staging::Staging(Allocate allocate) : allocate_(std::move(allocate)) {}
 
-// Grows by half at least, so that batches which become larger one by one do not each get new memory.
+// Grows by at least half, so that slowly growing batches do not allocate every time. The old buffer is freed first.
 std::byte* Staging::reserve(std::size_t bytes) {
   if (bytes > capacity_ || data_ == nullptr) {
     const std::size_t wanted = std::max({bytes, capacity_ + capacity_ / 2, kAlignment});

@@ -6,21 +6,21 @@
 
 namespace service_streamer::native {
 
-// Where memory comes from: so many bytes, or std::bad_alloc. It goes with the last reference.
+// Allocates memory, which the last reference frees. Throws std::bad_alloc.
 using Allocate = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
 
-// Memory that batch after batch is collated into: fresh memory would cost a page fault for every 4 KiB, several times the copy.
+// A buffer that is reused batch after batch, because fresh memory costs page faults. Used by one thread at a time.
 class Staging {
  public:
-  static constexpr std::size_t kAlignment = 64;  // what compiled models count on; of what it allocates by itself
+  static constexpr std::size_t kAlignment = 64;  // compiled models expect it; of the default allocator
 
-  Staging();  // of the host's ordinary memory
+  Staging();  // uses ordinary host memory
   explicit Staging(Allocate allocate);
 
-  // So many bytes, whose contents are undefined; valid until the next call. Throws std::bad_alloc.
+  // Returns at least this many bytes with undefined contents, valid until the next call. Throws what `allocate` throws.
   std::byte* reserve(std::size_t bytes);
 
-  // Whether an address lies in it.
+  // True if the address is in the buffer.
   bool holds(const void* address) const;
 
  private:

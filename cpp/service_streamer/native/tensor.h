@@ -13,7 +13,7 @@
 
 namespace service_streamer::native {
 
-// Tensors as the core sees them, whichever library they come from: bytes with a shape.
+// Tensors without a library: memory with an element type and a shape.
 
 enum class Dtype : std::uint8_t {
   kBool,
@@ -32,12 +32,12 @@ enum class Dtype : std::uint8_t {
 
 std::size_t size_of(Dtype dtype);
 const char* to_string(Dtype dtype);
-// False: there is none of that name.
+// Returns false if no type has this name.
 bool from_string(std::string_view name, Dtype& dtype);
 
-constexpr std::size_t kMostDimensions = 8;
+constexpr std::size_t kMaxDimensions = 8;
 
-// Sizes, or strides in bytes.
+// The sizes or the strides (in bytes) of a tensor.
 class Shape {
  public:
   Shape() = default;
@@ -48,19 +48,19 @@ class Shape {
   std::size_t rank() const { return rank_; }
   std::int64_t& operator[](std::size_t i) { return values_[i]; }
   std::int64_t operator[](std::size_t i) const { return values_[i]; }
-  void push_back(std::int64_t value) { values_[rank_++] = value; }  // up to kMostDimensions
+  void push_back(std::int64_t value) { values_[rank_++] = value; }  // at most kMaxDimensions values
   std::span<const std::int64_t> values() const { return {values_.data(), rank_}; }
 
   bool operator==(const Shape& other) const;
 
  private:
-  std::array<std::int64_t, kMostDimensions> values_{};
+  std::array<std::int64_t, kMaxDimensions> values_{};
   std::size_t rank_ = 0;
 };
 
 std::string to_string(const Shape& sizes);
 
-// Somebody else's numbers.
+// A tensor in memory that it does not own. Strides are in bytes and may be 0 or negative.
 struct TensorView {
   const std::byte* data = nullptr;
   Dtype dtype = Dtype::kFloat32;
@@ -68,21 +68,21 @@ struct TensorView {
   Shape strides;
 };
 
-// A point in what a device was given to do.
+// A point in the work of a device; see Device::record().
 class Event {
  public:
   virtual ~Event() = default;
 };
 
-// The items of a request as tensors: for each item those that its caller gives, in the order of the model's inputs, the sizes of
-// the dimensions that may vary, and its key where the model has keys.
+// The items of a request as tensors. Nothing is copied: the views refer to the caller's objects.
 class TensorItems : public Items {
  public:
-  std::vector<TensorView> views;
-  std::vector<std::int64_t> extents;
-  std::vector<std::uint64_t> keys;  // items of different ones are run apart; empty: all have the same
+  std::vector<TensorView> views;      // for each item, its tensors in the order of the model's inputs
+  std::vector<std::int64_t> extents;  // for each item, the size of each symbol
+  std::vector<std::uint64_t>
+      keys;  // one for each item; items with different keys are run apart. Empty: all keys are equal
 
-  // Of items that lie on a device: after this they are there. nullptr: they lie in the host's memory.
+  // For items on a device: the event after which their contents are complete. nullptr: the items are in host memory.
   std::unique_ptr<Event> ready;
 };
 

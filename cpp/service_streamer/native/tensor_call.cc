@@ -6,11 +6,11 @@
 
 namespace service_streamer::native {
 
-bool TensorCall::add(Piece piece) {
+bool TensorCall::add(OutputRange range) {
   MutexLock lock(mutex_);
   if (ended_ || failed_) return true;
   try {
-    arrived_.push_back(std::move(piece));
+    arrived_.push_back(std::move(range));
   } catch (const std::bad_alloc&) {
     failed_.emplace(RunFailure{.fault = Fault::kMemory});
   }
@@ -27,8 +27,9 @@ void TensorCall::fail(const RunFailure& why) {
   }
 }
 
-void TensorCall::publish(WakeChain& chain) {
-  std::vector<Piece> arrived;
+void TensorCall::publish() {
+  // Swapped out under the lock, but destroyed after it: outputs of a failed request may be large.
+  std::vector<OutputRange> arrived;
   {
     MutexLock lock(mutex_);
     ended_ = true;
@@ -36,11 +37,12 @@ void TensorCall::publish(WakeChain& chain) {
     if (failed_) failure = *std::move(failed_);
   }
   if (request.outcome == Outcome::kAnswered) {
-    pieces.swap(arrived);
-    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    outputs.swap(arrived);
+    std::sort(outputs.begin(), outputs.end(),
+              [](const OutputRange& a, const OutputRange& b) { return a.begin < b.begin; });
   }
-  chain.publish(request.completion);
-  observers.tell();
+  WakeQueue::instance().publish(request.completion);
+  observers.notify();
 }
 
 void TensorCall::drop_inputs() {

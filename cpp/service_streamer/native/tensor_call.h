@@ -13,43 +13,48 @@
 
 namespace service_streamer::native {
 
-// The outputs of a range of a request, in a TensorCall.
-struct Piece {
+// The outputs of a range of a request, as TensorCall keeps them.
+struct OutputRange {
   std::uint32_t begin = 0;
   std::uint32_t count = 0;
   std::unique_ptr<Outputs> outputs;
 };
 
-// Why a request ended as kFailed.
+// Why a request ended with Outcome::kFailed.
 struct RunFailure {
   Fault fault = Fault::kModel;
   std::string message = {};
-  std::int64_t expected = 0;  // kOutputs
-  std::int64_t received = 0;
+  std::int64_t expected = 0;  // number of outputs; for Fault::kOutputs
+  std::int64_t received = 0;  // the same
 };
 
-// A request for the workers of a native model. Several of them may be at parts of it at the same time.
+// A request for the workers of a native model. Several workers may run ranges of one request at the same time.
+//
+// add() and fail() are called by worker threads, until the engine ends the request. publish() ends the collection;
+// after that the result does not change and any thread may read it. Nothing here blocks.
 class TensorCall final : public Call {
  public:
   TensorCall(ItemsRef items, std::uint32_t size) : items_(std::move(items)) { request.size = size; }
 
   static TensorCall& of(Request& request) { return static_cast<TensorCall&>(Call::of(request)); }
 
-  // As long as the caller has a hold.
+  // Valid until drop_inputs().
   const Items& items() const { return *items_; }
 
-  // What a worker brings, before it gives its batch back. The first failure stays; after the end nothing is taken. False: there
-  // was no memory to keep it, and the call has failed.
-  bool add(Piece piece) EXCLUDES(mutex_);
+  // A worker hands over the outputs of a range, or the reason of a failure, before it completes the batch. Only the
+  // first failure is kept, and later outputs are dropped. After publish() both calls do nothing. add() returns false if
+  // there was no memory to keep the outputs; the request has then failed.
+  bool add(OutputRange range) EXCLUDES(mutex_);
   void fail(const RunFailure& why) EXCLUDES(mutex_);
 
-  // Written by publish(), read once it is published: in the order of the items, of one that was answered; or why not.
-  std::vector<Piece> pieces;
+  // Written by publish() and read after it. `outputs` is in the order of the items, and empty unless the request was
+  // answered.
+  std::vector<OutputRange> outputs;
   RunFailure failure;
 
   Observers observers;
 
-  void publish(WakeChain& chain) override;
+  void publish() override;
   void drop_inputs() override;
 
  private:
@@ -58,7 +63,7 @@ class TensorCall final : public Call {
   ItemsRef items_;
 
   Mutex mutex_;
-  std::vector<Piece> arrived_ GUARDED_BY(mutex_);
+  std::vector<OutputRange> arrived_ GUARDED_BY(mutex_);
   std::optional<RunFailure> failed_ GUARDED_BY(mutex_);
   bool ended_ GUARDED_BY(mutex_) = false;
 };

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kLongestMessage = 2000;
 
-// This thread does not hold the GIL, which keeps others from forking: no child may find the pool locked.
+// Python forks with the GIL, and this thread runs without it. The ForkLock prevents a fork while the pool is locked:
+// otherwise the child would inherit a locked pool.
 Waiter& acquire_waiter() {
   const ForkLock no_fork;
   return WaiterPool::acquire();
@@ -25,7 +26,7 @@ void release_waiter(Waiter& waiter) {
   WaiterPool::release(waiter);
 }
 
-// Libraries put a backtrace of their own code below the line that says what happened.
+// Keeps the first line, because libraries append a backtrace of their own code.
 std::string one_line(const std::string& text) {
   return text.substr(0, std::min(text.find('\n'), kLongestMessage));
 }
@@ -35,22 +36,22 @@ RunFailure failure_of(const std::exception& error) {
     return {.fault = own->fault, .message = own->what(), .expected = own->expected, .received = own->received};
   }
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return {.fault = Fault::kMemory, .message = "there is no memory for the batch"};
+    return {.fault = Fault::kMemory, .message = "not enough memory for the batch"};
   }
   return {.fault = Fault::kModel, .message = one_line(error.what())};
 }
 
 }  // namespace
 
-// --- Held ---
+// --- HeldBatch ---
 
-void Held::swap(Held& other) noexcept {
+void HeldBatch::swap(HeldBatch& other) noexcept {
   std::swap(batch, other.batch);
   std::swap(failure, other.failure);
   std::swap(engine_, other.engine_);
 }
 
-void Held::give_back(Outcome outcome) {
+void HeldBatch::complete(Outcome outcome) {
   if (batch.parts.empty()) return;
   EndedRequests ended;
   ReleasedRequests released;
@@ -59,12 +60,12 @@ void Held::give_back(Outcome outcome) {
   calls::let_go(released);
 }
 
-void Held::fail() {
+void HeldBatch::fail() {
   for (const RequestRange& part : batch.parts) TensorCall::of(*part.request).fail(failure);
-  give_back(Outcome::kFailed);
+  complete(Outcome::kFailed);
 }
 
-bool Held::drop_ended() {
+bool HeldBatch::drop_ended() {
   EndedRequests ended;
   ReleasedRequests released;
   engine_->drop_ended(batch, ended, released);
@@ -74,29 +75,29 @@ bool Held::drop_ended() {
   calls::let_go(released);
   std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
   if (any) return true;
-  engine_->complete(batch, Outcome::kAnswered, ended, released);  // of nothing
+  engine_->complete(batch, Outcome::kAnswered, ended, released);  // empty, but its worker must be released
   return false;
 }
 
-Held Held::take(const BatchCut& cut) {
+HeldBatch HeldBatch::split(const BatchCut& cut) {
   if (cut.items == batch.items) return std::move(*this);
-  Held first(*engine_);
+  HeldBatch first(*engine_);
   engine_->split(batch, cut, first.batch);
   return first;
 }
 
-void Held::join(Held&& first) {
+void HeldBatch::join(HeldBatch&& first) {
   empty() ? swap(first) : engine_->join(batch, first.batch);
 }
 
-void Held::postpone() {
+void HeldBatch::postpone() {
   EndedRequests ended;
   ReleasedRequests released;
   engine_->postpone(batch, ended, released);
   std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
   calls::publish(ended);
   calls::let_go(released);
-  if (empty()) engine_->complete(batch, Outcome::kAnswered, ended, released);  // of nothing
+  if (empty()) engine_->complete(batch, Outcome::kAnswered, ended, released);  // empty, but its worker must be released
 }
 
 // --- Worker ---
@@ -121,14 +122,15 @@ void Worker::run() {
       } else if (!in_flight_.empty()) {
         finish_oldest();
       }
-    } catch (const std::bad_alloc&) {  // not the model's, which would fail its batch: what is left of it is lost
+    } catch (
+        const std::bad_alloc&) {  // of the bookkeeping, not of the model: the destructors ended the requests as kLost
       outputs_.clear();
     }
   }
   release_waiter(waiter);
 }
 
-// Never waits while a batch is under way.
+// Does not block while a batch is in flight: the thread must then finish that batch.
 Engine::Ready Worker::next(Waiter& waiter, CloseReason& reason) {
   if (in_flight_.empty()) {
     const TraceRange range("queue");
@@ -138,7 +140,7 @@ Engine::Ready Worker::next(Waiter& waiter, CloseReason& reason) {
 }
 
 void Worker::take(CloseReason reason) {
-  Held held(engine_);
+  HeldBatch held(engine_);
   EndedRequests expired;
   const bool any = engine_.cut(held.batch, reason, expired);
   calls::publish(expired);
@@ -150,14 +152,14 @@ void Worker::take(CloseReason reason) {
   }
 }
 
-void Worker::launch(Held held) {
+void Worker::launch(HeldBatch held) {
   InFlight& latest = in_flight_.emplace_back(engine_);
   latest.held = std::move(held);
   try {
-    read_parts(latest.held.batch);
-    latest.run = runner_->launch(parts_);
+    read_ranges(latest.held.batch);
+    latest.run = runner_->launch(ranges_);
   } catch (const std::exception& error) {
-    Held failed = std::move(latest.held);
+    HeldBatch failed = std::move(latest.held);
     in_flight_.pop_back();
     failed.failure = failure_of(error);
     recover(std::move(failed), !in_flight_.empty());
@@ -167,7 +169,7 @@ void Worker::launch(Held held) {
 void Worker::finish_oldest() {
   InFlight oldest = std::move(in_flight_.front());
   in_flight_.pop_front();
-  const bool crowded = !in_flight_.empty();
+  const bool others_in_flight = !in_flight_.empty();
   bool answered = true;
   try {
     outputs_.resize(oldest.held.batch.parts.size());
@@ -179,33 +181,33 @@ void Worker::finish_oldest() {
     answered = false;
   }
   oldest.run.reset();
-  // The next one has its worker from now on. Counted from its launch, the time of this one would count twice, and everything
-  // that is learned from service times would take the model for slower than it is.
-  if (crowded) in_flight_.front().held.batch.dispatched = Clock::now();
-  answered ? answer(oldest.held) : recover(std::move(oldest.held), crowded);
+  // The service time of the next batch starts now. If it started at its launch, the time of this batch would be counted
+  // twice, and estimates from service times would be too high.
+  if (others_in_flight) in_flight_.front().held.batch.dispatched = Clock::now();
+  answered ? answer(oldest.held) : recover(std::move(oldest.held), others_in_flight);
 }
 
-// `crowded`: it failed beside others. Where it found no memory it is tried again without them.
-void Worker::recover(Held failed, bool crowded) {
+// `others_in_flight`: the batch ran beside another one. If it lacked memory, it is tried once more without the other.
+void Worker::recover(HeldBatch failed, bool others_in_flight) {
   while (!in_flight_.empty()) finish_oldest();
-  if (crowded && failed.failure.fault == Fault::kMemory) {
+  if (others_in_flight && failed.failure.fault == Fault::kMemory) {
     failed.batch.dispatched = Clock::now();
     if (!failed.drop_ended() || attempt(failed)) return;
   }
   fail(std::move(failed));
 }
 
-void Worker::serve(Held& held) {
+void Worker::serve(HeldBatch& held) {
   if (!attempt(held)) fail(std::move(held));
 }
 
-void Worker::fail(Held failed) {
-  // Of a number of outputs that does not fit no item is guilty.
+void Worker::fail(HeldBatch failed) {
+  // A wrong number of outputs cannot be attributed to a single request.
   const bool in_parts = options_.isolate_errors && failed.failure.fault != Fault::kOutputs;
   in_parts ? isolate(std::move(failed)) : failed.fail();
 }
 
-void Worker::isolate(Held left) {
+void Worker::isolate(HeldBatch left) {
   const Isolation::FirstRun first{.requests = left.batch.parts.size(),
                                   .items = left.batch.items,
                                   .begin = left.batch.dispatched,
@@ -215,7 +217,7 @@ void Worker::isolate(Held left) {
   while (!left.empty()) {
     if (isolation.over(Clock::now())) left.postpone();
     if (left.empty()) break;
-    Held group = left.take(isolation.next(left.batch.parts));
+    HeldBatch group = left.split(isolation.next(left.batch.parts));
     if (!group.drop_ended() || attempt(group)) {
       isolation.passed();
     } else if (group.failure.fault == Fault::kOutputs) {
@@ -229,8 +231,8 @@ void Worker::isolate(Held left) {
   }
 }
 
-// Answers the batch; false: it is unanswered, and its failure tells why.
-bool Worker::attempt(Held& held) {
+// Runs and answers the batch. False if the run failed; then `held.failure` is set and the batch is not answered.
+bool Worker::attempt(HeldBatch& held) {
   try {
     run_model(held.batch);
   } catch (const std::exception& error) {
@@ -242,7 +244,7 @@ bool Worker::attempt(Held& held) {
   return true;
 }
 
-void Worker::answer(Held& held) {
+void Worker::answer(HeldBatch& held) {
   const TraceRange range("split");
   for (std::size_t i = 0; i < held.batch.parts.size(); ++i) {
     RequestRange& part = held.batch.parts[i];
@@ -250,21 +252,21 @@ void Worker::answer(Held& held) {
     part.failed = !call.add({.begin = part.begin, .count = part.count, .outputs = std::move(outputs_[i])});
   }
   outputs_.clear();
-  held.give_back(Outcome::kAnswered);
+  held.complete(Outcome::kAnswered);
 }
 
-void Worker::read_parts(const Batch& batch) {
-  parts_.clear();
+void Worker::read_ranges(const Batch& batch) {
+  ranges_.clear();
   for (const RequestRange& part : batch.parts) {
-    parts_.push_back({.items = &TensorCall::of(*part.request).items(), .begin = part.begin, .count = part.count});
+    ranges_.push_back({.items = &TensorCall::of(*part.request).items(), .begin = part.begin, .count = part.count});
   }
 }
 
 void Worker::run_model(const Batch& batch) {
   if (runner_ == nullptr) runner_ = model_.make_runner();
-  read_parts(batch);
-  outputs_.resize(parts_.size());
-  runner_->run(parts_, outputs_);
+  read_ranges(batch);
+  outputs_.resize(ranges_.size());
+  runner_->run(ranges_, outputs_);
 }
 
 }  // namespace service_streamer::native

@@ -13,88 +13,94 @@ namespace service_streamer::native {
 struct WorkersOptions {
   int count = 1;  // threads
 
-  // A batch that raised is run again in parts, so that only the guilty requests fail.
+  // True: a failed batch is run again in parts, so that only the requests that cause the failure fail.
   bool isolate_errors = true;
 
-  // Most time for that once more than a quarter are guilty, in multiples of what the batch took.
+  // The time limit of that search if more than a quarter of the requests are guilty, in multiples of the time of the
+  // failed run.
   double isolation_budget = 8;
 };
 
-// A batch that a worker has taken. Dropped before anything became of it, its requests are lost.
-class Held {
+// Owns a batch that a worker has taken from the engine. If it is destroyed before complete() or fail(), its requests
+// end as kLost. Used by one thread.
+class HeldBatch {
  public:
-  explicit Held(Engine& engine) : engine_(&engine) {}
-  ~Held() { give_back(Outcome::kLost); }
-  Held(Held&& other) noexcept { swap(other); }
-  Held& operator=(Held&& other) noexcept {
+  explicit HeldBatch(Engine& engine) : engine_(&engine) {}
+  ~HeldBatch() { complete(Outcome::kLost); }
+  HeldBatch(HeldBatch&& other) noexcept { swap(other); }
+  HeldBatch& operator=(HeldBatch&& other) noexcept {
     swap(other);
     return *this;
   }
 
   Batch batch;
-  RunFailure failure;  // of its last run
+  RunFailure failure;  // of the last run
 
-  // Everybody in it has his outputs, or the failure.
-  void give_back(Outcome outcome);
+  // Returns the batch to the engine and publishes the requests that have ended. The outputs must be in the requests
+  // before.
+  void complete(Outcome outcome);
+
+  // Ends all requests of the batch with `failure`.
   void fail();
 
-  // Before it runs again. False: nothing is left of it, and the engine has it back.
+  // To be called before the batch runs again: drops requests that have ended meanwhile. False if no request is left;
+  // then the batch has been returned to the engine.
   bool drop_ended();
 
   bool out_of_memory() const { return failure.fault == Fault::kMemory; }
 
-  // See Engine::split() and join(). Unlike there, all of it may be taken out, and then this is empty.
-  Held take(const BatchCut& cut);
-  void join(Held&& first);
+  // See Engine::split() and join(). Unlike there, split() may take the whole batch, which then is empty.
+  HeldBatch split(const BatchCut& cut);
+  void join(HeldBatch&& first);
   bool empty() const { return batch.parts.empty(); }
 
   // See Engine::postpone().
   void postpone();
 
  private:
-  void swap(Held& other) noexcept;
+  void swap(HeldBatch& other) noexcept;
 
   Engine* engine_ = nullptr;
 };
 
-// One thread's work for a native model: batches from the engine, each answered or failed, as python/service_streamer/_worker.py
-// does it for predict_function.
+// The loop of one worker thread of a native model: takes batches from the engine, and answers or fails each.
+// python/service_streamer/_worker.py does the same for predict functions.
 //
-// With a runner that can have several batches under way, a batch is launched while the one before it still runs, if it is there
-// and cannot grow any more. The answers of the one before wait for the host's part of that at most: to collate a batch and to start
-// the model. A batch that fails is run again, in parts, after those launched later have been answered, so that it has the runner to
-// itself.
+// If the runner has a depth of more than 1, the next batch is launched while the previous one still runs, provided that
+// it is due and cannot grow any more. A batch that fails is run again in parts, after all later launches have been
+// answered, so that it has the device to itself.
 class Worker {
  public:
   Worker(Engine& engine, Model& model, const WorkersOptions& options)
       : engine_(engine), model_(model), options_(options) {}
 
-  // Makes the runner. One that cannot be made is asked for again by each batch, which fails with the reason.
+  // Makes the runner. Does not throw: if it fails, each batch tries again, and fails with the reason.
   void prepare();
 
   // Blocks until the engine is closed and empty.
   void run();
 
  private:
-  // A batch under way. The run goes first: it may still be at the items.
+  // A launched batch. `run` is declared last, so that it is destroyed first: its destructor waits until the items are
+  // unused.
   struct InFlight {
     explicit InFlight(Engine& engine) : held(engine) {}
 
-    Held held;
-    std::unique_ptr<Launched> run;
+    HeldBatch held;
+    std::unique_ptr<LaunchedBatch> run;
   };
 
   Engine::Ready next(Waiter& waiter, CloseReason& reason);
   void take(CloseReason reason);
-  void launch(Held held);
+  void launch(HeldBatch held);
   void finish_oldest();
-  void recover(Held failed, bool crowded);
-  void serve(Held& held);
-  void fail(Held failed);
-  void isolate(Held failed);
-  bool attempt(Held& held);
-  void answer(Held& held);
-  void read_parts(const Batch& batch);
+  void recover(HeldBatch failed, bool others_in_flight);
+  void serve(HeldBatch& held);
+  void fail(HeldBatch failed);
+  void isolate(HeldBatch failed);
+  bool attempt(HeldBatch& held);
+  void answer(HeldBatch& held);
+  void read_ranges(const Batch& batch);
   void run_model(const Batch& batch);
 
   Engine& engine_;
@@ -102,9 +108,9 @@ class Worker {
   const WorkersOptions options_;
 
   std::unique_ptr<Runner> runner_;
-  std::vector<Part> parts_;  // of the run under way
-  std::vector<std::unique_ptr<Outputs>> outputs_;
-  std::deque<InFlight> in_flight_;  // the oldest first
+  std::vector<ItemRange> ranges_;                  // of the current run
+  std::vector<std::unique_ptr<Outputs>> outputs_;  // the same
+  std::deque<InFlight> in_flight_;                 // oldest first
 };
 
 }  // namespace service_streamer::native

@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<int> threads_alive{0};
 
-// Of one thread, for as long as it runs.
+// Counts a thread while it runs.
 struct CountedThread {
   CountedThread() { threads_alive.fetch_add(1); }
   ~CountedThread() { threads_alive.fetch_sub(1); }
@@ -26,19 +26,18 @@ struct Workers::Shared {
   Shared(Engine& its_engine, std::shared_ptr<Model> its_model, const WorkersOptions& its_options)
       : engine(its_engine), model(std::move(its_model)), options(its_options) {}
 
-  // The last one to be done with something publishes it.
+  // Publishes the completion when the count reaches 0.
   static void count_down(std::atomic<int>& left, Completion& completion) {
     if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    WakeChain chain;
-    chain.publish(completion);
-    chain.wake();
+    WakeQueue::instance().publish(completion);
+    WakeQueue::instance().wake();
   }
 
   Engine& engine;
   const std::shared_ptr<Model> model;
   const WorkersOptions options;
-  std::atomic<int> preparing{1};  // threads, and start()
-  std::atomic<int> running{1};    // the same
+  std::atomic<int> preparing{1};  // threads without a runner yet, and start() itself
+  std::atomic<int> running{1};    // threads, and start() itself
   std::atomic<bool> started{false};
   Completion ready;
   Completion ended;
@@ -55,7 +54,7 @@ void Workers::start(const std::shared_ptr<void>& keep) {
     shared_->preparing.fetch_add(1, std::memory_order_relaxed);
     shared_->running.fetch_add(1, std::memory_order_relaxed);
     try {
-      // The thread drops what it used before it says that it has ended.
+      // The thread drops its references before it reports its end, so that join() returns after the model can be freed.
       ipc::start_io_thread("streamer-model", [shared = shared_, kept = keep]() mutable {
         const CountedThread counted;
         {
@@ -66,7 +65,7 @@ void Workers::start(const std::shared_ptr<void>& keep) {
         }
         kept.reset();
         Shared::count_down(shared->running, shared->ended);
-        shared.reset();  // before it counts as gone: it may be the last that has the model
+        shared.reset();  // before CountedThread ends: this may be the last reference to the model
       }).detach();
     } catch (const std::system_error&) {
       shared_->preparing.fetch_sub(1, std::memory_order_relaxed);
@@ -84,7 +83,7 @@ int Workers::alive() {
   return threads_alive.load();
 }
 
-void Workers::forget_those_of_parent() {
+void Workers::reset_after_fork() {
   threads_alive = 0;
 }
 

@@ -8,11 +8,12 @@
 
 namespace service_streamer::native {
 
-// The threads that run a native model: each takes batches from the engine until that is closed and empty. They never ask for
-// the GIL.
+// The worker threads of a native model. Each takes batches from the engine until the engine is closed and empty. The
+// threads never take the GIL.
 //
-// They are not joined by a destructor, for a model may take for ever: whatever they use lives until the last of them has
-// ended. `keep` is what that is besides the model: the owner of the engine.
+// The destructor does not join the threads, because a run of the model may take arbitrarily long. The threads keep the
+// model and `keep` alive until the last of them has ended; join() waits for that. All methods may be called by any
+// thread.
 class Workers {
  public:
   Workers(Engine& engine, std::shared_ptr<Model> model, const WorkersOptions& options);
@@ -20,19 +21,19 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Once; where the system has no thread left fewer than wanted are started. Throws std::system_error when that is none: then
-  // it may be tried again.
+  // Starts the threads; later calls do nothing. `keep` owns the engine. If the system refuses a thread, the ones that
+  // were started go on. Throws std::system_error if none could be started; start() may then be called again.
   void start(const std::shared_ptr<void>& keep);
 
-  // Blocks until all that were started have a runner, or could not make one. Any thread.
+  // Blocks until each thread has tried to make its runner.
   Completion::Wait wait_ready(Waiter& waiter, TimePoint deadline) const;
 
-  // How many threads there are in this process, of all workers. Any thread.
+  // The number of threads of all Workers in this process.
   static int alive();
-  // In a forked child, which has none of them.
-  static void forget_those_of_parent();
+  // Sets alive() to 0. To be called in a forked child, which has none of the threads.
+  static void reset_after_fork();
 
-  // Blocks until all that were started have ended (kDone), the deadline, or a signal. Any thread.
+  // Blocks until all threads have ended (kDone), until the deadline, or until a signal.
   Completion::Wait join(Waiter& waiter, TimePoint deadline) const;
 
  private:

@@ -9,15 +9,15 @@
 
 namespace service_streamer::torch_backend {
 
-// A storage grows by half at least, so that batches which become larger one by one do not each get new memory.
-at::Tensor Buffers::take(std::size_t number, const native::Collator::Tensor& wanted) {
-  if (number >= storages_.size()) storages_.resize(number + 1);
-  c10::Storage& storage = storages_[number];
+// A storage grows by at least half, so that slowly growing batches do not allocate every time.
+at::Tensor Buffers::take(std::size_t index, const native::Collator::Tensor& wanted) {
+  if (index >= storages_.size()) storages_.resize(index + 1);
+  c10::Storage& storage = storages_[index];
   const std::size_t bytes = native::bytes_of(wanted);
   const bool usable = storage && storage.use_count() == 1;
   if (!usable || storage.nbytes() < bytes) {
     const std::size_t before = usable ? storage.nbytes() : 0;
-    storage = {};  // not both at a time
+    storage = {};  // free the old memory before allocating the new
     const auto size = static_cast<std::int64_t>(std::max(bytes, before + before / 2));
     storage = at::empty({size}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned_)).storage();
   }

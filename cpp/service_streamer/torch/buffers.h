@@ -9,16 +9,17 @@
 
 namespace service_streamer::torch_backend {
 
-// Memory for batches whose tensors leave our hands: a model may keep one, or return a view of it, as long as it likes. What is
-// still referred to is left to whoever does, and new memory taken; else the same is used again. For one thread at a time.
+// Reusable memory for batches whose tensors are given to user code. User code may keep a tensor, or return a view of
+// it. Memory that is still referenced is therefore not reused: the next batch gets new memory. Used by one thread at a
+// time.
 class Buffers {
  public:
-  // `pinned`: where a GPU can copy from by itself.
+  // `pinned`: use pinned memory, which a GPU can read by itself.
   explicit Buffers(bool pinned) : pinned_(pinned) {}
 
-  // The tensor with this number of a batch: contents undefined, contiguous, aligned as compiled models want it. Throws what torch
-  // throws when there is no memory.
-  at::Tensor take(std::size_t number, const native::Collator::Tensor& wanted);
+  // Returns tensor number `index` of a batch: contiguous, with undefined contents, and aligned as compiled models
+  // expect it. Throws what torch throws if there is not enough memory.
+  at::Tensor take(std::size_t index, const native::Collator::Tensor& wanted);
 
  private:
   const bool pinned_;

@@ -15,7 +15,7 @@ namespace {
 
 using c10::impl::VirtualGuardImpl;
 
-// A tensor is what keeps its memory.
+// The memory of a tensor, which the returned pointer keeps alive.
 std::shared_ptr<std::byte> memory_of(at::Tensor tensor) {
   auto* data = static_cast<std::byte*>(tensor.mutable_data_ptr());
   return {std::make_shared<at::Tensor>(std::move(tensor)), data};
@@ -74,7 +74,7 @@ std::shared_ptr<std::byte> TorchDevice::allocate_host(std::size_t bytes) {
   return memory_of(at::empty({static_cast<std::int64_t>(bytes)}, options));
 }
 
-// From those of the stream that is the first to use it: what is given back there is not taken by another before that is done.
+// Allocated for kCopyIn, the first stream that uses the memory. torch reuses freed memory in the order of that stream.
 std::shared_ptr<std::byte> TorchDevice::allocate(std::size_t bytes) {
   const c10::StreamGuard guard = use(Stream::kCopyIn);
   return memory_of(at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device_)));
@@ -107,35 +107,34 @@ void TorchDevice::copy_out(std::byte* to, const std::byte* from, std::size_t byt
 }
 
 void TorchDevice::gather(std::span<const native::TensorView> rows, const native::Collator::Tensor& to,
-                         native::PadSide side, const native::Number& number) {
+                         native::PadSide side, const native::Scalar& pad) {
   const c10::StreamGuard guard = use(Stream::kCopyIn);
   if (device_.is_cuda() && cuda::has_kernels()) {
-    gather_by_kernel(rows, to, side, number);
+    gather_by_kernel(rows, to, side, pad);
   } else {
-    gather_row_by_row(rows, to, side, number);
+    gather_row_by_row(rows, to, side, pad);
   }
 }
 
-// One launch. What it is told about the rows goes ahead of it, from pinned memory that torch takes back when it has been read.
+// The descriptions of the rows are copied to the device first. torch keeps the pinned memory until that copy is done.
 void TorchDevice::gather_by_kernel(std::span<const native::TensorView> rows, const native::Collator::Tensor& to,
-                                   native::PadSide side, const native::Number& number) {
+                                   native::PadSide side, const native::Scalar& pad) {
   const auto bytes = static_cast<std::int64_t>(rows.size() * sizeof(cuda::GatherRow));
   const at::Tensor table = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   auto* const described = static_cast<cuda::GatherRow*>(table.mutable_data_ptr());
-  cuda::Gather gather = cuda::describe_gather(rows, to, side, number, {described, rows.size()});
-  const at::Tensor there = table.to(device_, /*non_blocking=*/true);
-  gather.rows = static_cast<const cuda::GatherRow*>(there.const_data_ptr());
+  cuda::Gather gather = cuda::describe_gather(rows, to, side, pad, {described, rows.size()});
+  const at::Tensor on_device = table.to(device_, /*non_blocking=*/true);
+  gather.rows = static_cast<const cuda::GatherRow*>(on_device.const_data_ptr());
   cuda::gather_padded(gather, stream_of(Stream::kCopyIn).native_handle());
 }
 
-// Without kernels of ours: a copy for each row.
 void TorchDevice::gather_row_by_row(std::span<const native::TensorView> rows, const native::Collator::Tensor& to,
-                                    native::PadSide side, const native::Number& number) {
+                                    native::PadSide side, const native::Scalar& pad) {
   const at::Tensor whole = tensor_at(to.data, to.dtype, to.sizes, device_);
-  const bool pads = std::ranges::any_of(rows, [&](const native::TensorView& row) {
+  const bool needs_padding = std::ranges::any_of(rows, [&](const native::TensorView& row) {
     return !std::ranges::equal(row.sizes.values(), to.sizes.values().subspan(1));
   });
-  if (pads) whole.fill_(tensor_at(number.data(), to.dtype, {}, c10::kCPU));
+  if (needs_padding) whole.fill_(tensor_at(pad.data(), to.dtype, {}, c10::kCPU));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     at::Tensor part = whole.select(0, static_cast<std::int64_t>(i));
     for (std::int64_t dimension = 0; dimension < part.dim(); ++dimension) {

@@ -15,7 +15,7 @@
 
 namespace service_streamer::torch_backend {
 
-// Of torch; of its CPU, where all is done at once, it marks nothing.
+// An event of torch. On the CPU, where work is done immediately, it does nothing.
 class TorchEvent final : public native::Event {
  public:
   explicit TorchEvent(c10::DeviceType type);
@@ -28,19 +28,20 @@ class TorchEvent final : public native::Event {
   std::optional<c10::Event> event_;
 };
 
-// The stream that torch uses for what the calling thread has a device do, and an event after what it was given until now.
+// The current stream of the calling thread on a device, and an event after the work that this stream has been given so
+// far.
 c10::Stream stream_of_this_thread(c10::Device device);
 std::unique_ptr<TorchEvent> event_of_this_thread(c10::Device device);
 
-// A device of torch with three streams from its pool, by torch's own interface to devices, which needs none of their headers. The
-// CPU is one as well: there is nothing beside the calling thread then, so that whatever is given is done at once.
+// A device of torch with three streams from torch's pool. It uses torch's virtual device interface, which needs no CUDA
+// headers. The CPU works as well: all work is then done by the calling thread, immediately.
 class TorchDevice final : public native::Device {
  public:
   explicit TorchDevice(c10::Device device);
 
   c10::Device device() const { return device_; }
 
-  // What the calling thread gives the device until this goes is for one of the streams.
+  // Makes the stream the current one of the calling thread, until the guard is destroyed.
   c10::StreamGuard use(Stream stream) const { return c10::StreamGuard(stream_of(stream)); }
 
   std::shared_ptr<std::byte> allocate_host(std::size_t bytes) override;
@@ -51,21 +52,21 @@ class TorchDevice final : public native::Device {
   void synchronize(const native::Event& event) override;
   void copy_in(std::byte* to, const std::byte* from, std::size_t bytes) override;
   void gather(std::span<const native::TensorView> rows, const native::Collator::Tensor& to, native::PadSide side,
-              const native::Number& number) override;
+              const native::Scalar& pad) override;
   void copy_out(std::byte* to, const std::byte* from, std::size_t bytes) override;
 
  private:
   const c10::Stream& stream_of(Stream stream) const { return streams_[static_cast<std::size_t>(stream)]; }
   void gather_by_kernel(std::span<const native::TensorView> rows, const native::Collator::Tensor& to,
-                        native::PadSide side, const native::Number& number);
+                        native::PadSide side, const native::Scalar& pad);
   void gather_row_by_row(std::span<const native::TensorView> rows, const native::Collator::Tensor& to,
-                         native::PadSide side, const native::Number& number);
+                         native::PadSide side, const native::Scalar& pad);
 
   const c10::Device device_;
   const std::array<c10::Stream, 3> streams_;
 };
 
-// Numbers that lie somewhere, as a tensor.
+// A tensor that refers to existing memory and does not own it.
 at::Tensor tensor_at(const std::byte* data, native::Dtype dtype, const native::Shape& sizes, c10::Device device);
 at::Tensor tensor_at(const native::TensorView& view, c10::Device device);
 

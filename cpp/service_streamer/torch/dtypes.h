@@ -8,7 +8,7 @@ namespace service_streamer::torch_backend {
 
 c10::ScalarType scalar_type_of(native::Dtype dtype);
 
-// False: none that models here take.
+// Returns false if models do not support the type.
 bool dtype_of(c10::ScalarType type, native::Dtype& dtype);
 
 }  // namespace service_streamer::torch_backend

@@ -17,7 +17,7 @@ std::string_view line_at(std::string_view text, std::size_t begin) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-// TorchScript's last line says what happened; the one with the tildes below it shows where.
+// The last line of a TorchScript error says what happened. The line above the tildes is the source code.
 std::string script_message(std::string_view text) {
   const std::size_t last = text.find("RuntimeError: ");
   std::string message(last != std::string_view::npos ? line_at(text, last + std::string_view("RuntimeError: ").size())
@@ -32,8 +32,8 @@ std::string script_message(std::string_view text) {
   return message + " (in: " + std::string(source) + ")";
 }
 
-// Of a package the backtrace tells which operator it was: the function by which it calls it, or the kernel that was compiled for it
-// and named after it. Empty: none of these is in it.
+// Finds the failed operator of an AOTInductor package in the backtrace: the function that calls it, or a compiled
+// kernel with its name. Empty if there is none.
 std::string_view operator_in(std::string_view text) {
   constexpr std::string_view kFrame = "\nframe #";
   for (std::size_t at = text.find(kFrame); at != std::string_view::npos; at = text.find(kFrame, at + 1)) {

@@ -7,13 +7,14 @@
 
 namespace service_streamer::torch_backend {
 
-// What the library threw, for callers: which operator, and why, without the backtrace of its own code; or that there was too
-// little memory.
+// Converts an exception of torch into a RunError. The message says which operator failed and why, without the C++
+// backtrace. Any exception about too little memory gets Fault::kMemory.
 native::RunError run_error_of(const std::exception& error);
 
-// Whether it is the message of torch, or of the system, for too little memory.
+// True if a message of torch or of the system says that there is not enough memory.
 bool is_about_memory(std::string_view text);
 
+// Calls the function and converts what it throws.
 template <typename Function>
 void with_run_errors(Function function) {
   try {

@@ -43,7 +43,7 @@ std::unique_ptr<Runner> Model::make_plain_runner(std::size_t device) {
   return std::make_unique<Runner>(*this, device);
 }
 
-// The number of threads is a setting of the calling thread.
+// The number of intra-op threads is a setting of the calling thread, which is the worker thread here.
 std::unique_ptr<native::Runner> Model::make_runner() {
   const std::size_t device = runners_.fetch_add(1, std::memory_order_relaxed) % options_.devices.size();
   program(device);

@@ -17,30 +17,30 @@
 namespace service_streamer::torch_backend {
 
 struct ModelOptions {
-  LoadOptions file;                             // the same for all devices but for the device
-  std::vector<c10::Device> devices{c10::kCPU};  // workers have them by turns
-  bool pipelined = false;                       // each worker has two batches under way on its device
-  bool to_host = false;                         // outputs come there, even of items that lie on a device
+  LoadOptions file;                             // `device` is replaced by each of `devices`
+  std::vector<c10::Device> devices{c10::kCPU};  // assigned to the workers in turn
+  bool pipelined = false;                       // each worker has two batches in flight on its device
+  bool to_host = false;                         // outputs are copied to the host, even if the items were on a device
   native::Signature signature;
   native::CollateOptions collate;
-  int intra_op_threads = 1;           // of each worker
-  std::vector<std::int64_t> warm_up;  // numbers of items that each worker runs before the first batch
+  int intra_op_threads = 1;           // for each worker
+  std::vector<std::int64_t> warm_up;  // batch sizes that each worker runs before its first batch
 };
 
-// What one run of the model gave, shared by everybody who has a part in it.
+// The outputs of one run of the model, shared by all requests with rows in it.
 struct RunResult {
-  std::vector<at::Tensor> tensors;                 // with the rows of the items, and perhaps more
-  std::vector<std::int64_t> padded;                // sizes of the symbols in this run
-  std::vector<std::vector<std::int64_t>> extents;  // those of each row, where outputs are trimmed
+  std::vector<at::Tensor> tensors;                 // one row for each item, and possibly padding rows
+  std::vector<std::int64_t> padded;                // the size of each symbol in this run
+  std::vector<std::vector<std::int64_t>> extents;  // the same for each row; empty if outputs are not trimmed
 };
 
-// The outputs of a range of a request: rows of one run, or of several where its items were run in groups.
+// The outputs of a range of a request. They are rows of one run, or of several if the items were run in groups.
 class TensorOutputs final : public native::Outputs {
  public:
   struct Slice {
     std::shared_ptr<const RunResult> run;
-    std::int64_t row = 0;     // the first
-    std::uint32_t begin = 0;  // in the range
+    std::int64_t row = 0;     // the first row in the run
+    std::uint32_t begin = 0;  // the first item, within the range
     std::uint32_t count = 0;
   };
   std::vector<Slice> slices;
@@ -48,28 +48,28 @@ class TensorOutputs final : public native::Outputs {
 
 class Runner;
 
-// A program with what it takes and how batches are made for it. Thread-safe; each worker has a runner.
+// A model file with its signature and the options for making batches. Thread-safe. Each worker makes one runner.
 class Model final : public native::Model {
  public:
   explicit Model(const ModelOptions& options);
 
   std::unique_ptr<native::Runner> make_runner() override;
 
-  // One that sets nothing of the calling thread, and is not warm.
+  // Like make_runner(), but without warm-up, and without changing settings of the calling thread.
   std::unique_ptr<Runner> make_plain_runner(std::size_t device);
 
   const native::Signature& signature() const { return options_.signature; }
   const ModelOptions& options() const { return options_; }
 
-  c10::Device device(std::size_t number) const { return options_.devices[number]; }
+  c10::Device device(std::size_t index) const { return options_.devices[index]; }
 
-  // Of one of the devices, by number; loaded by the first who asks: blocks. Throws RunError.
+  // The program for one of the devices, by index. The first call loads the file and blocks meanwhile. Throws RunError.
   Program& program(std::size_t device) EXCLUDES(mutex_);
 
-  // An output, and which of its dimensions was padded with which symbol.
+  // A dimension of an output that has padding, and the symbol that tells how much.
   struct Trim {
     std::size_t output = 0;
-    std::int64_t dimension = 0;  // without the batch
+    std::int64_t dimension = 0;  // without the batch dimension
     std::size_t symbol = 0;
   };
   const std::vector<Trim>& trims() const { return trims_; }
@@ -78,10 +78,10 @@ class Model final : public native::Model {
   const ModelOptions options_;
   std::vector<Trim> trims_;
 
-  std::atomic<std::size_t> runners_{0};  // made so far
+  std::atomic<std::size_t> runners_{0};  // number of runners made so far
 
   Mutex mutex_;
-  std::vector<std::unique_ptr<Program>> programs_ GUARDED_BY(mutex_);  // of each device; one stays once it is there
+  std::vector<std::unique_ptr<Program>> programs_ GUARDED_BY(mutex_);  // one for each device; never replaced
 };
 
 }  // namespace service_streamer::torch_backend

@@ -21,12 +21,12 @@ bool lies_in(const at::Tensor& tensor, const native::Collator::Tensor& input) {
 
 }  // namespace
 
-// Some items of a batch that are run together.
+// One run: the items of a batch that fit together.
 class PipelinedRunner::Group final : public native::DeviceRun {
  public:
   explicit Group(const PipelinedRunner& runner) : places(runner.group_places_), runner_(runner) {
-    outputs_stay = runner.group_.front().ready != nullptr && !runner.model_.options().to_host;
-    runner.note_extents(*result);
+    outputs_stay_on_device = runner.group_.front().ready != nullptr && !runner.model_.options().to_host;
+    runner.record_extents(*result);
   }
 
   std::vector<Bytes> compute(std::span<const native::Collator::Tensor> inputs) override {
@@ -35,15 +35,15 @@ class PipelinedRunner::Group final : public native::DeviceRun {
     std::vector<Bytes> outputs;
     for (at::Tensor& tensor : result->tensors) {
       tensor = tensor.to(runner_.torch_device_->device()).contiguous();
-      // An input's memory is used again by another batch.
+      // The memory of the inputs is reused by a later batch, so an output must not share it.
       const auto is_in = [&](const native::Collator::Tensor& input) { return lies_in(tensor, input); };
-      if (outputs_stay && std::ranges::any_of(inputs, is_in)) tensor = tensor.clone();
+      if (outputs_stay_on_device && std::ranges::any_of(inputs, is_in)) tensor = tensor.clone();
       outputs.emplace_back(static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes());
     }
     return outputs;
   }
 
-  // Into ordinary memory, which their callers may keep: there is little of the pinned one, and it is used again.
+  // Copies to ordinary memory, which callers may keep. Pinned memory is scarce and reused.
   void collect(std::span<const Bytes> outputs) override {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       at::Tensor& tensor = result->tensors[i];
@@ -60,7 +60,7 @@ class PipelinedRunner::Group final : public native::DeviceRun {
   const PipelinedRunner& runner_;
 };
 
-class PipelinedRunner::Batch final : public native::Launched {
+class PipelinedRunner::Batch final : public native::LaunchedBatch {
  public:
   explicit Batch(native::Pipeline& pipeline) : pipeline_(pipeline) {}
   ~Batch() override {
@@ -75,11 +75,11 @@ class PipelinedRunner::Batch final : public native::Launched {
     const std::vector<TensorOutputs*> opened = open(outputs);
     for (const std::unique_ptr<Group>& group : groups) {
       with_run_errors([&] { pipeline_.finish(*group); });
-      share_out(group->result, group->places, opened);
+      distribute(group->result, group->places, opened);
     }
   }
 
-  std::vector<std::unique_ptr<Group>> groups;  // the last may be missing: it could not be launched
+  std::vector<std::unique_ptr<Group>> groups;  // the last one is nullptr if its launch failed
 
  private:
   native::Pipeline& pipeline_;
@@ -95,11 +95,11 @@ PipelinedRunner::PipelinedRunner(Model& model, std::size_t device)
           }(),
           model.signature(), model.options().collate, kDepth + 1) {}
 
-std::unique_ptr<native::Launched> PipelinedRunner::launch(std::span<const native::Part> parts) {
-  read(parts);
+std::unique_ptr<native::LaunchedBatch> PipelinedRunner::launch(std::span<const native::ItemRange> ranges) {
+  read(ranges);
   auto batch = std::make_unique<Batch>(pipeline_);
   while (pick_group()) {
-    std::unique_ptr<Group>& group = batch->groups.emplace_back();  // before it is launched, which must not be lost then
+    std::unique_ptr<Group>& group = batch->groups.emplace_back();  // first, so that a launched group cannot be lost
     group = launch_group();
   }
   return batch;

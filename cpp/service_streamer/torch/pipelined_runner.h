@@ -10,14 +10,15 @@
 
 namespace service_streamer::torch_backend {
 
-// A Runner whose groups go through a Pipeline: while one is computed the next is collated and copied, and the outputs of the last
-// come back. Outputs of items that lie on the device stay there.
+// A Runner that computes its groups on a device through a Pipeline. While one group is computed, the next is collated
+// and copied, and the outputs of the previous one are copied back. If the items are on the device, the outputs stay
+// there.
 class PipelinedRunner final : public Runner {
  public:
   PipelinedRunner(Model& model, std::size_t device);
 
   std::size_t depth() const override { return kDepth; }
-  std::unique_ptr<native::Launched> launch(std::span<const native::Part> parts) override;
+  std::unique_ptr<native::LaunchedBatch> launch(std::span<const native::ItemRange> ranges) override;
 
  protected:
   std::shared_ptr<const RunResult> run_group() override;
@@ -30,7 +31,7 @@ class PipelinedRunner final : public Runner {
 
   std::unique_ptr<Group> launch_group();
 
-  TorchDevice* torch_device_ = nullptr;  // the pipeline's
+  TorchDevice* torch_device_ = nullptr;  // owned by pipeline_
   native::Pipeline pipeline_;
 };
 

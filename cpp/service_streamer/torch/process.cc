@@ -7,7 +7,7 @@
 namespace service_streamer::torch_backend {
 namespace {
 
-std::mutex* lock = new std::mutex;  // leaked where it is renewed
+std::mutex* lock = new std::mutex;  // a replaced lock is leaked: a thread of the parent may have held it
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void set_intra_op_threads(int count) {
   const int usual = at::get_num_threads();
   if (usual == count) return;
   at::set_num_threads(count);
-  // The number that a new thread begins with is the last one that any thread has set.
+  // A new thread starts with the number that any thread has set last. A helper thread restores the previous number.
   std::thread([usual] { at::set_num_threads(usual); }).join();
 }
 

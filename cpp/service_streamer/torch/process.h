@@ -4,14 +4,15 @@
 
 namespace service_streamer::torch_backend {
 
-// What torch does for the whole process, and so must not do twice at a time: the constructors of two packages crash each other.
+// Serializes operations of torch that affect the whole process. Loading two AOTInductor packages at the same time can
+// crash.
 std::mutex& process_lock();
 
-// For a forked child: another thread of its parent's may have held it.
+// To be called in a forked child: a thread of the parent may have held the lock.
 void renew_process_lock();
 
-// Has the calling thread compute with so many threads, and no other one: torch would give threads that start later the same number.
-// So may this, to one that first asks while this runs.
+// Sets the number of intra-op threads of the calling thread only. torch applies the last number set to all threads that
+// start later, so this function restores it. A thread that starts during the call may still get the new number.
 void set_intra_op_threads(int count);
 
 }  // namespace service_streamer::torch_backend

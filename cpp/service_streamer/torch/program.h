@@ -11,23 +11,23 @@
 
 namespace service_streamer::torch_backend {
 
-// A model file, loaded: from flat lists of tensors to flat lists of tensors, in the order of the signature.
+// A loaded model file. Inputs and outputs are flat lists of tensors in the order of the signature.
 class Program {
  public:
   virtual ~Program() = default;
 
-  // Blocks while it runs; by as many threads at a time as it was loaded for. Throws what the library throws.
+  // Blocks while the model runs. May be called by LoadOptions::runners threads at a time. Throws what torch throws.
   virtual std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) = 0;
 };
 
 struct LoadOptions {
   std::string path;
-  bool script = false;  // a file of TorchScript (.pt) rather than a package of AOTInductor (.pt2)
-  int runners = 1;      // threads that run it at a time
+  bool script = false;  // a TorchScript file (.pt) rather than an AOTInductor package (.pt2)
+  int runners = 1;      // threads that may run it at the same time
   c10::Device device{c10::kCPU};
 };
 
-// Take long; throw what the library throws.
+// May block for seconds. Throw what torch throws.
 std::unique_ptr<Program> load_package(const LoadOptions& options);
 std::unique_ptr<Program> load_script(const LoadOptions& options, const native::Signature& signature);
 

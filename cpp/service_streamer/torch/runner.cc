@@ -13,10 +13,10 @@ namespace service_streamer::torch_backend {
 Runner::Runner(Model& model, std::size_t device)
     : model_(model), device_(device), collator_(model.signature(), model.options().collate) {}
 
-void Runner::run(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) {
-  read(parts);
+void Runner::run(std::span<const native::ItemRange> ranges, std::span<std::unique_ptr<native::Outputs>> outputs) {
+  read(ranges);
   const std::vector<TensorOutputs*> opened = open(outputs);
-  while (pick_group()) share_out(run_group(), group_places_, opened);
+  while (pick_group()) distribute(run_group(), group_places_, opened);
 }
 
 std::vector<TensorOutputs*> Runner::open(std::span<std::unique_ptr<native::Outputs>> outputs) {
@@ -29,14 +29,14 @@ std::vector<TensorOutputs*> Runner::open(std::span<std::unique_ptr<native::Outpu
   return opened;
 }
 
-void Runner::share_out(const std::shared_ptr<const RunResult>& result, std::span<const Place> places,
-                       std::span<TensorOutputs* const> outputs) {
+void Runner::distribute(const std::shared_ptr<const RunResult>& result, std::span<const Place> places,
+                        std::span<TensorOutputs* const> outputs) {
   for (std::size_t row = 0; row < places.size(); ++row) {
     const Place& place = places[row];
-    auto& slices = outputs[place.part]->slices;
-    const bool goes_on =
+    auto& slices = outputs[place.range]->slices;
+    const bool continues =
         !slices.empty() && slices.back().run == result && place.index == slices.back().begin + slices.back().count;
-    if (goes_on) {
+    if (continues) {
       ++slices.back().count;
     } else {
       slices.push_back({.run = result, .row = static_cast<std::int64_t>(row), .begin = place.index, .count = 1});
@@ -62,9 +62,9 @@ void Runner::warm_up(std::size_t items, std::int64_t extent) {
   const native::CollateOptions& collate = model_.options().collate;
   std::vector<std::int64_t> extents;
   for (const native::Symbol& symbol : signature.symbols) {
-    extents.push_back(std::clamp(extent, symbol.least, symbol.most));
+    extents.push_back(std::clamp(extent, symbol.min, symbol.max));
   }
-  const native::Number zero{};
+  const native::Scalar zero{};
   std::vector<native::TensorView> views;
   for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
     if (std::cmp_equal(i, collate.mask) || std::cmp_equal(i, collate.lengths)) continue;
@@ -74,7 +74,7 @@ void Runner::warm_up(std::size_t items, std::int64_t extent) {
     for (const native::Dimension& dimension : input.dimensions) {
       const bool fixed = dimension.symbol == native::Dimension::kFixed;
       view.sizes.push_back(fixed ? dimension.size : extents[static_cast<std::size_t>(dimension.symbol)]);
-      view.strides.push_back(0);  // everywhere the same zero
+      view.strides.push_back(0);  // all elements are the same zero
     }
     view.data = zero.data();
   }
@@ -83,31 +83,30 @@ void Runner::warm_up(std::size_t items, std::int64_t extent) {
   group_.clear();
 }
 
-void Runner::read(std::span<const native::Part> parts) {
+void Runner::read(std::span<const native::ItemRange> ranges) {
   items_.clear();
   places_.clear();
   const std::size_t tensors = collator_.tensors_per_item();
   const std::size_t symbols = model_.signature().symbols.size();
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto& items = static_cast<const native::TensorItems&>(*parts[i].items);
-    for (std::uint32_t index = 0; index < parts[i].count; ++index) {
-      const std::size_t item = parts[i].begin + index;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const auto& items = static_cast<const native::TensorItems&>(*ranges[i].items);
+    for (std::uint32_t index = 0; index < ranges[i].count; ++index) {
+      const std::size_t item = ranges[i].begin + index;
       items_.push_back({.tensors = items.views.data() + item * tensors,
                         .extents = items.extents.data() + item * symbols,
                         .key = items.keys.empty() ? 0 : items.keys[item],
                         .ready = items.ready.get()});
-      places_.push_back({.part = i, .index = index});
+      places_.push_back({.range = i, .index = index});
     }
   }
 }
 
-// The oldest item that was not run yet, and all that fit with it. False: there is none.
 bool Runner::pick_group() {
   group_.clear();
   group_places_.clear();
   std::size_t kept = 0;
   for (std::size_t i = 0; i < items_.size(); ++i) {
-    if (group_.empty() || collator_.fit(group_.front(), items_[i])) {
+    if (group_.empty() || collator_.fit_together(group_.front(), items_[i])) {
       group_.push_back(items_[i]);
       group_places_.push_back(places_[i]);
     } else {
@@ -123,17 +122,17 @@ bool Runner::pick_group() {
 std::shared_ptr<const RunResult> Runner::run_group() {
   const auto result = std::make_shared<RunResult>();
   with_run_errors([&] { result->tensors = compute(collator_.collate(group_)); });
-  // An output that is also an input of the model lies where the next batch will.
+  // The next batch reuses the memory of the inputs, so an output that is also an input must be copied.
   for (at::Tensor& tensor : result->tensors) {
     if (tensor.has_storage() && collator_.holds(tensor.storage().data())) tensor = tensor.clone();
   }
-  note_extents(*result);
+  record_extents(*result);
   return result;
 }
 
 std::vector<at::Tensor> Runner::compute(std::span<const native::Collator::Tensor> inputs) const {
   const c10::AutoGradMode no_gradients(false);
-  const std::int64_t rows = inputs.front().sizes[0];  // with those that were added
+  const std::int64_t rows = inputs.front().sizes[0];  // including rows that fill up the batch
   std::vector<at::Tensor> tensors;
   for (const native::Collator::Tensor& input : inputs) {
     tensors.push_back(tensor_at(input.data, input.dtype, input.sizes, model_.device(device_)));
@@ -142,11 +141,11 @@ std::vector<at::Tensor> Runner::compute(std::span<const native::Collator::Tensor
   const std::size_t wanted = model_.signature().outputs.size();
   if (wanted != 0 && tensors.size() != wanted) {
     throw native::RunError(native::Fault::kModel, "the model returned " + std::to_string(tensors.size()) +
-                                                      " tensors, its signature has " + std::to_string(wanted));
+                                                      " tensors, but its signature has " + std::to_string(wanted));
   }
   for (const at::Tensor& tensor : tensors) {
     if (tensor.dim() > 0 && tensor.size(0) == rows) continue;
-    native::RunError error(native::Fault::kOutputs, "an output of the model has no row for each item");
+    native::RunError error(native::Fault::kOutputs, "an output of the model does not have one row for each item");
     error.expected = rows;
     error.received = tensor.dim() == 0 ? 0 : tensor.size(0);
     throw error;
@@ -154,7 +153,7 @@ std::vector<at::Tensor> Runner::compute(std::span<const native::Collator::Tensor
   return tensors;
 }
 
-void Runner::note_extents(RunResult& result) const {
+void Runner::record_extents(RunResult& result) const {
   if (model_.trims().empty()) return;
   result.padded.assign(collator_.extents().begin(), collator_.extents().end());
   for (const Item& item : group_) result.extents.emplace_back(item.extents, item.extents + result.padded.size());

@@ -13,43 +13,45 @@
 
 namespace service_streamer::torch_backend {
 
-// A Model in the hands of one worker: collates, runs, and shares the outputs out. Its own way to run a group computes in the
-// calling thread.
+// Runs a Model for one worker: collates the items, runs the program, and distributes the outputs. This class computes
+// in the calling thread; PipelinedRunner overrides that. Used by one thread at a time.
 class Runner : public native::Runner {
  public:
   Runner(Model& model, std::size_t device);
 
-  void run(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) override;
+  void run(std::span<const native::ItemRange> ranges, std::span<std::unique_ptr<native::Outputs>> outputs) override;
 
-  // Runs so many items of zeros, with each size that they are padded to. What the model thinks of zeros does not matter.
+  // Runs a batch of this many items of zeros, once for each size of pad_to. Ignores errors of the model, which may not
+  // accept zeros.
   void warm_up(std::size_t items);
 
  protected:
   using Item = native::Collator::Item;
 
-  // Where the outputs of an item go.
+  // The position of an item in the batch, where its outputs go.
   struct Place {
-    std::size_t part = 0;
-    std::uint32_t index = 0;  // in the part
+    std::size_t range = 0;
+    std::uint32_t index = 0;  // within the range
   };
 
-  // The groups of a batch, one after the other.
-  void read(std::span<const native::Part> parts);
+  // A batch is run in groups of items that fit together. read() collects the items of a batch. pick_group() moves the
+  // oldest item and all that fit with it to group_, or returns false. run_group() runs them.
+  void read(std::span<const native::ItemRange> ranges);
   bool pick_group();
   virtual std::shared_ptr<const RunResult> run_group();
 
-  // Of a group: the tensors of the model for inputs that lie on its device. Throws RunError, also for those without a row for each
+  // Runs the program on inputs that are on its device. Throws RunError if an output does not have one row for each
   // item.
   std::vector<at::Tensor> compute(std::span<const native::Collator::Tensor> inputs) const;
-  void note_extents(RunResult& result) const;  // once its sizes are arranged
+  void record_extents(RunResult& result) const;  // of the current group, after Collator::arrange()
 
-  // Gives everybody in a group his rows.
+  // open() makes an empty TensorOutputs for each range. distribute() adds the rows of a run to them.
   static std::vector<TensorOutputs*> open(std::span<std::unique_ptr<native::Outputs>> outputs);
-  static void share_out(const std::shared_ptr<const RunResult>& result, std::span<const Place> places,
-                        std::span<TensorOutputs* const> outputs);
+  static void distribute(const std::shared_ptr<const RunResult>& result, std::span<const Place> places,
+                         std::span<TensorOutputs* const> outputs);
 
   Model& model_;
-  const std::size_t device_;  // by number among those of the model
+  const std::size_t device_;  // index in ModelOptions::devices
   native::Collator collator_;
   std::vector<Item> group_;
   std::vector<Place> group_places_;
@@ -57,7 +59,7 @@ class Runner : public native::Runner {
  private:
   void warm_up(std::size_t items, std::int64_t extent);
 
-  // Of the run under way: what has not been run yet, in order.
+  // The items of the current batch that are not in a group yet, in order.
   std::vector<Item> items_;
   std::vector<Place> places_;
 };

@@ -33,13 +33,14 @@ class Script final : public Program {
       const auto dict = outputs.toGenericDict();
       for (const native::TensorSpec& output : outputs_) tensors.push_back(dict.at(output.name).toTensor());
     } else {
-      throw std::runtime_error("the model returned a " + outputs.tagKind() + ", and no tensors");
+      throw std::runtime_error("the model must return a tensor, or a tuple, list or dict of tensors, not a " +
+                               outputs.tagKind());
     }
     return tensors;
   }
 
   ::torch::jit::Module module_;
-  ::torch::jit::Method forward_;  // threads share it
+  ::torch::jit::Method forward_;  // used by all threads
   const std::vector<native::TensorSpec> outputs_;
 };
 

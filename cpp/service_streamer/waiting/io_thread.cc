@@ -9,16 +9,16 @@ namespace service_streamer::ipc {
 BlockedSignals::BlockedSignals() {
   sigset_t all;
   sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before_);
+  pthread_sigmask(SIG_BLOCK, &all, &previous_);
 }
 
 BlockedSignals::~BlockedSignals() {
-  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
 }
 
-void settle_in(const char* name) {
+void init_io_thread(const char* name) {
   pthread_setname_np(pthread_self(), name);
-  wake_in_time();
+  use_exact_timers();
 }
 
 }  // namespace service_streamer::ipc

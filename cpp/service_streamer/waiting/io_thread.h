@@ -7,8 +7,8 @@
 
 namespace service_streamer::ipc {
 
-// For as long as it lives: no signal is delivered to this thread, nor ever to those that it starts. So a handler of Python's
-// never interrupts an IO thread instead of the main thread.
+// Blocks all signals in the current thread while it exists. Threads that are started meanwhile keep signals blocked
+// for ever. So a signal always reaches a thread of the application, where Python handles it, and never an IO thread.
 class BlockedSignals {
  public:
   BlockedSignals();
@@ -17,18 +17,20 @@ class BlockedSignals {
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
  private:
-  sigset_t before_;
+  sigset_t previous_;
 };
 
-// Names this thread for ps and debuggers (at most 15 letters), and has its timers end when they should.
-void settle_in(const char* name);
+// Called at the start of an IO thread. Sets its name, as ps and debuggers show it (at most 15 characters), and exact
+// timers.
+void init_io_thread(const char* name);
 
-// A thread of ours beside Python's. Throws std::system_error.
+// Starts a thread that runs `body` with all signals blocked and never takes the GIL. Throws std::system_error if the
+// system cannot start another thread.
 template <typename Body>
 std::thread start_io_thread(const char* name, Body body) {
   const BlockedSignals blocked;
   return std::thread([name, body = std::move(body)]() mutable {
-    settle_in(name);
+    init_io_thread(name);
     body();
   });
 }

@@ -34,12 +34,12 @@ void Mailbox::post(void* message) {
   }
   if (!was_empty) return;
   const std::uint64_t one = 1;
-  // Cannot fail but by EAGAIN at 2^64 - 1, when the descriptor is readable anyway.
+  // The only possible failure is a full counter, and then the descriptor is readable anyway.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
 }
 
 std::vector<void*> Mailbox::drain() {
-  // The descriptor first: a message posted in between is taken now and leaves one wake-up too many, never one too few.
+  // Clear the descriptor first. A message that is posted in between then causes an extra wake-up, never a lost one.
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);
   MutexLock lock(mutex_);

@@ -6,13 +6,14 @@
 
 namespace service_streamer {
 
-// Finished requests on their way to an event loop (asyncio, gevent), which watches one eventfd.
+// Carries finished requests to an event loop (asyncio, gevent), which watches fd(), an eventfd.
 //
-// post() may be called by any thread and never blocks; the loop's thread drains. The descriptor is written once per
-// filling, not once per message: a batch of answers costs the loop one wake-up. What a message is only the two ends know.
+// Any thread may post; the thread of the loop drains. Neither call blocks. Only the first message after a drain
+// writes to the eventfd, so a batch of results wakes the loop once. A message is an opaque pointer; the Mailbox never
+// dereferences it.
 class Mailbox {
  public:
-  Mailbox();  // throws std::system_error when the process has no descriptor left
+  Mailbox();  // throws std::system_error if the process has no file descriptor left
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
@@ -21,7 +22,7 @@ class Mailbox {
 
   void post(void* message) EXCLUDES(mutex_);
 
-  // Everything posted since the last call, in order; also clears the descriptor.
+  // Returns everything posted since the last call, in order. Afterwards fd() is not readable until the next post().
   std::vector<void*> drain() EXCLUDES(mutex_);
 
  private:

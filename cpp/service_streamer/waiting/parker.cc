@@ -16,7 +16,7 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
 timespec to_timespec(TimePoint deadline) {
   const auto nanoseconds =
-      std::max(deadline, TimePoint{}).time_since_epoch().count();  // the kernel refuses negative ones
+      std::max(deadline, TimePoint{}).time_since_epoch().count();  // the kernel rejects negative times
   return {.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};
 }
 
@@ -39,7 +39,7 @@ timespec time_left(TimePoint until) {
   return to_timespec(TimePoint(until - Clock::now()));
 }
 
-void wake_in_time() {
+void use_exact_timers() {
   prctl(PR_SET_TIMERSLACK, 1UL);
 }
 
@@ -55,7 +55,7 @@ Parker::Wake Parker::park(TimePoint deadline) {
   return state_.exchange(kEmpty, std::memory_order_acquire) == kNotified ? Wake::kUnparked : wake;
 }
 
-// A notification stays, for end_sleep() to tell of it.
+// On failure the state stays kNotified, so that end_sleep() reports the wake-up.
 bool Parker::begin_sleep() {
   std::uint32_t expected = kEmpty;
   return state_.compare_exchange_strong(expected, kParked, std::memory_order_acquire);
@@ -70,7 +70,7 @@ void Parker::unpark() {
   if (event_ < 0) {
     syscall(SYS_futex, &state_, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr, 0);
   } else {
-    const std::uint64_t one = 1;  // where nobody reads it 2^64 wake-ups would be needed to fill it
+    const std::uint64_t one = 1;  // never blocks: the counter holds 2^64 - 2 unread wake-ups
     [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof one);
   }
 }

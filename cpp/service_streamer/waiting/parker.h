@@ -8,31 +8,35 @@
 
 namespace service_streamer {
 
-// Puts one thread to sleep until another one wakes it; the futex under every wait of this project.
+// Puts one thread to sleep until another thread wakes it. All waits of this project use it or wait_on().
 //
-// A wake-up that comes before the sleep is kept, so nothing is lost between looking and sleeping. Wake-ups may be
-// spurious (a late one meant for an earlier sleep): callers loop on a predicate. The object must outlive every unpark()
-// that may still be on its way; `WaiterPool` never frees them.
+// A wake-up that comes before the sleep is kept: the next sleep ends at once. So no wake-up is lost between the check
+// of a predicate and the sleep. A wake-up may be spurious, because it was meant for an earlier sleep. So callers
+// check their predicate in a loop. The object must outlive every call of unpark(); `WaiterPool` never frees its
+// parkers.
 class Parker {
  public:
   enum class Wake { kUnparked, kTimeout, kInterrupted };
 
   Parker() = default;
-  // For a thread that sleeps in epoll or poll: a wake-up is written to `event`, an eventfd that it watches there. What was written
-  // may be left there (edge-triggered) or read. It must outlive the parker.
+  // For a thread that sleeps in epoll or poll and watches `event` there, an eventfd. unpark() writes to `event`. The
+  // thread may read it, or leave it unread and watch it edge-triggered. `event` must outlive the parker.
   explicit Parker(int event) : event_(event) {}
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;
 
-  // Blocks until unpark(), until `deadline` (TimePoint::max(): none), or until a signal handler ran in this thread.
+  // Blocks until unpark(), until `deadline` (TimePoint::max() means none), or until a signal handler ran in this
+  // thread.
   Wake park(TimePoint deadline);
 
-  // The two ends of such a sleep. begin_sleep() is false when a wake-up came before: epoll may then be asked but not
-  // slept in. end_sleep(): whether there was a wake-up, so that what it told of must be looked at.
+  // The begin and the end of a sleep in epoll or poll. If begin_sleep() returns false, a wake-up is pending: the
+  // thread may poll its descriptors but must not sleep. end_sleep() returns whether unpark() was called, so the
+  // thread checks its predicate.
   bool begin_sleep();
   bool end_sleep();
 
-  // Wakes the thread that sleeps here, or lets its next park() return at once. A system call only if it sleeps.
+  // Wakes the sleeping thread, or makes its next sleep return at once. Any thread; makes a system call only if the
+  // thread sleeps.
   void unpark();
 
  private:
@@ -42,13 +46,14 @@ class Parker {
   const int event_ = -1;
 };
 
-// From now on the timed sleeps of this thread end when they should, not up to 50 µs later, which are half of the shortest linger.
-void wake_in_time();
+// From now on timed sleeps of this thread end at their deadline. By default Linux may end them later, to join wake-ups.
+void use_exact_timers();
 
-// For ppoll: how long it is until then, or no time at all.
+// The time from now until `until`, for ppoll; zero if `until` has passed.
 timespec time_left(TimePoint until);
 
-// Blocks while `word` is `expected`, with the same ways to end; wake_all() wakes everybody who waits on the word.
+// Blocks while `word` has the value `expected`. Otherwise it ends as Parker::park() does, and may also end spuriously.
+// wake_all() wakes all threads that wait on the word.
 Parker::Wake wait_on(std::atomic<std::uint32_t>& word, std::uint32_t expected, TimePoint deadline);
 void wake_all(std::atomic<std::uint32_t>& word);
 

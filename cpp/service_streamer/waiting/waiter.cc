@@ -3,8 +3,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -20,83 +22,11 @@ struct FreeList {
 };
 
 FreeList& free_list() {
-  static FreeList* list = new FreeList;  // leaked: threads may still return waiters while the process ends
+  static FreeList* list = new FreeList;  // leaked: threads may return waiters while the process exits
   return *list;
 }
 
-// The queue of WakeChain. A forked child starts with an empty one: the threads in it are the parent's.
-class WakeQueue {
- public:
-  // Queues the waiter and sets the state, in one step: a woken thread finds that it is done, and a thread that sees that it is
-  // done finds itself in the queue. Returns the state before.
-  std::uint32_t push(Waiter& waiter, std::atomic<std::uint32_t>& state, std::uint32_t done) EXCLUDES(mutex_) {
-    const ForkLock no_fork;
-    MutexLock lock(mutex_);
-    forget_those_of_parent();
-    waiter.turn = Waiter::Turn::kQueued;
-    waiter.next = nullptr;
-    waiter.previous = std::exchange(last_, &waiter);
-    (waiter.previous != nullptr ? waiter.previous->next : first_) = &waiter;
-    return state.exchange(done, std::memory_order_acq_rel);
-  }
-
-  // The next thread to be woken, or nullptr: nothing waits, or enough threads are awake.
-  Waiter* pop() EXCLUDES(mutex_) {
-    const ForkLock no_fork;
-    MutexLock lock(mutex_);
-    forget_those_of_parent();
-    return take_first();
-  }
-
-  // Takes a thread out, queued or awake. Returns what pop() does. The caller has the GIL or a ForkLock.
-  Waiter* leave(Waiter& waiter) EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    forget_those_of_parent();
-    const Waiter::Turn turn = std::exchange(waiter.turn, Waiter::Turn::kNone);
-    if (turn == Waiter::Turn::kNone) return nullptr;
-    turn == Waiter::Turn::kQueued ? take_out(waiter) : static_cast<void>(--awake_);
-    return take_first();
-  }
-
- private:
-  // One wakes up while another has the GIL. Many would exceed the 5 ms after which CPython lets a waiting thread ask for the
-  // GIL again, behind all others.
-  static constexpr int kMostAwake = 4;
-
-  void take_out(Waiter& waiter) REQUIRES(mutex_) {
-    (waiter.previous != nullptr ? waiter.previous->next : first_) = waiter.next;
-    (waiter.next != nullptr ? waiter.next->previous : last_) = waiter.previous;
-  }
-
-  Waiter* take_first() REQUIRES(mutex_) {
-    if (first_ == nullptr || awake_ == kMostAwake) return nullptr;
-    Waiter& waiter = *first_;
-    take_out(waiter);
-    waiter.turn = Waiter::Turn::kAwake;
-    ++awake_;
-    return &waiter;
-  }
-
-  void forget_those_of_parent() REQUIRES(mutex_) {
-    if (generation_ == ForkLock::generation()) return;
-    generation_ = ForkLock::generation();
-    first_ = last_ = nullptr;
-    awake_ = 0;
-  }
-
-  Mutex mutex_;
-  Waiter* first_ GUARDED_BY(mutex_) = nullptr;
-  Waiter* last_ GUARDED_BY(mutex_) = nullptr;
-  int awake_ GUARDED_BY(mutex_) = 0;
-  std::uint32_t generation_ GUARDED_BY(mutex_) = ForkLock::generation();
-};
-
-WakeQueue& wake_queue() {
-  static WakeQueue* queue = new WakeQueue;  // leaked, as the free list
-  return *queue;
-}
-
-// One with an eventfd, which stays open as long as a late wake-up may be written to it: as long as the process.
+// A waiter with an eventfd. The eventfd is never closed, because a late wake-up may still be written to it.
 struct EventWaiter : Waiter {
   explicit EventWaiter(int fd) : Waiter(fd), event(fd), generation(ForkLock::generation()) {}
 
@@ -106,7 +36,7 @@ struct EventWaiter : Waiter {
   EventWaiter* next = nullptr;
 };
 
-// All there are: as many as were in use at once. Without a lock, so that no forked child can find it locked; nothing is taken out.
+// All waiters with an eventfd, as a list that only grows. It has no lock, so a forked child cannot find it locked.
 std::atomic<EventWaiter*> event_waiters{nullptr};
 
 EventWaiter& make_event_waiter() {
@@ -123,7 +53,7 @@ EventWaiter& make_event_waiter() {
   return *made;
 }
 
-// Stands in Completion::waiter_ once nobody may register there any more.
+// The value of Completion::waiter_ from the end of the request on: no thread may register any more.
 Waiter* taken() {
   static Waiter sentinel;
   return &sentinel;
@@ -144,7 +74,7 @@ Waiter& WaiterPool::acquire() {
 }
 
 void WaiterPool::release(Waiter& waiter) {
-  WakeChain::leave(waiter);
+  WakeQueue::instance().leave(waiter);
   FreeList& list = free_list();
   MutexLock lock(list.mutex);
   waiter.next_free = list.first;
@@ -153,7 +83,7 @@ void WaiterPool::release(Waiter& waiter) {
 
 Waiter& WaiterPool::acquire_with_event(int& event) {
   EventWaiter* waiter = event_waiters.load(std::memory_order_acquire);
-  // Those of the parent have descriptors that are not ours.
+  // Skip the waiters of the parent process: it uses their descriptors.
   while (waiter != nullptr &&
          (waiter->generation != ForkLock::generation() || waiter->in_use.exchange(true, std::memory_order_acquire))) {
     waiter = waiter->next;
@@ -179,19 +109,19 @@ Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, bool enter
     const Parker::Wake wake = waiter.parker.park(deadline);
     if (done()) break;
     if (wake == Parker::Wake::kUnparked) continue;
-    if (leave(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
-    deadline = TimePoint::max();  // it is being published
+    if (withdraw(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
+    deadline = TimePoint::max();  // the request is being published, and the wake-up is on its way
   }
   return Wait::kDone;
 }
 
 bool Completion::enter(Waiter& waiter) {
-  Waiter* nobody = nullptr;
-  return waiter_.compare_exchange_strong(nobody, &waiter, std::memory_order_acq_rel);
+  Waiter* none = nullptr;
+  return waiter_.compare_exchange_strong(none, &waiter, std::memory_order_acq_rel);
 }
 
-// False: taken by who publishes.
-bool Completion::leave(Waiter& waiter) {
+// False if the request is already being published.
+bool Completion::withdraw(Waiter& waiter) {
   Waiter* self = &waiter;
   return waiter_.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel);
 }
@@ -206,22 +136,82 @@ Completion::Wait Completion::wait_in_crowd(TimePoint deadline) {
   return Wait::kDone;
 }
 
-void WakeChain::publish(Completion& completion) {
+// --- WakeQueue ---
+
+WakeQueue::WakeQueue() : generation_(ForkLock::generation()) {}
+
+WakeQueue& WakeQueue::instance() {
+  static WakeQueue* queue = new WakeQueue;  // leaked, as the free list is
+  return *queue;
+}
+
+void WakeQueue::publish(Completion& completion) {
   Waiter* waiter = completion.waiter_.exchange(taken(), std::memory_order_acq_rel);
-  const bool sleeps = waiter != nullptr && waiter != taken();
-  const std::uint32_t before = sleeps ? wake_queue().push(*waiter, completion.state_, Completion::kDone)
-                                      : completion.state_.exchange(Completion::kDone, std::memory_order_acq_rel);
-  any_ = any_ || sleeps;
+  const std::uint32_t before = waiter != nullptr && waiter != taken()
+                                   ? push(*waiter, completion.state_)
+                                   : completion.state_.exchange(Completion::kDone, std::memory_order_acq_rel);
   if ((before & Completion::kCrowd) != 0) wake_all(completion.state_);
 }
 
-void WakeChain::wake() {
-  if (!std::exchange(any_, false)) return;
-  while (Waiter* waiter = wake_queue().pop()) waiter->parker.unpark();
+void WakeQueue::wake() {
+  std::array<Waiter*, kMaxAwake> woken{};
+  std::size_t count = 0;
+  {
+    const ForkLock no_fork;
+    MutexLock lock(mutex_);
+    reset_after_fork();
+    while (Waiter* next = pop()) woken.at(count++) = next;
+  }
+  for (std::size_t i = 0; i < count; ++i) woken.at(i)->parker.unpark();
 }
 
-void WakeChain::leave(Waiter& waiter) {
-  if (Waiter* next = wake_queue().leave(waiter)) next->parker.unpark();
+void WakeQueue::leave(Waiter& waiter) {
+  Waiter* next = nullptr;
+  {
+    MutexLock lock(mutex_);
+    reset_after_fork();
+    const Waiter::Turn turn = std::exchange(waiter.turn, Waiter::Turn::kNone);
+    if (turn == Waiter::Turn::kNone) return;
+    turn == Waiter::Turn::kQueued ? erase(waiter) : static_cast<void>(--awake_);
+    next = pop();
+  }
+  if (next != nullptr) next->parker.unpark();
+}
+
+// Queues the waiter and marks its request as done under one lock. So a thread that sees the request done is in the
+// queue, and leave() finds it there. Returns the previous state.
+std::uint32_t WakeQueue::push(Waiter& waiter, std::atomic<std::uint32_t>& state) {
+  const ForkLock no_fork;
+  MutexLock lock(mutex_);
+  reset_after_fork();
+  waiter.turn = Waiter::Turn::kQueued;
+  waiter.next = nullptr;
+  waiter.previous = std::exchange(last_, &waiter);
+  (waiter.previous != nullptr ? waiter.previous->next : first_) = &waiter;
+  return state.exchange(Completion::kDone, std::memory_order_acq_rel);
+}
+
+void WakeQueue::erase(Waiter& waiter) {
+  (waiter.previous != nullptr ? waiter.previous->next : first_) = waiter.next;
+  (waiter.next != nullptr ? waiter.next->previous : last_) = waiter.previous;
+}
+
+// The next thread to wake, or nullptr if no thread is queued or enough threads are awake.
+Waiter* WakeQueue::pop() {
+  if (first_ == nullptr || awake_ == kMaxAwake) return nullptr;
+  Waiter& waiter = *first_;
+  erase(waiter);
+  waiter.turn = Waiter::Turn::kAwake;
+  ++awake_;
+  return &waiter;
+}
+
+// The threads that were queued or awake at the fork do not exist in the child.
+void WakeQueue::reset_after_fork() {
+  if (generation_ == ForkLock::generation()) return;
+  generation_ = ForkLock::generation();
+  first_ = last_ = nullptr;
+  awake_ = 0;
 }
 
 }  // namespace service_streamer

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 #include "service_streamer/base/clock.h"
@@ -10,8 +9,8 @@
 
 namespace service_streamer {
 
-// A sleeping place for one thread. Comes from a WaiterPool and is never freed, so that a wake-up that arrives late hits
-// valid memory: it is then a spurious one for whoever sleeps there next.
+// A place where one thread sleeps. It comes from a WaiterPool and is never freed, so a late wake-up hits valid
+// memory. Such a wake-up is spurious for the thread that sleeps there next.
 struct Waiter {
   Waiter() = default;
   explicit Waiter(int event) : parker(event) {}
@@ -19,73 +18,99 @@ struct Waiter {
   Parker parker;
   Waiter* next_free = nullptr;
 
-  // Of the queue of WakeChain.
+  // Guarded by the mutex of WakeQueue.
   enum class Turn { kNone, kQueued, kAwake } turn = Turn::kNone;
   Waiter* previous = nullptr;
   Waiter* next = nullptr;
 };
 
-// Hands out waiters; thread-safe, never blocks for long. What it allocated lives as long as the process.
+// Hands out waiters. Any thread that holds the GIL or a ForkLock: no forked child must find the pool locked. Its
+// waiters are reused and live as long as the process. acquire() throws std::bad_alloc.
 class WaiterPool {
  public:
   static Waiter& acquire();
   static void release(Waiter& waiter);
 
-  // The same for a thread that sleeps in epoll or poll, where it watches `event` (see Parker). Throws std::system_error when the
-  // process has no descriptor left. Safe in forked children, which get none of their parent's.
+  // The same for a thread that sleeps in epoll or poll, where it watches `event` (see Parker). Any thread, without a
+  // lock. A forked child gets no waiter of its parent. Throws std::system_error if the process has no file descriptor
+  // left.
   static Waiter& acquire_with_event(int& event);
   static void release_with_event(Waiter& waiter);
 };
 
-// The end of one request: published once, waited for by any number of threads.
+// The end of one request. It is published once, and any number of threads may wait for it.
 //
-// The first thread that waits sleeps on a waiter of its own, which WakeChain queues (below); further threads sleep on the state
-// word. A thread that gives up takes itself out. If it is already queued, it waits for the end, which is being published.
+// The first thread that waits sleeps on its own waiter, which WakeQueue wakes in turn. Further threads sleep on the
+// state word and are woken together. A thread whose deadline passes, or that a signal interrupts, stops waiting. If
+// the request is being published at that moment, the thread returns kDone instead.
 class Completion {
  public:
   enum class Wait { kDone, kTimeout, kInterrupted };
 
-  // Makes it done where no thread of this process waits: in a forked child, or before the request is shared.
+  // Marks the request as done and wakes no thread. For requests that no thread of this process waits for: in a forked
+  // child, or before the request is shared.
   void finish();
 
   bool done() const { return (state_.load(std::memory_order_acquire) & kDone) != 0; }
 
-  // Never blocks: makes `waiter` the one that WakeChain queues. A thread that calls this before its request can end never goes
-  // on before its turn. False: done, or another thread came first. wait() must follow, with `entered`.
+  // Registers `waiter` as that of the first thread, without blocking. A thread that does this before its request can
+  // end never overtakes threads that were queued earlier. Then it must call wait() with `entered`. Returns false if
+  // the request is done or another thread has registered.
   bool enter(Waiter& waiter);
 
-  // Blocks until published, the deadline, or a signal handler ran in this thread. Any thread; `waiter` is the caller's.
+  // Blocks until the request is published, the deadline passes, or a signal handler ran in this thread. Any thread,
+  // each with its own `waiter`.
   Wait wait(Waiter& waiter, TimePoint deadline, bool entered = false);
 
  private:
-  friend class WakeChain;
+  friend class WakeQueue;
   enum : std::uint32_t { kPending = 0, kDone = 1, kCrowd = 2 };
 
-  bool leave(Waiter& waiter);
+  bool withdraw(Waiter& waiter);
   Wait wait_in_crowd(TimePoint deadline);
 
   std::atomic<std::uint32_t> state_{kPending};
-  std::atomic<Waiter*> waiter_{nullptr};  // the first thread that waits, or taken()
+  std::atomic<Waiter*> waiter_{nullptr};  // of the first thread that waits, or taken()
 };
 
-// Publishes the ends of requests and wakes their callers, in the order of publishing.
+// Publishes the ends of requests and wakes the threads that wait for them, first in, first out.
 //
-// The callers of all batches of the process form one queue. At most four threads of it are awake at a time. A woken thread
-// counts as awake until it calls leave(), or returns its waiter to the WaiterPool, which it does when it has what it needs to
-// go on (the GIL, in Python). That wakes the next thread. Any thread may publish and wake.
-class WakeChain {
+// There is one queue for all batches of the process. At most four of its threads are awake at a time. A woken thread
+// counts as awake until it calls leave() or returns its waiter to the WaiterPool. It does so once it has what it
+// needs to continue (in Python the GIL), and this wakes the next thread. Decision 003 says why.
+//
+// Any thread may publish and wake. No call blocks for long.
+class WakeQueue {
  public:
-  // Makes `completion` done. A thread that sleeps on its waiter is queued, to be woken by wake() or a thread that leaves.
-  void publish(Completion& completion);
+  // The queue of this process. After a fork the child's queue is empty.
+  static WakeQueue& instance();
 
-  void wake();
+  // Marks the request as done. The first thread that waits for it joins the queue, and wake() or a thread that leaves
+  // wakes it. Threads beyond the first are woken at once.
+  void publish(Completion& completion) EXCLUDES(mutex_);
 
-  // For a thread that has waited and keeps its waiter. Nothing if the waiter is not in the queue. The thread has the GIL or a
-  // ForkLock, as for WaiterPool::release().
-  static void leave(Waiter& waiter);
+  // Wakes queued threads, until four are awake. To be called after a batch of publish().
+  void wake() EXCLUDES(mutex_);
+
+  // Takes the waiter out of the queue, whether it is queued or awake, and wakes the next thread. Does nothing if the
+  // waiter is in neither state. The calling thread holds the GIL or a ForkLock.
+  void leave(Waiter& waiter) EXCLUDES(mutex_);
 
  private:
-  bool any_ = false;
+  static constexpr int kMaxAwake = 4;
+
+  WakeQueue();
+
+  std::uint32_t push(Waiter& waiter, std::atomic<std::uint32_t>& state) EXCLUDES(mutex_);
+  void erase(Waiter& waiter) REQUIRES(mutex_);
+  Waiter* pop() REQUIRES(mutex_);
+  void reset_after_fork() REQUIRES(mutex_);
+
+  Mutex mutex_;
+  Waiter* first_ GUARDED_BY(mutex_) = nullptr;
+  Waiter* last_ GUARDED_BY(mutex_) = nullptr;
+  int awake_ GUARDED_BY(mutex_) = 0;
+  std::uint32_t generation_ GUARDED_BY(mutex_);
 };
 
 }  // namespace service_streamer

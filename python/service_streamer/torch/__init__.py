@@ -1,4 +1,4 @@
-"""Models of torch: compiled into a file, which runs without the interpreter, or as they are.
+"""Models of torch: compiled to a file that runs without the GIL, or called as they are.
 
 ::
 
@@ -10,7 +10,7 @@
 
 `BatchedModel` makes batches for any callable on tensors, without compiling it.
 
-Importing this imports no torch; what needs it does.
+Importing this package does not import torch. Functions that need torch import it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "read_sidecar",
 ]
 
-# users see where to import from, not where the definition is
+# Show the public module in reprs and tracebacks, not the private one.
 for _name in __all__:
     _member = globals()[_name]
     _member.__module__ = __name__

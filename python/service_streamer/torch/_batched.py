@@ -1,4 +1,4 @@
-"""`BatchedModel`: a callable on batched tensors as a predict function on lists of items."""
+"""`BatchedModel`: turns a callable on batched tensors into a predict function on items."""
 
 from __future__ import annotations
 
@@ -16,60 +16,63 @@ from ._rows import OUTPUTS, Padding, Splitter
 
 
 class BatchedModel:
-    """A predict function made of a callable on batches: a ``torch.nn.Module``, or any function.
+    """A predict function that calls a ``torch.nn.Module``, or any function, on batches.
 
-    Collates the items of a batch in C++, into memory that is used again, runs the callable, and
-    splits what it returns::
+    It collates the items of a batch in C++, into memory that is reused. Then it calls the callable
+    and splits the result::
 
         model = BatchedModel(encoder, collate="pad", mask="attention_mask", device="cuda:0")
         streamer = ThreadedStreamer(model, batch_size=64)
         embeddings = streamer.predict([{"input_ids": ids} for ids in tokenized])
 
-    An item is a tensor or numpy array on the host, without the batch dimension, or a tuple of them,
-    which become positional arguments, or a dict of them, which become named ones. Items that do not
-    fit into one tensor (other names, types, dimensions, sizes that are not padded) are run in
-    batches of their own, that of the oldest item first; what is no tensor is refused with a
-    TypeError. Neither costs the other items anything. Items must not be changed until they are
+    An item is a tensor or numpy array on the host, without the batch dimension. It may also be a
+    tuple of them, which become positional arguments, or a dict of them, which become named
+    arguments. Items that cannot share a tensor (other names, types, ranks, or sizes that are not
+    padded) run in separate batches, the one of the oldest item first. An item that is not a tensor
+    fails with a TypeError. Other items are not affected. Items must not be changed until they are
     answered.
 
-    The callable returns a tensor with a row for each item, or a tuple, list or dict of them. Each
-    caller gets his rows in the same structure: views of the output of the whole batch. What is
-    made like a tuple comes as a tuple, what is made like a dict as a dict: so do a namedtuple, and
-    a ``ModelOutput`` of transformers. It runs under ``torch.no_grad()``, not under
-    ``inference_mode()``, whose tensors callers could not change. What it keeps of its arguments
-    stays as it is: the next batch then gets new memory.
+    The callable returns a tensor with one row for each item, or a tuple, list or dict of such
+    tensors. Each caller gets its rows in the same structure, as views of the output of the whole
+    batch. Subclasses are converted: a namedtuple becomes a tuple, and a ``ModelOutput`` of
+    transformers becomes a dict. The callable runs under ``torch.no_grad()``. It does not run under
+    ``inference_mode()``, because callers could not modify its tensors. The callable may keep its
+    arguments; the next batch then gets new memory.
 
-    It is called in the worker's Python thread, or process: it can be given to any streamer, to a
-    `RedisWorker`, or be called. It can be pickled where the callable can.
+    The callable runs in a Python worker thread or worker process. A BatchedModel can be given to
+    any streamer or to a `RedisWorker`, or be called. It can be pickled if the callable can.
 
     Args:
         model: the callable.
-        device: "cpu", or a GPU as "cuda:0": the batches are copied there, from pinned memory, on a
-            stream of their own. A module is moved there when it is first called. None: where the
-            first parameter or buffer of the module is, which then is not moved.
-        collate: "stack": the items of a batch have the same shape. "pad": their tensors are
-            sequences over their first dimension, padded to the longest of the batch.
-        pad_side, pad_value, pad_to, batch_sizes: as for `NativeModel`. Of a tuple the tensors are
-            named "0", "1" and so on in ``pad_value``; a name that no item has is ignored.
-        mask: a named argument that is made here when items are padded: int64, 1 where the first
-            tensor of an item has something: the first that has a dimension, of a dict the first
-            by name that has one.
-        lengths: the same: int64, how long that tensor of each item is.
-        trim: True: what is returned are sequences too, over their second dimension (the first one
-            is the batch), which is cut to the length of each item, that of the same tensor; or the
-            names of the outputs of which that is true, places in a tuple as "0". False: callers get
-            padding as it is, for sizes alone do not tell sequences from, say, the scores of as many
-            classes.
-        key: a function of an item that gives something hashable: only items of equal keys are run
-            together. What it raises is raised to the caller of the item.
-        output: "tensor": tensors where the callable leaves them. On a GPU they are computed when
-            callers get them, but their memory belongs to the stream of the worker: who uses them on
-            another one says so by ``record_stream``. "cpu": on the host; "numpy".
+        device: "cpu", or a GPU like "cuda:0". Batches are copied to a GPU from pinned memory, on a
+            separate stream. A module is moved to the device at its first call. None: the device of
+            the module's first parameter or buffer; the module is not moved.
+        collate: "stack": only items of the same shape share a batch. "pad": the first dimension of
+            each tensor is a sequence, which is padded to the longest in the batch.
+        pad_side, pad_value, pad_to, batch_sizes: see `NativeModel`. In ``pad_value``, the tensors
+            of a tuple have the names "0", "1" and so on. Names that no item has are ignored.
+        mask: the name of a generated argument, int64. It is 1 for the data of an item and 0 for
+            padding. It is made from the first tensor of an item that has a dimension; the tensors
+            of a dict are sorted by name. Only with collate="pad".
+        lengths: the name of a generated argument, int64: the length of the same tensor of each
+            item. Only with collate="pad".
+        trim: True: the second dimension of each output (the first is the batch) is a sequence of
+            the same length, and is cut to the length of the item. A sequence of names: only these
+            outputs are cut; the outputs of a tuple have the names "0", "1" and so on. False:
+            callers get the padding too. A size alone does not tell whether a dimension is a
+            sequence. Only with collate="pad".
+        key: a function of an item that returns something hashable. Only items with equal keys run
+            in one batch. If it raises, the request of the item fails with that exception.
+        output: "tensor": tensors on the device where the callable returns them. On a GPU their
+            computation is finished, but their memory belongs to the worker's stream: call
+            ``record_stream`` before using them on another stream. "cpu": tensors on the host.
+            "numpy": arrays.
 
     Raises:
-        TypeError: it is no such callable.
-        ValueError: a setting is wrong; the message names it and its value.
-        ImportError: torch is missing, or the module for it is, or is built for another torch.
+        TypeError: the model is not callable.
+        ValueError: a setting is wrong. The message names the setting and its value.
+        ImportError: torch or the module ``_torch`` is missing, or ``_torch`` was built for another
+            version of torch.
     """
 
     def __init__(
@@ -89,7 +92,9 @@ class BatchedModel:
         output: str = "tensor",
     ) -> None:
         if isinstance(model, NativeSource | BatchedModel):
-            raise TypeError(f"a {type(model).__name__} makes batches by itself: give it as it is")
+            raise TypeError(
+                f"a {type(model).__name__} makes its own batches: pass it to the streamer directly"
+            )
         self._model = check_callable(model, "model")
         collating = collate_options(collate, pad_side, pad_to, batch_sizes)
         one_of("output", output, OUTPUTS)
@@ -111,30 +116,33 @@ class BatchedModel:
             "lengths": lengths or "",
             "pinned": self._device.startswith("cuda"),
         }
-        self._here: tuple[Any, Placement] | None = None  # what belongs to one process
+        self._in_process: tuple[Any, Placement] | None = None  # not pickled
         load_module()
 
     def __call__(self, batch: Sequence[Any]) -> list[Any]:
-        """Run it on some items.
+        """Run the callable on some items.
 
         Returns:
-            A list with the outputs of each item; an exception where it was refused, failed in a
-            batch of its own, or is in one whose outputs are wrong by no item's fault. A single
-            item's is raised.
+            A list with the output of each item, or an exception. An item gets an exception if it is
+            invalid, if it failed in a batch of its own, or if the outputs of its batch have a wrong
+            shape. With a single item, the exception is raised.
         """
         items = list(batch)
-        if self._here is None:
-            self._here = load_module().Batcher(self._options), Placement(self._device, self._moved)
-        batcher, placement = self._here
+        if self._in_process is None:
+            self._in_process = (
+                load_module().Batcher(self._options),
+                Placement(self._device, self._moved),
+            )
+        batcher, placement = self._in_process
         keys, outputs = number_keys(self._key, items)
         groups = load_module().Groups(batcher, items, keys)
         outputs.update(groups.refused)
         for number, places in enumerate(groups.places):
             try:
-                placement.wait()  # until the memory of the last batch may be written to
+                placement.wait()  # the copy of the last batch still reads the memory
                 rows = self._run(placement, groups.collate(number), len(places))
             except Exception as error:
-                if len(places) == len(items) or not _ends_with_its_group(error, len(places)):
+                if len(places) == len(items) or not _is_final(error, len(places)):
                     raise
                 error = detached(error)
                 outputs.update((place, copy_error(error)) for place in places)
@@ -145,7 +153,7 @@ class BatchedModel:
         return [outputs[place] for place in range(len(items))]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_here": None}
+        return {**self.__dict__, "_in_process": None}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {name_of(self._model)} on {self._device}>"
@@ -161,14 +169,14 @@ class BatchedModel:
                 padding = None if lengths is None else Padding(padded, lengths)
                 return self._splitter.split(output, count, rows, padding)
             except RuntimeError as error:
-                # of the host's memory torch says it in words only
+                # torch has no exception type for too little host memory
                 if type(error) is RuntimeError and load_module().is_about_memory(str(error)):
                     raise MemoryError(str(error)) from error
                 raise
 
 
-def _ends_with_its_group(error: Exception, count: int) -> bool:
-    """Whether those of a group that raised have failed for good, which costs the others nothing."""
-    if is_out_of_memory(error):  # in parts there may be enough, even for one that was alone
+def _is_final(error: Exception, count: int) -> bool:
+    """True if the items of a failed group shall not run again; other groups go on."""
+    if is_out_of_memory(error):  # a smaller batch may fit, and so may this group alone
         return False
     return count == 1 or isinstance(error, FAULTS_OF_THE_MODEL)

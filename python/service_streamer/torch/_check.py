@@ -1,4 +1,4 @@
-"""Compares the answers of a compiled model with those of the module that it was made of."""
+"""Compares the outputs of a compiled model with the outputs of the original module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._sidecar import BATCH, SEQUENCE, TensorSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-# How far two numbers of a type may be apart, relative to 1 + their size: sums in another order.
+# The allowed difference by dtype, relative to 1 + the magnitude. Compiled code may reorder sums.
 TOLERANCES = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 TOLERANCES |= {"complex128": 1e-8, "complex64": 1e-4}
 
@@ -26,26 +26,29 @@ def check_answers(
     limits: Limits,
     tolerance: float | None,
 ) -> tuple[str, tuple[TensorSpec, ...]]:
-    """Ask both with batches of 1, 2 and the largest size, and with the shortest and longest
+    """Run both with batches of 1, 2 and the largest size, and with the shortest and longest
     sequences.
 
     Returns:
-        The structure of the outputs, and each of them.
+        The output structure, and the specification of each output.
 
     Raises:
-        AnswersDiffer: they differ by more than the tolerance, in shape or in type.
-        CompileError: one of them raises, or an output is no tensor with a row for each item.
+        AnswersDiffer: outputs differ in shape or type, or by more than the tolerance.
+        CompileError: the module or the compiled model raises, or an output is not a tensor with
+            one row for each item.
     """
     sizes = _sizes(example, limits)
     seen = []
     for batch, length in sizes:
         at = f"a batch of {batch}" + ("" if length is None else f" of length {length}")
         structure, wanted = ask(module, example.resized(batch, length), at)
-        given = example.resized(batch, length)  # it may have written into its inputs
+        given = example.resized(batch, length)  # a new copy: the module may have changed its inputs
         try:
             answered = run(given.tensors)
         except Exception as error:
-            raise CompileError(f"it raises for {at}: {first_line(error)}") from error
+            raise CompileError(
+                f"the compiled model raises for {at}: {first_line(error)}"
+            ) from error
         received = _named(answered, wanted)
         for name, tensor in wanted.items():
             try:
@@ -62,11 +65,11 @@ def check_answers(
 
 
 def ask(module: Callable[..., Any], given: Example, at: str) -> tuple[str, dict[str, Tensor]]:
-    """The structure of what the module itself answers, and its tensors with their names.
+    """Call the module itself. Return the output structure and the output tensors by name.
 
     Raises:
-        CompileError: it raises (`at` says for what), or its answer is no tensor, tuple, list or
-            dict of tensors.
+        CompileError: the module raises (the message contains `at`), or its output is not a
+            tensor, tuple, list or dict of tensors.
     """
     try:
         answer = module(*given.args, **given.kwargs)
@@ -92,12 +95,12 @@ def _flatten(outputs: Any) -> tuple[str, dict[str, Tensor]]:
                 f"output {name!r} is a {type(value).__name__}"
             )
     if not tensors:
-        raise CompileError("the module must return a tensor at least")
+        raise CompileError("the module must return at least one tensor, not an empty structure")
     return structure, tensors
 
 
 def _sizes(example: Example, limits: Limits) -> list[tuple[int, int | None]]:
-    """Batches and lengths to ask with; the largest of both at once could take minutes."""
+    """(batch, length) pairs to check. The largest of both together could take minutes."""
     batches = dict.fromkeys(min(size, limits.max_batch) for size in (1, 2, limits.max_batch))
     usual = limits.fit(example).length
     sizes = [(batch, usual) for batch in batches]
@@ -109,17 +112,19 @@ def _sizes(example: Example, limits: Limits) -> list[tuple[int, int | None]]:
 
 
 def _named(answered: Any, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs by the names that the module has for them; a package knows only their order."""
+    """The outputs by the module's names; a package knows only their order."""
     _, received = _flatten(answered)
     if received.keys() != wanted.keys() and len(received) == len(wanted):
         received = dict(zip(wanted, received.values(), strict=True))
     if received.keys() != wanted.keys():
-        raise CompileError(f"it has {len(received)} outputs, the module {len(wanted)}")
+        raise CompileError(
+            f"the compiled model has {len(received)} outputs, the module has {len(wanted)}"
+        )
     return received
 
 
 class _Difference(Exception):
-    """Two tensors differ: a message, and the largest difference."""
+    """Two tensors differ. The arguments are a message and the largest difference."""
 
 
 def _compare(expected: Tensor, received: Tensor, tolerance: float | None) -> None:
@@ -137,8 +142,8 @@ def _compare(expected: Tensor, received: Tensor, tolerance: float | None) -> Non
     wide = torch.complex128 if expected.is_complex() else torch.float64
     difference = float((received.to(wide) - expected.to(wide)).abs().nan_to_num(torch.inf).max())
     raise _Difference(
-        f"it differs from the module's by up to {difference:.3g}, allowed is "
-        f"{allowed:g} * (1 + its size)",
+        f"it differs from the module's output by up to {difference:.3g}, allowed is "
+        f"{allowed:g} * (1 + magnitude)",
         difference,
     )
 
@@ -150,14 +155,14 @@ def _dtype(tensor: Tensor) -> str:
 def _shape(
     name: str, tensors: Sequence[Tensor], sizes: Sequence[tuple[int, int | None]]
 ) -> tuple[int | str | None, ...]:
-    """What the dimensions of an output are, seen from its shapes for several sizes of inputs."""
+    """Infer the dimensions of an output from its shapes for several sizes of inputs."""
     shapes = [tuple(tensor.shape) for tensor in tensors]
     batches, lengths = (list(column) for column in zip(*sizes, strict=True))
     if len({len(shape) for shape in shapes}) > 1 or [s[:1] for s in shapes] != [
         (batch,) for batch in batches
     ]:
         raise CompileError(
-            f"output {name!r} must have a row for each item; for batches of {batches} its shapes "
+            f"output {name!r} must have one row for each item; for batches of {batches} its shapes "
             f"are {', '.join(str([*shape]) for shape in shapes)}"
         )
     found: list[int | str | None] = []

@@ -1,4 +1,4 @@
-"""How batches are made of items: settings that all models of torch have, checked."""
+"""Checks the settings for making batches, which all torch models share."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SIDES = ("right", "left")
 def collate_options(
     collate: str, pad_side: str, pad_to: Sequence[int], batch_sizes: Sequence[int]
 ) -> dict[str, Any]:
-    """Check the settings; return them as the extension module takes them.
+    """Check the settings and convert them for the extension module.
 
     Raises:
-        ValueError: naming the setting and its value.
+        ValueError: a setting is wrong. The message names it and its value.
     """
     one_of("collate", collate, COLLATES)
     one_of("pad_side", pad_side, SIDES)
@@ -32,24 +32,24 @@ def collate_options(
 
 
 def pad_values(given: float | Mapping[str, float]) -> tuple[float, dict[str, float]]:
-    """Check what is padded with: a number for all, and those of tensors that have their own.
+    """Check the padding values. Return the default and the values by tensor name.
 
     Raises:
-        ValueError: naming what is no number.
+        ValueError: a value is not a number.
     """
     by_name = dict(given) if isinstance(given, Mapping) else {}
-    usual = 0 if isinstance(given, Mapping) else given
-    for value in (usual, *by_name.values()):
+    default = 0 if isinstance(given, Mapping) else given
+    for value in (default, *by_name.values()):
         if not isinstance(value, numbers.Real):
             raise ValueError(f"pad_value must be a number, not {value!r}")
-    return float(usual), {name: float(value) for name, value in by_name.items()}
+    return float(default), {name: float(value) for name, value in by_name.items()}
 
 
 def check_key(key: Any) -> Callable[[Any], Hashable] | None:
-    """Check what tells the key of an item.
+    """Check the key function.
 
     Raises:
-        TypeError: it is no function.
+        TypeError: it is not callable.
     """
     if key is not None and not callable(key):
         raise TypeError(f"key must be a function of an item, not {key!r}")
@@ -59,22 +59,23 @@ def check_key(key: Any) -> Callable[[Any], Hashable] | None:
 def number_keys(
     key: Callable[[Any], Hashable] | None, items: Sequence[Any]
 ) -> tuple[list[int | None], dict[int, Any]]:
-    """Number the keys of the items of a batch, equal ones alike.
+    """Number the keys of the items of a batch. Equal keys get the same number.
 
     Returns:
-        The number for each item, None where there is no key; and why not, by the item's place.
+        The number for each item, or None if its key function raised; and the exceptions, by the
+        index of the item.
     """
     if key is None:
         return [0] * len(items), {}
     keys: list[int | None] = []
     failed: dict[int, Any] = {}
     numbered: dict[Hashable, int] = {}
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         try:
             keys.append(numbered.setdefault(_hashable(key(item)), len(numbered)))
         except Exception as error:
             keys.append(None)
-            failed[place] = detached(error)
+            failed[index] = detached(error)
     return keys, failed
 
 

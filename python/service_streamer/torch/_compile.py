@@ -1,4 +1,4 @@
-"""`compile`: a file of a module, which native code runs without the interpreter."""
+"""`compile`: compiles a module to a file that native code runs without the interpreter."""
 
 from __future__ import annotations
 
@@ -33,37 +33,38 @@ def compile(
     device: str | device = "cpu",
     tolerance: float | None = None,
 ) -> Signature:
-    """Compile a module into a file, and check that the file answers like the module.
+    """Compile a module to a file, and check that the file gives the same outputs as the module.
 
-    The file takes batches of 1 to `max_batch` items. Beside it, ``<path>.json`` says what it takes
-    and gives. Both are written only when all answers were equal. A `.pt2` runs on processors with
-    the vector instructions of this one, and with this version of torch; it takes contiguous tensors
-    only, and does not notice others. It takes a C++ compiler to make one, and from seconds to
-    minutes.
+    The file accepts batches of 1 to `max_batch` items. Its inputs and outputs are described in
+    ``<path>.json``, the sidecar. Both files are written only if all outputs were equal. A `.pt2`
+    needs the vector instructions of this processor and this version of torch. It accepts only
+    contiguous tensors, and does not detect others. To make a `.pt2` needs a C++ compiler, and
+    takes seconds to minutes.
 
     Args:
-        model: a `torch.nn.Module` in eval mode, or for a `.pt2` also a
-            `torch.export.ExportedProgram`, whose dimensions then are as they were exported.
-        example: what the module takes for one batch: a tensor, a tuple of them (arguments by
-            position) or a dict (arguments by name), the batch in dimension 0 of each. For other
-            sizes its rows are repeated. The code is tuned for its sizes: typical ones are best.
-        path: the file to write: `.pt2` for a package of AOTInductor, `.pt` for TorchScript.
-        max_batch: most items in a batch.
-        sequence: where requests differ in length, the largest length, or the smallest and the
-            largest. Then dimension 1 varies in the first input that has one, and in all others
-            whose dimension 1 is as long in the example.
-        device: where it shall run; the module must be there.
-        tolerance: how far a number of an output may differ, relative to 1 + its size; None: by
-            type, 1e-4 for float32. Integers must be equal.
+        model: a `torch.nn.Module` in eval mode. For a `.pt2` also a
+            `torch.export.ExportedProgram`, which keeps its exported dimensions.
+        example: the inputs of the module for one batch: a tensor, a tuple (positional arguments)
+            or a dict (named arguments). Dimension 0 of each tensor is the batch. Rows are repeated
+            to test other sizes. The code is optimized for the sizes of the example, so use typical
+            ones.
+        path: the file to write: `.pt2` for an AOTInductor package, `.pt` for TorchScript.
+        max_batch: the largest number of items in a batch.
+        sequence: the largest length of the sequences, or a tuple of the smallest and the largest,
+            if requests differ in length. Dimension 1 then varies in the first input that has one,
+            and in all inputs whose dimension 1 has the same size in the example.
+        device: the device to compile for. The module must be on this device.
+        tolerance: the allowed difference of outputs, relative to 1 + their magnitude. None:
+            depends on the dtype, 1e-4 for float32. Integers must be equal.
 
     Returns:
-        What the sidecar says.
+        The content of the sidecar.
 
     Raises:
-        TypeError, ValueError, OSError: an argument will not do.
-        DimensionFixed: the batch, or the sequence, has a fixed size in the module.
-        AnswersDiffer: which output differs, for which batch, by how much.
-        CompileError: anything else that torch has to complain of.
+        TypeError, ValueError, OSError: an argument is wrong.
+        DimensionFixed: the batch or the sequence has a fixed size in the module.
+        AnswersDiffer: an output differs; the exception says which, for which batch, and how much.
+        CompileError: the module cannot be compiled for another reason.
     """
     import torch
 
@@ -75,7 +76,7 @@ def compile(
     is_program = isinstance(model, torch.export.ExportedProgram)
     with (
         torch.no_grad(),
-        # The draft is where it can be renamed to its place; a full disk is noticed here, too.
+        # In the target folder, so that the draft can be renamed, and a full disk is noticed early.
         tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder,
     ):
         inputs = read_example(model, example, limits.lengths is not None, where)
@@ -128,11 +129,10 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.suffix not in (".pt2", ".pt"):
         raise ValueError(
-            "path must end in .pt2 (a package of AOTInductor) or .pt (TorchScript), "
-            f"not {str(path)!r}"
+            f"path must end in .pt2 (AOTInductor package) or .pt (TorchScript), not {str(path)!r}"
         )
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"path: there is no folder {str(target.parent)!r}")
+        raise FileNotFoundError(f"path: the folder {str(target.parent)!r} does not exist")
     if target.is_dir():
         raise IsADirectoryError(f"path: {str(path)!r} is a folder")
     return target
@@ -147,7 +147,8 @@ def _check_lengths(sequence: Any) -> tuple[int, int] | None:
         if low < high:
             return low, high
     raise ValueError(
-        f"sequence must be the largest length, or the smallest and a larger one, not {sequence!r}"
+        "sequence must be the largest length, or a tuple of the smallest and a larger one, "
+        f"not {sequence!r}"
     )
 
 
@@ -156,7 +157,7 @@ def _check_tolerance(tolerance: Any) -> None:
         return
     is_number = isinstance(tolerance, numbers.Real) and not isinstance(tolerance, bool)
     if not is_number or not 0 <= tolerance < math.inf:
-        raise ValueError(f"tolerance must be a number, at least 0, or None, not {tolerance!r}")
+        raise ValueError(f"tolerance must be a number of at least 0, or None, not {tolerance!r}")
 
 
 def _check_model(model: Any, where: Any) -> None:
@@ -173,4 +174,7 @@ def _check_model(model: Any, where: Any) -> None:
     here = torch.empty(0, device=where).device
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.device != here:
-            raise ValueError(f"{name} of the module is on {tensor.device}, device is {where}")
+            raise ValueError(
+                f"{name} of the module is on {tensor.device}, but device={str(where)!r}: "
+                "move the module there"
+            )

@@ -1,4 +1,4 @@
-"""Where native models run."""
+"""Checks and finds the devices of native models."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
 def check_devices(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Check what a user calls devices, without looking for them.
+    """Check the names of devices, without looking for the devices.
 
     Raises:
-        ValueError: it is not "cpu", a name like "cuda:0", or several of the latter.
+        ValueError: it is not "cpu", a name like "cuda:0", or a sequence of such CUDA names.
     """
-    # torch's own devices will do as well
+    # str() accepts torch.device objects too
     names = tuple(map(str, given)) if isinstance(given, list | tuple) else (str(given),)
     known = all(_DEVICE.fullmatch(name) for name in names)
     alone = names == ("cpu",) or "cpu" not in names
     if not names or not known or not alone or len(set(names)) < len(names):
         raise ValueError(
-            f"device must be 'cpu', one like 'cuda:0', or several of these, not {given!r}"
+            "device must be 'cpu', a name like 'cuda:0', or several different CUDA names, "
+            f"not {given!r}"
         )
     return names
 
 
 def find_devices(names: tuple[str, ...]) -> list[str]:
-    """Find devices in this process, ready for use.
+    """Find the devices and initialize CUDA if needed.
 
     Returns:
-        Their names, with their numbers.
+        The names, each with its index.
 
     Raises:
-        ValueError: torch sees no such device, or two names are one device's.
+        ValueError: torch does not see a device, or two names mean the same device.
     """
     if names == ("cpu",):
         return ["cpu"]

@@ -1,13 +1,13 @@
-"""What can go wrong with native models.
+"""The exceptions of native models.
 
 ::
 
     StreamerError
-    ├── CompileError         the module cannot be compiled, or not loaded again
-    │   ├── DimensionFixed   a dimension that shall vary does not
-    │   └── AnswersDiffer    the compiled model does not answer like the module
+    ├── CompileError         the module cannot be compiled, or the result cannot be loaded
+    │   ├── DimensionFixed   a dimension that must vary is fixed in the compiled model
+    │   └── AnswersDiffer    the outputs of the compiled model differ from those of the module
     ├── SidecarError         the description of a model is missing or wrong (also a ValueError)
-    └── ModelFileError       it is no model, or none for this machine (also a ValueError)
+    └── ModelFileError       the file is not a model for this machine (also a ValueError)
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class CompileError(StreamerError):
 
 
 class DimensionFixed(CompileError):
-    """A dimension that shall vary has one size only in the compiled model.
+    """A dimension that must vary has a fixed size in the compiled model.
 
     Attributes:
         input: the name of the input.
-        dimension: its dimension; 0 is the batch.
-        size: the only size that it has.
+        dimension: the index of the dimension; 0 is the batch.
+        size: the fixed size.
     """
 
     def __init__(self, input: str, dimension: int, size: int) -> None:
         meaning = "the batch" if dimension == 0 else "the sequence"
         super().__init__(
             f"dimension {dimension} of input {input!r}, {meaning}, is fixed to {size}: the module "
-            "computes with this size as with a constant (len(), int(), `if`, .view(2, -1)), or it "
-            "was exported without naming the dimension as dynamic"
+            "uses this size as a constant (len(), int(), `if`, .view(2, -1)), or it "
+            "was exported without a dynamic dimension"
         )
         self.input = input
         self.dimension = dimension
@@ -46,13 +46,13 @@ class DimensionFixed(CompileError):
 
 
 class AnswersDiffer(CompileError):
-    """The compiled model answers otherwise than the module itself.
+    """The outputs of the compiled model differ from those of the module.
 
     Attributes:
         output: the name of the output that differs.
-        batch: the size of the batch that it was asked with.
-        length: the length of the sequences; None where no input has one.
-        difference: the largest difference of two numbers; None where shape or type differ.
+        batch: the size of the batch.
+        length: the length of the sequences, or None if no input has one.
+        difference: the largest absolute difference, or None if shape or type differ.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class SidecarError(StreamerError, ValueError):
     """The description of a model is missing or wrong.
 
     Attributes:
-        source: the file, or the argument, that has the description.
-        field: what is wrong in it, as ``inputs[0].dtype``; empty: all of it.
+        source: the file, or the argument, with the description.
+        field: the wrong field, like ``inputs[0].dtype``, or "" if no single field is wrong.
     """
 
     def __init__(self, source: str, field: str, message: str) -> None:
@@ -90,7 +90,7 @@ class SidecarError(StreamerError, ValueError):
 
 
 class ModelFileError(StreamerError, ValueError):
-    """A file is no model, damaged, or compiled for another machine or device.
+    """A file is not a model, is damaged, or was compiled for another machine or device.
 
     Attributes:
         path: the file.

@@ -1,4 +1,4 @@
-"""The inputs that a module was given as an example, and batches of any size made of them."""
+"""The example inputs of a module, and batches of other sizes made from them."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """The inputs of a module for one batch, in the order in which it takes them."""
+    """The inputs of a module for one batch, in the order of its arguments."""
 
     structure: str
-    """how they were given: one of INPUT_STRUCTURES"""
+    """one of INPUT_STRUCTURES"""
     names: tuple[str, ...]
     tensors: tuple[Tensor, ...]
     has_sequence: tuple[bool, ...]
-    """for each input whether its dimension 1 is the sequence"""
+    """for each input, True if its dimension 1 is the sequence"""
 
     @property
     def batch(self) -> int:
-        """The number of its rows."""
+        """The number of rows."""
         return int(self.tensors[0].shape[0])
 
     @property
     def length(self) -> int | None:
-        """The length of its sequences; None where no input has one."""
+        """The length of the sequences, or None if no input has one."""
         for tensor, has_sequence in zip(self.tensors, self.has_sequence, strict=True):
             if has_sequence:
                 return int(tensor.shape[1])
         return None
 
     def resized(self, batch: int, length: int | None) -> Example:
-        """The same with other sizes: rows and columns are left out, or come again.
+        """A copy with other sizes. Rows and columns are dropped or repeated.
 
-        So an index stays one that the module knows, which a random number would not.
+        Values are not random, because an input may contain indices, which must stay valid.
         """
         tensors = []
         for tensor, has_sequence in zip(self.tensors, self.has_sequence, strict=True):
@@ -52,12 +52,12 @@ class Example:
 
     @property
     def args(self) -> tuple[Tensor, ...]:
-        """What the module takes by position."""
+        """The positional arguments of the module."""
         return () if self.structure == "dict" else self.tensors
 
     @property
     def kwargs(self) -> dict[str, Tensor]:
-        """What it takes by name."""
+        """The named arguments of the module."""
         if self.structure != "dict":
             return {}
         return dict(zip(self.names, self.tensors, strict=True))
@@ -74,16 +74,16 @@ def read_example(model: Any, given: Any, sequence: bool, device: Any) -> Example
     """Check the example and find the names of the module's inputs.
 
     Raises:
-        TypeError, ValueError: it is no tensor, tuple or dict of tensors with the same number of
-            rows, or no input has a dimension 1 that could be the sequence.
-        CompileError: it does not fit the module's arguments.
+        TypeError, ValueError: the example is not a tensor, tuple or dict of tensors with the same
+            number of rows, or no input has a dimension 1 that could be the sequence.
+        CompileError: the example does not fit the module's arguments.
     """
     import torch
 
     if isinstance(given, Mapping):
         structure, named = "dict", dict(given)
     elif isinstance(given, tuple):
-        structure, named = "tuple", {f"[{place}]": each for place, each in enumerate(given)}
+        structure, named = "tuple", {f"[{index}]": each for index, each in enumerate(given)}
     else:
         structure, named = "tensor", {"": given}
     for name, tensor in named.items():
@@ -102,7 +102,9 @@ def read_example(model: Any, given: Any, sequence: bool, device: Any) -> Example
         longest = [tensor.shape[1] for tensor in tensors if tensor.dim() > 1][:1]
         has_sequence = [list(tensor.shape[1:2]) == longest != [] for tensor in tensors]
         if not any(has_sequence) or longest == [0]:
-            raise ValueError("sequence: no input of the example has a dimension 1, or it is empty")
+            raise ValueError(
+                "sequence: an input of the example must have a dimension 1 that is not empty"
+            )
     with torch.no_grad():
         placed = tuple(tensor.detach().to(device) for tensor in tensors)
     return Example(structure, tuple(names), placed, tuple(has_sequence))
@@ -113,11 +115,11 @@ def _check_tensor(name: str, tensor: Any) -> None:
 
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(
-            f"{name} must be a tensor (the example: one, or a tuple or dict of them), "
+            f"{name} must be a tensor (the example is a tensor, or a tuple or dict of tensors), "
             f"not {type(tensor).__name__}"
         )
     if tensor.dim() == 0 or tensor.shape[0] == 0:
-        raise ValueError(f"{name} must have a dimension for the batch, with a row at least")
+        raise ValueError(f"{name} must have a batch dimension with at least one row")
 
 
 def _order(model: Any, named: Mapping[str, Any]) -> list[str]:
@@ -136,12 +138,12 @@ def _order(model: Any, named: Mapping[str, Any]) -> list[str]:
         raise CompileError(f"the example does not fit forward{signature}: {error}") from error
     names: list[str] = []
     for name, value in bound.arguments.items():
-        names += [name] if name in named else list(value)  # its **kwargs
+        names += [name] if name in named else list(value)  # the **kwargs of forward()
     return names
 
 
 def _names(model: Any, tensors: list[Tensor]) -> list[str]:
-    """What the module's arguments are called that it takes by position."""
+    """The names of the module's positional arguments."""
     from torch.export import ExportedProgram
 
     if isinstance(model, ExportedProgram):
@@ -157,12 +159,12 @@ def _names(model: Any, tensors: list[Tensor]) -> list[str]:
     names = []
     for name, value in bound.arguments.items():
         is_tensor = signature.parameters[name].kind is not inspect.Parameter.VAR_POSITIONAL
-        names += [name] if is_tensor else [f"{name}_{place}" for place in range(len(value))]
+        names += [name] if is_tensor else [f"{name}_{index}" for index in range(len(value))]
     return names
 
 
 def _signature(model: Any) -> inspect.Signature:
-    """The arguments of forward()."""
+    """The signature of forward()."""
     import torch
 
     if not isinstance(model, torch.jit.ScriptModule):

@@ -1,7 +1,7 @@
-"""Makes the file of a compiled model, and loads it again to be run.
+"""Makes the file of a compiled model, and loads the file to run it.
 
-A `.pt2` is a package of AOTInductor: machine code made of an exported program. A `.pt` is
-TorchScript: a graph that libtorch interprets.
+A `.pt2` is an AOTInductor package: machine code of an exported program. A `.pt` is TorchScript: a
+graph that libtorch interprets.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 Run = Callable[[Sequence["Tensor"]], Any]
-"""the model in the file: the inputs one after the other, as native code gives them to it"""
+"""runs the model in the file on a flat list of inputs, like native code does"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The sizes that the model shall take."""
+    """The sizes that the model must accept."""
 
     max_batch: int
     lengths: tuple[int, int] | None
-    """of the sequences, the smallest and the largest; None: no dimension but the batch varies"""
+    """the smallest and the largest sequence; None: only the batch varies"""
 
     def fit(self, example: Example) -> Example:
-        """The example in sizes to export with: torch takes a size of 1 for a constant."""
+        """The example in sizes for the export: torch treats a size of 1 as a constant."""
         batch = min(max(example.batch, 2), self.max_batch)
         length = example.length
         if self.lengths is not None and length is not None:
@@ -40,18 +40,18 @@ class Limits:
         return example.resized(batch, length)
 
     def varying(self, example: Example) -> list[tuple[int, int]]:
-        """The places of inputs and their dimensions that shall vary."""
+        """(index of the input, dimension) for each dimension that must vary."""
         places = range(len(example.names))
         batches = [(place, 0) for place in places] if self.max_batch > 1 else []
         return batches + [(place, 1) for place in places if example.has_sequence[place]]
 
 
 def make_package(model: Any, example: Example, limits: Limits, path: Path) -> None:
-    """Write a package of AOTInductor; takes from seconds to minutes.
+    """Write an AOTInductor package. Takes seconds to minutes.
 
     Raises:
-        DimensionFixed: a dimension that shall vary is a constant in the module.
-        CompileError: it cannot be exported or compiled.
+        DimensionFixed: a dimension that must vary is a constant in the module.
+        CompileError: the module cannot be exported or compiled.
     """
     import torch
 
@@ -63,11 +63,11 @@ def make_package(model: Any, example: Example, limits: Limits, path: Path) -> No
     try:
         torch._inductor.aoti_compile_and_package(program, package_path=str(path))
     except Exception as error:
-        raise CompileError(f"AOTInductor cannot compile it: {first_line(error)}") from error
+        raise CompileError(f"AOTInductor cannot compile the module: {first_line(error)}") from error
 
 
 def load_package(path: Path, device: Any) -> tuple[Run, dict[str, str]]:
-    """Load a package; what AOTInductor notes about the machine comes along."""
+    """Load a package. Return the function that runs it, and its metadata."""
     import torch
 
     index = -1 if device.index is None else device.index
@@ -82,17 +82,17 @@ def make_script(model: Any, example: Example, path: Path) -> None:
     """Write a TorchScript file.
 
     Raises:
-        CompileError: it cannot be traced.
-        TypeError: it is an exported program.
+        CompileError: the module cannot be traced.
+        TypeError: the model is an exported program.
     """
     import torch
 
     if isinstance(model, torch.export.ExportedProgram):
-        raise TypeError("an ExportedProgram becomes a .pt2; for a .pt give the module")
+        raise TypeError("an ExportedProgram can only be written as .pt2: for a .pt pass the module")
     script = model
     try:
         if not isinstance(model, torch.jit.ScriptModule):
-            # Wrong answers for other sizes than these are found by `check_answers`.
+            # `check_answers` finds wrong outputs for other sizes than those of the example.
             script = torch.jit.trace(
                 _by_position(model, example.names) if example.kwargs else model,
                 example.tensors,
@@ -101,7 +101,9 @@ def make_script(model: Any, example: Example, path: Path) -> None:
             )
         torch.jit.save(torch.jit.freeze(script), str(path))
     except Exception as error:
-        raise CompileError(f"TorchScript cannot be made of it: {first_line(error)}") from error
+        raise CompileError(
+            f"the module cannot be converted to TorchScript: {first_line(error)}"
+        ) from error
 
 
 def load_script(path: Path, device: Any) -> Run:
@@ -113,13 +115,13 @@ def load_script(path: Path, device: Any) -> Run:
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong; torch appends C++ backtraces and advice to its messages."""
+    """The error without the C++ backtraces and advice that torch appends."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _by_position(module: Any, names: Sequence[str]) -> Any:
-    """A module that takes by position what this one takes by name."""
+    """Wrap a module with named arguments so that it takes them by position."""
     import torch
 
     class ByPosition(torch.nn.Module):  # type: ignore[misc]
@@ -145,14 +147,14 @@ def _export(module: Any, example: Example, limits: Limits) -> ExportedProgram:
     except Exception as error:
         failure = error
     try:
-        # Once more, but torch may decide what is constant: then one can see what it is.
+        # Export again and let torch choose the constants, to find out which dimension is fixed.
         found = _export_with(module, example, limits, (torch.export.Dim.AUTO,) * 2)
     except Exception:
         found = None
     if found is not None:
         _check_varying(found, example, limits)
     reasons = "; ".join(line.strip() for line in str(failure).strip().splitlines()[:4])
-    raise CompileError(f"torch.export refuses it: {reasons}") from failure
+    raise CompileError(f"torch.export cannot export the module: {reasons}") from failure
 
 
 def _export_with(
@@ -172,7 +174,7 @@ def _export_with(
 
 
 def _check_limits(program: ExportedProgram, example: Example, limits: Limits) -> None:
-    """Check that an exported program takes the sizes that it shall take, and no others vary."""
+    """Check that an exported program accepts the sizes, and that nothing else varies."""
     _check_varying(program, example, limits)
     varying = limits.varying(example)
     for place, shape in enumerate(_shapes(program)):
@@ -183,8 +185,8 @@ def _check_limits(program: ExportedProgram, example: Example, limits: Limits) ->
             if (place, dimension) not in varying:
                 hint = "; give its range as sequence=" if dimension == 1 else ""
                 raise ValueError(
-                    f"dimension {dimension} of input {name!r} varies in the program, which only "
-                    f"the batch and the sequence (dimension 1) may{hint}"
+                    f"dimension {dimension} of input {name!r} varies in the program: only "
+                    f"the batch and the sequence (dimension 1) may vary{hint}"
                 )
             wanted = limits.max_batch
             if dimension == 1 and limits.lengths is not None:
@@ -193,7 +195,7 @@ def _check_limits(program: ExportedProgram, example: Example, limits: Limits) ->
             if allowed is not None and allowed.upper < wanted:
                 raise ValueError(
                     f"dimension {dimension} of input {name!r} is at most {allowed.upper} in the "
-                    f"program, it shall be {wanted}"
+                    f"program, but must be up to {wanted}"
                 )
 
 
@@ -206,11 +208,11 @@ def _check_varying(program: ExportedProgram, example: Example, limits: Limits) -
 
 
 def _constant(size: Any) -> int | None:
-    """The only value that a size has, which a SymInt may have, too."""
+    """The value of a size if it is constant, else None. A SymInt may be constant too."""
     return size if isinstance(size, int) else size.node.maybe_as_int()
 
 
 def _shapes(program: ExportedProgram) -> list[Any]:
-    """The shapes of the inputs, of int and SymInt."""
+    """The shapes of the inputs; sizes are int or SymInt."""
     nodes = {node.name: node for node in program.graph.nodes}
     return [nodes[name].meta["val"].shape for name in program.graph_signature.user_inputs]

@@ -1,4 +1,4 @@
-"""What kind of model file it is, and whether this machine can run it."""
+"""Finds out what kind of model a file is, and if this machine can run it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ._errors import ModelFileError
 
-# What a package of AOTInductor says that it needs, and how Linux calls it.
+# The instruction sets in the metadata of AOTInductor, and the flags in /proc/cpuinfo for them.
 _INSTRUCTIONS = {
     "AVX2": ("avx2", "fma"),
     "AVX512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "fma"),
@@ -20,21 +20,20 @@ _INSTRUCTIONS = {
     "AMX_TILE": ("amx_tile",),
 }
 
-
-# What zipfile raises for a part of an archive; also OSError, for a place before the beginning.
+# What zipfile raises for a truncated archive. It also raises OSError(EINVAL).
 _DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError)
 
 
 def is_script(path: str | os.PathLike[str]) -> bool:
-    """Whether it is a file of TorchScript; False: a package of AOTInductor for this machine.
+    """Return True for a TorchScript file, False for an AOTInductor package for this machine.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ModelFileError: it is neither, or damaged, or its code is for another machine.
+        FileNotFoundError: the file does not exist.
+        ModelFileError: the file is neither, is damaged, or was compiled for another machine.
     """
     name = os.fspath(path)
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no model file {name}")
+        raise FileNotFoundError(f"the model file {name} does not exist")
     try:
         with zipfile.ZipFile(path) as archive:
             files = archive.namelist()
@@ -43,19 +42,19 @@ def is_script(path: str | os.PathLike[str]) -> bool:
             metadata = [file for file in files if file.endswith("_metadata.json")]
             if not metadata or not any(file.endswith(".so") for file in files):
                 raise ModelFileError(
-                    name, "is neither a package of AOTInductor nor a file of TorchScript"
+                    name, "is neither an AOTInductor package nor a TorchScript file"
                 )
-            said = json.loads(archive.read(metadata[0]))
+            machine_info = json.loads(archive.read(metadata[0]))
     except (*_DAMAGED, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
-        raise ModelFileError(name, f"is no model file, or only a part of one: {error}") from error
-    _check_machine(name, said)
+        raise ModelFileError(name, f"is not a model file, or is damaged: {error}") from error
+    _check_machine(name, machine_info)
     return False
 
 
 def device_of(path: str | os.PathLike[str]) -> str | None:
-    """The type of device that a package was compiled for; None: it does not say."""
+    """The device type that a package was compiled for; None if its metadata does not tell."""
     with zipfile.ZipFile(path) as archive:
         for file in archive.namelist():
             if file.endswith("_metadata.json"):
@@ -64,24 +63,26 @@ def device_of(path: str | os.PathLike[str]) -> str | None:
     return None
 
 
-def _check_machine(name: str, said: dict[str, str]) -> None:
-    machine = said.get("AOTI_MACHINE", platform.machine())
+def _check_machine(name: str, machine_info: dict[str, str]) -> None:
+    machine = machine_info.get("AOTI_MACHINE", platform.machine())
     if machine != platform.machine():
-        raise ModelFileError(name, f"is for {machine} processors, this is {platform.machine()}")
-    if said.get("AOTI_DEVICE_KEY") != "cpu":
+        raise ModelFileError(
+            name, f"is for {machine} processors, but this one is {platform.machine()}"
+        )
+    if machine_info.get("AOTI_DEVICE_KEY") != "cpu":
         return
-    wanted = said.get("AOTI_CPU_ISA", "")
+    wanted = machine_info.get("AOTI_CPU_ISA", "")
     missing = missing_instructions(wanted)
     if missing:
         raise ModelFileError(
             name,
-            f"is compiled for processors with {wanted}, this one has no {', '.join(missing)}: "
+            f"was compiled for processors with {wanted}, but this one lacks {', '.join(missing)}: "
             "compile it on a machine like this one",
         )
 
 
 def missing_instructions(isa: str) -> list[str]:
-    """What this processor lacks of some vector instructions, named as torch does."""
+    """The CPU flags that this processor lacks for an instruction set, named like torch does."""
     wanted = [flag for word in isa.split() for flag in _INSTRUCTIONS.get(word, ())]
     return [flag for flag in wanted if flag not in _processor_flags()]
 
@@ -90,7 +91,9 @@ def _processor_flags() -> set[str]:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        return {flag for flags in _INSTRUCTIONS.values() for flag in flags}  # trust in the best
+        return {
+            flag for flags in _INSTRUCTIONS.values() for flag in flags
+        }  # unknown: assume that all are there
     for line in text.splitlines():
         if line.startswith("flags"):
             return set(line.partition(":")[2].split())

@@ -1,4 +1,4 @@
-"""Images as models want them."""
+"""Converts images to the inputs of models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._module import load_module
 if TYPE_CHECKING:
     from torch import Tensor, device
 
-_MOST_CHANNELS = 4
+_MAX_CHANNELS = 4
 _DTYPES = ("float32", "float16")
 
 
@@ -22,25 +22,26 @@ def normalize_images(
     dtype: str = "float32",
     device: str | device | None = None,
 ) -> Tensor:
-    """Turn images of bytes into numbers: ``(image / 255 - mean) / std``, with channels first.
+    """Convert uint8 images to ``(image / 255 - mean) / std`` with the channels first.
 
-    On a GPU this is one kernel, and what is copied there are the bytes: a quarter of the numbers.
+    On a GPU this is one kernel. Only the uint8 values are copied there.
 
     Args:
-        images: uint8 of the shape (images, rows, columns, channels), a tensor or an array; or a
-            list of images of one size.
-        mean: of each channel, as is `std`, where white is 1; those of ImageNet by default.
-        dtype: of the result: "float32" or "float16".
-        device: where the result is wanted; None: where the images are.
+        images: a uint8 tensor or array of the shape (images, rows, columns, channels), or a list
+            of images of the same size.
+        mean, std: one value for each channel, for images with values from 0 to 1. The defaults are
+            those of ImageNet.
+        dtype: the type of the result: "float32" or "float16".
+        device: the device of the result; None: the device of the images.
 
     Returns:
         A tensor of the shape (images, channels, rows, columns).
 
     Raises:
-        TypeError: they are not uint8.
-        ValueError: they have another shape, or are a list of several sizes, or of nothing; or
-            `mean` and `std` are not for their channels.
-        ImportError: torch is missing, or the module for it is.
+        TypeError: the images are not uint8.
+        ValueError: the shape is wrong, a list is empty or has images of several sizes, or `mean`
+            or `std` does not have one value for each channel.
+        ImportError: torch or the module ``_torch`` is missing.
     """
     import torch
 
@@ -50,15 +51,17 @@ def normalize_images(
     batch = _stack(images) if isinstance(images, list | tuple) else torch.as_tensor(images)
     if batch.dtype != torch.uint8:
         raise TypeError(f"images must be uint8, not {str(batch.dtype).removeprefix('torch.')}")
-    if batch.dim() != 4 or not 1 <= batch.shape[3] <= _MOST_CHANNELS:
+    if batch.dim() != 4 or not 1 <= batch.shape[3] <= _MAX_CHANNELS:
         raise ValueError(
             "images must have the shape (images, rows, columns, channels) with up to "
-            f"{_MOST_CHANNELS} channels, not {tuple(batch.shape)}"
+            f"{_MAX_CHANNELS} channels, not {tuple(batch.shape)}"
         )
     channels = batch.shape[3]
     for name, values in (("mean", mean), ("std", std)):
         if len(values) != channels:
-            raise ValueError(f"{name} has {len(values)} numbers, the images {channels} channels")
+            raise ValueError(
+                f"{name} must have one value for each channel ({channels}), not {len(values)}"
+            )
     if not all(value > 0 for value in std):
         raise ValueError(f"std must be above 0, not {tuple(std)}")
     if device is not None:
@@ -73,13 +76,13 @@ def _stack(images: Sequence[Any]) -> Tensor:
     import torch
 
     if not images:
-        raise ValueError(f"images must be at least one image, not {images!r}")
+        raise ValueError(f"images must contain at least one image, not {images!r}")
     tensors = [torch.as_tensor(image) for image in images]
     size = tensors[0].shape
-    for place, tensor in enumerate(tensors):
+    for index, tensor in enumerate(tensors):
         if tensor.shape != size:
             raise ValueError(
-                f"images must all have one size: images[0] has {tuple(size)}, images[{place}] has "
-                f"{tuple(tensor.shape)}; resize them first"
+                f"images must all have the same size: images[0] has {tuple(size)}, "
+                f"images[{index}] has {tuple(tensor.shape)}; resize them first"
             )
     return torch.stack(tensors)

@@ -1,4 +1,4 @@
-"""The extension module for torch, which is built for one version of it."""
+"""Loads the extension module ``_torch``, which is built for one version of torch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _loaded: Any = None
 
 
 def load_module() -> Any:
-    """Import torch and the module.
+    """Import torch and the extension module.
 
     Raises:
-        ImportError: one of them is missing, or they do not fit; it says what to do.
+        ImportError: one of them is missing, or their versions differ. The message has the remedy.
     """
     global _loaded
     if _loaded is None:
@@ -24,13 +24,13 @@ def load_module() -> Any:
             from .. import _torch
         except ImportError as error:
             raise ImportError(
-                f"this needs the module service_streamer._torch for torch "
-                f"{torch.__version__}: {rebuild} ({error})"
+                f"the module service_streamer._torch for torch "
+                f"{torch.__version__} is missing: {rebuild} ({error})"
             ) from error
         if _torch.__version__ != __version__:
             raise ImportError(
-                f"service_streamer._torch is of version {_torch.__version__}, the package of "
-                f"{__version__}: {rebuild}"
+                f"service_streamer._torch has the version {_torch.__version__}, "
+                f"but the package has {__version__}: {rebuild}"
             )
         _loaded = _torch
     return _loaded

@@ -1,4 +1,4 @@
-"""`NativeModel`: a model file that C++ threads run."""
+"""`NativeModel`: a model file that runs in C++ threads."""
 
 from __future__ import annotations
 
@@ -17,60 +17,64 @@ from ._module import load_module
 from ._sidecar import BATCH, Signature, TensorSpec, read_sidecar
 
 OUTPUTS = ("tensor", "numpy")
-PIPELINED = ("cuda",)  # types of devices that compute beside the thread that asks them to
+PIPELINED = ("cuda",)  # device types that compute asynchronously
 
 
 class NativeModel(NativeSource):
-    """A compiled model that C++ threads run on batches, without ever taking the GIL.
+    """A compiled model that runs in C++ threads, which never take the GIL.
 
-    Give it to a `ThreadedStreamer` in place of a predict function::
+    Pass it to a `ThreadedStreamer` in place of a predict function::
 
         model = NativeModel("encoder.pt2", collate="pad", mask="attention_mask")
         streamer = ThreadedStreamer(model, batch_size=64)
         embeddings = streamer.predict([{"ids": ids} for ids in tokenized])
 
-    An item is what the model takes, without the batch dimension: a tensor or array, or a tuple or
-    dict of them as the model's description has it. Items must have the very types of the model's
-    inputs, and must not be changed until they are answered. A caller gets a tensor (tuple, list,
+    An item is the input of the model without the batch dimension: a tensor or array, or a tuple or
+    dict of them, as the signature says. Items must have exactly the types of the model's inputs.
+    They must not be changed until they are answered. A caller gets a tensor (or a tuple, list or
     dict of tensors) for each item: views of the outputs of the whole batch.
 
-    It can be called as well, with a list of items: that runs in the calling thread, whose GIL is
-    released meanwhile. So it may also be what ``predict`` of a `ManagedModel` calls.
+    A NativeModel can also be called with a list of items. It then runs in the calling thread, with
+    the GIL released. So ``predict`` of a `ManagedModel` may call it.
 
     Args:
-        path: a package of AOTInductor (``.pt2``), or a file of TorchScript (``.pt``).
-        device: where it runs: "cpu", "cuda:0", or several like ("cuda:0", "cuda:1"), among which
-            the batches of one queue are shared out. On a GPU a batch is collated and copied while
-            the one before it is computed, and its outputs come back while the next one is. Items
-            may lie there as tensors; then their outputs stay there (with output="tensor").
-        workers: threads that run it, each with a batch of its own; so many for each device.
-            A package is loaded so that as many run at a time, and one more for calls in a caller's
-            thread.
-        intra_op_threads: threads that one batch is computed with; None: the cores shared out
-            among the workers. In a forked child it is 1.
-        collate: "stack": the items of a batch have the same shape; those of other shapes are run in
-            batches of their own. "pad": they are padded to the longest of the batch.
-        pad_side: where: "right" or "left" of what there is.
-        pad_value: with what: a number, or a dict with one for each input that wants another than 0.
-        pad_to: sizes, ascending, that padding goes up to, so that there are few different shapes.
-        batch_sizes: the same for the number of items: the last is repeated, and left out of the
-            outputs.
-        mask: the input that is made here when items are padded: 1 where an item has something.
-        lengths: the input that is made here: how long each item is.
-        key: a function of an item that gives something hashable: only items of equal keys are run
-            together. Called in the caller's thread, who gets what it raises.
-        output: "tensor", or "numpy": callers get arrays.
-        warmup: numbers of items, say 1 and ``batch_size``: each worker runs as many, of zeros, in
-            all sizes of ``pad_to``, before its first batch. ``streamer.wait_ready()`` waits for it.
-        signature: what the model takes and gives, as in the file ``<path>.json`` that
-            `service_streamer.torch.compile` writes, for a model without that file.
+        path: an AOTInductor package (``.pt2``) or a TorchScript file (``.pt``).
+        device: "cpu", "cuda:0", or several devices like ("cuda:0", "cuda:1"), which share the
+            batches of one queue. On a GPU, a batch is collated and copied while the previous one is
+            computed, and outputs are copied back while the next one is computed. Items may be
+            tensors on the device; their outputs then stay there (with output="tensor").
+        workers: the number of threads for each device. Each runs one batch at a time. A package is
+            loaded so that all workers can run it in parallel, and one caller's thread as well.
+        intra_op_threads: the number of threads that compute one batch. None: the number of cores
+            divided by the number of workers. In a forked child it is 1.
+        collate: "stack": only items of the same shape share a batch. "pad": items are padded to the
+            longest in the batch.
+        pad_side: "right" or "left": the side of the padding.
+        pad_value: a number, or a dict with a number for each input whose padding is not 0.
+        pad_to: sizes in ascending order. Items are padded up to the next of these sizes, so that
+            the model sees few different shapes.
+        batch_sizes: the same for the number of items. The last item is repeated to fill the batch;
+            the repeated outputs are dropped.
+        mask: the name of an input that is generated: 1 for the data of an item, 0 for padding. Only
+            with collate="pad".
+        lengths: the name of an input that is generated: the length of each item. Only with
+            collate="pad".
+        key: a function of an item that returns something hashable. Only items with equal keys run
+            in one batch. It is called in the caller's thread, which gets its exceptions.
+        output: "tensor" or "numpy": the kind of result.
+        warmup: batch sizes, for example 1 and ``batch_size``. Before its first batch, each worker
+            runs batches of zeros of these sizes, for each size of ``pad_to``.
+            ``streamer.wait_ready()`` waits for that.
+        signature: the content of the file ``<path>.json``, for a model without that file. See
+            `service_streamer.torch.compile`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ModelFileError: it is no model, damaged, or for another machine or device.
-        SidecarError: what describes the model is missing or wrong.
-        ValueError: a setting is wrong; the message names it and its value.
-        ImportError: torch is missing, or the module for it is, or is built for another torch.
+        FileNotFoundError: the file does not exist.
+        ModelFileError: the file is not a model, is damaged, or is for another machine or device.
+        SidecarError: the description of the model is missing or wrong.
+        ValueError: a setting is wrong. The message names the setting and its value.
+        ImportError: torch or the module ``_torch`` is missing, or ``_torch`` was built for another
+            version of torch.
     """
 
     def __init__(
@@ -110,13 +114,15 @@ class NativeModel(NativeSource):
         self._devices = find_devices(device_names)
         symbols = [name for name in self.signature.dims if name != BATCH]
         if output == "numpy" and any(spec.dtype == "bfloat16" for spec in self.signature.outputs):
-            raise ValueError('output="numpy" is not possible: numpy has no bfloat16')
+            raise ValueError(
+                'output="numpy" is not possible: numpy has no bfloat16, use output="tensor"'
+            )
         self._options: dict[str, Any] = {
             "path": self._path,
             "script": script,
             "devices": self._devices,
             "pipelined": device_type in PIPELINED,
-            # as many as a device can have under way, and one for calls in the caller's thread
+            # one for each batch in flight, and one for calls in the caller's thread
             "runners": count("workers", workers) * (2 if device_type in PIPELINED else 1) + 1,
             "intra_op_threads": intra_op_threads,
             "numpy": output == "numpy",
@@ -126,12 +132,12 @@ class NativeModel(NativeSource):
             "outputs": [_plain(spec) for spec in self.signature.outputs],
             "input_structure": self.signature.input_structure,
             "output_structure": self.signature.output_structure,
-            "least_batch": self.signature.dims[BATCH][0],
-            "most_batch": self.signature.max_batch,
+            "min_batch": self.signature.dims[BATCH][0],
+            "max_batch": self.signature.max_batch,
             **collating,
             "pad_values": self._pad_values(pad_value),
-            "mask": self._made_input("mask", mask, collate, symbols, ("batch", *symbols[:1])),
-            "lengths": self._made_input("lengths", lengths, collate, symbols, ("batch",)),
+            "mask": self._generated_input("mask", mask, collate, symbols, ("batch", *symbols[:1])),
+            "lengths": self._generated_input("lengths", lengths, collate, symbols, ("batch",)),
             "key": self._weak_key(),
         }
         self.check_batch_size(max(self._options["warmup"], default=1))
@@ -143,14 +149,14 @@ class NativeModel(NativeSource):
             raise ModelFileError(self._path, f"cannot be loaded: {error}") from error
 
     def __call__(self, batch: Sequence[Any]) -> Any:
-        """Run it on some items, at most ``max_batch``, in the calling thread.
+        """Run the model on at most ``max_batch`` items in the calling thread.
 
         Returns:
             A list with the outputs of each item.
 
         Raises:
-            TypeError, ValueError: an item is none of the model's; the message names the input.
-            RuntimeError: what the model raised.
+            TypeError, ValueError: an item does not fit the signature. The message names the input.
+            RuntimeError: the model raised.
         """
         items = tuple(batch)
         if not items:
@@ -167,10 +173,10 @@ class NativeModel(NativeSource):
             if self._devices != ["cpu"]:
                 raise RuntimeError(
                     f"{self._path} was loaded for {', '.join(self._devices)} before this process "
-                    "was forked, where CUDA does not work: make the NativeModel after the fork"
+                    "was forked. CUDA does not work after a fork: make the NativeModel in the child"
                 )
-            # What a thread of the parent may have been at is left alone; it is loaded when it is
-            # first needed. OpenMP has no threads here, and would wait for them.
+            # Threads of the parent may have been using the old model, so the child loads a new one
+            # on first use. With more threads OpenMP would wait for those of the parent.
             load_module().renew_process_lock()
             self._options["intra_op_threads"] = 1
             self._capsule = load_module().make_model(self._options)
@@ -181,7 +187,7 @@ class NativeModel(NativeSource):
         if batch_size > self.signature.max_batch:
             raise ValueError(
                 f"batch_size={batch_size} is more than the {self.signature.max_batch} items that "
-                f"{self._path} takes at a time"
+                f"{self._path} accepts"
             )
 
     def __repr__(self) -> str:
@@ -189,17 +195,17 @@ class NativeModel(NativeSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
-            "a NativeModel cannot be pickled: make one in each process, in init_model of a "
+            "a NativeModel cannot be pickled: make one in each process, in init_model() of a "
             "ManagedModel"
         )
 
     def _check_device(self, device: str, script: bool) -> None:
         compiled_for = self.signature.device if script else device_of(self._path)
         if compiled_for not in (None, device):
-            raise ModelFileError(self._path, f"is compiled for {compiled_for}, not for {device}")
+            raise ModelFileError(self._path, f"was compiled for {compiled_for}, not for {device}")
 
     def _weak_key(self) -> Callable[[Any], Hashable] | None:
-        """Make what the extension module calls: nothing that it has may keep this model."""
+        """Wrap the key function: the extension module must not keep this model alive."""
         if self._key is None:
             return None
         reference = weakref.ref(self)
@@ -211,14 +217,14 @@ class NativeModel(NativeSource):
         return key_of
 
     def _pad_values(self, given: float | Mapping[str, float]) -> list[float]:
-        usual, by_name = pad_values(given)
+        default, by_name = pad_values(given)
         names = [spec.name for spec in self.signature.inputs]
         for name in by_name:
             if name not in names:
                 raise ValueError(f"pad_value: the model has no input {name!r}")
-        return [by_name.get(name, usual) for name in names]
+        return [by_name.get(name, default) for name in names]
 
-    def _made_input(
+    def _generated_input(
         self,
         option: str,
         name: str | None,
@@ -226,26 +232,26 @@ class NativeModel(NativeSource):
         symbols: list[str],
         shape: tuple[Any, ...],
     ) -> int:
-        """The place of an input that is made here; -1: there is none."""
+        """The index of a generated input, or -1 if there is none."""
         if name is None:
             return -1
         if collate != "pad" or len(symbols) != 1:
             raise ValueError(
                 f"{option}={name!r} needs collate='pad', and a model with one dimension that "
-                f"varies besides the batch; this one has {symbols}"
+                f"varies besides the batch, not {symbols}"
             )
         names = [spec.name for spec in self.signature.inputs]
         if name not in names:
             raise ValueError(f"{option} must be one of the inputs {names}, not {name!r}")
-        place = names.index(name)
-        spec = self.signature.inputs[place]
+        index = names.index(name)
+        spec = self.signature.inputs[index]
         if spec.shape != shape:
             raise ValueError(f"{option}={name!r} must have the shape {shape}, not {spec.shape}")
         if option == "lengths" and spec.dtype not in ("int32", "int64"):
             raise ValueError(f"{option}={name!r} must be int32 or int64, not {spec.dtype}")
-        return place
+        return index
 
 
 def _plain(spec: TensorSpec) -> tuple[str, str, tuple[int | str | None, ...]]:
-    # a dimension that is as large as the batch is not the batch: nothing is known of it
+    # Only dimension 0 is the batch. The size of another dimension named "batch" is unknown.
     return spec.name, spec.dtype, tuple(None if n == BATCH else n for n in spec.shape[1:])

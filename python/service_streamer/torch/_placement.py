@@ -1,4 +1,4 @@
-"""Where a callable runs, and how its arguments come there."""
+"""Runs a callable on a device, and copies its arguments there."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def check_device(device: str | None, model: Callable[..., Any]) -> str:
-    """Check where a callable shall run; by default a module runs where its first parameter is.
+    """Check the device of a callable. By default, a module runs where its first parameter is.
 
     Raises:
-        ValueError: there is no such device here.
+        ValueError: the device does not exist, or its type is not supported.
     """
     import torch
 
@@ -22,18 +22,18 @@ def check_device(device: str | None, model: Callable[..., Any]) -> str:
     try:
         kind, index = torch.device(device).type, torch.device(device).index
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device must be 'cpu' or as 'cuda:0', not {device!r}") from error
+        raise ValueError(f"device must be 'cpu' or a name like 'cuda:0', not {device!r}") from error
     if kind == "cuda":
-        found = torch.cuda.device_count()  # without a context, which worker processes make
+        found = torch.cuda.device_count()  # creates no CUDA context: the worker process does that
         if (index or 0) >= found:
-            raise ValueError(f"device={device!r} is not there: torch sees {found} GPUs")
+            raise ValueError(f"device={device!r} does not exist: torch sees {found} GPUs")
     elif kind != "cpu":
-        raise ValueError(f"device must be 'cpu' or as 'cuda:0', not {device!r}")
+        raise ValueError(f"device must be 'cpu' or a name like 'cuda:0', not {device!r}")
     return str(device)
 
 
 def wait_until_computed(tensor: Any) -> None:
-    """Block until a tensor is there: who gets it may have another stream than this thread."""
+    """Block until a tensor is computed, because its user may be on another stream."""
     if tensor.is_cuda:
         import torch
 
@@ -41,7 +41,7 @@ def wait_until_computed(tensor: Any) -> None:
 
 
 class Placement:
-    """One process's hold on the device of a callable. The module to be moved is moved there."""
+    """The device of a callable in this process. The constructor moves the module there."""
 
     def __init__(self, device: str, moved: Callable[..., Any] | None) -> None:
         import torch
@@ -50,11 +50,11 @@ class Placement:
         if isinstance(moved, torch.nn.Module):
             moved.to(self._device)
         self._copies = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
-        # what is being copied must stay as it is until then
-        self._under_way: list[tuple[Any, list[Any]]] = []
+        # (event, tensors) of each copy: the tensors must not change before the event
+        self._in_flight: list[tuple[Any, list[Any]]] = []
 
     def call(self, model: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call it with these tensors of the host."""
+        """Call the callable with arguments that are on the host."""
         if self._copies is None:
             return model(*args, **kwargs)
         import torch
@@ -65,23 +65,23 @@ class Placement:
             return model(*moved[: len(args)], **named)
 
     def wait(self) -> None:
-        """Block until nothing is being copied any more."""
-        under_way, self._under_way = self._under_way, []
-        for copied, _ in under_way:
+        """Block until all copies to the device have ended."""
+        in_flight, self._in_flight = self._in_flight, []
+        for copied, _ in in_flight:
             copied.synchronize()
 
     def _moved(self, tensors: list[Any]) -> list[Any]:
-        # Beside what the stream of this thread still computes of the last batch.
+        # On a stream of its own, beside the computation of the last batch.
         import torch
 
         here = torch.cuda.current_stream()
         with torch.cuda.stream(self._copies):
             try:
                 moved = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
-            finally:  # without memory for one of them others may be under way
+            finally:  # if one fails for lack of memory, others may be in flight
                 copied = torch.cuda.current_stream().record_event()
-                self._under_way.append((copied, tensors))
+                self._in_flight.append((copied, tensors))
         here.wait_event(copied)
         for tensor in moved:
-            tensor.record_stream(here)  # whose memory it may not be given back before
+            tensor.record_stream(here)  # its memory must not be reused before this stream is done
         return moved

@@ -1,4 +1,4 @@
-"""What a callable returned for a batch, cut into what each caller gets."""
+"""Splits the output of a batch into the outputs of its items."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Padding:
     """How the items of a batch were padded."""
 
     size: int
-    """how long all are"""
+    """the padded length of all items"""
     lengths: Sequence[int]
-    """how long each was"""
+    """the original length of each item"""
 
 
 class Splitter:
-    """Cuts the outputs of batches.
+    """Splits the outputs of batches.
 
     Args:
-        trim: which outputs are as long as their items: all, or those with these names.
-        pad_side: where those are padded.
-        output: what callers get: one of OUTPUTS.
+        trim: the outputs whose padding is cut off: all (True), none (False), or those named.
+        pad_side: the side of the padding.
+        output: the kind of result: one of OUTPUTS.
 
     Raises:
-        ValueError: what `trim` is.
+        ValueError: `trim` is neither a bool nor names.
     """
 
     def __init__(self, trim: bool | Sequence[str], pad_side: str, output: str) -> None:
@@ -44,17 +44,18 @@ class Splitter:
         self._numpy = output == "numpy"
 
     def split(self, output: Any, count: int, rows: int, padding: Padding | None) -> list[Any]:
-        """Cut an output with so many rows, of which the first `count` are those of items.
+        """Split an output with `rows` rows. The first `count` rows belong to items.
 
         Raises:
-            OutputSizeMismatch: it is no tensor with as many rows, nor a structure of such tensors.
-            OutputRefused: what is to be trimmed is missing, or numpy has no such type.
-            ValueError: what is to be trimmed is not as long as its items.
+            OutputSizeMismatch: the output is not a tensor with this number of rows, nor a tuple,
+                list or dict of such tensors.
+            OutputRefused: an output named in `trim` is missing, or numpy does not have the dtype.
+            ValueError: an output to be trimmed does not have the length of the items.
         """
         if isinstance(output, Mapping):
             named = {str(name): tensor for name, tensor in output.items()}
         elif isinstance(output, tuple | list):
-            named = {str(place): tensor for place, tensor in enumerate(output)}
+            named = {str(index): tensor for index, tensor in enumerate(output)}
         else:
             named = {"0": output}
         trims = self._trims(named) if padding is not None else ()
@@ -94,7 +95,7 @@ class Splitter:
         for name in self._trim:
             if name not in named:
                 raise OutputRefused(
-                    f"trim: the model returned no output {name!r}, but {list(named)}"
+                    f"trim: the model did not return an output {name!r}, but {list(named)}"
                 )
         return self._trim
 
@@ -103,8 +104,8 @@ class Splitter:
     ) -> list[Any]:
         if len(shape) < 2 or shape[1] != padding.size:
             raise ValueError(
-                f"trim: output {name!r} of the model has the shape {tuple(shape)}, its second "
-                f"dimension is not as long as the items, {padding.size}"
+                f"trim: output {name!r} of the model has the shape {tuple(shape)}; its second "
+                f"dimension must have the padded length of the items, {padding.size}"
             )
         return [
             each.narrow(0, padding.size - length if self._left else 0, length)
@@ -120,12 +121,12 @@ def _are_names(given: Any) -> bool:
 def _arrays(name: str, column: list[Any]) -> list[Any]:
     try:
         return [each.numpy() for each in column]
-    except TypeError as error:  # bfloat16, say
+    except TypeError as error:  # for example bfloat16
         raise OutputRefused(
             f"output='numpy' is not possible for output {name!r} of the model: {error}"
         ) from error
 
 
 def _across(columns: list[list[Any]], count: int) -> list[tuple[Any, ...]]:
-    """Turn a list for each output into a tuple for each item."""
+    """Transpose: from a list for each output to a tuple for each item."""
     return list(zip(*columns, strict=True)) if columns else [()] * count

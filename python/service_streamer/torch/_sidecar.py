@@ -1,7 +1,8 @@
-"""What a compiled model takes and gives, and the file beside the model that says it.
+"""The signature of a compiled model, and the sidecar file that stores it.
 
-A package of AOTInductor checks nothing: wrong shapes run and give garbage. So requests are checked
-against this description, which `compile` writes as ``<model>.json``. Reading it needs no torch.
+An AOTInductor package does not check its inputs: wrong shapes give wrong results. Requests are
+therefore checked against the signature. `compile` writes it to ``<model>.json``. Reading that file
+does not need torch.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any
 
 from ._errors import SidecarError
 
-FORMAT = 1  # of the file; a reader refuses any other
+FORMAT = 1  # of the file; other numbers are refused
 BATCH = "batch"  # the name of dimension 0
-SEQUENCE = "sequence"  # what `compile` calls a dimension 1 that varies
+SEQUENCE = "sequence"  # the name that `compile` gives to a dimension 1 that varies
 
 INPUT_STRUCTURES = ("tensor", "tuple", "dict")
 OUTPUT_STRUCTURES = ("tensor", "tuple", "list", "dict")
@@ -38,36 +39,36 @@ class TensorSpec:
     """One input or output of a model."""
 
     name: str
-    """an argument of the module, a key, or the place among the outputs ("0", "1", ...)"""
+    """an argument of the module, a key of a dict, or the index of an output ("0", "1", ...)"""
     dtype: str
-    """torch's name for it, as "float32" """
+    """torch's name of the type, like "float32" """
     shape: tuple[int | str | None, ...]
-    """the batch first; a number is fixed, a name varies, None (outputs only) varies otherwise"""
+    """batch first. An int is fixed, a str is one of `dims`, None (outputs only) is unknown"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a model takes and gives, in the order in which it takes and gives it."""
+    """The inputs and outputs of a model, in the order of the model."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     input_structure: str
-    """what a request's item is: one of INPUT_STRUCTURES"""
+    """the structure of an item: one of INPUT_STRUCTURES"""
     output_structure: str
-    """what the module returns: one of OUTPUT_STRUCTURES"""
+    """the structure of the result: one of OUTPUT_STRUCTURES"""
     max_batch: int
-    """most items that it takes at a time"""
+    """the largest number of items in a batch"""
     dims: Mapping[str, tuple[int, int]]
-    """the smallest and largest size of each dimension that has a name"""
+    """the smallest and largest size of each named dimension"""
     device: str = "cpu"
-    """torch's type of device that it runs on"""
+    """the device type, like "cpu" or "cuda" """
     torch: str | None = None
     """the version of torch that compiled it"""
     isa: str | None = None
-    """the vector instructions that its processor must have, in torch's words; None: any will do"""
+    """the required vector instructions, named like torch does; None: no requirement"""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of the file."""
+        """The content of the file."""
         fields = dataclasses.asdict(self)
         for name in _OPTIONAL:
             if fields[name] is None:
@@ -76,24 +77,24 @@ class Signature:
 
     @classmethod
     def from_dict(cls, given: Any, source: str) -> Signature:
-        """Check a description; `source` is what errors call it.
+        """Check the content of a file. Errors name `source`.
 
         Raises:
-            SidecarError: naming the source, the field and the value.
+            SidecarError: a field is wrong. The message names the source, the field and the value.
         """
         return _Check(source).signature(given)
 
 
 def sidecar_path(model: str | os.PathLike[str]) -> Path:
-    """The file that describes this model."""
+    """The path of the sidecar of a model."""
     return Path(f"{os.fspath(model)}.json")
 
 
 def read_sidecar(model: str | os.PathLike[str]) -> Signature:
-    """Read and check what describes a model file.
+    """Read and check the sidecar of a model file.
 
     Raises:
-        SidecarError: there is none, it cannot be read, or a field of it is wrong.
+        SidecarError: the sidecar is missing, cannot be read, or has a wrong field.
     """
     path = sidecar_path(model)
     try:
@@ -102,8 +103,8 @@ def read_sidecar(model: str | os.PathLike[str]) -> Signature:
         raise SidecarError(
             str(path),
             "",
-            "is missing: it says what the model takes; "
-            "service_streamer.torch.compile writes it, or give the same as signature=",
+            "is missing, but it describes the inputs of the model: write it with "
+            "service_streamer.torch.compile, or pass its content as signature=",
         ) from None
     except (OSError, ValueError) as error:
         raise SidecarError(str(path), "", f"cannot be read: {error}") from error
@@ -111,13 +112,13 @@ def read_sidecar(model: str | os.PathLike[str]) -> Signature:
 
 
 def write_sidecar(model: str | os.PathLike[str], signature: Signature) -> None:
-    """Write what describes a model file, where `read_sidecar` finds it."""
+    """Write the sidecar of a model file, for `read_sidecar`."""
     text = json.dumps(signature.to_dict(), indent=2)
     sidecar_path(model).write_text(f"{text}\n", encoding="utf-8")
 
 
 class _Check:
-    """Checks the fields of one description."""
+    """Checks the fields of one sidecar."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -130,7 +131,12 @@ class _Check:
         self._demand(isinstance(given, Mapping), "", "an object with fields", given)
         fields = dict(given)
         number = fields.pop("format", None)
-        self._demand(number == FORMAT, "format", f"{FORMAT}, which this version knows", number)
+        self._demand(
+            number == FORMAT,
+            "format",
+            f"{FORMAT}, the only format that this version can read",
+            number,
+        )
         for name in fields:
             self._demand(name in _FIELDS, "fields", f"some of {', '.join(_FIELDS)}", name)
         for name in _FIELDS[1:]:
@@ -139,7 +145,7 @@ class _Check:
         for name in ("device", *_OPTIONAL):
             value = fields.get(name)
             optional = name in _OPTIONAL and value is None
-            self._demand(optional or _is_name(value), name, "a text", value)
+            self._demand(optional or _is_name(value), name, "a string that is not empty", value)
         for name, known in (
             ("input_structure", INPUT_STRUCTURES),
             ("output_structure", OUTPUT_STRUCTURES),
@@ -159,14 +165,16 @@ class _Check:
         return Signature(dims=dims, **tensors, **fields)  # type: ignore[arg-type]
 
     def _dims(self, given: Any) -> dict[str, tuple[int, int]]:
-        self._demand(isinstance(given, Mapping), "dims", "an object of names and ranges", given)
+        self._demand(
+            isinstance(given, Mapping), "dims", "an object that maps names to ranges", given
+        )
         self._demand(BATCH in given, "dims", f"an object with {BATCH!r}", given)
         for name, value in given.items():
             is_range = isinstance(value, list | tuple) and len(value) == 2
             if is_range:
                 low, high = value
                 is_range = _is_size(low) and _is_size(high) and low <= high
-            wanted = "the smallest and the largest size"
+            wanted = "[smallest size, largest size]"
             self._demand(_is_name(name) and is_range, f"dims.{name}", wanted, value)
         return {name: (low, high) for name, (low, high) in given.items()}
 
@@ -174,15 +182,17 @@ class _Check:
         self, which: str, given: Any, structure: str, dims: Mapping[str, Any]
     ) -> tuple[TensorSpec, ...]:
         is_list = isinstance(given, list | tuple) and len(given) > 0
-        self._demand(is_list, which, "a list of tensors, at least one", given)
+        self._demand(is_list, which, "a list of at least one tensor", given)
         if structure == "tensor":
-            self._demand(len(given) == 1, which, "one, for structure is 'tensor'", len(given))
+            self._demand(
+                len(given) == 1, which, "one tensor, because the structure is 'tensor'", len(given)
+            )
         specs = tuple(
-            self._tensor(f"{which}[{place}]", each, dims, others=which == "outputs")
-            for place, each in enumerate(given)
+            self._tensor(f"{which}[{index}]", each, dims, others=which == "outputs")
+            for index, each in enumerate(given)
         )
         names = [spec.name for spec in specs]
-        self._demand(len(set(names)) == len(names), which, "tensors of different names", names)
+        self._demand(len(set(names)) == len(names), which, "tensors with different names", names)
         return specs
 
     def _tensor(
@@ -196,16 +206,16 @@ class _Check:
             given,
         )
         name, dtype, shape = given["name"], given["dtype"], given["shape"]
-        self._demand(_is_name(name), f"{field}.name", "a text", name)
+        self._demand(_is_name(name), f"{field}.name", "a string that is not empty", name)
         self._demand(dtype in DTYPES, f"{field}.dtype", f"one of {', '.join(DTYPES)}", dtype)
         is_shape = isinstance(shape, list | tuple) and list(shape[:1]) == [BATCH]
-        self._demand(is_shape, f"{field}.shape", f"a list that begins with {BATCH!r}", shape)
+        self._demand(is_shape, f"{field}.shape", f"a list that starts with {BATCH!r}", shape)
         for size in shape:
             known = size in dims if isinstance(size, str) else _is_size(size)
             self._demand(
                 known or (size is None and others),
                 f"{field}.shape",
-                "a list of numbers and names of dims",
+                "a list of sizes and names of dims",
                 shape,
             )
         return TensorSpec(name, dtype, tuple(shape))

@@ -24,7 +24,7 @@ bool is_open(int fd) {
   return fcntl(fd, F_GETFD) >= 0;
 }
 
-// What the child of a fork says.
+// Runs the predicate in a forked child and returns its result.
 bool in_child(const std::function<bool()>& holds) {
   const pid_t child = fork();
   if (child == 0) _exit(holds() ? 0 : 1);
@@ -48,7 +48,7 @@ TEST(FileDescriptor, ClosesWhatItOwnsOnce) {
     EXPECT_EQ(owner.get(), fd);
     owner.reset();
     EXPECT_FALSE(is_open(fd));
-    EXPECT_EQ(open_one(), fd);  // the number is somebody else's now
+    EXPECT_EQ(open_one(), fd);  // the number is in use again
   }
   EXPECT_TRUE(is_open(fd));
   ::close(fd);
@@ -59,7 +59,7 @@ TEST(FileDescriptor, MovesItsDescriptor) {
   const int second = open_one();
   FileDescriptor a(first);
   FileDescriptor b(std::move(a));
-  EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move): what a moved one is, is what is tested
+  EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move): this is what is tested
   FileDescriptor c(second);
   c = std::move(b);
   EXPECT_EQ(c.get(), first);
@@ -69,7 +69,7 @@ TEST(FileDescriptor, MovesItsDescriptor) {
   EXPECT_TRUE(is_open(first));
 }
 
-TEST(FileDescriptor, GivesItUpOpen) {
+TEST(FileDescriptor, ReleaseLeavesTheDescriptorOpen) {
   const int fd = open_one();
   FileDescriptor owner(fd);
   EXPECT_EQ(owner.release(), fd);
@@ -86,7 +86,7 @@ TEST(FileDescriptor, IsClosedInAForkedChildAndOpenInItsParent) {
   EXPECT_TRUE(is_open(fd));
 }
 
-TEST(FileDescriptor, OfTheParentLeavesTheChildsDescriptorsAlone) {
+TEST(FileDescriptor, OfTheParentDoesNotCloseADescriptorOfTheChild) {
   FileDescriptor owner(open_one());
   EXPECT_TRUE(in_child([&] {
     const FileDescriptor reused(open_one());
@@ -109,9 +109,9 @@ TEST(FileDescriptor, CountsForks) {
   EXPECT_EQ(ForkLock::generation(), here);
 }
 
-TEST(FileDescriptor, NoForkComesBetweenADescriptorAndItsOwner) {
+TEST(ForkLock, DelaysAForkUntilADescriptorHasAnOwner) {
   std::atomic<bool> stop{false};
-  // Each is under a number that no child may see open.
+  // No child may find one of these descriptors open.
   constexpr int kFirst = 500;
   std::vector<std::unique_ptr<Thread>> threads;
   for (int number = kFirst; number < kFirst + 3; ++number) {
@@ -128,7 +128,7 @@ TEST(FileDescriptor, NoForkComesBetweenADescriptorAndItsOwner) {
       ::close(source);
     }));
   }
-  const std::shared_ptr<void> end(nullptr, [&](void*) { stop = true; });  // also where something failed
+  const std::shared_ptr<void> end(nullptr, [&](void*) { stop = true; });  // also after a failure
   for (int i = 0; i < 200 / kStressShare; ++i) {
     ASSERT_TRUE(in_child([] {
       for (int number = kFirst; number < kFirst + 3; ++number) {

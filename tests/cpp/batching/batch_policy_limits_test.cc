@@ -1,4 +1,4 @@
-// Several workers, the bound of max_latency, changes at run time, and odd numbers.
+// Several workers, the bound of max_latency, changes at run time, and extreme values.
 
 #include <algorithm>
 #include <limits>
@@ -12,14 +12,14 @@ namespace {
 
 // ------------------------------------------------------------ several workers
 
-// A policy that knows a fixed cost of 8 ms, expects nobody and has nothing running.
+// A policy that has learned a fixed cost of 8 ms, expects no returns, and has no batch running.
 BatchPolicy quiet(int workers, Duration max_latency = milliseconds(100), Duration service = kService) {
   BatchPolicy policy(adaptive(workers, max_latency));
   run_batch(policy, kStart - hours(1), 4, service);
   return policy;
 }
 
-TEST(BatchPolicy, WorkersWithLessThanTheirFairShareAreSpacedEvenly) {
+TEST(BatchPolicy, WorkersAreSpacedEvenlyIfTheQueueIsLessThanAFairShare) {
   BatchPolicy policy = quiet(2);
   policy.dispatched(kStart, 8);
   expect_verdict(policy.due(waiting(7, kStart), kStart), kStart + kService / 2, CloseReason::kIdle);
@@ -27,8 +27,8 @@ TEST(BatchPolicy, WorkersWithLessThanTheirFairShareAreSpacedEvenly) {
   expect_verdict(policy.due(waiting(7, kStart), even), even, CloseReason::kIdle);
 }
 
-// Of the 8 + q requests alive, a worker of four has its fair share with a quarter: with 3 of 11.
-TEST(BatchPolicy, FairShareIsThatOfTheRequestsAlive) {
+// With q queued and 8 running requests, the fair share of one of four workers is a quarter: 3 of 11.
+TEST(BatchPolicy, FairShareCountsQueuedAndRunningRequests) {
   BatchPolicy policy = quiet(4);
   policy.dispatched(kStart, 8);
   const Duration even = kService / 4;
@@ -36,7 +36,7 @@ TEST(BatchPolicy, FairShareIsThatOfTheRequestsAlive) {
   expect_verdict(policy.due(waiting(3, kStart), kStart), kStart + even * 9 / 16, CloseReason::kIdle);
 }
 
-TEST(BatchPolicy, FairShareIsHeldTheLessTheMoreWorkersAreIdle) {
+TEST(BatchPolicy, AFairShareWaitsLessIfMoreWorkersAreIdle) {
   BatchPolicy policy = quiet(4);
   policy.dispatched(kStart, 8);
   const Duration even = kService / 4;
@@ -47,13 +47,13 @@ TEST(BatchPolicy, FairShareIsHeldTheLessTheMoreWorkersAreIdle) {
   expect_verdict(policy.due(waiting(8, kStart, 4), kStart), kStart, CloseReason::kIdle);
 }
 
-TEST(BatchPolicy, NobodyIsSpacedFromABatchInWhichNoRequestEnds) {
+TEST(BatchPolicy, DoesNotSpaceABatchFromOneInWhichNoRequestEnds) {
   BatchPolicy policy = quiet(2);
   policy.dispatched(kStart, 0);
   expect_verdict(policy.due(waiting(1, kStart), kStart), kStart, CloseReason::kIdle);
 }
 
-TEST(BatchPolicy, NobodyIsSpacedFromACompletedBatch) {
+TEST(BatchPolicy, DoesNotSpaceABatchFromACompletedOne) {
   BatchPolicy policy = quiet(2);
   const TimePoint done = run_batch(policy, kStart, 8, milliseconds(1));
   expect_verdict(policy.due(waiting(1, done, 2), done), done, CloseReason::kIdle);
@@ -93,8 +93,8 @@ TEST(BatchPolicy, MaxLatencyBoundsTheLinger) {
   expect_verdict(policy.due(waiting(1, ready), bound), bound, CloseReason::kMaxLatency);
 }
 
-// Whatever happened before, a held batch goes by max_latency after an item and a worker were there.
-TEST(BatchPolicy, NoHistoryHoldsABatchForLongerThanMaxLatency) {
+// After any history, a batch goes within max_latency after there are an item and an idle worker.
+TEST(BatchPolicy, AfterAnyHistoryABatchWaitsForMaxLatencyAtMost) {
   simulation::Random random(5);
   for (int history = 0; history < 300; ++history) {
     const int workers = random.between(1, 4);
@@ -117,7 +117,7 @@ TEST(BatchPolicy, NoHistoryHoldsABatchForLongerThanMaxLatency) {
       }
       const TimePoint ready = now - microseconds(random.between(0, 2000));
       const BatchPolicy::Queue queue = waiting(random.between(1, 70), ready, random.between(1, workers));
-      // PendingQueries only when told to: it needs no other event to go.
+      // Asks again only at the times that the policy gives: no other event is needed.
       TimePoint asked = now;
       for (int question = 0; question < 4 && policy.due(queue, asked).at > asked; ++question) {
         asked = policy.due(queue, asked).at;
@@ -130,7 +130,7 @@ TEST(BatchPolicy, NoHistoryHoldsABatchForLongerThanMaxLatency) {
 
 // ------------------------------------------------------------ at run time
 
-TEST(BatchPolicy, SwitchedPolicyKeepsWhatWasLearned) {
+TEST(BatchPolicy, AChangeOfThePolicyKeepsWhatWasLearned) {
   BatchPolicy policy(options(PolicyKind::kGreedy));
   const TimePoint done = teach_returns(policy, 16, 16, kThink);
   expect_verdict(policy.due(waiting(1, done), done), done, CloseReason::kIdle);
@@ -140,7 +140,7 @@ TEST(BatchPolicy, SwitchedPolicyKeepsWhatWasLearned) {
   expect_verdict(policy.due(waiting(1, done), done), done + kLinger, CloseReason::kLinger);
 }
 
-TEST(BatchPolicy, NewBatchSizeAndMaxLatencyHoldAtOnce) {
+TEST(BatchPolicy, NewBatchSizeAndMaxLatencyApplyAtOnce) {
   BatchPolicy policy(adaptive());
   const TimePoint done = teach_returns(policy, 16, 16, kThink);
   BatchPolicy::Options changed = adaptive(1, microseconds(200));
@@ -151,15 +151,15 @@ TEST(BatchPolicy, NewBatchSizeAndMaxLatencyHoldAtOnce) {
   expect_verdict(policy.due(waiting(2, done), done), done, CloseReason::kFull);
 }
 
-// ------------------------------------------------------------ odd numbers
+// ------------------------------------------------------------ extreme values
 
-TEST(BatchPolicy, ReturnAtTheVeryMomentOfTheCompletionCounts) {
+TEST(BatchPolicy, AReturnAtTheTimeOfTheCompletionCounts) {
   BatchPolicy policy(adaptive());
   const TimePoint done = teach_returns(policy, 16, 16, Duration::zero());
   expect_verdict(policy.due(waiting(1, done), done), done + BatchPolicy::kTick, CloseReason::kLinger);
 }
 
-TEST(BatchPolicy, ArrivalStampedBeforeTheCompletionIsNoReturn) {
+TEST(BatchPolicy, AnArrivalBeforeTheCompletionIsNoReturn) {
   BatchPolicy policy(adaptive());
   const TimePoint done = teach_returns(policy, 16, 16, kThink);
   arrive(policy, done - Duration(1), 16);
@@ -177,7 +177,7 @@ TEST(BatchPolicy, ModelThatTakesNoTimeIsServedGreedily) {
   expect_verdict(policy.due(waiting(1, now), now), now, CloseReason::kIdle);
 }
 
-TEST(BatchPolicy, NegativeServiceCountsAsNone) {
+TEST(BatchPolicy, ANegativeServiceTimeCountsAsZero) {
   BatchPolicy policy(adaptive());
   policy.completed(kStart, 1, Duration(-5), 1);
   EXPECT_EQ(policy.mean_service(), Duration::zero());
@@ -199,19 +199,19 @@ TEST(BatchPolicy, LongestDurationsDoNotOverflow) {
   }
 }
 
-TEST(BatchPolicy, WindowOfTheLongestMaxLatencyNeverEnds) {
+TEST(BatchPolicy, AWindowOfTheLongestMaxLatencyNeverEnds) {
   const BatchPolicy policy(options(PolicyKind::kWindow, 1, Duration::max()));
   expect_verdict(policy.due(waiting(1, kStart), kStart), TimePoint::max(), CloseReason::kWindow);
 }
 
-TEST(BatchPolicy, MoreAnswersThanWereSentAreHarmless) {
+TEST(BatchPolicy, MoreCompletedThanDispatchedRequestsAreHarmless) {
   BatchPolicy policy = quiet(2);
   policy.completed(kStart - hours(1), 4, kService, 100);
   policy.dispatched(kStart, 8);
   expect_verdict(policy.due(waiting(1, kStart), kStart), kStart + kService / 2, CloseReason::kIdle);
 }
 
-TEST(BatchPolicy, NamesAreTheWordsOfTheInterface) {
+TEST(BatchPolicy, NamesAreThoseOfThePythonInterface) {
   EXPECT_STREQ(to_string(PolicyKind::kAdaptive), "adaptive");
   EXPECT_STREQ(to_string(PolicyKind::kGreedy), "greedy");
   EXPECT_STREQ(to_string(PolicyKind::kWindow), "window");

@@ -1,11 +1,11 @@
-// How many of the items that wait a worker takes: all, or a share where a batch costs next to nothing beside its items.
+// How many of the queued items a worker takes: all, or a share if the fixed cost of a batch is small beside its items.
 
 #include "batching/batch_policy_testing.h"
 
 namespace service_streamer::policy_tests {
 namespace {
 
-// Batches of changing sizes, for long enough to be known.
+// Completes batches of different sizes until the policy has learned their cost.
 void teach_cost(BatchPolicy& policy, Duration fixed, Duration per_item, int small = 4, int large = 24) {
   TimePoint now = kStart;
   for (int round = 0; round < 100; ++round) {
@@ -20,7 +20,7 @@ BatchPolicy taught(int workers, Duration fixed, Duration per_item) {
   return policy;
 }
 
-TEST(BatchPolicyShare, WithoutAFixedCostHalfIsTaken) {
+TEST(BatchPolicyShare, WithoutAFixedCostAWorkerTakesHalf) {
   const BatchPolicy policy = taught(1, microseconds(50), milliseconds(1));
   EXPECT_EQ(policy.share(waiting(32, kStart)), 16u);
   EXPECT_EQ(policy.share(waiting(33, kStart)), 17u);
@@ -32,19 +32,19 @@ TEST(BatchPolicyShare, IdleWorkersGetEqualShares) {
   EXPECT_EQ(policy.share(waiting(32, kStart, 4)), 8u);
   EXPECT_EQ(policy.share(waiting(24, kStart, 3)), 8u);
   EXPECT_EQ(policy.share(waiting(16, kStart, 1)), 8u);
-  EXPECT_EQ(policy.share({32, 1, 4, kStart, kStart}), 8u) << "of one request, too";
+  EXPECT_EQ(policy.share({32, 1, 4, kStart, kStart}), 8u) << "also if it is one request";
 }
 
-TEST(BatchPolicyShare, ASharesOverheadIsATwentiethAtMost) {
+TEST(BatchPolicyShare, TheFixedCostOfAShareIsATwentiethAtMost) {
   const BatchPolicy policy = taught(1, microseconds(250), milliseconds(1));
   EXPECT_EQ(policy.share(waiting(6, kStart)), 5u);
   EXPECT_GE(policy.share(waiting(4, kStart)), 4u);
-  // a tick at least: what a batch costs beside the model is not in its service time
+  // At least a tick: the service time does not include what a batch costs beside the model.
   const BatchPolicy fast = taught(1, Duration::zero(), microseconds(20));
   EXPECT_GE(fast.share(waiting(60, kStart)), 60u);
 }
 
-TEST(BatchPolicyShare, WhereBatchesPayAllAreTaken) {
+TEST(BatchPolicyShare, IfLargeBatchesPayAllItemsAreTaken) {
   const BatchPolicy policy = taught(2, milliseconds(5), microseconds(200));
   EXPECT_EQ(policy.share(waiting(63, kStart, 2)), 64u);
 }
@@ -61,13 +61,13 @@ TEST(BatchPolicyShare, OneRequestIsNotCutForOneWorker) {
   EXPECT_EQ(policy.share({32, 2, 1, kStart, kStart}), 16u);
 }
 
-TEST(BatchPolicyShare, AllAreTakenUntilTheCostIsKnown) {
+TEST(BatchPolicyShare, AllItemsAreTakenUntilTheCostIsKnown) {
   EXPECT_EQ(BatchPolicy(adaptive(2)).share(waiting(32, kStart, 2)), 64u);
   BatchPolicy policy(adaptive(2));
   teach_cost(policy, microseconds(50), milliseconds(1), 16, 16);
   EXPECT_EQ(policy.share(waiting(32, kStart, 2)), 64u) << "equal sizes give no slope";
   teach_cost(policy, microseconds(50), milliseconds(1), 15, 17);
-  EXPECT_EQ(policy.share(waiting(32, kStart, 2)), 64u) << "nor do those that nearly are a good one";
+  EXPECT_EQ(policy.share(waiting(32, kStart, 2)), 64u) << "nearly equal sizes give no reliable slope";
 }
 
 TEST(BatchPolicyShare, OnlyTheAdaptivePolicyTakesShares) {

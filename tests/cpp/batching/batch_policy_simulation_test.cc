@@ -1,7 +1,7 @@
-// The adaptive policy against greedy, window and the loop of service_streamer 0.1.2, in the 7,344
-// cells of simulation/matrix.h. With -O2 the matrix takes about 15 s; under a sanitizer every 20th
-// cell is run. To read the figures that the architecture page quotes:
-//   batch_policy_simulation_test --gtest_filter='*Table*'
+// Compares the adaptive policy with greedy, window and the loop of service_streamer 0.1.2, in the 7,344 cells of
+// simulation/matrix.h. With -O2 the matrix takes about 15 s. Under a sanitizer only every 20th cell is run. This prints
+// the figures of decision 002:
+//   batching_test --gtest_filter='*Table*'
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ Cell poisson(Model model, int workers, int load_percent) {
   return {model, workers, 64, milliseconds(5), Sizes::kOne, {Pattern::kPoisson, load_percent, 0, Think::kNone}};
 }
 
-// What a user would call it: requests per second, or milliseconds of mean latency.
+// The cost as a user reads it: requests per second, or the mean latency in milliseconds.
 double figure(const Cell& cell, double cost) {
   return cell.traffic.closed() ? 1 / cost : 1000 * cost;
 }
@@ -72,13 +72,13 @@ TEST(Simulation, LoneClientPaysServiceAndThinkTimeUnderGreedyAndAdaptive) {
   EXPECT_NEAR(simulate_policy(cell, PolicyKind::kAdaptive, 1, kShort), 5.2e-3 + 30e-6, 1e-9);
 }
 
-TEST(Simulation, LoneClientPaysMaxLatencyTooUnderWindowAndOriginal) {
+TEST(Simulation, LoneClientAlsoPaysMaxLatencyUnderWindowAndOriginal) {
   const Cell cell = closed(kMedium, 1, 1);
   EXPECT_NEAR(simulate_policy(cell, PolicyKind::kWindow, 1, kShort), 10.2e-3 + 90e-6, 1e-9);
   EXPECT_NEAR(simulate_original(cell, 1, kShort), 10.2e-3 + 90e-6, 1e-9);
 }
 
-// The wait of the original starts again with every item: 16 callers are 150 us apart.
+// The original waits anew for each item. The 16 callers are 150 us apart.
 TEST(Simulation, OriginalWaitsFromTheLastItemAndWindowFromTheFirst) {
   const Cell cell = closed(kMedium, 1, 16);
   const double service = 8.2e-3;
@@ -94,7 +94,7 @@ TEST(Simulation, SaturatedServerReachesFullBatches) {
   EXPECT_NEAR(1 / simulate_original(cell, 1, {20000, 5000}), 64 / 17.8e-3, 5);
 }
 
-TEST(Simulation, OpenTrafficComesAtTheLoadItIsNamedAfter) {
+TEST(Simulation, OpenTrafficHasTheLoadOfItsCell) {
   for (const Pattern pattern : {Pattern::kPoisson, Pattern::kOnOff, Pattern::kGroups}) {
     for (const Sizes sizes : {Sizes::kOne, Sizes::kUpTo16, Sizes::kMixed}) {
       const Cell cell{kMedium, 2, 8, milliseconds(5), sizes, {pattern, 20, 0, Think::kNone}};
@@ -141,13 +141,13 @@ TEST(BatchPolicySimulation, AdaptiveIsWithinATenthOfTheBestOtherInAllButFiveCell
       compared, bad, worst, greedy_bad, window_bad, original_bad);
   EXPECT_LE(bad, 5);
   EXPECT_LE(worst, 1.15);
-  // The others are no straw men, but each has its weak side.
+  // Each of the other rules is the best in some cells, and bad in others.
   EXPECT_GT(greedy_bad, bad);
   EXPECT_GT(window_bad, bad);
   EXPECT_GT(original_bad, bad);
 }
 
-TEST(BatchPolicySimulation, TableOfTheArchitecturePage) {
+TEST(BatchPolicySimulation, TableOfDecision002) {
   const Cell cells[] = {
       closed(kMedium, 1, 16),  closed(kMedium, 1, 64),  closed(kMedium, 1, 128), closed(kMedium, 2, 16),
       closed(kMedium, 2, 64),  closed(kMedium, 2, 128), closed(kSlow, 2, 64),    closed(kPerItem, 2, 64),
@@ -178,7 +178,7 @@ TEST(BatchPolicySimulation, AdaptiveCostsOpenTrafficOnOneWorkerNothing) {
   }
 }
 
-// Where a batch costs next to nothing beside its items: a request is spread over the workers, and throughput keeps its price.
+// If the fixed cost of a batch is small: one request is spread over the workers, and throughput stays the same.
 TEST(BatchPolicySimulation, AdaptiveSpreadsARequestOverIdleWorkers) {
   Cell lone = closed(kPerItem, 4, 1);
   lone.sizes = Sizes::kUpTo16;

@@ -21,7 +21,7 @@ TEST(BatchPolicy, FullIsCountedInItemsNotInRequests) {
   expect_verdict(policy.due({64, 1, 1, kStart, kStart}, kStart), kStart, CloseReason::kFull);
 }
 
-TEST(BatchPolicy, FullBatchIsNotHeldForReturnsOrSpacing) {
+TEST(BatchPolicy, FullBatchDoesNotWaitForReturnsOrSpacing) {
   BatchPolicy policy(adaptive(2));
   const TimePoint done = teach_returns(policy, 16, 16, kThink);
   policy.dispatched(done, 8);
@@ -37,7 +37,7 @@ TEST(BatchPolicy, ZeroMaxLatencyMakesEveryPolicyGreedy) {
   }
 }
 
-TEST(BatchPolicy, GreedyTakesWhatIsThereWhoeverIsExpected) {
+TEST(BatchPolicy, GreedyTakesWhatIsQueuedEvenIfReturnsAreExpected) {
   BatchPolicy policy(options(PolicyKind::kGreedy, 2));
   const TimePoint done = teach_returns(policy, 16, 16, kThink);
   policy.dispatched(done, 8);
@@ -45,7 +45,7 @@ TEST(BatchPolicy, GreedyTakesWhatIsThereWhoeverIsExpected) {
   EXPECT_EQ(policy.watch_end(), TimePoint::min());
 }
 
-TEST(BatchPolicy, WindowIsAnchoredToTheOldestArrivalAndNotToTheWorker) {
+TEST(BatchPolicy, WindowStartsWithTheOldestArrivalAndNotWithTheWorker) {
   const BatchPolicy policy(options(PolicyKind::kWindow));
   const TimePoint end = kStart + milliseconds(100);
   for (const int late_ms : {0, 50, 99, 150}) {
@@ -79,7 +79,7 @@ TEST(BatchPolicy, LingersToTheEndOfTheBurstForCallersAboutToReturn) {
   expect_verdict(policy.due(waiting(1, now), now), done + kLinger, CloseReason::kLinger);
 }
 
-TEST(BatchPolicy, GoesAsSoonAsEverybodyExpectedIsBack) {
+TEST(BatchPolicy, GoesAsSoonAsAllExpectedCallersAreBack) {
   BatchPolicy policy(adaptive());
   const TimePoint done = teach_returns(policy, 16, 16, kThink);
   const TimePoint now = done + kLinger - microseconds(50);
@@ -90,7 +90,7 @@ TEST(BatchPolicy, GoesAsSoonAsEverybodyExpectedIsBack) {
   EXPECT_EQ(policy.watch_end(), TimePoint::min());
 }
 
-TEST(BatchPolicy, GoesWithoutThoseWhoMissTheLinger) {
+TEST(BatchPolicy, GoesWithoutCallersThatMissTheLinger) {
   BatchPolicy policy(adaptive());
   const TimePoint done = teach_returns(policy, 16, 16, kThink);
   arrive(policy, done + kThink, 10);
@@ -98,38 +98,38 @@ TEST(BatchPolicy, GoesWithoutThoseWhoMissTheLinger) {
   expect_verdict(policy.due(waiting(10, done + kThink), end), end, CloseReason::kLinger);
 }
 
-TEST(BatchPolicy, NamesTheReasonRightWhenAskedLate) {
+TEST(BatchPolicy, GivesTheRightReasonWhenAskedLate) {
   BatchPolicy all_back(adaptive());
   const TimePoint done = teach_returns(all_back, 16, 16, kThink);
   const TimePoint late = done + milliseconds(5);
   arrive(all_back, done + kThink, 16);
   expect_verdict(all_back.due(waiting(16, done + kThink), late), late, CloseReason::kReturned);
 
-  BatchPolicy nobody_expected(adaptive());
-  teach_returns(nobody_expected, 16, 0, kThink);
-  expect_verdict(nobody_expected.due(waiting(1, done), late), late, CloseReason::kIdle);
+  BatchPolicy none_expected(adaptive());
+  teach_returns(none_expected, 16, 0, kThink);
+  expect_verdict(none_expected.due(waiting(1, done), late), late, CloseReason::kIdle);
 }
 
-TEST(BatchPolicy, TakesAtOnceWhatComesAfterTheLinger) {
+TEST(BatchPolicy, ARequestAfterTheLingerGoesAtOnce) {
   BatchPolicy policy(adaptive());
   const TimePoint late = teach_returns(policy, 16, 16, kThink) + kLinger;
   expect_verdict(policy.due(waiting(1, late), late), late, CloseReason::kIdle);
 }
 
-TEST(BatchPolicy, LoneClientIsNeverHeld) {
+TEST(BatchPolicy, LoneClientNeverWaits) {
   BatchPolicy policy(adaptive());
   const TimePoint back = teach_returns(policy, 1, 1, kThink) + kThink;
   policy.arrived(back);
   expect_verdict(policy.due(waiting(1, back), back), back, CloseReason::kReturned);
 }
 
-TEST(BatchPolicy, ASingleCallerIsNotWatchedForButLingeredFor) {
+TEST(BatchPolicy, WatchEndIgnoresASingleExpectedCallerButTheLingerDoesNot) {
   for (const int callers : {1, 2}) {
     BatchPolicy policy(adaptive());
     const TimePoint done = teach_returns(policy, callers, callers, kThink);
     EXPECT_EQ(policy.watch_end(), callers == 1 ? TimePoint::min() : done + kLinger);
     const TimePoint now = done + kLinger - microseconds(1);
-    EXPECT_GT(policy.due(waiting(1, now), now).at, now) << "a stranger came";
+    EXPECT_GT(policy.due(waiting(1, now), now).at, now) << "another caller came";
   }
 }
 
@@ -148,26 +148,26 @@ TEST(BatchPolicy, ArrivalsAfterTheWatchAreNoReturns) {
   expect_verdict(policy.due(waiting(1, done), done), done, CloseReason::kIdle);
 }
 
-TEST(BatchPolicy, ForgetsCallersThatNoLongerReturn) {
+TEST(BatchPolicy, StopsExpectingCallersThatNoLongerReturn) {
   BatchPolicy policy(adaptive());
   TimePoint now = teach_returns(policy, 16, 16, kThink);
   for (int round = 0; round < 30; ++round) now = run_batch(policy, now + milliseconds(20), 16, kService);
   expect_verdict(policy.due(waiting(1, now), now), now, CloseReason::kIdle);
 }
 
-// One of sixteen comes back: two that wait 2 ms more would lose 2 ms each to save one batch of 8 ms.
-TEST(BatchPolicy, DoesNotWaitWhenThatCostsThoseHereMoreThanItSavesThoseToCome) {
+// One of sixteen comes back. Two queued requests would lose 2 ms each, to save one batch of 8 ms.
+TEST(BatchPolicy, DoesNotLingerIfTheQueuedRequestsLoseMoreThanTheExpectedOnesSave) {
   BatchPolicy policy(adaptive());
   const TimePoint done = teach_returns(policy, 16, 1, kWatch - microseconds(1));
   expect_verdict(policy.due(waiting(1, done), done), done + kWatch, CloseReason::kLinger);
   expect_verdict(policy.due(waiting(2, done), done), done, CloseReason::kIdle);
-  // Less is left to wait for, so more may.
+  // The rest of the linger is shorter, so more requests may wait for it.
   const TimePoint later = done + kWatch / 2;
   expect_verdict(policy.due(waiting(2, later), later), done + kWatch, CloseReason::kLinger);
 }
 
-// With four workers a batch takes only a quarter of its service time from the others.
-TEST(BatchPolicy, WithSeveralWorkersABatchSavedIsWorthLess) {
+// With four workers, a saved batch is worth only a quarter of its service time.
+TEST(BatchPolicy, WithSeveralWorkersASavedBatchIsWorthLess) {
   for (const int workers : {1, 4}) {
     BatchPolicy policy(adaptive(workers));
     const TimePoint done = teach_returns(policy, 16, 1, kWatch - microseconds(1));
@@ -176,7 +176,7 @@ TEST(BatchPolicy, WithSeveralWorkersABatchSavedIsWorthLess) {
   }
 }
 
-TEST(BatchPolicy, ModelWhoseWatchIsShorterThanATickIsNotLingeredFor) {
+TEST(BatchPolicy, DoesNotLingerIfTheWatchIsShorterThanATick) {
   for (const bool shorter : {true, false}) {
     BatchPolicy policy(adaptive());
     TimePoint now = kStart;
@@ -189,7 +189,7 @@ TEST(BatchPolicy, ModelWhoseWatchIsShorterThanATickIsNotLingeredFor) {
   }
 }
 
-TEST(BatchPolicy, LeavesTheOtherIdleWorkersTheirFairShare) {
+TEST(BatchPolicy, DoesNotLingerForCallersThatOtherIdleWorkersCanServe) {
   BatchPolicy policy(adaptive(2));
   const TimePoint done = teach_returns(policy, 16, 16, kThink);
   arrive(policy, done, 8);
@@ -197,14 +197,14 @@ TEST(BatchPolicy, LeavesTheOtherIdleWorkersTheirFairShare) {
   expect_verdict(policy.due(waiting(8, done, 2), done), done, CloseReason::kReturned);
 }
 
-TEST(BatchPolicy, CallersOfAnotherWorkersBatchAreExpectedWhileItsWatchLasts) {
+TEST(BatchPolicy, CallersOfAnotherBatchAreExpectedUntilItsWatchEnds) {
   for (const bool watched : {true, false}) {
     BatchPolicy policy(adaptive(2));
     const TimePoint done = teach_returns(policy, 16, 16, kThink);
     const Duration after = watched ? kWatch : kWatch + Duration(1);
     policy.dispatched(done - milliseconds(4), 8);
     policy.completed(done + after, 16, kService, 8);
-    // Half as many as before are back, but all who belong to the batch of eight.
+    // Half as many callers as before are back, but all callers of the batch of eight.
     arrive(policy, done + after, 8);
     const bool held = policy.due(waiting(8, done + after, 1), done + after).at > done + after;
     EXPECT_EQ(held, watched);
@@ -213,7 +213,7 @@ TEST(BatchPolicy, CallersOfAnotherWorkersBatchAreExpectedWhileItsWatchLasts) {
 
 // ------------------------------------------------------------ the fixed cost
 
-// The watch, a quarter of the fixed cost, seen through callers that are always at its very end.
+// Measures the watch, a quarter of the fixed cost, with callers that always return at its end.
 Duration learned_watch(int small, Duration small_service, int large, Duration large_service) {
   BatchPolicy policy(adaptive(1, hours(1)));
   TimePoint now = kStart;
@@ -221,7 +221,7 @@ Duration learned_watch(int small, Duration small_service, int large, Duration la
     const bool even = round % 2 == 0;
     now = run_batch(policy, now, even ? small : large, even ? small_service : large_service);
     if (policy.watch_end() != TimePoint::min() && round > 300) return policy.watch_end() - now;
-    // Spread over the greatest possible watch, so that some fall into the real one.
+    // Arrivals are spread over the longest possible watch, so that some are within the real one.
     for (Duration delay = microseconds(20); delay < large_service; delay += microseconds(20)) {
       policy.arrived(now + delay);
     }
@@ -252,7 +252,7 @@ TEST(BatchPolicy, FixedCostIsNeverMoreThanTheMeanService) {
   EXPECT_LE(watch, microseconds(9000) / 4);
 }
 
-TEST(BatchPolicy, MeansAreThoseOfTheFirstBatchAndThenMoveByAnEighth) {
+TEST(BatchPolicy, MeansStartWithTheFirstBatchAndThenMoveByAnEighth) {
   BatchPolicy policy(adaptive());
   EXPECT_EQ(policy.mean_service(), Duration::zero());
   EXPECT_EQ(policy.mean_batch_size(), 0);

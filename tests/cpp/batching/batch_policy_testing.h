@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of BatchPolicy share: invented times and policies with a known past.
+// Helpers for the tests of BatchPolicy: invented times, and policies with a known history.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ inline BatchPolicy::Options adaptive(int workers = 1, Duration max_latency = mil
   return options(PolicyKind::kAdaptive, workers, max_latency);
 }
 
-// So many single items, there since `ready` with so many idle workers.
+// A queue of `items` requests of one item, all queued at `ready`, when `idle_workers` workers were idle.
 inline BatchPolicy::Queue waiting(int requests, TimePoint ready, int idle_workers = 1) {
   return {static_cast<std::size_t>(requests), requests, idle_workers, ready, ready};
 }
@@ -33,7 +33,7 @@ inline void expect_verdict(BatchPolicy::Verdict verdict, TimePoint at, CloseReas
   EXPECT_STREQ(to_string(verdict.reason), to_string(reason));
 }
 
-// One batch of `items` single requests; returns when it completed.
+// Runs one batch of `items` requests of one item. Returns when it completed.
 inline TimePoint run_batch(BatchPolicy& policy, TimePoint start, int items, Duration service) {
   policy.dispatched(start, items);
   policy.completed(start + service, static_cast<std::size_t>(items), service, items);
@@ -44,8 +44,8 @@ inline void arrive(BatchPolicy& policy, TimePoint at, int requests) {
   for (int request = 0; request < requests; ++request) policy.arrived(at);
 }
 
-// `clients` that all come back `think` after each answer, for long enough to be known. Returns when
-// their last answers went out; equal batches of 8 ms make the fixed cost 8 ms and the watch 2 ms.
+// Runs `clients` that all return `think` after each result, until the policy has learned it. Returns when the last
+// batch completed. Equal batches of 8 ms give a fixed cost of 8 ms and a watch of 2 ms.
 inline constexpr Duration kService = milliseconds(8);
 inline constexpr Duration kWatch = kService / 4;
 

@@ -1,4 +1,4 @@
-// A worker that is busy and can have another batch ready gets one that cannot grow any more, and no other.
+// A busy worker that can have its next batch ready gets only a batch that cannot grow any more.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST_F(PollAhead, LeavesABatchThatCanGrow) {
   EXPECT_EQ(poll_ahead(), Ready::kNotYet);
   const CallPtr three = submitted(engine, 3);
   EXPECT_EQ(poll_ahead(), Ready::kNotYet);
-  EXPECT_EQ(engine.poll(reason), Ready::kBatch) << "which an idle worker would take";
+  EXPECT_EQ(engine.poll(reason), Ready::kBatch) << "an idle worker would take it";
   engine.decline();
 }
 
@@ -36,13 +36,13 @@ TEST_F(PollAhead, TakesAFullBatch) {
   const CallPtr more = submitted(engine, 3);
   ASSERT_EQ(poll_ahead(), Ready::kBatch);
   EXPECT_EQ(reason, CloseReason::kFull);
-  EXPECT_EQ(poll_ahead(), Ready::kNotYet) << "what is left is not full";
+  EXPECT_EQ(poll_ahead(), Ready::kNotYet) << "the rest is not a full batch";
   Batch batch = cut(engine, reason);
   EXPECT_EQ(batch.items, 4U);
   answer(engine, batch);
 }
 
-TEST_F(PollAhead, LeavesWhatWasPromisedToAnotherWorker) {
+TEST_F(PollAhead, LeavesItemsThatAreReservedForAnotherWorker) {
   Sleeping sleeping;
   Engine::IdleWorker idle(sleeping.waiter());
   TimePoint until;
@@ -54,7 +54,7 @@ TEST_F(PollAhead, LeavesWhatWasPromisedToAnotherWorker) {
   engine.decline();
 }
 
-TEST_F(PollAhead, TakesWhatIsLeftOnceTheEngineIsClosed) {
+TEST_F(PollAhead, TakesTheRestOnceTheEngineIsClosed) {
   const CallPtr one = submitted(engine, 1);
   close(engine, true);
   ASSERT_EQ(poll_ahead(), Ready::kBatch);

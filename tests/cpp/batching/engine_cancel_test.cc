@@ -1,4 +1,4 @@
-// Requests that are ended before their time, in every phase of their way.
+// Requests that end early, in each of their phases.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST(EngineCancel, InTheWaitingRoom) {
   EXPECT_TRUE(cancel(engine, *waiting));
   EXPECT_TRUE(waiting->ended_as(Outcome::kCancelled));
   EXPECT_TRUE(waiting->released());
-  EXPECT_EQ(engine.stats().waiting_requests, 0) << "who waited behind it goes in";
+  EXPECT_EQ(engine.stats().waiting_requests, 0) << "the request behind it is admitted";
   EXPECT_EQ(engine.stats().queued_items, 7U);
   answer(engine, batch);
   serve_all(engine);
@@ -43,21 +43,21 @@ TEST(EngineCancel, InTheQueue) {
   answer(engine, batch);
 }
 
-TEST(EngineCancel, PartlyWithAWorker) {
+TEST(EngineCancel, PartlyInABatch) {
   Engine engine(kByFour);
   const CallPtr large = submitted(engine, 6);
   Batch batch = take(engine);
-  EXPECT_TRUE(cancel(engine, *large)) << "the model does not have all of it yet";
+  EXPECT_TRUE(cancel(engine, *large)) << "some items are not in a batch yet";
   EXPECT_TRUE(large->ended_as(Outcome::kCancelled));
-  EXPECT_FALSE(large->released()) << "the worker reads it";
+  EXPECT_FALSE(large->released()) << "the worker still reads it";
   EXPECT_EQ(engine.stats().queued_items, 0U);
   EXPECT_EQ(take(engine).items, 0U);
   answer(engine, batch);
   EXPECT_TRUE(large->released());
-  EXPECT_TRUE(large->ended_as(Outcome::kCancelled)) << "the late answer changes nothing";
+  EXPECT_TRUE(large->ended_as(Outcome::kCancelled)) << "the late result changes nothing";
 }
 
-TEST(EngineCancel, WhollyWithAWorkerOnlyIfTheCallerInsists) {
+TEST(EngineCancel, WhollyInABatchOnlyIfTheCallerAllowsRunningRequests) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 4);
   Batch batch = take(engine);
@@ -87,7 +87,7 @@ TEST(EngineCancel, AfterTheEndChangesNothing) {
   EXPECT_EQ(engine.stats().counters.cancelled, 1U);
 }
 
-TEST(EngineCancel, BetweenPollAndCutLeavesTheWorkerWithNothing) {
+TEST(EngineCancel, BetweenPollAndCutLeavesTheWorkerWithoutABatch) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1);
   CloseReason reason{};
@@ -99,10 +99,10 @@ TEST(EngineCancel, BetweenPollAndCutLeavesTheWorkerWithNothing) {
   EXPECT_EQ(engine.stats().running_batches, 0);
   const CallPtr next = submitted(engine, 1);
   serve_all(engine);
-  EXPECT_TRUE(next->answered()) << "the promise of the empty batch must not stick";
+  EXPECT_TRUE(next->answered()) << "the reservation of the empty batch must be released";
 }
 
-TEST(EngineCancel, OfOneRequestLeavesTheOthersOfItsBatchAlone) {
+TEST(EngineCancel, OfOneRequestDoesNotAffectTheOthersOfItsBatch) {
   Engine engine(kByFour);
   const CallPtr first = submitted(engine, 1);
   const CallPtr second = submitted(engine, 2);
@@ -115,7 +115,7 @@ TEST(EngineCancel, OfOneRequestLeavesTheOthersOfItsBatchAlone) {
   EXPECT_TRUE(third->answered());
 }
 
-TEST(EngineCancel, ARequestInSeveralBatchesIsReleasedByTheLast) {
+TEST(EngineCancel, ARequestInSeveralBatchesIsReleasedByTheLastBatch) {
   Engine engine(kByFour);
   const CallPtr large = submitted(engine, 8);
   Batch first = take(engine);
@@ -128,13 +128,13 @@ TEST(EngineCancel, ARequestInSeveralBatchesIsReleasedByTheLast) {
   EXPECT_TRUE(large->ended_as(Outcome::kCancelled));
 }
 
-TEST(EngineCancel, AHolderWhoPublishesLateReleasesItHimself) {
+TEST(EngineCancel, AThreadThatPublishesAfterTheBatchIsBackReleasesTheRequest) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1);
   Batch batch = take(engine);
   EndedRequests ended;
   EXPECT_TRUE(engine.end_early(*call, Outcome::kCancelled, true, ended));
-  answer(engine, batch);  // the batch is back before the end was published
+  answer(engine, batch);  // the batch is back before the end is published
   EXPECT_FALSE(call->done());
   EXPECT_FALSE(call->released());
   publish(ended);

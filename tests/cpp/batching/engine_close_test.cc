@@ -1,4 +1,4 @@
-// The end of an engine: whom it still serves, whom it sends away, and who is told.
+// close(), abort() and wait_until_drained(): which requests are served, which end, and which threads wake up.
 
 #include <gtest/gtest.h>
 
@@ -27,23 +27,23 @@ Wait drained_by(Engine& engine, TimePoint deadline) {
   return engine.wait_until_drained(sleeping.waiter(), deadline);
 }
 
-// A request in every phase: one that waits for room, one in the queue, one partly and one wholly with a worker.
-struct Everybody {
-  explicit Everybody(Engine& engine) {
+// A request in each phase: one in the waiting room, one in the queue, one partly and one wholly in a batch.
+struct AllPhases {
+  explicit AllPhases(Engine& engine) {
     running = submitted(engine, 2);
     partly = submitted(engine, 4);
     queued = submitted(engine, 2);
     batch = take(engine);
-    crowded_out = submitted(engine, 4);
+    next_queued = submitted(engine, 4);
     waiting = make_call(5);
     EXPECT_EQ(submit(engine, waiting), Admission::kWaiting);
   }
 
-  CallPtr running, partly, queued, crowded_out, waiting;
+  CallPtr running, partly, queued, next_queued, waiting;
   Batch batch;
 };
 
-TEST(EngineClose, RefusesWhatComesAfter) {
+TEST(EngineClose, RefusesNewRequests) {
   for (const bool drain : {true, false}) {
     Engine engine(kByFour);
     close(engine, drain);
@@ -52,13 +52,13 @@ TEST(EngineClose, RefusesWhatComesAfter) {
     EXPECT_EQ(submit(engine, late), Admission::kClosed);
     EXPECT_FALSE(late->done());
     EXPECT_EQ(engine.stats().counters.submitted, 0U);
-    EXPECT_EQ(engine.stats().counters.rejected, 0U) << "it was not the queue that was full";
+    EXPECT_EQ(engine.stats().counters.rejected, 0U) << "not refused because the queue is full";
   }
 }
 
-TEST(EngineClose, DrainingServesEverybodyWhoWasAccepted) {
+TEST(EngineClose, DrainingServesAllAcceptedRequests) {
   Engine engine(kByFour);
-  Everybody calls(engine);
+  AllPhases calls(engine);
   close(engine, true);
   EXPECT_FALSE(calls.queued->done());
   EXPECT_EQ(polled(engine), Ready::kBatch);
@@ -66,14 +66,14 @@ TEST(EngineClose, DrainingServesEverybodyWhoWasAccepted) {
   answer(engine, calls.batch);
   answer(engine, next);
   serve_all(engine);
-  for (const CallPtr& call : {calls.running, calls.partly, calls.queued, calls.crowded_out, calls.waiting}) {
+  for (const CallPtr& call : {calls.running, calls.partly, calls.queued, calls.next_queued, calls.waiting}) {
     EXPECT_TRUE(call->answered());
   }
   EXPECT_EQ(polled(engine), Ready::kClosed);
   EXPECT_EQ(engine.stats().counters.dropped, 0U);
 }
 
-TEST(EngineClose, DrainingHoldsNothingBackForCompany) {
+TEST(EngineClose, DrainingDoesNotWaitForMoreRequests) {
   Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow});
   const CallPtr call = submitted(engine, 1);
   EXPECT_EQ(take(engine).items, 0U);
@@ -83,11 +83,11 @@ TEST(EngineClose, DrainingHoldsNothingBackForCompany) {
   answer(engine, batch);
 }
 
-TEST(EngineClose, WithoutDrainEndsWhatNoWorkerHasAllOf) {
+TEST(EngineClose, WithoutDrainEndsRequestsThatAreNotWhollyInABatch) {
   Engine engine(kByFour);
-  Everybody calls(engine);
+  AllPhases calls(engine);
   close(engine, false);
-  for (const CallPtr& call : {calls.partly, calls.queued, calls.crowded_out, calls.waiting}) {
+  for (const CallPtr& call : {calls.partly, calls.queued, calls.next_queued, calls.waiting}) {
     EXPECT_TRUE(call->ended_as(Outcome::kClosed));
   }
   EXPECT_FALSE(calls.partly->released()) << "a worker still reads it";
@@ -103,7 +103,7 @@ TEST(EngineClose, WithoutDrainEndsWhatNoWorkerHasAllOf) {
   EXPECT_EQ(stats.waiting_requests, 0);
 }
 
-TEST(EngineClose, TwiceIsOnceAndASecondMayBeHarder) {
+TEST(EngineClose, IsIdempotentAndASecondCloseMayDropTheRest) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1);
   close(engine, true);
@@ -115,15 +115,15 @@ TEST(EngineClose, TwiceIsOnceAndASecondMayBeHarder) {
   EXPECT_EQ(engine.stats().counters.dropped, 1U);
 }
 
-TEST(EngineClose, AbortEndsAlsoWhatIsRunning) {
+TEST(EngineClose, AbortAlsoEndsRunningRequests) {
   Engine engine(kByFour);
-  Everybody calls(engine);
+  AllPhases calls(engine);
   close(engine, true);
   abort(engine);
-  for (const CallPtr& call : {calls.running, calls.partly, calls.queued, calls.crowded_out, calls.waiting}) {
+  for (const CallPtr& call : {calls.running, calls.partly, calls.queued, calls.next_queued, calls.waiting}) {
     EXPECT_TRUE(call->ended_as(Outcome::kClosed));
   }
-  EXPECT_EQ(drained_by(engine, TimePoint{}), Wait::kTimeout) << "a batch is out";
+  EXPECT_EQ(drained_by(engine, TimePoint{}), Wait::kTimeout) << "a batch is not back";
   answer(engine, calls.batch);
   EXPECT_TRUE(calls.running->released() && calls.partly->released());
   EXPECT_TRUE(calls.running->ended_as(Outcome::kClosed));
@@ -132,7 +132,7 @@ TEST(EngineClose, AbortEndsAlsoWhatIsRunning) {
   EXPECT_EQ(engine.stats().counters.dropped, 5U);
 }
 
-TEST(EngineClose, AbortMayNameAnotherReasonBecauseNoWorkerWillCome) {
+TEST(EngineClose, AbortCanEndRequestsAsLost) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1);
   abort(engine, Outcome::kLost);
@@ -144,7 +144,7 @@ TEST(EngineClose, AbortMayNameAnotherReasonBecauseNoWorkerWillCome) {
   EXPECT_TRUE(next->answered());
 }
 
-TEST(EngineClose, IdleWorkersAreToldAtOnce) {
+TEST(EngineClose, WakesIdleWorkersAtOnce) {
   for (const bool drain : {true, false}) {
     Engine engine(kByFour);
     Worker first(engine);
@@ -156,7 +156,7 @@ TEST(EngineClose, IdleWorkersAreToldAtOnce) {
   }
 }
 
-TEST(EngineClose, WorkersThatHeldABackABatchServeIt) {
+TEST(EngineClose, WorkersThatWaitedForMoreRequestsServeTheirBatch) {
   Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow});
   Worker first(engine);
   Worker second(engine);
@@ -167,7 +167,7 @@ TEST(EngineClose, WorkersThatHeldABackABatchServeIt) {
   EXPECT_TRUE(call->answered());
 }
 
-TEST(EngineClose, ProducersThatWaitForRoomAreServedOrSentAway) {
+TEST(EngineClose, ProducersThatWaitForRoomAreServedOrRefused) {
   for (const bool drain : {true, false}) {
     Engine engine(kByFour);
     const CallPtr first = submitted(engine, 8);
@@ -187,7 +187,7 @@ TEST(EngineClose, ProducersThatWaitForRoomAreServedOrSentAway) {
   }
 }
 
-TEST(EngineDrain, IsDoneAtOnceWhenNothingIsThere) {
+TEST(EngineDrain, ReturnsAtOnceIfThereAreNoRequests) {
   Engine engine(kByFour);
   EXPECT_EQ(drained_by(engine, TimePoint{}), Wait::kDone);
   const CallPtr call = submitted(engine, 1);
@@ -196,7 +196,7 @@ TEST(EngineDrain, IsDoneAtOnceWhenNothingIsThere) {
   EXPECT_EQ(drained_by(engine, TimePoint{}), Wait::kDone);
 }
 
-TEST(EngineDrain, WakesEverybodyWhoWaitsWhenTheLastBatchIsBack) {
+TEST(EngineDrain, WakesAllWaitingThreadsWhenTheLastBatchIsBack) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 8);
   Batch first = take(engine);
@@ -212,7 +212,7 @@ TEST(EngineDrain, WakesEverybodyWhoWaitsWhenTheLastBatchIsBack) {
   close(engine, true);
   give_back(engine, first, Outcome::kLost);
   EXPECT_TRUE(call->ended_as(Outcome::kLost));
-  EXPECT_EQ(drained, 0) << "every request has ended, but one batch is out";
+  EXPECT_EQ(drained, 0) << "all requests have ended, but one batch is not back";
   answer(engine, second);
   EXPECT_TRUE(eventually([&] { return drained == 3; }));
 }

@@ -1,4 +1,4 @@
-// Deadlines: at the cut, by expire(), and by the thread that watches them.
+// Deadlines: at the cut, by expire(), and by the timer thread.
 
 #include <gtest/gtest.h>
 
@@ -21,18 +21,18 @@ TimePoint far() {
   return Clock::now() + hours(1);
 }
 
-// The thread that ends requests whose deadline nobody else watches.
-class Watcher {
+// The timer thread, which ends requests whose deadline no blocked caller watches.
+class Timer {
  public:
-  explicit Watcher(Engine& engine) : engine_(engine), thread_([this] { run(); }) {}
-  ~Watcher() {
+  explicit Timer(Engine& engine) : engine_(engine), thread_([this] { run(); }) {}
+  ~Timer() {
     close(engine_, false);
     abort(engine_);
   }
-  Watcher(const Watcher&) = delete;
-  Watcher& operator=(const Watcher&) = delete;
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
 
-  int looks() const { return looks_; }
+  int wake_ups() const { return wake_ups_; }
   bool asleep() const {
     return eventually([this] { return thread_.asleep(); });
   }
@@ -44,13 +44,13 @@ class Watcher {
     for (;;) {
       const Ready ready = engine_.wait_for_deadline(sleeping.waiter());
       if (ready == Ready::kClosed) return;
-      ++looks_;
+      ++wake_ups_;
       expire(engine_);
     }
   }
 
   Engine& engine_;
-  std::atomic<int> looks_{0};
+  std::atomic<int> wake_ups_{0};
   Thread thread_;
 };
 
@@ -67,7 +67,7 @@ TEST(EngineDeadline, AnExpiredRequestIsNotGivenToTheModel) {
   EXPECT_EQ(engine.stats().counters.expired, 1U);
 }
 
-TEST(EngineDeadline, OnlyExpiredRequestsAreNoBatch) {
+TEST(EngineDeadline, ExpiredRequestsAloneMakeNoBatch) {
   Engine engine(kByFour);
   const CallPtr late = submitted(engine, 1, {.deadline = past()});
   const CallPtr also_late = submitted(engine, 1, {.deadline = past()});
@@ -89,7 +89,7 @@ TEST(EngineDeadline, TheRestOfAnExpiredRequestIsNotGivenToTheModel) {
   EXPECT_TRUE(large->released());
 }
 
-TEST(EngineDeadline, ExpiredAtTheCutMakesRoomForProducers) {
+TEST(EngineDeadline, RequestsThatExpireAtTheCutMakeRoomForProducers) {
   Engine engine(kByFour);
   const CallPtr late = submitted(engine, 8, {.deadline = past()});
   const CallPtr waits = make_call(8);
@@ -99,7 +99,7 @@ TEST(EngineDeadline, ExpiredAtTheCutMakesRoomForProducers) {
   EXPECT_TRUE(waits->answered());
 }
 
-TEST(EngineDeadline, ExpireEndsThemInEveryPhase) {
+TEST(EngineDeadline, ExpireEndsRequestsInEveryPhase) {
   Engine engine(kByFour);
   const CallPtr running = submitted(engine, 2, {.deadline = far()});
   const CallPtr partly = submitted(engine, 4, {.deadline = far()});
@@ -135,7 +135,7 @@ TEST(EngineDeadline, ExpireMakesRoomForProducers) {
   EXPECT_TRUE(waits->answered());
 }
 
-TEST(EngineDeadline, ExpireLeavesThoseWhoHaveTime) {
+TEST(EngineDeadline, ExpireLeavesRequestsWithALaterDeadline) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1, {.deadline = far()});
   const CallPtr unbounded = submitted(engine, 1);
@@ -144,10 +144,10 @@ TEST(EngineDeadline, ExpireLeavesThoseWhoHaveTime) {
   serve_all(engine);
 }
 
-TEST(EngineDeadline, TheWatcherEndsARequestAtItsDeadline) {
+TEST(EngineDeadline, TheTimerEndsARequestAtItsDeadline) {
   Engine engine(kByFour);
-  Watcher watcher(engine);
-  ASSERT_TRUE(watcher.asleep());
+  Timer timer(engine);
+  ASSERT_TRUE(timer.asleep());
   const TimePoint deadline = Clock::now() + milliseconds(5);
   const CallPtr call = submitted(engine, 1, {.deadline = deadline});
   EXPECT_EQ(wait_for(*call), Completion::Wait::kDone);
@@ -155,36 +155,36 @@ TEST(EngineDeadline, TheWatcherEndsARequestAtItsDeadline) {
   EXPECT_GE(call->ended, deadline);
 }
 
-TEST(EngineDeadline, TheWatcherFindsRequestsThatCameBeforeIt) {
+TEST(EngineDeadline, TheTimerFindsRequestsThatCameBeforeIt) {
   Engine engine(kByFour);
   const CallPtr late = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(2)});
   const CallPtr later = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(4)});
-  Watcher watcher(engine);
+  Timer timer(engine);
   for (const CallPtr& call : {late, later}) {
     EXPECT_EQ(wait_for(*call), Completion::Wait::kDone);
     EXPECT_TRUE(call->ended_as(Outcome::kExpired));
   }
 }
 
-TEST(EngineDeadline, AnEarlierDeadlineWakesTheWatcherAndALaterOneDoesNot) {
+TEST(EngineDeadline, AnEarlierDeadlineWakesTheTimerAndALaterOneDoesNot) {
   Engine engine(kByFour);
   const CallPtr hour = submitted(engine, 1, {.deadline = far()});
-  Watcher watcher(engine);
-  ASSERT_TRUE(watcher.asleep());
-  const int before = watcher.looks();
+  Timer timer(engine);
+  ASSERT_TRUE(timer.asleep());
+  const int before = timer.wake_ups();
   const CallPtr later = submitted(engine, 1, {.deadline = far() + hours(1)});
   const CallPtr unbounded = submitted(engine, 1);
   const CallPtr watched = submitted(engine, 1, {.deadline = Clock::now(), .watched = true});
-  EXPECT_TRUE(watcher.asleep());
-  EXPECT_EQ(watcher.looks(), before);
+  EXPECT_TRUE(timer.asleep());
+  EXPECT_EQ(timer.wake_ups(), before);
   const CallPtr soon = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(1)});
   EXPECT_EQ(wait_for(*soon), Completion::Wait::kDone);
   EXPECT_TRUE(soon->ended_as(Outcome::kExpired));
-  EXPECT_GT(watcher.looks(), before);
+  EXPECT_GT(timer.wake_ups(), before);
   EXPECT_FALSE(hour->done() || later->done() || unbounded->done());
 }
 
-TEST(EngineDeadline, TheWatcherAlsoEndsWhatRunsAndWhatWaitsForRoom) {
+TEST(EngineDeadline, TheTimerAlsoEndsRequestsThatRunOrWaitForRoom) {
   Engine engine(kByFour);
   const CallPtr running = submitted(engine, 4, {.deadline = far()});
   Batch batch = take(engine);
@@ -193,48 +193,48 @@ TEST(EngineDeadline, TheWatcherAlsoEndsWhatRunsAndWhatWaitsForRoom) {
   const CallPtr queued = submitted(engine, 8);
   const CallPtr waiting = make_call(1, {.deadline = deadline});
   EXPECT_EQ(submit(engine, waiting), Engine::Admission::kWaiting);
-  Watcher watcher(engine);
+  Timer timer(engine);
   EXPECT_EQ(wait_for(*running), Completion::Wait::kDone);
   EXPECT_EQ(wait_for(*waiting), Completion::Wait::kDone);
   EXPECT_TRUE(running->ended_as(Outcome::kExpired));
   EXPECT_TRUE(waiting->ended_as(Outcome::kExpired));
   EXPECT_FALSE(running->released());
   answer(engine, batch);
-  // By the worker or by the watcher, whoever is later.
+  // Released by the worker or by the timer, whichever is later.
   EXPECT_TRUE(eventually([&] { return running->released(); }));
 }
 
-TEST(EngineDeadline, TheWatcherLeavesWhenTheEngineIsClosedAndEmpty) {
+TEST(EngineDeadline, TheTimerReturnsWhenTheEngineIsClosedAndEmpty) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1);
-  Watcher watcher(engine);
+  Timer timer(engine);
   close(engine, true);
-  EXPECT_TRUE(watcher.asleep());
-  EXPECT_FALSE(watcher.thread().finished()) << "a request may still come to its deadline";
+  EXPECT_TRUE(timer.asleep());
+  EXPECT_FALSE(timer.thread().finished()) << "a request may still expire";
   serve_all(engine);
-  EXPECT_TRUE(eventually([&] { return watcher.thread().finished(); }));
+  EXPECT_TRUE(eventually([&] { return timer.thread().finished(); }));
 }
 
-TEST(EngineDeadline, TheWatcherDoesNotWaitForABatchWhoseRequestsHaveEnded) {
+TEST(EngineDeadline, TheTimerDoesNotWaitForABatchWhoseRequestsHaveEnded) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1);
   Batch stuck = take(engine);
-  Watcher watcher(engine);
-  ASSERT_TRUE(watcher.asleep());
+  Timer timer(engine);
+  ASSERT_TRUE(timer.asleep());
   close(engine, true);
   abort(engine);
-  EXPECT_TRUE(eventually([&] { return watcher.thread().finished(); }));
+  EXPECT_TRUE(eventually([&] { return timer.thread().finished(); }));
   answer(engine, stuck);
 }
 
-TEST(EngineDeadline, ASignalInterruptsTheWatch) {
+TEST(EngineDeadline, ASignalInterruptsTheTimer) {
   Engine engine(kByFour);
   std::atomic<Ready> ready{Ready::kClosed};
-  Thread watcher([&] {
+  Thread timer([&] {
     Sleeping sleeping;
     ready = engine.wait_for_deadline(sleeping.waiter());
   });
-  ASSERT_TRUE(watcher.interrupt_until([&] { return watcher.finished(); }));
+  ASSERT_TRUE(timer.interrupt_until([&] { return timer.finished(); }));
   EXPECT_EQ(ready, Ready::kInterrupted);
 }
 

@@ -1,4 +1,4 @@
-// The bounded queue: who waits for room, who is refused, and in which order they go in.
+// The bounded queue: which requests wait for room, which are refused, and in which order they are admitted.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ CallPtr waiting(Engine& engine, std::uint32_t items, const Terms& terms = {}) {
   return call;
 }
 
-// A producer that found no room and sleeps until there is some.
+// A producer that finds the queue full and sleeps until there is room.
 class Producer {
  public:
   Producer(Engine& engine, CallPtr call, TimePoint deadline = TimePoint::max())
@@ -73,7 +73,7 @@ TEST(EngineOverflow, RequestsThatComeTogetherWaitForRoomOrAreAllRefused) {
   EXPECT_FALSE(late->done());
 }
 
-TEST(EngineOverflow, RejectRefusesWhatDoesNotFitAndKeepsNothingOfIt) {
+TEST(EngineOverflow, RejectRefusesARequestThatDoesNotFitAndKeepsNoHold) {
   Engine engine(kReject);
   const CallPtr fits = submitted(engine, 3);
   const CallPtr refused = make_call(2);
@@ -89,7 +89,7 @@ TEST(EngineOverflow, RejectRefusesWhatDoesNotFitAndKeepsNothingOfIt) {
   EXPECT_TRUE(small->answered());
 }
 
-TEST(EngineOverflow, ARequestLargerThanTheQueueGoesInWhenNothingWaits) {
+TEST(EngineOverflow, ARequestLargerThanTheQueueIsAdmittedIfTheQueueIsEmpty) {
   for (const EngineOptions& options : {kBlock, kReject}) {
     Engine engine(options);
     const CallPtr large = submitted(engine, 100);
@@ -101,7 +101,7 @@ TEST(EngineOverflow, ARequestLargerThanTheQueueGoesInWhenNothingWaits) {
   }
 }
 
-TEST(EngineOverflow, BlockLetsProducersInStrictlyInOrder) {
+TEST(EngineOverflow, BlockAdmitsProducersStrictlyInOrder) {
   Engine engine(kBlock);
   const CallPtr first = submitted(engine, 4);
   const CallPtr large = waiting(engine, 3);
@@ -109,19 +109,19 @@ TEST(EngineOverflow, BlockLetsProducersInStrictlyInOrder) {
   EXPECT_EQ(engine.stats().waiting_requests, 2);
   EXPECT_EQ(engine.stats().queued_items, 4U);
   Batch batch = take(engine);
-  EXPECT_EQ(engine.stats().waiting_requests, 2) << "the small one must not overtake";
+  EXPECT_EQ(engine.stats().waiting_requests, 2) << "the small request must not overtake";
   answer(engine, batch);
   batch = take(engine);
   EXPECT_EQ(engine.stats().waiting_requests, 0);
   answer(engine, batch);
   batch = take(engine);
-  EXPECT_EQ(batch.parts[0].request, urgent.get()) << "inside, priority counts";
+  EXPECT_EQ(batch.parts[0].request, urgent.get()) << "in the queue, priority counts";
   answer(engine, batch);
   serve_all(engine);
   EXPECT_TRUE(large->answered());
 }
 
-TEST(EngineOverflow, WhoGotARequestInTimeNeedNotWaitForRoom) {
+TEST(EngineOverflow, WaitForRoomReturnsAtOnceIfTheRequestWasAdmitted) {
   Engine engine(kBlock);
   const CallPtr first = submitted(engine, 4);
   const CallPtr second = waiting(engine, 4);
@@ -131,7 +131,7 @@ TEST(EngineOverflow, WhoGotARequestInTimeNeedNotWaitForRoom) {
   EXPECT_TRUE(second->answered());
 }
 
-TEST(EngineOverflow, RoomWakesTheProducersThatFit) {
+TEST(EngineOverflow, RoomWakesTheProducersWhoseRequestsFit) {
   Engine engine(kBlock);
   const CallPtr first = submitted(engine, 4);
   Producer second(engine, waiting(engine, 2));
@@ -156,7 +156,7 @@ TEST(EngineOverflow, ACancelledRequestMakesRoom) {
   serve_all(engine);
 }
 
-TEST(EngineOverflow, AnEndWhileItWaitsForRoomWakesTheProducer) {
+TEST(EngineOverflow, TheEndOfAWaitingRequestWakesItsProducer) {
   Engine engine(kBlock);
   const CallPtr first = submitted(engine, 4);
   Producer second(engine, waiting(engine, 1));
@@ -167,7 +167,7 @@ TEST(EngineOverflow, AnEndWhileItWaitsForRoomWakesTheProducer) {
   serve_all(engine);
 }
 
-TEST(EngineOverflow, AProducerThatGivesUpIsStillInTheWaitingRoomUntilItIsEnded) {
+TEST(EngineOverflow, ARequestWhoseProducerGivesUpStaysInTheWaitingRoomUntilItIsEnded) {
   Engine engine(kBlock);
   const CallPtr first = submitted(engine, 4);
   Producer second(engine, waiting(engine, 1), Clock::now() + milliseconds(1));
@@ -179,7 +179,7 @@ TEST(EngineOverflow, AProducerThatGivesUpIsStillInTheWaitingRoomUntilItIsEnded) 
   serve_all(engine);
 }
 
-TEST(EngineOverflow, ASignalInterruptsAProducerAndItMayGoOnWaiting) {
+TEST(EngineOverflow, ASignalInterruptsAProducerAndItMayWaitAgain) {
   Engine engine(kBlock);
   const CallPtr first = submitted(engine, 4);
   const CallPtr second = waiting(engine, 1);
@@ -195,7 +195,7 @@ TEST(EngineOverflow, ASignalInterruptsAProducerAndItMayGoOnWaiting) {
   EXPECT_TRUE(second->answered());
 }
 
-TEST(EngineOverflow, ManyProducersAllGetThroughASmallQueue) {
+TEST(EngineOverflow, ASmallQueueServesAllOfManyProducers) {
   constexpr std::uint32_t kProducers = 6;
   constexpr std::uint32_t kCalls = 2'000 / kStressShare;
   constexpr std::uint64_t kAll = std::uint64_t{kProducers} * kCalls;

@@ -26,7 +26,7 @@ struct Scene {
   std::vector<CallPtr> calls;
 };
 
-TEST(EnginePostpone, TheRequestsWaitAndRunOneByOne) {
+TEST(EnginePostpone, PostponedRequestsRunOneByOne) {
   Scene scene;
   EXPECT_EQ(scene.engine.stats().running_batches, 0);
   EXPECT_EQ(scene.engine.stats().running_items, 0U);
@@ -42,7 +42,7 @@ TEST(EnginePostpone, TheRequestsWaitAndRunOneByOne) {
   }
   EXPECT_EQ(take(scene.engine).items, 0U);
   const Counters counters = scene.engine.stats().counters;
-  EXPECT_EQ(counters.batches, 1U) << "what runs alone was counted before";
+  EXPECT_EQ(counters.batches, 1U) << "the postponed requests were counted before";
   EXPECT_EQ(counters.isolated, 3U);
   EXPECT_EQ(scene.engine.stats().queue_time.count, 3U);
 }
@@ -61,14 +61,14 @@ TEST(EnginePostpone, EverythingElseGoesFirst) {
   }
 }
 
-TEST(EnginePostpone, TheyDoNotCountAsCompany) {
+TEST(EnginePostpone, PostponedRequestsDoNotFillABatch) {
   Engine engine({.batch_size = 2, .max_latency = std::chrono::hours(1), .policy = PolicyKind::kWindow});
   const CallPtr first = submitted(engine, 1);
   const CallPtr second = submitted(engine, 1);
   Batch batch = take(engine);
   EXPECT_FALSE(postpone(engine, batch));
   const CallPtr third = submitted(engine, 1);
-  EXPECT_EQ(take(engine).items, 0U) << "the third one waits for a full batch, the others for it";
+  EXPECT_EQ(take(engine).items, 0U) << "the third request waits for a full batch, and the others wait for the third";
   const CallPtr fourth = submitted(engine, 1);
   Batch full = take(engine);
   EXPECT_EQ(full.items, 2U);
@@ -77,7 +77,7 @@ TEST(EnginePostpone, TheyDoNotCountAsCompany) {
   close(engine, false);
 }
 
-TEST(EnginePostpone, EachIsPromisedToOneWorker) {
+TEST(EnginePostpone, EachRequestIsReservedForOneWorker) {
   Scene scene;
   CloseReason reason{};
   for (int i = 0; i < 3; ++i) EXPECT_EQ(scene.engine.poll(reason), Engine::Ready::kBatch);
@@ -109,7 +109,7 @@ TEST(EnginePostpone, WakesAnIdleWorker) {
   answer(engine, last);
 }
 
-TEST(EnginePostpone, DeadlinesHoldMeanwhile) {
+TEST(EnginePostpone, PostponedRequestsExpire) {
   Scene scene;
   scene.calls[1]->deadline = Clock::now();
   expire(scene.engine);
@@ -119,7 +119,7 @@ TEST(EnginePostpone, DeadlinesHoldMeanwhile) {
   abort(scene.engine);
 }
 
-TEST(EnginePostpone, TheyCanBeCancelledMeanwhile) {
+TEST(EnginePostpone, PostponedRequestsCanBeCancelled) {
   Scene scene;
   EXPECT_TRUE(cancel(scene.engine, *scene.calls[0]));
   EXPECT_TRUE(scene.calls[0]->released());
@@ -127,7 +127,7 @@ TEST(EnginePostpone, TheyCanBeCancelledMeanwhile) {
   abort(scene.engine);
 }
 
-TEST(EnginePostpone, CloseServesThemOrEndsThem) {
+TEST(EnginePostpone, CloseServesOrEndsPostponedRequests) {
   Scene served;
   close(served.engine, true);
   for (const CallPtr& call : served.calls) {
@@ -143,7 +143,7 @@ TEST(EnginePostpone, CloseServesThemOrEndsThem) {
   for (const CallPtr& call : dropped.calls) EXPECT_TRUE(call->ended_as(Outcome::kClosed) && call->released());
 }
 
-TEST(EnginePostpone, AfterACloseThatDropsTheyEndAtOnce) {
+TEST(EnginePostpone, AfterACloseWithoutDrainPostponedRequestsEndAtOnce) {
   Engine engine(kGreedy);
   const CallPtr first = submitted(engine, 1);
   const CallPtr second = submitted(engine, 1);
@@ -154,7 +154,7 @@ TEST(EnginePostpone, AfterACloseThatDropsTheyEndAtOnce) {
   EXPECT_TRUE(second->ended_as(Outcome::kClosed) && second->released());
 }
 
-TEST(EnginePostpone, LeavesWhatIsNotAllOfARequest) {
+TEST(EnginePostpone, LeavesPartsOfRequestsInTheBatch) {
   Engine engine(kGreedy);
   const CallPtr small = submitted(engine, 3);
   const CallPtr large = submitted(engine, 10);
@@ -174,7 +174,7 @@ TEST(EnginePostpone, LeavesWhatIsNotAllOfARequest) {
   EXPECT_TRUE(small->answered());
 }
 
-TEST(EnginePostpone, ReleasesWhatHasEndedMeanwhile) {
+TEST(EnginePostpone, ReleasesRequestsThatHaveEnded) {
   Engine engine(kGreedy);
   const CallPtr call = submitted(engine, 1);
   Batch batch = take(engine);

@@ -1,4 +1,4 @@
-// Batches of which workers take a share only: what a policy that was taught does to an engine.
+// An engine whose policy has learned that workers should take only a share of the queue.
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace service_streamer::support {
 namespace {
 
-// A minute for each item and nothing for the batch, with sizes that show it. So long that it matters to nobody if this thread is
-// stopped for a while in between; what it took may then be lingered for, which is no longer than max_latency.
+// Teaches the policy a model that takes a minute for each item and has no fixed cost. A minute is so long that a
+// pause of this thread does not matter.
 constexpr auto kEach = std::chrono::minutes(1);
 
 void teach(Engine& engine) {
@@ -21,7 +21,7 @@ void teach(Engine& engine) {
     ASSERT_GT(batch.items, 0U);
     batch.dispatched = Clock::now() - batch.items * kEach;
     answer(engine, batch);
-    while (!call->done()) {  // with several workers a request has been cut, too
+    while (!call->done()) {  // with several workers the request may be cut
       Batch rest = take(engine);
       rest.dispatched = Clock::now() - rest.items * kEach;
       answer(engine, rest);
@@ -29,7 +29,7 @@ void teach(Engine& engine) {
   }
 }
 
-// What is left.
+// Serves requests until `last` is done.
 bool serves(Engine& engine, const CallPtr& last) {
   return eventually([&] {
     serve_all(engine);
@@ -37,7 +37,7 @@ bool serves(Engine& engine, const CallPtr& last) {
   });
 }
 
-TEST(EngineShare, WhatIsLeftIsDueAtOnceAndInItsOrder) {
+TEST(EngineShare, TheRestIsDueAtOnceAndInOrder) {
   Engine engine(EngineOptions{.batch_size = 64});
   teach(engine);
   std::vector<CallPtr> calls;

@@ -1,4 +1,4 @@
-// Batches that failed and are run again in pieces, in every shape.
+// Failed batches that are split in every shape and run again in pieces.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using Sizes = std::vector<std::uint32_t>;
 
 constexpr EngineOptions kGreedy{.batch_size = 64, .policy = PolicyKind::kGreedy};
 
-// A batch of requests of these sizes.
+// A batch of requests of the given sizes.
 struct Scene {
   explicit Scene(const Sizes& sizes) : engine(kGreedy) {
     for (const std::uint32_t size : sizes) calls.push_back(submitted(engine, size));
@@ -39,7 +39,7 @@ Batch split(Engine& engine, Batch& batch, const BatchCut& cut) {
   return first;
 }
 
-// Before the first so many requests end.
+// The cut after the first `requests` requests.
 BatchCut between_requests(const Batch& batch, std::size_t requests) {
   BatchCut cut{.parts = requests};
   for (std::size_t i = 0; i < requests; ++i) cut.items += batch.parts[i].count;
@@ -52,7 +52,7 @@ struct Halves {
   bool operator==(const Halves&) const = default;
 };
 
-// What a cut in the middle makes of a batch; it is given back as failed.
+// Returns the halves of a batch of these sizes that is cut in the middle.
 Halves halves_of(const Sizes& sizes) {
   Scene scene(sizes);
   Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
@@ -62,7 +62,7 @@ Halves halves_of(const Sizes& sizes) {
   return halves;
 }
 
-// Every way to write numbers up to `most` items as a batch of requests.
+// All batches of up to `most` items, as the sizes of their requests.
 void for_all_shapes(std::uint32_t most, const std::function<void(const Sizes&)>& visit) {
   std::vector<Sizes> open{{}};
   while (!open.empty()) {
@@ -78,7 +78,7 @@ void for_all_shapes(std::uint32_t most, const std::function<void(const Sizes&)>&
   }
 }
 
-// Splits a batch until nothing can be cut further; the pieces in order.
+// Splits a batch until no piece can be cut. Returns the pieces in order.
 void pieces_of(Engine& engine, Batch batch, bool between_items, std::vector<Batch>& pieces) {
   const BatchCut cut = between_items ? middle_of(batch.parts) : between_requests(batch, batch.parts.size() / 2);
   if (cut.items == 0) {
@@ -99,10 +99,13 @@ TEST(EngineSplit, CutsInTheMiddleOfTheItems) {
   EXPECT_EQ(halves_of({9, 1}), (Halves{{5}, {4, 1}}));
   EXPECT_EQ(halves_of({1, 9}), (Halves{{1, 4}, {5}}));
   EXPECT_EQ(halves_of({1, 8, 1}), (Halves{{1, 4}, {4, 1}}));
-  EXPECT_EQ(middle_of(Scene({1}).batch.parts).items, 0U) << "one item has no middle";
+
+  Scene scene({1});
+  EXPECT_EQ(middle_of(scene.batch.parts).items, 0U) << "one item cannot be cut";
+  give_back(scene.engine, scene.batch, Outcome::kFailed);
 }
 
-TEST(EngineSplit, OfAnyShapeKeepsEveryItemOnceAndInOrder) {
+TEST(EngineSplit, KeepsEveryItemOnceAndInOrderForAnyShape) {
   for_all_shapes(7, [](const Sizes& shape) {
     for (const bool between_items : {false, true}) {
       SCOPED_TRACE(::testing::PrintToString(shape) + (between_items ? " between items" : " between requests"));
@@ -110,7 +113,7 @@ TEST(EngineSplit, OfAnyShapeKeepsEveryItemOnceAndInOrder) {
       const std::size_t items = scene.batch.items;
       std::vector<Batch> pieces;
       pieces_of(scene.engine, scene.batch, between_items, pieces);
-      EXPECT_EQ(pieces.size(), between_items ? items : shape.size()) << "pieces of one item, or of one request";
+      EXPECT_EQ(pieces.size(), between_items ? items : shape.size()) << "each piece has one item, or one request";
       EXPECT_EQ(scene.engine.stats().running_batches, static_cast<int>(pieces.size()));
       EXPECT_EQ(scene.engine.stats().running_items, items);
       std::size_t request = 0;
@@ -133,7 +136,7 @@ TEST(EngineSplit, OfAnyShapeKeepsEveryItemOnceAndInOrder) {
   });
 }
 
-TEST(EngineSplit, WhatIsJoinedAgainIsWhatItWas) {
+TEST(EngineSplit, JoinUndoesASplit) {
   for_all_shapes(6, [](const Sizes& shape) {
     Scene scene(shape);
     const std::size_t items = scene.batch.items;
@@ -151,7 +154,7 @@ TEST(EngineSplit, WhatIsJoinedAgainIsWhatItWas) {
   });
 }
 
-TEST(EngineSplit, FailsTheGuiltyRequestOnly) {
+TEST(EngineSplit, FailsOnlyTheGuiltyRequest) {
   for (std::size_t guilty = 0; guilty < 5; ++guilty) {
     Scene scene({1, 2, 1, 3, 1});
     std::vector<Batch> pieces;
@@ -167,7 +170,7 @@ TEST(EngineSplit, FailsTheGuiltyRequestOnly) {
   }
 }
 
-TEST(EngineSplit, ARequestCutBetweenItsItemsHasAHoldForEachPiece) {
+TEST(EngineSplit, ARequestThatIsCutHasAHoldForEachPiece) {
   Scene scene({4});
   Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
   give_back(scene.engine, first, Outcome::kFailed);
@@ -187,7 +190,7 @@ TEST(EngineSplit, ARequestThatHasEndedIsReleasedByItsLastPiece) {
   EXPECT_TRUE(scene.calls[0]->released());
 }
 
-TEST(EngineSplit, APieceDropsWhatEndedOrExpiredBeforeItRuns) {
+TEST(EngineSplit, APieceDropsRequestsThatEndedOrExpiredBeforeItRuns) {
   Scene scene({1, 2, 3, 1});
   Batch first = split(scene.engine, scene.batch, between_requests(scene.batch, 2));
   give_back(scene.engine, first, Outcome::kFailed);
@@ -218,7 +221,7 @@ TEST(EngineSplit, APieceWithoutEndedRequestsDropsNothing) {
   EXPECT_TRUE(scene.calls[0]->answered() && scene.calls[1]->answered());
 }
 
-TEST(EngineSplit, CountsTheBatchOnceAndWhatItsPiecesSaved) {
+TEST(EngineSplit, CountsTheBatchOnceAndTheRequestsThatItsPiecesAnswered) {
   Scene scene({1, 1, 1});
   std::vector<Batch> pieces;
   pieces_of(scene.engine, scene.batch, false, pieces);
@@ -231,7 +234,7 @@ TEST(EngineSplit, CountsTheBatchOnceAndWhatItsPiecesSaved) {
   EXPECT_EQ(stats.counters.isolated, 2U);
   EXPECT_EQ(stats.counters.failed, 1U);
   EXPECT_EQ(stats.counters.completed, 2U);
-  EXPECT_EQ(stats.service_time.count, 1U) << "only the first run tells what the model takes";
+  EXPECT_EQ(stats.service_time.count, 1U) << "only the first run counts as service time";
 }
 
 }  // namespace

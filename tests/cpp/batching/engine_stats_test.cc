@@ -42,7 +42,7 @@ TEST(EngineStats, ShowsWhereRequestsAre) {
   Batch first = take(engine);
   stats = engine.stats();
   EXPECT_EQ(stats.queued_items, 4U);
-  EXPECT_EQ(stats.queued_requests, 2) << "a partly taken request still waits";
+  EXPECT_EQ(stats.queued_requests, 2) << "a request of which some items are left is still queued";
   EXPECT_EQ(stats.running_items, 4U);
   EXPECT_EQ(stats.running_batches, 1);
   Batch second = take(engine);
@@ -80,7 +80,7 @@ TEST(EngineStats, CountsBatchesTheirItemsSizesAndReasons) {
   EXPECT_EQ(std::accumulate(counters.close_reasons.begin(), counters.close_reasons.end(), std::uint64_t{0}), 5U);
 }
 
-TEST(EngineStats, PeakIsTheMostRequestsAliveAtOnceIncludingThoseThatWaitOrRun) {
+TEST(EngineStats, PeakCountsRequestsThatWaitOrRunToo) {
   Engine engine(kByFour);
   const CallPtr running = submitted(engine, 4);
   Batch batch = take(engine);
@@ -95,7 +95,7 @@ TEST(EngineStats, PeakIsTheMostRequestsAliveAtOnceIncludingThoseThatWaitOrRun) {
   EXPECT_EQ(engine.stats().counters.peak_requests, 3U);
 }
 
-TEST(EngineStats, QueueTimeIsFromArrivalToTheFirstItemWithAWorker) {
+TEST(EngineStats, QueueTimeIsFromTheArrivalUntilTheFirstItemIsCut) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 8);
   pass_time_until(call->arrived + milliseconds(2));
@@ -125,7 +125,7 @@ TEST(EngineStats, ServiceTimeIsFromTheCutUntilTheBatchIsBack) {
   EXPECT_GE(service.max, milliseconds(3));
 }
 
-TEST(EngineStats, DeliveryTimeIsFromTheEndUntilTheCallerHasIt) {
+TEST(EngineStats, DeliveryTimeIsFromTheEndUntilTheCallerHasTheResult) {
   Engine engine(kByFour);
   const CallPtr call = submitted(engine, 1);
   serve_all(engine);
@@ -135,7 +135,7 @@ TEST(EngineStats, DeliveryTimeIsFromTheEndUntilTheCallerHasIt) {
   EXPECT_EQ(engine.stats().delivery_time.max, milliseconds(4));
 }
 
-TEST(EngineStats, ABatchOfTheFailedOrLostCountsAsABatch) {
+TEST(EngineStats, AFailedOrLostBatchCountsAsABatch) {
   Engine engine(kByFour);
   const CallPtr failed = submitted(engine, 1);
   Batch batch = take(engine);
@@ -159,7 +159,7 @@ TEST(EngineStats, IdleWorkersAreThoseThatSleep) {
   });
   ASSERT_TRUE(idle_workers_are(engine, 1));
   const CallPtr call = submitted(engine, 1);
-  EXPECT_EQ(engine.stats().idle_workers, 0) << "from the moment that it is woken";
+  EXPECT_EQ(engine.stats().idle_workers, 0) << "it is not idle from the moment that it is woken";
   EXPECT_TRUE(eventually([&] { return engine.stats().running_batches == 1; }));
   go = true;
   EXPECT_TRUE(idle_workers_are(engine, 1));

@@ -1,6 +1,6 @@
-// Everything at once: producers that cancel, give up and forget, workers that fail, lose and split
-// batches, deadlines, a configuration that changes, and a close in the middle. What happens when is
-// up to the scheduler; what is asked for comes from fixed seeds.
+// Everything at the same time: producers that cancel, give up and drop requests, workers that fail, lose and split
+// batches, deadlines, changes of the options, and a close in the middle. The order depends on the scheduler; the
+// random choices come from fixed seeds.
 
 #include <gtest/gtest.h>
 
@@ -146,23 +146,23 @@ class Round {
       expect_end(*call);
     } else if (what < 6) {  // submit, result later
       kept.push_back(call);
-      join_crowd(call, random);
-    } else if (what == 6) {  // give up at the moment of the answer
+      wait_in_several_threads(call, random);
+    } else if (what == 6) {  // give up at about the time of the result
       wait_for(*call, Clock::now() + up_to(300, random));
       if (random.uniform() < 0.5) abandon(engine_, *call);
     } else if (what == 7) {
       cancel(engine_, *call);
     } else if (what == 8 && !kept.empty()) {  // cancel what was submitted long ago
       cancel(engine_, *kept[static_cast<std::size_t>(random.between(0, static_cast<int>(kept.size()) - 1))]);
-    }  // else: forget it
-    // Only the owner watches such a deadline, and these owners have left or wait without one.
+    }  // else: drop it
+    // Only the owner watches such a deadline, and these owners no longer wait or wait without a deadline.
     if (!kept.empty() && kept.back()->watched && !kept.back()->done()) {
       end_early(engine_, *kept.back(), Outcome::kExpired, true);
     }
   }
 
-  // Several threads wait for one call, and leave when it suits them.
-  void join_crowd(CallPtr call, Random& random) {
+  // Several threads wait for one call and give up at random times.
+  void wait_in_several_threads(CallPtr call, Random& random) {
     {
       MutexLock lock(mutex_);
       if (shared_ == nullptr || shared_->done()) shared_ = call;
@@ -223,7 +223,7 @@ class Round {
     }
   }
 
-  // --- afterwards ---
+  // --- checks at the end ---
 
   void check() {
     const EngineStats stats = engine_.stats();

@@ -1,4 +1,4 @@
-// The way of a request through the engine, without threads: each test is caller and worker at once.
+// The path of a request through the engine, without threads: each test is both caller and worker.
 
 #include "service_streamer/batching/engine.h"
 
@@ -28,7 +28,7 @@ std::uint64_t closed_by(const Engine& engine, CloseReason reason) {
   return engine.stats().counters.close_reasons[static_cast<std::size_t>(reason)];
 }
 
-TEST(Engine, HasNothingForAWorkerAtFirst) {
+TEST(Engine, HasNoBatchAtFirst) {
   Engine engine({});
   CloseReason reason{};
   EXPECT_EQ(engine.poll(reason), Ready::kNotYet);
@@ -45,7 +45,7 @@ TEST(Engine, AnswersARequest) {
   answer(engine, batch);
   EXPECT_TRUE(call->answered());
   EXPECT_TRUE(call->released());
-  EXPECT_TRUE(batch.parts.empty()) << "a batch that was given back holds nothing";
+  EXPECT_TRUE(batch.parts.empty()) << "a batch that was given back is empty";
 }
 
 TEST(Engine, ServesFirstInFirstOutWithinAPriority) {
@@ -59,7 +59,7 @@ TEST(Engine, ServesFirstInFirstOutWithinAPriority) {
   answer(engine, batch);
 }
 
-TEST(Engine, APriorityAboveZeroIsNotHeldBack) {
+TEST(Engine, ARequestOfAPriorityAboveZeroDoesNotWaitForOthers) {
   Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow});
   const CallPtr normal = submitted(engine, 1);
   const CallPtr low = submitted(engine, 1, {.priority = -1});
@@ -67,7 +67,7 @@ TEST(Engine, APriorityAboveZeroIsNotHeldBack) {
   const CallPtr high = submitted(engine, 1, {.priority = 1});
   Batch batch = take(engine);
   EXPECT_EQ(batch.reason, CloseReason::kPriority);
-  EXPECT_EQ(batch.items, 3U) << "the others fill it up";
+  EXPECT_EQ(batch.items, 3U) << "other requests fill the batch";
   answer(engine, batch);
 }
 
@@ -92,9 +92,9 @@ TEST(Engine, ABatchGrowsUntilItIsCut) {
   ASSERT_EQ(engine.poll(reason), Ready::kBatch);
   const CallPtr second = submitted(engine, 2);
   CloseReason other{};
-  EXPECT_EQ(engine.poll(other), Ready::kNotYet) << "all that waits is promised";
+  EXPECT_EQ(engine.poll(other), Ready::kNotYet) << "all queued items are reserved";
   const CallPtr third = submitted(engine, 2);
-  EXPECT_EQ(engine.poll(other), Ready::kBatch) << "one batch too many items";
+  EXPECT_EQ(engine.poll(other), Ready::kBatch) << "more items than one batch can have";
   Batch batch = cut(engine, reason);
   EXPECT_EQ(batch.items, 4U);
   Batch rest = cut(engine, other);
@@ -104,7 +104,7 @@ TEST(Engine, ABatchGrowsUntilItIsCut) {
   EXPECT_TRUE(third->answered());
 }
 
-TEST(Engine, AnOversizedRequestIsCutAndRejoinedInOrderWhoeverFinishesFirst) {
+TEST(Engine, ALargeRequestIsCutAndItsResultsAreInOrderInWhateverOrderBatchesComeBack) {
   std::vector<std::size_t> order{0, 1, 2, 3};
   do {
     Engine engine(kGreedyByFour);
@@ -116,7 +116,7 @@ TEST(Engine, AnOversizedRequestIsCutAndRejoinedInOrderWhoeverFinishesFirst) {
     EXPECT_EQ(std::accumulate(batches.begin(), batches.end(), 0,
                               [](int sum, const Batch& batch) { return sum + batch.finishing; }),
               3);
-    std::size_t left = 3;  // batches with a part of the large one
+    std::size_t left = 3;  // batches with a part of the large request
     for (const std::size_t i : order) {
       if (i != 3) --left;
       answer(engine, batches[i]);
@@ -135,7 +135,7 @@ TEST(Engine, OneFailedPartEndsTheWholeRequestAndTakesItsRestOutOfTheQueue) {
   Batch second = take(engine);
   give_back(engine, second, Outcome::kFailed);
   EXPECT_TRUE(large->ended_as(Outcome::kFailed));
-  EXPECT_FALSE(large->released()) << "the first batch still works on it";
+  EXPECT_FALSE(large->released()) << "the first batch still has a part of it";
   EXPECT_EQ(engine.stats().queued_items, 1U);
   Batch next = take(engine);
   EXPECT_EQ(requests_of(next), (std::vector<Request*>{after.get()}));
@@ -166,7 +166,7 @@ TEST(Engine, AFailedOrLostBatchEndsAllItsRequests) {
     const CallPtr first = submitted(engine, 1);
     const CallPtr second = submitted(engine, 2);
     const CallPtr waits = submitted(engine, 4);
-    Batch batch = take(engine);  // with one item of the third
+    Batch batch = take(engine);  // has one item of the third request
     give_back(engine, batch, outcome);
     for (const CallPtr& call : {first, second, waits}) {
       EXPECT_TRUE(call->ended_as(outcome));
@@ -180,7 +180,7 @@ TEST(Engine, AFailedOrLostBatchEndsAllItsRequests) {
   }
 }
 
-TEST(Engine, TellsWhetherAWorkerHasAnyOfARequest) {
+TEST(Engine, TellsWhetherARequestIsRunning) {
   Engine engine(kGreedyByFour);
   const CallPtr large = submitted(engine, 6);
   const CallPtr small = submitted(engine, 1);
@@ -189,12 +189,12 @@ TEST(Engine, TellsWhetherAWorkerHasAnyOfARequest) {
   EXPECT_TRUE(engine.running(*large));
   EXPECT_FALSE(engine.running(*small));
   answer(engine, batch);
-  EXPECT_TRUE(engine.running(*large)) << "its rest is to come";
+  EXPECT_TRUE(engine.running(*large)) << "the rest is still queued";
   serve_all(engine);
   EXPECT_FALSE(engine.running(*large));
 }
 
-TEST(Engine, AWindowHoldsABatchUntilItIsFullOrTheWindowEnds) {
+TEST(Engine, AWindowDelaysABatchUntilItIsFullOrTheWindowEnds) {
   Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow});
   const CallPtr first = submitted(engine, 3);
   EXPECT_EQ(take(engine).items, 0U);
@@ -225,8 +225,8 @@ TEST(Engine, ConfigureChangesTheNextBatch) {
   EXPECT_EQ(closed_by(engine, CloseReason::kIdle), 1U);
 }
 
-// The policy spaces the batches of two slow workers, but holds nothing longer than max_latency.
-TEST(Engine, ARequestThatLeavesTheQueueTakesTheTimeItWasHeldAlong) {
+// The policy spaces the batches of two slow workers, but delays no request for longer than max_latency.
+TEST(Engine, TheWaitOfACancelledRequestDoesNotCountForTheNextOne) {
   constexpr auto kHold = milliseconds(20);
   Engine engine({.batch_size = 8, .max_latency = hours(1), .workers = 2});
   const CallPtr slow = submitted(engine, 1);
@@ -235,16 +235,16 @@ TEST(Engine, ARequestThatLeavesTheQueueTakesTheTimeItWasHeldAlong) {
   answer(engine, batch);
   const CallPtr running = submitted(engine, 8);
   batch = take(engine);
-  const CallPtr gone = submitted(engine, 1);
+  const CallPtr cancelled = submitted(engine, 1);
   EXPECT_EQ(take(engine).items, 0U);
-  EXPECT_TRUE(cancel(engine, *gone));
+  EXPECT_TRUE(cancel(engine, *cancelled));
   engine.configure({.max_latency = kHold});
-  pass_time_until(gone->ended + kHold);
+  pass_time_until(cancelled->ended + kHold);
   const CallPtr fresh = submitted(engine, 1);
   EXPECT_TRUE(eventually([&] {
     Batch next = take(engine);
     if (next.items == 0) return false;
-    EXPECT_GE(next.age, kHold) << "held for no longer than the one before it left";
+    EXPECT_GE(next.age, kHold) << "its wait counts from its own arrival";
     answer(engine, next);
     return true;
   }));
@@ -258,7 +258,7 @@ TEST(Engine, EstimatesWhenAFullQueueHasRoom) {
   Batch batch = take(engine);
   pass_time_until(batch.dispatched + milliseconds(2));
   answer(engine, batch);
-  EXPECT_EQ(engine.retry_after(), 0.0) << "nothing waits";
+  EXPECT_EQ(engine.retry_after(), 0.0) << "the queue is empty";
   const CallPtr backlog = submitted(engine, 12);
   const double service = std::chrono::duration<double>(engine.stats().service_time.max).count();
   EXPECT_GE(service, 0.002);

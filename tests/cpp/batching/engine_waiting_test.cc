@@ -1,4 +1,4 @@
-// One thread that waits for many workers at once, and for the deadlines: the halves of the waits that block.
+// One thread that waits for several workers and for deadlines: the methods that replace blocking waits.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ TimePoint far() {
   return Clock::now() + hours(1);
 }
 
-// Several workers and one waiter.
+// Two workers that share one waiter.
 struct Workers {
   explicit Workers(Engine& of) : engine(of) {}
   ~Workers() {
@@ -45,7 +45,7 @@ TEST(EngineWaiting, CountsAsIdleUntilItIsStopped) {
   Workers workers(engine);
   EXPECT_EQ(workers.query(workers.first), Ready::kNotYet);
   EXPECT_EQ(workers.until, TimePoint::max());
-  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "may be asked again";
+  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "may be called again";
   EXPECT_EQ(workers.query(workers.second), Ready::kNotYet);
   EXPECT_EQ(engine.stats().idle_workers, 2);
   engine.stop_waiting(workers.first);
@@ -53,23 +53,23 @@ TEST(EngineWaiting, CountsAsIdleUntilItIsStopped) {
   EXPECT_EQ(engine.stats().idle_workers, 1);
 }
 
-TEST(EngineWaiting, ARequestWakesAndIsPromisedToTheMostRecentlyIdle) {
+TEST(EngineWaiting, ARequestIsReservedForTheMostRecentlyIdleWorker) {
   Engine engine(kGreedy);
   Workers workers(engine);
   workers.query(workers.first);
   workers.query(workers.second);
-  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "asking again does not make it recent";
+  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "a repeated call does not make it the most recent";
   EXPECT_FALSE(workers.woken());
   const CallPtr call = submitted(engine, 1);
   EXPECT_TRUE(workers.woken());
-  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "it is promised to the other";
+  EXPECT_EQ(workers.query(workers.first), Ready::kNotYet) << "it is reserved for the other worker";
   ASSERT_EQ(workers.query(workers.second), Ready::kBatch);
   Batch batch = cut(engine, workers.reason);
   answer(engine, batch);
   EXPECT_TRUE(call->answered());
 }
 
-TEST(EngineWaiting, ARequestThatCameBetweenIsTakenAtOnce) {
+TEST(EngineWaiting, ARequestBeforeTheWaitIsTakenAtOnce) {
   Engine engine(kGreedy);
   Workers workers(engine);
   const CallPtr call = submitted(engine, 1);
@@ -80,7 +80,7 @@ TEST(EngineWaiting, ARequestThatCameBetweenIsTakenAtOnce) {
   answer(engine, batch);
 }
 
-TEST(EngineWaiting, WhatWasPromisedToAWorkerThatGoesIsForAnother) {
+TEST(EngineWaiting, ABatchOfAWorkerThatStopsGoesToAnotherWorker) {
   Engine engine(kGreedy);
   Workers workers(engine);
   workers.query(workers.first);
@@ -94,12 +94,12 @@ TEST(EngineWaiting, WhatWasPromisedToAWorkerThatGoesIsForAnother) {
   answer(engine, batch);
 
   const CallPtr next = submitted(engine, 1);
-  ASSERT_EQ(workers.query(workers.first), Ready::kBatch) << "nothing stays promised";
+  ASSERT_EQ(workers.query(workers.first), Ready::kBatch) << "the reservation was released";
   batch = cut(engine, workers.reason);
   answer(engine, batch);
 }
 
-TEST(EngineWaiting, WhatWasPromisedToTheOnlyWorkerStaysForTheNext) {
+TEST(EngineWaiting, ABatchOfTheOnlyWorkerThatStopsStaysForTheNextWorker) {
   Engine engine(kGreedy);
   Workers workers(engine);
   workers.query(workers.first);
@@ -111,12 +111,12 @@ TEST(EngineWaiting, WhatWasPromisedToTheOnlyWorkerStaysForTheNext) {
   answer(engine, batch);
 }
 
-TEST(EngineWaiting, TellsWhenAHeldBatchIsDueAndWakesForAnEarlierTime) {
+TEST(EngineWaiting, TellsWhenABatchIsDueAndWakesForAnEarlierTime) {
   Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2});
   Workers workers(engine);
   workers.query(workers.first);
   const CallPtr call = submitted(engine, 1);
-  EXPECT_TRUE(workers.woken()) << "it sleeps for ever, and must not";
+  EXPECT_TRUE(workers.woken()) << "it would sleep for ever";
   EXPECT_EQ(workers.query(workers.first), Ready::kNotYet);
   EXPECT_EQ(workers.until, call->arrived + hours(1));
   const CallPtr rest = submitted(engine, 3);
@@ -128,7 +128,7 @@ TEST(EngineWaiting, TellsWhenAHeldBatchIsDueAndWakesForAnEarlierTime) {
   answer(engine, batch);
 }
 
-TEST(EngineWaiting, IsWokenAndToldOfTheEnd) {
+TEST(EngineWaiting, CloseWakesTheWaiter) {
   Engine engine(kGreedy);
   Workers workers(engine);
   workers.query(workers.first);
@@ -138,7 +138,7 @@ TEST(EngineWaiting, IsWokenAndToldOfTheEnd) {
   EXPECT_EQ(engine.stats().idle_workers, 0);
 }
 
-TEST(EngineWaiting, ARequestInTheWaitingRoomIsWatchedWithoutBlocking) {
+TEST(EngineWaiting, TellsOfRoomWithoutBlocking) {
   Engine engine(kGreedy);
   Workers workers(engine);
   const CallPtr large = submitted(engine, 8);
@@ -153,7 +153,7 @@ TEST(EngineWaiting, ARequestInTheWaitingRoomIsWatchedWithoutBlocking) {
   EXPECT_TRUE(waiting->answered());
 }
 
-TEST(EngineWaiting, WhatAnotherEngineAcceptedIsNotRefused) {
+TEST(EngineWaiting, ARequestThatAnotherEngineAcceptedIsNotRefused) {
   EngineOptions rejecting = kGreedy;
   rejecting.overflow = Overflow::kReject;
   Engine engine(rejecting);
@@ -167,7 +167,7 @@ TEST(EngineWaiting, WhatAnotherEngineAcceptedIsNotRefused) {
   EXPECT_TRUE(accepted->answered());
 }
 
-TEST(EngineWaiting, DeadlinesAreEndedAndTheNextOneTold) {
+TEST(EngineWaiting, WatchDeadlinesExpiresRequestsAndReturnsTheNextDeadline) {
   Engine engine(kGreedy);
   Workers workers(engine);
   Waiter& waiter = workers.sleeping.waiter();
@@ -202,7 +202,7 @@ TEST(EngineWaiting, TheNumberOfWorkersMayChange) {
   EXPECT_EQ(engine.options().workers, 5);
 }
 
-// --- a relay ---
+// --- forwarding ---
 
 bool forward(Engine& engine, Batch& batch, std::size_t limit) {
   CloseReason reason{};
@@ -222,14 +222,14 @@ void take_back(Engine& engine, const CallPtr& call, Outcome outcome) {
   let_go(released);
 }
 
-TEST(EngineRelay, WholeRequestsAreHandedOn) {
+TEST(EngineForwarding, ForwardsWholeRequests) {
   Engine engine({.batch_size = 1, .policy = PolicyKind::kGreedy, .max_queue = 100});
   const CallPtr first = submitted(engine, 3);
   const CallPtr large = submitted(engine, 10);
   const CallPtr last = submitted(engine, 1);
   Batch batch;
   ASSERT_TRUE(forward(engine, batch, 4));
-  ASSERT_EQ(batch.parts.size(), 2U) << "whatever batch_size says";
+  ASSERT_EQ(batch.parts.size(), 2U) << "regardless of batch_size";
   EXPECT_EQ(batch.parts[1].count, 10U);
   EXPECT_EQ(batch.items, 13U);
   Batch rest;
@@ -238,7 +238,7 @@ TEST(EngineRelay, WholeRequestsAreHandedOn) {
   for (const CallPtr& call : {first, large, last}) take_back(engine, call, Outcome::kFailed);
 }
 
-TEST(EngineRelay, RequestsComeBackOneByOneAndEachInItsWay) {
+TEST(EngineForwarding, RequestsComeBackOneByOneWithTheirOwnOutcome) {
   Engine engine({.batch_size = 8, .policy = PolicyKind::kGreedy});
   const CallPtr answered = submitted(engine, 1);
   const CallPtr failed = submitted(engine, 2);
@@ -247,7 +247,7 @@ TEST(EngineRelay, RequestsComeBackOneByOneAndEachInItsWay) {
   ASSERT_TRUE(forward(engine, batch, 8));
   EXPECT_TRUE(engine.running(*answered));
   EXPECT_TRUE(abandon(engine, *abandoned));
-  EXPECT_FALSE(abandoned->released()) << "the other engine has it still";
+  EXPECT_FALSE(abandoned->released()) << "the other engine still has it";
   take_back(engine, failed, Outcome::kFailed);
   EXPECT_TRUE(failed->ended_as(Outcome::kFailed) && failed->released());
   EXPECT_FALSE(answered->done());
@@ -264,19 +264,19 @@ TEST(EngineRelay, RequestsComeBackOneByOneAndEachInItsWay) {
   EXPECT_EQ(engine.stats().running_batches, 0);
 }
 
-TEST(EngineRelay, WhatWasNotTakenWaitsAgainAtItsOldPlace) {
+TEST(EngineForwarding, ARequestThatWasNotTakenReturnsToItsOldPlace) {
   Engine engine({.batch_size = 8, .policy = PolicyKind::kGreedy, .max_queue = 6});
   const CallPtr first = submitted(engine, 1);
   const CallPtr second = submitted(engine, 2);
-  const CallPtr gone = submitted(engine, 1);
+  const CallPtr cancelled = submitted(engine, 1);
   Batch batch;
   ASSERT_TRUE(forward(engine, batch, 8));
   const CallPtr third = submitted(engine, 5);
-  EXPECT_TRUE(abandon(engine, *gone));
-  for (const CallPtr& call : {second, gone, first}) take_back(engine, call, Outcome::kNone);
-  EXPECT_TRUE(gone->ended_as(Outcome::kCancelled) && gone->released());
+  EXPECT_TRUE(abandon(engine, *cancelled));
+  for (const CallPtr& call : {second, cancelled, first}) take_back(engine, call, Outcome::kNone);
+  EXPECT_TRUE(cancelled->ended_as(Outcome::kCancelled) && cancelled->released());
   EXPECT_FALSE(engine.running(*first));
-  EXPECT_EQ(engine.stats().queued_items, 8U) << "whatever max_queue says";
+  EXPECT_EQ(engine.stats().queued_items, 8U) << "regardless of max_queue";
   EXPECT_EQ(engine.stats().running_items, 0U);
   ASSERT_TRUE(forward(engine, batch, 8));
   ASSERT_EQ(batch.parts.size(), 3U);
@@ -287,11 +287,11 @@ TEST(EngineRelay, WhatWasNotTakenWaitsAgainAtItsOldPlace) {
 
   close(engine, true);
   take_back(engine, first, Outcome::kNone);
-  EXPECT_TRUE(first->ended_as(Outcome::kClosed)) << "nobody will take it";
+  EXPECT_TRUE(first->ended_as(Outcome::kClosed)) << "no worker will take it";
   for (const CallPtr& call : {second, third}) take_back(engine, call, Outcome::kAnswered);
 }
 
-TEST(EngineRelay, WhatHasExpiredIsNotHandedOn) {
+TEST(EngineForwarding, ExpiredRequestsAreNotForwarded) {
   Engine engine({.batch_size = 8, .policy = PolicyKind::kGreedy});
   const CallPtr late = submitted(engine, 1, {.deadline = Clock::now()});
   Batch batch;

@@ -1,4 +1,4 @@
-// Workers that wait for batches: whom a request wakes, whom it leaves asleep, and how they sleep.
+// Workers that wait for batches: which worker a request wakes, which stay asleep, and how they sleep.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using Ready = Engine::Ready;
 
 constexpr EngineOptions kGreedy{.batch_size = 4, .policy = PolicyKind::kGreedy, .workers = 3};
 
-// One call of wait_for_batch() on a thread of its own, which does nothing more until the test says so.
+// A thread that calls wait_for_batch() once, and then waits for the test.
 class SlowWorker {
  public:
   explicit SlowWorker(Engine& engine)
@@ -26,7 +26,7 @@ class SlowWorker {
           ready_ = engine_.wait_for_batch(sleeping.waiter(), reason_);
         }) {}
 
-  // Wakes it if the test has failed.
+  // Ends the wait if the test has failed.
   ~SlowWorker() { close(engine_, false); }
   SlowWorker(const SlowWorker&) = delete;
   SlowWorker& operator=(const SlowWorker&) = delete;
@@ -35,7 +35,7 @@ class SlowWorker {
   bool returns(Ready expected) const {
     return eventually([this] { return returned(); }) && ready_ == expected;
   }
-  // What it would do next.
+  // What the worker does next.
   Batch cut_batch() { return cut(engine_, reason_); }
   bool asleep() const {
     return eventually([this] { return thread_.asleep(); });
@@ -49,7 +49,7 @@ class SlowWorker {
   Thread thread_;
 };
 
-// Workers that went idle one after another.
+// Workers that became idle one after another.
 class IdleWorkers {
  public:
   IdleWorkers(Engine& engine, std::size_t count) {
@@ -65,7 +65,7 @@ class IdleWorkers {
   std::deque<SlowWorker> workers_;
 };
 
-TEST(EngineWorkers, TheMostRecentlyIdleIsWokenFirst) {
+TEST(EngineWorkers, TheMostRecentlyIdleWorkerIsWokenFirst) {
   Engine engine(kGreedy);
   IdleWorkers workers(engine, 3);
   std::vector<CallPtr> calls;
@@ -79,16 +79,16 @@ TEST(EngineWorkers, TheMostRecentlyIdleIsWokenFirst) {
   for (Batch& batch : batches) answer(engine, batch);
 }
 
-TEST(EngineWorkers, ABatchWakesOneWorkerHoweverManyRequestsItTakes) {
+TEST(EngineWorkers, ABatchWakesOneWorkerForAnyNumberOfRequests) {
   Engine engine(kGreedy);
   IdleWorkers workers(engine, 3);
   std::vector<CallPtr> calls;
   for (int i = 0; i < 4; ++i) {
     calls.push_back(submitted(engine, 1));
-    EXPECT_EQ(engine.stats().idle_workers, 2) << "the woken one takes a full batch";
+    EXPECT_EQ(engine.stats().idle_workers, 2) << "the woken worker takes a full batch";
   }
   calls.push_back(submitted(engine, 1));
-  EXPECT_EQ(engine.stats().idle_workers, 1) << "one too many for it";
+  EXPECT_EQ(engine.stats().idle_workers, 1) << "more items than one batch can have";
   ASSERT_TRUE(workers[2].returns(Ready::kBatch));
   ASSERT_TRUE(workers[1].returns(Ready::kBatch));
   EXPECT_FALSE(workers[0].returned());
@@ -100,7 +100,7 @@ TEST(EngineWorkers, ABatchWakesOneWorkerHoweverManyRequestsItTakes) {
   answer(engine, second);
 }
 
-TEST(EngineWorkers, AHugeRequestWakesOneWorkerAfterAnother) {
+TEST(EngineWorkers, ALargeRequestWakesOneWorkerAfterAnother) {
   Engine engine(kGreedy);
   IdleWorkers workers(engine, 3);
   const CallPtr call = submitted(engine, 12);
@@ -113,12 +113,12 @@ TEST(EngineWorkers, AHugeRequestWakesOneWorkerAfterAnother) {
   EXPECT_TRUE(call->answered());
 }
 
-TEST(EngineWorkers, AWokenWorkerThatFindsNothingLeavesNobodyBehind) {
+TEST(EngineWorkers, AfterAWorkerFindsNoItemsLaterRequestsAreServed) {
   Engine engine(kGreedy);
   IdleWorkers workers(engine, 1);
-  const CallPtr gone = submitted(engine, 1);
+  const CallPtr cancelled = submitted(engine, 1);
   ASSERT_TRUE(workers[0].returns(Ready::kBatch));
-  EXPECT_TRUE(cancel(engine, *gone));
+  EXPECT_TRUE(cancel(engine, *cancelled));
   EXPECT_EQ(workers[0].cut_batch().items, 0U);
   IdleWorkers fresh(engine, 1);
   const CallPtr next = submitted(engine, 1);
@@ -128,7 +128,7 @@ TEST(EngineWorkers, AWokenWorkerThatFindsNothingLeavesNobodyBehind) {
   EXPECT_TRUE(next->answered());
 }
 
-TEST(EngineWorkers, AHeldBatchWakesOneWorkerOnItsTime) {
+TEST(EngineWorkers, AWindowWakesOneWorkerWhenItEnds) {
   Engine engine({.batch_size = 4, .max_latency = milliseconds(10), .policy = PolicyKind::kWindow, .workers = 2});
   IdleWorkers workers(engine, 2);
   const CallPtr call = submitted(engine, 1);
@@ -139,14 +139,14 @@ TEST(EngineWorkers, AHeldBatchWakesOneWorkerOnItsTime) {
   answer(engine, batch);
 }
 
-TEST(EngineWorkers, AnInterruptedWorkerDoesNotTakeTheHeldBatchAlong) {
+TEST(EngineWorkers, AnInterruptedWorkerLeavesTheBatchToAnotherWorker) {
   Engine engine({.batch_size = 4, .max_latency = milliseconds(500), .policy = PolicyKind::kWindow, .workers = 2});
   IdleWorkers workers(engine, 2);
   const CallPtr call = submitted(engine, 1);
   ASSERT_TRUE(workers[1].thread().interrupt_until([&] { return workers[1].returned(); }));
   ASSERT_TRUE(workers[1].returns(Ready::kInterrupted) || workers[1].returns(Ready::kBatch));
   if (workers[1].returns(Ready::kInterrupted)) {
-    EXPECT_TRUE(workers[0].returns(Ready::kBatch)) << "nobody wakes when the window ends";
+    EXPECT_TRUE(workers[0].returns(Ready::kBatch)) << "no worker wakes when the window ends";
   }
   if (workers[0].returned()) {
     Batch batch = workers[0].cut_batch();
@@ -163,7 +163,7 @@ TEST(EngineWorkers, ConfigureMakesIdleWorkersAskTheNewPolicy) {
     IdleWorkers workers(engine, 2);
     const long before = workers[1].thread().voluntary_switches();
     const CallPtr call = submitted(engine, 2);
-    ASSERT_TRUE(workers[1].thread().slept_again_since(before)) << "until the end of the window";
+    ASSERT_TRUE(workers[1].thread().slept_again_since(before)) << "it sleeps until the end of the window";
     engine.configure(changed);
     ASSERT_TRUE(eventually([&] { return workers[0].returned() || workers[1].returned(); }));
     Batch batch = workers[workers[0].returned() ? 0 : 1].cut_batch();
@@ -172,14 +172,14 @@ TEST(EngineWorkers, ConfigureMakesIdleWorkersAskTheNewPolicy) {
   }
 }
 
-TEST(EngineWorkers, TheLastBatchOfAClosedEngineSendsTheOthersHome) {
+TEST(EngineWorkers, TheLastBatchOfAClosedEngineEndsTheOtherWorkers) {
   Engine engine(kGreedy);
   IdleWorkers workers(engine, 2);
   const CallPtr call = submitted(engine, 1);
   ASSERT_TRUE(workers[1].returns(Ready::kBatch));
   const long before = workers[0].thread().voluntary_switches();
   close(engine, true);
-  ASSERT_TRUE(workers[0].thread().slept_again_since(before)) << "the batch is promised to the other one";
+  ASSERT_TRUE(workers[0].thread().slept_again_since(before)) << "the batch is reserved for the other worker";
   EXPECT_FALSE(workers[0].returned());
   Batch batch = workers[1].cut_batch();
   EXPECT_TRUE(workers[0].returns(Ready::kClosed));
@@ -191,22 +191,22 @@ TEST(EngineWorkers, ASignalInterruptsAnIdleWorker) {
   IdleWorkers workers(engine, 2);
   ASSERT_TRUE(workers[1].thread().interrupt_until([&] { return workers[1].returned(); }));
   EXPECT_TRUE(workers[1].returns(Ready::kInterrupted));
-  EXPECT_EQ(engine.stats().idle_workers, 1) << "it is not counted on any more";
+  EXPECT_EQ(engine.stats().idle_workers, 1) << "it no longer counts as idle";
   const CallPtr call = submitted(engine, 1);
   EXPECT_TRUE(workers[0].returns(Ready::kBatch));
   Batch batch = workers[0].cut_batch();
   answer(engine, batch);
 }
 
-// No timed wake-up: in a time that is long against every period the engine knows, an idle thread never runs.
-TEST(EngineWorkers, IdleWorkersAndWatcherSleepWithoutWaking) {
+// There is no timed wake-up: an idle thread does not run, even for much longer than any delay of the engine.
+TEST(EngineWorkers, IdleWorkersAndTimerSleepWithoutWaking) {
   for (const PolicyKind policy : {PolicyKind::kAdaptive, PolicyKind::kGreedy, PolicyKind::kWindow}) {
     Engine engine({.batch_size = 4, .max_latency = milliseconds(1), .policy = policy, .workers = 2});
-    Thread watcher([&] {
+    Thread timer([&] {
       Sleeping sleeping;
       while (engine.wait_for_deadline(sleeping.waiter()) != Ready::kClosed) expire(engine);
     });
-    Worker first(engine);  // they close the engine, also for the watcher
+    Worker first(engine);  // its destructor closes the engine, also for the timer
     Worker second(engine);
     for (int i = 0; i < 50; ++i) {
       const CallPtr call = submitted(engine, 1, {.deadline = Clock::now() + hours(1)});
@@ -215,16 +215,16 @@ TEST(EngineWorkers, IdleWorkersAndWatcherSleepWithoutWaking) {
     ASSERT_TRUE(idle_workers_are(engine, 2));
     const auto switches = [&] {
       return std::array<long, 3>{first.thread().voluntary_switches(), second.thread().voluntary_switches(),
-                                 watcher.voluntary_switches()};
+                                 timer.voluntary_switches()};
     };
-    const auto asleep = [&] { return first.thread().asleep() && second.thread().asleep() && watcher.asleep(); };
-    // What was learned may end one last linger; then there is silence.
+    const auto asleep = [&] { return first.thread().asleep() && second.thread().asleep() && timer.asleep(); };
+    // At most one last linger may end.
     EXPECT_TRUE(come_to_rest(switches, asleep, milliseconds(50))) << to_string(policy);
     EXPECT_GT(switches()[0] + switches()[1], 0);
   }
 }
 
-TEST(EngineWorkers, AreUsedAllWhenThereIsWorkForAll) {
+TEST(EngineWorkers, AllWorkersRunIfThereAreEnoughRequests) {
   Engine engine(kGreedy);
   std::atomic<int> together{0};
   const auto meet = [&](Engine& of, Batch& batch) {

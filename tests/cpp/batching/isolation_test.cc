@@ -26,7 +26,8 @@ bool follows(const Part& first, const Part& second) {
   return first.request == second.request && first.begin + first.count == second.begin;
 }
 
-// A batch whose model fails for guilty requests, for more items than there is memory for, and in the first runs.
+// A batch and a model. The model fails for guilty requests, for more items than fit into memory, and in the first
+// `flaky` runs.
 struct Search {
   std::vector<Part> parts;
   std::set<std::size_t> guilty;
@@ -35,9 +36,9 @@ struct Search {
   double budget = 1e9;
   milliseconds run_time{1};
 
-  std::vector<std::uint32_t> answered{};  // items, of each request
+  std::vector<std::uint32_t> answered{};  // items by request
   std::set<std::size_t> failed{};
-  std::vector<std::vector<Part>> runs{};  // after the first
+  std::vector<std::vector<Part>> runs{};  // after the first run
   std::set<std::size_t> postponed{};
   TimePoint now{};
 
@@ -50,7 +51,7 @@ struct Search {
     return fails ? Run::kFailed : Run::kPassed;
   }
 
-  // As a worker does it.
+  // The search, as a worker does it.
   void search() {
     answered.assign(parts.size(), 0);
     const std::size_t requests = parts.size();
@@ -73,14 +74,14 @@ struct Search {
       const BatchCut cut = isolation.next(parts);
       std::vector<Part> group = parts;
       keep_before(cut, group);
-      cut.items == count_items(parts) ? parts.clear() : keep_behind(cut, parts);
+      cut.items == count_items(parts) ? parts.clear() : keep_after(cut, parts);
       runs.push_back(group);
       const Run became = run(group);
       if (became == Run::kPassed) {
         isolation.passed();
         for (const Part& part : group) answered.at(part.request) += part.count;
       } else if (isolation.failed(group.size(), count_items(group), became == Run::kNoMemory)) {
-        EXPECT_EQ(group.size(), 1U) << "only a run of its own fails a request";
+        EXPECT_EQ(group.size(), 1U) << "a request fails only by a run of its own";
         failed.insert(group.front().request);
         std::erase_if(parts, [&](const Part& part) { return failed.contains(part.request); });
       } else {
@@ -102,7 +103,7 @@ struct Search {
   std::vector<std::uint32_t> sizes{};
 };
 
-// k of n, in several arrangements.
+// Several choices of k guilty requests of n.
 std::vector<std::set<std::size_t>> arrangements(std::size_t n, std::size_t k, int random_ones) {
   std::vector<std::set<std::size_t>> sets;
   for (std::size_t offset = 0; offset + k <= n; ++offset) {
@@ -125,7 +126,7 @@ double to_find(double n, double k) {
   return k * (std::log2(n / k) + 2);
 }
 
-TEST(Isolation, FailsTheGuiltyAndNoOther) {
+TEST(Isolation, FailsOnlyTheGuiltyRequests) {
   for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U, 13U, 32U, 64U}) {
     for (const std::size_t k : {1U, 2U, 3U, 5U, 8U, 16U, 32U, 64U}) {
       if (k > n) continue;
@@ -140,8 +141,8 @@ TEST(Isolation, FailsTheGuiltyAndNoOther) {
   }
 }
 
-// One more run for each guilty request: its own, where it was found by the others' passing.
-TEST(Isolation, TakesFewRunsWhileNoMoreThanAQuarterAreGuilty) {
+// Each guilty request may take one more run than the search needs to find it: its own, which gives its error.
+TEST(Isolation, TakesFewRunsIfAtMostAQuarterAreGuilty) {
   for (std::size_t n = 4; n <= 64; ++n) {
     for (std::size_t k = 1; k <= n / 4; ++k) {
       double total = 0;
@@ -161,7 +162,7 @@ TEST(Isolation, TakesFewRunsWhileNoMoreThanAQuarterAreGuilty) {
   }
 }
 
-TEST(Isolation, AFailureThatDoesNotComeAgainFailsNoRequest) {
+TEST(Isolation, AnErrorThatOccursOnceFailsNoRequest) {
   for (int failures = 1; failures < 4; ++failures) {
     Search search = Search::of(16);
     search.flaky = failures;
@@ -171,7 +172,7 @@ TEST(Isolation, AFailureThatDoesNotComeAgainFailsNoRequest) {
   }
 }
 
-TEST(Isolation, DoesNotTearRequestsApart) {
+TEST(Isolation, DoesNotCutRequests) {
   Search search = Search::of({3, 1, 4, 1, 5});
   search.guilty = {2};
   search.search();
@@ -181,7 +182,7 @@ TEST(Isolation, DoesNotTearRequestsApart) {
   EXPECT_EQ(search.failed, std::set<std::size_t>{2});
 }
 
-TEST(Isolation, WithinAQuarterTakesNoNoticeOfTheBudget) {
+TEST(Isolation, IgnoresTheBudgetIfAtMostAQuarterAreGuilty) {
   for (const std::size_t k : {1U, 3U, 8U}) {
     for (const std::set<std::size_t>& guilty : arrangements(32, k, 20)) {
       Search search = Search::of(32);
@@ -194,17 +195,17 @@ TEST(Isolation, WithinAQuarterTakesNoNoticeOfTheBudget) {
   }
 }
 
-TEST(Isolation, BeyondAQuarterPostponesTheRestOnceTheTimeIsOver) {
+TEST(Isolation, PostponesTheRestWhenTheBudgetIsSpentAndMoreThanAQuarterAreGuilty) {
   Search search = Search::of(32);
   for (std::size_t i = 0; i < 16; ++i) search.guilty.insert(2 * i);
   search.budget = 0;
   search.search();
-  EXPECT_EQ(search.failed.size(), 9U) << "the first beyond a quarter";
+  EXPECT_EQ(search.failed.size(), 9U) << "one more than a quarter";
   EXPECT_EQ(std::accumulate(search.answered.begin(), search.answered.end(), 0U) + 9 + search.postponed.size(), 32U);
   EXPECT_GT(search.postponed.size(), 10U);
 }
 
-TEST(Isolation, BeyondAQuarterGoesOnWhileThereIsTime) {
+TEST(Isolation, ContinuesWithinTheBudgetIfMoreThanAQuarterAreGuilty) {
   Search search = Search::of(32);
   for (std::size_t i = 0; i < 16; ++i) search.guilty.insert(2 * i);
   search.search();
@@ -212,9 +213,9 @@ TEST(Isolation, BeyondAQuarterGoesOnWhileThereIsTime) {
   EXPECT_TRUE(search.postponed.empty());
 }
 
-TEST(Isolation, OfAModelThatFailsForEveryGroupTheSearchEnds) {
+TEST(Isolation, EndsIfTheModelFailsForEveryGroup) {
   Search search = Search::of(32);
-  search.flaky = 1'000'000;  // also for requests alone
+  search.flaky = 1'000'000;  // also for single requests
   search.budget = 3;
   search.search();
   EXPECT_LE(search.runs.size(), 45U);
@@ -223,7 +224,7 @@ TEST(Isolation, OfAModelThatFailsForEveryGroupTheSearchEnds) {
 
 // --- memory ---
 
-TEST(Isolation, AnswersABatchTooLargeForTheMemoryInParts) {
+TEST(Isolation, RunsABatchInPartsIfItIsTooLargeForTheMemory) {
   for (std::size_t memory = 3; memory < 30; ++memory) {
     Search search = Search::of(std::vector<std::uint32_t>(10, 3));
     search.memory = memory;
@@ -231,12 +232,12 @@ TEST(Isolation, AnswersABatchTooLargeForTheMemoryInParts) {
     EXPECT_EQ(search.answered, std::vector<std::uint32_t>(10, 3));
     EXPECT_TRUE(search.failed.empty() && search.postponed.empty());
     for (const auto& run : search.runs) {
-      for (const Part& part : run) EXPECT_EQ(part.count, 3U) << "a request that fits is not torn apart";
+      for (const Part& part : run) EXPECT_EQ(part.count, 3U) << "a request that fits is not cut";
     }
   }
 }
 
-TEST(Isolation, TearsARequestApartThatIsTooLargeForTheMemory) {
+TEST(Isolation, CutsARequestThatIsTooLargeForTheMemory) {
   for (const std::size_t memory : {8U, 16U, 63U}) {
     Search search = Search::of(std::vector<std::uint32_t>{64});
     search.memory = memory;
@@ -247,7 +248,7 @@ TEST(Isolation, TearsARequestApartThatIsTooLargeForTheMemory) {
   }
 }
 
-TEST(Isolation, OfAMemoryThatIsNeverEnoughEachRequestFailsByItself) {
+TEST(Isolation, FailsEachRequestIfTheMemoryIsNeverEnough) {
   Search search = Search::of(16);
   search.memory = 0;
   search.search();
@@ -255,7 +256,7 @@ TEST(Isolation, OfAMemoryThatIsNeverEnoughEachRequestFailsByItself) {
   EXPECT_LE(search.runs.size(), 16U + 5U);
 }
 
-TEST(Isolation, FindsTheGuiltyAlsoInLittleMemory) {
+TEST(Isolation, FindsGuiltyRequestsWithLittleMemory) {
   Search search = Search::of(std::vector<std::uint32_t>(16, 2));
   search.memory = 8;
   search.guilty = {3, 12};

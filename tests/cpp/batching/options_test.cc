@@ -31,7 +31,7 @@ TEST(EngineOptions, AcceptsItsDefaults) {
   EXPECT_EQ(options.overflow, Overflow::kBlock);
 }
 
-TEST(EngineOptions, AQueueBoundOfZeroIsA1024Batches) {
+TEST(EngineOptions, AMaxQueueOfZeroMeans1024Batches) {
   EXPECT_EQ(EngineOptions{.batch_size = 10}.validated().max_queue, 10'240U);
   EXPECT_EQ((EngineOptions{.batch_size = 10, .max_queue = 7}.validated().max_queue), 7U);
 }
@@ -43,19 +43,19 @@ TEST(EngineOptions, AHugeBatchSizeDoesNotShrinkTheQueue) {
   }
 }
 
-TEST(EngineOptions, AcceptsTheLeastValues) {
+TEST(EngineOptions, AcceptsTheMinimumValues) {
   const EngineOptions least{.batch_size = 1, .max_latency = Duration::zero(), .workers = 1, .max_queue = 1};
   EXPECT_EQ(complaint_about(least), "none");
 }
 
-TEST(EngineOptions, NamesTheFieldAndTheValueItRefuses) {
+TEST(EngineOptions, TheErrorNamesTheFieldAndTheValue) {
   EXPECT_EQ(complaint_about({.batch_size = 0}), "batch_size must be at least 1, got 0");
   EXPECT_EQ(complaint_about({.max_latency = Duration(-5)}), "max_latency must be at least 0 ns, got -5");
   EXPECT_EQ(complaint_about({.workers = 0}), "workers must be at least 1, got 0");
   EXPECT_EQ(complaint_about({.workers = -3}), "workers must be at least 1, got -3");
 }
 
-TEST(EngineOptions, HandsThePolicyItsPart) {
+TEST(EngineOptions, GivesThePolicyItsOptions) {
   const EngineOptions options{
       .batch_size = 9, .max_latency = milliseconds(3), .policy = PolicyKind::kWindow, .workers = 2};
   const BatchPolicy::Options policy = options.policy_options();
@@ -65,7 +65,7 @@ TEST(EngineOptions, HandsThePolicyItsPart) {
   EXPECT_EQ(policy.workers, 2);
 }
 
-TEST(EngineOptions, AnEngineRefusesBadOnesAndKeepsItsOwn) {
+TEST(EngineOptions, AnEngineRefusesInvalidOptionsAndKeepsItsOwn) {
   EXPECT_THROW(Engine({.batch_size = 0}), std::invalid_argument);
   Engine engine({.batch_size = 4});
   EXPECT_THROW(engine.configure({.batch_size = 0}), std::invalid_argument);
@@ -74,7 +74,7 @@ TEST(EngineOptions, AnEngineRefusesBadOnesAndKeepsItsOwn) {
   EXPECT_EQ(engine.options().max_latency, milliseconds(100));
 }
 
-TEST(EngineOptions, ConfigureChangesBatchSizeLatencyAndPolicyOnly) {
+TEST(EngineOptions, ConfigureChangesOnlyBatchSizeLatencyAndPolicy) {
   Engine engine({.batch_size = 4, .workers = 2, .max_queue = 50, .overflow = Overflow::kReject});
   engine.configure({.batch_size = 8, .max_latency = milliseconds(7), .policy = PolicyKind::kGreedy});
   const EngineOptions now = engine.options();
@@ -86,7 +86,7 @@ TEST(EngineOptions, ConfigureChangesBatchSizeLatencyAndPolicyOnly) {
   EXPECT_EQ(now.overflow, Overflow::kReject);
 }
 
-TEST(EngineOptions, ConfigureLeavesWhatIsNotGiven) {
+TEST(EngineOptions, ConfigureDoesNotChangeFieldsWithoutAValue) {
   Engine engine({.batch_size = 4, .max_latency = milliseconds(3), .policy = PolicyKind::kWindow});
   engine.configure({.max_latency = milliseconds(7)});
   engine.configure({});

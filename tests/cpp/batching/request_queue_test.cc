@@ -14,7 +14,7 @@ namespace {
 
 using Phase = Request::Phase;
 
-// Requests by number, for the length of a test.
+// Makes requests, which live as long as the test.
 class Requests {
  public:
   Request& make(std::uint32_t size, int priority = 0, int arrived = 0) {
@@ -80,7 +80,7 @@ TEST_F(RequestQueueTest, HigherPrioritiesGoFirst) {
   EXPECT_EQ(tops, (std::vector<int>{7, 7, 0, -1}));
 }
 
-TEST_F(RequestQueueTest, CutsARequestWithACursorAndKeepsItInFront) {
+TEST_F(RequestQueueTest, ARequestThatIsCutStaysInFront) {
   Request& large = pushed(7, 0);
   pushed(1, 0);
   for (const std::uint32_t begin : {0U, 3U}) {
@@ -100,13 +100,13 @@ TEST_F(RequestQueueTest, CutsARequestWithACursorAndKeepsItInFront) {
   EXPECT_EQ(queue.requests(), 1);
 }
 
-TEST_F(RequestQueueTest, HasRoomUpToTheBoundExactly) {
+TEST_F(RequestQueueTest, HasRoomExactlyUpToTheBound) {
   pushed(6);
   EXPECT_TRUE(queue.has_room(make(4)));
   EXPECT_FALSE(queue.has_room(make(5)));
 }
 
-TEST_F(RequestQueueTest, HasRoomForALargerRequestOnlyWhenNothingWaits) {
+TEST_F(RequestQueueTest, HasRoomForALargerRequestOnlyIfItIsEmpty) {
   EXPECT_TRUE(queue.has_room(make(1000)));
   Request& small = pushed(1);
   EXPECT_FALSE(queue.has_room(make(1000)));
@@ -114,14 +114,14 @@ TEST_F(RequestQueueTest, HasRoomForALargerRequestOnlyWhenNothingWaits) {
   EXPECT_TRUE(queue.has_room(make(1000)));
 }
 
-TEST_F(RequestQueueTest, HasRoomForNobodyWhileSomebodyWaitsForIt) {
+TEST_F(RequestQueueTest, HasNoRoomWhileARequestIsInTheWaitingRoom) {
   Request& first = waiting(1);
   EXPECT_FALSE(queue.has_room(make(1)));
   queue.remove(first);
   EXPECT_TRUE(queue.has_room(make(1)));
 }
 
-TEST_F(RequestQueueTest, RoomCountsWhatNoWorkerHasYet) {
+TEST_F(RequestQueueTest, TheBoundCountsItemsThatAreNotInABatch) {
   pushed(10);
   EXPECT_FALSE(queue.has_room(make(1)));
   queue.take(3);
@@ -133,7 +133,7 @@ TEST_F(RequestQueueTest, AdmitsStrictlyInOrder) {
   pushed(8);
   Request& large = waiting(5);
   Request& small = waiting(1);
-  EXPECT_EQ(queue.admit(), nullptr) << "the small one must not overtake";
+  EXPECT_EQ(queue.admit(), nullptr) << "the small request must not overtake";
   queue.take(3);
   EXPECT_EQ(queue.admit(), &large);
   EXPECT_EQ(large.phase, Phase::kQueued);
@@ -150,12 +150,12 @@ TEST_F(RequestQueueTest, AdmitsARequestLargerThanTheBoundIntoAnEmptyQueue) {
   Request& large = waiting(11);
   EXPECT_EQ(queue.admit(), nullptr);
   queue.take(1);
-  EXPECT_FALSE(queue.empty()) << "who waits for room is here";
+  EXPECT_FALSE(queue.empty()) << "the waiting room counts";
   EXPECT_EQ(queue.admit(), &large);
   EXPECT_EQ(queue.items(), 11U);
 }
 
-TEST_F(RequestQueueTest, RemovesFromEverywhere) {
+TEST_F(RequestQueueTest, RemovesFromTheQueueAndTheWaitingRoom) {
   Request& first = pushed(2);
   Request& middle = pushed(3);
   Request& last = pushed(4);
@@ -171,7 +171,7 @@ TEST_F(RequestQueueTest, RemovesFromEverywhere) {
   EXPECT_EQ(queue.admit(), &outside_last);
 }
 
-TEST_F(RequestQueueTest, RemovesWhatIsLeftOfAPartlyTakenRequest) {
+TEST_F(RequestQueueTest, RemovesTheRestOfARequestThatIsCut) {
   Request& request = pushed(8);
   queue.take(3);
   EXPECT_EQ(queue.items(), 5U);
@@ -180,7 +180,7 @@ TEST_F(RequestQueueTest, RemovesWhatIsLeftOfAPartlyTakenRequest) {
   EXPECT_TRUE(queue.empty());
 }
 
-TEST_F(RequestQueueTest, RemovingWhatIsNotInHereIsNothing) {
+TEST_F(RequestQueueTest, RemovingARequestThatIsNotQueuedDoesNothing) {
   Request& stays = pushed(1);
   Request& taken = pushed(1, 1);
   queue.take(1);
@@ -199,8 +199,8 @@ TEST_F(RequestQueueTest, OldestIsTheEarliestArrivalOfAllPriorities) {
   EXPECT_EQ(queue.oldest(), TimePoint(Duration(20)));
 }
 
-// Against a list that is searched from end to end.
-TEST_F(RequestQueueTest, DoesWhatAPlainListWouldDo) {
+// Compares it with a plain list that is searched from end to end.
+TEST_F(RequestQueueTest, BehavesAsAPlainList) {
   simulation::Random random(3);
   std::vector<Request*> queued;
   std::vector<Request*> outside;

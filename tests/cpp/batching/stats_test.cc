@@ -98,20 +98,20 @@ TEST(DurationHistogram, PercentilesAreWithinSevenPercentOfRandomData) {
   }
 }
 
-TEST(DurationHistogram, ATimeBeforeZeroCountsAsZero) {
+TEST(DurationHistogram, ANegativeDurationCountsAsZero) {
   const DurationSummary summary = summary_of({milliseconds(-3), Duration::min()});
   EXPECT_EQ(summary.count, 2U);
   EXPECT_EQ(summary.mean, Duration::zero());
   EXPECT_EQ(summary.max, Duration::zero());
 }
 
-TEST(DurationHistogram, KeepsTheMaximumOfWhatIsLongerThanItsBuckets) {
+TEST(DurationHistogram, TheMaximumIsExactBeyondTheLastBucket) {
   const DurationSummary summary = summary_of({hours(4), hours(1000)});
   EXPECT_EQ(summary.max, hours(1000));
   EXPECT_GE(summary.p99, hours(4));
 }
 
-TEST(DurationHistogram, LosesNothingBetweenThreads) {
+TEST(DurationHistogram, LosesNoDurationOfSeveralThreads) {
   DurationHistogram histogram;
   constexpr Duration::rep kAdded = 20'000;
   {

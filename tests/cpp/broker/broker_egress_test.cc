@@ -279,6 +279,7 @@ TEST_F(OutletTest, DeadlinesAreWatchedByWhoTakes) {
   Taken taken;
   EXPECT_EQ(egress->take(0, soon(), taken), Got::kSomething);
   EXPECT_EQ(taken.withdrawn, Ids{chunk.id});
+  EXPECT_FALSE(answer(out(), chunk)) << "too late";
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
 
@@ -287,14 +288,6 @@ TEST_F(OutletTest, WhatHasExpiredDoesNotLeave) {
   pass_time_until(queued.request().deadline);
   EXPECT_EQ(poll(), Got::kNothing);
   EXPECT_TRUE(queued.ends_as(Outcome::kExpired));
-}
-
-TEST_F(OutletTest, ALateAnswerToAnExpiredRequestIsIgnored) {
-  Chunk chunk;
-  const RemoteRequest request = taken_before_it_expires(chunk);
-  EXPECT_EQ(take().withdrawn, Ids{chunk.id});
-  EXPECT_FALSE(answer(out(), chunk));
-  EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
 
 TEST_F(OutletTest, ATimerThreadWatchesTheDeadlinesWhileTheOtherIsElsewhere) {
@@ -344,12 +337,6 @@ TEST_F(OutletTest, ASignalInterruptsTake) {
   });
   EXPECT_TRUE(sender.interrupt_until([&] { return sender.finished(); }));
   EXPECT_EQ(got, Got::kInterrupted);
-}
-
-TEST_F(OutletTest, ATimeoutOfNothingPolls) {
-  EXPECT_EQ(poll(), Got::kNothing);
-  const RemoteRequest request = sent(engine, {1});
-  EXPECT_EQ(poll(), Got::kSomething);
 }
 
 TEST_F(OutletTest, ADrainedEngineEndsTakeWhenNothingIsInFlight) {

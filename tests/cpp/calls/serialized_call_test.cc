@@ -1,4 +1,4 @@
-// The nodes of requests whose items travel: their ends, who hears of them, and when they go.
+// Calls whose items go to another process: their ends, their observers, and when they are freed.
 
 #include "service_streamer/calls/serialized_call.h"
 
@@ -24,7 +24,7 @@ ipc::ResultRange piece(std::uint32_t begin, std::uint32_t count, ResultKind kind
   return {.begin = begin, .count = count, .result = {.kind = kind, .bytes = {}, .blocks = {}}};
 }
 
-// Ends a request that nobody has taken.
+// Ends a request that no worker has taken.
 void end(Engine& engine, const RemoteRequest& request, Outcome outcome) {
   EndedRequests ended;
   EXPECT_TRUE(engine.end_early(request.request(), outcome, true, ended));
@@ -36,7 +36,7 @@ class CallEnds : public testing::Test {
   Engine engine{{.batch_size = 8, .policy = PolicyKind::kGreedy}};
 };
 
-TEST_F(CallEnds, ObserversHearOfTheEndOnceAndInOrder) {
+TEST_F(CallEnds, ObserversAreNotifiedOnceAndInOrder) {
   const auto mailbox = std::make_shared<Mailbox>();
   const RemoteRequest request = sent(engine, {1});
   EXPECT_TRUE(request.call().observers.add(mailbox, message(1)));
@@ -45,11 +45,11 @@ TEST_F(CallEnds, ObserversHearOfTheEndOnceAndInOrder) {
   end(engine, request, Outcome::kExpired);
   EXPECT_EQ(mailbox->drain(), (std::vector<void*>{message(1), message(2)}));
   EXPECT_FALSE(request.call().observers.add(mailbox, message(3))) << "it has ended";
-  EXPECT_TRUE(request.done()) << "and whoever is reply so sees it";
+  EXPECT_TRUE(request.done()) << "a refused observer sees the end";
   EXPECT_TRUE(mailbox->drain().empty());
 }
 
-TEST_F(CallEnds, EveryObserverIsToldByTheEndOrAtOnce) {
+TEST_F(CallEnds, EachObserverIsNotifiedOrRefused) {
   for (int round = 0; round < 2000 / kStressShare; ++round) {
     const auto mailbox = std::make_shared<Mailbox>();
     const RemoteRequest request = sent(engine, {1});
@@ -66,7 +66,7 @@ TEST_F(CallEnds, EveryObserverIsToldByTheEndOrAtOnce) {
   }
 }
 
-TEST_F(CallEnds, AMailboxLivesAsLongAsItIsNeeded) {
+TEST_F(CallEnds, AnObserverKeepsItsMailboxAlive) {
   auto mailbox = std::make_shared<Mailbox>();
   const std::weak_ptr<Mailbox> watched = mailbox;
   {
@@ -85,12 +85,12 @@ TEST_F(CallEnds, AMailboxLivesAsLongAsItIsNeeded) {
   EXPECT_TRUE(also_watched.expired());
 }
 
-TEST_F(CallEnds, TheItemsGoWithTheLastHold) {
+TEST_F(CallEnds, TheItemsAreFreedWithTheLastHold) {
   const RemoteRequest request = sent(engine, {1, 2, 3});
   Batch batch = take(engine);
   ASSERT_EQ(batch.items, 3U);
   end(engine, request, Outcome::kExpired);
-  EXPECT_EQ(request.call().payload.items(), 3U) << "a worker may be sent them again";
+  EXPECT_EQ(request.call().payload.items(), 3U) << "they may be sent to a worker again";
   EndedRequests ended;
   ReleasedRequests released;
   request.call().add(piece(0, 3));
@@ -98,10 +98,10 @@ TEST_F(CallEnds, TheItemsGoWithTheLastHold) {
   ipc::publish(ended);
   ipc::let_go(released);
   EXPECT_EQ(request.call().payload.items(), 0U);
-  EXPECT_TRUE(request.call().pieces.empty()) << "outputs that came too late go as well";
+  EXPECT_TRUE(request.call().pieces.empty()) << "late outputs are freed too";
 }
 
-TEST_F(CallEnds, KeepsPiecesInTheOrderOfTheItems) {
+TEST_F(CallEnds, KeepsResultsInTheOrderOfTheItems) {
   const RemoteRequest request({1, 2, 3, 4});
   for (const std::uint32_t begin : {2U, 0U, 3U, 1U}) request.call().add(piece(begin, 1));
   std::uint32_t next = 0;
@@ -109,7 +109,7 @@ TEST_F(CallEnds, KeepsPiecesInTheOrderOfTheItems) {
   EXPECT_EQ(next, 4U);
 }
 
-TEST_F(CallEnds, AnErrorReplacesWhatWasThereAndNothingReplacesIt) {
+TEST_F(CallEnds, AnErrorReplacesEarlierResultsAndLaterResultsAreIgnored) {
   const RemoteRequest request({1, 2, 3});
   request.call().add(piece(0, 1));
   request.call().add(piece(1, 1, ResultKind::kError));
@@ -130,7 +130,7 @@ class Counting final : public Forwarder {
   std::atomic<Outcome> as{Outcome::kNone};
 };
 
-TEST_F(CallEnds, IsWithdrawnWhereItWasHandedOnWhenItEndsWithoutAnAnswer) {
+TEST_F(CallEnds, TellsTheForwarderIfItEndsWithoutAResult) {
   for (const Outcome outcome : {Outcome::kCancelled, Outcome::kExpired, Outcome::kClosed, Outcome::kLost}) {
     const auto forwarder = std::make_shared<Counting>();
     const RemoteRequest request = sent(engine, {1});
@@ -150,7 +150,7 @@ TEST_F(CallEnds, IsWithdrawnWhereItWasHandedOnWhenItEndsWithoutAnAnswer) {
   }
 }
 
-TEST_F(CallEnds, IsNotWithdrawnWhereItWasNotTaken) {
+TEST_F(CallEnds, DoesNotTellAForwarderThatGaveItBack) {
   const auto forwarder = std::make_shared<Counting>();
   const RemoteRequest back = sent(engine, {1});
   back.call().forwarded(forwarder, 7);
@@ -162,12 +162,12 @@ TEST_F(CallEnds, IsNotWithdrawnWhereItWasNotTaken) {
   const RemoteRequest again = sent(engine, {1});
   again.call().forwarded(forwarder, 7);
   again.call().taken_back();
-  EXPECT_EQ(again.call().forwarded(forwarder, 8), 7U) << "its number stays";
+  EXPECT_EQ(again.call().forwarded(forwarder, 8), 7U) << "it keeps its id";
   end(engine, again, Outcome::kCancelled);
   EXPECT_EQ(forwarder->withdrawn, 1);
 }
 
-TEST_F(CallEnds, IsWithdrawnOnceHoweverItsCancelAndItsHandingOnMeet) {
+TEST_F(CallEnds, TellsTheForwarderOnceIfItIsCancelledWhileItIsForwarded) {
   for (int round = 0; round < 2000 / kStressShare; ++round) {
     const auto forwarder = std::make_shared<Counting>();
     const RemoteRequest request = sent(engine, {1});

@@ -1,4 +1,4 @@
-// Images normalised on the CPU, against the plainest code that does it.
+// Normalizing images on the CPU, compared with a simple reference implementation.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using cuda::Images;
 
-// By the definition of the format.
+// Converts by the definition of the format.
 double value_of_half(std::uint16_t half) {
   const double sign = (half & 0x8000U) != 0 ? -1 : 1;
   const int exponent = (half >> 10) & 0x1F;
@@ -40,7 +40,7 @@ std::vector<std::uint8_t> random_bytes(std::size_t count) {
   return bytes;
 }
 
-TEST(CudaImages, AreTurnedAndNormalisedOnTheCpu) {
+TEST(CudaImages, AreTransposedAndNormalizedOnTheCpu) {
   for (const std::int64_t channels : {1, 3, 4}) {
     const std::vector<std::uint8_t> from = random_bytes(static_cast<std::size_t>(2 * 5 * 7 * channels));
     Images images = images_of(from, 2, 5, 7, channels);
@@ -60,8 +60,8 @@ TEST(CudaImages, AreTurnedAndNormalisedOnTheCpu) {
   }
 }
 
-TEST(CudaImages, AsHalvesAreRoundedToTheNearest) {
-  // From what underflows to what overflows.
+TEST(CudaImages, AreRoundedToTheNearestHalf) {
+  // From values that underflow to values that overflow.
   std::vector<std::uint8_t> from(256);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::uint8_t>(i);
   for (const float scale : {3e-10F, 1e-8F, 3e-7F, 1e-5F, 0.013F, 1.7F, -1.7F, 300.0F, 1e30F}) {
@@ -79,14 +79,14 @@ TEST(CudaImages, AsHalvesAreRoundedToTheNearest) {
         EXPECT_EQ(found, std::copysign(INFINITY, wanted));
         continue;
       }
-      // Half of the distance to the next one, and what the float before it was rounded by.
+      // Half of the distance to the next half, plus the rounding error of the float.
       const double unit = std::ldexp(1, std::max(-24, std::ilogb(wanted == 0 ? 1e-9 : wanted) - 10));
       EXPECT_LE(std::abs(found - wanted), unit / 2 * (1 + 1e-3)) << from[i] << " * " << scale;
     }
   }
 }
 
-TEST(CudaImages, OfNothingAreNothing) {
+TEST(CudaImages, AnEmptyBatchIsEmpty) {
   cuda::normalize_images(images_of({}, 0, 5, 7, 3));
 }
 

@@ -1,5 +1,6 @@
-// The kernels against their twins on the CPU. Built twice: with the CPU in the part of the GPU (support/cuda_on_cpu), and by nvcc where
-// there is one; then skipped where there is no GPU, failed where SERVICE_STREAMER_EXPECT_CUDA=1 says that there is one.
+// Compares the kernels with their CPU implementations. Built twice: for a GPU that the CPU emulates
+// (support/cuda_on_cpu), and by nvcc if there is one. Without a GPU, the latter is skipped, or fails with
+// SERVICE_STREAMER_EXPECT_CUDA=1.
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -43,7 +44,7 @@ void must(cudaError_t error) {
   ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error);
 }
 
-// Bytes on the device.
+// Memory on the device.
 class OnDevice {
  public:
   explicit OnDevice(std::size_t bytes) { must(cudaMalloc(&data_, std::max<std::size_t>(bytes, 1))); }
@@ -57,7 +58,7 @@ class OnDevice {
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   std::vector<std::byte> read(std::size_t bytes) const {
     std::vector<std::byte> to(bytes);
-    must(cudaMemcpy(to.data(), data_, bytes, cudaMemcpyDeviceToHost));  // after what the stream was given
+    must(cudaMemcpy(to.data(), data_, bytes, cudaMemcpyDeviceToHost));  // after the work of the stream
     return to;
   }
 
@@ -65,12 +66,12 @@ class OnDevice {
   void* data_ = nullptr;
 };
 
-// A batch of rows in the device's memory, each where it lies by itself, and what the CPU makes of it.
+// A batch of rows in separate device memory, and the result of the CPU.
 class Rows {
  public:
   Rows(Dtype dtype, const Shape& padded, PadSide side) : dtype_(dtype), padded_(padded), side_(side) {}
 
-  // A row of random numbers: `order` says which dimension is the outermost in memory, and so on.
+  // A row of random elements. `order` lists the dimensions from the outermost in memory to the innermost.
   void add(const Shape& sizes, std::span<const std::size_t> order) {
     auto bytes = static_cast<std::int64_t>(native::size_of(dtype_));
     Shape strides = sizes;
@@ -81,14 +82,14 @@ class Rows {
     add(sizes, strides, static_cast<std::size_t>(bytes));
   }
 
-  // One that lies anyhow in so many bytes, from `begin` on.
+  // A row with any strides in memory of `bytes` bytes. The first element is at `begin`.
   void add(const Shape& sizes, const Shape& strides, std::size_t bytes, std::size_t begin = 0) {
     std::vector<std::byte> numbers(bytes);
     for (std::byte& byte : numbers) byte = static_cast<std::byte>(random_());
     TensorView view{.data = numbers.data() + begin, .dtype = dtype_, .sizes = sizes, .strides = strides};
     const std::size_t whole = wanted_.size();
     wanted_.resize(whole + row_bytes());
-    native::copy_padded(view, wanted_.data() + whole, padded_, side_, native::one_of(dtype_));
+    native::copy_padded(view, wanted_.data() + whole, padded_, side_, native::scalar_one(dtype_));
     there_.push_back(std::make_unique<OnDevice>(numbers.data(), numbers.size()));
     view.data = there_.back()->data() + begin;
     views_.push_back(view);
@@ -100,14 +101,14 @@ class Rows {
     add(sizes, order);
   }
 
-  // Returns how the kernel saw them.
+  // Returns the arguments of the kernel.
   cuda::Gather expect_gathered() {
     const OnDevice to(wanted_.size());
     Shape sizes{static_cast<std::int64_t>(views_.size())};
     for (const std::int64_t size : padded_.values()) sizes.push_back(size);
     std::vector<cuda::GatherRow> described(views_.size());
     cuda::Gather gather = cuda::describe_gather(views_, {.data = to.data(), .dtype = dtype_, .sizes = sizes}, side_,
-                                                native::one_of(dtype_), described);
+                                                native::scalar_one(dtype_), described);
     const OnDevice described_there(described.data(), described.size() * sizeof(cuda::GatherRow));
     gather.rows = reinterpret_cast<const cuda::GatherRow*>(described_there.data());
     cuda::gather_padded(gather, nullptr);
@@ -158,38 +159,38 @@ TEST_F(CudaKernels, GatherRowsOfAnySizesAndOrder) {
   }
 }
 
-TEST_F(CudaKernels, GatherWhatLiesInOnePieceWithoutDividing) {
+TEST_F(CudaKernels, GatherContiguousRowsWithoutDivision) {
   for (const Dtype dtype : kDtypes) {
     for (const PadSide side : kSides) {
       Rows rows(dtype, {7, 4, 8}, side);
       for (const std::int64_t size : {7, 0, 3, 1}) rows.add({size, 4, 8});
       const cuda::Gather gather = rows.expect_gathered();
-      EXPECT_EQ(gather.number_size, 16);
+      EXPECT_EQ(gather.element_size, 16);
       EXPECT_EQ(gather.sizes, (Shape{7 * 4 * 8 * static_cast<std::int64_t>(native::size_of(dtype)) / 16}));
     }
   }
 }
 
-TEST_F(CudaKernels, GatherOnlyWhatIsAlignedInLargerNumbers) {
+TEST_F(CudaKernels, GatherOnlyAlignedRowsInLargerElements) {
   Rows sequences(Dtype::kFloat16, {12}, PadSide::kLeft);
   for (const std::int64_t size : {12, 4, 6}) sequences.add({size});
-  EXPECT_EQ(sequences.expect_gathered().number_size, 4);
+  EXPECT_EQ(sequences.expect_gathered().element_size, 4);
 
   Rows shifted(Dtype::kUint8, {32}, PadSide::kRight);
   shifted.add({32}, {1}, 32);
   shifted.add({32}, {1}, 34, 2);
-  EXPECT_EQ(shifted.expect_gathered().number_size, 2);
+  EXPECT_EQ(shifted.expect_gathered().element_size, 2);
 }
 
 TEST_F(CudaKernels, GatherRowsOfAnyStrides) {
   for (const PadSide side : kSides) {
     Rows rows(Dtype::kInt32, {4, 4}, side);
-    rows.add({4, 4}, {16, 4}, 64);       // in one piece
+    rows.add({4, 4}, {16, 4}, 64);       // contiguous
     rows.add({4, 4}, {0, 4}, 16);        // one line four times
-    rows.add({4, 4}, {0, 0}, 4);         // one number
-    rows.add({3, 2}, {32, 8}, 128, 8);   // out of a larger one
+    rows.add({4, 4}, {0, 0}, 4);         // one element
+    rows.add({3, 2}, {32, 8}, 128, 8);   // part of a larger tensor
     rows.add({4, 4}, {-16, 4}, 64, 48);  // upside down
-    rows.add({1, 4}, {12345, 4}, 16);    // nobody goes that far
+    rows.add({1, 4}, {12345, 4}, 16);    // the stride of a size of 1 is not used
     rows.add({4, 1}, {16, 12345}, 64);
     rows.add({0, 4}, {16, 4}, 0);
     rows.expect_gathered();
@@ -197,26 +198,26 @@ TEST_F(CudaKernels, GatherRowsOfAnyStrides) {
 }
 
 TEST_F(CudaKernels, GatherLargeRowsAndMany) {
-  Rows large(Dtype::kUint8, {3, 70001}, PadSide::kRight);  // more than a block's threads, and nothing that 16 divides
+  Rows large(Dtype::kUint8, {3, 70001}, PadSide::kRight);  // more than the threads of a block, and not divisible by 16
   for (const std::int64_t size : {70001, 69999}) large.add({3, size});
   large.expect_gathered();
 
-  Rows many(Dtype::kInt16, {1}, PadSide::kRight);  // more than the blocks of one direction
+  Rows many(Dtype::kInt16, {1}, PadSide::kRight);  // more than the blocks in one direction
   for (int row = 0; row < 66000; ++row) many.add({row % 2});
   many.expect_gathered();
 }
 
-template <typename Number>
-std::vector<Number> normalised(cuda::Images images, const std::vector<std::uint8_t>& from, bool on_device) {
-  std::vector<Number> to(from.size());
-  images.half = sizeof(Number) == 2;
+template <typename Element>
+std::vector<Element> normalised(cuda::Images images, const std::vector<std::uint8_t>& from, bool on_device) {
+  std::vector<Element> to(from.size());
+  images.half = sizeof(Element) == 2;
   if (on_device) {
     const OnDevice from_there(from.data(), from.size());
-    const OnDevice to_there(to.size() * sizeof(Number));
+    const OnDevice to_there(to.size() * sizeof(Element));
     images.from = reinterpret_cast<const std::uint8_t*>(from_there.data());
     images.to = to_there.data();
     cuda::normalize_images_on_device(images, nullptr);
-    const std::vector<std::byte> bytes = to_there.read(to.size() * sizeof(Number));
+    const std::vector<std::byte> bytes = to_there.read(to.size() * sizeof(Element));
     std::memcpy(to.data(), bytes.data(), bytes.size());
   } else {
     images.from = from.data();
@@ -226,7 +227,7 @@ std::vector<Number> normalised(cuda::Images images, const std::vector<std::uint8
   return to;
 }
 
-TEST_F(CudaKernels, NormaliseImagesAsTheCpuDoes) {
+TEST_F(CudaKernels, NormalizeImagesLikeTheCpu) {
   std::mt19937 random(5);
   for (const std::int64_t channels : {1, 3, 4}) {
     cuda::Images images{.count = 3, .rows = 17, .columns = 19, .channels = channels};
@@ -240,8 +241,8 @@ TEST_F(CudaKernels, NormaliseImagesAsTheCpuDoes) {
   }
 }
 
-// Multiplication and addition are rounded once there: then the nearest half may be the next one.
-TEST_F(CudaKernels, NormaliseImagesToHalvesAsTheCpuDoes) {
+// The kernel rounds multiplication and addition once, so its result may be the neighbouring half.
+TEST_F(CudaKernels, NormalizeImagesToHalvesLikeTheCpu) {
   std::vector<std::uint8_t> from(256);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::uint8_t>(i);
   for (const float scale : {3e-10F, 3e-7F, 1e-5F, 0.013F, -1.7F, 300.0F, 1e30F}) {

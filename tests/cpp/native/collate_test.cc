@@ -1,4 +1,4 @@
-// Items side by side in one tensor: stacked, padded on either side, in buckets, with mask and lengths.
+// Collating items: stacked, padded on either side, rounded up to buckets, with mask and lengths.
 
 #include "service_streamer/native/collate.h"
 
@@ -16,13 +16,13 @@ namespace {
 
 constexpr Dtype kInt64 = Dtype::kInt64;
 
-Number number(std::int64_t value) {
-  Number bytes{};
+Scalar number(std::int64_t value) {
+  Scalar bytes{};
   std::memcpy(bytes.data(), &value, sizeof value);
   return bytes;
 }
 
-// A contiguous tensor of int64, which must outlive the view.
+// A view of a contiguous int64 tensor. The values must outlive the view.
 TensorView view_of(const std::vector<std::int64_t>& numbers, const Shape& sizes) {
   TensorView view{
       .data = reinterpret_cast<const std::byte*>(numbers.data()), .dtype = kInt64, .sizes = sizes, .strides = sizes};
@@ -52,13 +52,13 @@ std::vector<std::int64_t> padded(const TensorView& view, const Shape& sizes, Pad
   return to;
 }
 
-TEST(CopyPadded, CopiesWhatNeedsNoPadding) {
+TEST(CopyPadded, CopiesTensorsThatNeedNoPadding) {
   const Numbers numbers{1, 2, 3, 4, 5, 6};
   EXPECT_EQ(padded(view_of(numbers, {2, 3}), {2, 3}, PadSide::kRight, 0), numbers);
   EXPECT_EQ(padded(view_of({7}, {}), {}, PadSide::kRight, 0), Numbers{7});
 }
 
-TEST(CopyPadded, PadsOnTheSideThatIsAskedFor) {
+TEST(CopyPadded, PadsOnTheRequestedSide) {
   const Numbers numbers{1, 2, 3};
   EXPECT_EQ(padded(view_of(numbers, {3}), {5}, PadSide::kRight, 0), (Numbers{1, 2, 3, 0, 0}));
   EXPECT_EQ(padded(view_of(numbers, {3}), {5}, PadSide::kLeft, 9), (Numbers{9, 9, 1, 2, 3}));
@@ -90,18 +90,18 @@ TEST(CopyPadded, ReadsStrides) {
   EXPECT_EQ(padded(repeated, {2, 3}, PadSide::kRight, 0), (Numbers{1, 2, 3, 1, 2, 3}));
 }
 
-TEST(CopyPadded, OfNothingIsAllPadding) {
+TEST(CopyPadded, AnEmptyTensorBecomesPadding) {
   EXPECT_EQ(padded(view_of({}, {0}), {3}, PadSide::kRight, 5), (Numbers{5, 5, 5}));
   EXPECT_EQ(padded(view_of({}, {0}), {0}, PadSide::kRight, 5), Numbers{});
   EXPECT_EQ(padded(view_of({}, {2, 0}), {2, 2}, PadSide::kLeft, 5), (Numbers{5, 5, 5, 5}));
 }
 
-TEST(CopyPadded, FillsWithNumbersOfEverySize) {
+TEST(CopyPadded, FillsWithElementsOfEverySize) {
   for (const Dtype dtype : {Dtype::kUint8, Dtype::kFloat16, Dtype::kFloat32, Dtype::kFloat64, Dtype::kComplex128}) {
     const std::size_t size = size_of(dtype);
     std::vector<std::byte> to(7 * size, std::byte{0xAB});
     const TensorView nothing{.data = nullptr, .dtype = dtype, .sizes = {0}, .strides = {0}};
-    const Number one = one_of(dtype);
+    const Scalar one = scalar_one(dtype);
     copy_padded(nothing, to.data(), {7}, PadSide::kRight, one);
     for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(std::memcmp(to.data() + i * size, one.data(), size), 0);
   }
@@ -111,7 +111,7 @@ std::size_t bytes_for(const Shape& sizes) {
   return bytes_of({.data = nullptr, .dtype = kInt64, .sizes = sizes});
 }
 
-TEST(BytesOf, SizesThatNoMemoryHasAreNone) {
+TEST(BytesOf, SizesLargerThanAnyMemoryThrow) {
   constexpr std::int64_t k30 = std::int64_t{1} << 30;
   EXPECT_EQ(bytes_for({k30, 4, k30 / 16}), std::size_t{1} << 61);
   EXPECT_THROW(bytes_for({1, 2 * k30, k30}), std::bad_alloc) << "2^64, which would be counted as 0";
@@ -121,12 +121,12 @@ TEST(BytesOf, SizesThatNoMemoryHasAreNone) {
   EXPECT_EQ(bytes_for({0, k30}), 0U);
 }
 
-// A model of sequences: ids, and where a test has them made, a mask and lengths.
+// A model of sequences: ids and, if the test generates them, a mask and lengths.
 class Sequences : public testing::Test {
  protected:
   Sequences() {
     const Dimension sequence{.symbol = 0, .size = 0};
-    signature.symbols = {{.name = "sequence", .least = 1, .most = 10}};
+    signature.symbols = {{.name = "sequence", .min = 1, .max = 10}};
     signature.inputs = {{.name = "ids", .dtype = kInt64, .dimensions = {sequence}},
                         {.name = "mask", .dtype = kInt64, .dimensions = {sequence}},
                         {.name = "lengths", .dtype = kInt64, .dimensions = {}}};
@@ -136,7 +136,7 @@ class Sequences : public testing::Test {
     options.lengths = 2;
   }
 
-  // Items of such lengths, which count 1, 2, 3, …
+  // Items with these lengths, whose elements count 1, 2, 3, …
   void make_items(const Numbers& lengths) {
     lengths_ = lengths;
     numbers_.resize(lengths.size());
@@ -181,7 +181,7 @@ TEST_F(Sequences, ArePaddedOnTheLeft) {
   EXPECT_EQ(numbers_in(tensors[1]), (Numbers{0, 0, 1, 1, 1, 1}));
 }
 
-TEST_F(Sequences, GoUpToBucketsButNotBeyondTheModel) {
+TEST_F(Sequences, AreRoundedUpToBucketsButNotBeyondTheModel) {
   options.pad_to = {4, 16};
   Collator collator(signature, options);
   make_items({2, 3});
@@ -190,14 +190,14 @@ TEST_F(Sequences, GoUpToBucketsButNotBeyondTheModel) {
   EXPECT_EQ(to_string(collator.collate(items)[0].sizes), "(1, 10)") << "the model takes no 16";
 }
 
-TEST_F(Sequences, AreAtLeastAsLongAsTheModelWants) {
-  signature.symbols[0].least = 4;
+TEST_F(Sequences, AreAtLeastAsLongAsTheModelNeeds) {
+  signature.symbols[0].min = 4;
   Collator collator(signature, options);
   make_items({2});
   EXPECT_EQ(numbers_in(collator.collate(items)[0]), (Numbers{1, 2, 0, 0}));
 }
 
-TEST_F(Sequences, TheLastItemFillsABatchUp) {
+TEST_F(Sequences, TheLastItemFillsTheBatch) {
   options.batch_sizes = {1, 4};
   Collator collator(signature, options);
   make_items({1, 2});
@@ -207,8 +207,8 @@ TEST_F(Sequences, TheLastItemFillsABatchUp) {
   EXPECT_EQ(numbers_in(tensors[2]), (Numbers{1, 2, 2, 2}));
 }
 
-TEST_F(Sequences, OfNothingArePadding) {
-  signature.symbols[0].least = 0;
+TEST_F(Sequences, EmptyOnesBecomePadding) {
+  signature.symbols[0].min = 0;
   Collator collator(signature, options);
   make_items({0, 2});
   const auto tensors = collator.collate(items);
@@ -218,28 +218,28 @@ TEST_F(Sequences, OfNothingArePadding) {
   EXPECT_EQ(numbers_in(collator.collate(items)[0]), Numbers{});
 }
 
-TEST_F(Sequences, OfOneShapeOnlyFitWhereNothingIsPadded) {
+TEST_F(Sequences, MustHaveOneShapeIfNothingIsPadded) {
   make_items({2, 3, 2});
-  EXPECT_TRUE(Collator(signature, options).fit(items[0], items[1]));
+  EXPECT_TRUE(Collator(signature, options).fit_together(items[0], items[1]));
   options.pad = false;
   const Collator stacks(signature, options);
-  EXPECT_FALSE(stacks.fit(items[0], items[1]));
-  EXPECT_TRUE(stacks.fit(items[0], items[2]));
+  EXPECT_FALSE(stacks.fit_together(items[0], items[1]));
+  EXPECT_TRUE(stacks.fit_together(items[0], items[2]));
 }
 
-TEST_F(Sequences, OfOtherKeysNeverFit) {
+TEST_F(Sequences, OfDifferentKeysNeverFitTogether) {
   make_items({2, 2, 2});
   items[1].key = 7;
   items[2].key = 7;
   for (const bool pad : {true, false}) {
     options.pad = pad;
     const Collator collator(signature, options);
-    EXPECT_FALSE(collator.fit(items[0], items[1]));
-    EXPECT_TRUE(collator.fit(items[1], items[2]));
+    EXPECT_FALSE(collator.fit_together(items[0], items[1]));
+    EXPECT_TRUE(collator.fit_together(items[1], items[2]));
   }
 }
 
-TEST_F(Sequences, AreMadeInSomebodyElsesMemory) {
+TEST_F(Sequences, AreMadeInMemoryOfTheCaller) {
   options.batch_sizes = {4};
   Collator collator(signature, options);
   make_items({2, 3});
@@ -256,9 +256,9 @@ TEST_F(Sequences, AreMadeInSomebodyElsesMemory) {
   EXPECT_FALSE(collator.holds(memory[0].data()));
 }
 
-// A view of one number as a sequence needs no memory of its own.
-TEST_F(Sequences, TooLongForAnyMemoryLeaveTheCollatorAsItWas) {
-  signature.symbols[0].most = INT64_MAX;
+// A view with a stride of 0 has any length without needing memory.
+TEST_F(Sequences, TooLongForAnyMemoryLeaveTheCollatorUsable) {
+  signature.symbols[0].max = INT64_MAX;
   Collator collator(signature, options);
   make_items({2, 1});
   const std::int64_t number_of_1 = 1;
@@ -273,7 +273,7 @@ TEST_F(Sequences, TooLongForAnyMemoryLeaveTheCollatorAsItWas) {
   }
 }
 
-TEST_F(Sequences, BatchAfterBatchIsMadeInTheSameMemory) {
+TEST_F(Sequences, BatchesReuseTheSameMemory) {
   Collator collator(signature, options);
   make_items({8, 8, 8});
   const std::byte* const first = collator.collate(items)[0].data;

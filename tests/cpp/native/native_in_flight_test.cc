@@ -1,4 +1,5 @@
-// A worker whose runner can have two batches under way: what is launched when, and that nobody is lost or harmed beside others.
+// A worker whose runner has a depth of two: when batches are launched, and that each is answered correctly beside
+// others.
 
 #include <gtest/gtest.h>
 
@@ -19,12 +20,12 @@ namespace {
 
 using Numbers = std::vector<int>;
 
-// Adds 1. Batches are launched at once, and finished when a test lets them.
+// Adds 1 to each item. Batches are launched at once, and finished when the test allows it.
 class DeepModel final : public native::Model {
  public:
   Look at_launch;
   Look at_finish;
-  Look at_run;  // of a batch, or a part of one, that is run by itself
+  Look at_run;  // of a batch that runs without another one in flight
 
   std::unique_ptr<native::Runner> make_runner() override { return std::make_unique<Runner>(*this); }
 
@@ -48,35 +49,35 @@ class DeepModel final : public native::Model {
     if (look) look(numbers);
   }
 
-  static Numbers all_of(std::span<const native::Part> parts) {
+  static Numbers all_of(std::span<const native::ItemRange> ranges) {
     Numbers all;
-    for (const native::Part& part : parts) {
-      for (const int number : numbers_of(part)) all.push_back(number);
+    for (const native::ItemRange& range : ranges) {
+      for (const int number : numbers_of(range)) all.push_back(number);
     }
     return all;
   }
 
-  static void answer(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) {
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      Numbers numbers = numbers_of(parts[i]);
+  static void answer(std::span<const native::ItemRange> ranges, std::span<std::unique_ptr<native::Outputs>> outputs) {
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      Numbers numbers = numbers_of(ranges[i]);
       for (int& number : numbers) ++number;
       outputs[i] = std::make_unique<IntOutputs>(std::move(numbers));
     }
   }
 
-  class Launched final : public native::Launched {
+  class LaunchedBatch final : public native::LaunchedBatch {
    public:
-    Launched(DeepModel& model, std::span<const native::Part> parts)
-        : model_(model), parts_(parts.begin(), parts.end()) {}
+    LaunchedBatch(DeepModel& model, std::span<const native::ItemRange> ranges)
+        : model_(model), ranges_(ranges.begin(), ranges.end()) {}
 
     void finish(std::span<std::unique_ptr<native::Outputs>> outputs) override {
-      model_.note("finish", all_of(parts_), model_.at_finish);
-      answer(parts_, outputs);
+      model_.note("finish", all_of(ranges_), model_.at_finish);
+      answer(ranges_, outputs);
     }
 
    private:
     DeepModel& model_;
-    const std::vector<native::Part> parts_;
+    const std::vector<native::ItemRange> ranges_;
   };
 
   class Runner final : public native::Runner {
@@ -84,13 +85,13 @@ class DeepModel final : public native::Model {
     explicit Runner(DeepModel& model) : model_(model) {}
 
     std::size_t depth() const override { return 2; }
-    void run(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) override {
-      model_.note("run", all_of(parts), model_.at_run);
-      answer(parts, outputs);
+    void run(std::span<const native::ItemRange> ranges, std::span<std::unique_ptr<native::Outputs>> outputs) override {
+      model_.note("run", all_of(ranges), model_.at_run);
+      answer(ranges, outputs);
     }
-    std::unique_ptr<native::Launched> launch(std::span<const native::Part> parts) override {
-      model_.note("launch", all_of(parts), model_.at_launch);
-      return std::make_unique<Launched>(model_, parts);
+    std::unique_ptr<native::LaunchedBatch> launch(std::span<const native::ItemRange> ranges) override {
+      model_.note("launch", all_of(ranges), model_.at_launch);
+      return std::make_unique<LaunchedBatch>(model_, ranges);
     }
 
    private:
@@ -103,7 +104,7 @@ class DeepModel final : public native::Model {
 
 constexpr EngineOptions kPairs{.batch_size = 2, .policy = PolicyKind::kGreedy};
 
-// Serves batches of two items, and stops when the first of them is to be finished until it is let go.
+// Serves batches of two items. The first batch is not finished until the test opens the gate.
 class InFlight : public testing::Test {
  protected:
   InFlight() {
@@ -117,7 +118,7 @@ class InFlight : public testing::Test {
   NativeServing serving{model, {}, kPairs};
 };
 
-TEST_F(InFlight, AFullBatchIsLaunchedBeforeTheOneUnderWayIsFinished) {
+TEST_F(InFlight, AFullBatchIsLaunchedBeforeThePreviousOneIsFinished) {
   const NativeRequest first = serving.sent({1, 2});
   const NativeRequest second = serving.sent({3, 4});
   const NativeRequest third = serving.sent({5, 6});
@@ -131,7 +132,7 @@ TEST_F(InFlight, AFullBatchIsLaunchedBeforeTheOneUnderWayIsFinished) {
                                                         "finish 3 4", "finish 5 6"}));
 }
 
-TEST_F(InFlight, ABatchThatCanGrowIsLeftToGrowAndNobodyWaitsForIt) {
+TEST_F(InFlight, ABatchThatCanGrowIsNotLaunchedAndDoesNotDelayTheOther) {
   const NativeRequest first = serving.sent({1, 2});
   const NativeRequest second = serving.sent({3});
   let_go.count_down();
@@ -141,7 +142,7 @@ TEST_F(InFlight, ABatchThatCanGrowIsLeftToGrowAndNobodyWaitsForIt) {
   EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 1 2", "finish 1 2", "launch 3", "finish 3"}));
 }
 
-TEST_F(InFlight, WhatFailsIsRunAgainAloneAfterTheOthersWereAnswered) {
+TEST_F(InFlight, AFailedBatchRunsAgainAloneAfterTheOthersAreAnswered) {
   model->at_finish = [](const Numbers& numbers) {
     if (numbers.front() == 1) throw std::runtime_error("bad");
   };
@@ -160,7 +161,7 @@ TEST_F(InFlight, WhatFailsIsRunAgainAloneAfterTheOthersWereAnswered) {
             (std::vector<std::string>{"launch 1 2", "launch 3 4", "finish 1 2", "finish 3 4", "run 1", "run 2"}));
 }
 
-TEST_F(InFlight, WhatCannotBeLaunchedIsRunAgainAlone) {
+TEST_F(InFlight, ABatchThatCannotBeLaunchedRunsAgainAlone) {
   model->at_launch = [](const Numbers& numbers) {
     if (numbers.front() == 3) throw std::runtime_error("bad");
   };
@@ -173,7 +174,7 @@ TEST_F(InFlight, WhatCannotBeLaunchedIsRunAgainAlone) {
   EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 1 2", "launch 3 4", "finish 1 2", "run 3", "run 4"}));
 }
 
-TEST_F(InFlight, WhatFindsNoMemoryBesideAnotherIsTriedAgainWithoutIt) {
+TEST_F(InFlight, ABatchWithoutMemoryBesideAnotherRunsAgainWithoutTheOther) {
   model->at_launch = [](const Numbers& numbers) {
     if (numbers.front() == 3) throw std::bad_alloc();
   };
@@ -186,7 +187,7 @@ TEST_F(InFlight, WhatFindsNoMemoryBesideAnotherIsTriedAgainWithoutIt) {
   EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 1 2", "launch 3 4", "finish 1 2", "run 3 4"}));
 }
 
-TEST_F(InFlight, WhatFindsNoMemoryByItselfIsCut) {
+TEST_F(InFlight, ABatchWithoutMemoryThatRanAloneIsSplit) {
   model->at_launch = [](const Numbers& numbers) {
     if (numbers.size() > 1) throw std::bad_alloc();
   };
@@ -196,7 +197,7 @@ TEST_F(InFlight, WhatFindsNoMemoryByItselfIsCut) {
   EXPECT_EQ(model->journal(), (std::vector<std::string>{"launch 3 4", "run 3", "run 4"}));
 }
 
-TEST_F(InFlight, ClosingAnswersWhatIsUnderWay) {
+TEST_F(InFlight, CloseAnswersBatchesInFlight) {
   const NativeRequest first = serving.sent({1, 2});
   const NativeRequest second = serving.sent({3, 4});
   const NativeRequest third = serving.sent({5, 6});
@@ -210,7 +211,7 @@ TEST_F(InFlight, ClosingAnswersWhatIsUnderWay) {
   EXPECT_TRUE(second.answered());
 }
 
-TEST_F(InFlight, DrainingLaunchesWhatIsLeft) {
+TEST_F(InFlight, DrainingLaunchesTheRemainingBatches) {
   const NativeRequest first = serving.sent({1, 2});
   const NativeRequest second = serving.sent({3});
   serving.close(true);
@@ -236,7 +237,7 @@ TEST_F(InFlight, ItemsStayUntilTheirBatchIsFinished) {
   EXPECT_TRUE(eventually([&] { return !second.has_items(); }));
 }
 
-TEST_F(InFlight, TheTimeOfABatchIsNotCountedAgainForTheOneBehindIt) {
+TEST_F(InFlight, TheTimeOfABatchIsNotCountedAgainForTheNextOne) {
   const TimePoint begin = Clock::now();
   const NativeRequest first = serving.sent({1, 2});
   const NativeRequest second = serving.sent({3, 4});
@@ -252,7 +253,7 @@ TEST_F(InFlight, TheTimeOfABatchIsNotCountedAgainForTheOneBehindIt) {
   EXPECT_LE(service.mean * 2, Clock::now() - begin);
 }
 
-TEST_F(InFlight, ManyCallersGetTheirs) {
+TEST_F(InFlight, ManyCallersGetTheirOutputs) {
   let_go.count_down();
   serving.start();
   EXPECT_EQ(wrong_answers_to_many(serving), 0);

@@ -1,4 +1,4 @@
-// Threads that run a native model: batches are answered, the guilty fail alone, nobody is left.
+// Threads that run a native model: batches are answered, guilty requests fail alone, and every request ends.
 
 #include "service_streamer/native/workers.h"
 
@@ -28,7 +28,7 @@ void refuse_13(const std::vector<int>& items) {
   if (contains(items, 13)) throw std::runtime_error("13 is bad luck\nand a backtrace");
 }
 
-// Has models stop in their first batch until the test lets them go on.
+// Stops a model in its first batch until the test opens the gate.
 struct HeldModel {
   std::shared_ptr<IntModel> model() {
     return std::make_shared<IntModel>([this](const std::vector<int>&) {
@@ -41,7 +41,7 @@ struct HeldModel {
   std::latch open{1};
 };
 
-// Submits the requests before there is a worker, so that they are one batch.
+// Submits the requests before a worker starts, so that they are one batch.
 std::vector<NativeRequest> sent_together(NativeServing& serving, const std::vector<std::vector<int>>& requests) {
   std::vector<NativeRequest> sent;
   sent.reserve(requests.size());
@@ -50,7 +50,7 @@ std::vector<NativeRequest> sent_together(NativeServing& serving, const std::vect
   return sent;
 }
 
-TEST(NativeWorkers, AnswerEverybodyWithHisOutputs) {
+TEST(NativeWorkers, AnswerEachRequestWithItsOutputs) {
   const auto model = std::make_shared<IntModel>();
   NativeServing serving(model);
   const auto requests = sent_together(serving, {{1}, {2, 3}, {4}});
@@ -69,7 +69,7 @@ TEST(NativeWorkers, ARequestLargerThanABatchIsJoinedInOrder) {
   EXPECT_GE(model->runs, 100 / 8);
 }
 
-TEST(NativeWorkers, ManyCallersGetTheirsFromManyWorkers) {
+TEST(NativeWorkers, ManyCallersGetTheirOutputsFromManyWorkers) {
   NativeServing serving(std::make_shared<IntModel>(), {.count = 2});
   serving.start();
   EXPECT_EQ(wrong_answers_to_many(serving), 0);
@@ -140,7 +140,7 @@ TEST(NativeWorkers, AnItemTooLargeForTheMemoryFailsAlone) {
   EXPECT_TRUE(requests[2].answered());
 }
 
-TEST(NativeWorkers, OfAWrongNumberOfOutputsNobodyIsGuilty) {
+TEST(NativeWorkers, AWrongNumberOfOutputsFailsTheBatchWithoutIsolation) {
   const auto model = std::make_shared<IntModel>([](const std::vector<int>& items) {
     RunError error(Fault::kOutputs, "too few");
     error.expected = static_cast<std::int64_t>(items.size());
@@ -156,7 +156,7 @@ TEST(NativeWorkers, OfAWrongNumberOfOutputsNobodyIsGuilty) {
   EXPECT_EQ(model->runs, 1) << "it is not run again";
 }
 
-// Its runners cannot be made the first two times: when the thread starts, and for its first batch.
+// The first two attempts to make a runner fail: when the thread starts, and for its first batch.
 class LateModel final : public native::Model {
  public:
   std::unique_ptr<native::Runner> make_runner() override {
@@ -170,7 +170,7 @@ class LateModel final : public native::Model {
   IntModel model_;
 };
 
-TEST(NativeWorkers, ARunnerThatCannotBeMadeFailsItsBatchAndIsAskedForAgain) {
+TEST(NativeWorkers, ARunnerThatCannotBeMadeFailsItsBatchAndIsTriedAgain) {
   NativeServing serving(std::make_shared<LateModel>());
   serving.start();
   const NativeRequest first = serving.sent({1});
@@ -193,16 +193,16 @@ TEST(NativeWorkers, ExpiredRequestsEndBeforeTheBatchRuns) {
   EXPECT_TRUE(other.answered());
 }
 
-TEST(NativeWorkers, ItemsGoWhenTheyWereRunAndOutputsStay) {
+TEST(NativeWorkers, ItemsAreDestroyedAfterTheRunAndOutputsStay) {
   NativeServing serving(std::make_shared<IntModel>());
   serving.start();
   const NativeRequest request = serving.sent({1});
   ASSERT_TRUE(request.answered());
   EXPECT_TRUE(eventually([&] { return !request.has_items(); }));
-  EXPECT_EQ(request.call().pieces.size(), 1U);
+  EXPECT_EQ(request.call().outputs.size(), 1U);
 }
 
-TEST(NativeWorkers, OutputsThatNobodyWantsAnyMoreGo) {
+TEST(NativeWorkers, OutputsOfCancelledRequestsAreDestroyed) {
   HeldModel held;
   const auto model = held.model();
   NativeServing serving(model);
@@ -216,10 +216,10 @@ TEST(NativeWorkers, OutputsThatNobodyWantsAnyMoreGo) {
   held.open.count_down();
   serving.finish(true);
   EXPECT_FALSE(request.has_items());
-  EXPECT_TRUE(request.call().pieces.empty());
+  EXPECT_TRUE(request.call().outputs.empty());
 }
 
-TEST(NativeWorkers, DrainWhatIsQueuedWhenTheEngineIsClosed) {
+TEST(NativeWorkers, DrainTheQueueWhenTheEngineIsClosed) {
   NativeServing serving(std::make_shared<IntModel>());
   std::vector<NativeRequest> requests;
   for (int i = 0; i < 20; ++i) requests.push_back(serving.sent({i}));
@@ -228,7 +228,7 @@ TEST(NativeWorkers, DrainWhatIsQueuedWhenTheEngineIsClosed) {
   for (const NativeRequest& request : requests) EXPECT_TRUE(request.done() && request.answered());
 }
 
-TEST(NativeWorkers, KeepWhatTheyUseUntilTheyHaveEnded) {
+TEST(NativeWorkers, KeepTheModelUntilTheyHaveEnded) {
   HeldModel held;
   auto model = held.model();
   const std::weak_ptr<IntModel> watched_model = model;
@@ -254,7 +254,7 @@ TEST(NativeWorkers, KeepWhatTheyUseUntilTheyHaveEnded) {
   EXPECT_TRUE(eventually([&] { return watched.expired() && watched_model.expired(); }));
 }
 
-TEST(NativeWorkers, AreReadyWhenAllHaveTheirRunners) {
+TEST(NativeWorkers, AreReadyWhenAllHaveRunners) {
   const auto model = std::make_shared<IntModel>();
   NativeServing serving(model, {.count = 3});
   Sleeping sleeping;
@@ -264,7 +264,7 @@ TEST(NativeWorkers, AreReadyWhenAllHaveTheirRunners) {
   EXPECT_EQ(model->runners, 3);
 }
 
-TEST(NativeWorkers, ThatWereNeverStartedHaveEnded) {
+TEST(NativeWorkers, JoinReturnsIfTheyWereNeverStarted) {
   Engine engine({.batch_size = 8});
   const native::Workers workers(engine, std::make_shared<IntModel>(), {});
   Sleeping sleeping;

@@ -1,4 +1,4 @@
-// Groups on their way through a device: what overlaps, what waits for what, whose memory it is.
+// Groups in flight on a device: what overlaps, what waits, and when memory is reused.
 
 #include "service_streamer/native/pipeline.h"
 
@@ -37,7 +37,7 @@ class Pipelines : public testing::Test {
   std::unique_ptr<Pipeline> pipeline_;
 };
 
-TEST_F(Pipelines, BringTheOutputsBack) {
+TEST_F(Pipelines, CopyTheOutputsBack) {
   Pipeline& pipeline = make();
   Group group(*streams, {{1, 2}, {3}});
   pipeline.launch(group.items, group);
@@ -63,7 +63,7 @@ TEST_F(Pipelines, CopyTheInputsOfTheNextGroupWhileOneIsComputed) {
   EXPECT_EQ(second.numbers, Numbers{3});
 }
 
-TEST_F(Pipelines, ComputeTheNextGroupWhileOutputsComeBack) {
+TEST_F(Pipelines, ComputeTheNextGroupWhileOutputsAreCopiedBack) {
   Pipeline& pipeline = make();
   Group first(*streams, {{1}});
   Group second(*streams, {{2}});
@@ -76,7 +76,7 @@ TEST_F(Pipelines, ComputeTheNextGroupWhileOutputsComeBack) {
   pipeline.finish(second);
 }
 
-TEST_F(Pipelines, ComputeNothingBeforeItsInputsAreThere) {
+TEST_F(Pipelines, ComputeOnlyAfterTheInputsAreCopied) {
   Pipeline& pipeline = make();
   Group group(*streams, {{1}});
   pipeline.launch(group.items, group);
@@ -102,7 +102,7 @@ TEST_F(Pipelines, WaitForTheLastEventBeforeOutputsAreRead) {
   EXPECT_EQ(group.numbers, Numbers{2});
 }
 
-TEST_F(Pipelines, UseMemoryAgainOnlyOnceItsGroupIsFinished) {
+TEST_F(Pipelines, ReuseMemoryOnlyAfterItsGroupIsFinished) {
   Pipeline& pipeline = make(2);
   Group first(*streams, {{1}});
   Group second(*streams, {{2}});
@@ -124,14 +124,14 @@ TEST_F(Pipelines, UseMemoryAgainOnlyOnceItsGroupIsFinished) {
   EXPECT_EQ(first.collected, 1);
 }
 
-TEST_F(Pipelines, GatherItemsOfTheDeviceWhenTheyAreThereAndLeaveTheOutputs) {
+TEST_F(Pipelines, GatherItemsOnTheDeviceWhenTheyAreReadyAndLeaveTheOutputsThere) {
   Pipeline& pipeline = make();
   const auto ready = device->make_event();
   std::atomic<bool> made{false};
-  streams->give(Stream::kCompute, [&] { made = true; });  // somebody's stream: who makes the items
+  streams->give(Stream::kCompute, [&] { made = true; });  // stands for the stream that makes the items
   device->record(*ready, Stream::kCompute);
   Group group(*streams, {{1, 2}, {3}}, ready.get());
-  group.outputs_stay = true;
+  group.outputs_stay_on_device = true;
   pipeline.launch(group.items, group);
   EXPECT_FALSE(streams->step(Stream::kCopyIn)) << "they are not there yet";
   EXPECT_TRUE(streams->step(Stream::kCompute));
@@ -145,7 +145,7 @@ TEST_F(Pipelines, GatherItemsOfTheDeviceWhenTheyAreThereAndLeaveTheOutputs) {
   EXPECT_EQ(group.on_device, (Numbers{2, 3, 4, 1}));
 }
 
-TEST_F(Pipelines, HaveNothingUnderWayWhenALaunchHasFailed) {
+TEST_F(Pipelines, HaveNothingInFlightAfterAFailedLaunch) {
   Pipeline& pipeline = make();
   Group bad(*streams, {{1}});
   bad.raises = true;
@@ -158,7 +158,7 @@ TEST_F(Pipelines, HaveNothingUnderWayWhenALaunchHasFailed) {
     }
   });
   EXPECT_TRUE(eventually([&] {
-    streams->step_all();  // until its copy is done: it reads the group's memory
+    streams->step_all();  // until the copy has read the memory of the group
     return host.finished();
   }));
   EXPECT_TRUE(raised);
@@ -172,9 +172,9 @@ TEST_F(Pipelines, HaveNothingUnderWayWhenALaunchHasFailed) {
   EXPECT_EQ(good.numbers, Numbers{2});
 }
 
-TEST_F(Pipelines, TellOfMemoryThatIsMissing) {
+TEST_F(Pipelines, ReportMissingMemory) {
   Pipeline& pipeline = make();
-  device->allocations_left = 1;  // for the pinned input, none on the device
+  device->allocations_left = 1;  // enough for the pinned input, but not on the device
   Group group(*streams, {{1}});
   std::atomic<bool> raised{false};
   Thread host([&] {
@@ -191,7 +191,7 @@ TEST_F(Pipelines, TellOfMemoryThatIsMissing) {
   EXPECT_TRUE(raised);
 }
 
-TEST_F(Pipelines, TellTheGroupThatTheDeviceFailed) {
+TEST_F(Pipelines, ReportAnErrorOfTheDeviceToItsGroup) {
   Pipeline& pipeline = make();
   Group first(*streams, {{1}});
   Group second(*streams, {{2}});
@@ -205,7 +205,7 @@ TEST_F(Pipelines, TellTheGroupThatTheDeviceFailed) {
   EXPECT_EQ(second.numbers, Numbers{3});
 }
 
-TEST_F(Pipelines, AnswerRightInWhateverOrderTheDeviceWorks) {
+TEST_F(Pipelines, AnswerCorrectlyInAnyOrderOfTheDevicesWork) {
   Pipeline& pipeline = make(3);
   std::atomic<bool> stop{false};
   Thread device_thread([&] {

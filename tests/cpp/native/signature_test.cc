@@ -1,4 +1,4 @@
-// What a model says of an item that is none of its own.
+// The check of items against the signature of a model.
 
 #include "service_streamer/native/signature.h"
 
@@ -14,13 +14,13 @@ namespace {
 class CheckTensor : public testing::Test {
  protected:
   CheckTensor() {
-    signature.symbols = {{.name = "sequence", .least = 2, .most = 9}};
+    signature.symbols = {{.name = "sequence", .min = 2, .max = 9}};
     signature.inputs = {{.name = "ids",
                          .dtype = Dtype::kInt64,
                          .dimensions = {{.symbol = 0, .size = 0}, {.symbol = Dimension::kFixed, .size = 3}}}};
   }
 
-  std::optional<Refusal> check(const TensorView& tensor, bool may_grow = false) {
+  std::optional<ItemMismatch> check(const TensorView& tensor, bool may_grow = false) {
     return check_tensor(signature, signature.inputs[0], tensor, may_grow, extents);
   }
 
@@ -32,12 +32,12 @@ class CheckTensor : public testing::Test {
   std::vector<std::int64_t> extents{-1};
 };
 
-TEST_F(CheckTensor, NotesTheSizeOfWhatVaries) {
+TEST_F(CheckTensor, StoresTheSizesOfSymbols) {
   EXPECT_FALSE(check(tensor({5, 3})));
   EXPECT_EQ(extents[0], 5);
 }
 
-TEST_F(CheckTensor, NamesWhatCameAndWhatIsWanted) {
+TEST_F(CheckTensor, NamesTheActualAndTheExpectedValue) {
   const auto dtype = check(tensor({5, 3}, Dtype::kInt32));
   ASSERT_TRUE(dtype);
   EXPECT_TRUE(dtype->wrong_type);
@@ -56,7 +56,7 @@ TEST_F(CheckTensor, NamesWhatCameAndWhatIsWanted) {
   EXPECT_EQ(size->message, "input 'ids' of an item has the shape (5, 4), the model wants (sequence, 3)");
 }
 
-TEST_F(CheckTensor, RefusesSizesOutOfTheRange) {
+TEST_F(CheckTensor, RefusesSizesOutOfRange) {
   const auto refused = check(tensor({10, 3}));
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->message,
@@ -64,15 +64,15 @@ TEST_F(CheckTensor, RefusesSizesOutOfTheRange) {
   EXPECT_TRUE(check(tensor({1, 3})));
 }
 
-TEST_F(CheckTensor, LetsThemBeShorterWhereTheyArePadded) {
+TEST_F(CheckTensor, AcceptsShorterSizesIfTheyArePadded) {
   EXPECT_FALSE(check(tensor({1, 3}), true));
   extents = {-1};
   EXPECT_TRUE(check(tensor({0, 3}), true)) << "of nothing no model makes sense that does not say so";
-  signature.symbols[0].least = 0;
+  signature.symbols[0].min = 0;
   EXPECT_FALSE(check(tensor({0, 3}), true));
 }
 
-TEST_F(CheckTensor, WantsTheSameSizeInAllInputs) {
+TEST_F(CheckTensor, RequiresTheSameSizeInAllInputs) {
   EXPECT_FALSE(check(tensor({4, 3})));
   const auto refused = check(tensor({5, 3}));
   ASSERT_TRUE(refused);

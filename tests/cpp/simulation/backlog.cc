@@ -22,12 +22,12 @@ void Backlog::arrive() {
   items_ += arrival.items;
 }
 
-int Backlog::take(int items, Pieces& pieces) {
+int Backlog::take(int items, Parts& parts) {
   int ending = 0;
   while (items > 0 && !waiting_.empty()) {
     Request& front = request(waiting_.front());
     const int taken = std::min(items, front.to_take);
-    pieces.push_back({waiting_.front(), taken});
+    parts.push_back({waiting_.front(), taken});
     front.to_take -= taken;
     items -= taken;
     items_ -= taken;
@@ -39,13 +39,13 @@ int Backlog::take(int items, Pieces& pieces) {
   return ending;
 }
 
-void Backlog::complete(const Pieces& pieces, TimePoint now) {
+void Backlog::complete(const Parts& parts, TimePoint now) {
   int rank = 0;
-  for (const Piece& piece : pieces) {
-    Request& done = request(piece.request);
-    done.to_complete -= piece.items;
+  for (const Part& part : parts) {
+    Request& done = request(part.request);
+    done.to_complete -= part.items;
     if (done.to_complete > 0) continue;
-    measure(done, piece.request, now);
+    measure(done, part.request, now);
     workload_.answered(done.client, now, rank++);
   }
 }

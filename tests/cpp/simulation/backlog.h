@@ -1,7 +1,7 @@
 #pragma once
 
-// What waits in a simulated server: whole requests in the order they came, cut into batches by
-// items, and what has been measured so far.
+// The queue of a simulated server and its measurements. Requests are served in the order of arrival and cut into
+// batches by items.
 
 #include <deque>
 #include <vector>
@@ -10,42 +10,42 @@
 
 namespace service_streamer::simulation {
 
-// How many requests a run goes through; those before `warm_up` are not measured.
+// The length of a run in requests. The first `warm_up` requests are not measured.
 struct Length {
   int requests = 0;
   int warm_up = 0;
 };
 
-// Part of a batch: so many items of one request.
-struct Piece {
+// A part of a batch: some items of one request.
+struct Part {
   int request;
   int items;
 };
 
-using Pieces = std::vector<Piece>;
+using Parts = std::vector<Part>;
 
 class Backlog {
  public:
   Backlog(const Cell& cell, std::uint64_t seed, Length length);
 
-  // The run is over when every request of open traffic, or as many of closed, have been answered.
+  // True when as many requests have been answered as the run is long.
   bool finished() const { return answered_ >= length_.requests; }
   TimePoint next_arrival() const;
 
-  // Takes the next arrival into the queue.
+  // Puts the next arrival into the queue.
   void arrive();
 
   int items() const { return items_; }
   int requests() const { return static_cast<int>(waiting_.size()); }
   TimePoint oldest() const { return request(waiting_.front()).arrived; }
 
-  // Cuts up to `items` items off the front into `pieces`; returns how many requests end in them.
-  int take(int items, Pieces& pieces);
+  // Moves up to `items` items from the front into `parts`. Returns the number of requests whose last item is in them.
+  int take(int items, Parts& parts);
 
-  // The items came back: answers the requests that are now complete.
-  void complete(const Pieces& pieces, TimePoint now);
+  // The parts are back: answers the requests that are now complete.
+  void complete(const Parts& parts, TimePoint now);
 
-  // Mean latency in seconds for open traffic; seconds per item for closed. Smaller is better.
+  // Smaller is better. Open traffic: the mean latency in seconds. Closed traffic: seconds per item.
   double cost() const;
 
  private:

@@ -6,10 +6,10 @@ namespace service_streamer::simulation {
 namespace {
 
 constexpr int kRequests = 5000;
-constexpr int kRequestsPerClient = 20;  // more clients make longer cycles
+constexpr int kRequestsPerClient = 20;  // more clients need longer runs
 constexpr int kWarmUpShare = 4;
 
-// The ratio from which a run is repeated, and how much longer.
+// A run is repeated if its ratio is at least from_ratio, and is then `effort` times as long.
 struct Closer {
   double from_ratio;
   int effort;

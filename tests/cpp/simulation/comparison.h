@@ -1,6 +1,6 @@
 #pragma once
 
-// How the adaptive policy does in a cell beside the other three: the same requests for all of them.
+// Compares the adaptive policy with the other three rules in one cell. All of them get the same requests.
 
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace service_streamer::simulation {
 
-// Backlog::cost() under each rule: smaller is better.
+// Backlog::cost() under each rule. Smaller is better.
 struct Costs {
   double adaptive = 0;
   double greedy = 0;
@@ -16,15 +16,15 @@ struct Costs {
   double original = 0;
 
   double best_other() const;
-  // 1.1: adaptive is 10 % worse than the best of the others.
+  // The cost of adaptive over that of the best other rule.
   double ratio() const { return adaptive / best_other(); }
 };
 
 // `effort` multiplies the length of the run.
 Costs compare(const Cell& cell, std::uint64_t seed, int effort);
 
-// As above with effort 1, and with more where that comes near the limits, so that chance decides
-// nothing.
+// The same with effort 1. If the result is near the limits of the test, repeats it with more effort, so that chance
+// does not decide.
 Costs compare_closely(const Cell& cell, std::uint64_t seed);
 
 }  // namespace service_streamer::simulation

@@ -1,8 +1,7 @@
 #pragma once
 
-// The cases the batching policies are compared in: 4 models x 3 worker counts x 2 batch sizes x
-// 2 max_latencies = 48 servers, each under 3 request sizes x 51 traffics (11 open, 40 closed)
-// = 153 loads: 7,344 cells.
+// The cells in which the batching policies are compared. There are 48 servers (4 models x 3 worker counts x 2 batch
+// sizes x 2 max_latencies), each under 153 loads (3 request sizes x 51 traffics, 11 open and 40 closed): 7,344 cells.
 
 #include <string>
 #include <vector>
@@ -28,7 +27,7 @@ enum class Sizes {
 enum class Pattern { kPoisson, kOnOff, kGroups, kClosed };
 
 enum class Think {
-  kNone,      // 30 us, and 10 us more for each caller answered before in the same batch: the GIL
+  kNone,      // 30 us, and 10 us more for each caller of the batch that was answered before (they take the GIL in turn)
   kExp500us,  // exp(0.5 ms)
   k1msExp5,   // 1 ms + exp(5 ms)
   k1msExp50,  // 1 ms + exp(50 ms)
@@ -36,9 +35,9 @@ enum class Think {
 
 struct Traffic {
   Pattern pattern = Pattern::kPoisson;
-  int load_percent = 0;        // open: of what the workers can do with full batches
-  int clients = 0;             // closed
-  Think think = Think::kNone;  // closed
+  int load_percent = 0;        // open traffic: percent of the throughput with full batches
+  int clients = 0;             // closed traffic
+  Think think = Think::kNone;  // closed traffic
 
   bool closed() const { return pattern == Pattern::kClosed; }
 };

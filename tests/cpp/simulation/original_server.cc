@@ -7,13 +7,13 @@
 namespace service_streamer::simulation {
 namespace {
 
-// How long a worker sleeps when it got nothing.
+// How long a worker sleeps if it got no item.
 constexpr Duration kSleep = std::chrono::milliseconds(1);
 
-// The loop of service_streamer 0.1.2: a worker gets items one at a time until its batch is full, a
-// get has waited for max_latency, or an item came later than max_latency after it began. Its
-// workers read one multiprocessing.Queue: the one that collects holds the read lock and takes it
-// again before another has woken up, so the others get at the queue when its batch has closed.
+// The loop of service_streamer 0.1.2. A worker gets items one at a time, until its batch is full, a get has waited
+// for max_latency, or an item came more than max_latency after the first get began. The workers share one
+// multiprocessing.Queue. The worker that collects takes the read lock again before another worker wakes up. So the
+// others get items only after its batch is closed.
 class OriginalServer {
  public:
   OriginalServer(const Cell& cell, std::uint64_t seed, Length length)
@@ -27,7 +27,7 @@ class OriginalServer {
       while (backlog_.next_arrival() == now_) backlog_.arrive();
       for (Worker& worker : workers_) {
         if (worker.state == State::kBusy && worker.until == now_) {
-          backlog_.complete(worker.pieces, now_);
+          backlog_.complete(worker.parts, now_);
           begin(worker);
         } else if (worker.state == State::kSleeping && worker.until == now_) {
           begin(worker);
@@ -47,7 +47,7 @@ class OriginalServer {
     TimePoint until;  // end of the get, the batch or the sleep
     TimePoint began;
     int items = 0;
-    Pieces pieces;
+    Parts parts;
   };
 
   TimePoint next_event() const {
@@ -60,20 +60,20 @@ class OriginalServer {
     worker.state = State::kGetting;
     worker.began = now_;
     worker.items = 0;
-    worker.pieces.clear();
+    worker.parts.clear();
     get(worker);
     readers_.push_back(&worker);
   }
 
   void get(Worker& worker) { worker.until = now_ + cell_.max_latency + kTimerOvershoot; }
 
-  // The first reader holds the lock.
+  // The first worker in this list holds the read lock.
   void collect() {
     while (!readers_.empty() && backlog_.items() > 0) {
       Worker& worker = *readers_.front();
       const bool late = now_ - worker.began > cell_.max_latency;
       const int taken = std::min(backlog_.items(), late ? 1 : cell_.batch_size - worker.items);
-      backlog_.take(taken, worker.pieces);
+      backlog_.take(taken, worker.parts);
       worker.items += taken;
       get(worker);
       if (!late && worker.items < cell_.batch_size) return;

@@ -6,7 +6,7 @@
 namespace service_streamer::simulation {
 namespace {
 
-// Asks the policy after every arrival, completion and timer, as the engine does.
+// Asks the policy after each arrival, completion and timer, as the engine does.
 class PolicyServer {
  public:
   PolicyServer(const Cell& cell, PolicyKind kind, std::uint64_t seed, Length length)
@@ -22,7 +22,7 @@ class PolicyServer {
       for (Worker& worker : workers_) {
         if (worker.busy && worker.until == now_) complete(worker);
       }
-      // All that comes at one instant is there before a worker has woken up.
+      // All arrivals at this time are queued before a worker wakes up.
       while (backlog_.next_arrival() == now_) {
         backlog_.arrive();
         policy_.arrived(now_);
@@ -39,7 +39,7 @@ class PolicyServer {
     Duration service{0};
     int items = 0;
     int ending = 0;
-    Pieces pieces;
+    Parts parts;
   };
 
   TimePoint next_event() const {
@@ -52,7 +52,7 @@ class PolicyServer {
 
   void complete(Worker& worker) {
     policy_.completed(now_, static_cast<std::size_t>(worker.items), worker.service, worker.ending);
-    backlog_.complete(worker.pieces, now_);
+    backlog_.complete(worker.parts, now_);
     worker.busy = false;
     ++idle_;
   }
@@ -82,8 +82,8 @@ class PolicyServer {
     Worker& worker =
         *std::find_if(workers_.begin(), workers_.end(), [](const Worker& candidate) { return !candidate.busy; });
     worker.items = std::min(backlog_.items(), static_cast<int>(policy_.share(queue())));
-    worker.pieces.clear();
-    worker.ending = backlog_.take(worker.items, worker.pieces);
+    worker.parts.clear();
+    worker.ending = backlog_.take(worker.items, worker.parts);
     worker.service = cell_.model.service(worker.items);
     worker.until = now_ + worker.service;
     worker.busy = true;

@@ -9,7 +9,7 @@
 
 namespace service_streamer::simulation {
 
-// splitmix64: one word of state, so every simulated client can have a stream of its own.
+// splitmix64. It has one word of state, so each simulated client can have its own stream.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) { next(); }

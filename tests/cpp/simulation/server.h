@@ -1,7 +1,6 @@
 #pragma once
 
-// Discrete-event simulations of a server in one cell: ours with a BatchPolicy, and the collecting
-// loop of service_streamer 0.1.2.
+// Discrete-event simulations of a server in one cell: with a BatchPolicy, and with the loop of service_streamer 0.1.2.
 
 #include <cstdint>
 
@@ -11,7 +10,7 @@
 
 namespace service_streamer::simulation {
 
-// How late a thread runs that waits for a time.
+// How late a thread wakes up from a timed sleep.
 inline constexpr Duration kTimerOvershoot = std::chrono::microseconds(60);
 
 // Both return Backlog::cost().

@@ -7,8 +7,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int kGroup = 16;
-constexpr int kOffOverOn = 4;         // on/off: busy for a fifth of the time
-constexpr int kBusyFullBatches = 10;  // on/off: mean busy phase, in full batches' service times
+constexpr int kOffOverOn = 4;         // on/off traffic: the off phase is four times as long as the on phase
+constexpr int kBusyFullBatches = 10;  // on/off traffic: the mean on phase, in service times of full batches
 
 }  // namespace
 
@@ -87,7 +87,7 @@ void Workload::schedule_open() {
   open_next_ += open_random_.exponential(mean_gap_);
   if (cell_.traffic.pattern == Pattern::kGroups) left_in_group_ = kGroup - 1;
   if (cell_.traffic.pattern != Pattern::kOnOff) return;
-  // What would have come after the phase comes that much later in the next one.
+  // An arrival after the end of the phase moves by as much into the next phase.
   while (open_next_ > phase_end_) {
     const Duration off = open_random_.exponential(kOffOverOn * mean_on_);
     open_next_ += off;

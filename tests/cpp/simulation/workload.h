@@ -1,8 +1,7 @@
 #pragma once
 
-// The requests of one cell, in the order of their arrival. Open traffic does not depend on what is
-// answered when, and a closed client draws from a stream of its own, so that every policy gets the
-// same requests.
+// The requests of one cell, in the order of arrival. Open traffic does not depend on the results, and each closed
+// client has its own random stream. So all policies get the same requests.
 
 #include <queue>
 #include <vector>
@@ -22,11 +21,11 @@ class Workload {
  public:
   Workload(const Cell& cell, std::uint64_t seed);
 
-  // TimePoint::max() while every client waits for an answer.
+  // TimePoint::max() while all clients wait for results.
   TimePoint next() const { return closed_ ? next_return() : open_next_; }
   Arrival pop();
 
-  // `rank` callers were answered before this one by the same batch.
+  // `rank` callers of the same batch were answered before this one.
   void answered(int client, TimePoint now, int rank);
 
  private:
@@ -48,9 +47,9 @@ class Workload {
 
   Random open_random_;
   TimePoint open_next_;
-  TimePoint phase_end_;   // of the on phase
-  Duration mean_gap_{0};  // between arrivals (of groups), while on
-  Duration mean_on_{0};   // on/off: length of a busy phase
+  TimePoint phase_end_;   // the end of the on phase
+  Duration mean_gap_{0};  // between arrivals (of groups) in the on phase
+  Duration mean_on_{0};   // the mean length of the on phase
   int left_in_group_ = 0;
 };
 

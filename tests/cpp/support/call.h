@@ -116,16 +116,16 @@ inline void let_go(ReleasedRequests& released) {
 // The protocol of the bindings: publish, wake, and only then drop the hold.
 inline void publish(EndedRequests& ended) {
   if (ended.count == 0) return;
-  WakeChain chain;
+  WakeQueue& queue = WakeQueue::instance();
   EndedRequests in_order;
   while (Request* request = ended.pop()) {
     Call& call = call_of(*request);
     ++call.publications;
     if (call.tally != nullptr) ++call.tally->ended[static_cast<std::size_t>(request->outcome)];
-    chain.publish(request->completion);
+    queue.publish(request->completion);
     in_order.push(*request);
   }
-  chain.wake();
+  queue.wake();
   while (Request* request = in_order.pop()) {
     if (request->drop_hold()) let_go(*request);
   }

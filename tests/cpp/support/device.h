@@ -143,7 +143,7 @@ class FakeDevice final : public native::Device {
     streams_->give(Stream::kCopyIn, [=] { std::memcpy(to, from, bytes); });
   }
   void gather(std::span<const native::TensorView> rows, const native::Collator::Tensor& to, native::PadSide side,
-              const native::Number& number) override {
+              const native::Scalar& number) override {
     const std::vector<native::TensorView> views(rows.begin(), rows.end());
     streams_->give(Stream::kCopyIn, [=] {
       native::Shape sizes;

@@ -20,10 +20,10 @@ using Numbers = std::vector<std::int64_t>;
 // Sequences of int64, padded on the right with zeros.
 struct Sequences {
   Sequences() {
-    signature.symbols = {{.name = "sequence", .least = 1, .most = 100}};
+    signature.symbols = {{.name = "sequence", .min = 1, .max = 100}};
     signature.inputs = {{.name = "ids", .dtype = native::Dtype::kInt64, .dimensions = {{.symbol = 0, .size = 0}}}};
     options.pad = true;
-    options.pad_values = {native::Number{}};
+    options.pad_values = {native::Scalar{}};
   }
 
   native::Signature signature;

@@ -41,9 +41,9 @@ class IntOutputs final : public native::Outputs {
   const std::vector<int> numbers;
 };
 
-inline std::vector<int> numbers_of(const native::Part& part) {
-  const auto first = dynamic_cast<const IntItems&>(*part.items).numbers.begin() + part.begin;
-  return {first, first + part.count};
+inline std::vector<int> numbers_of(const native::ItemRange& range) {
+  const auto first = dynamic_cast<const IntItems&>(*range.items).numbers.begin() + range.begin;
+  return {first, first + range.count};
 }
 
 // What the items of a batch are, before it is answered. May throw.
@@ -66,15 +66,15 @@ class IntModel final : public native::Model {
    public:
     explicit Runner(IntModel& model) : model_(model) {}
 
-    void run(std::span<const native::Part> parts, std::span<std::unique_ptr<native::Outputs>> outputs) override {
+    void run(std::span<const native::ItemRange> ranges, std::span<std::unique_ptr<native::Outputs>> outputs) override {
       ++model_.runs;
       std::vector<int> all;
-      for (const native::Part& part : parts) {
-        for (const int number : numbers_of(part)) all.push_back(number);
+      for (const native::ItemRange& range : ranges) {
+        for (const int number : numbers_of(range)) all.push_back(number);
       }
       if (model_.look_) model_.look_(all);
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        std::vector<int> numbers = numbers_of(parts[i]);
+      for (std::size_t i = 0; i < ranges.size(); ++i) {
+        std::vector<int> numbers = numbers_of(ranges[i]);
         for (int& number : numbers) ++number;
         outputs[i] = std::make_unique<IntOutputs>(std::move(numbers));
       }
@@ -126,9 +126,9 @@ class NativeRequest {
   bool answered() const {
     if (!ends_as(Outcome::kAnswered)) return false;
     std::vector<int> outputs;
-    for (const native::Piece& piece : call_->pieces) {
-      const std::vector<int>& part = dynamic_cast<const IntOutputs&>(*piece.outputs).numbers;
-      if (piece.begin != outputs.size() || part.size() != piece.count) return false;
+    for (const native::OutputRange& range : call_->outputs) {
+      const std::vector<int>& part = dynamic_cast<const IntOutputs&>(*range.outputs).numbers;
+      if (range.begin != outputs.size() || part.size() != range.count) return false;
       outputs.insert(outputs.end(), part.begin(), part.end());
     }
     if (outputs.size() != items_.size()) return false;

@@ -1,4 +1,4 @@
-// Waiters of threads that sleep in epoll: the wake-up is an eventfd.
+// Waiters of threads that sleep in epoll. The wake-up is a write to an eventfd.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 namespace service_streamer::support {
 namespace {
 
-// An epoll that watches one waiter, as an IO thread does.
+// Sleeps in an epoll that watches one waiter, as an IO thread does.
 class Sleeper {
  public:
   Sleeper() : waiter_(WaiterPool::acquire_with_event(event_)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -36,7 +36,7 @@ class Sleeper {
     epoll_event got{};
     return epoll_wait(epoll_, &got, 1, timeout_ms) == 1;
   }
-  // Sleeps once; whether it was woken.
+  // Sleeps once. Returns true if it was woken by unpark().
   bool sleep(int timeout_ms = -1) {
     const bool may_sleep = parker().begin_sleep();
     readable(may_sleep ? timeout_ms : 0);
@@ -49,22 +49,22 @@ class Sleeper {
   const int epoll_;
 };
 
-TEST(EpollWaiter, AWakeUpBeforeTheSleepCostsNoSystemCallAndIsKept) {
+TEST(EpollWaiter, AWakeUpBeforeTheSleepIsKeptWithoutASystemCall) {
   Sleeper sleeper;
-  sleeper.readable();  // what an earlier test left
+  sleeper.readable();  // clears the event of an earlier test
   sleeper.parker().unpark();
   EXPECT_FALSE(sleeper.readable());
-  EXPECT_TRUE(sleeper.sleep()) << "and does not sleep";
-  EXPECT_FALSE(sleeper.sleep(0)) << "it is reply of once";
+  EXPECT_TRUE(sleeper.sleep()) << "without sleeping";
+  EXPECT_FALSE(sleeper.sleep(0)) << "a wake-up is reported once";
 }
 
-TEST(EpollWaiter, OneSleepIsWrittenToOnce) {
+TEST(EpollWaiter, OneSleepCausesOneWrite) {
   Sleeper sleeper;
   sleeper.readable();
   ASSERT_TRUE(sleeper.parker().begin_sleep());
   for (int i = 0; i < 3; ++i) sleeper.parker().unpark();
   EXPECT_TRUE(sleeper.readable());
-  EXPECT_FALSE(sleeper.readable()) << "nobody reads it, and epoll tells of it once";
+  EXPECT_FALSE(sleeper.readable()) << "an unread event is reported once";
   EXPECT_TRUE(sleeper.parker().end_sleep());
   EXPECT_FALSE(sleeper.sleep(0));
 }
@@ -79,7 +79,7 @@ TEST(EpollWaiter, WakesAThreadThatSleeps) {
       if (sleeper.sleep()) ++rounds;
     }
   });
-  const std::shared_ptr<void> end(nullptr, [&](void*) {  // also where something failed
+  const std::shared_ptr<void> end(nullptr, [&](void*) {  // also after a failure
     over = true;
     sleeper.parker().unpark();
   });
@@ -90,7 +90,7 @@ TEST(EpollWaiter, WakesAThreadThatSleeps) {
   EXPECT_TRUE(eventually([&] { return thread.finished(); })) << "a wake-up was lost";
 }
 
-TEST(EpollWaiter, ALateWakeUpHitsNobodyOrIsASpuriousOne) {
+TEST(EpollWaiter, ALateWakeUpIsSpuriousForTheNextUser) {
   Parker* late = nullptr;
   {
     Sleeper sleeper;
@@ -98,11 +98,11 @@ TEST(EpollWaiter, ALateWakeUpHitsNobodyOrIsASpuriousOne) {
   }
   late->unpark();
   Sleeper next;
-  EXPECT_EQ(&next.parker(), late) << "waiters come again";
+  EXPECT_EQ(&next.parker(), late) << "waiters are reused";
   EXPECT_TRUE(next.sleep());
 }
 
-TEST(EpollWaiter, ThereAreAsManyAsWereInUseAtOnce) {
+TEST(EpollWaiter, OnlyAsManyAreMadeAsAreInUseAtOnce) {
   const std::size_t descriptors = ipc::support::open_descriptors();
   {
     const auto acquire_and_release = [] {
@@ -117,7 +117,7 @@ TEST(EpollWaiter, ThereAreAsManyAsWereInUseAtOnce) {
   EXPECT_LE(ipc::support::open_descriptors(), descriptors + 2);
 }
 
-TEST(EpollWaiter, AForkedChildGetsNoneOfItsParent) {
+TEST(EpollWaiter, AForkedChildGetsNoWaiterOfItsParent) {
   int parents = -1;
   {
     Sleeper spare;

@@ -23,7 +23,7 @@ bool readable(const Mailbox& mailbox, Duration patience = Duration::zero()) {
   return ::poll(&descriptor, 1, static_cast<int>(milliseconds)) == 1;
 }
 
-// How often the descriptor was written since it was cleared.
+// The number of writes to the descriptor since it was cleared.
 std::uint64_t take_writes(const Mailbox& mailbox) {
   std::uint64_t count = 0;
   return read(mailbox.fd(), &count, sizeof count) == sizeof count ? count : 0;
@@ -35,14 +35,14 @@ TEST(Mailbox, IsUnreadableAndEmptyAtFirst) {
   EXPECT_TRUE(mailbox.drain().empty());
 }
 
-TEST(Mailbox, BringsMessagesInOrder) {
+TEST(Mailbox, DeliversMessagesInOrder) {
   Mailbox mailbox;
   std::array<int, 3> messages{};
   for (int& message : messages) mailbox.post(&message);
   EXPECT_EQ(mailbox.drain(), (std::vector<void*>{&messages[0], &messages[1], &messages[2]}));
 }
 
-TEST(Mailbox, WritesTheDescriptorOncePerFilling) {
+TEST(Mailbox, WritesTheDescriptorOnceBeforeEachDrain) {
   Mailbox mailbox;
   int message = 0;
   for (int i = 0; i < 100; ++i) mailbox.post(&message);
@@ -53,7 +53,7 @@ TEST(Mailbox, WritesTheDescriptorOncePerFilling) {
 TEST(Mailbox, DrainClearsTheDescriptorAndTheNextPostSetsItAgain) {
   Mailbox mailbox;
   int message = 0;
-  for (int filling = 0; filling < 3; ++filling) {
+  for (int round = 0; round < 3; ++round) {
     mailbox.post(&message);
     EXPECT_TRUE(readable(mailbox));
     EXPECT_EQ(mailbox.drain().size(), 1U);
@@ -68,7 +68,7 @@ TEST(Mailbox, TheDescriptorNeverBlocksAndIsNotInherited) {
   EXPECT_NE(fcntl(mailbox.fd(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-TEST(Mailbox, ClosesItsDescriptorWhenItGoes) {
+TEST(Mailbox, ClosesItsDescriptorWhenItIsDestroyed) {
   auto mailbox = std::make_unique<Mailbox>();
   const int fd = mailbox->fd();
   EXPECT_GE(fcntl(fd, F_GETFD), 0);
@@ -77,7 +77,7 @@ TEST(Mailbox, ClosesItsDescriptorWhenItGoes) {
   EXPECT_EQ(errno, EBADF);
 }
 
-TEST(Mailbox, SaysSoWhenTheProcessHasNoDescriptorLeft) {
+TEST(Mailbox, ThrowsIfTheProcessHasNoDescriptorLeft) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer needs descriptors of its own";
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -87,7 +87,7 @@ TEST(Mailbox, SaysSoWhenTheProcessHasNoDescriptorLeft) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-TEST(Mailbox, LosesNothingBetweenPostersAndADrainerThatSleepsOnTheDescriptor) {
+TEST(Mailbox, LosesNoMessageOfSeveralThreadsWhileTheLoopSleepsOnTheDescriptor) {
   constexpr int kPosters = 3;
   constexpr int kMessages = 20'000 / kStressShare;
   struct Message {
@@ -108,7 +108,7 @@ TEST(Mailbox, LosesNothingBetweenPostersAndADrainerThatSleepsOnTheDescriptor) {
   }
   std::array<int, kPosters> next{};
   for (int left = kPosters * kMessages; left > 0;) {
-    ASSERT_TRUE(readable(mailbox, kPatience)) << left << " messages never came";
+    ASSERT_TRUE(readable(mailbox, kPatience)) << left << " messages are missing";
     for (void* pointer : mailbox.drain()) {
       const auto* message = static_cast<const Message*>(pointer);
       ASSERT_EQ(message->number, next.at(static_cast<std::size_t>(message->poster))++);

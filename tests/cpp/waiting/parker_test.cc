@@ -17,7 +17,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Wake = Parker::Wake;
 
-// Sleeps on its own parker once, for ever or until `deadline`.
+// A thread that sleeps once on its own parker, for ever or until `deadline`.
 class Sleeper {
  public:
   explicit Sleeper(TimePoint deadline = TimePoint::max())
@@ -40,20 +40,20 @@ TEST(Parker, KeepsAWakeUpThatComesBeforeTheSleep) {
   EXPECT_EQ(parker.park(TimePoint::max()), Wake::kUnparked);
 }
 
-TEST(Parker, KeepsManyWakeUpsBeforeASleepAsOne) {
+TEST(Parker, KeepsSeveralWakeUpsBeforeASleepAsOne) {
   Parker parker;
   for (int i = 0; i < 3; ++i) parker.unpark();
   EXPECT_EQ(parker.park(TimePoint::max()), Wake::kUnparked);
   EXPECT_EQ(parker.park(Clock::now()), Wake::kTimeout);
 }
 
-TEST(Parker, PrefersAWakeUpToADeadlineThatHasPassed) {
+TEST(Parker, ReportsAWakeUpEvenIfTheDeadlineHasPassed) {
   Parker parker;
   parker.unpark();
   EXPECT_EQ(parker.park(TimePoint{}), Wake::kUnparked);
 }
 
-TEST(Parker, DoesNotSleepToADeadlineThatHasPassed) {
+TEST(Parker, DoesNotSleepIfTheDeadlineHasPassed) {
   Parker parker;
   EXPECT_EQ(parker.park(Clock::now() - milliseconds(1)), Wake::kTimeout);
   EXPECT_EQ(parker.park(TimePoint{}), Wake::kTimeout);
@@ -70,7 +70,7 @@ TEST(Parker, NeverWakesBeforeTheDeadline) {
   }
 }
 
-TEST(Parker, SleepsOnWhenTheDeadlineIsFarAway) {
+TEST(Parker, SleepsIfTheDeadlineIsFarAway) {
   Sleeper sleeper(TimePoint::max() - Duration(1));
   ASSERT_TRUE(eventually([&] { return sleeper.thread().asleep(); }));
   sleeper.parker().unpark();
@@ -94,7 +94,7 @@ TEST(Parker, ASignalEndsTheSleep) {
   }
 }
 
-TEST(Parker, HandsTurnsToAndFroWithoutLosingOne) {
+TEST(Parker, LosesNoWakeUpWhenTwoThreadsWakeEachOtherInTurn) {
   constexpr int kTurns = 20'000 / kStressShare;
   std::array<Parker, 2> parkers;
   std::atomic<int> turn{0};
@@ -112,10 +112,10 @@ TEST(Parker, HandsTurnsToAndFroWithoutLosingOne) {
   EXPECT_EQ(turn, kTurns);
 }
 
-TEST(Parker, AWakeUpMakesVisibleWhatWasWrittenBeforeIt) {
+TEST(Parker, WritesBeforeAWakeUpAreVisibleAfterIt) {
   for (int i = 0; i < 500; ++i) {
     Parker parker;
-    int written = 0;  // not atomic: a sanitizer sees a missing order
+    int written = 0;  // not atomic, so that a sanitizer reports a missing order
     Thread writer([&] {
       written = i + 1;
       parker.unpark();
@@ -126,7 +126,7 @@ TEST(Parker, AWakeUpMakesVisibleWhatWasWrittenBeforeIt) {
   }
 }
 
-TEST(Parker, AWakeUpThatMeetsTheDeadlineIsNotLost) {
+TEST(Parker, AWakeUpAtTheDeadlineIsNotLost) {
   constexpr int kRounds = 3'000 / kStressShare;
   Parker parker;
   std::atomic<TimePoint> wake_at{TimePoint{}};
@@ -144,11 +144,11 @@ TEST(Parker, AWakeUpThatMeetsTheDeadlineIsNotLost) {
       parker.unpark();
     }
   });
-  const std::shared_ptr<void> end(nullptr, [&](void*) { over = true; });  // also where something failed
+  const std::shared_ptr<void> end(nullptr, [&](void*) { over = true; });  // also after a failure
   for (int i = 0; i < kRounds; ++i) {
     const TimePoint deadline = Clock::now() + microseconds(20);
-    wake_at = deadline + Duration(500 * (i % 200));  // a sleeper is late by some ten microseconds
-    // Either the wake-up comes in time, or it is kept for the next sleep.
+    wake_at = deadline + Duration(500 * (i % 200));  // covers the time by which sleepers wake late
+    // The wake-up ends this sleep, or it is kept for the next one.
     if (parker.park(deadline) == Wake::kUnparked) continue;
     ASSERT_EQ(parker.park(Clock::now() + kPatience), Wake::kUnparked);
   }
@@ -166,7 +166,7 @@ TEST(Word, WaitEndsAtItsDeadline) {
   EXPECT_GE(Clock::now(), deadline);
 }
 
-TEST(Word, WakeAllWakesEverybody) {
+TEST(Word, WakeAllWakesAllThreads) {
   std::atomic<std::uint32_t> word{0};
   std::vector<std::unique_ptr<Thread>> threads;
   for (int i = 0; i < 3; ++i) {

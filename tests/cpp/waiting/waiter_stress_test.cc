@@ -14,8 +14,8 @@ namespace {
 using std::chrono::microseconds;
 using Wait = Completion::Wait;
 
-// Rounds in which the deadlines of all callers fall into the time at which their requests end.
-TEST(WakeChain, LosesNobodyWhenDeadlinesMeetTheEnd) {
+// In each round the deadlines of all callers are close to the time at which their requests end.
+TEST(WakeQueue, LosesNoThreadWhenDeadlinesPassDuringTheEnd) {
   constexpr std::size_t kCallers = 16;
   constexpr int kRounds = 600 / kStressShare;
   struct Round {
@@ -34,7 +34,7 @@ TEST(WakeChain, LosesNobodyWhenDeadlinesMeetTheEnd) {
         while (current.load() < i) std::this_thread::yield();
         Round& round = rounds[static_cast<std::size_t>(i)];
         ++round.arrived;
-        // A thread that leaves takes its waiter along to the next wait, where late wake-ups find it.
+        // A thread whose wait ended uses the same waiter again, which may still get a late wake-up.
         Sleeping sleeping;
         Completion& completion = round.completions.at(random.uniform() < 0.2 ? 0 : me);
         const TimePoint deadline = round.end + microseconds(random.between(-250, 60));
@@ -51,11 +51,10 @@ TEST(WakeChain, LosesNobodyWhenDeadlinesMeetTheEnd) {
     current = i;
     ASSERT_TRUE(eventually([&] { return round.arrived == kCallers; }));
     pass_time_until(round.end);
-    WakeChain chain;
-    for (Completion& completion : round.completions) chain.publish(completion);
-    chain.wake();
+    for (Completion& completion : round.completions) WakeQueue::instance().publish(completion);
+    WakeQueue::instance().wake();
   }
-  EXPECT_TRUE(eventually([&] { return finished == kCallers; })) << kCallers - finished << " callers sleep on";
+  EXPECT_TRUE(eventually([&] { return finished == kCallers; })) << kCallers - finished << " callers still sleep";
 }
 
 }  // namespace

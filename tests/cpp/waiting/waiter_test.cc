@@ -18,15 +18,15 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-constexpr std::size_t kFew = 4, kMany = 12;  // all woken at once, or not
+constexpr std::size_t kMaxAwake = 4;  // as WakeQueue
+constexpr std::size_t kMany = 12;
 
 void publish_alone(Completion& completion) {
-  WakeChain chain;
-  chain.publish(completion);
-  chain.wake();
+  WakeQueue::instance().publish(completion);
+  WakeQueue::instance().wake();
 }
 
-// A thread that waits once, on a waiter that the test sees.
+// A thread that waits once, on a waiter that the test can access.
 class Caller {
  public:
   explicit Caller(Completion& completion, TimePoint deadline = TimePoint::max())
@@ -51,7 +51,7 @@ class Caller {
   Thread thread_;
 };
 
-// Callers that sleep, each on a completion of its own, and the chain that will end them.
+// Callers that sleep, each on a completion of its own.
 class Callers {
  public:
   explicit Callers(std::size_t count) : completions_(count) {
@@ -62,9 +62,8 @@ class Callers {
   }
 
   void publish_all() {
-    for (Completion& completion : completions_) chain_.publish(completion);
+    for (Completion& completion : completions_) WakeQueue::instance().publish(completion);
   }
-  WakeChain& chain() { return chain_; }
   Caller& operator[](std::size_t i) { return callers_[i]; }
   bool all_return() const {
     return std::all_of(callers_.begin(), callers_.end(),
@@ -73,11 +72,10 @@ class Callers {
 
  private:
   std::deque<Completion> completions_;
-  WakeChain chain_;
   std::deque<Caller> callers_;
 };
 
-TEST(WaiterPool, GivesEverybodyAnotherAndTakesThemBack) {
+TEST(WaiterPool, GivesDifferentWaitersAndReusesThem) {
   Waiter& first = WaiterPool::acquire();
   Waiter& second = WaiterPool::acquire();
   EXPECT_NE(&first, &second);
@@ -87,7 +85,7 @@ TEST(WaiterPool, GivesEverybodyAnotherAndTakesThemBack) {
   WaiterPool::release(first);
 }
 
-TEST(WaiterPool, NeverGivesOneToTwoThreads) {
+TEST(WaiterPool, NeverGivesOneWaiterToTwoThreads) {
   std::array<std::atomic<Waiter*>, 4> held{};
   std::vector<std::unique_ptr<Thread>> threads;
   for (auto& mine : held) {
@@ -103,7 +101,7 @@ TEST(WaiterPool, NeverGivesOneToTwoThreads) {
   }
 }
 
-TEST(Completion, AWaitForWhatIsDoneReturnsAtOnce) {
+TEST(Completion, AWaitAfterTheEndReturnsAtOnce) {
   Completion completion;
   EXPECT_FALSE(completion.done());
   publish_alone(completion);
@@ -145,7 +143,7 @@ TEST(Completion, AWakeUpMeantForAnEarlierSleepDoesNotEndTheWait) {
   EXPECT_TRUE(caller.returns(Wait::kDone));
 }
 
-TEST(Completion, ACrowdOfThreadsIsWokenByOneEnd) {
+TEST(Completion, TheEndWakesAllThreadsThatWait) {
   Completion completion;
   std::deque<Caller> crowd;
   for (int i = 0; i < 5; ++i) crowd.emplace_back(completion);
@@ -154,7 +152,7 @@ TEST(Completion, ACrowdOfThreadsIsWokenByOneEnd) {
   for (const Caller& caller : crowd) EXPECT_TRUE(caller.returns(Wait::kDone));
 }
 
-TEST(Completion, AnyOfACrowdMayGiveUpAndTheOthersAreStillWoken) {
+TEST(Completion, AnyThreadMayGiveUpAndTheOthersAreStillWoken) {
   Completion completion;
   Caller first(completion, Clock::now() + milliseconds(20));
   Caller second(completion);
@@ -169,7 +167,7 @@ TEST(Completion, AnyOfACrowdMayGiveUpAndTheOthersAreStillWoken) {
   EXPECT_TRUE(fourth.returns(Wait::kDone));
 }
 
-TEST(Completion, ASignalInterruptsTheFirstSleeperAndTheCrowd) {
+TEST(Completion, ASignalInterruptsTheFirstThreadAndTheOthers) {
   Completion completion;
   Caller first(completion);
   ASSERT_TRUE(first.asleep());
@@ -183,20 +181,20 @@ TEST(Completion, ASignalInterruptsTheFirstSleeperAndTheCrowd) {
   EXPECT_FALSE(completion.done());
 }
 
-TEST(WakeChain, LeavesEverybodyAsleepUntilItIsToldToWake) {
-  for (const std::size_t count : {kFew, kMany}) {
+TEST(WakeQueue, WakesNoThreadBeforeWakeIsCalled) {
+  for (const std::size_t count : {kMaxAwake, kMany}) {
     Callers callers(count);
     callers.publish_all();
     for (std::size_t i = 0; i < count; ++i) {
       EXPECT_TRUE(callers[i].asleep());
       EXPECT_FALSE(callers[i].returned());
     }
-    callers.chain().wake();
+    WakeQueue::instance().wake();
     EXPECT_TRUE(callers.all_return());
   }
 }
 
-TEST(WakeChain, WakesAFewAndTheNextInOrderWhenOneLeaves) {
+TEST(WakeQueue, WakesAFewThreadsAndTheNextInOrderWhenOneLeaves) {
   std::deque<Completion> completions(kMany);
   std::array<std::atomic<bool>, kMany> woken{};
   std::array<std::atomic<bool>, kMany> may_leave{};
@@ -210,15 +208,14 @@ TEST(WakeChain, WakesAFewAndTheNextInOrderWhenOneLeaves) {
     });
     ASSERT_TRUE(eventually([&] { return threads[i].asleep(); }));
   }
-  WakeChain chain;
-  for (Completion& completion : completions) chain.publish(completion);
-  chain.wake();
+  for (Completion& completion : completions) WakeQueue::instance().publish(completion);
+  WakeQueue::instance().wake();
   for (std::size_t i = 0; i < kMany; ++i) {
     EXPECT_TRUE(eventually([&] { return woken.at(i).load(); }));
-    if (i + 1 < kFew) continue;
+    if (i + 1 < kMaxAwake) continue;
     EXPECT_EQ(std::count(woken.begin(), woken.end(), true), static_cast<std::ptrdiff_t>(i + 1));
-    may_leave.at(i + 1 - kFew) = true;
-    may_leave.at(i + 1 - kFew).notify_one();
+    may_leave.at(i + 1 - kMaxAwake) = true;
+    may_leave.at(i + 1 - kMaxAwake).notify_one();
   }
   for (std::atomic<bool>& leave : may_leave) {
     leave = true;
@@ -226,21 +223,20 @@ TEST(WakeChain, WakesAFewAndTheNextInOrderWhenOneLeaves) {
   }
 }
 
-TEST(WakeChain, AThreadThatHasEnteredBeforeTheEndWaitsForItsTurn) {
+TEST(WakeQueue, AThreadThatHasEnteredBeforeTheEndWaitsForItsTurn) {
   Completion completion;
   Sleeping sleeping;
   ASSERT_TRUE(completion.enter(sleeping.waiter()));
-  WakeChain chain;
-  chain.publish(completion);
+  WakeQueue::instance().publish(completion);
   ASSERT_TRUE(completion.done());
   Thread thread([&] { EXPECT_EQ(completion.wait(sleeping.waiter(), TimePoint::max(), true), Wait::kDone); });
   ASSERT_TRUE(eventually([&] { return thread.asleep(); }));
   EXPECT_FALSE(thread.finished());
-  chain.wake();
+  WakeQueue::instance().wake();
   EXPECT_TRUE(eventually([&] { return thread.finished(); }));
 }
 
-TEST(Completion, CannotBeEnteredWhenItIsDoneOrAnotherThreadCameFirst) {
+TEST(Completion, CannotBeEnteredWhenItIsDoneOrAnotherThreadHasEntered) {
   Completion completion;
   Sleeping first;
   Sleeping second;
@@ -253,54 +249,52 @@ TEST(Completion, CannotBeEnteredWhenItIsDoneOrAnotherThreadCameFirst) {
   EXPECT_EQ(finished.wait(second.waiter(), TimePoint::max()), Wait::kDone);
 }
 
-TEST(WakeChain, SkipsThoseWhomNobodyWaitsFor) {
-  std::deque<Completion> unattended(kMany);
-  Completion attended;
-  Caller caller(attended);
+TEST(WakeQueue, QueuesOnlyRequestsThatAThreadWaitsFor) {
+  std::deque<Completion> not_waited_for(kMany);
+  Completion waited_for;
+  Caller caller(waited_for);
   ASSERT_TRUE(caller.asleep());
-  WakeChain chain;
-  chain.publish(attended);
-  for (Completion& completion : unattended) {
-    chain.publish(completion);
+  WakeQueue::instance().publish(waited_for);
+  for (Completion& completion : not_waited_for) {
+    WakeQueue::instance().publish(completion);
     EXPECT_TRUE(completion.done());
   }
-  chain.wake();
+  WakeQueue::instance().wake();
   EXPECT_TRUE(caller.returns(Wait::kDone));
 }
 
-TEST(WakeChain, AThreadThatWakesEarlyMakesRoom) {
+TEST(WakeQueue, AThreadThatWakesBeforeItsTurnMakesRoom) {
   for (const std::size_t early : {kMany - 1, kMany / 2, std::size_t{0}}) {
     Callers callers(kMany);
     callers.publish_all();
-    callers[early].waiter().parker.unpark();  // a late wake-up of an earlier sleep
+    callers[early].waiter().parker.unpark();  // as a late wake-up that was meant for an earlier sleep
     EXPECT_TRUE(callers[early].returns(Wait::kDone));
-    callers.chain().wake();
+    WakeQueue::instance().wake();
     EXPECT_TRUE(callers.all_return());
   }
 }
 
-TEST(WakeChain, AThreadWhoseDeadlinePassesMakesRoom) {
+TEST(WakeQueue, AThreadWhoseDeadlinePassesMakesRoom) {
   std::deque<Completion> completions(kMany);
   std::deque<Caller> callers;
   for (std::size_t i = 0; i + 1 < kMany; ++i) callers.emplace_back(completions[i]);
   for (const Caller& caller : callers) ASSERT_TRUE(caller.asleep());
   Caller& last = callers.emplace_back(completions[kMany - 1], Clock::now() + milliseconds(100));
   ASSERT_TRUE(eventually([&] { return last.thread().asleep() || last.returned(); }));
-  WakeChain chain;
-  for (Completion& completion : completions) chain.publish(completion);
-  // No wake(): only the one with the deadline wakes by itself. (A slow machine may have let it go before.)
-  if (!last.returns(Wait::kDone)) chain.wake();
+  for (Completion& completion : completions) WakeQueue::instance().publish(completion);
+  // Without wake(), only the thread with the deadline wakes up. On a slow machine its deadline may have passed before.
+  if (!last.returns(Wait::kDone)) WakeQueue::instance().wake();
   for (std::size_t i = 0; i + 1 < kMany; ++i) EXPECT_TRUE(callers[i].returns(Wait::kDone));
 }
 
-TEST(WakeChain, AThreadThatLeftBeforeTheEndIsNotQueued) {
+TEST(WakeQueue, AThreadThatGaveUpBeforeTheEndIsNotQueued) {
   Callers callers(kMany);
-  Completion left_alone;
-  Caller gone(left_alone, Clock::now() + microseconds(100));
-  ASSERT_TRUE(gone.returns(Wait::kTimeout));
-  callers.chain().publish(left_alone);
+  Completion left;
+  Caller caller(left, Clock::now() + microseconds(100));
+  ASSERT_TRUE(caller.returns(Wait::kTimeout));
+  WakeQueue::instance().publish(left);
   callers.publish_all();
-  callers.chain().wake();
+  WakeQueue::instance().wake();
   EXPECT_TRUE(callers.all_return());
 }
 

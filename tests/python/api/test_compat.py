@@ -14,7 +14,7 @@ from thread_models import double
 from waits import LONG, eventually
 
 import service_streamer
-from service_streamer import Future, OutputSizeMismatch, ThreadedStreamer
+from service_streamer import Future, ThreadedStreamer
 
 
 def test_constructor_has_the_same_positions_and_defaults():
@@ -72,43 +72,13 @@ def test_old_names_of_the_life_cycle_work(streamers):
 # ------------------------------------------------------- faults of the original
 
 
-def test_an_exception_reaches_its_caller_and_the_worker_lives(streamers):
-    def predict(batch):
-        if "bad" in batch:
-            raise KeyError("bad")
-        return batch
-
-    streamer = streamers(predict, worker_timeout=LONG)
-    start = time.monotonic()
-    for _ in range(3):
-        with pytest.raises(KeyError, match="bad"):
-            streamer.predict(["bad"])
-        assert streamer.predict(["good"]) == ["good"]
-    assert time.monotonic() - start < LONG
-
-
-def test_a_wrong_output_length_names_both_lengths_and_the_worker_lives(streamers):
-    streamer = streamers(lambda batch: batch[1:] if "short" in batch else batch)
-    with pytest.raises(OutputSizeMismatch, match=r"\b3\b.*\b2\b") as info:
-        streamer.predict(["short", 1, 2])
-    assert (info.value.expected, info.value.received) == (3, 2)
-    assert streamer.predict([1, 2]) == [1, 2]
-
-
-def test_an_empty_batch_gives_an_empty_list_without_the_model(streamers):
-    streamer = streamers(lambda batch: pytest.fail("the model was called"))
+@pytest.mark.parametrize("output", ["items", "batch"])
+def test_an_empty_batch_gives_an_empty_list_without_the_model(streamers, output):
+    streamer = streamers(lambda batch: pytest.fail("the model was called"), output=output)
     assert streamer.predict([]) == []
     future = streamer.submit([])
     assert future.done()
     assert future.result() == []
-
-
-def test_done_is_false_before_it_is_true(held, gate):
-    streamer = held()
-    assert streamer.first.done() is False
-    gate.open()
-    streamer.first.result(LONG)
-    assert streamer.first.done() is True
 
 
 def test_a_lone_request_does_not_wait_for_company(streamers):
@@ -161,12 +131,3 @@ def test_an_idle_streamer_does_not_wake_up(streamers):
 
     eventually(a_second_without_switches)  # once all of them have come to rest
     assert switches(), "no thread is there"
-
-
-def test_timed_out_requests_leave_the_streamer_usable(streamers, gate):
-    streamer = streamers(gate, worker_timeout=0.01)
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            streamer.predict([1])
-    gate.open()
-    assert streamer.predict([1], timeout=LONG) == [2]

@@ -7,7 +7,7 @@ import traceback
 import weakref
 
 import pytest
-from thread_models import double
+from thread_models import OddError, double
 from waits import LONG, eventually
 
 from service_streamer import (
@@ -18,7 +18,6 @@ from service_streamer import (
     WorkerLost,
 )
 from service_streamer._errors import WorkerTraceback
-from service_streamer._waiting.threads import NativeThread
 
 pytestmark = pytest.mark.often
 
@@ -37,14 +36,6 @@ def test_an_exception_in_every_batch_reaches_every_caller(streamers, threads):
     outcomes = threads.join()
     assert {type(error) for error in outcomes} == {ZeroDivisionError}
     assert streamer.stats().failed == 16
-
-
-class OddError(Exception):
-    """An exception that cannot be made from its args."""
-
-    def __init__(self, code, *, detail):
-        super().__init__(code)
-        self.detail = detail
 
 
 def test_the_exception_arrives_as_itself_with_the_worker_traceback_as_cause(streamers):
@@ -208,17 +199,6 @@ def test_a_recursion_error_is_survived(streamers):
     assert streamer.predict([1]) == [2]
 
 
-def test_an_output_whose_len_raises_fails_its_batch_only(streamers):
-    class Broken:
-        def __len__(self):
-            raise RuntimeError("no len")
-
-    streamer = streamers(lambda batch: Broken() if "broken" in batch else batch)
-    with pytest.raises((OutputSizeMismatch, RuntimeError)):
-        streamer.predict(["broken"])
-    assert streamer.predict([1]) == [1]
-
-
 def test_an_output_whose_items_raise_fails_its_batch_only(streamers):
     class Broken:
         def __len__(self):
@@ -234,20 +214,6 @@ def test_an_output_whose_items_raise_fails_its_batch_only(streamers):
     with pytest.raises(RuntimeError, match="no items"):
         streamer.predict(["broken"])
     assert streamer.predict([1]) == [1]
-
-
-@pytest.mark.in_process
-def test_a_thread_that_cannot_be_started_fails_that_call_only(streamers, monkeypatch):
-    def no_thread(self):
-        raise RuntimeError("can't start new thread")
-
-    streamer = streamers()
-    with monkeypatch.context() as patch:
-        patch.setattr(NativeThread, "start", no_thread)
-        for call in (streamer.predict, streamer.submit):
-            with pytest.raises(RuntimeError, match="can't start new thread"):
-                call([1])
-    assert streamer.predict([1]) == [2]
 
 
 @pytest.mark.in_process

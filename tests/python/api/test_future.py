@@ -7,7 +7,6 @@ import threading
 import weakref
 
 import pytest
-from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import CancelledError, Future, RequestTimeout
@@ -228,19 +227,6 @@ def test_repr_tells_the_state(held, gate, streamers):
 
 
 @pytest.mark.in_process
-def test_a_finished_future_keeps_neither_its_items_nor_the_batch(streamers):
-    class Item:
-        pass
-
-    item = Item()
-    gone = weakref.ref(item)
-    future = streamers(lambda batch: [1] * len(batch)).submit([item])
-    assert future.result(LONG) == [1]
-    del item
-    eventually(lambda: gc.collect() >= 0 and gone() is None)
-
-
-@pytest.mark.in_process
 def test_the_worker_keeps_no_reference_to_the_last_batch(streamers):
     class Output:
         pass
@@ -258,11 +244,6 @@ def test_a_forgotten_future_goes_when_its_request_has_ended(held, gate):
     gate.open()
     assert streamer.predict([2]) == [4]
     eventually(lambda: gc.collect() >= 0 and gone() is None)
-
-
-def test_results_of_many_batches_come_back_in_the_order_of_the_items(streamers):
-    streamer = streamers(double, batch_size=3)
-    assert streamer.submit(range(1000)).result(LONG) == list(range(0, 2000, 2))
 
 
 @pytest.mark.parametrize("fn", [(1, 2), (), None, "text", 3])

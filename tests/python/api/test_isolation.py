@@ -11,8 +11,8 @@ from service_streamer import RequestTimeout, WorkerLost
 pytestmark = pytest.mark.not_redis  # which requests share a batch is up to the worker there
 
 
-@pytest.mark.parametrize("culprit", [0, 13, 31])
-def test_one_poisonous_item_of_32_callers_fails_its_caller_only(held, gate, journal, culprit):
+def test_one_poisonous_item_of_32_callers_fails_its_caller_only(held, gate, journal):
+    culprit = 13
     model = Poisoned(journal, [culprit])
     futures = one_batch(held, gate, model, [[i] for i in range(32)])
     for i, future in enumerate(futures):
@@ -22,33 +22,6 @@ def test_one_poisonous_item_of_32_callers_fails_its_caller_only(held, gate, jour
         else:
             assert future.result() == [i]
     assert len(journal.all()) <= bound(32)
-
-
-@pytest.mark.parametrize(
-    ("n", "culprit"), [(2, 0), (3, 1), (3, 2), (5, 4), (7, 3), (33, 0), (33, 32), (100, 50)]
-)
-def test_one_guilty_of_any_number_is_found_within_the_bound(held, gate, journal, n, culprit):
-    model = Poisoned(journal, [culprit])
-    futures = one_batch(held, gate, model, [[i] for i in range(n)])
-    assert [i for i, future in enumerate(futures) if future.exception()] == [culprit]
-    assert len(journal.all()) <= bound(n)
-
-
-def test_a_request_is_not_torn_apart(held, gate, journal):
-    model = Poisoned(journal, ["bad"])
-    requests = [["a", "b"], ["c", "bad", "d"], ["e"]]
-    futures = one_batch(held, gate, model, requests)
-    assert [bool(future.exception()) for future in futures] == [False, True, False]
-    for run in journal.all():
-        assert ("c" in run) == ("bad" in run) == ("d" in run)
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
-def test_a_quarter_of_guilty_costs_a_bounded_number_of_runs(held, gate, journal, k):
-    poison = [i * 32 // k for i in range(k)]
-    futures = one_batch(held, gate, Poisoned(journal, poison), [[i] for i in range(32)])
-    assert [i for i, future in enumerate(futures) if future.exception()] == poison
-    assert len(journal.all()) <= bound(32, k)
 
 
 def test_one_request_is_run_once(held, gate, journal):
@@ -65,13 +38,6 @@ def test_without_isolation_the_batch_fails_as_a_whole(held, gate, journal):
     assert len(journal.all()) == 1
 
 
-def test_each_guilty_request_gets_the_exception_of_its_own_run(held, gate, journal):
-    model = Poisoned(journal, [0, 3])
-    futures = one_batch(held, gate, model, [[i] for i in range(4)])
-    assert futures[0].exception().args == ([0],)
-    assert futures[3].exception().args == ([3],)
-
-
 def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
     def model(batch):
         if len(batch) == 4:
@@ -83,17 +49,6 @@ def test_an_exit_while_bisecting_fails_its_request_only(held, gate):
     futures = one_batch(held, gate, model, [[i] for i in range(4)])
     errors = [future.exception() for future in futures]
     assert [type(error) for error in errors] == [WorkerLost] + 3 * [type(None)]
-
-
-def test_a_failure_that_does_not_come_again_fails_no_request(held, gate, journal):
-    def model(batch):
-        journal.append(batch)
-        if len(journal.all()) <= 3:
-            raise ValueError("now and then")
-        return batch
-
-    futures = one_batch(held, gate, model, [[i] for i in range(16)])
-    assert [future.result() for future in futures] == [[i] for i in range(16)]
 
 
 def test_a_wrong_length_while_bisecting_fails_that_group_only(held, gate):
@@ -152,7 +107,7 @@ def test_what_isolation_saved_is_counted(held, gate, journal):
 
 
 @pytest.mark.in_process
-@pytest.mark.parametrize("ended", [[1], [0, 1], [2, 3], [0, 3], [0, 1, 2], [0, 1, 2, 3]])
+@pytest.mark.parametrize("ended", [[1], [0, 3], [0, 1, 2, 3]])
 def test_a_request_that_ended_is_not_run_again(held, gate, ended):
     runs = []
 

@@ -32,7 +32,7 @@ class Exits:
 
 
 @pytest.mark.parametrize("budget", [0, 8])
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 8, 16])
+@pytest.mark.parametrize("k", [1, 5, 16])
 def test_only_the_guilty_fail_each_with_its_own_exception(streamers, k, budget):
     streamer = streamers(model, batch_size=32, isolation_budget=budget)
     poison = {i * 32 // k for i in range(k)}

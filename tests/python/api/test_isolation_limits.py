@@ -1,32 +1,14 @@
 """What a batch with many guilty requests or without enough memory ends in."""
 
-import math
 import threading
 
 import pytest
-from isolation import Limited, OutOfMemoryError, Poisoned, bound, one_batch
+from isolation import Limited, OutOfMemoryError, bound, one_batch
 from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, StreamerClosed
 
 pytestmark = pytest.mark.not_redis  # which requests share a batch is up to the worker there
-
-
-def test_a_model_that_is_broken_costs_little_more_than_a_run_for_each(held, gate, journal):
-    model = Poisoned(journal, range(64))
-    futures = one_batch(held, gate, model, [[i] for i in range(64)])
-    assert all(isinstance(future.exception(), ValueError) for future in futures)
-    assert len(journal.all()) <= 1 + 64 + 64 / 3
-
-
-@pytest.mark.parametrize("budget", [0, 1000])
-def test_each_of_many_guilty_fails_alone_within_the_budget_or_later(held, gate, journal, budget):
-    model = Poisoned(journal, range(0, 32, 2))
-    futures = one_batch(held, gate, model, [[i] for i in range(32)], isolation_budget=budget)
-    for i, future in enumerate(futures):
-        assert (future.exception() is None) == (i % 2 == 1)
-    alone = [run for run in journal.all() if len(run) == 1]
-    assert [[i] for i in range(0, 32, 2)] == sorted(run for run in alone if run[0] % 2 == 0)
 
 
 @pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
@@ -42,13 +24,6 @@ def test_a_single_request_too_large_for_the_memory_is_answered_in_parts(held, ga
     (future,) = one_batch(held, gate, model, [list(range(64))])
     assert future.result() == list(range(64))
     assert len(journal.all()) <= bound(64)
-
-
-def test_memory_that_is_never_enough_ends_in_its_error(held, gate, journal):
-    model = Limited(journal, 0)
-    futures = one_batch(held, gate, model, [[i] for i in range(16)])
-    assert all(isinstance(future.exception(), MemoryError) for future in futures)
-    assert len(journal.all()) <= 1 + 16 + math.log2(16) + 1
 
 
 @pytest.mark.in_process

@@ -60,8 +60,8 @@ def test_what_a_subclass_leaves_out_is_named():
     class Unfinished(ManagedModel):
         pass
 
-    with pytest.raises(NotImplementedError, match=r"Unfinished must define init_model\(\)"):
+    with pytest.raises(NotImplementedError, match=r"Unfinished.*init_model"):
         Unfinished().init_model()
-    with pytest.raises(NotImplementedError, match=r"Unfinished must define predict\(\)"):
+    with pytest.raises(NotImplementedError, match=r"Unfinished.*predict"):
         Unfinished().predict([1])
     assert repr(Unfinished(1)) == "Unfinished(gpu_id=1)"

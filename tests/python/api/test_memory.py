@@ -4,24 +4,15 @@ That of the workers, too, where they are processes.
 """
 
 import pytest
-from scripts import MAKE
+from scripts import EVENT, MAKE
 
 pytestmark = [pytest.mark.endurance, pytest.mark.timeout(230)]  # a minute on a busy machine
 
-PRELUDE = """
-import gc, os, select, threading
+PRELUDE = (
+    EVENT
+    + """
+import gc, threading
 from service_streamer import *
-
-class Event:
-    # seen by forked workers, too
-    def __init__(self):
-        self.read, self.write = os.pipe()
-    def set(self):
-        os.write(self.write, b".")
-    def clear(self):
-        os.read(self.read, 1)
-    def wait(self, timeout):
-        select.select([self.read], [], [], timeout)
 
 def open_files(pid):
     for fd in os.listdir(f"/proc/{pid}/fd"):
@@ -46,7 +37,7 @@ go = Event()
 held = []
 
 def predict(batch):
-    go.wait(240)  # longer than the test may take
+    go.wait()
     return batch
 
 def check(unlucky, streamer):
@@ -64,6 +55,7 @@ def check(unlucky, streamer):
     assert stats.queued_items == stats.waiting_requests == 0
     print("clean")
 """
+)
 
 
 KINDS = {

@@ -1,4 +1,4 @@
-"""key=: which items may be in one run of a model of torch, a native one or a callable."""
+"""key=: the items that may share a run of a torch model, native or callable."""
 
 import gc
 import weakref
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 
 class Box:
-    """A key with a hash of its own."""
+    """A key with a chosen hash."""
 
     def __init__(self, content):
         self._content = content
@@ -32,7 +32,7 @@ def parity(item):
 # ------------------------------------------------------------------- callables
 
 
-def test_only_items_of_equal_keys_are_run_together_the_oldest_first(torch, batched, noting):
+def test_only_items_with_equal_keys_run_together_oldest_first(torch, batched, noting):
     model = batched(noting, key=parity)
     outputs = model([torch.tensor([n]) for n in (3, 2, 5, 4, 7)])
     assert [output.item() for output in outputs] == [6, 4, 10, 8, 14]
@@ -44,7 +44,7 @@ def test_keys_are_compared_not_their_hashes(torch, batched, noting):
     assert noting.batches == [[1, 1], [2]]
 
 
-def test_what_a_key_raises_is_its_callers(torch, served_batched, noting):
+def test_an_exception_of_the_key_function_reaches_its_caller(torch, served_batched, noting):
     def key(item):
         if item[0] == 13:
             raise LookupError("13 has no key")
@@ -68,29 +68,29 @@ def rows(torch, *numbers):
     return [torch.full((3,), float(number)) for number in numbers]
 
 
-def test_a_run_of_a_native_model_is_homogeneous(torch, served):
+def test_a_run_of_a_native_model_has_one_key(torch, served):
     streamer = served("Crowd", key=parity)
     outputs = streamer.predict(rows(torch, 1, 2, 3, 4, 5))
     assert [output[0].item() for output in outputs] == [9, 6, 9, 6, 9]
     assert streamer.predict(rows(torch, 7))[0][0].item() == 7
 
 
-def test_requests_of_one_key_share_a_run(torch, served):
-    # Box has no parity of its own: only the content tells
+def test_requests_with_one_key_share_a_run(torch, served):
+    # equality depends on the content only
     streamer = served("Crowd", key=lambda item: Box(parity(item)), workers=1)
     futures = [streamer.submit(rows(torch, n)) for n in (1, 2, 3)]
-    streamer.close()  # drains
+    streamer.close()  # close() drains the queue
     sums = [future.result()[0][0].item() for future in futures]
     assert sums[1] == 2
-    assert sums[0] + sums[2] in (4, 8)  # apart, or together
+    assert sums[0] + sums[2] in (4, 8)  # in two runs, or in one
 
 
-def test_a_native_model_by_hand_has_keys_too(torch, model):
+def test_a_native_model_that_is_called_uses_keys_too(torch, model):
     outputs = model("Crowd", key=parity)(rows(torch, 1, 2, 3))
     assert [output[0].item() for output in outputs] == [4, 2, 4]
 
 
-def test_what_a_key_raises_is_raised_by_submit(torch, served):
+def test_submit_raises_the_exception_of_the_key_function(torch, served):
     def key(item):
         if item[0] == 13:
             raise LookupError("13 has no key")
@@ -107,14 +107,14 @@ def test_what_a_key_raises_is_raised_by_submit(torch, served):
         served(key=3)
 
 
-def test_keys_beyond_number_are_forgotten_not_mixed_up(torch, served):
+def test_keys_beyond_the_limit_are_forgotten_not_confused(torch, served):
     streamer = served("Crowd", key=lambda item: item[0].item())
     for first in range(0, 6000, 4):
         outputs = streamer.predict(rows(torch, *range(first, first + 4)))
         assert [output[0].item() for output in outputs] == list(range(first, first + 4))
 
 
-def test_a_key_keeps_no_streamer(torch, model):
+def test_a_key_function_does_not_keep_the_streamer_alive(torch, model):
     class App:
         def __init__(self):
             self.streamer = ThreadedStreamer(model(key=self.key), 8)

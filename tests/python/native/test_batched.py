@@ -1,4 +1,4 @@
-"""BatchedModel: any callable on batched tensors, given lists of items."""
+"""BatchedModel: calls any callable on batches made from lists of items."""
 
 import pytest
 from waits import LONG
@@ -20,7 +20,7 @@ def test_each_item_gets_its_row(torch, batched):
     assert double([]) == []
 
 
-def test_a_module_computes_no_gradients_and_callers_may_change_their_rows(torch, batched):
+def test_a_module_computes_no_gradients_and_callers_may_modify_their_rows(torch, batched):
     linear = torch.nn.Linear(2, 2)
     torch.nn.init.ones_(linear.weight)
     torch.nn.init.zeros_(linear.bias)
@@ -31,7 +31,7 @@ def test_a_module_computes_no_gradients_and_callers_may_change_their_rows(torch,
     assert second.tolist() == [0, 0]
 
 
-def test_a_callable_may_want_gradients(torch, batched):
+def test_a_callable_may_enable_gradients(torch, batched):
     @torch.enable_grad()
     def slope(x):
         x.requires_grad_()
@@ -83,7 +83,7 @@ def test_an_item_may_have_no_dimension(torch, batched):
 # ------------------------------------------------------------------- memory
 
 
-def test_batch_after_batch_is_made_in_the_same_aligned_memory(torch, batched):
+def test_batches_reuse_the_same_aligned_memory(torch, batched):
     addresses = []
 
     def model(x):
@@ -98,7 +98,7 @@ def test_batch_after_batch_is_made_in_the_same_aligned_memory(torch, batched):
     assert addresses[0] % 64 == 0
 
 
-def test_what_a_callable_keeps_stays_as_it_is(torch, batched):
+def test_arguments_that_a_callable_keeps_are_not_overwritten(torch, batched):
     kept = []
 
     def model(x):
@@ -135,7 +135,7 @@ def test_many_threads_may_call_it(torch, batched, threads):
 # ------------------------------------------------------------------- in a streamer
 
 
-def test_collate_makes_a_streamer_of_a_callable_on_batches(torch, batched):
+def test_a_callable_on_batches_can_be_streamed(torch, batched):
     with ThreadedStreamer(torch.nn.Softmax(-1), 8, collate="pad", device="cpu") as streamer:
         outputs = streamer.predict([torch.ones(1), torch.ones(1)])
         assert [output.tolist() for output in outputs] == [[1], [1]]
@@ -156,7 +156,7 @@ def test_requests_of_many_threads_share_batches(torch, served_batched, threads):
     assert threads.join() == [True] * 8
 
 
-def test_any_streamer_may_have_one(torch, batched, streamers):
+def test_any_streamer_accepts_a_batched_model(torch, batched, streamers):
     """In a thread, in a worker process, and in the process of a RedisWorker."""
 
     def model(ids, mask):
@@ -179,7 +179,7 @@ def test_any_streamer_may_have_one(torch, batched, streamers):
         unlucky.result(LONG)
 
 
-def test_a_forked_child_has_memory_of_its_own(torch, served_batched):
+def test_a_forked_child_has_its_own_memory(torch, served_batched):
     import os
 
     streamer = served_batched(lambda x: x)
@@ -229,7 +229,7 @@ def test_it_can_be_sent_to_a_worker_process(torch, batched, program):
 
 
 @pytest.mark.needs_cuda
-def test_batches_are_brought_to_a_gpu(torch, batched):
+def test_batches_are_copied_to_a_gpu(torch, batched):
     model = torch.nn.Linear(3, 2)
     weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
     on_gpu = batched(model, device="cuda:0")
@@ -256,12 +256,12 @@ def test_outputs_on_a_gpu_are_computed_when_callers_get_them(torch, batched):
         return 2 * x
 
     (output,) = batched(slow, device="cuda:0")([torch.ones(3)])
-    with torch.cuda.stream(torch.cuda.Stream()):  # which waits for none of what the model did
+    with torch.cuda.stream(torch.cuda.Stream()):  # does not wait for the work of the model
         assert output.cpu().tolist() == [2, 2, 2]
 
 
 @pytest.mark.needs_cuda
-def test_what_a_failed_call_kept_of_its_arguments_is_not_overwritten(torch, batched):
+def test_arguments_that_a_failed_call_kept_are_not_overwritten(torch, batched):
     kept = []
 
     def fail(x):
@@ -271,5 +271,5 @@ def test_what_a_failed_call_kept_of_its_arguments_is_not_overwritten(torch, batc
     model = batched(fail, device="cuda:0")
     for number in range(50):
         with pytest.raises(ValueError, match="at once"):
-            model([torch.full((1 << 20,), float(number))])  # takes longer to copy than to fail
+            model([torch.full((1 << 20,), float(number))])  # the copy takes longer than the failure
     assert all(bool((each == number).all()) for number, each in enumerate(kept))

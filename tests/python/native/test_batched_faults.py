@@ -1,4 +1,4 @@
-"""BatchedModel: items that do not fit, callables that fail."""
+"""BatchedModel: wrong items, and callables that fail."""
 
 import gc
 import weakref
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.torch
         ("1.5", "an item must be a tensor or an array of numbers, got float"),
         ("[1.0, 2.0]", "tensor 0 of an item must be a tensor or an array of numbers, got float"),
         ("{'x': None}", "'x' of an item must be a tensor or an array of numbers, got NoneType"),
-        ("{1: torch.zeros(2)}", "the keys of an item must be names of arguments, not 1"),
-        ("{}", "an item is an empty dict"),
-        ("()", "an item is an empty sequence"),
+        ("{1: torch.zeros(2)}", "the keys of an item must be argument names (str), not 1"),
+        ("{}", "not an empty dict"),
+        ("()", "not an empty sequence"),
         ("numpy.array(['a'])", "an item is 1w, the model wants numbers"),
         ("numpy.zeros(2, dtype='>f4')", "the model wants numbers"),
         ("torch.zeros(2).to_sparse()", "an item is a special tensor on cpu"),
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.torch
         ("torch.zeros([1] * 8)", "an item has 8 dimensions, at most 7 are possible"),
     ],
 )
-def test_what_is_no_tensor_is_refused_and_costs_nobody_else_anything(
+def test_an_item_that_is_not_a_tensor_fails_without_affecting_others(
     torch, batched, noting, item, message
 ):
     import numpy
@@ -58,7 +58,7 @@ def test_a_refused_item_fails_its_request_alone(torch, served_batched, noting):
         bad.result(LONG)
 
 
-def test_items_that_do_not_fit_together_are_run_apart_the_oldest_first(torch, batched):
+def test_items_that_do_not_fit_together_run_in_separate_batches_oldest_first(torch, batched):
     seen = []
 
     def model(x):
@@ -76,7 +76,7 @@ def test_items_that_do_not_fit_together_are_run_apart_the_oldest_first(torch, ba
     assert [output.item() for output in outputs] == [4, 6, 2, 2, 7, 5]
 
 
-def test_items_of_other_structures_are_run_apart(torch, batched):
+def test_items_with_other_structures_run_in_separate_batches(torch, batched):
     def model(x, y=None):
         return x if y is None else x + y
 
@@ -85,7 +85,7 @@ def test_items_of_other_structures_are_run_apart(torch, batched):
     assert [output.item() for output in outputs] == [1, 2, 1, 2, 1]
 
 
-def test_an_item_of_its_own_kind_that_the_model_refuses_fails_alone(torch, batched):
+def test_an_item_alone_in_its_group_fails_alone(torch, batched):
     runs = []
 
     def model(x):
@@ -94,13 +94,13 @@ def test_an_item_of_its_own_kind_that_the_model_refuses_fails_alone(torch, batch
 
     outputs = batched(model)([torch.ones(3), torch.ones(3, dtype=torch.float64), torch.zeros(3)])
     assert isinstance(outputs[1], RuntimeError)
-    assert outputs[1].__traceback__ is None  # which would keep the batch
+    assert outputs[1].__traceback__ is None  # the traceback would keep the batch alive
     assert "in model" in str(outputs[1].__cause__)
     assert [outputs[place].item() for place in (0, 2)] == [3, 0]
     assert runs == [2, 1]
 
 
-def test_an_item_has_no_argument_that_is_made_here(torch, batched):
+def test_an_item_must_not_contain_a_generated_argument(torch, batched):
     model = batched(lambda x, mask: x, collate="pad", mask="mask")
     with pytest.raises(TypeError, match=r"'mask'.*length"):
         model([{"x": torch.ones(1), "mask": torch.ones(1)}])
@@ -112,14 +112,14 @@ def test_an_item_has_no_argument_that_is_made_here(torch, batched):
 
 
 @pytest.mark.parametrize("settings", [{}, {"collate": "pad", "mask": "mask"}])
-def test_sizes_that_no_memory_has_are_an_error(torch, batched, settings):
-    """A view needs none of its own; the number of bytes of the batch would be counted as 0."""
+def test_sizes_larger_than_any_memory_are_an_error(torch, batched, settings):
+    """A view needs no memory; the number of bytes of the batch would overflow to 0."""
     model = batched(lambda x, mask=None: x, **settings)
     with pytest.raises(MemoryError):
         model([torch.zeros((), dtype=torch.float64).expand(2**31, 2**30)])
 
 
-def test_what_the_callable_raises_reaches_only_who_asked_for_it(torch, served_batched):
+def test_an_exception_of_the_callable_reaches_only_the_guilty_caller(torch, served_batched):
     def picky(x):
         if (x == 13).any():
             raise ValueError("13 is bad luck")
@@ -133,7 +133,7 @@ def test_what_the_callable_raises_reaches_only_who_asked_for_it(torch, served_ba
     assert [future.result(LONG)[0].tolist() for future in good] == [[0, 0, 0]] * 3
 
 
-def test_without_memory_a_batch_is_run_in_parts(torch, served_batched):
+def test_a_batch_without_enough_memory_runs_in_parts(torch, served_batched):
     def large(x):
         if len(x) > 2:
             torch.empty(1 << 46)
@@ -143,12 +143,12 @@ def test_without_memory_a_batch_is_run_in_parts(torch, served_batched):
     assert [output.item() for output in outputs] == list(range(8))
 
 
-def test_an_item_of_its_own_kind_without_memory_is_run_again_alone(torch, served_batched):
+def test_a_group_of_one_without_enough_memory_runs_again_alone(torch, served_batched):
     sizes = []
 
     def crowded(x):
         sizes.append(x.shape[1])
-        if sizes == [1, 2]:  # beside the others
+        if sizes == [1, 2]:  # together with the others
             torch.empty(1 << 46)
         return x
 
@@ -157,7 +157,7 @@ def test_an_item_of_its_own_kind_without_memory_is_run_again_alone(torch, served
     assert sizes.count(2) == 2
 
 
-def test_without_memory_for_the_answers_it_is_a_memory_error_too(torch, batched):
+def test_too_little_memory_for_the_outputs_is_a_memory_error_too(torch, batched):
     class Large(torch.Tensor):
         def cpu(self):
             return torch.empty(1 << 46)
@@ -167,7 +167,7 @@ def test_without_memory_for_the_answers_it_is_a_memory_error_too(torch, batched)
         model([torch.ones(1)])
 
 
-def test_without_any_memory_the_guilty_gets_a_memory_error(torch, served_batched):
+def test_a_request_too_large_for_the_memory_gets_a_memory_error(torch, served_batched):
     streamer = served_batched(lambda x: x + torch.empty(1 << 46)[0])
     with pytest.raises(MemoryError, match="memory"):
         streamer.predict([torch.ones(1)])
@@ -182,7 +182,7 @@ def test_without_any_memory_the_guilty_gets_a_memory_error(torch, served_batched
         ("lambda x: x.tolist()", None, "must return tensors, or a tuple, list or dict"),
     ],
 )
-def test_outputs_without_a_row_for_each_item_are_a_mismatch(
+def test_outputs_without_one_row_for_each_item_are_a_mismatch(
     torch, served_batched, model, received, detail
 ):
     runs = []
@@ -195,10 +195,10 @@ def test_outputs_without_a_row_for_each_item_are_a_mismatch(
     with pytest.raises(OutputSizeMismatch, match=detail) as caught:
         served_batched(counted).predict([torch.ones(3)] * 2)
     assert (caught.value.expected, caught.value.received) == (2, received)
-    assert runs == [2]  # no item is guilty of it
+    assert runs == [2]  # no single item is guilty
 
 
-def test_a_mismatch_costs_other_groups_nothing(torch, batched):
+def test_a_mismatch_does_not_affect_other_groups(torch, batched):
     def model(x):
         return x if x.shape[1] == 2 else x[:1]
 
@@ -208,7 +208,7 @@ def test_a_mismatch_costs_other_groups_nothing(torch, batched):
     assert isinstance(outputs[2], TypeError)
     errors = [outputs[1], outputs[3]]
     assert [(type(e), e.expected, e.received) for e in errors] == [(OutputSizeMismatch, 2, 1)] * 2
-    assert errors[0] is not errors[1]  # who raises one changes it
+    assert errors[0] is not errors[1]  # raising an exception changes its traceback
     assert all(error.__traceback__ is None for error in errors)
 
 
@@ -219,7 +219,7 @@ def test_a_mismatch_costs_other_groups_nothing(torch, batched):
         ({"output": "numpy"}, "output='numpy' is not possible for output '0' .* BFloat16"),
     ],
 )
-def test_of_outputs_that_the_settings_do_not_fit_no_item_is_guilty(
+def test_outputs_that_contradict_the_settings_fail_all_items(
     torch, served_batched, options, message
 ):
     runs = []
@@ -237,7 +237,7 @@ def test_of_outputs_that_the_settings_do_not_fit_no_item_is_guilty(
     assert runs == [2]
 
 
-def test_nothing_is_kept_of_a_batch(torch, served_batched):
+def test_no_reference_to_a_batch_is_kept(torch, served_batched):
     streamer = served_batched(lambda x: x.missing)
     item = torch.ones(3)
     watched = weakref.ref(item)
@@ -249,4 +249,4 @@ def test_nothing_is_kept_of_a_batch(torch, served_batched):
         gc.collect()
         return watched() is None
 
-    eventually(is_gone)  # the worker lets go of it when it has answered
+    eventually(is_gone)  # the worker drops its reference after the answer

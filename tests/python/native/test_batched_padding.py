@@ -1,4 +1,4 @@
-"""BatchedModel: sequences padded on their way in, and trimmed on their way out."""
+"""BatchedModel: input sequences are padded, and output sequences are trimmed."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_sequences_are_padded_with_mask_and_lengths(torch, batched):
         assert [size.item() for size in padding(items)] == [2, 1, 3]
 
 
-def test_each_tensor_may_be_padded_with_its_own_number(torch, batched):
+def test_each_tensor_may_have_its_own_padding_value(torch, batched):
     def model(ids, types):
         return torch.cat([ids, types], 1)
 
@@ -31,7 +31,7 @@ def test_each_tensor_may_be_padded_with_its_own_number(torch, batched):
     assert rows[0].tolist() == [0, 1, 7, 2]
 
 
-def test_of_a_dict_the_first_by_name_with_a_dimension_has_the_lengths(torch, batched):
+def test_lengths_of_a_dict_are_those_of_its_first_tensor_by_name(torch, batched):
     def model(ids, early, always, sizes):
         return sizes
 
@@ -53,7 +53,7 @@ def test_only_the_first_dimension_is_padded(torch, batched):
     assert seen == [(2, 2, 4), (1, 3, 5)]
 
 
-def test_few_shapes_where_they_are_asked_for(torch, batched):
+def test_buckets_limit_the_number_of_shapes(torch, batched):
     seen = []
 
     def model(x):
@@ -67,7 +67,7 @@ def test_few_shapes_where_they_are_asked_for(torch, batched):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_outputs_are_trimmed_where_that_is_asked_for(torch, batched, side):
+def test_outputs_are_trimmed_if_trim_is_set(torch, batched, side):
     def model(x):
         return {"tokens": x, "scores": torch.zeros_like(x)}
 
@@ -85,7 +85,7 @@ def test_outputs_are_trimmed_where_that_is_asked_for(torch, batched, side):
     assert [len(each) for each in place] == [4, 2]
 
 
-def test_what_has_no_sequence_is_not_trimmed(torch, batched):
+def test_outputs_without_a_sequence_are_not_trimmed(torch, batched):
     items = [torch.ones(2), torch.ones(3)]
     with pytest.raises(ValueError, match=r"output '0' .* shape \(2,\), .* items, 3"):
         batched(lambda x: x.sum(1), collate="pad", trim=True)(items)
@@ -93,7 +93,7 @@ def test_what_has_no_sequence_is_not_trimmed(torch, batched):
         batched(lambda x: x, collate="pad", trim=["tokens"])(items)
 
 
-def test_sequences_of_nothing_are_padding(torch, batched):
+def test_empty_sequences_become_padding(torch, batched):
     model = batched(lambda x: x, collate="pad", pad_value=5)
     outputs = model([torch.zeros(0), torch.ones(2)])
     assert [output.tolist() for output in outputs] == [[5, 5], [1, 1]]

@@ -1,4 +1,4 @@
-"""How BatchedModel brings batches to a GPU: the order of what it asks for, told by a stand-in."""
+"""How BatchedModel copies batches to a GPU: the order of its calls, logged by a fake torch."""
 
 import contextlib
 import sys
@@ -12,7 +12,7 @@ pytest_plugins = ["batched_fixtures"]
 
 
 class Gpu:
-    """What of torch is used for a GPU; `log` is what was asked for, each with its stream."""
+    """A fake of the torch functions for a GPU. `log` has each call with its stream."""
 
     def __init__(self):
         self.log = []
@@ -106,14 +106,14 @@ def test_the_callable_waits_for_the_copy_and_the_next_batch_too(gpu):
     ]
 
 
-def test_what_is_returned_is_computed_wherever_it_lies(gpu):
+def test_returned_outputs_are_computed_on_any_device(gpu):
     wait_until_computed(Tensor(gpu, "a"))
     assert gpu.log == []
     wait_until_computed(Tensor(gpu, "a", "cuda:1"))
     assert gpu.log == [("compute", "synchronize with", "current of cuda:1")]
 
 
-def test_the_module_to_be_moved_is_moved(gpu):
+def test_a_module_is_moved_by_its_placement(gpu):
     module = Module()
     Placement("cuda:0", module)
     assert module.moved_to == "cuda"
@@ -127,7 +127,7 @@ def test_the_module_to_be_moved_is_moved(gpu):
 
 @pytest.fixture
 def sharded(torch):
-    """A module that must stay where its parts are; `moves` are the devices it was sent to."""
+    """A module that records the devices it was moved to in `moves`."""
 
     class Sharded(torch.nn.Module):
         def __init__(self):
@@ -144,7 +144,7 @@ def sharded(torch):
 
 
 @pytest.mark.torch
-def test_a_module_is_moved_only_where_a_device_is_given(torch, batched, sharded):
+def test_a_module_is_moved_only_if_a_device_is_given(torch, batched, sharded):
     (output,) = batched(sharded)([torch.ones(1)])
     assert output.item() == 2
     assert sharded.moves == []
@@ -153,11 +153,11 @@ def test_a_module_is_moved_only_where_a_device_is_given(torch, batched, sharded)
 
 
 @pytest.mark.torch
-def test_a_module_without_parameters_is_where_its_buffers_are(torch, batched, sharded):
+def test_a_module_without_parameters_is_on_the_device_of_its_buffers(torch, batched, sharded):
     sharded.register_buffer("scale", torch.ones(1, device="meta"))
     with pytest.raises(ValueError, match="not 'meta'"):
         batched(sharded)
-    sharded.weight = torch.nn.Parameter(torch.ones(1))  # which comes first
+    sharded.weight = torch.nn.Parameter(torch.ones(1))  # registered first
     assert repr(batched(sharded)).endswith("on cpu>")
 
 

@@ -1,4 +1,4 @@
-"""BatchedModel: settings that are wrong, and what is missing for it."""
+"""BatchedModel: wrong settings and missing dependencies."""
 
 import re
 
@@ -37,7 +37,7 @@ def test_wrong_settings_are_refused(batched, options, error, message):
         batched(lambda x: x, **options)
 
 
-def test_what_a_streamer_cannot_make_a_model_of_is_refused(batched):
+def test_a_model_that_is_not_a_callable_on_batches_is_refused(batched):
     with pytest.raises(TypeError, match=r"model.*int"):
         batched(3)
     with pytest.raises(ValueError, match=r"collate.*'stack', 'pad'.*''"):
@@ -53,7 +53,7 @@ def test_what_a_streamer_cannot_make_a_model_of_is_refused(batched):
         ("service_streamer._torch", "python -m service_streamer.build_torch"),
     ],
 )
-def test_what_is_missing_is_named(torch, child, missing, message):
+def test_a_missing_dependency_is_named(torch, child, missing, message):
     done = child(
         """
         import sys

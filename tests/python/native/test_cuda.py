@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.needs_cuda]
 
 @pytest.fixture
 def real_gpu(torch):
-    """For what runs on none that the CPU plays."""
+    """Skips tests that cannot run on simulated GPUs."""
     if torch.version.cuda is None:
         pytest.skip("the GPU is a simulated one")
 
@@ -25,7 +25,7 @@ def served_on_gpu(served):
     return functools.partial(served, device="cuda:0")
 
 
-def test_items_of_another_stream_are_waited_for(torch, served_on_gpu):
+def test_items_from_another_stream_are_waited_for(torch, served_on_gpu):
     streamer = served_on_gpu()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -35,16 +35,16 @@ def test_items_of_another_stream_are_waited_for(torch, served_on_gpu):
     assert output.tolist() == [16, 16, 16]
 
 
-def test_memory_of_outputs_is_the_callers_while_his_stream_uses_it(torch, served_on_gpu):
+def test_memory_of_outputs_is_not_reused_while_the_callers_stream_uses_it(torch, served_on_gpu):
     streamer = served_on_gpu("Floats")
     on_host = torch.full((3,), -1.0)
     used = []
     for i in range(50):
         (output,) = streamer.predict([torch.full((3,), float(i), device="cuda:0")])
         torch.cuda._sleep(5_000_000)
-        used.append(output + 1)  # later than all that follows
+        used.append(output + 1)  # ends later than everything below
         del output
-        streamer.predict([on_host])  # waits for none of it, and would take the memory
+        streamer.predict([on_host])  # does not wait, and would reuse the memory
     assert [each.tolist() for each in used] == [[3.0 * i + 2] * 3 for i in range(50)]
 
 
@@ -58,7 +58,7 @@ def test_a_package_runs_on_the_gpu(torch, real_gpu, tmp_path):
     assert [output.tolist() for output in outputs] == [[4, 4, 4]] * 3
 
 
-def test_the_memory_of_the_gpu_stays_flat(torch, served_on_gpu):
+def test_gpu_memory_does_not_grow(torch, served_on_gpu):
     streamer = served_on_gpu("Pairs", PAIRS)
 
     def ask(rounds):
@@ -108,7 +108,7 @@ def test_images_of_several_sizes_on_a_gpu_are_refused_with_the_sizes(torch):
             normalize_images(given, **options)
 
 
-def test_it_was_built_with_kernels(real_gpu):
+def test_the_module_was_built_with_kernels(real_gpu):
     from service_streamer import _torch
 
     assert _torch.has_kernels(), "nvcc was not found when _torch was built"

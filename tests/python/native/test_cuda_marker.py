@@ -1,20 +1,20 @@
-"""Tests that need a GPU are skipped without one, unless somebody says that it must be there."""
+"""Tests that need a GPU are skipped without one, unless a GPU is expected."""
 
 import pytest
 from gpus import demand_gpu
 
 
 @pytest.mark.parametrize("expected", [None, "0", "1"])
-def test_with_a_gpu_they_run(expected):
+def test_cuda_tests_run_with_a_gpu(expected):
     demand_gpu(True, expected)
 
 
 @pytest.mark.parametrize("expected", [None, "", "0"])
-def test_without_one_they_are_skipped(expected):
+def test_cuda_tests_are_skipped_without_a_gpu(expected):
     with pytest.raises(pytest.skip.Exception, match="no GPU"):
         demand_gpu(False, expected)
 
 
-def test_without_one_that_must_be_there_they_fail():
+def test_cuda_tests_fail_without_an_expected_gpu():
     with pytest.raises(pytest.fail.Exception, match="SERVICE_STREAMER_EXPECT_CUDA=1"):
         demand_gpu(False, "1")

@@ -1,4 +1,4 @@
-"""NativeModel: requests of tensors and arrays, answered by C++ threads."""
+"""NativeModel: C++ threads answer requests of tensors and arrays."""
 
 import asyncio
 import os
@@ -32,11 +32,11 @@ def test_tensors_are_answered_with_tensors(torch, served, kind):
     assert first.tolist() == [4, 7, 10]
     assert second.tolist() == [1, 1, 1]
     assert not first.requires_grad
-    first += 1  # a caller may do what he likes with it
+    first += 1  # a caller may modify its output
     assert streamer.predict([torch.zeros(3)])[0].tolist() == [1, 1, 1]
 
 
-def test_arrays_are_answered_too(served):
+def test_arrays_are_answered_with_tensors(served):
     import numpy as np
 
     streamer = served()
@@ -44,7 +44,7 @@ def test_arrays_are_answered_too(served):
     assert output.tolist() == [4, 7, 10]
 
 
-def test_arrays_may_be_answered_with_arrays(torch, served):
+def test_output_numpy_answers_with_arrays(torch, served):
     import numpy as np
 
     streamer = served(output="numpy")
@@ -64,7 +64,7 @@ def test_views_of_any_strides_are_read(torch, served):
     assert [output.tolist() for output in outputs] == [[31, 22, 13], [1, 10, 19]]
 
 
-def test_a_tensor_in_shared_memory_is_read_as_another_process_has_left_it(torch, served):
+def test_a_tensor_in_shared_memory_shows_the_writes_of_another_process(torch, served):
     streamer = served("Same")
     shared = torch.zeros(3).share_memory_()
     pid = os.fork()
@@ -82,7 +82,7 @@ def test_a_tensor_in_shared_memory_is_read_as_another_process_has_left_it(torch,
     assert (output.tolist(), shared.tolist()) == ([1, 5, 0], [0, 5, 7])
 
 
-def test_tensors_in_shared_memory_leave_nothing_behind(torch, served):
+def test_tensors_in_shared_memory_do_not_leak(torch, served):
     streamer = served()
 
     def ask(rounds):
@@ -150,7 +150,7 @@ def test_done_callbacks_are_called(torch, served):
     assert future.result()[0].tolist() == [1, 1, 1]
 
 
-def test_a_model_that_returns_its_input_gives_everybody_his_own(torch, served):
+def test_a_model_that_returns_its_input_gives_each_caller_its_own_rows(torch, served):
     streamer = served("Same", batch_size=1)
     outputs = [streamer.predict([torch.full((3,), float(i))])[0] for i in range(5)]
     assert [output[0].item() for output in outputs] == list(range(5))
@@ -227,7 +227,7 @@ def test_workers_may_warm_up(torch, served, collate):
     assert streamer.stats().batches == 1
 
 
-def test_what_a_model_thinks_of_zeros_does_not_matter(torch, served):
+def test_warm_up_ignores_errors_of_the_model(torch, served):
     streamer = served("Summed", warmup=(2,))
     streamer.wait_ready(LONG)
     with pytest.raises(OutputSizeMismatch):
@@ -237,7 +237,7 @@ def test_what_a_model_thinks_of_zeros_does_not_matter(torch, served):
 # ------------------------------------------------------------------- models that fail
 
 
-def test_what_the_model_raises_reaches_only_who_asked_for_it(torch, served):
+def test_an_exception_of_the_model_reaches_only_the_guilty_caller(torch, served):
     streamer = served("Picky")
     good = [streamer.submit([torch.zeros(3)]) for _ in range(3)]
     bad = streamer.submit([torch.full((3,), 13.0)])
@@ -248,8 +248,8 @@ def test_what_the_model_raises_reaches_only_who_asked_for_it(torch, served):
     assert streamer.predict([torch.zeros(3)])[0].tolist() == [1, 1, 1]
 
 
-def test_what_an_operator_raises_is_told_in_one_line(torch, served, kind):
-    """And the thread that met it answers the next."""
+def test_an_exception_of_an_operator_has_a_message_of_one_line(torch, served, kind):
+    """The worker thread then answers the next request."""
     streamer = served("Lookup", kind=kind)
     good, bad = (streamer.submit([torch.full((3,), value)]) for value in (3.0, 99.0))
     with pytest.raises(RuntimeError, match=r"index.*out of (bounds|range)") as caught:
@@ -270,12 +270,12 @@ def test_an_operator_that_a_package_calls_is_named(torch, served):
     assert streamer.predict([torch.zeros(3)])[0].tolist() == [0, 3, 6]
 
 
-def test_an_operator_of_a_package_that_finds_no_memory_is_a_memory_error(torch, served):
+def test_too_little_memory_in_a_package_is_a_memory_error(torch, served):
     with pytest.raises(MemoryError, match="memory"):
         served("Huge", kind="pt2").predict([torch.zeros(3)] * 2)
 
 
-def test_without_memory_the_guilty_gets_a_memory_error(torch, served):
+def test_a_request_too_large_for_the_memory_gets_a_memory_error(torch, served):
     streamer = served("Picky")
     good, bad = (streamer.submit([torch.full((3,), value)]) for value in (0.0, 17.0))
     with pytest.raises(MemoryError, match="memory"):

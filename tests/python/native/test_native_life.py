@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 # ------------------------------------------------------------------- life cycle
 
 
-def test_a_deadline_ends_a_request_that_runs(torch, served):
+def test_a_deadline_ends_a_running_request(torch, served):
     streamer = served("Slow")
     with pytest.raises(RequestTimeout):
         streamer.predict([torch.zeros(3)], timeout=0.001)
@@ -40,7 +40,7 @@ def test_close_answers_what_is_queued(torch, served):
 
 @pytest.fixture
 def busy(torch, served):
-    """A streamer whose model is busy for many seconds, and the futures of that."""
+    """A streamer whose model is busy for many seconds, and the futures of its requests."""
     streamer = served("Slow", batch_size=1)
     futures = [streamer.submit([torch.zeros(3)]) for _ in range(100)]
     eventually(lambda: futures[0].running() or futures[0].done())
@@ -55,7 +55,7 @@ def test_close_without_drain_ends_what_is_queued(busy):
         futures[-1].result()
 
 
-def test_items_are_let_go_when_they_were_run(torch, served):
+def test_items_are_released_after_their_run(torch, served):
     import weakref
 
     streamer = served()
@@ -67,7 +67,7 @@ def test_items_are_let_go_when_they_were_run(torch, served):
     eventually(lambda: watched() is None)
 
 
-def test_items_of_an_abandoned_request_are_let_go(torch, busy):
+def test_items_of_an_abandoned_request_are_released(torch, busy):
     import weakref
 
     streamer, futures = busy
@@ -80,7 +80,7 @@ def test_items_of_an_abandoned_request_are_let_go(torch, busy):
     eventually(lambda: watched() is None)
 
 
-def test_a_forgotten_streamer_answers_and_goes(torch, model):
+def test_a_forgotten_streamer_answers_and_is_destroyed(torch, model):
     streamer = ThreadedStreamer(model("Slow"), 8)
     future = streamer.submit([torch.zeros(3)])
     del streamer
@@ -90,7 +90,7 @@ def test_a_forgotten_streamer_answers_and_goes(torch, model):
 # ------------------------------------------------------------------- other processes
 
 
-def test_a_forked_child_has_a_model_of_its_own(files, child):
+def test_a_forked_child_has_its_own_model(files, child):
     done = child(
         """
         import os, sys, signal
@@ -122,7 +122,7 @@ def test_a_forked_child_has_a_model_of_its_own(files, child):
 
 
 @pytest.mark.parametrize("ending", ["pass", "streamer.close()", "del streamer", "raise SystemExit"])
-def test_the_interpreter_ends_with_batches_under_way(files, child, ending):
+def test_the_interpreter_ends_with_batches_in_flight(files, child, ending):
     done = child(
         f"""
         import sys
@@ -142,8 +142,8 @@ def test_the_interpreter_ends_with_batches_under_way(files, child, ending):
     assert done.stderr == ""
 
 
-def test_the_interpreter_ends_although_a_model_never_does(files, child):
-    """Its thread goes on, and so no library may be torn down: `abort` stands for a destructor."""
+def test_the_interpreter_ends_while_a_model_runs_forever(files, child):
+    """The model thread goes on, so no destructor of a library may run: `abort` simulates one."""
     done = child(
         """
         import atexit, ctypes, sys
@@ -182,7 +182,7 @@ def test_the_interpreter_ends_although_a_model_never_does(files, child):
     ids=["load", "fail to load", "run", "images", "collate"],
 )
 def test_the_interpreter_ends_while_a_thread_works_without_the_gil(files, child, work):
-    """Once it has begun to end, a thread that wants the GIL back is ended at that place."""
+    """During finalization, Python ends a thread that asks for the GIL."""
     done = child(
         f"""
         import contextlib, os, sys, threading, time
@@ -231,7 +231,7 @@ def test_the_interpreter_ends_while_a_thread_works_without_the_gil(files, child,
     assert (done.stdout, done.stderr) == ("ended", "")
 
 
-def test_other_threads_keep_their_number_of_threads(torch, served, threads):
+def test_other_threads_keep_their_number_of_intra_op_threads(torch, served, threads):
     before = torch.get_num_threads()
     streamer = served(workers=2, intra_op_threads=before + 1)
     streamer.wait_ready(LONG)
@@ -240,7 +240,7 @@ def test_other_threads_keep_their_number_of_threads(torch, served, threads):
     assert torch.get_num_threads() == before
 
 
-def test_callers_and_closing_meet_at_any_time(torch, model, threads):
+def test_close_may_happen_at_any_time(torch, model, threads):
     for _ in range(10):
         streamer = ThreadedStreamer(model(workers=2), 4)
         ready = threading.Barrier(3)

@@ -1,6 +1,6 @@
-"""NativeModel with two batches under way on a device: a GPU, or the CPU in its part.
+"""NativeModel with two batches in flight on a device: a GPU, or the CPU in its place.
 
-What lies on the device are tensors; arrays lie in the host's memory.
+Tensors are on the device, and arrays in host memory.
 """
 
 import functools
@@ -28,7 +28,9 @@ def cpu_as_device(torch, monkeypatch):
     params=[
         "cpu",
         pytest.param("cuda:0", marks=pytest.mark.needs_cuda),
-        pytest.param("cuda:1", marks=pytest.mark.needs_cuda),  # not the one of most threads
+        pytest.param(
+            "cuda:1", marks=pytest.mark.needs_cuda
+        ),  # differs from the default of most threads
     ]
 )
 def device(request, torch, cpu_as_device):
@@ -55,14 +57,14 @@ def test_items_from_the_host_and_on_the_device_are_answered_there(torch, served,
     assert on_device.device == torch.device(device)
 
 
-def test_one_request_has_all_its_items_in_one_place(torch, served, device):
+def test_all_items_of_a_request_must_be_on_the_same_device(torch, served, device):
     streamer = served()
-    there = torch.zeros(3, device=device)
-    wanted = f"on {device} and some are not: they must all be in one place"
+    on_device = torch.zeros(3, device=device)
+    wanted = f"on {device} and some are not"
     with pytest.raises(TypeError, match=wanted):
-        streamer.predict([there, array(torch, 1, 2, 3)])
-    with pytest.raises(TypeError, match="in one place"):
-        streamer.predict([array(torch, 1, 2, 3), there])
+        streamer.predict([on_device, array(torch, 1, 2, 3)])
+    with pytest.raises(TypeError, match="on the same device"):
+        streamer.predict([array(torch, 1, 2, 3), on_device])
 
 
 def test_requests_of_both_kinds_share_a_batch(torch, served, device):
@@ -116,7 +118,7 @@ def test_a_batch_of_many_shapes_runs_in_more_groups_than_there_are_slots(
 
 @pytest.mark.parametrize("name", ["Floats", "Same"])
 @pytest.mark.parametrize("on_device", [True, False])
-def test_outputs_are_the_callers_whatever_runs_after(torch, served, device, name, on_device):
+def test_outputs_are_not_overwritten_by_later_batches(torch, served, device, name, on_device):
     streamer = served(name)
     kept = []
     for i in range(20):
@@ -126,7 +128,7 @@ def test_outputs_are_the_callers_whatever_runs_after(torch, served, device, name
     assert [output.tolist() for output in kept] == [[number] * 3 for number in wanted]
 
 
-def test_only_the_guilty_fails(torch, served):
+def test_only_the_guilty_request_fails(torch, served):
     streamer = served("Picky", streamer={"policy": "window", "max_latency": 0.05})
     futures = [streamer.submit([array(torch, i, i, i)]) for i in (1, 13, 17, 2)]
     with pytest.raises(RuntimeError, match="13 is bad luck"):
@@ -137,31 +139,31 @@ def test_only_the_guilty_fails(torch, served):
     assert futures[3].result(LONG)[0].tolist() == [7, 7, 7]
 
 
-def test_memory_that_the_model_does_not_find_is_told(torch, served):
+def test_too_little_memory_is_reported(torch, served):
     streamer = served("Huge")
     with pytest.raises(MemoryError):
         streamer.predict([array(torch, 1, 2, 3)])
 
 
-def test_a_wrong_number_of_outputs_is_told(torch, served):
+def test_a_wrong_number_of_outputs_is_reported(torch, served):
     streamer = served("Summed")
     with pytest.raises(OutputSizeMismatch):
         streamer.predict([array(torch, 1, 2, 3), array(torch, 1, 2, 3)])
 
 
-def test_arrays_come_of_tensors_on_the_device_where_arrays_are_wanted(torch, served, device):
+def test_output_numpy_copies_outputs_from_the_device(torch, served, device):
     streamer = served(output="numpy")
     (output,) = streamer.predict([torch.zeros(3, device=device)])
     assert type(output).__name__ == "ndarray"
     assert output.tolist() == [1, 1, 1]
 
 
-def test_a_model_is_called_and_warmed_up(torch, model):
+def test_a_model_can_be_called_and_warmed_up(torch, model):
     called = model(warmup=(1, 8))
     assert [output.tolist() for output in called([torch.zeros(3)] * 2)] == [[1, 1, 1]] * 2
 
 
-def test_many_threads_get_theirs(torch, served, device):
+def test_many_threads_get_their_own_outputs(torch, served, device):
     streamer = served(workers=2, batch_size=4)
     wrong = []
 
@@ -183,7 +185,7 @@ def test_many_threads_get_theirs(torch, served, device):
     assert streamer.stats().failed == 0
 
 
-def test_closing_answers_what_is_under_way(torch, served):
+def test_close_answers_batches_in_flight(torch, served):
     streamer = served(batch_size=1)
     futures = [streamer.submit([torch.zeros(3)]) for _ in range(100)]
     streamer.close()
@@ -193,7 +195,7 @@ def test_closing_answers_what_is_under_way(torch, served):
 def test_workers_share_several_devices(torch, files, cpu_as_device, monkeypatch):
     from service_streamer.torch import NativeModel, _native
 
-    # the CPU twice, as if there were two of them
+    # the CPU twice, in place of two devices
     monkeypatch.setattr(_native, "check_devices", lambda given: given)
     monkeypatch.setattr(_native, "find_devices", list)
     both = NativeModel(files("Floats"), signature=FLOATS, device=("cpu", "cpu"))
@@ -201,7 +203,7 @@ def test_workers_share_several_devices(torch, files, cpu_as_device, monkeypatch)
     assert both([torch.zeros(3)])[0].tolist() == [1, 1, 1]
 
 
-def test_a_forked_child_cannot_use_a_gpu_of_its_parents(model, monkeypatch):
+def test_a_forked_child_cannot_use_the_gpu_of_its_parent(model, monkeypatch):
     loaded = model()
     monkeypatch.setattr(loaded, "_devices", ["cuda:0"])
     monkeypatch.setattr(loaded, "_owner", -1)

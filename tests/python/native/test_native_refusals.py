@@ -1,4 +1,4 @@
-"""What NativeModel refuses: items, settings, files that are none of its own."""
+"""NativeModel refuses wrong items, settings and files."""
 
 import io
 import json
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.torch
         ("None", TypeError, "got NoneType"),
     ],
 )
-def test_an_item_that_is_none_of_the_models_is_refused(torch, served, item, error, message):
+def test_an_item_that_does_not_fit_the_signature_is_refused(torch, served, item, error, message):
     import numpy
 
     streamer = served()
@@ -45,7 +45,7 @@ def test_an_item_that_is_none_of_the_models_is_refused(torch, served, item, erro
     assert streamer.stats().submitted == 1
 
 
-def test_a_structure_that_is_none_of_the_models_is_refused(torch, served):
+def test_an_item_with_another_structure_is_refused(torch, served):
     pairs = served("Pairs", PAIRS)
     with pytest.raises(TypeError, match=r"tuple.*2.*'a', 'b'"):
         pairs.predict([torch.zeros(3)])
@@ -60,7 +60,7 @@ def test_a_structure_that_is_none_of_the_models_is_refused(torch, served):
         dicts.predict([{"ids": torch.zeros(0, dtype=torch.int64)}])
 
 
-def test_nan_is_a_number_like_any(torch, served):
+def test_nan_is_accepted(torch, served):
     streamer = served()
     (output,) = streamer.predict([torch.tensor([float("nan"), 1, 2])])
     assert output.isnan().tolist() == [True, False, False]
@@ -71,7 +71,7 @@ def test_nan_is_a_number_like_any(torch, served):
 # ------------------------------------------------------------------- settings
 
 
-def test_a_batch_larger_than_the_models_is_refused(torch, served):
+def test_a_batch_size_above_max_batch_is_refused(torch, served):
     with pytest.raises(ValueError, match="batch_size=9 is more than the 8 items"):
         served(batch_size=9)
     streamer = served()
@@ -108,14 +108,14 @@ def test_wrong_settings_are_named(model, options, message):
         model(**options)
 
 
-def test_made_inputs_must_be_the_models(model):
+def test_generated_inputs_must_be_inputs_of_the_model(model):
     with pytest.raises(ValueError, match="mask must be one of the inputs"):
         model("Sequences", SEQUENCES, collate="pad", mask="attention")
     with pytest.raises(ValueError, match=r"lengths='mask'.*\('batch',\)"):
         model("Sequences", SEQUENCES, collate="pad", lengths="mask")
 
 
-def test_files_that_are_no_models_are_refused(torch, files, tmp_path):
+def test_files_that_are_not_models_are_refused(torch, files, tmp_path):
     import shutil
 
     from service_streamer.torch import ModelFileError, NativeModel, SidecarError
@@ -143,7 +143,7 @@ def test_files_that_are_no_models_are_refused(torch, files, tmp_path):
 
 
 def rewritten(path, target, change):
-    """A copy of an archive whose members are what a function makes of their names and bytes."""
+    """Copy an archive. `change` maps the name and bytes of each member to its new bytes."""
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w") as copy:
         for name in archive.namelist():
             copy.writestr(name, change(name, archive.read(name)))
@@ -210,10 +210,10 @@ def test_a_module_of_another_version_of_the_package_is_refused(files, monkeypatc
         NativeModel(files("Floats"), signature=FLOATS)
 
 
-def test_devices_that_are_not_there_are_refused(files, monkeypatch, torch):
+def test_devices_that_do_not_exist_are_refused(files, monkeypatch, torch):
     from service_streamer.torch import ModelFileError, NativeModel
 
-    package = files("Floats", "pt2")  # torch itself asks for devices when it compiles
+    package = files("Floats", "pt2")  # torch also asks for devices when it compiles
     for_cuda = changed(FLOATS, device="cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="device='cuda:0'"):
@@ -227,7 +227,7 @@ def test_devices_that_are_not_there_are_refused(files, monkeypatch, torch):
 
 
 @pytest.mark.parametrize("names", [("cuda", "cuda:1"), ("cuda:01", "cuda:1")])
-def test_a_device_that_is_named_twice_is_refused(files, monkeypatch, torch, names):
+def test_a_device_named_twice_is_refused(files, monkeypatch, torch, names):
     from service_streamer.torch import NativeModel
 
     for name, value in {

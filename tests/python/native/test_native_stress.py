@@ -1,4 +1,4 @@
-"""Native models under a mixed load: every request ends as it may, and memory stays what it is.
+"""Native models under a mixed load: every request ends in an allowed way, without memory leaks.
 
 Runs for a few seconds; SERVICE_STREAMER_STRESS_SECONDS=600 for a soak.
 """
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.endurance]
 SECONDS = float(os.environ.get("SERVICE_STREAMER_STRESS_SECONDS", "4"))
 CALLERS = 4
 ENDS = (CancelledError, QueueFull, RequestTimeout, StreamerClosed)
-GROWTH = 16 << 20  # bytes that allocators may keep
+GROWTH = 16 << 20  # bytes that allocators may retain
 
 
 def resident():
@@ -31,7 +31,7 @@ def resident():
 
 
 class Load:
-    """Callers of two models that are closed and made again while they are called."""
+    """Callers of two models, which are closed and recreated during the calls."""
 
     def __init__(self, torch, make):
         self._torch = torch
@@ -42,13 +42,13 @@ class Load:
         self._lock = threading.Lock()
 
     def renew(self):
-        """Close what is there in the midst of its work."""
+        """Close a streamer while it works."""
         old, self._streamers = self._streamers, self._make()
         for streamer in old:
             streamer.close(drain=random.random() < 0.5, timeout=LONG)
 
     def call(self, seed):
-        """One caller's life."""
+        """The loop of one caller."""
         rng = random.Random(seed)
         while not self.over:
             ask = rng.choice((self._ask_picky, self._ask_sequences))
@@ -98,7 +98,7 @@ class Load:
 
 
 @pytest.mark.timeout(SECONDS + 4 * LONG)
-def test_a_mixed_load_leaves_no_memory_behind(torch, model, threads):
+def test_a_mixed_load_does_not_leak_memory(torch, model, threads):
     from service_streamer import ThreadedStreamer
 
     def make():

@@ -1,4 +1,4 @@
-"""`service_streamer.torch.compile`: files that answer like their modules."""
+"""`service_streamer.torch.compile`: compiled files give the same outputs as their modules."""
 
 import os
 import stat
@@ -52,7 +52,7 @@ def test_an_encoder_with_sequences_of_any_length(torch, modules, example, tmp_pa
         torch.testing.assert_close(received, expected)
 
 
-def test_nothing_else_is_left_behind(modules, example, tmp_path):
+def test_no_other_file_is_left_behind(modules, example, tmp_path):
     path = tmp_path / "encoder.pt"
     compile(modules.Encoder(), example, path, max_batch=4, sequence=8)
     assert {each.name for each in tmp_path.iterdir()} == {"encoder.pt", "encoder.pt.json"}
@@ -78,7 +78,7 @@ def test_a_single_tensor_in_and_out(torch, modules, tmp_path, suffix):
 
 @suffixes
 def test_named_inputs_come_in_the_order_of_the_arguments(torch, modules, tmp_path, suffix):
-    """And some may be left out: the file knows of no others."""
+    """Arguments that the example leaves out are not inputs of the file."""
     path = tmp_path / f"scaled{suffix}"
     x = torch.randn(3, 4)
     signature = compile(modules.Scaled(), {"shift": x + 1, "x": x}, path, max_batch=8)
@@ -110,12 +110,12 @@ def test_outputs_of_several_types_and_shapes(torch, modules, tmp_path, suffix):
     assert signature.dims["sequence"] == (3, 30)
 
 
-def test_a_batch_that_is_always_one(torch, modules, tmp_path):
+def test_a_batch_size_that_is_always_one(torch, modules, tmp_path):
     signature = compile(modules.Doubled(), torch.randn(3, 4), tmp_path / "one.pt", max_batch=1)
     assert signature.dims == {"batch": (1, 1)}
 
 
-def test_a_scripted_module_may_decide(torch, tmp_path):
+def test_a_scripted_module_may_have_branches(torch, tmp_path):
     class Decides(torch.nn.Module):
         def forward(self, x):
             if x.shape[0] > 2:
@@ -129,7 +129,7 @@ def test_a_scripted_module_may_decide(torch, tmp_path):
     assert torch.jit.load(tmp_path / "m.pt")(x).equal(x * 2)
 
 
-def test_a_program_that_was_exported_elsewhere(torch, modules, example, tmp_path):
+def test_an_exported_program_can_be_compiled(torch, modules, example, tmp_path):
     module = modules.Encoder()
     dims = {0: torch.export.Dim("rows", max=32), 1: torch.export.Dim("tokens", max=40)}
     program = torch.export.export(module, example, dynamic_shapes=(dims, dims))

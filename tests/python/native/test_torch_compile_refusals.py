@@ -1,4 +1,4 @@
-"""`service_streamer.torch.compile`: why there is no file, in words that help."""
+"""`service_streamer.torch.compile`: the errors say what is wrong."""
 
 import pickle
 import re
@@ -28,7 +28,7 @@ def test_a_sequence_that_the_module_fixes_is_named(modules, example, tmp_path):
     assert (error.input, error.dimension, error.size) == ("ids", 1, 6)
 
 
-def test_lengths_that_the_module_does_not_take_are_told_in_torchs_words(torch, modules, tmp_path):
+def test_lengths_that_the_module_does_not_accept_are_reported_by_torch(torch, modules, tmp_path):
     given = torch.randn(3, 7), torch.randn(3, 2)
     with pytest.raises(CompileError, match="min=3, max=30"):
         compile(modules.Many(), given, tmp_path / "m.pt2", max_batch=8, sequence=30)
@@ -41,7 +41,7 @@ def test_a_batch_that_a_program_fixes_is_named(torch, modules, tmp_path):
         compile(program, x, tmp_path / "m.pt2", max_batch=8)
 
 
-def test_answers_that_differ_tell_where_and_by_how_much(torch, modules, tmp_path):
+def test_different_outputs_are_reported_with_place_and_difference(torch, modules, tmp_path):
     x = torch.full((2, 3), 3.0)
     (tmp_path / "m.pt").write_bytes(b"the old one")
     with pytest.raises(AnswersDiffer, match=r"output '0' for a batch of 1: .* up to 3, ") as caught:
@@ -52,8 +52,8 @@ def test_answers_that_differ_tell_where_and_by_how_much(torch, modules, tmp_path
     assert (tmp_path / "m.pt").read_bytes() == b"the old one"
 
 
-def test_the_tolerance_is_relative_to_the_size_of_a_number(torch, modules, tmp_path):
-    x = torch.full((2, 3), 3.0)  # 6 instead of 3: a difference of 3, allowed are 4 times as much
+def test_the_tolerance_is_relative_to_the_magnitude(torch, modules, tmp_path):
+    x = torch.full((2, 3), 3.0)  # 6 instead of 3: the difference is 3, and 4 * tolerance is allowed
     compile(modules.Doubled(), x, tmp_path / "m.pt", max_batch=4, tolerance=0.8)
     with pytest.raises(AnswersDiffer, match=r"allowed is 0\.7 \* "):
         compile(modules.Doubled(), x, tmp_path / "m.pt", max_batch=4, tolerance=0.7)
@@ -66,7 +66,7 @@ def test_integers_must_be_equal(torch, modules, tmp_path):
         )
 
 
-def test_a_trace_that_knows_one_length_only_is_refused(modules, torch, tmp_path):
+def test_a_trace_for_a_single_length_is_refused(modules, torch, tmp_path):
     class Cut(torch.nn.Module):
         def forward(self, x):
             return x[:, : int(x.shape[1])] if x.shape[1] < 9 else x[:, :9]
@@ -89,7 +89,7 @@ def test_an_example_that_does_not_fit_the_arguments(
         compile(modules.Encoder(), given, tmp_path / f"m{suffix}", max_batch=4)
 
 
-def test_a_name_that_the_module_does_not_know(modules, example, tmp_path):
+def test_a_name_that_is_not_an_argument_of_the_module(modules, example, tmp_path):
     ids, mask = example
     given = {"ids": ids, "mask": mask, "masc": mask}
     with pytest.raises(CompileError, match=r"forward\(ids, mask\).*'masc'"):
@@ -120,7 +120,7 @@ def returns(torch, function):
         (lambda x: [], "at least"),
     ],
 )
-def test_outputs_that_cannot_be_given_to_callers(torch, tmp_path, function, message):
+def test_outputs_that_are_not_tensors_with_rows_are_refused(torch, tmp_path, function, message):
     with pytest.raises(CompileError, match=message):
         compile(returns(torch, function), torch.randn(2, 3), tmp_path / "m.pt", max_batch=4)
 
@@ -172,7 +172,7 @@ def test_a_sequence_needs_an_input_that_has_one(torch, modules, tmp_path):
         compile(modules.Scaled(), torch.ones(2), tmp_path / "m.pt2", max_batch=4, sequence=9)
 
 
-def test_a_path_that_cannot_be_written_is_noticed_before_the_work(torch, modules, tmp_path):
+def test_a_path_that_cannot_be_written_is_refused_before_compiling(torch, modules, tmp_path):
     x = torch.ones(2, 4)
     with pytest.raises(FileNotFoundError, match=r"there is no folder '.*nowhere'"):
         compile(modules.Mlp(), x, tmp_path / "nowhere" / "m.pt2", max_batch=4)
@@ -186,17 +186,17 @@ def test_a_module_in_training_mode_is_refused(torch, modules, tmp_path):
         compile(modules.Mlp().train(), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 
-def test_what_is_no_module_is_refused(torch, tmp_path):
+def test_a_model_that_is_not_a_module_is_refused(torch, tmp_path):
     with pytest.raises(TypeError, match=r"torch\.nn\.Module.*function"):
         compile(lambda x: x, torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 
-def test_a_module_elsewhere_is_refused(torch, modules, tmp_path):
+def test_a_module_on_another_device_is_refused(torch, modules, tmp_path):
     with pytest.raises(ValueError, match=r"0\.weight.*meta.*cpu"):
         compile(modules.Mlp().to("meta"), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 
-def test_a_missing_compiler_is_said(torch, modules, tmp_path):
+def test_a_missing_compiler_is_reported(torch, modules, tmp_path):
     words = r"AOTInductor cannot compile it: .*no-such-compiler"
     changed = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
     with changed, pytest.raises(CompileError, match=words):

@@ -1,4 +1,4 @@
-"""Images of bytes turned into what networks take."""
+"""normalize_images: uint8 images become inputs of networks."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def plain(torch, images, mean, std):
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_they_are_what_plain_code_gives(torch, normalize, channels, dtype):
+def test_images_equal_the_reference_computation(torch, normalize, channels, dtype):
     images = torch.randint(0, 256, (2, 13, 9, channels), dtype=torch.uint8)
     mean, std = [0.4, 0.5, 0.6, 0.7][:channels], [0.2, 0.3, 0.4, 0.5][:channels]
     found = normalize(images, mean=mean, std=std, dtype=dtype)
@@ -33,7 +33,7 @@ def test_they_are_what_plain_code_gives(torch, normalize, channels, dtype):
     )
 
 
-def test_lists_arrays_and_views_will_do(torch, normalize):
+def test_lists_arrays_and_views_are_accepted(torch, normalize):
     images = torch.randint(0, 256, (2, 8, 8, 3), dtype=torch.uint8)
     wanted = normalize(images)
     assert torch.equal(normalize(images.numpy()), wanted)
@@ -58,11 +58,11 @@ def test_white_and_black_of_imagenet(torch, normalize):
     )
 
 
-def test_no_images_are_no_numbers(torch, normalize):
+def test_an_empty_batch_gives_an_empty_tensor(torch, normalize):
     assert normalize(torch.zeros(0, 4, 4, 3, dtype=torch.uint8)).shape == (0, 3, 4, 4)
 
 
-def test_an_empty_list_has_no_size_of_images(torch, normalize):
+def test_an_empty_list_is_refused(torch, normalize):
     with pytest.raises(ValueError, match=r"images must be at least one image, not \[\]"):
         normalize([])
 
@@ -86,6 +86,6 @@ def test_images_of_several_sizes_are_refused_with_the_sizes(torch, normalize):
         ((1, 4, 4, 3), "uint8", {"dtype": "int8"}, ValueError, "dtype must be one of float32"),
     ],
 )
-def test_what_is_wrong_is_named(torch, normalize, shape, dtype, options, error, message):
+def test_a_wrong_argument_is_named(torch, normalize, shape, dtype, options, error, message):
     with pytest.raises(error, match=message):
         normalize(torch.zeros(shape, dtype=getattr(torch, dtype)), **options)

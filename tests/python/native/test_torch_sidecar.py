@@ -1,4 +1,4 @@
-"""The description of a native model: what is written can be read, and what is wrong is named."""
+"""The sidecar of a native model: it is written and read, and errors name the wrong field."""
 
 import json
 import pickle
@@ -27,7 +27,7 @@ SIGNATURE = Signature(
 
 
 def given(**changed):
-    """The description as JSON brings it, with some fields changed."""
+    """The content of a sidecar, with some fields changed."""
     return json.loads(json.dumps(SIGNATURE.to_dict())) | changed
 
 
@@ -35,7 +35,7 @@ def tensor(**changed):
     return [{"name": "ids", "dtype": "int64", "shape": ["batch", "sequence"]} | changed]
 
 
-def test_what_is_written_is_read_again(tmp_path):
+def test_a_written_signature_can_be_read_again(tmp_path):
     model = tmp_path / "encoder.pt2"
     write_sidecar(model, SIGNATURE)
     assert sidecar_path(model) == tmp_path / "encoder.pt2.json"
@@ -74,14 +74,14 @@ def test_torch_and_instructions_may_be_unknown():
     assert signature.to_dict().keys() == fields.keys()
 
 
-def test_a_missing_file_is_named_with_what_to_do(tmp_path):
+def test_a_missing_file_is_named_with_the_remedy(tmp_path):
     with pytest.raises(SidecarError, match=r"m.pt2.json: is missing: .*signature=") as caught:
         read_sidecar(tmp_path / "m.pt2")
     assert caught.value.source == str(tmp_path / "m.pt2.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"format": 1'])
-def test_a_file_that_is_no_json_is_named(tmp_path, content):
+def test_a_file_that_is_not_json_is_named(tmp_path, content):
     (tmp_path / "m.pt2.json").write_bytes(content)
     with pytest.raises(SidecarError, match=r"m.pt2.json: cannot be read: "):
         read_sidecar(tmp_path / "m.pt2")
@@ -137,7 +137,7 @@ def test_a_missing_field_is_named(field):
 
 
 @pytest.mark.parametrize("value", [None, [], 3, "text"])
-def test_what_is_no_object_is_refused(value):
+def test_a_description_that_is_not_an_object_is_refused(value):
     with pytest.raises(SidecarError, match=r"m.json: must be an object with fields, not"):
         Signature.from_dict(value, "m.json")
 

@@ -11,9 +11,8 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_callers import Callers
 from redis_server import NEEDS_SERVER, RedisServer
-from redis_tools import QUICK, RawClient, ThreadedWorker
+from redis_tools import RawClient, ThreadedWorker
 
 from service_streamer._redis.protocol import GROUP
 
@@ -123,24 +122,6 @@ def test_a_worker_behind_a_cut_network_loses_what_it_has_and_comes_back(
 
 
 @own()
-def test_a_broker_that_closes_every_connection_under_load_loses_nothing(
-    server, own_server, prefix, processes, client
-):
-    processes("redis_models:steps").wait_ready(client)
-    callers = Callers(server, prefix, 1)
-    pace = threading.Event()
-    for _ in range(10):
-        pace.wait(0.05)
-        for connection in client.redis.client_list():
-            # those of the worker: the raw client does not connect again
-            if connection["cmd"].lower() in ("xreadgroup", "exec", "eval", "multi"):
-                with contextlib.suppress(Exception):
-                    client.redis.client_kill(connection["addr"])
-    callers.stop()
-    eventually(client.is_clean)
-
-
-@own()
 def test_a_worker_that_connects_again_has_what_is_here_delivered_once(
     server, own_server, workers, client, process_gate
 ):
@@ -177,19 +158,6 @@ def test_what_was_on_its_way_when_the_connection_broke_is_taken(
     eventually(client.is_clean)
 
 
-@own()
-def test_flushall_is_survived(server, own_server, workers, client, process_gate):
-    worker = workers(process_gate)
-    (lost,) = client.send([1])
-    process_gate.wait_entered()
-    client.redis.flushall()
-    process_gate.open()
-    assert client.result(lost) == [2]  # it was here already
-    assert client.ask([2]) == [4]
-    assert worker.error is None
-    eventually(client.is_clean)
-
-
 def test_a_group_that_is_destroyed_is_made_again(workers, client):
     workers()
     client.ask([1])
@@ -216,21 +184,6 @@ def test_a_broker_that_is_restarted(server, own_server, request, prefix, workers
     assert worker.error is None
     eventually(client.is_clean)
     client.close()
-
-
-@own()
-def test_a_broker_that_answers_nothing_for_a_while(
-    server, own_server, workers, client, process_gate
-):
-    workers(process_gate)
-    (future,) = client.send([1])
-    process_gate.wait_entered()
-    server.freeze()
-    process_gate.open()
-    threading.Event().wait(2 * QUICK)
-    server.thaw()
-    assert client.result(future) == [2]
-    eventually(client.is_clean)
 
 
 @own({"maxmemory": "3mb", "maxmemory-policy": "noeviction"})

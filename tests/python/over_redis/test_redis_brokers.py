@@ -5,12 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from asking import Asking
 from process_models import ProcessGate
 from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_callers import asking, kill_connections
 from redis_server import NEEDS_SERVER
 from redis_tools import ProcessWorker, new_prefix
 
@@ -58,11 +58,15 @@ def test_requests_are_answered_and_nothing_stays(place, meet):
     assert all(key.startswith(b"{ss:%b}:" % prefix.encode()) for key in keys)
 
 
-def test_killed_connections_cost_only_time(place, meet, threads):
+def test_killed_connections_cost_only_time(place, meet):
     prefix = new_prefix()
     streamer = meet(place.url, prefix=prefix)
-    with asking(streamer, threads, 4):
-        kill_connections(streamer, place.client(Keys(prefix)), 5)
+    client = place.client(Keys(prefix))
+    with Asking(streamer, 4) as asking:
+        for _ in range(5):  # and each time one more answer
+            before = asking.answered
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            eventually(lambda before=before: asking.answered > before or asking.failed())
 
 
 def test_what_a_killed_worker_had_is_claimed(place, make, workers, tmp_path, leftovers):
@@ -150,11 +154,11 @@ def test_prefixes_of_a_cluster_are_served_by_the_node_that_has_them(places, meet
 
 
 @pytest.mark.timeout(300)
-def test_a_failover_costs_only_time(places, meet, threads, monkeypatch):
+def test_a_failover_costs_only_time(places, meet, monkeypatch):
     place = places("sentinel")
     monkeypatch.setattr(session, "PATIENCE", place.patience)
     streamer = meet(place.url)
-    with asking(streamer, threads, 4, timeout=place.patience):
+    with Asking(streamer, 4, timeout=place.patience):
         eventually(lambda: streamer.stats().completed > 100)
         place.fail_over()
         before = streamer.stats().completed

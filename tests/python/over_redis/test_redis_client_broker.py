@@ -1,15 +1,13 @@
 """RedisStreamer: what it does when the broker is away, refuses, or loses what it had."""
 
-import threading
 import time
-from types import SimpleNamespace
 
 import pytest
+from asking import Asking
 from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_callers import asking
 from redis_server import NEEDS_SERVER
 
 from service_streamer import (
@@ -18,10 +16,7 @@ from service_streamer import (
     WorkerLost,
 )
 from service_streamer._redis import session
-from service_streamer._redis.line import Line, Outage
-from service_streamer._redis.protocol import GROUP, Keys, Signer
-from service_streamer._redis.reader import Reader
-from service_streamer._waiting.threads import Bell
+from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
@@ -71,15 +66,6 @@ def test_a_broker_that_refuses_says_why(make, servers):
             streamer.wait_ready(LONG)
 
 
-def test_a_replica_says_that_it_is_one(make, servers):
-    redis_server = servers()
-    replica = servers()
-    replica.client().execute_command("REPLICAOF", "127.0.0.1", redis_server.port)
-    eventually(lambda: replica.client().info("replication")["master_link_status"] == "up")
-    with pytest.raises(BrokerError, match="is a replica that is only to be read"):
-        make(replica).predict([1])
-
-
 def test_a_broker_without_memory_says_so_and_takes_more_later(make, workers, servers):
     server = servers(maxmemory="4mb")
     streamer = make(server)
@@ -117,16 +103,6 @@ def answers(streamer):
         return streamer.predict([1], timeout=LONG) == [2]
     except BrokerError:
         return False
-
-
-def test_what_was_sent_ends_too_when_the_broker_stays_away(make, monkeypatch, servers):
-    monkeypatch.setattr(session, "PATIENCE", 0.3)
-    server = servers()
-    streamer = make(server)
-    future = streamer.submit([1])
-    eventually(lambda: streamer.stats().stream.length == 1)
-    server.stop()
-    assert isinstance(future.exception(LONG), BrokerError)
 
 
 def test_deadlines_are_kept_while_the_broker_is_away(make, workers, servers):
@@ -176,12 +152,12 @@ def test_a_restart_without_persistence_costs_only_time(make, workers, servers, m
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_flushall_costs_only_time(make, workers, servers, threads):
+def test_flushall_costs_only_time(make, workers, servers):
     redis_server = servers()
     workers(server=redis_server, batch_size=4)
     streamer = make(redis_server)
     client = redis_server.client()
-    with asking(streamer, threads, 16):
+    with Asking(streamer, 16):
         for _ in range(5):
             before = streamer.stats().completed
             eventually(lambda before=before: streamer.stats().completed > before + 100)
@@ -249,70 +225,5 @@ def test_a_request_that_vanishes_each_time_is_given_up(make, queue):
     deadline = time.monotonic() + LONG
     while not future.done() and time.monotonic() < deadline:
         queue.redis.delete(queue.keys.queue)
-    with pytest.raises(WorkerLost, match=r"4 times and not answered.*another secret"):
+    with pytest.raises(WorkerLost, match=r"\b4\b.*secret"):
         future.result(0)
-
-
-def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
-    """Nobody would say that it is over, and the next request would not be tried again."""
-    place = session.Session(None, BrokerOfNobody(), Keys(""), Signer(None), bytes(16))
-    reader = Reader(place, send_again=None)
-    away = BrokerError("it is away", transient=True)
-    reader._fail(away)
-    assert not place._lost
-    place.sent.begin([(1, 0)])
-    reader._fail(away)
-    assert place._lost
-    # nor does it go on for who waits later
-    place.sent.drop([1])
-    reader._bell = SimpleNamespace(wait=lambda predicate, timeout: False)
-    assert not reader._wait()
-    assert not place._lost
-
-
-class BrokerOfNobody:
-    def connection(self):
-        return None
-
-
-def test_an_outage_ends_for_a_thread_that_ends_during_it():
-    """Else it would seem to last for ever, and a worker would not finish what it has."""
-    outage = Outage("a worker")
-    over = threading.Event()
-
-    def fail(_):
-        over.set()
-        raise BrokerError("it is away", transient=True)
-
-    line = Line(BrokerOfNobody(), outage, Bell(), over.is_set)
-    outage.failed(line, BrokerError("it is away", transient=True))
-    assert line.call(fail) is None
-    assert outage.seconds() == 0
-
-
-def test_one_thread_finds_the_broker_while_another_says_it_is_lost(monkeypatch):
-    place = session.Session(None, "a broker", Keys(""), Signer(None), bytes(16))
-
-    def monotonic():
-        place.found("reader")
-        return time.monotonic()
-
-    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=monotonic))
-    assert not place.lost("sender", BrokerError("it is away", transient=True))
-
-
-def test_entries_that_are_there_twice_are_answered_once(make, workers, queue):
-    streamer = make()
-    done = []
-    futures = [streamer.submit([i]) for i in range(5)]
-    for future in futures:
-        future.add_done_callback(lambda future: done.append(future.result()))
-    eventually(lambda: len(queue) == 5)
-    for _, message in queue.entries():
-        queue.redis.xadd(queue.keys.queue, {"m": message})
-    workers()
-    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(5)]
-    eventually(lambda: len(queue) == 0)
-    assert streamer.predict([5]) == [10]
-    eventually(lambda: sorted(done) == [[2 * i] for i in range(5)])
-    assert streamer.stats().completed == 6

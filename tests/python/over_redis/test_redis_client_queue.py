@@ -225,3 +225,5 @@ def test_where_there_are_no_notices_the_heartbeat_finds_what_is_withdrawn(
     eventually(lambda: worker.counts.withdrawn == 1)
     process_gate.open()
     assert first.result(LONG) == ["firstfirst"]
+    assert streamer.predict(["next"]) == ["nextnext"]
+    assert [item for batch in process_gate.batches for item in batch] == ["first", "next"]

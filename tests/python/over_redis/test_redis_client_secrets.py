@@ -24,16 +24,6 @@ pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
 
 
-def test_messages_are_signed_and_opened_with_the_same_secret(make, workers, queue):
-    streamer = make(secret="secret")
-    future = streamer.submit([1])
-    eventually(lambda: len(queue) == 1)
-    ((_, message),) = queue.entries()
-    assert Signer("secret").open(queue.keys.queue, message)
-    workers(secret=b"secret")
-    assert future.result(LONG) == [2]
-
-
 @pytest.mark.usefixtures("quick_audits")
 @pytest.mark.parametrize(("ours", "theirs"), [("one", "other"), (None, "one"), ("one", None)])
 def test_another_secret_answers_nobody_and_hangs_nobody(make, workers, ours, theirs):
@@ -135,30 +125,6 @@ def test_a_worker_of_another_version_ends_requests_with_both_versions(
         with pytest.raises(WorkerLost, match=both):
             streamer.predict([1], timeout=LONG)
     assert streamer.predict([1]) == [2]
-
-
-def test_a_refusal_ends_its_request_with_its_words(make, queue):
-    streamer = make()
-    first, second = streamer.submit([1]), streamer.submit([2])
-    eventually(lambda: len(queue) == 2)
-    waiting = queue.requests()
-    note = "this worker speaks version 2 of the protocol, the client version 1"
-    refusal = protocol.pack_refusal(waiting[0].request, 0, 1, note)
-    queue.redis.xadd(queue.keys.replies(waiting[0].client), {"m": refusal})
-    with pytest.raises(WorkerLost, match=note):
-        first.result(LONG)
-    assert not second.done()
-
-
-def test_an_answer_that_is_corrupt_ends_its_request(make, queue):
-    streamer = make()
-    future = streamer.submit([1])
-    eventually(lambda: len(queue) == 1)
-    (waiting,) = queue.requests()
-    corrupt = pack_replies([(waiting.request, 0, 1, b"\xff" * 50)])
-    queue.redis.xadd(queue.keys.replies(waiting.client), {"m": corrupt})
-    with pytest.raises(WorkerLost):
-        future.result(LONG)
 
 
 def test_what_is_left_of_a_refused_request_is_taken_back(make, queue):

@@ -31,6 +31,8 @@ def test_what_the_broker_has_lost_is_answered_after_any_number_of_heartbeats(
     process_gate.open()
     assert client.result(future) == [2]
     assert (worker.counts.taken, worker.counts.withdrawn) == (0, 0)
+    assert client.ask([2]) == [4]
+    eventually(client.is_clean)
 
 
 def test_what_is_claimed_before_the_first_fetch_is_delivered_once(

@@ -8,11 +8,11 @@ pytest.importorskip("redis")
 from redis_server import NEEDS_SERVER
 from redis_tools import Queue
 
-from service_streamer import BrokerError, WorkerLost
+from service_streamer import BrokerError
 from service_streamer._redis import sender as sender_module
 from service_streamer._redis import session
 from service_streamer._redis.broker import Broker, ResponseError
-from service_streamer._redis.protocol import Signer, pack_refusal
+from service_streamer._redis.protocol import Signer
 from service_streamer._redis.sender import Sender
 from service_streamer._redis.session import Sent, Session
 
@@ -33,18 +33,6 @@ def sender(place):
 
 
 # ------------------------------------------------------------- of what was sent
-
-
-def test_the_rest_of_a_request_that_was_refused_leaves_the_queue(make, queue):
-    future = make(batch_size=1).submit([1, 2])
-    eventually(lambda: len(queue) == 2)
-    (entry, _), _ = queue.entries()
-    refused, _ = queue.requests()
-    refusal = pack_refusal(refused.request, refused.begin, refused.items, "not this one")
-    queue.redis.xdel(queue.keys.queue, entry)
-    queue.redis.xadd(queue.keys.replies(refused.client), {"m": refusal})
-    assert isinstance(future.exception(LONG), WorkerLost)
-    eventually(lambda: len(queue) == 0)
 
 
 def test_what_an_outage_has_ended_leaves_the_queue_when_it_is_over(
@@ -75,7 +63,7 @@ def test_what_ends_while_it_is_on_its_way_leaves_the_queue(make, queue, server, 
     streamer = make(f"redis://{user}:{password}@{server.address}")
     for _ in range(50):
         error = streamer.submit([1]).exception(LONG)
-        assert "does not permit its user what is needed" in str(error)
+        assert "does not permit" in str(error)
     eventually(lambda: len(queue) == 0)
     streamer.close()
     assert len(queue) == 0

@@ -1,4 +1,8 @@
-"""How long an outage of the broker seems to last."""
+"""When an outage of the broker begins, ends, and how long it seems to last."""
+
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from waits import LONG
@@ -6,7 +10,11 @@ from waits import LONG
 pytest.importorskip("redis")
 
 from service_streamer import BrokerError
-from service_streamer._redis.line import Outage
+from service_streamer._redis import session
+from service_streamer._redis.line import Line, Outage
+from service_streamer._redis.protocol import Keys, Signer
+from service_streamer._redis.reader import Reader
+from service_streamer._waiting.threads import Bell
 
 pytestmark = pytest.mark.over_redis
 
@@ -23,3 +31,51 @@ def test_an_outage_that_begins_does_not_seem_to_last_for_long_to_another_thread(
     outage._failing = Lines()
     outage.failed("a line", BrokerError("it is away", transient=True))
     assert seen[0] < LONG
+
+
+def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
+    """Nobody would say that it is over, and the next request would not be tried again."""
+    place = session.Session(None, BrokerOfNobody(), Keys(""), Signer(None), bytes(16))
+    reader = Reader(place, send_again=None)
+    away = BrokerError("it is away", transient=True)
+    reader._fail(away)
+    assert not place._lost
+    place.sent.begin([(1, 0)])
+    reader._fail(away)
+    assert place._lost
+    # nor does it go on for who waits later
+    place.sent.drop([1])
+    reader._bell = SimpleNamespace(wait=lambda predicate, timeout: False)
+    assert not reader._wait()
+    assert not place._lost
+
+
+class BrokerOfNobody:
+    def connection(self):
+        return None
+
+
+def test_an_outage_ends_for_a_thread_that_ends_during_it():
+    """Else it would seem to last for ever, and a worker would not finish what it has."""
+    outage = Outage("a worker")
+    over = threading.Event()
+
+    def fail(_):
+        over.set()
+        raise BrokerError("it is away", transient=True)
+
+    line = Line(BrokerOfNobody(), outage, Bell(), over.is_set)
+    outage.failed(line, BrokerError("it is away", transient=True))
+    assert line.call(fail) is None
+    assert outage.seconds() == 0
+
+
+def test_one_thread_finds_the_broker_while_another_says_it_is_lost(monkeypatch):
+    place = session.Session(None, "a broker", Keys(""), Signer(None), bytes(16))
+
+    def monotonic():
+        place.found("reader")
+        return time.monotonic()
+
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=monotonic))
+    assert not place.lost("sender", BrokerError("it is away", transient=True))

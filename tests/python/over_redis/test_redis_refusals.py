@@ -11,7 +11,6 @@ from waits import eventually
 pytest.importorskip("redis")
 
 import redis
-from redis_server import RedisServer
 
 from service_streamer import BrokerError, StreamerError
 from service_streamer._redis.broker import Broker
@@ -31,58 +30,49 @@ def test_no_server_is_unreachable(refusal, port):
     assert isinstance(error, ConnectionError)
 
 
-def test_a_missing_or_wrong_password_is_named(refusal):
-    server = RedisServer(requirepass="right")
-    try:
-        error = refusal(server.address)
-        assert "asks for a password" in str(error)
-        assert not error.transient
-        error = refusal(f"redis://:wrong@{server.address}")
-        assert "refuses the user or the password" in str(error)
-        assert "wrong" not in str(error).replace("WRONG", "")
-        Broker(server.url, QUEUE).check()
-    finally:
-        server.close()
+def test_a_missing_or_wrong_password_is_named(refusal, servers):
+    server = servers(requirepass="right")
+    error = refusal(server.address)
+    assert "asks for a password" in str(error)
+    assert not error.transient
+    error = refusal(f"redis://:wrong@{server.address}")
+    assert "refuses the user or the password" in str(error)
+    assert "wrong" not in str(error).replace("WRONG", "")
+    Broker(server.url, QUEUE).check()
 
 
 def test_a_user_without_the_permission_is_told_so(redis_server):
     redis_server.client().execute_command("ACL", "SETUSER", "w", "on", ">p", "+ping", "+time")
     connection = Broker(f"redis://w:p@{redis_server.address}", QUEUE).connection()
     assert connection.execute("PING") == b"PONG"
-    with pytest.raises(BrokerError, match="does not permit its user what is needed") as caught:
+    with pytest.raises(BrokerError, match="does not permit") as caught:
         connection.execute("XLEN", QUEUE)
     assert not caught.value.transient
 
 
-def test_a_replica_is_told_from_its_master(redis_server):
-    replica = RedisServer()
-    try:
-        replica.client().execute_command("REPLICAOF", "127.0.0.1", redis_server.port)
-        eventually(lambda: replica.client().info("replication")["master_link_status"] == "up")
-        connection = Broker(replica.address, QUEUE).connection()
-        error, read = connection.pipeline([("XADD", QUEUE, "*", "m", b"x"), ("XLEN", QUEUE)])
-        assert "is a replica that is only to be read" in str(error)
-        assert not error.transient
-        assert read == 0
-        # by the next command its name may lead to the master
-        connection.execute("PING")
-        assert connection.made == 2
-    finally:
-        replica.close()
+def test_a_replica_is_told_from_its_master(redis_server, servers):
+    replica = servers()
+    replica.client().execute_command("REPLICAOF", "127.0.0.1", redis_server.port)
+    eventually(lambda: replica.client().info("replication")["master_link_status"] == "up")
+    connection = Broker(replica.address, QUEUE).connection()
+    error, read = connection.pipeline([("XADD", QUEUE, "*", "m", b"x"), ("XLEN", QUEUE)])
+    assert "is a replica" in str(error)
+    assert not error.transient
+    assert read == 0
+    # by the next command its name may lead to the master
+    connection.execute("PING")
+    assert connection.made == 2
 
 
-def test_a_full_memory_is_told():
-    server = RedisServer(maxmemory="3mb")
-    try:
-        connection = Broker(server.address, QUEUE).connection()
-        large = ("XADD", QUEUE, "*", "m", bytes(2_000_000))
-        replies = connection.pipeline([large, large, large, ("XLEN", QUEUE)])
-        refused = [reply for reply in replies if isinstance(reply, BrokerError)]
-        assert "is out of memory" in str(refused[0])
-        assert not refused[0].transient
-        assert connection.made == 1
-    finally:
-        server.close()
+def test_a_full_memory_is_told(servers):
+    server = servers(maxmemory="3mb")
+    connection = Broker(server.address, QUEUE).connection()
+    large = ("XADD", QUEUE, "*", "m", bytes(2_000_000))
+    replies = connection.pipeline([large, large, large, ("XLEN", QUEUE)])
+    refused = [reply for reply in replies if isinstance(reply, BrokerError)]
+    assert "is out of memory" in str(refused[0])
+    assert not refused[0].transient
+    assert connection.made == 1
 
 
 def test_a_server_that_is_too_old_is_refused(fake, refusal):
@@ -107,7 +97,7 @@ def test_the_limit_of_a_message_is_the_brokers(redis_server):
 
 def test_what_is_no_redis_server_is_told(fake, refusal):
     error = refusal(fake(TIME=b"HTTP/1.1 400 Bad Request\r\n\r\n").address)
-    assert "does not answer as a Redis server does" in str(error)
+    assert "as a Redis server" in str(error)
     assert not error.transient
 
 
@@ -119,18 +109,17 @@ def test_a_server_that_is_starting_may_be_ready_later(fake, refusal):
 
 def test_a_master_without_its_replicas_may_have_them_later():
     error = redis.exceptions.ResponseError("NOREPLICAS Not enough good replicas to write.")
-    assert words(error, moves=False) == ("has too few replicas now: " + str(error), True)
+    told, transient = words(error, moves=False)
+    assert str(error) in told
+    assert transient
 
 
-def test_a_server_that_does_not_answer_is_given_up(refusal):
-    server = RedisServer()
-    try:
-        server.freeze()
-        error = refusal(f"redis://{server.address}?socket_timeout=0.1")
-        assert "does not answer" in str(error)
-        assert error.transient
-    finally:
-        server.close()
+def test_a_server_that_does_not_answer_is_given_up(refusal, servers):
+    server = servers()
+    server.freeze()
+    error = refusal(f"redis://{server.address}?socket_timeout=0.1")
+    assert "does not answer" in str(error)
+    assert error.transient
 
 
 def test_a_node_of_a_cluster_says_how_it_is_to_be_addressed(fake, refusal):

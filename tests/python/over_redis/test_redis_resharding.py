@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from asking import Asking
 from process_models import double_after_a_while
 from waits import LONG, eventually
 
@@ -32,14 +33,6 @@ def test_what_is_asked_or_cancelled_while_the_slot_moves_there_and_back_is_answe
     worker = workers(double_after_a_while, server=place, prefix=prefix)
     streamer = make(place.url, prefix=prefix)
     over = threading.Event()
-    counts = [0] * CALLERS
-
-    def ask(caller):
-        while not over.is_set():
-            number = counts[caller]
-            answer = streamer.predict([caller, number], timeout=LONG)
-            assert answer == [2 * caller, 2 * number]
-            counts[caller] += 1
 
     def ask_and_cancel():
         while not over.is_set():
@@ -50,34 +43,25 @@ def test_what_is_asked_or_cancelled_while_the_slot_moves_there_and_back_is_answe
             for i, future in enumerate(futures):
                 assert future.cancelled() or future.result(LONG) == [2 * i]
 
-    def wait_for_answers():
-        before = counts[:]
-        eventually(
-            lambda: (
-                any(threads.outcomes)
-                or all(now > then + 5 for now, then in zip(counts, before, strict=True))
-            )
-        )
-
-    for caller in range(CALLERS):
-        threads.run(ask, caller)
     threads.run(ask_and_cancel)
-    wait_for_answers()
+    asking = Asking(streamer, CALLERS)
+    asking.wait_for_more()
     kept = []
     for _ in range(2):
         source = place.client(keys)
         for step in place.moving(keys):
             if step == "opened":
-                wait_for_answers()
+                asking.wait_for_more()
                 continue
             asked = redirections(source)
             eventually(lambda source=source, asked=asked: redirections(source) > asked + 2)
             futures = [streamer.submit([i]) for i in range(20)]
             assert all(future.cancel() for future in futures[::2])
             kept += futures[1::2]
-        wait_for_answers()
+        asking.wait_for_more()
     over.set()
-    assert threads.join() == [None] * (CALLERS + 1)
+    asking.stop()
+    assert threads.join() == [None]
     assert [future.result(LONG) for future in kept] == [[2 * i] for i in range(1, 20, 2)] * 2
     eventually(lambda: place.client(keys).xlen(keys.queue) == 0)
     assert worker.error is None

@@ -1,6 +1,5 @@
 """What `socket_timeout` in the URL of a broker means: reads that wait do not run into it."""
 
-import re
 import socket
 import time
 
@@ -51,8 +50,7 @@ def test_reads_that_wait_do_not_run_into_the_timeout(make, workers, servers, pro
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
 def test_a_timeout_with_which_nothing_works_is_refused(name, value):
     address = f"redis://localhost?{name}={value}"
-    words = re.escape(f"{address!r}: {name} must be more than 0 seconds, not {float(value)}")
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=rf"{name} .*{float(value)}"):
         Broker(address, b"key")
 
 

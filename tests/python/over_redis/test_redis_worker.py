@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from process_models import Model, ProcessGate, deadly
+from process_models import Model, deadly
 from waits import LONG, eventually
 
 pytest.importorskip("redis")
@@ -16,7 +16,6 @@ from service_streamer import (
     RedisWorker,
     WorkerLost,
 )
-from service_streamer._errors import WorkerTraceback
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [*NEEDS_SERVER, pytest.mark.often]
@@ -30,18 +29,6 @@ def test_it_answers_and_leaves_nothing_in_the_queue(workers, client):
     futures = client.send([1, 2], ["a"], [], list(range(200)))
     assert client.results(futures) == [[2, 4], ["aa"], [], [2 * i for i in range(200)]]
     eventually(client.is_clean)
-
-
-def test_what_was_sent_before_it_came_is_answered(workers, client):
-    futures = client.send([1], [2])
-    workers()
-    assert client.results(futures) == [[2], [4]]
-
-
-def test_replies_expire(workers, client):
-    workers()
-    client.ask([1])
-    assert 0 < client.redis.pttl(client.reply_key) <= 3_600_000
 
 
 def test_prefixes_do_not_see_each_other(workers, clients):
@@ -78,25 +65,6 @@ def test_requests_of_higher_priority_go_first(workers, client, process_gate):
     assert client.results(futures) == [["firstfirst"], ["lowlow"], ["highhigh"]]
 
 
-def test_an_exception_of_the_model_reaches_its_request_alone(workers, client, process_gate):
-    def picky(batch):
-        if "bad" in batch:
-            raise LookupError("bad item")
-        return batch
-
-    process_gate._predict = picky
-    workers(process_gate)
-    (first,) = client.send(["first"])
-    process_gate.wait_entered()
-    bad, good = client.send(["bad"], ["good"])
-    eventually(lambda: client.pending() == 3)
-    process_gate.open()
-    with pytest.raises(LookupError, match="bad item") as info:
-        client.result(bad)
-    assert isinstance(info.value.__cause__, WorkerTraceback)
-    assert client.results([first, good]) == [["first"], ["good"]]
-
-
 def test_a_model_process_that_dies_is_replaced_and_its_batch_run_again(
     workers, client, process_gate
 ):
@@ -131,54 +99,7 @@ def test_an_entry_that_comes_too_late_is_dropped_unread(workers, client, process
     eventually(client.is_clean)
 
 
-def test_an_entry_that_becomes_too_late_here_never_reaches_the_model(workers, client, process_gate):
-    worker = workers(process_gate, _claim_after=SLOW)
-    futures = client.send(["first"])
-    process_gate.wait_entered()
-    client.send(["late"], deadline=0.05)
-    eventually(lambda: worker.counts.expired == 1)
-    process_gate.open()
-    futures += client.send(["good"])
-    client.results(futures)
-    assert [item for batch in process_gate.batches for item in batch] == ["first", "good"]
-    eventually(client.is_clean)
-
-
-@pytest.mark.usefixtures("quick_rounds")
-def test_an_entry_that_its_client_withdraws_never_reaches_the_model(workers, client, process_gate):
-    worker = workers(process_gate, _claim_after=SLOW)
-    futures = client.send(["first"])
-    process_gate.wait_entered()
-    client.send(["unwanted"])
-    eventually(lambda: worker.held == 2)
-    client.redis.xdel(client.keys.queue, *client.entries)
-    eventually(lambda: worker.counts.withdrawn == 1)
-    process_gate.open()
-    futures += client.send(["good"])
-    client.results(futures)
-    assert [item for batch in process_gate.batches for item in batch] == ["first", "good"]
-    eventually(client.is_clean)
-
-
 # ------------------------------------------------------------ several workers
-
-
-def test_a_worker_takes_two_batches_at_most_and_a_second_one_finds_work(
-    workers, client, tmp_path, leftovers
-):
-    gates = [ProcessGate(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()]
-    leftovers.extend(gate.close for gate in gates)
-    workers(gates[0], batch_size=4, _claim_after=100 * LONG)
-    futures = client.send([0])
-    gates[0].wait_entered()
-    futures += client.send(*[[i] for i in range(1, 40)])
-    eventually(lambda: client.pending() == 8)
-    workers(gates[1], batch_size=4, _claim_after=100 * LONG)
-    gates[1].wait_entered()
-    eventually(lambda: client.pending() == 16)
-    for gate in gates:
-        gate.open()
-    assert client.results(futures) == [[2 * i] for i in range(40)]
 
 
 def test_large_entries_are_counted_by_their_items(workers, client, process_gate):

@@ -13,7 +13,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
-from redis_server import NEEDS_SERVER, RedisServer
+from redis_server import NEEDS_SERVER
 from redis_tools import SLOW, RawClient, new_prefix
 
 from service_streamer import (
@@ -106,37 +106,30 @@ def test_a_dead_consumer_is_removed(workers, client):
     eventually(lambda: client.consumers() == [worker.name])
 
 
-def test_a_broker_that_is_not_there_yet_is_waited_for(workers, clients):
-    server = RedisServer()
-    try:
-        server.kill()
-        worker = workers(server=server)
-        eventually(lambda: worker.worker._gateway is not None)
-        server.start()
-        assert clients(server=server).ask([1]) == [2]
-    finally:
-        server.close()
+def test_a_broker_that_is_not_there_yet_is_waited_for(workers, clients, servers):
+    server = servers()
+    server.kill()
+    worker = workers(server=server)
+    eventually(lambda: worker.worker._gateway is not None)
+    server.start()
+    assert clients(server=server).ask([1]) == [2]
 
 
-def test_a_broker_that_will_not_do_is_an_error_at_once(server, clients):
-    locked, replica = RedisServer(requirepass="pass"), RedisServer()
-    try:
-        # of nobody: it never loads what a master has
-        replica.client().execute_command("REPLICAOF", "127.0.0.1", locked.port)
-        odd = new_prefix()
-        server.client().set(Keys(odd).queue, "not a stream")
-        for address, prefix, message in (
-            (f"redis://127.0.0.1:{locked.port}", "", "asks for a password"),
-            (f"redis://:wrong@127.0.0.1:{locked.port}", "", "refuses the user or the password"),
-            (replica.url, "", "replica"),
-            (server.url, odd, "WRONGTYPE"),
-        ):
-            worker = RedisWorker(double, 8, redis_broker=address, prefix=prefix)
-            with pytest.raises(BrokerError, match=message):
-                worker.run_forever()
-    finally:
-        locked.close()
-        replica.close()
+def test_a_broker_that_will_not_do_is_an_error_at_once(server, clients, servers):
+    locked, replica = servers(requirepass="pass"), servers()
+    # of nobody: it never loads what a master has
+    replica.client().execute_command("REPLICAOF", "127.0.0.1", locked.port)
+    odd = new_prefix()
+    server.client().set(Keys(odd).queue, "not a stream")
+    for address, prefix, message in (
+        (f"redis://127.0.0.1:{locked.port}", "", "asks for a password"),
+        (f"redis://:wrong@127.0.0.1:{locked.port}", "", "refuses the user or the password"),
+        (replica.url, "", "replica"),
+        (server.url, odd, "WRONGTYPE"),
+    ):
+        worker = RedisWorker(double, 8, redis_broker=address, prefix=prefix)
+        with pytest.raises(BrokerError, match=message):
+            worker.run_forever()
 
 
 def test_a_model_that_cannot_be_loaded_ends_it_with_the_traceback(workers, client):

@@ -72,19 +72,6 @@ def test_a_wrong_number_of_workers_is_named(versions, count):
     assert streamer.predict([1]) == ["old"]
 
 
-def test_a_worker_that_is_too_many_finishes_its_batch(process_streamers, process_gate):
-    streamer = process_streamers(process_gate, worker_num=2, wait_for_worker_ready=True)
-    futures = [streamer.submit([1])]
-    process_gate.wait_entered()
-    futures.append(streamer.submit([2]))
-    process_gate.wait_entered()
-    streamer.resize(1)
-    eventually(lambda: "retiring" in [w.state for w in streamer.stats().worker_processes])
-    process_gate.open()
-    assert [future.result(LONG) for future in futures] == [[2], [4]]
-    eventually(lambda: len(pids(streamer)) == 1)
-
-
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_a_restart_replaces_all_workers_and_fails_nobody(versions, method):
     streamer = versions(worker_num=2, mp_start_method=method)

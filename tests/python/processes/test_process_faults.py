@@ -72,29 +72,6 @@ def test_a_worker_killed_with_a_batch_costs_nobody_his_answer(
     eventually(lambda: not is_alive(pid))  # the end of its socket comes a moment before its own
 
 
-def test_another_worker_takes_over_at_once(process_streamers, process_gate):
-    streamer = process_streamers(process_gate, worker_num=2, wait_for_worker_ready=True)
-    future = streamer.submit([1])
-    killed = process_gate.wait_entered()
-    os.kill(killed, signal.SIGKILL)
-    other = process_gate.wait_entered()
-    process_gate.open()
-    assert future.result(LONG) == [2]
-    assert other != killed
-
-
-def test_a_request_that_was_cancelled_is_not_run_again(process_streamers, process_gate):
-    streamer = process_streamers(process_gate, batch_size=1)
-    future = streamer.submit(["cancelled"])
-    pid = process_gate.wait_entered()
-    future._abandon()
-    assert future.cancelled()
-    os.kill(pid, signal.SIGKILL)
-    process_gate.open()
-    assert streamer.predict(["next"], timeout=LONG) == ["nextnext"]
-    assert process_gate.batches == [["cancelled"], ["next"]]
-
-
 def test_what_a_model_writes_into_its_input_a_retry_does_not_see(process_streamers, tmp_path):
     numpy = pytest.importorskip("numpy")
 

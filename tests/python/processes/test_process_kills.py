@@ -3,60 +3,17 @@
 import os
 import random
 import signal
-import threading
-from collections import Counter
 
 import pytest
+from asking import Asking
 from process_models import double_after_a_while
-from waits import LONG, eventually
+from waits import eventually
 
 from service_streamer._processes import places
 
 pytestmark = pytest.mark.endurance
 
 CALLERS = 8
-
-
-class Load:
-    """Threads that send requests, each with a number of its own, until they are told to stop."""
-
-    def __init__(self, streamer, threads):
-        self._streamer = streamer
-        self._threads = threads
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._ends = Counter()  # of each request
-        for caller in range(CALLERS):
-            threads.run(self._run, caller)
-
-    def stop(self):
-        """Return how many requests were sent."""
-        self._stop.set()
-        counts = self._threads.join()
-        assert all(isinstance(count, int) for count in counts), counts
-        return sum(counts)
-
-    def check_ends(self, count):
-        """To be called when nothing can come any more."""
-        assert len(self._ends) == count
-        assert set(self._ends.values()) == {1}, "a request ended twice"
-
-    def failed(self):
-        return any(outcome is not None for outcome in self._threads.outcomes)
-
-    def _run(self, caller):
-        count = 0
-        while not self._stop.is_set():
-            number = count * CALLERS + caller
-            future = self._streamer.submit([number])
-            future.add_done_callback(lambda _, number=number: self._count(number))
-            assert future.result(LONG) == [2 * number]
-            count += 1
-        return count
-
-    def _count(self, number):
-        with self._lock:
-            self._ends[number] += 1
 
 
 def kill_one(streamer, load, killed, rng):
@@ -82,7 +39,7 @@ def kill_one(streamer, load, killed, rng):
 
 @pytest.mark.parametrize(("method", "kills"), [("fork", 100), ("spawn", 6)])
 def test_random_kills_under_load_cost_no_answer_and_bring_none_twice(
-    process_streamers, threads, monkeypatch, method, kills
+    process_streamers, monkeypatch, method, kills
 ):
     monkeypatch.setattr(places, "MAX_DELAY", 0.0)  # or the back-off would grow with every kill
     streamer = process_streamers(
@@ -92,7 +49,7 @@ def test_random_kills_under_load_cost_no_answer_and_bring_none_twice(
         retries=1000,
         wait_for_worker_ready=True,
     )
-    load = Load(streamer, threads)
+    load = Asking(streamer, CALLERS)
     killed = set()
     rng = random.Random(kills)
     for _ in range(kills):
@@ -105,4 +62,4 @@ def test_random_kills_under_load_cost_no_answer_and_bring_none_twice(
     assert (stats.submitted, stats.completed) == (count, count)
     assert (stats.queued_requests, stats.waiting_requests, stats.running_items) == (0, 0, 0)
     streamer.close()
-    load.check_ends(count)
+    load.check_ends()

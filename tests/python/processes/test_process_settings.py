@@ -118,32 +118,8 @@ def test_connect_refuses_what_is_no_address(address):
         Streamer.connect(address)
 
 
-class HasPredict:
-    def predict(self, batch):
-        return batch
-
-
 class Model(ManagedModel):
     pass
-
-
-async def async_predict(batch):
-    return batch
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (None, "NoneType"),
-        ("predict", "str"),
-        (HasPredict(), "HasPredict; its predict method is"),
-        (Model(), "Model; its predict method is"),
-        (async_predict, "async"),
-    ],
-)
-def test_what_is_no_model_is_refused(model, message):
-    with pytest.raises(TypeError, match=message):
-        Streamer(model, 8)
 
 
 # ---------------------------------------------------------------- the model's journey

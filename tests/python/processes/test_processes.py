@@ -1,20 +1,14 @@
-"""A Streamer's workers: how they start, what they get, and how they go."""
+"""A Streamer's workers: how they start and what they get."""
 
-import contextlib
-import gc
 import multiprocessing
 import os
-import threading
-import time
 
 import pytest
-from descriptors import open_descriptors
-from process_models import Model, double, files_in_shared_memory, is_alive
+from process_models import Model, double
 from scripts import SUPPORT
-from waits import LONG, eventually
+from waits import LONG
 
-from service_streamer import RequestTimeout, Streamer
-from service_streamer._processes import pool
+from service_streamer import RequestTimeout
 from service_streamer._processes.init_failure import UNGUARDED_MAIN
 
 pytestmark = pytest.mark.slow
@@ -135,12 +129,6 @@ def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(
     assert (tmp_path / "imports").read_text() == "import\n" * 2
 
 
-def test_a_lambda_travels_with_cloudpickle(process_streamers):
-    pytest.importorskip("cloudpickle")
-    streamer = process_streamers(lambda batch: [3 * i for i in batch], mp_start_method="spawn")
-    assert streamer.predict([1, 2]) == [3, 6]
-
-
 def test_a_function_of_a_session_without_a_file_travels_with_cloudpickle(child):
     pytest.importorskip("cloudpickle")
     done = child(
@@ -155,11 +143,6 @@ def test_a_function_of_a_session_without_a_file_travels_with_cloudpickle(child):
         """
     )
     assert done.stdout == "[4]\n"
-
-
-def test_a_closure_needs_no_pickle_where_workers_are_forked(process_streamers):
-    factor = 5
-    assert process_streamers(lambda batch: [factor * i for i in batch]).predict([2]) == [10]
 
 
 def test_warm_up_comes_before_a_worker_is_ready(process_streamers, process_journal):
@@ -264,64 +247,3 @@ def test_a_streamer_in_a_worker(program, method):
     )
     assert done.stdout == "[1, 2]\n"
     assert done.stderr == ""
-
-
-@pytest.mark.timeout(300)  # eighteen interpreters, or more
-def test_close_leaves_nothing_behind(tmp_path):
-    address = str(tmp_path / "socket")
-
-    def use():
-        with Streamer(double, 8, worker_num=3, address=address) as streamer:
-            streamer.wait_ready(100)
-            assert streamer.predict([1], timeout=LONG) == [2]
-            workers = pids(streamer)
-        assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
-        assert not os.path.exists(address)
-
-    def left():
-        gc.collect()
-        return open_descriptors() + threading.active_count()
-
-    for _ in range(3):
-        use()  # what is made once in a process is there now
-    shared = files_in_shared_memory()
-
-    def adds_nothing():
-        before = left()
-        for _ in range(3):
-            use()
-        with contextlib.suppress(AssertionError):
-            eventually(lambda: left() <= before, 5)
-            return True
-
-    # as many waiters are kept as were in use at a time: that may be more than ever, but not always
-    assert any(adds_nothing() for _ in range(4))
-    eventually(lambda: files_in_shared_memory() <= shared)  # those of tests beside this one go
-
-
-def test_a_streamer_that_nobody_refers_to_drains_and_goes(process_gate):
-    streamer = Streamer(process_gate, 1, mp_start_method="fork")
-    (worker,) = [process_gate.wait_entered() for _ in [streamer.submit([0])]]
-    futures = [streamer.submit([i]) for i in (1, 2)]
-    del streamer
-    process_gate.open()
-    assert [future.result(LONG) for future in futures] == [[2], [4]]
-    eventually(lambda: not is_alive(worker))
-
-
-def test_close_gives_up_a_model_that_does_not_return(process_streamers, process_gate, monkeypatch):
-    monkeypatch.setattr(pool, "GRACE", 2 * LONG)
-    streamer = process_streamers(process_gate)
-    streamer.submit([1])
-    worker = process_gate.wait_entered()
-    start = time.monotonic()
-    streamer.close(timeout=0.1)
-    eventually(lambda: not is_alive(worker))
-    assert time.monotonic() - start < LONG
-
-
-def test_close_does_not_wait_for_a_model_that_loads(process_streamers, process_gate):
-    streamer = process_streamers(process_gate, warmup=["load"])
-    worker = process_gate.wait_entered()
-    streamer.close()
-    assert not is_alive(worker)

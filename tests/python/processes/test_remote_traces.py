@@ -3,15 +3,15 @@
 import functools
 import gc
 import io
-import os
 import weakref
 
 import numpy as np
 import pytest
 from descriptors import open_descriptors
-from remote import LONG
+from remote import LONG, make_engine
 from waits import eventually
 
+from service_streamer import RequestTimeout, _core
 from service_streamer._waiting import callbacks
 
 pytest_plugins = ["remote_fixtures"]
@@ -35,6 +35,12 @@ def test_nothing_is_left_of_requests_and_answers(remote):
     gone = weakref.ref(future)
     del future
     assert gone() is None
+    for _ in range(50):  # answers that are never looked at
+        futures = [engine.submit([i]) for i in range(4)]
+        for future in futures:
+            eventually(future.done)
+        del futures, future
+    assert open_descriptors() <= before + 16
 
 
 def test_a_long_queue_of_arrays_leaves_the_application_its_descriptors(child):
@@ -57,19 +63,6 @@ def test_a_long_queue_of_arrays_leaves_the_application_its_descriptors(child):
             assert array.min() == array.max() == 2 * i
         """
     )
-
-
-def test_an_answer_that_nobody_looked_at_is_released(remote):
-    engine = remote(lambda batch: [np.zeros(LARGE) for _ in batch])
-    engine.predict([0] * 8)
-    before = None
-    for _ in range(50):
-        futures = [engine.submit([i]) for i in range(4)]
-        for future in futures:
-            eventually(future.done)
-        del futures, future
-        before = before or open_descriptors()
-    assert open_descriptors() <= before + 16
 
 
 def test_cycles_through_a_future_are_collected(held_remote, remote_gate):
@@ -138,104 +131,26 @@ def test_a_forked_child_knows_what_had_ended_and_that_the_rest_is_its_parents(ch
     )
 
 
-def test_the_interpreter_may_end_with_everything_under_way(child):
-    child(
-        """
-        import sys, threading
-        sys.path.insert(0, "tests/python/support")
-        from thread_models import Gate
-        from remote import RemoteEngine
-
-        remote_gate = Gate()
-        engine = RemoteEngine(remote_gate)
-        engine.submit([0]).add_done_callback(print)
-        remote_gate.wait_entered()
-        for _ in range(20):
-            threading.Thread(target=engine.predict, args=([1],), daemon=True).start()
-        futures = [engine.submit([object] * 100) for _ in range(10)]
-        for future in futures:
-            future.add_done_callback(print)
-        """
-    )
+def test_an_engine_without_workers_ends_its_requests_when_it_goes():
+    engine = make_engine()
+    futures = [engine.submit([1], None, 0)]
+    reference = weakref.ref(futures[0])
+    del engine
+    with pytest.raises(RequestTimeout):
+        futures[0].result(0.01)
+    futures.clear()
+    gc.collect()
+    assert reference() is None
 
 
-def test_ctrl_c_ends_the_wait_for_a_remote_answer(child):
-    child(
-        """
-        import os, signal, sys, threading
-        sys.path.insert(0, "tests/python/support")
-        from thread_models import Gate
-        from remote import RemoteEngine
-
-        remote_gate = Gate()
-        engine = RemoteEngine(remote_gate)
-
-        def interrupt():
-            remote_gate.wait_entered()  # so the main thread has asked
-            os.kill(os.getpid(), signal.SIGINT)
-
-        try:
-            threading.Thread(target=interrupt).start()
-            engine.predict([1])
-        except KeyboardInterrupt:
-            remote_gate.open()
-            print(engine.predict([2]))
-            os._exit(0)
-        """
-    )
-
-
-def test_greenlets_wait_for_remote_answers(child):
-    child(
-        """
-        from gevent import monkey
-        monkey.patch_all()
-        import gevent, sys
-        sys.path.insert(0, "tests/python/support")
-        import os, socket
-        from service_streamer import _core, _worker
-        from service_streamer._waiting.threads import NativeThread
-        from remote import make_engine
-
-        engine = make_engine(batch_size=64)
-        server = _core.Server(engine, 1, None, None)
-        server.start()
-        ours, theirs = socket.socketpair()
-        server.add_worker(ours.detach(), 2**22 + 1, b"")
-        fd = theirs.detach()
-        remote_gate, key = os.pipe()
-
-        def gated(items):
-            os.read(remote_gate, 1)
-            return items
-
-        def work():
-            link = _core.WorkerLink(fd, False)
-            link.receive_setup()
-            link.send_ready("{}")
-            assert link.run_batches(gated, _worker.is_logged) is None
-
-        NativeThread(work, "worker").start()
-        jobs = [gevent.spawn(engine.predict, [i], 30, 0) for i in range(200)]
-        # it runs while they wait: otherwise nobody would let the model answer
-        turn = gevent.spawn(os.write, key, b"." * len(jobs))
-        gevent.joinall(jobs)
-        assert [job.value for job in jobs] == [[i] for i in range(200)]
-        turn.get()
-        server.stop()
-        os._exit(0)
-        """
-    )
-
-
-def test_workers_report_what_they_did(remote):
-    import json
-
-    engine = remote()
-    engine.predict(list(range(20)))
-    stats = json.loads(engine.server.stats())
-    (worker,) = stats["worker_processes"]
-    assert worker["batches"] == 3
-    assert worker["items"] == 20
-    assert worker["about"] in ('{"pid": 1}', {"pid": 1})
-    assert os.getpid() != worker["pid"]
+def test_what_workers_of_this_process_do_is_refused():
+    engine = make_engine()
+    with pytest.raises(RuntimeError, match="processes"):
+        engine.run_batches(list, bool)
+    with pytest.raises(ValueError, match="remote=True"):
+        _core.Server(make_engine(remote=False), 1, None, None)
+    server = _core.Server(engine, 1, None, None)
+    with pytest.raises(RuntimeError, match="watched"):
+        engine.run_timer()
+    with pytest.raises(ValueError, match="already"):
+        _core.ClientLink(engine, server.address)

@@ -17,30 +17,6 @@ from service_streamer._waiting import callbacks
 pytest_plugins = ["remote_fixtures"]
 
 
-def test_callbacks_run_once_in_order_in_a_thread_of_their_own(held_remote, remote_gate):
-    engine = held_remote()
-    called = []
-    names = []
-
-    def note(number):
-        def callback(future):
-            called.append((number, future.result()))
-            names.append(threading.current_thread().name)
-
-        return callback
-
-    for number in range(3):
-        engine.first.add_done_callback(note(number))
-    assert called == []
-    remote_gate.open()
-    eventually(lambda: len(names) == 3)
-    assert called == [(0, [0]), (1, [0]), (2, [0])]
-    assert set(names) == {"service-streamer-callbacks"}
-    engine.first.add_done_callback(note(3))
-    assert called[3] == (3, [0]), "at once"
-    assert names[3] == threading.current_thread().name
-
-
 def test_a_callback_may_ask_for_more(remote):
     engine = remote()
     answers = []
@@ -139,19 +115,3 @@ def test_tokens_that_come_after_their_mailbox_was_closed_are_released(held_remot
     remote_gate.open()
     engine.first.result(LONG)
     eventually(lambda: _core.Mailbox().close() or gone() is None)
-
-
-def test_a_mailbox_gets_each_token_once(held_remote, remote_gate):
-    engine = held_remote()
-    mailbox = _core.Mailbox()
-    queued = [engine.submit([i]) for i in range(5)]
-    for i, future in enumerate(queued):
-        assert future._attach(mailbox, i)
-        assert future._attach(mailbox, -i)
-    remote_gate.open()
-    assert [future.result(LONG) for future in queued] == [[2 * i] for i in range(5)]
-    tokens = []
-    eventually(lambda: len(tokens.extend(mailbox.drain()) or tokens) == 10)
-    assert sorted(tokens) == sorted([*range(5), *(-i for i in range(5))])
-    assert not queued[0]._attach(mailbox, "late")
-    mailbox.close()

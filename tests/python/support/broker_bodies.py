@@ -4,25 +4,19 @@ import pickle
 import struct
 import threading
 
-from remote import LONG, make_engine
+from remote import LONG, Asks, make_engine
 
 from service_streamer import _core
 
 PLENTY = 10**6
 
 
-class Client:
+class Client(Asks):
     """What a client of a broker has of the core."""
 
     def __init__(self, chunk_size=4, **options):
         self.engine = make_engine(policy="greedy", inline=True, **options)
         self.egress = _core.BrokerEgress(self.engine, chunk_size)
-
-    def submit(self, batch, timeout=None, priority=0):
-        return self.engine.submit(batch, timeout, priority)
-
-    def predict(self, batch, timeout=LONG, priority=0):
-        return self.engine.predict(batch, timeout, priority)
 
     def take(self, limit=PLENTY, timeout=LONG):
         """All chunks of what was submitted."""

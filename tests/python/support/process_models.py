@@ -277,30 +277,6 @@ class Lingering(ManagedModel):
         return batch
 
 
-class Unloadable:
-    """Can be pickled, but not unpickled."""
-
-    def __reduce__(self):
-        return _refuse, ()
-
-
-def _refuse():
-    raise ValueError("it does not want to be loaded")
-
-
-class OddError(Exception):
-    """Cannot be made from its args."""
-
-    def __init__(self, code, *, detail):
-        super().__init__(code)
-        self.detail = detail
-
-
-class Unpicklable(Exception):
-    def __reduce__(self):
-        raise TypeError("it does not want to be pickled")
-
-
 def files_in_shared_memory():
     """List /dev/shm, but for semaphores: tests that run beside this one make and remove some."""
     return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.")}

@@ -5,13 +5,12 @@ after the cut, and ends with a traceback where one was wrong or missing.
 """
 
 import subprocess
-import threading
 import time
 
+from asking import Asking
 from process_models import double
 from redis_server import RedisServer
 from redis_tools import ThreadedWorker, new_prefix
-from waits import LONG, eventually
 
 from service_streamer import RedisStreamer
 
@@ -27,38 +26,20 @@ def main():
     set_network("up")
     server, prefix = RedisServer(), new_prefix()
     worker = ThreadedWorker(double, server, prefix, _claim_after=2.0)
-    counts, failures, stop = [0] * CALLERS, [], threading.Event()
-
-    def ask(streamer, caller):
-        while not stop.is_set():
-            number = counts[caller]
-            try:
-                answer = streamer.predict([caller, number], timeout=LONG)
-                assert answer == [2 * caller, 2 * number], (answer, caller, number)
-            except Exception as error:
-                failures.append(error)
-                return
-            counts[caller] += 1
-
     with RedisStreamer(server.address, prefix) as streamer:
         streamer.predict([0])
-        callers = [threading.Thread(target=ask, args=(streamer, n)) for n in range(CALLERS)]
-        for caller in callers:
-            caller.start()
-        eventually(lambda: min(counts) > 20)
+        asking = Asking(streamer, CALLERS)
+        asking.wait_for_more(20)
         set_network("down")
-        before = counts[:]
+        before = asking.answered
         time.sleep(CUT)
-        during = counts[:]
+        during = asking.answered
         set_network("up")
-        eventually(lambda: failures or all(n > m + 20 for n, m in zip(counts, during, strict=True)))
-        stop.set()
-        for caller in callers:
-            caller.join(LONG)
-        assert not failures, failures
+        asking.wait_for_more(20)
+        after = asking.stop()
     worker.close()
     server.close()
-    print(sum(before), sum(during) - sum(before), sum(counts) - sum(during))
+    print(before, during - before, after - during)
 
 
 if __name__ == "__main__":

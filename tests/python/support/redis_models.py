@@ -5,19 +5,15 @@ import os
 import sys
 import threading
 
-from process_models import LONG, ProcessGate, first_time
+from process_models import LONG, ProcessGate, double, first_time
 
 from service_streamer import ManagedModel
-
-
-def double(batch):
-    return [2 * item for item in batch]
 
 
 def steps(batch):
     """Work for a moment, so that something is always under way."""
     ctypes.CDLL(None).usleep(2000)
-    return [2 * item for item in batch]
+    return double(batch)
 
 
 class Gated(ManagedModel):

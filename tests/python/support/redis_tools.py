@@ -17,7 +17,6 @@ from waits import LONG, eventually
 from service_streamer import RedisWorker, _core
 from service_streamer._redis.protocol import (
     GROUP,
-    Forged,
     Keys,
     Refusal,
     Signer,
@@ -264,14 +263,3 @@ class ProcessWorker:
             self.process.wait()
             print(self.log())
             os.close(self._log)
-
-
-__all__ = [
-    "Forged",
-    "MakesAFolder",
-    "ProcessWorker",
-    "Queue",
-    "RawClient",
-    "ThreadedWorker",
-    "new_prefix",
-]

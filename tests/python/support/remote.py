@@ -10,7 +10,17 @@ LONG = 30
 NO_PID = 2**22 + 1  # larger than any: nothing may be killed here
 
 
-class RemoteEngine:
+class Asks:
+    """What asks its `engine`."""
+
+    def predict(self, batch, timeout=LONG, priority=0):
+        return self.engine.predict(batch, timeout, priority)
+
+    def submit(self, batch, timeout=None, priority=0):
+        return self.engine.submit(batch, timeout, priority)
+
+
+class RemoteEngine(Asks):
     """What Streamer has of the core: an engine, its server, and workers at the other end."""
 
     def __init__(self, predict, *, workers=1, retries=1, output="items", inline=False, **options):
@@ -41,12 +51,6 @@ class RemoteEngine:
         with socket.socket(fileno=os.dup(self.sockets[index])) as end:
             end.shutdown(socket.SHUT_RDWR)
 
-    def predict(self, batch, timeout=LONG, priority=0):
-        return self.engine.predict(batch, timeout, priority)
-
-    def submit(self, batch, timeout=None, priority=0):
-        return self.engine.submit(batch, timeout, priority)
-
     def close(self):
         self.engine.close(False)
         self.server.stop()
@@ -66,19 +70,13 @@ class RemoteEngine:
             del left
 
 
-class RelayClient:
+class RelayClient(Asks):
     """What a client process has of the core."""
 
     def __init__(self, address, **options):
         self.engine = make_engine(policy="greedy", **options)
         self.link = _core.ClientLink(self.engine, address)
         self.link.start()
-
-    def predict(self, batch, timeout=LONG, priority=0):
-        return self.engine.predict(batch, timeout, priority)
-
-    def submit(self, batch, timeout=None, priority=0):
-        return self.engine.submit(batch, timeout, priority)
 
     def close(self):
         self.engine.close(False)

@@ -10,6 +10,15 @@ SUPPORT = os.path.dirname(os.path.abspath(__file__))
 """the folder of these modules, for a script's path"""
 
 
+PRELUDE = f"""
+import os, signal, sys, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+sys.path.insert(0, {SUPPORT!r})
+from process_models import *
+from service_streamer import *
+"""
+"""the beginning of a script with what models and streamers there are"""
+
 MAKE = {
     "threads": """
 make = ThreadedStreamer
@@ -20,6 +29,23 @@ def make(*args, **kwargs):
 """,
 }
 """the beginning of a script, by the backend that its streamers have"""
+
+
+EVENT = """
+import os, select
+
+class Event:
+    # seen by forked children and workers, too
+    def __init__(self):
+        self.read, self.write = os.pipe()
+    def set(self):
+        os.write(self.write, b".")
+    def clear(self):
+        os.read(self.read, 1)
+    def wait(self):  # longer than a test may take
+        assert select.select([self.read], [], [], 240)[0]
+"""
+"""`threading.Event` for scripts that fork"""
 
 
 def run_python(code, *arguments, timeout=110, check=True, env=None, file=None):

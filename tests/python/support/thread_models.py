@@ -40,3 +40,24 @@ class Log(list):
 
     def all(self):
         return self
+
+
+class Indexed:
+    """A sequence that is no list: it has a length and can be indexed."""
+
+    def __init__(self, items):
+        self._items = items
+
+    def __len__(self):
+        return len(self._items)
+
+    def __getitem__(self, index):
+        return self._items[index]
+
+
+class OddError(Exception):
+    """Cannot be made from its args."""
+
+    def __init__(self, code, *, detail):
+        super().__init__(code)
+        self.detail = detail

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from scripts import MAKE
+from scripts import EVENT, MAKE
 
 pytestmark = pytest.mark.every_python
 
@@ -11,18 +11,11 @@ pytestmark = pytest.mark.every_python
 # busy machine, many more.
 IN_TIME = 100  # s
 
-PRELUDE = """
-import os, select, signal, sys, threading, time
+PRELUDE = (
+    EVENT
+    + """
+import signal, sys, threading, time
 from service_streamer import *
-
-class Event:
-    # seen by forked workers, too
-    def __init__(self):
-        self.read, self.write = os.pipe()
-    def set(self):
-        os.write(self.write, b".")
-    def wait(self):
-        select.select([self.read], [], [])
 
 entered = Event()
 
@@ -45,6 +38,7 @@ def daemon(function, *args):
         except StreamerClosed: pass
     threading.Thread(target=run, daemon=True).start()
 """
+)
 
 
 @pytest.fixture

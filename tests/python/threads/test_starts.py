@@ -3,10 +3,6 @@
 Ctrl-C is raised by `threading.Thread.start`, before there is a thread or when there is one.
 """
 
-import itertools
-import logging
-import os
-import signal
 import sys
 import textwrap
 import threading
@@ -14,35 +10,21 @@ import types
 
 import pytest
 from gevent_prelude import PRELUDE
-from scripts import SUPPORT
 from starts import fails, interrupted_after, interrupted_before, start_by
-from tasks import children, threads_named
 from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import (
-    Streamer,
     StreamerClosed,
     ThreadedStreamer,
     _lifecycle,
     _native,
     _options,
 )
-from service_streamer._processes import descriptors, owner
+from service_streamer._processes import descriptors
 from service_streamer._waiting.threads import NativeThread, is_patched
 
 pytestmark = pytest.mark.every_python
-
-
-@pytest.fixture
-def started():
-    """Python's threads of a name that have come since the test began, and are there."""
-    before = threading.enumerate()
-
-    def started(name):
-        return [each for each in threading.enumerate() if each.name == name and each not in before]
-
-    return started
 
 
 ways_to_fail = pytest.mark.parametrize("way", [fails, interrupted_before, interrupted_after])
@@ -243,156 +225,3 @@ def test_the_timer_of_native_workers(monkeypatch, threads, way, started):
     assert threads.join() == [True]
     assert backend.engine.seen == [True]
     eventually(lambda: not started("service-streamer-timer"))
-
-
-# ---------------------------------------------------------------------- callbacks
-
-CALLBACKS = f"""
-import os, select, sys, threading
-sys.path.insert(0, {SUPPORT!r})
-from waits import LONG, eventually
-from process_models import double
-from service_streamer import Streamer, _core
-from service_streamer._waiting import callbacks
-from starts import fails, interrupted_after, interrupted_before, start_by
-
-def gated(batch):
-    assert select.select([read], [], [], LONG)[0]
-    return double(batch)
-
-read, write = os.pipe()
-streamer = Streamer(gated, 8, mp_start_method="fork", worker_timeout=LONG)
-futures = [streamer.submit([i]) for i in range(3)]
-called = [threading.Event() for _ in futures]
-inside = []
-
-def call(i):
-    def callback(future):
-        inside.append(callbacks.in_callback())
-        called[i].set()
-    futures[i].add_done_callback(callback)
-
-def followers():
-    return [each for each in threading.enumerate() if each.name == "service-streamer-callbacks"]
-
-def answered():
-    os.write(write, b".")
-    assert [future.result(LONG) for future in futures] == [[0], [2], [4]]
-
-class Patch:
-    setattr = staticmethod(setattr)
-"""
-
-
-@pytest.mark.parametrize("way", ["fails", "interrupted_before", "interrupted_after", "no mailbox"])
-def test_callbacks_are_called_whatever_the_first_start_of_their_thread_met(child, way):
-    child(
-        CALLBACKS
-        + textwrap.dedent(
-            f"""
-            way = {way!r}
-            if way == "no mailbox":
-                original = _core.open_callbacks
-                def no_descriptor():
-                    _core.open_callbacks = original
-                    raise OSError("no descriptor")
-                _core.open_callbacks = no_descriptor
-            else:
-                start_by(globals()[way], Patch, "service-streamer-callbacks")
-            try:
-                call(0)
-            except (KeyboardInterrupt, RuntimeError, OSError):
-                pass
-            else:
-                raise SystemExit("nothing was raised")
-            for i in (1, 2):
-                call(i)
-            answered()
-            for event in called[1:]:
-                assert event.wait(LONG)
-            assert all(inside)
-            eventually(lambda: len(followers()) == 1)
-            streamer.close(timeout=LONG)
-            """
-        )
-    )
-
-
-def test_callbacks_asked_for_at_the_same_time_have_one_thread(child):
-    child(
-        CALLBACKS
-        + textwrap.dedent(
-            """
-            both = threading.Barrier(2)
-            start = callbacks.start
-
-            def together():
-                both.wait(LONG)
-                start()
-
-            callbacks.start = together
-            askers = [threading.Thread(target=call, args=(i,)) for i in (0, 1)]
-            for asker in askers:
-                asker.start()
-            for asker in askers:
-                asker.join(LONG)
-            call(2)
-            answered()
-            for event in called:
-                assert event.wait(LONG)
-            assert all(inside)
-            eventually(lambda: len(followers()) == 1)
-            streamer.close(timeout=LONG)
-            """
-        )
-    )
-
-
-# ---------------------------------------------------------------------- processes
-
-
-def test_close_in_the_thread_of_the_supervisor_does_not_wait_for_it(process_streamers):
-    closed = threading.Event()
-
-    class Closing(logging.Handler):
-        def emit(self, record):
-            if threading.current_thread().name == "service-streamer-supervisor":
-                streamer.close()
-                closed.set()
-
-    streamer = process_streamers(wait_for_worker_ready=True)
-    logger, handler = logging.getLogger("service_streamer"), Closing()
-    logger.addHandler(handler)
-    try:
-        os.kill(streamer.stats().worker_processes[0].pid, signal.SIGKILL)
-        assert closed.wait(LONG)
-    finally:
-        logger.removeHandler(handler)
-    with pytest.raises(StreamerClosed):
-        streamer.predict([1])
-
-
-@pytest.mark.parametrize(
-    ("way", "method"),
-    [
-        *itertools.product([fails, interrupted_before, interrupted_after], ["fork", "spawn"]),
-        ("waits", "fork"),
-    ],
-)
-def test_a_constructor_that_raises_leaves_nothing(monkeypatch, threads, way, method, started):
-    def interrupted(fn, *args):
-        fn(*args)
-        raise KeyboardInterrupt
-
-    before = children(), threads_named("streamer-server")
-    with monkeypatch.context() as patch:
-        if way == "waits":  # for the first workers
-            patch.setattr(owner.greenlets, "call", interrupted)
-        else:
-            start_by(way, patch, "service-streamer-supervisor")
-        threads.run(Streamer, double, 8, worker_num=2, mp_start_method=method)
-        (raised,) = threads.join()
-    assert isinstance(raised, KeyboardInterrupt | RuntimeError)
-    eventually(lambda: not started("service-streamer-supervisor"))
-    eventually(lambda: children() <= before[0])
-    eventually(lambda: threads_named("streamer-server") <= before[1])

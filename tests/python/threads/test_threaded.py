@@ -61,28 +61,6 @@ def test_requests_of_a_higher_priority_go_first(held, gate):
     assert gate.batches[1:] == [["70", "71"], ["00", "01"], ["-10", "-11"]]
 
 
-def test_requests_from_many_threads_are_answered_to_their_own_callers(streamers, threads):
-    streamer = streamers(batch_size=16)
-
-    def client(k):
-        for i in range(200):
-            n = i % 5
-            assert streamer.predict([(k, i)] * n) == [(k, i, k, i)] * n
-        return k
-
-    for k in range(8):
-        threads.run(client, k)
-    assert threads.join() == list(range(8))
-
-
-def test_predict_and_apredict_and_map_use_one_queue(streamers):
-    streamer = streamers()
-    streamer.predict([1])
-    streamer.submit([1]).result()
-    list(streamer.map([1]))
-    assert streamer.stats().submitted == 3
-
-
 # --------------------------------------------------------------------- policies
 
 

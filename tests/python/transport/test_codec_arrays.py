@@ -32,7 +32,7 @@ AROUND = {
 }
 
 
-@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("around", ["nothing", "more"])
 @pytest.mark.parametrize("size", [0, 1, 24, LARGE])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_arrays_of_every_type_arrive_writable(dtype, size, around):
@@ -49,7 +49,7 @@ def test_arrays_of_every_type_arrive_writable(dtype, size, around):
     seen[...] = array[::-1]
 
 
-@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("around", ["nothing", "more"])
 @pytest.mark.parametrize("shape", [(2, 3, 4), (50, 40, 30)])
 @pytest.mark.parametrize("layout", ["C", "F", "reversed", "strided", "broadcast", "read-only"])
 def test_arrays_of_every_layout_arrive(layout, shape, around):

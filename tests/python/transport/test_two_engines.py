@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from broker_bodies import Carrier, Client
 from remote import LONG, RelayClient, RemoteEngine
-from thread_models import Gate, double
+from thread_models import double
 from waits import eventually
 
-from service_streamer import CancelledError, RequestTimeout, SerializationError, WorkerInitError
+from service_streamer import RequestTimeout, SerializationError, WorkerInitError
 from service_streamer._waiting import callbacks
+
+pytest_plugins = ["remote_fixtures"]
 
 
 @pytest.fixture(params=["link", "bytes"])
@@ -37,18 +39,11 @@ def far(request):
 
 
 @pytest.fixture
-def gate():
-    gate = Gate()
-    yield gate
-    gate.open()
-
-
-@pytest.fixture
-def held(far, gate):
-    """A client of an owner whose worker is busy until `gate.open()`."""
-    one = far(gate)
+def held(far, remote_gate):
+    """A client of an owner whose worker is busy until `remote_gate.open()`."""
+    one = far(remote_gate)
     one.first = one.submit([0])
-    gate.wait_entered()
+    remote_gate.wait_entered()
     return one
 
 
@@ -92,31 +87,17 @@ def test_a_model_that_cannot_be_loaded_is_told(far):
         one.predict([1])
 
 
-def test_what_is_cancelled_here_is_cancelled_there(held, gate):
-    queued = held.submit([1])
-    eventually(lambda: held.owner.engine.stats()["queued_items"] == 1)
-    assert not queued.running()
-    assert queued.cancel()
-    assert queued.cancelled()
-    with pytest.raises(CancelledError):
-        queued.result()
-    eventually(lambda: held.owner.engine.stats()["cancelled"] == 1)
-    gate.open()
-    assert held.first.result(LONG) == [0]
-    assert gate.batches == [[0]]
-
-
-def test_an_abandoned_request_does_not_reach_the_model(held, gate):
+def test_an_abandoned_request_does_not_reach_the_model(held, remote_gate):
     queued = held.submit([1])
     eventually(lambda: held.owner.engine.stats()["queued_items"] == 1)
     queued._abandon()
     eventually(lambda: held.owner.engine.stats()["queued_items"] == 0)
-    gate.open()
+    remote_gate.open()
     assert held.predict([2]) == [4]
-    assert gate.batches == [[0], [2]]
+    assert remote_gate.batches == [[0], [2]]
 
 
-def test_deadlines_travel(held, gate):
+def test_deadlines_travel(held, remote_gate):
     asked = [lambda: held.submit([1], 0.05).result(LONG), lambda: held.predict([1], 0.05)]
     for ask in asked:
         before = held.owner.engine.stats()["expired"]
@@ -127,27 +108,27 @@ def test_deadlines_travel(held, gate):
             return held.owner.engine.stats()["expired"] > before
 
         eventually(expires_there)  # on a busy machine it may end before it is handed on
-    gate.open()
+    remote_gate.open()
     assert held.first.result(LONG) == [0]
-    assert gate.batches == [[0]]
+    assert remote_gate.batches == [[0]]
 
 
-def test_priorities_travel(held, gate):
+def test_priorities_travel(held, remote_gate):
     futures = [held.submit([i], None, i) for i in range(1, 17)]
     eventually(lambda: held.owner.engine.stats()["queued_items"] == 16)
-    gate.open()
+    remote_gate.open()
     for future in futures:
         future.result(LONG)
-    assert gate.batches[1] == list(range(16, 8, -1))
+    assert remote_gate.batches[1] == list(range(16, 8, -1))
 
 
-def test_callbacks_loops_and_waiters_hear_of_it(held, gate):
+def test_callbacks_loops_and_waiters_hear_of_it(held, remote_gate):
     called = threading.Event()
     held.first.add_done_callback(lambda future: called.set())
     futures = [held.submit([i]) for i in range(10)]
 
     async def main():
-        gate.open()
+        remote_gate.open()
         return await asyncio.gather(*(asyncio.wrap_future(future) for future in futures))
 
     assert asyncio.run(main()) == [[2 * i] for i in range(10)]

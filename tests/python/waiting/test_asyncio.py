@@ -1,7 +1,6 @@
 """await: in asyncio and uvloop, without blocking the loop and without a thread per call."""
 
 import asyncio
-import concurrent.futures
 import gc
 import os
 import selectors
@@ -167,28 +166,6 @@ def test_await_without_a_loop_is_an_error(held):
     future = held().submit([1])
     with pytest.raises(RuntimeError, match="no running event loop"):
         next(future.__await__())
-
-
-def test_as_completed_and_gather_of_asyncio(streamers, run):
-    streamer = streamers()
-
-    async def main():
-        calls = [streamer.apredict([i]) for i in range(10)]
-        return sorted([(await call)[0] for call in asyncio.as_completed(calls)])
-
-    assert run(main()) == list(range(0, 20, 2))
-
-
-def test_the_executor_way_works_too(streamers, run):
-    streamer = streamers()
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            calls = [loop.run_in_executor(pool, streamer.predict, [i]) for i in range(20)]
-            return await asyncio.gather(*calls)
-
-    assert run(main()) == [[2 * i] for i in range(20)]
 
 
 class CountingSelector(selectors.DefaultSelector):

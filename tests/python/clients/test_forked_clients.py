@@ -1,0 +1,206 @@
+"""Forked children of a Streamer's process, and processes that are killed."""
+
+import pytest
+from process_models import is_alive
+from scripts import PRELUDE
+from waits import LONG, eventually
+
+from service_streamer import (
+    WorkerLost,
+)
+
+pytest_plugins = ["peers"]
+pytestmark = pytest.mark.slow
+
+# ------------------------------------------------------------------------- forked
+
+
+def test_forked_children_share_the_workers(process_streamers, child):
+    done = child(
+        PRELUDE
+        + """
+streamer = Streamer(Model, 8, worker_num=1, mp_start_method="fork", warmup=[1])
+parent = streamer.predict([1])[0]["pid"]
+children = []
+for _ in range(4):
+    pid = os.fork()
+    if pid == 0:
+        seen = {streamer.predict([i])[0]["pid"] for i in range(100)}
+        os._exit(0 if seen == {parent} else 1)
+    children.append(pid)
+print([os.waitpid(pid, 0)[1] for pid in children], streamer.stats().completed)
+"""
+    )
+    assert done.stdout == "[0, 0, 0, 0] 401\n"
+
+
+def test_a_child_that_does_not_use_it_starts_nothing(child):
+    done = child(
+        PRELUDE
+        + """
+streamer = Streamer(double, 8, mp_start_method="fork", wait_for_worker_ready=True)
+pid = os.fork()
+if pid == 0:
+    threads = os.listdir("/proc/self/task")
+    print(len(threads), sum("socket" in os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+    )
+    assert done.stdout == "1 0\n"
+
+
+def test_the_death_of_the_owner_reaches_workers_past_a_child_that_lives(peers):
+    owner = peers(
+        """
+        streamer = Streamer(double, 8, mp_start_method="fork", wait_for_worker_ready=True)
+        worker = streamer.stats().worker_processes[0].pid
+        pid = os.fork()
+        if pid == 0:
+            sys.stdin.readline()
+            os._exit(0)
+        print(worker, pid, flush=True)
+        signal.pause()
+        """
+    )
+    worker, child = map(int, owner.line().split())
+    owner.kill()
+    eventually(lambda: not is_alive(worker))
+    assert is_alive(child)
+
+
+def test_a_forked_child_is_told_at_once_that_its_owner_closes(child, tmp_path):
+    done = child(
+        PRELUDE
+        + f"""
+from waits import eventually
+
+def refuses():
+    try:
+        streamer.submit([0])
+    except StreamerClosed:
+        return True
+    return False
+
+gate = ProcessGate({str(tmp_path)!r})
+streamer = Streamer(gate, 1, mp_start_method="fork")
+running = streamer.submit([1])
+gate.wait_entered()
+closed, tell_closed = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.read(closed, 1)
+    try:
+        streamer.predict([2], timeout=LONG)
+    except StreamerClosed:
+        os._exit(0)
+    os._exit(1)
+closing = threading.Thread(target=streamer.close)
+closing.start()
+eventually(refuses)
+os.write(tell_closed, b"x")
+print(os.waitpid(pid, 0)[1])
+gate.open()
+closing.join()
+print(running.result(LONG))
+"""
+    )
+    assert done.stdout == "0\n[2]\n"
+
+
+def test_a_forked_child_ends_whose_owner_has_gone(child):
+    done = child(
+        PRELUDE
+        + """
+streamer = Streamer(double, 8, mp_start_method="fork")
+closed, tell_closed = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.read(closed, 1)
+    for call in (streamer.wait_ready, streamer.submit([1]).result, lambda: streamer.predict([2])):
+        try:
+            call()
+        except StreamerClosed:
+            print("closed", end=" ", flush=True)
+    streamer.close()
+    os._exit(0)
+streamer.close()
+os.write(tell_closed, b"x")
+print(os.waitpid(pid, 0)[1])
+"""
+    )
+    assert done.stdout == "closed closed closed 0\n"
+
+
+# ------------------------------------------------------------------------- deaths
+
+
+def test_a_client_killed_in_the_middle_frees_its_place(process_streamers, peers, process_gate):
+    streamer = process_streamers(process_gate, batch_size=1)
+    peer = peers(
+        f"""
+        client = Streamer.connect({streamer.address!r})
+        futures = [client.submit([i]) for i in range(4)]
+        print("asked", flush=True)
+        signal.pause()
+        """
+    )
+    assert peer.line() == "asked"
+    process_gate.wait_entered()
+    eventually(lambda: streamer.stats().queued_requests == 3)
+    peer.kill()
+    eventually(lambda: streamer.stats().queued_requests == 0)
+    process_gate.open()
+    assert streamer.predict(["next"], timeout=LONG) == ["nextnext"]
+    assert process_gate.batches == [[0], ["next"]]
+
+
+OWNER = """
+gate = ProcessGate({folder!r})
+gate.open() if {opened} else None
+streamer = Streamer(gate, 1, mp_start_method="fork", address={address!r})
+streamer.wait_ready()
+print(streamer.stats().worker_processes[0].pid, flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def owner(peers, tmp_path):
+    """Runs a Streamer in another process; gives the process and the pid of its worker."""
+    count = 0
+
+    def make(address, opened=True):
+        nonlocal count
+        count += 1
+        folder = tmp_path / f"owner{count}"
+        folder.mkdir()
+        peer = peers(OWNER.format(folder=str(folder), address=address, opened=opened))
+        return peer, int(peer.line())
+
+    return make
+
+
+def test_an_owner_killed_with_clients_waiting_is_an_error_at_once(owner, clients, address):
+    peer, worker = owner(address, opened=False)
+    client = clients(address, worker_timeout=LONG)
+    futures = [client.submit([i]) for i in range(3)]
+    # Those that the owner does not have yet would wait for the next one.
+    eventually(lambda: (client.stats().running_batches, client.stats().queued_requests) == (1, 2))
+    peer.kill()
+    for future in futures:
+        assert isinstance(future.exception(LONG), WorkerLost)
+    eventually(lambda: not is_alive(worker))
+
+
+def test_a_client_survives_the_restart_of_its_owner(owner, clients, address):
+    first, _ = owner(address)
+    client = clients(address, worker_timeout=LONG)
+    assert client.predict([1]) == [2]
+    first.kill()
+    first.wait()
+    future = client.submit([2])
+    owner(address)
+    assert isinstance(future.exception(LONG), WorkerLost | None)
+    assert client.predict([3], timeout=LONG) == [6]  # the client has noticed by now

@@ -1,0 +1,104 @@
+"""What processes keep: memory, descriptors and threads, for chaos.py."""
+
+import contextlib
+import dataclasses
+import gc
+import os
+import signal
+import threading
+import time
+
+from descriptors import is_block, open_files
+from tasks import children
+
+LONG = 60
+WORKERS = 2
+GROWTH = 16  # MB of memory that are no leak, but the allocator's
+BLOCKS = 64  # of shared memory, kept to be used again: far more than are in use at a time
+
+
+@dataclasses.dataclass
+class Residue:
+    """What a process has; of several, the most that one has."""
+
+    descriptors: int = 0
+    """but those of shared memory"""
+    blocks: int = 0
+    """of shared memory: their number grows to what was once used at a time"""
+    threads: int = 0
+    megabytes: float = 0
+    """of memory that is not shared"""
+    shared: float = 0
+    """megabytes"""
+
+    def __or__(self, other):
+        mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Residue(*map(max, mine, theirs))
+
+    def __str__(self):
+        return (
+            f"{self.descriptors} descriptors, {self.blocks} blocks, {self.threads} threads, "
+            f"{self.megabytes:.1f} MB, {self.shared:.1f} MB shared"
+        )
+
+    @classmethod
+    def of(cls, pid):
+        names = open_files(pid)
+        blocks = sum(map(is_block, names))
+        with open(f"/proc/{pid}/status") as file:
+            status = dict(line.split(":", 1) for line in file)
+        kilobytes = {key: int(status[key].split()[0]) for key in ("VmRSS", "RssShmem")}
+        return cls(
+            descriptors=len(names) - blocks,
+            blocks=blocks,
+            threads=int(status["Threads"]),
+            megabytes=(kilobytes["VmRSS"] - kilobytes["RssShmem"]) / 1024,
+            shared=kilobytes["RssShmem"] / 1024,
+        )
+
+    def growth(self, before, spare):
+        """Name what there is more of than before, and more than there may be."""
+        more = {
+            "descriptors": self.descriptors > before.descriptors + spare,
+            "threads": self.threads > before.threads,
+            "memory": self.megabytes > before.megabytes + GROWTH,
+            "shared memory": self.blocks > BLOCKS,
+        }
+        return [what for what, has_grown in more.items() if has_grown]
+
+
+def residues(streamer, spared):
+    """The processes and what each kind of them has, when everything has come to rest."""
+    streamer.resize(WORKERS)
+    for pid in children():  # one that was stopped when it had nothing to do would stay
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    deadline = time.monotonic() + LONG
+    pause = threading.Event()
+    while True:
+        streamer.wait_ready(LONG)
+        gc.collect()
+        stats = streamer.stats()
+        states = [worker.state for worker in stats.worker_processes]
+        quiet = stats.running_items == stats.queued_requests == 0
+        if states == ["ready"] * WORKERS and len(children()) == WORKERS + 1 and quiet:
+            break
+        assert time.monotonic() < deadline, (states, children(), stats)
+        pause.wait(0.05)
+    workers = Residue()
+    for worker in stats.worker_processes:
+        workers |= Residue.of(worker.pid)
+    return {
+        "owner": Residue.of(os.getpid()),
+        "workers": workers,
+        "client": Residue.of(spared.pid),
+    }
+
+
+def grown(before, after):
+    """Name what there is more of in each kind of process."""
+    found = []
+    for kind, residue in after.items():
+        spare = 1 if kind == "workers" else 0  # some have not yet mapped an array
+        found += [f"{what} of {kind}" for what in residue.growth(before[kind], spare)]
+    return found
