@@ -6,34 +6,15 @@
 
 #include "bindings/broker/broker_bodies.h"
 #include "bindings/broker/broker_replies.h"
-#include "bindings/futures/future.h"
-#include "bindings/processes/process_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/fork.h"
 #include "bindings/python/methods.h"
-#include "service_streamer/broker/broker_egress.h"
 
 namespace service_streamer::bindings {
 namespace {
 
 using Got = ipc::BrokerEgress::Got;
-
-// The back end of an engine whose requests are sent over a broker. Nothing comes back but results, so a request that
-// was sent counts as waiting, and it can be cancelled.
-class EgressBackend final : public ProcessBackend {
- public:
-  EgressBackend(Engine& engine, std::uint32_t chunk_size) : ProcessBackend(true), egress(engine, chunk_size) {}
-
-  bool is_running(const FutureObject*) const override { return false; }
-
-  bool cancel(FutureObject* future) override {
-    end_future(future, Outcome::kCancelled, true);
-    return true;
-  }
-
-  ipc::BrokerEgress egress;
-};
 
 struct BrokerEgressObject {
   PyObject_HEAD
@@ -256,8 +237,7 @@ PyMethodDef methods[] = {
      "A chunk is a range of the items of a request, about `limit` items in all, or none with 0; `deadline` is a time "
      "of time.monotonic(), or None. The second list has requests that ended with items out that are not answered "
      "(cancelled, timed out, one part failed), each once, but for those of lose() and fail(). ([], []): interrupted, "
-     "or "
-     "not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "
+     "or not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "
      "Watches deadlines meanwhile. For one thread."},
     {"answer", as_method(egress_answer), kWithNames,
      "answer($self, answers)\n--\n\n"

@@ -14,8 +14,8 @@ struct FutureObject;
 //
 //   ThreadBackend    engine/     The workers are Python threads. A request is part of its future.
 //   NativeBackend    native/     The workers are threads that run a native model. A request is a TensorCall.
-//   ProcessBackend   processes/  The workers are other processes. A request is a SerializedCall. A Server, a ClientLink or a
-//                                BrokerEgress is attached to the engine later, each with a subclass.
+//   ProcessBackend   processes/  The workers are other processes. A request is a SerializedCall. The Server, ClientLink
+//                                or BrokerEgress that is attached to the engine later has a subclass.
 //
 // Every method is called with the GIL held. Only query_running() and cancel() may release it.
 class Backend {

@@ -114,7 +114,12 @@ def test_cpp_levels_use_only_what_is_below_them():
 )
 def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
     core = tmp_path / "service_streamer"
-    for header in (core / "batching/b.h", core / "torch/e.h", tmp_path / "bindings/c.h", tmp_path / "bindings/futures/h.h"):
+    for header in (
+        core / "batching/b.h",
+        core / "torch/e.h",
+        tmp_path / "bindings/c.h",
+        tmp_path / "bindings/futures/h.h",
+    ):
         header.parent.mkdir(parents=True)
         header.touch()
     target = core / file
