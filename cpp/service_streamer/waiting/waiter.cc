@@ -170,9 +170,7 @@ void WakeQueue::leave(Waiter& waiter) {
   {
     MutexLock lock(mutex_);
     reset_after_fork();
-    const Waiter::Turn turn = std::exchange(waiter.turn, Waiter::Turn::kNone);
-    if (turn == Waiter::Turn::kNone) return;
-    turn == Waiter::Turn::kQueued ? erase(waiter) : static_cast<void>(--awake_);
+    if (!remove(waiter)) return;
     next = pop();
   }
   if (next != nullptr) next->parker.unpark();
@@ -184,11 +182,20 @@ std::uint32_t WakeQueue::push(Waiter& waiter, std::atomic<std::uint32_t>& state)
   const ForkLock no_fork;
   MutexLock lock(mutex_);
   reset_after_fork();
+  remove(waiter);  // from an earlier wait, if its thread did not leave
   waiter.turn = Waiter::Turn::kQueued;
   waiter.next = nullptr;
   waiter.previous = std::exchange(last_, &waiter);
   (waiter.previous != nullptr ? waiter.previous->next : first_) = &waiter;
   return state.exchange(Completion::kDone, std::memory_order_acq_rel);
+}
+
+// False if the waiter was neither queued nor awake.
+bool WakeQueue::remove(Waiter& waiter) {
+  const Waiter::Turn turn = std::exchange(waiter.turn, Waiter::Turn::kNone);
+  if (turn == Waiter::Turn::kQueued) erase(waiter);
+  if (turn == Waiter::Turn::kAwake) --awake_;
+  return turn != Waiter::Turn::kNone;
 }
 
 void WakeQueue::erase(Waiter& waiter) {

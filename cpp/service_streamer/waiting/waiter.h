@@ -102,6 +102,7 @@ class WakeQueue {
   WakeQueue();
 
   std::uint32_t push(Waiter& waiter, std::atomic<std::uint32_t>& state) EXCLUDES(mutex_);
+  bool remove(Waiter& waiter) REQUIRES(mutex_);
   void erase(Waiter& waiter) REQUIRES(mutex_);
   Waiter* pop() REQUIRES(mutex_);
   void reset_after_fork() REQUIRES(mutex_);

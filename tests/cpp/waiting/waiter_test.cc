@@ -263,6 +263,18 @@ TEST(WakeQueue, QueuesOnlyRequestsThatAThreadWaitsFor) {
   EXPECT_TRUE(caller.returns(Wait::kDone));
 }
 
+TEST(WakeQueue, AWaiterThatWaitsAgainWithoutLeavingCountsAsAwakeOnce) {
+  Waiter& waiter = WaiterPool::acquire();
+  for (int i = 0; i < 10; ++i) {
+    Completion completion;
+    ASSERT_TRUE(completion.enter(waiter));
+    WakeQueue::instance().publish(completion);
+    WakeQueue::instance().wake();
+    EXPECT_EQ(waiter.parker.park(Clock::now() + std::chrono::seconds(20)), Parker::Wake::kUnparked);
+  }
+  WaiterPool::release(waiter);
+}
+
 TEST(WakeQueue, AThreadThatWakesBeforeItsTurnMakesRoom) {
   for (const std::size_t early : {kMany - 1, kMany / 2, std::size_t{0}}) {
     Callers callers(kMany);
