@@ -202,10 +202,8 @@ lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock
 	$(bin)/ruff format --check
 	$(bin)/mypy
 	$(bin)/clang-format --dry-run -Werror $(cpp_sources) $(cpp_headers) $(cuda_sources)
-	$(if $(CHECK_WORDS),$(bin)/python tests/tools/check_words.py)
+	$(bin)/python tests/tools/check_words.py
 	@$(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy
-
-CHECK_WORDS =  # 1: the comments and the line lengths are checked, too
 
 # mypy looks at everything, for it remembers what it has seen. A changed header leaves clang-tidy to `make lint`.
 lint-changed: $(VENV)/.lint-tools

@@ -1,5 +1,6 @@
 #include "bindings/processes/process_backend.h"
 
+#include <new>
 #include <vector>
 
 #include "bindings/batches/outputs.h"
@@ -62,8 +63,11 @@ PyObject* refuse_answer() {
 }  // namespace
 
 NewCall ProcessBackend::make_call(PyObject* items) {
-  ipc::LocalCall* call = nullptr;
-  if (attempt([&] { call = new ipc::LocalCall; }).raise()) return {};
+  auto* call = new (std::nothrow) ipc::LocalCall;
+  if (call == nullptr) {
+    PyErr_NoMemory();
+    return {};
+  }
   if (encode_items(items, call->payload, inline_items_)) return {call, &call->observers};
   call->unref();
   return {};
