@@ -42,7 +42,7 @@ TEST_F(Pipelines, CopyTheOutputsBack) {
   Group group(*streams, {{1, 2}, {3}});
   pipeline.launch(group.items, group);
   streams->step_all();
-  EXPECT_EQ(group.collected, 0) << "nobody has asked yet";
+  EXPECT_EQ(group.collected, 0) << "finish() was not called yet";
   pipeline.finish(group);
   EXPECT_EQ(group.numbers, (Numbers{2, 3, 4, 1}));
 }
