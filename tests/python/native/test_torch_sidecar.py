@@ -75,7 +75,7 @@ def test_torch_and_instructions_may_be_unknown():
 
 
 def test_a_missing_file_is_named_with_the_remedy(tmp_path):
-    with pytest.raises(SidecarError, match=r"m.pt2.json: is missing: .*signature=") as caught:
+    with pytest.raises(SidecarError, match=r"m.pt2.json: is missing.*signature=") as caught:
         read_sidecar(tmp_path / "m.pt2")
     assert caught.value.source == str(tmp_path / "m.pt2.json")
 
@@ -88,13 +88,13 @@ def test_a_file_that_is_not_json_is_named(tmp_path, content):
 
 
 WRONG = [
-    ({"format": 2}, "format", "must be 1, which this version knows, not 2"),
+    ({"format": 2}, "format", "not 2"),
     ({"format": None}, "format", "not None"),
     ({"colour": "blue"}, "fields", "not 'colour'"),
-    ({"device": ""}, "device", "must be a text, not ''"),
-    ({"torch": 2.13}, "torch", "must be a text, not 2.13"),
+    ({"device": ""}, "device", "not ''"),
+    ({"torch": 2.13}, "torch", "not 2.13"),
     ({"input_structure": "list"}, "input_structure", "'tensor', 'tuple', 'dict', not 'list'"),
-    ({"input_structure": "tensor"}, "inputs", "must be one, for structure is 'tensor', not 2"),
+    ({"input_structure": "tensor"}, "inputs", "'tensor', not 2"),
     ({"output_structure": []}, "output_structure", "not []"),
     ({"max_batch": 0}, "max_batch", "at least 1, not 0"),
     ({"max_batch": True}, "max_batch", "not True"),
@@ -104,13 +104,13 @@ WRONG = [
     ({"dims": {"batch": [1, 64], "sequence": 512}}, "dims.sequence", "not 512"),
     ({"dims": {"batch": [1, 64], "sequence": [5, 4]}}, "dims.sequence", "not [5, 4]"),
     ({"dims": {"batch": [0, 64]}}, "dims.batch", "not [0, 64]"),
-    ({"inputs": []}, "inputs", "at least one, not []"),
+    ({"inputs": []}, "inputs", "at least one tensor, not []"),
     ({"inputs": [1]}, "inputs[0]", "an object with name, dtype and shape, not 1"),
     ({"inputs": [{"name": "ids"}]}, "inputs[0]", "an object with name, dtype and shape"),
-    ({"inputs": tensor(name="")}, "inputs[0].name", "must be a text, not ''"),
+    ({"inputs": tensor(name="")}, "inputs[0].name", "not ''"),
     ({"inputs": tensor(dtype="float")}, "inputs[0].dtype", "not 'float'"),
-    ({"inputs": tensor(shape=[])}, "inputs[0].shape", "begins with 'batch', not []"),
-    ({"inputs": tensor(shape=["sequence"])}, "inputs[0].shape", "begins with 'batch'"),
+    ({"inputs": tensor(shape=[])}, "inputs[0].shape", "'batch', not []"),
+    ({"inputs": tensor(shape=["sequence"])}, "inputs[0].shape", "'batch', not ['sequence']"),
     ({"inputs": tensor(shape=["batch", "width"])}, "inputs[0].shape", "names of dims"),
     ({"inputs": tensor(shape=["batch", 0])}, "inputs[0].shape", "not ['batch', 0]"),
     ({"inputs": tensor(shape=["batch", None])}, "inputs[0].shape", "not ['batch', None]"),
