@@ -4,13 +4,13 @@
 
 #include <csignal>
 
+#include "bindings/batches/batch.h"
+#include "bindings/batches/isolation.h"
 #include "bindings/broker/broker_egress.h"
 #include "bindings/broker/broker_ingress.h"
 #include "bindings/broker/broker_messages.h"
 #include "bindings/broker/leases.h"
-#include "bindings/engine/batch.h"
 #include "bindings/engine/engine.h"
-#include "bindings/engine/isolation.h"
 #include "bindings/futures/callbacks.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"
@@ -20,7 +20,6 @@
 #include "bindings/pickling/shared_buffer.h"
 #include "bindings/processes/client_link.h"
 #include "bindings/processes/server.h"
-#include "bindings/processes/worker_batch.h"
 #include "bindings/processes/worker_link.h"
 #include "bindings/python/fork.h"
 
@@ -44,16 +43,15 @@ PYBIND11_MODULE(_core, module) {
       !make_batch_type(self) || !make_engine_type(self) || !make_callback_functions(self) || !make_encoder_type() ||
       !make_shared_buffer_type(self) || !make_decoder(self) || !make_server_type(self) ||
       !make_client_link_type(self) || !make_broker_egress_type(self) || !make_broker_ingress_type(self) ||
-      !make_leases_type(self) || !make_broker_functions(self) || !make_worker_batch_type(self) ||
-      !make_worker_link_type(self) || !make_native_workers_type(self)) {
+      !make_leases_type(self) || !make_broker_functions(self) || !make_worker_link_type(self) ||
+      !make_native_workers_type(self)) {
     throw py::error_already_set();
   }
   make_isolation_type(self);
-  module.def(
-      "leave_native_threads", &leave_native_threads,
-      "Has the process end without destructors if threads of native models still run then, which need what those "
-      "take away.");
+  module.def("leave_native_threads", &leave_native_threads,
+             "Has the process end without destructors if threads of native models still run then: they use what the "
+             "destructors would free.");
   module.def(
       "die_with_parent", &die_with_parent, py::arg("parent"), py::pos_only(),
-      "Has the kernel kill this process when the thread that forked it ends; False: the parent has gone already.");
+      "Has the kernel kill this process when the thread that forked it ends; False: the parent has ended already.");
 }

@@ -9,7 +9,7 @@ from typing_extensions import Self
 __version__: str
 
 class FutureBase:
-    """One predict or submit call, which waits in the engine's queue itself.
+    """One predict or submit call; it waits in the engine's queue.
 
     Made by `Engine` only. `service_streamer.Future` is the type that users see.
     """
@@ -63,15 +63,15 @@ class HubWaits:
     def waiting(self) -> list[Wait]: ...
     @staticmethod
     def of_this_thread() -> HubWaits | None:
-        """Those that this thread used last, or None."""
+        """The HubWaits that this thread used last, or None."""
 
     @staticmethod
     def forget() -> None:
-        """This thread has none any more."""
+        """Drops the HubWaits of this thread."""
 
 @final
 class Batch:
-    """What one call of the model works on.
+    """What one call of the model works on, in the engine's process or in a worker process.
 
     Dropped without `complete` or `fail` it ends its requests with `WorkerLost`.
     """
@@ -90,7 +90,7 @@ class Batch:
     def drop_ended(self) -> bool: ...
     def isolate(self, budget: float, /) -> Isolation: ...
     def take(self, isolation: Isolation, /) -> Self | None: ...
-    def join(self, group: Batch | WorkerBatch, /) -> None: ...
+    def join(self, group: Batch, /) -> None: ...
     def postpone(self) -> None: ...
 
 class Isolation:
@@ -107,7 +107,7 @@ class Isolation:
 
 @final
 class NativeWorkers:
-    """The threads that run the native model of an engine; they never ask for the GIL."""
+    """The threads that run the native model of an engine; they never take the GIL."""
 
     def __new__(
         cls, engine: Engine, count: int, isolate_errors: bool, isolation_budget: float, /
@@ -177,7 +177,7 @@ class Server:
 
 @final
 class ClientLink:
-    """Hands the requests of a remote engine on to the process of another one."""
+    """Sends the requests of a remote engine to the engine of another process."""
 
     def __init__(self, engine: Engine, address: str, owner_returns: bool = True) -> None: ...
     def start(self) -> None: ...
@@ -196,7 +196,7 @@ class ClientLink:
 
 @final
 class BrokerEgress:
-    """Hands the requests of an inline engine out as bytes, and takes their answers.
+    """Gives out the requests of an inline engine as bytes, and takes their results.
 
     One thread takes, any thread answers. A chunk is (id, begin, items, deadline, priority, body):
     the request's number (> 0), which of its items, `time.monotonic()` seconds or None. An answer is
@@ -217,7 +217,7 @@ class BrokerEgress:
 
 @final
 class BrokerIngress:
-    """Brings requests that came as bytes into a server's engine, and gives their results as bytes.
+    """Submits requests that came as bytes to a server's engine, and gives their results as bytes.
 
     Any thread submits, one thread takes.
     """
@@ -231,9 +231,9 @@ class BrokerIngress:
 
 @final
 class Leases:
-    """The entries of a broker's queue that are here, until they are acknowledged.
+    """The entries of a broker's queue that this process has, until they are acknowledged.
 
-    Calls `ring()` when it gets fewer.
+    Calls `ring()` when entries are removed.
     """
 
     def __init__(self, ingress: BrokerIngress, ring: Callable[[], None]) -> None: ...
@@ -257,7 +257,7 @@ class Leases:
 
 @final
 class WorkerLink:
-    """A worker process' connection to its engine; takes the socket over."""
+    """The connection of a worker process to its engine; takes over the socket."""
 
     def __init__(self, socket: int, output_batch: bool, inline: bool = False) -> None: ...
     def receive_setup(self) -> bytes | None: ...
@@ -265,28 +265,7 @@ class WorkerLink:
     def send_init_failed(self, traceback: str, /) -> None: ...
     def run_batches(
         self, predict: Callable[[list[Any]], Any], logged: Callable[[], bool], /
-    ) -> tuple[WorkerBatch, BaseException | None, BaseException | None] | None: ...
-
-@final
-class WorkerBatch:
-    """What one call of the model works on, in a worker process; to be used like a `Batch`."""
-
-    @property
-    def items(self) -> list[Any]: ...
-    @property
-    def requests(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def age(self) -> float: ...
-    def __len__(self) -> int: ...
-    def complete(self, outputs: Any, /) -> None: ...
-    def fail(self, error: BaseException, /) -> None: ...
-    def drop_ended(self) -> bool: ...
-    def isolate(self, budget: float, /) -> Isolation: ...
-    def take(self, isolation: Isolation, /) -> Self | None: ...
-    def join(self, group: Batch | WorkerBatch, /) -> None: ...
-    def postpone(self) -> None: ...
+    ) -> tuple[Batch, BaseException | None, BaseException | None] | None: ...
 
 @final
 class SharedBuffer:

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
@@ -19,8 +19,6 @@ from ._options import Options
 from ._waiting import threads
 
 _logger = logging.getLogger("service_streamer")
-
-AnyBatch: TypeAlias = "_core.Batch | _core.WorkerBatch"
 
 
 class Workers:
@@ -117,7 +115,7 @@ def is_logged() -> bool:
 
 
 def serve(
-    batch: AnyBatch,
+    batch: _core.Batch,
     raised: BaseException | None,
     refused: BaseException | None,
     predict: Callable[[list[Any]], Any],
@@ -145,7 +143,7 @@ def serve(
 
 
 def _resolve(
-    batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any], budget: float | None
+    batch: _core.Batch, error: Exception, predict: Callable[[list[Any]], Any], budget: float | None
 ) -> None:
     if budget is not None and not isinstance(error, FAULTS_OF_THE_MODEL):
         isolate(batch, error, predict, budget)
@@ -158,7 +156,7 @@ def _report() -> None:
         _logger.exception("a batch could not be answered")
 
 
-def run(batch: AnyBatch, predict: Callable[[list[Any]], Any]) -> Exception | None:
+def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | None:
     """Run the model once. Answer the batch, or return the exception and leave it unanswered."""
     try:
         outputs = predict(batch.items)
@@ -172,7 +170,7 @@ def run(batch: AnyBatch, predict: Callable[[list[Any]], Any]) -> Exception | Non
 
 
 def isolate(
-    batch: AnyBatch, error: Exception, predict: Callable[[list[Any]], Any], budget: float
+    batch: _core.Batch, error: Exception, predict: Callable[[list[Any]], Any], budget: float
 ) -> None:
     """Run a batch that raised again in parts, so that only the guilty requests fail.
 
@@ -281,7 +279,7 @@ def is_out_of_memory(error: Exception) -> bool:
 class _LogEntry:
     """One log line per batch. The values are read before the batch is answered."""
 
-    def __init__(self, batch: AnyBatch) -> None:
+    def __init__(self, batch: _core.Batch) -> None:
         self._facts = (len(batch), batch.requests, batch.reason, batch.age * 1e3)
         self._start = time.perf_counter()
 

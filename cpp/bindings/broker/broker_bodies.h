@@ -12,26 +12,26 @@
 #include "service_streamer/base/clock.h"
 #include "service_streamer/wire/broker_body.h"
 
-// What BrokerEgress and BrokerIngress have in common: numbers, times and bodies.
+// Conversions for BrokerEgress and BrokerIngress: numbers, times and bodies. With the GIL held.
 
 namespace service_streamer::bindings {
 
-// Copies that take as long as giving up the GIL may.
+// The GIL is released for longer copies.
 constexpr std::size_t kLongCopy = std::size_t{1} << 20;
 
-// Calls a function of the core that copies so many bytes.
+// Calls a function that copies so many bytes.
 template <typename Function>
 CaughtError attempt_copying(std::size_t bytes, Function function) {
   return bytes < kLongCopy ? attempt(function) : attempt_without_gil(function);
 }
 
-// Those of a sequence of ints; false with an exception set.
+// The numbers of requests in a sequence of ints; false with an exception set.
 bool ids_from(PyObject* sequence, std::vector<std::uint64_t>& ids);
 
-// A number of a request; false with an exception set.
+// The number of a request; false with an exception set.
 bool id_from(PyObject* number, std::uint64_t& id);
 
-// None: TimePoint::max(); otherwise what time.monotonic() says then. False with an exception set that names the value.
+// A time of time.monotonic(); None: TimePoint::max(). False with an exception set that names the value.
 bool time_from(PyObject* seconds, TimePoint& time);
 
 inline std::string_view text_of(PyObject* bytes) {
@@ -49,13 +49,13 @@ inline bool append(PyObject* list, PyObject* element) {
   return appended;
 }
 
-// Of a bytes object, but for so many at its beginning.
+// A copy of a bytes object without its first `skip` bytes.
 inline ipc::Bytes copy_of(PyObject* bytes, std::size_t skip = 0) {
   return ipc::Bytes::copy_of(text_of(bytes).substr(skip));
 }
 
-// (id, begin, items, deadline, priority, body); nullptr with an exception set. Copies long ones without the GIL: the chunk must lie
-// on the heap.
+// (id, begin, items, deadline, priority, body); nullptr with an exception set. A long body is copied without the GIL,
+// so the chunk must be on the heap.
 PyObject* chunk_tuple(const ipc::Chunk& chunk);
 
 PyObject* id_list(const std::vector<std::uint64_t>& ids);

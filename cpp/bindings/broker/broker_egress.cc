@@ -6,37 +6,35 @@
 
 #include "bindings/broker/broker_bodies.h"
 #include "bindings/broker/broker_replies.h"
-#include "bindings/engine/engine.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/fork.h"
 #include "bindings/python/methods.h"
-#include "service_streamer/broker/broker_egress.h"
 
 namespace service_streamer::bindings {
 namespace {
 
 using TakeStatus = ipc::BrokerEgress::TakeStatus;
 
-struct OutletObject {
+struct BrokerEgressObject {
   PyObject_HEAD
   EngineObject* engine;
-  ipc::BrokerEgress* egress;
+  EgressBackend* backend;
   bool taking;  // a thread is in take()
 };
 
-OutletObject* self_of(PyObject* self) {
-  return reinterpret_cast<OutletObject*>(self);
+BrokerEgressObject* self_of(PyObject* self) {
+  return reinterpret_cast<BrokerEgressObject*>(self);
 }
 
-// That of a method's object; nullptr with StreamerClosed raised in a forked child.
-ipc::BrokerEgress* outlet_of(PyObject* self) {
-  return from_this_process(self_of(self)->engine) ? self_of(self)->egress : nullptr;
+// The egress of a method's object; nullptr with StreamerClosed raised in a forked child.
+ipc::BrokerEgress* egress_of(PyObject* self) {
+  return from_this_process(self_of(self)->engine) ? &self_of(self)->backend->egress : nullptr;
 }
 
-// --- what goes out ---
+// --- requests ---
 
-// One for which there is no memory is lost: nobody would ever send it.
+// A chunk that there is no memory for is lost: it would never be sent.
 PyObject* chunk_list(ipc::BrokerEgress& egress, const std::vector<ipc::Chunk>& chunks) {
   PyObject* list = PyList_New(0);
   for (std::size_t i = 0; list != nullptr && i < chunks.size(); ++i) {
@@ -66,7 +64,7 @@ PyObject* taken_tuple(ipc::BrokerEgress& egress, const ipc::BrokerEgress::Taken&
 bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, ipc::BrokerEgress::Taken& taken,
                   TakeStatus& status) {
   do {
-    ipc::BrokerEgress* egress = outlet_of(self);  // a signal handler may have forked
+    ipc::BrokerEgress* egress = egress_of(self);  // a signal handler may have forked
     if (egress == nullptr) return false;
     const CaughtError failure = attempt_without_gil([&] { status = egress->take(limit, deadline, taken); });
     if (failure.raise()) return false;
@@ -75,14 +73,14 @@ bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, ipc::Br
   return true;
 }
 
-PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
-  OutletObject* self = self_of(object);
+PyObject* egress_take(PyObject* object, PyObject* args, PyObject* kwargs) {
+  BrokerEgressObject* self = self_of(object);
   Py_ssize_t limit;
   PyObject* timeout;
   TimePoint deadline;
   static const char* names[] = {"limit", "timeout", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nO", const_cast<char**>(names), &limit, &timeout)) return nullptr;
-  if (!deadline_from(timeout, deadline) || outlet_of(object) == nullptr) return nullptr;
+  if (!deadline_from(timeout, deadline) || egress_of(object) == nullptr) return nullptr;
   if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, got %zd", limit);
   if (self->taking) {
     PyErr_SetString(PyExc_RuntimeError, "another thread is in take()");
@@ -93,7 +91,7 @@ PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   TakeStatus status = TakeStatus::kNothing;
   PyObject* tuple = nullptr;
   if (wait_to_take(object, static_cast<std::size_t>(limit), deadline, *taken, status)) {
-    tuple = status == TakeStatus::kStopped ? Py_NewRef(Py_None) : taken_tuple(*self->egress, *taken);
+    tuple = status == TakeStatus::kStopped ? Py_NewRef(Py_None) : taken_tuple(self->backend->egress, *taken);
   }
   delete taken;
   self->taking = false;
@@ -101,7 +99,7 @@ PyObject* outlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
 }
 
 PyObject* egress_chunks(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::BrokerEgress* egress = outlet_of(self);
+  ipc::BrokerEgress* egress = egress_of(self);
   PyObject* numbers;
   static const char* names[] = {"ids", nullptr};
   if (egress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &numbers)) {
@@ -118,10 +116,10 @@ PyObject* egress_chunks(PyObject* self, PyObject* args, PyObject* kwargs) {
   return list;
 }
 
-// --- what comes back ---
+// --- replies ---
 
-PyObject* outlet_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::BrokerEgress* egress = outlet_of(self);
+PyObject* egress_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::BrokerEgress* egress = egress_of(self);
   PyObject* sequence;
   static const char* names[] = {"answers", nullptr};
   if (egress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &sequence)) {
@@ -142,8 +140,8 @@ PyObject* outlet_answer(PyObject* self, PyObject* args, PyObject* kwargs) {
   return done ? PyLong_FromSize_t(taken) : nullptr;
 }
 
-PyObject* outlet_lose(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::BrokerEgress* egress = outlet_of(self);
+PyObject* egress_lose(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::BrokerEgress* egress = egress_of(self);
   PyObject *numbers, *text;
   Py_ssize_t size;
   static const char* names[] = {"ids", "note", nullptr};
@@ -158,8 +156,8 @@ PyObject* outlet_lose(PyObject* self, PyObject* args, PyObject* kwargs) {
       attempt([&] { egress->forwarded().lose(ids, std::string(note, static_cast<std::size_t>(size))); }));
 }
 
-PyObject* outlet_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::BrokerEgress* egress = outlet_of(self);
+PyObject* egress_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::BrokerEgress* egress = egress_of(self);
   PyObject *number, *error;
   std::uint64_t id;
   static const char* names[] = {"id", "error", nullptr};
@@ -175,29 +173,29 @@ PyObject* outlet_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
 
 // --- life ---
 
-PyObject* outlet_in_flight(PyObject* self, PyObject*) {
-  ipc::BrokerEgress* egress = outlet_of(self);
+PyObject* egress_in_flight(PyObject* self, PyObject*) {
+  ipc::BrokerEgress* egress = egress_of(self);
   return egress != nullptr ? PyLong_FromSize_t(egress->forwarded().in_flight()) : nullptr;
 }
 
-PyObject* outlet_interrupt(PyObject* self, PyObject*) {
-  ipc::BrokerEgress* egress = outlet_of(self);
+PyObject* egress_interrupt(PyObject* self, PyObject*) {
+  ipc::BrokerEgress* egress = egress_of(self);
   return egress != nullptr ? none_or_raise(attempt([&] { egress->interrupt(); })) : nullptr;
 }
 
-PyObject* outlet_stop(PyObject* self, PyObject*) {
-  ipc::BrokerEgress* egress = outlet_of(self);
+PyObject* egress_stop(PyObject* self, PyObject*) {
+  ipc::BrokerEgress* egress = egress_of(self);
   return egress != nullptr ? none_or_raise(attempt([&] { egress->stop(); })) : nullptr;
 }
 
-PyObject* outlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+PyObject* egress_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   EngineObject* engine;
   Py_ssize_t chunk_size;
   static const char* names[] = {"engine", "chunk_size", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!n", const_cast<char**>(names), engine_type, &engine, &chunk_size)) {
     return nullptr;
   }
-  if (!from_this_process(engine) || !check_remote(engine) || !check_inline(engine)) return nullptr;
+  if (!from_this_process(engine) || unattached_backend(engine) == nullptr || !check_inline(engine)) return nullptr;
   if (chunk_size < 1 || chunk_size > UINT32_MAX) {
     return PyErr_Format(PyExc_ValueError, "chunk_size must be at least 1 and fit into 32 bits, got %zd", chunk_size);
   }
@@ -205,28 +203,26 @@ PyObject* outlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (self == nullptr) return nullptr;
   self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
   const CaughtError failure = attempt(
-      [&] { self_of(self)->egress = new ipc::BrokerEgress(*engine->engine, static_cast<std::uint32_t>(chunk_size)); });
+      [&] { self_of(self)->backend = new EgressBackend(*engine->engine, static_cast<std::uint32_t>(chunk_size)); });
   if (failure.raise()) {
     Py_DECREF(self);
     return nullptr;
   }
-  engine->egress = self_of(self)->egress;
+  engine->backend = self_of(self)->backend;
   return self;
 }
 
-int outlet_traverse(PyObject* self, visitproc visit, void* arg) {
+int egress_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(reinterpret_cast<PyObject*>(self_of(self)->engine));
   return 0;
 }
 
-void outlet_dealloc(PyObject* object) {
+void egress_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
-  OutletObject* self = self_of(object);
-  if (self->egress != nullptr && self->engine->fork_generation == fork_generation()) {
-    self->engine->egress = nullptr;
-    delete self->egress;
-  }
+  BrokerEgressObject* self = self_of(object);
+  if (self->backend != nullptr) self->engine->backend = self->engine->own_backend;
+  if (self->engine->fork_generation == fork_generation()) delete self->backend;  // a forked child leaks its copy
   Py_CLEAR(self->engine);
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
@@ -236,51 +232,50 @@ void outlet_dealloc(PyObject* object) {
 constexpr int kWithNames = METH_VARARGS | METH_KEYWORDS;
 
 PyMethodDef methods[] = {
-    {"take", as_method(outlet_take), kWithNames,
+    {"take", as_method(egress_take), kWithNames,
      "take($self, limit, timeout)\n--\n\n"
      "Blocks until something is queued or withdrawn: ([(id, begin, items, deadline, priority, body)], [id]).\n\n"
      "A chunk is a range of the items of a request, about `limit` items in all, or none with 0; `deadline` is a time "
      "of time.monotonic(), or None. The second list has requests that ended with items out that are not answered "
      "(cancelled, timed out, one part failed), each once, but for those of lose() and fail(). ([], []): interrupted, "
-     "or "
-     "not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "
+     "or not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "
      "Watches deadlines meanwhile. For one thread."},
-    {"answer", as_method(outlet_answer), kWithNames,
+    {"answer", as_method(egress_answer), kWithNames,
      "answer($self, answers)\n--\n\n"
-     "Takes [(id, begin, items, body of a result)]; returns how many of them somebody waited for.\n\n"
-     "Ignores what is unknown, a duplicate, or of a range that is not out. A corrupt body ends its request with "
+     "Takes [(id, begin, items, body of a result)]; returns how many of them were expected.\n\n"
+     "Ignores unknown requests, duplicates, and ranges that are not out. A corrupt body ends its request with "
      "WorkerLost."},
-    {"lose", as_method(outlet_lose), kWithNames,
+    {"lose", as_method(egress_lose), kWithNames,
      "lose($self, ids, note)\n--\n\n"
-     "Ends requests with WorkerLost(note); unknown ones are left out."},
-    {"fail", as_method(outlet_fail), kWithNames,
+     "Ends requests with WorkerLost(note); unknown ones are ignored."},
+    {"fail", as_method(egress_fail), kWithNames,
      "fail($self, id, error)\n--\n\n"
      "Ends a request with an exception: the pickle of _pickle.pack_error(exception). False: it has ended already."},
     {"chunks", as_method(egress_chunks), kWithNames,
      "chunks($self, ids)\n--\n\n"
-     "What of them is out and not answered, once more; unknown ones are left out."},
-    {"in_flight", outlet_in_flight, METH_NOARGS,
+     "The chunks of these requests that are out and not answered, once more; unknown requests are ignored."},
+    {"in_flight", egress_in_flight, METH_NOARGS,
      "in_flight($self)\n--\n\n"
      "How many requests are handed out."},
-    {"interrupt", outlet_interrupt, METH_NOARGS,
+    {"interrupt", egress_interrupt, METH_NOARGS,
      "interrupt($self)\n--\n\n"
-     "Ends take(), or the next one if nobody is in it."},
-    {"stop", outlet_stop, METH_NOARGS,
+     "Ends take(), or its next call if no thread is in it."},
+    {"stop", egress_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
      "Ends what is handed out with StreamerClosed; take() returns None. Idempotent; never blocks."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("Hands the requests of an engine out as bytes, and takes their answers.")},
-    {Py_tp_new, reinterpret_cast<void*>(outlet_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(outlet_dealloc)},
-    {Py_tp_traverse, reinterpret_cast<void*>(outlet_traverse)},
+    {Py_tp_doc, const_cast<char*>("Gives out the requests of an engine as bytes, and takes their results.")},
+    {Py_tp_new, reinterpret_cast<void*>(egress_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(egress_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(egress_traverse)},
     {Py_tp_methods, methods},
     {0, nullptr},
 };
 
-PyType_Spec spec = {"service_streamer._core.BrokerEgress", sizeof(OutletObject), 0,
+PyType_Spec spec = {"service_streamer._core.BrokerEgress", sizeof(BrokerEgressObject), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
 }  // namespace

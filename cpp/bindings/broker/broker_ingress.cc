@@ -5,7 +5,6 @@
 
 #include "bindings/broker/broker_bodies.h"
 #include "bindings/broker/submissions.h"
-#include "bindings/engine/engine.h"
 #include "bindings/processes/server.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
@@ -16,28 +15,28 @@
 
 namespace service_streamer::bindings {
 
-PyTypeObject* inlet_type = nullptr;
+PyTypeObject* broker_ingress_type = nullptr;
 
 namespace {
 
 using TakeStatus = ipc::BrokerIngress::TakeStatus;
 using ipc::EndedCall;
 
-struct InletObject {
+struct BrokerIngressObject {
   PyObject_HEAD
   ServerObject* server;
   ipc::BrokerIngress* ingress;
   bool taking;  // a thread is in take()
 };
 
-InletObject* self_of(PyObject* self) {
-  return reinterpret_cast<InletObject*>(self);
+BrokerIngressObject* self_of(PyObject* self) {
+  return reinterpret_cast<BrokerIngressObject*>(self);
 }
 
-// --- what comes in ---
+// --- requests ---
 
-PyObject* inlet_submit(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::BrokerIngress* ingress = inlet_of(self);
+PyObject* ingress_submit(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::BrokerIngress* ingress = ingress_of(self);
   PyObject *number, *body, *deadline, *priority;
   static const char* names[] = {"id", "body", "deadline", "priority", nullptr};
   if (ingress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "OSOO", const_cast<char**>(names), &number,
@@ -57,8 +56,8 @@ PyObject* inlet_submit(PyObject* self, PyObject* args, PyObject* kwargs) {
   return items;
 }
 
-PyObject* inlet_cancel(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::BrokerIngress* ingress = inlet_of(self);
+PyObject* ingress_cancel(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::BrokerIngress* ingress = ingress_of(self);
   PyObject* numbers;
   static const char* names[] = {"ids", nullptr};
   if (ingress == nullptr || !PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &numbers)) {
@@ -69,7 +68,7 @@ PyObject* inlet_cancel(PyObject* self, PyObject* args, PyObject* kwargs) {
   return none_or_raise(attempt([&] { ingress->cancel(ids); }));
 }
 
-// --- what has ended ---
+// --- results ---
 
 bool has_body(const EndedCall& end) {
   return end.outcome == Outcome::kAnswered || end.outcome == Outcome::kFailed || end.outcome == Outcome::kLost;
@@ -80,7 +79,7 @@ PyObject* body_of(const EndedCall& end) {
   return make_body(ipc::body_size(end), [&](char* to) { ipc::write_body(end, to); });
 }
 
-// Results for which there is no memory are lost.
+// The result is lost if there is no memory for its body.
 PyObject* body_or_loss(EndedCall& end) {
   PyObject* body = body_of(end);
   if (body != nullptr) return body;
@@ -107,7 +106,7 @@ PyObject* end_list(std::vector<EndedCall>& ends) {
 // Waits without the GIL, again after every signal whose handler did not raise. False with an exception set.
 bool wait_to_take(PyObject* self, TimePoint deadline, std::vector<EndedCall>& ends, TakeStatus& status) {
   do {
-    ipc::BrokerIngress* ingress = inlet_of(self);  // a signal handler may have forked
+    ipc::BrokerIngress* ingress = ingress_of(self);  // a signal handler may have forked
     if (ingress == nullptr) return false;
     const CaughtError failure = attempt_without_gil([&] { status = ingress->take(deadline, ends); });
     if (failure.raise()) return false;
@@ -116,13 +115,13 @@ bool wait_to_take(PyObject* self, TimePoint deadline, std::vector<EndedCall>& en
   return true;
 }
 
-PyObject* inlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
-  InletObject* self = self_of(object);
+PyObject* ingress_take(PyObject* object, PyObject* args, PyObject* kwargs) {
+  BrokerIngressObject* self = self_of(object);
   PyObject* timeout;
   TimePoint deadline;
   static const char* names[] = {"timeout", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &timeout)) return nullptr;
-  if (!deadline_from(timeout, deadline) || inlet_of(object) == nullptr) return nullptr;
+  if (!deadline_from(timeout, deadline) || ingress_of(object) == nullptr) return nullptr;
   if (self->taking) {
     PyErr_SetString(PyExc_RuntimeError, "another thread is in take()");
     return nullptr;
@@ -141,17 +140,17 @@ PyObject* inlet_take(PyObject* object, PyObject* args, PyObject* kwargs) {
 
 // --- life ---
 
-PyObject* inlet_interrupt(PyObject* self, PyObject*) {
-  ipc::BrokerIngress* ingress = inlet_of(self);
+PyObject* ingress_interrupt(PyObject* self, PyObject*) {
+  ipc::BrokerIngress* ingress = ingress_of(self);
   return ingress != nullptr ? none_or_raise(attempt([&] { ingress->interrupt(); })) : nullptr;
 }
 
-PyObject* inlet_stop(PyObject* self, PyObject*) {
-  ipc::BrokerIngress* ingress = inlet_of(self);
+PyObject* ingress_stop(PyObject* self, PyObject*) {
+  ipc::BrokerIngress* ingress = ingress_of(self);
   return ingress != nullptr ? none_or_raise(attempt([&] { ingress->stop(); })) : nullptr;
 }
 
-PyObject* inlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+PyObject* ingress_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   ServerObject* server;
   static const char* names[] = {"server", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", const_cast<char**>(names), server_type, &server)) {
@@ -161,21 +160,21 @@ PyObject* inlet_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->server = reinterpret_cast<ServerObject*>(Py_NewRef(reinterpret_cast<PyObject*>(server)));
-  const CaughtError failure =
-      attempt([&] { self_of(self)->ingress = new ipc::BrokerIngress(*server->engine->engine, *server->server); });
+  const CaughtError failure = attempt(
+      [&] { self_of(self)->ingress = new ipc::BrokerIngress(*server->engine->engine, server->backend->server); });
   if (failure.raise()) Py_CLEAR(self);
   return self;
 }
 
-int inlet_traverse(PyObject* self, visitproc visit, void* arg) {
+int ingress_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(reinterpret_cast<PyObject*>(self_of(self)->server));
   return 0;
 }
 
-void inlet_dealloc(PyObject* object) {
+void ingress_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
-  InletObject* self = self_of(object);
+  BrokerIngressObject* self = self_of(object);
   if (self->ingress != nullptr && self->server->engine->fork_generation == fork_generation()) delete self->ingress;
   Py_CLEAR(self->server);
   PyTypeObject* type = Py_TYPE(object);
@@ -186,49 +185,50 @@ void inlet_dealloc(PyObject* object) {
 constexpr int kWithNames = METH_VARARGS | METH_KEYWORDS;
 
 PyMethodDef methods[] = {
-    {"submit", as_method(inlet_submit), kWithNames,
+    {"submit", as_method(ingress_submit), kWithNames,
      "submit($self, id, body, deadline, priority)\n--\n\n"
-     "Brings a request in; returns its number of items. Never blocks: it goes in beyond max_queue.\n\n"
+     "Submits a request; returns its number of items. Never blocks: max_queue does not count here.\n\n"
      "`deadline` is a time of time.monotonic(), or None. Raises ValueError for a malformed body, or a number that was "
      "not taken yet, and StreamerClosed."},
-    {"cancel", as_method(inlet_cancel), kWithNames,
+    {"cancel", as_method(ingress_cancel), kWithNames,
      "cancel($self, ids)\n--\n\n"
-     "Ends requests whose answer nobody wants; unknown ones are left out."},
-    {"take", as_method(inlet_take), kWithNames,
+     "Cancels requests; unknown ones are ignored."},
+    {"take", as_method(ingress_take), kWithNames,
      "take($self, timeout)\n--\n\n"
      "Blocks until requests have ended: [(id, body of the result)], each once.\n\n"
      "Without a result (cancelled, timed out, or the engine was closed) the body is empty. []: interrupted, or not "
      "within `timeout` seconds. None: stopped, and everything was taken. For one thread."},
-    {"interrupt", inlet_interrupt, METH_NOARGS,
+    {"interrupt", ingress_interrupt, METH_NOARGS,
      "interrupt($self)\n--\n\n"
-     "Ends take(), or the next one if nobody is in it."},
-    {"stop", inlet_stop, METH_NOARGS,
+     "Ends take(), or its next call if no thread is in it."},
+    {"stop", ingress_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
-     "Cancels what is left, and lets nothing in; take() returns what has ended, then None. Idempotent."},
+     "Cancels the requests that are left, and takes no more; take() returns what has ended, then None. Idempotent."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("Brings requests that came as bytes into a server's engine, and gives their results "
-                                  "as bytes.")},
-    {Py_tp_new, reinterpret_cast<void*>(inlet_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(inlet_dealloc)},
-    {Py_tp_traverse, reinterpret_cast<void*>(inlet_traverse)},
+    {Py_tp_doc,
+     const_cast<char*>("Submits requests that came as bytes to a server's engine, and gives their results as "
+                       "bytes.")},
+    {Py_tp_new, reinterpret_cast<void*>(ingress_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(ingress_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(ingress_traverse)},
     {Py_tp_methods, methods},
     {0, nullptr},
 };
 
-PyType_Spec spec = {"service_streamer._core.BrokerIngress", sizeof(InletObject), 0,
+PyType_Spec spec = {"service_streamer._core.BrokerIngress", sizeof(BrokerIngressObject), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
 }  // namespace
 
 bool make_broker_ingress_type(PyObject* module) {
-  inlet_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return inlet_type != nullptr && PyModule_AddType(module, inlet_type) == 0;
+  broker_ingress_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return broker_ingress_type != nullptr && PyModule_AddType(module, broker_ingress_type) == 0;
 }
 
-ipc::BrokerIngress* inlet_of(PyObject* self) {
+ipc::BrokerIngress* ingress_of(PyObject* self) {
   return from_this_process(self_of(self)->server->engine) ? self_of(self)->ingress : nullptr;
 }
 

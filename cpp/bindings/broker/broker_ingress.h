@@ -6,10 +6,10 @@
 
 namespace service_streamer::bindings {
 
-extern PyTypeObject* inlet_type;
+extern PyTypeObject* broker_ingress_type;
 bool make_broker_ingress_type(PyObject* module);
 
-// That of an object of this type; nullptr with StreamerClosed raised in a forked child.
-ipc::BrokerIngress* inlet_of(PyObject* self);
+// The ingress of an object of this type; nullptr with StreamerClosed raised in a forked child.
+ipc::BrokerIngress* ingress_of(PyObject* self);
 
 }  // namespace service_streamer::bindings

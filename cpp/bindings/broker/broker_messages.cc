@@ -11,7 +11,7 @@
 #include "bindings/python/methods.h"
 #include "service_streamer/wire/broker_entries.h"
 
-// What a client of a broker sends and gets, many messages in one call.
+// The messages that a client of a broker sends and gets, many in one call.
 
 namespace service_streamer::bindings {
 namespace {
@@ -21,13 +21,13 @@ using ipc::RequestHead;
 
 // --- requests ---
 
-// What all requests of a call have in common.
+// The arguments for all requests of a call.
 struct Sending {
   std::string_view append;  // the command, up to its last argument
   RequestHead head;         // client and time
   double ahead;             // ms, of the broker's clock
-  std::size_t limit;        // bytes that a message may have
-  PyObject* seal;           // signs one, or None
+  std::size_t limit;        // bytes of a message
+  PyObject* seal;           // function that signs a message, or None
 };
 
 // "…$size\r\nmessage\r\n" as bytes; `write(char*)` writes the message. nullptr with an exception set.
@@ -43,7 +43,7 @@ PyObject* command_of(std::string_view append, std::size_t size, Write write) {
   });
 }
 
-// Of a request's chunk: (id, begin, items, deadline, priority, body). False with an exception set.
+// Reads a chunk (id, begin, items, deadline, priority, body). False with an exception set.
 bool head_from(PyObject* chunk, const Sending& sending, RequestHead& head, PyObject*& body) {
   PyObject* deadline = nullptr;
   unsigned long long request = 0;
@@ -67,7 +67,8 @@ bool head_from(PyObject* chunk, const Sending& sending, RequestHead& head, PyObj
   return true;
 }
 
-// The command that sends one, and how many bytes its message has. Without a command it has too many, or an exception is set.
+// The command that sends a request, and the size of its message. nullptr: the message is too large, or an exception is
+// set.
 PyObject* command_from(const Sending& sending, const RequestHead& head, PyObject* body, std::size_t& size) {
   const auto write = [&](char* to) {
     ipc::wire::append(to, head);
@@ -92,7 +93,7 @@ PyObject* command_from(const Sending& sending, const RequestHead& head, PyObject
   return command;
 }
 
-// Adds the command of a chunk by (id, begin), or (id, items, size) to those that are too large. False with an exception set.
+// Adds the command of a chunk under (id, begin), or (id, items, size) to `too_large`. False with an exception set.
 bool pack(const Sending& sending, PyObject* chunk, PyObject* commands, PyObject* too_large) {
   RequestHead head;
   PyObject* body = nullptr;

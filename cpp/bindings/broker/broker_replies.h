@@ -9,8 +9,8 @@
 
 namespace service_streamer::bindings {
 
-// BrokerReplies to an BrokerEgress's requests as they were given, and the bytes objects that their bodies are to be copied from. Lies on the
-// heap where that is done without the GIL, and is to be cleared before it goes.
+// Replies for a BrokerEgress, and the bytes objects that their bodies are copied from. The copy may run without the
+// GIL, so it must be on the heap, and clear() must be called before it is deleted.
 struct BrokerReplies {
   std::vector<ipc::ForwardedRequests::Answer> answers;
   std::vector<PyObject*> bodies;
@@ -20,7 +20,8 @@ struct BrokerReplies {
   void clear();
 };
 
-// Those of a sequence of (id, begin, items, body), but for chunks that no request can have; false with an exception set.
+// Reads a sequence of (id, begin, items, body), and leaves out ranges that no request can have; false with an exception
+// set.
 bool read_replies_from(PyObject* sequence, BrokerReplies& answers);
 
 }  // namespace service_streamer::bindings

@@ -12,9 +12,9 @@ namespace {
 
 using ipc::LeasedEntries;
 
-// --- which are here ---
+// --- entries ---
 
-PyObject* held_ids(PyObject* self, PyObject*) {
+PyObject* leases_ids(PyObject* self, PyObject*) {
   std::vector<std::string> ids;
   if (attempt([&] { ids = leases_of(self)->entries->ids(); }).raise()) return nullptr;
   return bytes_list(ids);
@@ -38,7 +38,7 @@ bool for_each_id(PyObject* ids, Function function) {
   return true;
 }
 
-PyObject* held_here(PyObject* self, PyObject* ids) {
+PyObject* leases_here(PyObject* self, PyObject* ids) {
   PyObject* list = PyList_New(0);
   const LeasedEntries& held = *leases_of(self)->entries;
   const bool whole = list != nullptr && for_each_id(ids, [&](PyObject* id) {
@@ -48,7 +48,7 @@ PyObject* held_here(PyObject* self, PyObject* ids) {
   return list;
 }
 
-PyObject* held_remove(PyObject* self, PyObject* ids) {
+PyObject* leases_remove(PyObject* self, PyObject* ids) {
   PyObject* numbers = PyList_New(0);
   LeasedEntries& held = *leases_of(self)->entries;
   bool whole = numbers != nullptr && for_each_id(ids, [&](PyObject* id) {
@@ -60,20 +60,21 @@ PyObject* held_remove(PyObject* self, PyObject* ids) {
   return numbers;
 }
 
-PyObject* held_unanswered_items(PyObject* self, void*) {
+PyObject* leases_unanswered_items(PyObject* self, void*) {
   return PyLong_FromUnsignedLongLong(leases_of(self)->entries->unanswered_items());
 }
 
-Py_ssize_t held_length(PyObject* self) {
+Py_ssize_t leases_length(PyObject* self) {
   return static_cast<Py_ssize_t>(leases_of(self)->entries->size());
 }
 
 // --- life ---
 
-PyObject* held_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+PyObject* leases_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject *ingress, *ring;
   static const char* names[] = {"ingress", "ring", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O", const_cast<char**>(names), inlet_type, &ingress, &ring)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O", const_cast<char**>(names), broker_ingress_type, &ingress,
+                                   &ring)) {
     return nullptr;
   }
   PyObject* self = type->tp_alloc(type, 0);
@@ -84,19 +85,19 @@ PyObject* held_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   return self;
 }
 
-int held_traverse(PyObject* self, visitproc visit, void* arg) {
+int leases_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(leases_of(self)->ingress);
   Py_VISIT(leases_of(self)->ring);
   return 0;
 }
 
-int held_clear(PyObject* self) {
+int leases_clear(PyObject* self) {
   Py_CLEAR(leases_of(self)->ring);
   return 0;
 }
 
-void held_dealloc(PyObject* object) {
+void leases_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   LeasesObject* self = leases_of(object);
   delete self->entries;
@@ -113,7 +114,7 @@ PyMethodDef methods[] = {
     {"take_in", as_method(leases_take_in), kWithNames,
      "take_in($self, entries, ahead, now, oldest_sent)\n--\n\n"
      "Brings the requests of [[id, [b\"m\", message]]] into the engine that are not here yet: (how many were taken, "
-     "their items, odd ones, refused ones).\n\n"
+     "their items, odd entries, refused entries).\n\n"
      "Odd are entries without a sound message of a request in this version, or whose deadline is before `now`, or that "
      "were sent before `oldest_sent`: in ms on the broker's clock, which is `ahead` of time.monotonic(). Refused are "
      "(entry, why): their body is not what its head says. What a closed engine does not take is left out, and not "
@@ -127,27 +128,28 @@ PyMethodDef methods[] = {
      "without "
      "a body, or with more bytes than `limit`, or it only says that no worker could load its model. They count as "
      "answered; what is not here is left out."},
-    {"ids", held_ids, METH_NOARGS, "ids($self)\n--\n\nAll that are here."},
-    {"here", held_here, METH_O, "here($self, ids, /)\n--\n\nThose of some that are here."},
-    {"remove", held_remove, METH_O, "remove($self, ids, /)\n--\n\nLets entries go; returns the numbers that they had."},
+    {"ids", leases_ids, METH_NOARGS, "ids($self)\n--\n\nAll that are here."},
+    {"here", leases_here, METH_O, "here($self, ids, /)\n--\n\nThose of some that are here."},
+    {"remove", leases_remove, METH_O,
+     "remove($self, ids, /)\n--\n\nLets entries go; returns the numbers that they had."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyGetSetDef properties[] = {
-    {"unanswered_items", held_unanswered_items, nullptr, "that a model still has to see, all together", nullptr},
+    {"unanswered_items", leases_unanswered_items, nullptr, "that a model still has to see, all together", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("The entries of a broker's queue that are here: from their arrival until they are "
                                   "acknowledged. Calls `ring()` when it gets fewer.")},
-    {Py_tp_new, reinterpret_cast<void*>(held_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(held_dealloc)},
-    {Py_tp_traverse, reinterpret_cast<void*>(held_traverse)},
-    {Py_tp_clear, reinterpret_cast<void*>(held_clear)},
+    {Py_tp_new, reinterpret_cast<void*>(leases_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(leases_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(leases_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(leases_clear)},
     {Py_tp_methods, methods},
     {Py_tp_getset, properties},
-    {Py_sq_length, reinterpret_cast<void*>(held_length)},
+    {Py_sq_length, reinterpret_cast<void*>(leases_length)},
     {0, nullptr},
 };
 

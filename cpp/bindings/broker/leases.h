@@ -7,15 +7,16 @@
 
 #include "service_streamer/wire/broker_entries.h"
 
-// The entries of a broker's queue on their way through an BrokerIngress, without a step of Python's for each. All under the GIL, but for copying
-// and submitting what is long.
+// The Python type Leases: the entries of a broker's queue that this process has taken, until they are acknowledged. It
+// passes them to a BrokerIngress and makes their replies, without Python code for each entry. Needs the GIL; long
+// bodies are copied without it.
 
 namespace service_streamer::bindings {
 
 struct LeasesObject {
   PyObject_HEAD
   PyObject* ingress;
-  PyObject* ring;  // called when it gets fewer
+  PyObject* ring;  // called when entries are removed
   ipc::LeasedEntries* entries;
 };
 
@@ -25,7 +26,7 @@ inline LeasesObject* leases_of(PyObject* self) {
 
 bool make_leases_type(PyObject* module);
 
-// Methods; held.cc says what they do.
+// Methods; leases.cc has their docstrings.
 PyObject* leases_take_in(PyObject* self, PyObject* args, PyObject* kwargs);
 PyObject* leases_answer(PyObject* self, PyObject* args, PyObject* kwargs);
 

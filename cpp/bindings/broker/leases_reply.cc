@@ -7,7 +7,7 @@
 #include "bindings/python/errors.h"
 #include "service_streamer/wire/broker_body.h"
 
-// Results that go back.
+// Leases.answer(): results for the broker.
 
 namespace service_streamer::bindings {
 namespace {
@@ -15,12 +15,12 @@ namespace {
 using ipc::LeasedEntries;
 using ipc::RequestHead;
 
-// BrokerReplies that go to the broker at once. Keeps their bodies.
+// Replies that are sent to the broker together. Keeps references to their bodies.
 struct Part {
   std::map<ipc::ClientId, ipc::ClientReply> replies;
   std::vector<std::string> ids;
   std::vector<PyObject*> bodies;
-  std::size_t size = 0;  // bytes of them all
+  std::size_t size = 0;  // bytes of all bodies
 
   ~Part() {
     for (PyObject* body : bodies) Py_DECREF(body);
@@ -65,13 +65,13 @@ PyObject* entry_tuple(const LeasedEntries::Entry& entry) {
                        static_cast<long long>(head.deadline));
 }
 
-// What a call is to do with results.
+// Limits of one call.
 struct Limits {
-  Py_ssize_t body;  // bytes that one may have
-  Py_ssize_t part;  // about as many that go at once
+  Py_ssize_t body;  // bytes of one body
+  Py_ssize_t part;  // bytes of all bodies, about
 };
 
-// False with an exception set. `full`: it is left to the next call.
+// Takes one result; `full`: it is left to the next call. False with an exception set.
 bool take(LeasedEntries& held, PyObject* ended, const Limits& limits, Part& part, PyObject* others, bool& full) {
   unsigned long long number = 0;
   PyObject* body = nullptr;
@@ -83,7 +83,7 @@ bool take(LeasedEntries& held, PyObject* ended, const Limits& limits, Part& part
   full = !part.ids.empty() && part.size + Part::size_of(body) > static_cast<std::size_t>(limits.part);
   if (full) return true;
   std::optional<LeasedEntries::Entry> entry = held.answer(number);
-  if (!entry) return true;  // it is somebody else's by now, or nobody's
+  if (!entry) return true;  // the entry was removed: another process has it, or it has ended
   const std::string_view text = text_of(body);
   if (text.empty() || text.size() > static_cast<std::size_t>(limits.body) || ipc::reports_no_worker(text)) {
     PyObject* tuple = entry_tuple(*entry);

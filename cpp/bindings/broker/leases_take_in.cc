@@ -9,7 +9,7 @@
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 
-// Entries that come in.
+// Leases.take_in(): entries that came from the broker.
 
 namespace service_streamer::bindings {
 namespace {
@@ -17,14 +17,14 @@ namespace {
 using ipc::LeasedEntries;
 using ipc::RequestHead;
 
-// What the entries are to be judged by, in ms on the broker's clock.
+// Limits for the times of entries, in ms on the broker's clock.
 struct Times {
   double ahead;           // of the monotonic clock
-  long long now;          // what is due before is late
-  long long oldest_sent;  // what was sent before is a replay
+  long long now;          // an earlier deadline is over
+  long long oldest_sent;  // an entry that was sent earlier is a replay
 };
 
-// The id and message of an entry as Redis has it: [id, [protocol.FIELD, message]].
+// The id and message of an entry from Redis: [id, [protocol.FIELD, message]].
 bool parts_of(PyObject* entry, PyObject*& id, PyObject*& message) {
   if (!PyList_CheckExact(entry) || PyList_GET_SIZE(entry) != 2) return false;
   id = PyList_GET_ITEM(entry, 0);
@@ -42,11 +42,11 @@ TimePoint deadline_of(const RequestHead& head, const Times& times) {
 
 struct Arrivals {
   Submissions submissions{sizeof(RequestHead)};
-  std::vector<PyObject*> entries;  // of each submission; belong to who gave them
+  std::vector<PyObject*> entries;  // of each submission; borrowed
   std::vector<std::uint32_t> items;
 };
 
-// Adds it to the arrivals, or to `odd`; not what is here already.
+// Adds an entry to the arrivals, or to `odd`. Leaves out entries that are here already.
 bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals& arrivals, PyObject* odd) {
   PyObject* id = nullptr;
   PyObject* message = nullptr;
@@ -64,7 +64,8 @@ bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals&
   return !failure.raise();
 }
 
-// Why the engine did not take it as what it says it is; nullptr: it did, or is closed, so that others will have it.
+// Why a request is refused for good; nullptr: it was taken, or the engine is closed and another process will take the
+// entry.
 PyObject* why_refused(const ipc::BrokerIngress::Submission& submission, std::uint32_t items) {
   if (submission.submitted == ipc::BrokerIngress::SubmitStatus::kMalformed)
     return PyUnicode_FromString("its body is malformed");
@@ -73,7 +74,7 @@ PyObject* why_refused(const ipc::BrokerIngress::Submission& submission, std::uin
                               static_cast<unsigned>(items));
 }
 
-// Lets go what was not taken, and tells why in `refused`: (entry, reason).
+// Removes the entries that were not taken, and adds (entry, reason) to `refused`.
 bool sort_out(LeasesObject* self, ipc::BrokerIngress& ingress, const Arrivals& arrivals, PyObject* refused,
               unsigned long long& taken, unsigned long long& items) {
   bool fewer = false;
@@ -99,7 +100,7 @@ bool sort_out(LeasesObject* self, ipc::BrokerIngress& ingress, const Arrivals& a
 
 PyObject* leases_take_in(PyObject* object, PyObject* args, PyObject* kwargs) {
   LeasesObject* self = leases_of(object);
-  ipc::BrokerIngress* ingress = inlet_of(self->ingress);
+  ipc::BrokerIngress* ingress = ingress_of(self->ingress);
   PyObject* entries;
   Times times{};
   static const char* names[] = {"entries", "ahead", "now", "oldest_sent", nullptr};

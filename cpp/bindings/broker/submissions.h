@@ -9,8 +9,9 @@
 
 namespace service_streamer::bindings {
 
-// Requests for an BrokerIngress as they were given, and the bytes objects that their bodies are copied from: all but so many bytes at the
-// beginning of each. Lies on the heap, for much is copied without the GIL, and is to be cleared before it goes.
+// Requests for a BrokerIngress, and the bytes objects that their bodies are copied from, without the first `skip` bytes
+// of each. The copy may run without the GIL, so it must be on the heap, and clear() must be called before it is
+// deleted.
 struct Submissions {
   explicit Submissions(std::size_t skipped = 0) : skip(skipped) {}
 
@@ -19,7 +20,7 @@ struct Submissions {
   std::vector<PyObject*> messages;
   std::size_t size = 0;  // bytes of all messages
 
-  // Of at least as many bytes as are skipped. Throws std::bad_alloc.
+  // The message has at least `skip` bytes. Throws std::bad_alloc.
   void add(const ipc::SubmitHead& head, PyObject* message);
 
   // False with an exception set.
@@ -28,7 +29,7 @@ struct Submissions {
   void clear();
 };
 
-// What became of one: its number of items, or nullptr with ValueError or StreamerClosed set.
+// The number of items of a submission; nullptr with ValueError or StreamerClosed set if it was refused.
 PyObject* items_or_raise(const ipc::BrokerIngress::Submission& submission);
 
 }  // namespace service_streamer::bindings

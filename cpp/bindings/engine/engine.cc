@@ -5,16 +5,17 @@
 #include <stdexcept>
 
 #include "bindings/engine/engine_stats.h"
+#include "bindings/engine/thread_backend.h"
+#include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
-#include "bindings/native/native_model.h"
+#include "bindings/native/native_backend.h"
+#include "bindings/processes/process_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
 #include "bindings/python/waiting.h"
 
 namespace service_streamer::bindings {
-
-PyTypeObject* engine_type = nullptr;
 
 namespace {
 
@@ -31,7 +32,7 @@ PyObject* engine_close(PyObject* object, PyObject* drain) {
   if (truth < 0) return nullptr;
   EndedRequests dropped;
   self->engine->close(truth != 0, dropped);
-  publish(self, dropped);
+  self->backend->publish(dropped);
   Py_RETURN_NONE;
 }
 
@@ -40,7 +41,7 @@ PyObject* engine_abort(PyObject* object, PyObject*) {
   if (!from_this_process(self)) return nullptr;
   EndedRequests dropped;
   self->engine->abort(Outcome::kClosed, dropped);
-  publish(self, dropped);
+  self->backend->publish(dropped);
   Py_RETURN_NONE;
 }
 
@@ -88,6 +89,13 @@ PyObject* engine_set_workers(PyObject* object, PyObject* number) {
   Py_RETURN_NONE;
 }
 
+// nullptr with an exception set.
+Backend* make_backend(bool remote, bool inline_items, PyObject* model) {
+  if (model != Py_None) return NativeBackend::make(model);
+  if (remote) return new ProcessBackend(inline_items);
+  return new ThreadBackend;
+}
+
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *model = Py_None;
   Py_ssize_t batch_size = 0, max_queue = 0;
@@ -104,7 +112,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
       start_timer == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "every argument but remote, inline and model is needed");
+    PyErr_SetString(PyExc_TypeError, "all arguments except remote, inline and model are required");
     return nullptr;
   }
   EngineOptions options;
@@ -117,11 +125,6 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyErr_Format(PyExc_TypeError, "future_type must be a subclass of FutureBase, got %R", future_type);
     return nullptr;
   }
-  NativeModel* native = nullptr;
-  if (model != Py_None) {
-    native = static_cast<NativeModel*>(PyCapsule_GetPointer(model, NativeModel::kCapsule));
-    if (native == nullptr) return nullptr;
-  }
   options.workers = workers;
   options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
   options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
@@ -129,6 +132,11 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* object = type->tp_alloc(type, 0);
   if (object == nullptr) return nullptr;
   EngineObject* self = self_of(object);
+  self->own_backend = self->backend = make_backend(remote != 0, inline_items != 0, model);
+  if (self->backend == nullptr) {
+    Py_DECREF(object);
+    return nullptr;
+  }
   try {
     self->engine = new Engine(options);
   } catch (const std::exception& error) {
@@ -141,10 +149,6 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->start_timer = Py_NewRef(start_timer);
   self->fork_generation = fork_generation();
   self->output_batch = output_kind == 1;
-  self->remote = remote != 0;
-  self->native = native;
-  self->model = native != nullptr ? Py_NewRef(model) : nullptr;
-  self->inline_items = inline_items != 0;
   return object;
 }
 
@@ -156,7 +160,6 @@ int engine_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->future_type);
   Py_VISIT(self->start);
   Py_VISIT(self->start_timer);
-  Py_VISIT(self->model);
   return 0;
 }
 
@@ -172,14 +175,15 @@ void engine_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   engine_clear(object);
   EngineObject* self = self_of(object);
-  // The parent's copy in a child is leaked. Futures hold the engine, calls of which nobody wants the answer do not.
+  // A forked child leaks its copy of the engine. Futures keep the engine, but calls whose future was dropped may be
+  // left in it.
   if (self->fork_generation == fork_generation() && self->engine != nullptr) {
     EndedRequests left;
     self->engine->abort(Outcome::kClosed, left);
-    publish(self, left);
+    self->backend->publish(left);
     delete self->engine;
   }
-  Py_CLEAR(self->model);  // only now: what was published may still have been read by it
+  delete self->own_backend;  // last, because publishing needs it
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
   Py_DECREF(type);
@@ -188,13 +192,13 @@ void engine_dealloc(PyObject* object) {
 PyMethodDef methods[] = {
     {"predict", as_method(engine_predict), METH_FASTCALL,
      "predict($self, batch, timeout, priority, /)\n--\n\n"
-     "Blocks until the answer, the deadline or a signal handler that raises."},
+     "Blocks until the result, the deadline, or a signal handler that raises."},
     {"submit", as_method(engine_submit), METH_FASTCALL,
      "submit($self, batch, timeout, priority, /)\n--\n\n"
      "Returns a future; blocks only while the queue is full."},
     {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
      "submit_async($self, batch, timeout, priority, /)\n--\n\n"
-     "Returns a future; never blocks: the request itself waits for room."},
+     "Returns a future; never blocks: a full queue makes the request wait, not the thread."},
     {"run_batches", engine_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
      "Runs and answers what is due; blocks until the engine is closed and empty: None.\n\n"
@@ -206,19 +210,19 @@ PyMethodDef methods[] = {
      "Ends requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
-     "At run time, keeping what the policy learned; None leaves a setting as it is."},
+     "Changes settings at run time and keeps what the policy has learned; None leaves a setting as it is."},
     {"set_workers", engine_set_workers, METH_O,
      "set_workers($self, number, /)\n--\n\n"
-     "How many workers there will be, at run time."},
+     "Changes the number of workers at run time."},
     {"close", engine_close, METH_O,
      "close($self, drain, /)\n--\n\n"
-     "Refuses intake and, without drain, ends what is queued. Never blocks."},
+     "Refuses new requests and, without drain, ends those in the queue. Never blocks."},
     {"abort", engine_abort, METH_NOARGS,
      "abort($self)\n--\n\n"
-     "Ends everything, also what is running."},
+     "Ends all requests, also those that are running."},
     {"join", engine_join, METH_O,
      "join($self, timeout, /)\n--\n\n"
-     "Blocks until everything has ended; False: not within the time."},
+     "Blocks until all requests have ended; False: the time is over."},
     {"stats", engine_stats, METH_NOARGS,
      "stats($self)\n--\n\n"
      "Counters and times as a dict."},
@@ -239,32 +243,6 @@ PyType_Spec spec = {"service_streamer._core.Engine", sizeof(EngineObject), 0, Py
                     slots};
 
 }  // namespace
-
-bool from_this_process(EngineObject* engine) {
-  if (engine->fork_generation == fork_generation()) return true;
-  // Where the interpreter forks the streamers have other engines by now.
-  raise_message("StreamerClosed",
-                "this process was forked without Python's hooks, so the streamer is still the parent's (uWSGI: set "
-                "py-call-uwsgi-fork-hooks)");
-  return false;
-}
-
-bool check_remote(EngineObject* engine) {
-  if (!engine->remote) {
-    PyErr_SetString(PyExc_ValueError, "this engine is not for other processes: it needs remote=True");
-  } else if (engine->server != nullptr || engine->client_link != nullptr || engine->egress != nullptr) {
-    PyErr_SetString(PyExc_ValueError, "this engine has a Server, a ClientLink or an BrokerEgress already");
-  } else {
-    return true;
-  }
-  return false;
-}
-
-bool check_inline(EngineObject* engine) {
-  if (engine->inline_items) return true;
-  PyErr_SetString(PyExc_ValueError, "the items of this engine cannot leave the machine: it needs inline=True");
-  return false;
-}
 
 bool make_engine_type(PyObject* module) {
   engine_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));

@@ -8,9 +8,9 @@
 
 namespace service_streamer::bindings {
 
-// Settles a future whose call has ended: `make(value, error)` makes one of them, or none with an exception set; `drop()` lets go
-// of what they are made of. Making them may give up the GIL: threads that ask meanwhile do it too, and the first that is ready
-// has it for all; the last of them drops.
+// The common part of Backend::settle(): `make(value, error)` makes one of the two from the result of the call, or
+// neither with an exception set; `drop()` drops that result. make() may release the GIL. Other threads that ask
+// meanwhile then make their own; the first object is kept, and the last thread to finish calls drop().
 template <typename Make, typename Drop>
 bool settle_with(FutureObject* future, Make make, Drop drop) {
   ++future->decoders;
@@ -30,9 +30,5 @@ bool settle_with(FutureObject* future, Make make, Drop drop) {
   Py_XDECREF(error);
   return true;
 }
-
-// What came from a worker process, and from a native model. See settle().
-bool settle_remote(FutureObject* future);
-bool settle_native(FutureObject* future);
 
 }  // namespace service_streamer::bindings

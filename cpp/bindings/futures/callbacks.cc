@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/engine/engine.h"
+#include "bindings/futures/engine_object.h"
 #include "bindings/futures/mailbox.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
@@ -14,7 +14,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-// Where ended calls wait for the thread that follows them. In a forked child the parent's is leaked.
+// The mailbox of the callbacks thread: futures whose call has ended. A forked child leaks the parent's.
 std::shared_ptr<Mailbox>* ended_calls = nullptr;
 bool thread_runs = false;
 
@@ -26,12 +26,12 @@ bool start_thread() {
   return none != nullptr;
 }
 
-// Whether follow_up() will come; else the request has ended, or an exception is set.
+// Makes sure that follow_up() is called at the end. False: the request has ended, or an exception is set.
 bool will_be_followed(FutureObject* future) {
   if (is_done(future)) return false;
   if (future->call == nullptr || future->followed) return true;
-  if (!start_thread() || is_done(future)) return false;  // it may have ended meanwhile
-  if (future->followed) return true;                     // or another thread was here
+  if (!start_thread() || is_done(future)) return false;  // start_thread() runs Python code: look again
+  if (future->followed) return true;
   PyObject* self = Py_NewRef(reinterpret_cast<PyObject*>(future));
   const CaughtError failure = attempt([&] { future->followed = future->observers->add(*ended_calls, self); });
   if (!future->followed) Py_DECREF(self);
@@ -39,7 +39,7 @@ bool will_be_followed(FutureObject* future) {
   return future->followed;
 }
 
-// attach() for a call: tokens that find their mailbox closed are released there.
+// attach() for a call. A mailbox that is closed meanwhile releases the token.
 bool mail(FutureObject* future, PyObject* mailbox, PyObject* token) {
   std::shared_ptr<Mailbox> open = open_mailbox(mailbox);
   if (open == nullptr) return true;
@@ -61,7 +61,7 @@ void run_callback(PyObject* callback, PyObject* future) {
   Py_XDECREF(none);
 }
 
-// Those who wait for one of many must hear of it, also when there is no memory to unpickle its answer.
+// The value could not be made, for lack of memory. concurrent.futures.wait() must still see the end.
 void end_unsettled(FutureObject* future) {
   Py_XSETREF(future->exception, take_exception());
 }
@@ -101,6 +101,12 @@ PyObject* post_callback(PyObject*, PyObject* fn) {
   Py_RETURN_TRUE;
 }
 
+// In a forked child: the thread and its mailbox are the parent's.
+void forget_callbacks_thread() {
+  ended_calls = nullptr;
+  thread_runs = false;
+}
+
 PyMethodDef functions[] = {
     {"open_callbacks", open_callbacks, METH_NOARGS,
      "open_callbacks()\n--\n\n"
@@ -110,17 +116,18 @@ PyMethodDef functions[] = {
      "Runs the done callbacks of requests that worker processes answer; never returns."},
     {"post_callback", post_callback, METH_O,
      "post_callback($module, fn, /)\n--\n\n"
-     "Has fn(None) called after the callbacks of all requests that have ended; False: there is no such thread."},
+     "Has fn(None) called after the callbacks of all requests that have ended; False: the callbacks thread does not "
+     "run."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
 
 bool make_callback_functions(PyObject* module) {
-  return PyModule_AddFunctions(module, functions) == 0;
+  return at_fork_in_child(forget_callbacks_thread) && PyModule_AddFunctions(module, functions) == 0;
 }
 
-// Whatever allocates comes first: it may run Python code, and the request may end meanwhile.
+// The allocation comes first: it may run Python code, and the request may end meanwhile.
 Added add_callback(FutureObject* future, PyObject* callback) {
   if (future->callbacks == nullptr) {
     PyObject* list = PyList_New(0);
@@ -159,7 +166,7 @@ PyObject* condition_of(FutureObject* future) {
       Py_DECREF(condition);
       return nullptr;
     }
-    if (future->condition == nullptr) {  // another thread may have been faster
+    if (future->condition == nullptr) {  // it may have been set while this thread ran Python code
       future->condition = Py_NewRef(condition);
       future->announced = !followed;
     }
@@ -179,16 +186,11 @@ void follow_up(FutureObject* future) {
     Py_XDECREF(none);
   }
   PyObject* callbacks = future->callbacks;
-  future->callbacks = nullptr;  // whoever comes now is called at once
+  future->callbacks = nullptr;  // from here add_callback() answers kTooLate
   for (Py_ssize_t i = 0; callbacks != nullptr && i < PyList_GET_SIZE(callbacks); ++i) {
     run_callback(PyList_GET_ITEM(callbacks, i), self);
   }
   Py_XDECREF(callbacks);
-}
-
-void forget_callbacks_thread() {
-  ended_calls = nullptr;
-  thread_runs = false;
 }
 
 }  // namespace service_streamer::bindings

@@ -4,9 +4,10 @@
 
 #include "bindings/futures/future.h"
 
-// Who is told of a request's end besides the threads that sleep until then: done callbacks, concurrent.futures.wait, event
-// loops. Where the request's worker is a thread of this process the one who ends it does that. The end of a call to worker
-// processes is published by threads without the GIL: there a thread of this process, made when it is first needed, follows.
+// What follows the end of a request, besides the wake-up of waiting threads: done callbacks, concurrent.futures.wait(),
+// event loops. With Python threads as workers, the thread that ends the request calls them. A Call is published by
+// threads without the GIL, so there the callbacks thread follows; it is started when it is first needed. All functions
+// need the GIL.
 
 namespace service_streamer::bindings {
 
@@ -14,19 +15,17 @@ bool make_callback_functions(PyObject* module);
 
 enum class Added { kYes, kTooLate, kError };
 
-// Has `callback` called (or a tuple (mailbox, token) posted) when the request has ended.
+// Adds a function to be called, or a tuple (mailbox, token) to be posted, when the request ends.
 Added add_callback(FutureObject* future, PyObject* callback);
 
-// Mails the token when the request ends. False: it has ended, or with an exception set no memory is left.
+// Has the token posted to the mailbox when the request ends. False: it has ended, or an exception is set.
 bool attach(FutureObject* future, PyObject* mailbox, PyObject* token);
 
-// The condition that concurrent.futures.wait wants, made the first time: a new reference, or nullptr.
+// The condition for concurrent.futures.wait(), made by the first call: a new reference; nullptr with an exception set.
 PyObject* condition_of(FutureObject* future);
 
-// What may run Python code once everybody is awake: the waiters of the condition, then the callbacks.
+// Notifies the condition and runs the callbacks of a request that has ended, after waiting threads were woken. Runs
+// Python code.
 void follow_up(FutureObject* future);
-
-// In a forked child: the parent's thread and its mailbox are not ours.
-void forget_callbacks_thread();
 
 }  // namespace service_streamer::bindings

@@ -3,10 +3,9 @@
 #include <new>
 #include <utility>
 
-#include "bindings/engine/engine.h"
 #include "bindings/futures/callbacks.h"
+#include "bindings/futures/engine_object.h"
 #include "bindings/futures/mailbox.h"
-#include "bindings/processes/client_link.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
@@ -27,7 +26,7 @@ bool parse_timeout(PyObject* const* args, Py_ssize_t nargs, PyObject* names, Tim
   const Py_ssize_t keywords = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
   if (nargs + keywords > 1 ||
       (keywords == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0)) {
-    PyErr_SetString(PyExc_TypeError, "the one argument is timeout=None");
+    PyErr_SetString(PyExc_TypeError, "the only argument is timeout=None");
     return false;
   }
   return deadline_from(nargs + keywords == 1 ? args[0] : Py_None, deadline, Negative::kIsOver);
@@ -40,7 +39,7 @@ bool wait_or_raise(FutureObject* future, PyObject* const* args, Py_ssize_t nargs
   if (!parse_timeout(args, nargs, names, deadline)) return false;
   const int done = wait_for_future(future, deadline);
   if (done == 0) {
-    if (PyObject* absence = absence_of(future->engine)) {
+    if (PyObject* absence = future->engine->backend->absence()) {
       raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on%U", args[0], absence);
       Py_DECREF(absence);
     }
@@ -68,21 +67,10 @@ PyObject* future_done(PyObject* self, PyObject*) {
   return PyBool_FromLong(is_done(self_of(self)));
 }
 
-// Whether a worker may have any of it, as far as this process knows: what left by an BrokerEgress queues elsewhere, and nobody here hears
-// more of it than its answer. So it can be cancelled, too.
-bool runs(FutureObject* future) {
-  return future->engine->egress == nullptr && future->engine->engine->running(*future->request);
-}
-
-// Whether a worker has any of it, also of another process' engine; -1: an exception.
-int is_running(FutureObject* future) {
-  if (is_done(future) || !runs(future)) return 0;
-  return future->engine->client_link == nullptr ? 1 : query_running(future);
-}
-
 PyObject* future_running(PyObject* self, PyObject*) {
-  const int runs = is_running(self_of(self));
-  return runs >= 0 ? PyBool_FromLong(runs) : nullptr;
+  FutureObject* future = self_of(self);
+  const int running = is_done(future) ? 0 : future->engine->backend->query_running(future);
+  return running >= 0 ? PyBool_FromLong(running) : nullptr;
 }
 
 PyObject* future_cancelled(PyObject* self, PyObject*) {
@@ -92,10 +80,7 @@ PyObject* future_cancelled(PyObject* self, PyObject*) {
 
 PyObject* future_cancel(PyObject* self, PyObject*) {
   FutureObject* future = self_of(self);
-  if (!is_done(future)) {
-    end_future(future, Outcome::kCancelled, future->engine->egress != nullptr);
-    if (!is_done(future) && query_cancel(future) < 0) return nullptr;
-  }
+  if (!is_done(future) && !future->engine->backend->cancel(future)) return nullptr;
   return PyBool_FromLong(future->request->completion.done() && future->request->outcome == Outcome::kCancelled);
 }
 
@@ -134,11 +119,11 @@ PyObject* future_attach(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
   return PyErr_Occurred() != nullptr ? nullptr : Py_NewRef(Py_False);
 }
 
-// concurrent.futures.wait reads the state twice while it holds the condition, and counts on it not to change meanwhile.
+// concurrent.futures.wait() reads the state twice under the condition, and needs the same answer both times.
 PyObject* future_state(PyObject* self, void*) {
   FutureObject* future = self_of(self);
   if (!is_done(future)) {
-    return PyUnicode_FromString(runs(future) ? "RUNNING" : "PENDING");
+    return PyUnicode_FromString(future->engine->backend->is_running(future) ? "RUNNING" : "PENDING");
   }
   if (future->condition != nullptr && !future->announced) return PyUnicode_FromString("RUNNING");
   return PyUnicode_FromString(future->request->outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");
@@ -214,7 +199,7 @@ void future_dealloc(PyObject* self) {
   future_clear(self);
   FutureObject* future = self_of(self);
   Py_CLEAR(future->engine);
-  // The parent's call in a forked child is leaked: another thread may have been at it.
+  // A forked child leaks the parent's call: another thread may have been using it at the fork.
   if (future->call != nullptr && future->fork_generation == fork_generation()) future->call->unref();
   if (future->call == nullptr) future->own.~Request();
   PyTypeObject* type = Py_TYPE(self);
@@ -225,35 +210,35 @@ void future_dealloc(PyObject* self) {
 PyMethodDef methods[] = {
     {"result", as_method(future_result), METH_FASTCALL | METH_KEYWORDS,
      "result($self, timeout=None)\n--\n\n"
-     "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout when that is over (the request "
-     "goes on), and whatever the request ended with."},
+     "Waits for the outputs, for at most `timeout` seconds.\n\nRaises RequestTimeout after that time (the request goes "
+     "on), or the exception that the request ended with."},
     {"exception", as_method(future_exception), METH_FASTCALL | METH_KEYWORDS,
      "exception($self, timeout=None)\n--\n\n"
      "Waits like result(), and returns the exception that the request ended with, or None."},
     {"done", future_done, METH_NOARGS,
      "done($self)\n--\n\n"
-     "Whether the request has ended, in whichever way."},
+     "Whether the request has ended: with outputs, an exception, or cancelled."},
     {"running", future_running, METH_NOARGS,
      "running($self)\n--\n\n"
-     "Whether the model has any of it."},
+     "Whether a worker has any of its items."},
     {"cancelled", future_cancelled, METH_NOARGS,
      "cancelled($self)\n--\n\n"
      "Whether the request was cancelled."},
     {"cancel", future_cancel, METH_NOARGS,
      "cancel($self)\n--\n\n"
-     "Takes the request out of the queue; False: it has ended, or the model has all of it."},
+     "Takes the request out of the queue; False: it has ended, or workers have all its items."},
     {"add_done_callback", as_method(future_add_done_callback), METH_VARARGS | METH_KEYWORDS,
      "add_done_callback($self, fn)\n--\n\n"
-     "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has."},
+     "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has ended."},
     {"_abandon", future_abandon, METH_NOARGS,
      "_abandon($self)\n--\n\n"
-     "Ends the request although it may be running: nobody wants the answer."},
+     "Cancels the request even if it is running: its answer is not wanted."},
     {"_publish", future_publish, METH_NOARGS,
      "_publish($self)\n--\n\n"
      "Shows the end in _state; to be called under _condition."},
     {"_attach", as_method(future_attach), METH_FASTCALL,
      "_attach($self, mailbox, token, /)\n--\n\n"
-     "Mails the token when the request ends; False: it has ended."},
+     "Posts the token to the mailbox when the request ends; False: it has ended."},
     {nullptr, nullptr, 0, nullptr},
 };
 

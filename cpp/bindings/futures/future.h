@@ -14,44 +14,44 @@ namespace service_streamer::bindings {
 
 struct EngineObject;
 
-// The outputs of a range of a request that was cut over several batches.
+// The outputs for a range of the items of a request that was split over several batches.
 struct OutputRange {
   std::uint32_t begin;
   PyObject* outputs;
 };
 
-// A Future is the queue node: the request of the core, embedded in the Python object of its caller. The type made here is
-// the base of service_streamer.Future and, by itself, the node of a blocking predict().
+// The Python type FutureBase: base of service_streamer.Future, and by itself the future of a blocking predict().
 //
-// A request for worker processes, or for a native model, stands in a call of the core instead, whose other half may end it, and
-// publish that, in any thread at any moment: what becomes of the future (its value, its callbacks) waits for somebody who has
-// the GIL.
+// For Python threads it is the node of the engine's queue: the request is a member, and the engine holds a reference to
+// the object as long as the request has holds. For other back ends the request is in a Call of the core, which a thread
+// without the GIL can end and publish at any moment. The value is then made, and callbacks run, by a thread that takes
+// the GIL later.
 //
-// While a request of its own has a hold on it the object has one more reference. Everything here is touched with the GIL held;
-// the waits release it. Frames that do, or that may run Python code, own no C++ object that would need the GIL to be destroyed:
-// a daemon thread may be ended in them when the interpreter finalises.
+// All members are used with the GIL held; only waits release it. A function that waits, or that may run Python code,
+// owns no C++ object whose destructor needs the GIL: a daemon thread may be ended in it when the interpreter finalises
+// (decision 004).
 struct FutureObject {
   PyObject_HEAD
   Request* request;      // `own`, or that of `call`
-  Request own;           // there is none where there is a call
-  Call* call;            // counted, ipc::LocalCall or native::TensorCall; nullptr: the workers are Python threads
+  Request own;           // not constructed if there is a call
+  Call* call;            // counted; ipc::LocalCall or native::TensorCall; nullptr: the request is `own`
   Observers* observers;  // of the call
   EngineObject* engine;
-  PyObject* items;    // tuple, while the request has a hold; nullptr where they lie in `value`
-  PyObject* outputs;  // what its worker brought, on the way to value or exception
-  PyObject* value;    // of single outputs: the list for them, which has the items at the beginning
+  PyObject* items;    // tuple, as long as the request has holds; nullptr if the items are in `value`
+  PyObject* outputs;  // set by the worker, becomes the value or the exception
+  PyObject* value;    // for single outputs: a list, in which they replace the items
   PyObject* exception;
   std::vector<OutputRange>* pieces;
   PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
-  PyObject* mailbox;    // who is told besides sleeping threads, and with which token
+  PyObject* mailbox;    // gets the token when the request ends
   PyObject* token;
-  PyObject* condition;  // made when concurrent.futures.wait asks
+  PyObject* condition;  // made when concurrent.futures.wait() needs it
   PyObject* waiters;
   std::uint32_t fork_generation;
-  std::uint32_t decoders;  // threads that make the value of what its call has
-  bool delivered;
-  bool announced;  // once there is a condition: `_state` shows the end only when this is set, under that condition
-  bool followed;   // of a call: the thread for callbacks will come when it has ended
+  std::uint32_t decoders;  // threads that are making the value from the result of the call
+  bool delivered;          // a caller has the result
+  bool announced;          // with a condition: `_state` shows the end only when this is set, under the condition
+  bool followed;           // with a call: the callbacks thread calls follow_up() when it has ended
 };
 
 // Made by make_future_type() when the module is initialised.
@@ -62,40 +62,35 @@ inline FutureObject* future_of(Request& request) {
   return reinterpret_cast<FutureObject*>(reinterpret_cast<char*>(&request) - offsetof(FutureObject, own));
 }
 
-// A new future of `type` (future_base_type or a subclass), for so many items.
+// A new future of `type` (future_base_type or a subclass) with a request of `size` items of its own.
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Py_ssize_t size);
 
-// The same for a request that others than Python threads work on; takes the reference to `call` over.
+// The same with the request of a call. Takes over the reference to `call`.
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Call* call, Observers* observers);
 
-// Whether there may be greenlets, which wait otherwise than threads.
+// Whether gevent is imported, so that the calling thread may be a greenlet.
 bool gevent_is_loaded();
 
-// Whether the request has ended. In a forked child one that its parent will answer ends here.
+// Whether the request has ended. In a forked child this ends a request that is the parent's.
 bool is_done(FutureObject* future);
 
-// Blocks (without the GIL) until done or the deadline: true or false. -1: an exception, raised by a signal handler, or because
-// this thread is a worker of the same engine and would wait for itself.
+// Blocks without the GIL until the request has ended (1) or the deadline passed (0). -1 with an exception set: from a
+// signal handler, or because this thread is a worker of the same engine and would wait for itself.
 int wait_for_future(FutureObject* future, TimePoint deadline);
 
 void drop_pieces(FutureObject* future);
 
-// Notes the first time that somebody has the answer.
+// Tells the engine's statistics, once, that a caller has the result.
 void note_delivery(FutureObject* future);
 
-// Makes the value or exception of a future that is done, of what came from a worker process or a native model; nothing where
-// that was done before. False with an exception set: not now (a signal, no memory).
+// Makes the value or the exception of a future that is done from the result of its call, once. False with an exception
+// set: it has to be tried again (a signal, no memory).
 bool settle(FutureObject* future);
 
-// What result() gives for a future that is done: a new reference, or nullptr with its exception raised.
+// The value of a future that is done, a new reference; nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);
 
-// Ends the request before its time and publishes that; nothing if it has ended.
+// Ends the request before it is answered, unless it has ended, and publishes that.
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
-
-// The last step of every request of an engine: publishes, wakes, runs callbacks and lets go. What the requests end with is
-// stored.
-void publish(const EngineObject* engine, EndedRequests& ended);
-void let_go(const EngineObject* engine, ReleasedRequests& released);
 
 }  // namespace service_streamer::bindings

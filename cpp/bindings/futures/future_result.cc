@@ -2,21 +2,19 @@
 
 #include <utility>
 
-#include "bindings/engine/engine.h"
-#include "bindings/futures/call_result.h"
+#include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"
-#include "bindings/processes/client_link.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/waiting.h"
-#include "service_streamer/calls/serialized_call.h"
 
-// The end of a request as its caller meets it: waiting for it, and what comes out.
+// Waiting for the end of a request, and its result as a Python object or exception.
 
 namespace service_streamer::bindings {
 namespace {
 
-// gevent: the hub of this thread goes on while we wait. 1: waited; 0: not ours to do; -1: an exception.
+// Waits as a greenlet, so that the gevent hub of this thread goes on. 1: waited; 0: this is no greenlet; -1: an
+// exception.
 int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   if (!gevent_is_loaded()) return 0;
   const Request& request = *future->request;
@@ -33,7 +31,7 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
 
 PyObject* raise_expired(FutureObject* future) {
   const Request& request = *future->request;
-  PyObject* absence = absence_of(future->engine);
+  PyObject* absence = future->engine->backend->absence();
   if (absence == nullptr) return nullptr;
   raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)%U",
                 static_cast<unsigned>(request.size),
@@ -44,7 +42,7 @@ PyObject* raise_expired(FutureObject* future) {
 
 }  // namespace
 
-// One that was unfinished when this process was forked will be answered in the parent; here it ends.
+// A request that was unfinished at the fork is answered in the parent. In the child it ends as closed.
 bool is_done(FutureObject* future) {
   if (future->request->completion.done()) return true;
   if (future->fork_generation == fork_generation()) return false;
@@ -54,7 +52,6 @@ bool is_done(FutureObject* future) {
   return true;
 }
 
-// The first time that somebody has the answer.
 void note_delivery(FutureObject* future) {
   if (future->delivered || future->fork_generation != fork_generation()) return;
   future->delivered = true;
@@ -70,7 +67,7 @@ bool gevent_is_loaded() {
 
 int wait_for_future(FutureObject* future, TimePoint deadline) {
   if (is_done(future)) return 1;
-  if (is_worker_of(future->engine)) {
+  if (served_engine() == future->engine) {
     PyErr_SetString(
         PyExc_RuntimeError,
         "a worker of the streamer (predict_function or a done callback) would wait for itself: use submit() "
@@ -82,19 +79,26 @@ int wait_for_future(FutureObject* future, TimePoint deadline) {
     if (waited < 0) return -1;
     if (waited == 0) break;
     if (is_done(future)) return 1;
-    if (deadline <= Clock::now()) return 0;  // else a greenlet that somebody switched to for other reasons
+    if (deadline <= Clock::now()) return 0;  // if not, another greenlet switched to this one early
   }
   Completion& completion = future->request->completion;
   bool entered = false;
-  // A worker thread cannot publish meanwhile, so a caller that loses its core here does not overtake others.
+  // enter() needs the GIL, so that no Python worker publishes before this thread is among those that wait.
   return wait_without_gil([&](Waiter& waiter) { return completion.wait(waiter, deadline, entered); },
                           [&](Waiter& waiter) { entered = completion.enter(waiter); });
+}
+
+void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {
+  if (is_done(future)) return;
+  EndedRequests ended;
+  future->engine->engine->end_early(*future->request, outcome, even_if_running, ended);
+  future->engine->backend->publish(ended);
 }
 
 bool settle(FutureObject* future) {
   if (future->call == nullptr || future->value != nullptr || future->exception != nullptr) return true;
   if (!future->call->has_result()) return true;
-  return future->engine->remote ? settle_remote(future) : settle_native(future);
+  return future->engine->backend->settle(future);
 }
 
 PyObject* take_result(FutureObject* future) {
@@ -126,16 +130,11 @@ PyObject* take_result(FutureObject* future) {
                            items);
     case Outcome::kNone:
     case Outcome::kFailed:
-      break;
     case Outcome::kLost:
-      if (future->call != nullptr && future->engine->remote) {
-        const auto& call = static_cast<const ipc::LocalCall&>(*future->call);
-        if (!call.note.empty()) return raise_lost(call.note);
-      }
       break;
   }
-  return raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer",
-                       items);
+  future->engine->backend->raise_loss(future);
+  return nullptr;
 }
 
 }  // namespace service_streamer::bindings

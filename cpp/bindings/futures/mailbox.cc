@@ -25,7 +25,7 @@ MailboxObject* self_of(PyObject* self) {
   return reinterpret_cast<MailboxObject*>(self);
 }
 
-// --- what is left in a mailbox when it goes, perhaps without the GIL ---
+// --- messages left in a mailbox that is deleted, perhaps without the GIL ---
 
 class UnreadMessages final : public DeferredDelete {
  public:
@@ -97,7 +97,8 @@ PyObject* mailbox_close(PyObject* self, PyObject*) {
   std::shared_ptr<Mailbox>& mailbox = self_of(self)->mailbox;
   if (mailbox == nullptr) Py_RETURN_NONE;
   if (self_of(self)->fork_generation != fork_generation()) {
-    // The parent's, whose lock somebody may have held: only our copy of the descriptor goes.
+    // The parent's: another thread may have held its lock at the fork, so only the child's copy of the descriptor is
+    // closed.
     close(mailbox->fd());
     static auto* parents = new std::vector<std::shared_ptr<Mailbox>>;
     parents->push_back(std::exchange(mailbox, nullptr));
@@ -121,23 +122,23 @@ void mailbox_dealloc(PyObject* self) {
 PyMethodDef methods[] = {
     {"fileno", mailbox_fileno, METH_NOARGS,
      "fileno($self)\n--\n\n"
-     "The descriptor to watch for reading; -1 once closed."},
+     "The descriptor to watch for reading; -1 when closed."},
     {"drain", mailbox_drain, METH_NOARGS,
      "drain($self)\n--\n\n"
      "The tokens of all requests that ended since the last call, in order."},
     {"resume", mailbox_resume, METH_NOARGS,
      "resume($self)\n--\n\n"
-     "Drains, and switches to the greenlets whose waits these tokens are. To be called in their hub."},
+     "Drains, and switches to the greenlets of the Wait objects among the tokens. To be called in their hub."},
     {"close", mailbox_close, METH_NOARGS,
      "close($self)\n--\n\n"
-     "Gives the descriptor back, and forgets what comes."},
+     "Closes the descriptor; later messages are dropped."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("Finished requests on their way to an event loop.\n\n"
                                   "The loop watches fileno(), an eventfd that becomes readable once per batch of "
-                                  "answers, and\nthen calls drain(). Raises OSError when the process has no descriptor "
+                                  "results, and\nthen calls drain(). Raises OSError when the process has no descriptor "
                                   "left.")},
     {Py_tp_new, reinterpret_cast<void*>(mailbox_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(mailbox_dealloc)},

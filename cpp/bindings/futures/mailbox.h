@@ -13,14 +13,14 @@ bool make_mailbox_type(PyObject* module);
 // Whether `object` is a Mailbox; sets a TypeError where it is not.
 bool check_mailbox(PyObject* object);
 
-// A mailbox of Python objects, each with a reference of its own, that threads without the GIL may post to, and let go of
-// last: objects that are still in it then are released when somebody who has the GIL comes by. Throws std::system_error.
+// A mailbox of Python objects, each with a reference. Threads without the GIL may post to it, and may drop the last
+// reference to it: objects left in it are released later, by a thread with the GIL. Throws std::system_error.
 std::shared_ptr<Mailbox> make_mailbox();
 
-// That of a Mailbox object; nullptr: it is closed.
+// The mailbox of a Mailbox object; nullptr: it is closed, or the parent's.
 std::shared_ptr<Mailbox> open_mailbox(PyObject* mailbox);
 
-// Posts a token (a new reference is taken) to a Mailbox object; to one that is closed, nothing. Cannot fail.
+// Posts a token, with a new reference, to a Mailbox object. Does nothing if that is closed. Cannot fail.
 void post(PyObject* mailbox, PyObject* token);
 
 }  // namespace service_streamer::bindings

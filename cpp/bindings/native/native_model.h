@@ -10,11 +10,11 @@
 
 namespace service_streamer::bindings {
 
-// A native model as another extension module gives it to _core, in a capsule. It knows tensors and Python's objects; _core knows
-// neither of its libraries.
+// A native model that another extension module gives to _core in a capsule. It converts between Python objects and
+// tensors, so that _core does not need the library of the tensors.
 class NativeModel {
  public:
-  // The name of the capsule; its number changes with any of the types that both modules know.
+  // The name of the capsule. Its number changes with each change of a type that both modules use.
   static constexpr const char* kCapsule = "service_streamer.native_model.2";
 
   virtual ~NativeModel() = default;
@@ -22,11 +22,12 @@ class NativeModel {
   // What the workers run.
   virtual std::shared_ptr<native::Model> model() = 0;
 
-  // With the GIL: the items of a request, a tuple; nullptr with an exception set that names what is wrong with them.
+  // Needs the GIL. Reads the items of a request, a tuple; nullptr with an exception set that names what is wrong with
+  // them.
   virtual native::ItemsRef read(PyObject* items) = 0;
 
-  // With the GIL: what the caller gets of these outputs, a new reference: a list with one for each item, or the whole. nullptr with
-  // an exception set.
+  // Needs the GIL. The outputs as a Python object, a new reference: a list with one output for each item, or one array.
+  // nullptr with an exception set.
   virtual PyObject* value_of(const std::vector<native::OutputRange>& ranges, bool as_batch) = 0;
 };
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "bindings/engine/engine.h"
-#include "bindings/native/native_model.h"
+#include "bindings/futures/engine_object.h"
+#include "bindings/native/native_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/deferred_delete.h"
 #include "bindings/python/errors.h"
@@ -25,7 +25,7 @@ struct NativeWorkersObject {
   native::Workers* workers;
 };
 
-// The engine, as long as a thread is in it: the last of them leaves this behind, for it has no GIL.
+// Keeps the engine as long as a thread uses it. The last thread has no GIL, so it defers the release.
 class KeptEngine final : public DeferredDelete {
  public:
   explicit KeptEngine(EngineObject* engine) : engine_(Py_NewRef(reinterpret_cast<PyObject*>(engine))) {}
@@ -68,7 +68,7 @@ PyObject* workers_join(PyObject* object, PyObject* timeout) {
 }
 
 #ifdef __GLIBC__
-// Runs before the destructors of what was loaded before it was registered. Python has ended, and has written its files.
+// Runs before the destructors of libraries that were loaded before. Python has ended, and has written its files.
 void end_without_destructors(int status, void*) {
   if (native::Workers::alive() == 0) return;
   std::fflush(nullptr);
@@ -87,7 +87,8 @@ PyObject* workers_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   options.isolate_errors = isolate_errors != 0;
   if (!from_this_process(engine)) return nullptr;
-  if (engine->native == nullptr) {
+  const auto* backend = dynamic_cast<NativeBackend*>(engine->own_backend);
+  if (backend == nullptr) {
     PyErr_SetString(PyExc_ValueError, "this engine has no native model: it needs model=");
     return nullptr;
   }
@@ -96,7 +97,7 @@ PyObject* workers_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   NativeWorkersObject* self = self_of(object);
   self->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
   const CaughtError failure =
-      attempt([&] { self->workers = new native::Workers(*engine->engine, engine->native->model(), options); });
+      attempt([&] { self->workers = new native::Workers(*engine->engine, backend->model().model(), options); });
   if (failure.raise()) Py_CLEAR(object);
   return object;
 }
@@ -107,7 +108,7 @@ int workers_traverse(PyObject* object, visitproc visit, void* arg) {
   return 0;
 }
 
-// The threads go on until the engine is closed, which they keep.
+// The threads go on until the engine is closed, and keep it.
 void workers_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   NativeWorkersObject* self = self_of(object);
@@ -124,15 +125,15 @@ PyMethodDef methods[] = {
      "Starts the threads; once. Raises OSError."},
     {"wait_ready", workers_wait_ready, METH_O,
      "wait_ready($self, timeout, /)\n--\n\n"
-     "Blocks until all have warmed up; False: not within the time."},
+     "Blocks until all threads have warmed up; False: the time is over."},
     {"join", workers_join, METH_O,
      "join($self, timeout, /)\n--\n\n"
-     "Blocks until they have ended, which they do when the engine is closed and empty; False: not within the time."},
+     "Blocks until the threads have ended, after the engine is closed and empty; False: the time is over."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("The threads that run the native model of an engine; they never query for the GIL.")},
+    {Py_tp_doc, const_cast<char*>("The threads that run the native model of an engine; they never take the GIL.")},
     {Py_tp_new, reinterpret_cast<void*>(workers_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(workers_dealloc)},
     {Py_tp_traverse, reinterpret_cast<void*>(workers_traverse)},
@@ -146,7 +147,7 @@ PyType_Spec spec = {"service_streamer._core.NativeWorkers", sizeof(NativeWorkers
 }  // namespace
 
 bool make_native_workers_type(PyObject* module) {
-  return add_type(module, spec);
+  return at_fork_in_child(native::Workers::reset_after_fork) && add_type(module, spec);
 }
 
 void leave_native_threads() {

@@ -9,7 +9,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-// The class, once numpy has been imported; until then there are no arrays.
+// numpy.ndarray; nullptr if numpy is not imported, so that there are no arrays.
 PyObject* array_class() {
   static PyObject* name = PyUnicode_InternFromString("numpy");
   static PyObject* found = nullptr;
@@ -17,7 +17,7 @@ PyObject* array_class() {
   PyObject* numpy = PyDict_GetItem(PyImport_GetModuleDict(), name);
   if (numpy == nullptr) return nullptr;
   found = PyObject_GetAttrString(numpy, "ndarray");
-  if (found == nullptr) PyErr_Clear();  // it is being imported right now
+  if (found == nullptr) PyErr_Clear();  // the import is under way
   return found;
 }
 
@@ -25,7 +25,7 @@ bool is_of_numpy(PyObject* object) {
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == array_class();
 }
 
-// Whether users have hung something of their own on the type of the numbers, which only numpy's pickles keep.
+// Whether the dtype has metadata of users, which only numpy's own pickles keep.
 bool has_metadata(PyObject* array) {
   static PyObject* dtype_name = PyUnicode_InternFromString("dtype");
   static PyObject* metadata_name = PyUnicode_InternFromString("metadata");
@@ -38,7 +38,7 @@ bool has_metadata(PyObject* array) {
   return has;
 }
 
-// The letter of numpy for a native type of the struct module; '\0': none of the plain ones.
+// numpy's letter for a native type of the struct module; '\0': not a plain number.
 char kind_of(std::string_view format) {
   const auto is_one_of = [format](std::string_view letters) {
     return format.size() == 1 && letters.find(format[0]) != std::string_view::npos;
@@ -61,7 +61,7 @@ void append_str(std::string_view text, std::string& pickle) {
 bool PlainArray::hold(PyObject* object) {
   if (!is_of_numpy(object)) return false;
   if (PyObject_GetBuffer(object, &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
-    PyErr_Clear();  // numbers of which no buffer can be, as dates
+    PyErr_Clear();  // some types, such as dates, have no buffer
     return false;
   }
   if (PyBuffer_IsContiguous(&view_, 'C') && has_plain_type(object)) return true;

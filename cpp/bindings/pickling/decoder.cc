@@ -11,13 +11,13 @@ namespace {
 
 using ipc::BlockRef;
 
-// Smaller pickles are copied for the unpickler: a bytes object costs less than a view.
+// Smaller pickles are copied for the unpickler: a bytes object is cheaper than a memoryview.
 constexpr Py_ssize_t kCopied = 4 << 10;
 
 PyObject* loads = nullptr;
 PyObject* loads_names = nullptr;  // ("buffers",)
 
-// The blocks as buffers for the unpickler, and where the pickle is the last of them, that.
+// The blocks as buffers for the unpickler. If there are no bytes, the last block is the pickle.
 PyObject* map_blocks(const BlockRef* blocks, std::size_t count) {
   PyObject* buffers = PyTuple_New(static_cast<Py_ssize_t>(count));
   for (std::size_t i = 0; buffers != nullptr && i < count; ++i) {
@@ -60,7 +60,7 @@ PyObject* decode_large(const ipc::Bytes& bytes, const BlockRef* blocks, std::siz
 
 // --- for the tests ---
 
-// The items of a request as a worker sees them, so many times.
+// The items of a request as a worker sees them, unpacked several times.
 PyObject* travel(PyObject*, PyObject* args) {
   PyObject* items;
   int times;

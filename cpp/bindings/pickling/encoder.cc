@@ -16,7 +16,7 @@
 
 namespace service_streamer::bindings {
 
-// Also what the pickler calls with each buffer that it would leave out of the pickle.
+// A Python object, because the pickler calls it with each buffer of protocol 5 (buffer_callback).
 struct Encoder {
   PyObject_HEAD
   vectorcallfunc vectorcall;
@@ -28,27 +28,24 @@ struct Encoder {
 
 namespace {
 
-// From here shared memory is cheaper than the socket, and a descriptor worth its price.
+// Buffers of this size or more go into shared memory: it is cheaper than the socket, and worth a descriptor.
 constexpr Py_ssize_t kLarge = 32 << 10;
 
-// So many bytes take as long, to be copied or to be found memory for, as giving up the GIL may.
+// The GIL is released to copy or to allocate so many bytes.
 constexpr std::size_t kLong = 1 << 20;
 
 PyTypeObject* encoder_type = nullptr;
-Encoder* spare = nullptr;  // one that nobody uses: most encodings need no memory then
+Encoder* spare = nullptr;  // unused; spares most encodings an allocation
 
 PyObject* dumps = nullptr;
 PyObject* protocol = nullptr;
 PyObject* dumps_names = nullptr;  // ("buffer_callback",)
 
-// The callers' pool; a worker's belongs to its link.
-std::shared_ptr<ipc::SharedPool>* callers_pool = nullptr;
-
 PyObject* self_of(Encoder* encoder) {
   return reinterpret_cast<PyObject*>(encoder);
 }
 
-// Something with so many bytes, without the GIL if that takes long.
+// Calls a function that handles so many bytes, without the GIL if that takes long.
 template <typename Function>
 CaughtError attempt_with(std::size_t size, Function function) {
   return size < kLong ? attempt(function) : attempt_without_gil(function);
@@ -58,16 +55,16 @@ void copy(void* to, const void* from, std::size_t size) {
   attempt_with(size, [&] { std::memcpy(to, from, size); });
 }
 
-// Whether one more block leaves enough of the descriptors that its process may have, to the application and to what comes back.
-// All that are in use may be of one message.
+// Whether the pool may use one more descriptor: most are left to the application and to results. All blocks in use may
+// be of one message, so they must also fit into that.
 bool may_have_another(const ipc::SharedPool& pool) {
   rlimit descriptors{};
   if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return false;
   return pool.blocks_in_use() < std::min<rlim_t>(descriptors.rlim_cur / 8, ipc::kMaxDescriptors);
 }
 
-// A new block at the end of the object that is being encoded; nullptr: there is none left (descriptors, memory), and what
-// should go into it travels with the message instead.
+// A new block for the object that is being encoded. nullptr: no descriptors or memory are left, so the bytes go into
+// the message.
 void* add_block(Encoder* encoder, std::size_t size) {
   void* data = nullptr;
   if (encoder->pool == nullptr || !may_have_another(*encoder->pool)) return nullptr;
@@ -91,7 +88,7 @@ PyObject* take_buffer(PyObject* self, PyObject* const* args, size_t, PyObject*) 
   Py_RETURN_FALSE;
 }
 
-// Torch's own pickles have their numbers in them, so where it is loaded Python sees to its tensors.
+// Torch pickles the numbers of tensors into the pickle. If it is loaded, `_pickle.dumps` makes buffers of them.
 bool torch_is_loaded() {
   static PyObject* name = PyUnicode_InternFromString("torch");
   static bool loaded = false;  // once it is, it stays
@@ -107,7 +104,7 @@ PyObject* pickle(Encoder* encoder, PyObject* object) {
   return PyObject_Vectorcall(dumps, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, dumps_names);
 }
 
-// A large pickle is a block too, the last one of its object, which has no bytes then.
+// Puts a large pickle into a block: the last block of its object, which then has no bytes.
 bool add_large(Encoder* encoder, std::string_view before, const char* text, std::size_t size, std::string_view after) {
   auto* data = static_cast<char*>(add_block(encoder, before.size() + size + after.size()));
   if (data == nullptr) return false;
@@ -131,7 +128,7 @@ bool add_pickle(Encoder* encoder, PyObject* object) {
   return !failure.raise();
 }
 
-// Small ones, and those for which there is no block, have their numbers in the pickle.
+// The numbers of a small array, or of one that gets no block, go into the pickle.
 bool add_array(Encoder* encoder, const PlainArray& array) {
   void* data = array.size() >= static_cast<std::size_t>(kLarge) ? add_block(encoder, array.size()) : nullptr;
   if (data != nullptr) copy(data, array.numbers(), array.size());
@@ -150,7 +147,7 @@ bool add_array(Encoder* encoder, const PlainArray& array) {
   return !failure.raise();
 }
 
-// Appends what the object travels as; false with an exception set.
+// Appends the pickle of the object; false with an exception set.
 bool add(Encoder* encoder, PyObject* object) {
   bool plain = false;
   if (attempt([&] { plain = append_plain(object, encoder->text); }).raise()) return false;
@@ -170,7 +167,7 @@ bool add(Encoder* encoder, PyObject* object) {
   return add_pickle(encoder, object);
 }
 
-// None of the object's blocks is kept when it could not be encoded.
+// Drops what was added for an object that could not be encoded.
 void undo(Encoder* encoder, std::size_t text, std::size_t blocks) {
   encoder->text.resize(text);
   while (encoder->blocks.size() > blocks) encoder->blocks.pop_back();
@@ -203,23 +200,6 @@ PyType_Slot encoder_slots[] = {
 PyType_Spec encoder_spec = {"service_streamer._core.Encoder", sizeof(Encoder), 0,
                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                             encoder_slots};
-
-const std::shared_ptr<ipc::SharedPool>& pool_of_callers() {
-  if (callers_pool == nullptr) callers_pool = new std::shared_ptr<ipc::SharedPool>(ipc::SharedPool::make());
-  return *callers_pool;
-}
-
-bool refuse_item(Py_ssize_t index, PyObject* item) {
-  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return false;
-  PyObject* error = take_exception();
-  PyObject* arguments = Py_BuildValue("(nO)", index, item);
-  PyObject* none =
-      arguments != nullptr ? call_helper("service_streamer._pickle", "refuse_item", error, arguments) : nullptr;
-  Py_XDECREF(none);
-  Py_XDECREF(arguments);
-  Py_DECREF(error);
-  return false;
-}
 
 bool load_names() {
   PyObject* module = PyImport_ImportModule("_pickle");
@@ -284,23 +264,6 @@ bool finish(Encoder* encoder, ipc::Payload& payload) {
     payload.blocks = std::move(encoder->blocks);
   });
   return !failure.raise();
-}
-
-bool encode_items(PyObject* items, ipc::Payload& payload, bool inline_items) {
-  Encoder* encoder = nullptr;
-  const CaughtError failure = attempt([&] { encoder = begin_encoding(inline_items ? nullptr : pool_of_callers()); });
-  if (failure.raise() || encoder == nullptr) return false;
-  bool encoded = true;
-  for (Py_ssize_t i = 0; encoded && i < PyTuple_GET_SIZE(items); ++i) {
-    encoded = encode(encoder, PyTuple_GET_ITEM(items, i)) || refuse_item(i, PyTuple_GET_ITEM(items, i));
-  }
-  encoded = encoded && finish(encoder, payload);
-  end_encoding(encoder);
-  return encoded;
-}
-
-void forget_pool() {
-  callers_pool = nullptr;
 }
 
 }  // namespace service_streamer::bindings

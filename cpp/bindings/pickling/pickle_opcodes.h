@@ -5,11 +5,11 @@
 #include <cstring>
 #include <string>
 
-// What pickles of protocol 5 consist of, as far as they are written here.
+// The opcodes of pickle, protocol 5, that are written here.
 
 namespace service_streamer::bindings::opcode {
 
-// As pickletools has them.
+// Values as in pickletools.
 constexpr char kProto = '\x80';
 constexpr char kVersion = 5;
 constexpr char kStop = '.';
@@ -37,7 +37,7 @@ constexpr char kReduce = 'R';       // calls the last but one with the tuple tha
 
 static_assert(std::endian::native == std::endian::little, "pickle's integers are little-endian");
 
-// An opcode and the number that comes with it.
+// Appends an opcode and its number.
 template <typename Number>
 void append(char opcode, Number number, std::string& pickle) {
   char bytes[1 + sizeof number];

@@ -11,7 +11,7 @@ namespace {
 
 using namespace opcode;  // NOLINT(google-build-using-namespace)
 
-// A pickler writes one that comes twice only once: beyond this size that may matter, and a pickler's price does not.
+// Longer values are left to a pickler: it writes one that comes twice only once, and its overhead does not matter.
 constexpr Py_ssize_t kLongest = 4096;
 
 void append_text(char short_opcode, char opcode, const void* text, Py_ssize_t size, std::string& pickle) {
@@ -68,7 +68,7 @@ bool append_list(PyObject* list, std::string& pickle) {
   return true;
 }
 
-// Reads front to back, and never beyond the end.
+// Reads from front to back, never beyond the end.
 class Reader {
  public:
   explicit Reader(std::string_view text) : at_(text.begin()), end_(text.end()) {}
@@ -85,7 +85,7 @@ class Reader {
   }
 
   struct Text {
-    const char* data = nullptr;  // nullptr: there is less than expected
+    const char* data = nullptr;  // nullptr: fewer bytes are left
     std::size_t size = 0;
   };
   template <typename Size>
@@ -108,7 +108,7 @@ PyObject* make_bytes(Reader::Text text) {
   return text.data != nullptr ? PyBytes_FromStringAndSize(text.data, static_cast<Py_ssize_t>(text.size)) : nullptr;
 }
 
-// pickle's own are UTF-8, and may hold what only it can read.
+// Other texts of pickle are UTF-8 with surrogates, which only pickle reads.
 PyObject* make_str(Reader::Text text) {
   if (text.data == nullptr) return nullptr;
   PyObject* str = PyUnicode_New(static_cast<Py_ssize_t>(text.size), 127);

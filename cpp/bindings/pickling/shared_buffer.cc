@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "bindings/futures/future.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/fork.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -25,7 +25,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   return PyBuffer_FillInfo(view, self, mapping->data(), static_cast<Py_ssize_t>(mapping->size()), 0, flags);
 }
 
-// The parent's in a forked child stays mapped: whom to tell that it is gone only the parent can.
+// In a forked child the mapping stays: only the parent may tell the owner of the block that it is not used any more.
 void shared_buffer_dealloc(PyObject* self) {
   if (self_of(self)->fork_generation == fork_generation()) delete self_of(self)->mapping;
   PyTypeObject* type = Py_TYPE(self);

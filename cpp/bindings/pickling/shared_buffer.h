@@ -10,8 +10,8 @@ namespace service_streamer::bindings {
 
 bool make_shared_buffer_type(PyObject* module);
 
-// A block of shared memory as an object with a buffer: writable, private, mapped as long as anybody refers to it or exports
-// its buffer. nullptr with an exception set.
+// A block of shared memory as a Python object with a buffer: writable and private. It stays mapped as long as there is
+// a reference to the object or to its buffer. nullptr with an exception set.
 PyObject* make_shared_buffer(ipc::BlockRef block);
 
 std::string_view text_of_shared_buffer(PyObject* buffer);

@@ -3,7 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "bindings/engine/engine.h"
+#include "bindings/futures/future.h"
+#include "bindings/processes/process_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
@@ -15,26 +16,13 @@ namespace {
 
 using QueryReply = ipc::QueryReply;
 
-// How long a future asks what the engine's process knows of it: that is a matter of microseconds, or of a broken connection.
+// How long a future waits for what the engine's process knows of its request. Unless the connection is broken, that is
+// soon there.
 constexpr Duration kPatience = std::chrono::seconds(1);
 
-struct RelayObject {
-  PyObject_HEAD
-  EngineObject* engine;
-  ipc::ClientLink* client_link;
-};
-
-RelayObject* self_of(PyObject* self) {
-  return reinterpret_cast<RelayObject*>(self);
-}
-
-ipc::ClientLink* relay_of(PyObject* self) {
-  return from_this_process(self_of(self)->engine) ? self_of(self)->client_link : nullptr;
-}
-
-// Asks by `question(told, waiter)` without the GIL; as wait_without_gil(). `told` lies on the heap.
-template <typename QueryKind>
-int query(QueryKind question) {
+// Asks by `question(waiter)` without the GIL; returns as wait_without_gil() does. The reply must lie on the heap.
+template <typename Question>
+int query(Question question) {
   CaughtError failure;
   const int answered = wait_without_gil([&](Waiter& waiter) {
     Completion::Wait end = Completion::Wait::kTimeout;
@@ -44,46 +32,90 @@ int query(QueryKind question) {
   return failure.raise() ? -1 : answered;
 }
 
-template <typename QueryKind>
-int ask_about(FutureObject* future, QueryKind question) {
-  EngineObject* engine = future->engine;
-  if (engine->client_link == nullptr || future->call == nullptr) return 0;
-  PyObject* client_link = Py_NewRef(engine->client_link_object);
-  auto* reply = new QueryReply;
-  const TimePoint deadline = Clock::now() + kPatience;
-  const int answered = query(
-      [&, reply](Waiter& waiter) { return question(*self_of(client_link)->client_link, *reply, waiter, deadline); });
-  const int yes = answered == 1 ? static_cast<int>(reply->yes) : answered;
-  delete reply;
-  Py_DECREF(client_link);
-  return yes;
+// The back end of an engine whose requests go on to the engine of another process.
+class ClientLinkBackend final : public ProcessBackend {
+ public:
+  ClientLinkBackend(PyObject* object, EngineObject* engine, const char* address, bool owner_returns, bool inline_items)
+      : ProcessBackend(inline_items), link(*engine->engine, address, owner_returns), object_(object), engine_(engine) {}
+
+  int query_running(FutureObject* future) override {
+    return is_running(future) ? ask(future, &ipc::ClientLink::running) : 0;
+  }
+
+  bool cancel(FutureObject* future) override {
+    end_future(future, Outcome::kCancelled, false);
+    return is_done(future) || ask(future, &ipc::ClientLink::cancel) >= 0;
+  }
+
+  PyObject* absence() const override {
+    if (engine_->fork_generation != fork_generation()) return PyUnicode_FromString("");
+    const std::string reason = link.connect_error();
+    return PyUnicode_FromFormat("%s%s", reason.empty() ? "" : ": ", reason.c_str());
+  }
+
+  bool watches_deadlines() const override { return true; }
+
+  ipc::ClientLink link;
+
+ private:
+  // 1: yes; 0: no, or no reply; -1: an exception.
+  template <typename Question>
+  int ask(FutureObject* future, Question question) {
+    PyObject* kept = Py_NewRef(object_);  // it owns this object
+    auto* reply = new QueryReply;
+    const TimePoint deadline = Clock::now() + kPatience;
+    const int answered =
+        query([&, reply](Waiter& waiter) { return (link.*question)(*future->request, *reply, waiter, deadline); });
+    const int yes = answered == 1 ? static_cast<int>(reply->yes) : answered;
+    delete reply;
+    Py_DECREF(kept);
+    return yes;
+  }
+
+  PyObject* const object_;  // borrowed
+  EngineObject* const engine_;
+};
+
+struct ClientLinkObject {
+  PyObject_HEAD
+  EngineObject* engine;
+  ClientLinkBackend* backend;
+};
+
+ClientLinkObject* self_of(PyObject* self) {
+  return reinterpret_cast<ClientLinkObject*>(self);
 }
 
-PyObject* relay_start(PyObject* self, PyObject*) {
-  ipc::ClientLink* client_link = relay_of(self);
-  if (client_link == nullptr || attempt([&] { client_link->start(true); }).raise()) return nullptr;
+// The link of a method's object; nullptr with StreamerClosed raised in a forked child.
+ipc::ClientLink* link_of(PyObject* self) {
+  return from_this_process(self_of(self)->engine) ? &self_of(self)->backend->link : nullptr;
+}
+
+PyObject* client_link_start(PyObject* self, PyObject*) {
+  ipc::ClientLink* link = link_of(self);
+  if (link == nullptr || attempt([&] { link->start(true); }).raise()) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* client_link_connect_error(PyObject* self, PyObject*) {
-  ipc::ClientLink* client_link = relay_of(self);
-  if (client_link == nullptr) return nullptr;
-  const std::string words = client_link->connect_error();
+  ipc::ClientLink* link = link_of(self);
+  if (link == nullptr) return nullptr;
+  const std::string words = link->connect_error();
   return PyUnicode_DecodeUTF8(words.data(), static_cast<Py_ssize_t>(words.size()), "replace");
 }
 
-PyObject* relay_stop(PyObject* self, PyObject*) {
-  ipc::ClientLink* client_link = relay_of(self);
-  if (client_link == nullptr || attempt_without_gil([&] { client_link->stop(); }).raise()) return nullptr;
+PyObject* client_link_stop(PyObject* self, PyObject*) {
+  ipc::ClientLink* link = link_of(self);
+  if (link == nullptr || attempt_without_gil([&] { link->stop(); }).raise()) return nullptr;
   Py_RETURN_NONE;
 }
 
-PyObject* relay_stats(PyObject* self, PyObject* timeout) {
-  ipc::ClientLink* client_link = relay_of(self);
+PyObject* client_link_stats(PyObject* self, PyObject* timeout) {
+  ipc::ClientLink* link = link_of(self);
   TimePoint deadline;
-  if (client_link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
+  if (link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
   auto* reply = new QueryReply;
-  const int answered = query([&, reply](Waiter& waiter) { return client_link->stats(*reply, waiter, deadline); });
+  const int answered = query([&, reply](Waiter& waiter) { return link->stats(*reply, waiter, deadline); });
   PyObject* json = nullptr;
   if (answered == 1) {
     json = PyUnicode_DecodeUTF8(reply->text.data(), static_cast<Py_ssize_t>(reply->text.size()), "replace");
@@ -94,21 +126,20 @@ PyObject* relay_stats(PyObject* self, PyObject* timeout) {
   return json;
 }
 
-PyObject* relay_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
-  ipc::ClientLink* client_link = relay_of(self);
+PyObject* client_link_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::ClientLink* link = link_of(self);
   PyObject *timeout = Py_None, *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
   static const char* names[] = {"timeout", "batch_size", "max_latency", "policy", nullptr};
   EngineChange change;
   TimePoint deadline;
-  if (client_link == nullptr ||
+  if (link == nullptr ||
       !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO", const_cast<char**>(names), &timeout, &batch_size,
                                    &max_latency, &policy) ||
       !change_from(batch_size, max_latency, policy, change) || !deadline_from(timeout, deadline)) {
     return nullptr;
   }
   auto* reply = new QueryReply;
-  const int answered =
-      query([&, reply](Waiter& waiter) { return client_link->configure(change, *reply, waiter, deadline); });
+  const int answered = query([&, reply](Waiter& waiter) { return link->configure(change, *reply, waiter, deadline); });
   PyObject* done = nullptr;
   if (answered == 1 && !reply->yes) {
     PyErr_SetString(PyExc_ValueError, reply->text.c_str());
@@ -119,12 +150,12 @@ PyObject* relay_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
   return done;
 }
 
-PyObject* relay_wait_ready(PyObject* self, PyObject* timeout) {
-  ipc::ClientLink* client_link = relay_of(self);
+PyObject* client_link_wait_ready(PyObject* self, PyObject* timeout) {
+  ipc::ClientLink* link = link_of(self);
   TimePoint deadline;
-  if (client_link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
+  if (link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
   auto* reply = new QueryReply;
-  const int answered = query([&, reply](Waiter& waiter) { return client_link->wait_ready(*reply, waiter, deadline); });
+  const int answered = query([&, reply](Waiter& waiter) { return link->wait_ready(*reply, waiter, deadline); });
   PyObject* ready = nullptr;
   if (answered == 1 && !reply->yes) {
     raise_lost(reply->text);
@@ -137,7 +168,7 @@ PyObject* relay_wait_ready(PyObject* self, PyObject* timeout) {
   return ready;
 }
 
-PyObject* relay_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+PyObject* client_link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   EngineObject* engine;
   const char* address;
   int owner_returns = 1;
@@ -146,35 +177,33 @@ PyObject* relay_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                                    &owner_returns)) {
     return nullptr;
   }
-  if (!from_this_process(engine) || !check_remote(engine)) return nullptr;
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self == nullptr) return nullptr;
-  self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const CaughtError failure =
-      attempt([&] { self_of(self)->client_link = new ipc::ClientLink(*engine->engine, address, owner_returns != 0); });
+  const ProcessBackend* own = from_this_process(engine) ? unattached_backend(engine) : nullptr;
+  PyObject* object = own != nullptr ? type->tp_alloc(type, 0) : nullptr;
+  if (object == nullptr) return nullptr;
+  ClientLinkObject* self = self_of(object);
+  self->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
+  const CaughtError failure = attempt(
+      [&] { self->backend = new ClientLinkBackend(object, engine, address, owner_returns != 0, own->inline_items()); });
   if (failure.raise()) {
-    Py_DECREF(self);
+    Py_DECREF(object);
     return nullptr;
   }
-  engine->client_link = self_of(self)->client_link;
-  engine->client_link_object = self;
-  return self;
+  engine->backend = self->backend;
+  return object;
 }
 
-int relay_traverse(PyObject* self, visitproc visit, void* arg) {
+int client_link_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(reinterpret_cast<PyObject*>(self_of(self)->engine));
   return 0;
 }
 
-void relay_dealloc(PyObject* object) {
+void client_link_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
-  RelayObject* self = self_of(object);
-  if (self->client_link != nullptr && self->engine->fork_generation == fork_generation()) {
-    self->engine->client_link = nullptr;
-    self->engine->client_link_object = nullptr;
-    delete self->client_link;  // stops: its thread wants no GIL
-  }
+  ClientLinkObject* self = self_of(object);
+  if (self->backend != nullptr) self->engine->backend = self->engine->own_backend;
+  // Stops the link. Its thread never takes the GIL. A forked child leaks its copy.
+  if (self->engine->fork_generation == fork_generation()) delete self->backend;
   Py_CLEAR(self->engine);
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
@@ -182,64 +211,40 @@ void relay_dealloc(PyObject* object) {
 }
 
 PyMethodDef methods[] = {
-    {"start", relay_start, METH_NOARGS,
+    {"start", client_link_start, METH_NOARGS,
      "start($self)\n--\n\n"
-     "Connects if that is possible at once, and starts the thread that hands requests on."},
+     "Connects if that is possible at once, and starts the thread that sends requests."},
     {"connect_error", client_link_connect_error, METH_NOARGS,
      "connect_error($self)\n--\n\n"
-     "Why there was no engine's process at the address at the last attempt to connect, in words; '': there was one."},
-    {"stop", relay_stop, METH_NOARGS,
+     "Why the last attempt to connect found no engine's process at the address; '': it found one."},
+    {"stop", client_link_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
      "Blocks until that thread has ended and the connection is closed. Idempotent."},
-    {"stats", relay_stats, METH_O,
+    {"stats", client_link_stats, METH_O,
      "stats($self, timeout, /)\n--\n\n"
-     "What Server.stats() says there; None: not within the time."},
-    {"configure", as_method(relay_configure), METH_VARARGS | METH_KEYWORDS,
+     "Server.stats() of the engine's process; None: no reply in time."},
+    {"configure", as_method(client_link_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, timeout=None, batch_size=None, max_latency=None, policy=None)\n--\n\n"
-     "Changes the settings there that are not None; False: not within the time."},
-    {"wait_ready", relay_wait_ready, METH_O,
+     "Changes the settings of the engine's process that are not None; False: no reply in time."},
+    {"wait_ready", client_link_wait_ready, METH_O,
      "wait_ready($self, timeout, /)\n--\n\n"
-     "Blocks until a worker can answer; False: not within the time. Raises WorkerInitError or WorkerLost when none "
-     "will."},
+     "Blocks until a worker is ready; False: the time is over. Raises WorkerInitError or WorkerLost if none will be."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_doc, const_cast<char*>("Hands the requests of an engine on to the process of another one.")},
-    {Py_tp_new, reinterpret_cast<void*>(relay_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(relay_dealloc)},
-    {Py_tp_traverse, reinterpret_cast<void*>(relay_traverse)},
+    {Py_tp_doc, const_cast<char*>("Sends the requests of an engine to the engine of another process.")},
+    {Py_tp_new, reinterpret_cast<void*>(client_link_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(client_link_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(client_link_traverse)},
     {Py_tp_methods, methods},
     {0, nullptr},
 };
 
-PyType_Spec spec = {"service_streamer._core.ClientLink", sizeof(RelayObject), 0,
+PyType_Spec spec = {"service_streamer._core.ClientLink", sizeof(ClientLinkObject), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
 }  // namespace
-
-int query_cancel(FutureObject* future) {
-  return ask_about(future,
-                   [future](ipc::ClientLink& client_link, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
-                     return client_link.cancel(*future->request, reply, waiter, deadline);
-                   });
-}
-
-int query_running(FutureObject* future) {
-  return ask_about(future,
-                   [future](ipc::ClientLink& client_link, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
-                     return client_link.running(*future->request, reply, waiter, deadline);
-                   });
-}
-
-PyObject* absence_of(const EngineObject* engine) {
-  const bool ours = engine->client_link != nullptr && engine->fork_generation == fork_generation();
-  PyObject* words = ours ? client_link_connect_error(engine->client_link_object, nullptr) : PyUnicode_FromString("");
-  if (words == nullptr || PyUnicode_GET_LENGTH(words) == 0) return words;
-  PyObject* text = PyUnicode_FromFormat(": %U", words);
-  Py_DECREF(words);
-  return text;
-}
 
 bool make_client_link_type(PyObject* module) {
   return add_type(module, spec);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bindings/futures/outputs.h"
+#include "bindings/batches/outputs.h"
 #include "bindings/python/errors.h"
 
 namespace service_streamer::bindings {
@@ -16,7 +16,7 @@ bool is_array(PyObject* outputs) {
   return !PyList_CheckExact(outputs) && !PyTuple_CheckExact(outputs);
 }
 
-// For an error of which not even a text can be made.
+// For an error that cannot even be converted to text.
 PyObject* nameless_error() {
   return Py_BuildValue("[OsO]", Py_None, "an exception for whose text there was no memory", Py_None);
 }
@@ -45,7 +45,7 @@ bool ReceivedBatch::open() {
 }
 
 bool ReceivedBatch::answer_unread() {
-  const CaughtError failure = attempt([&] { message.parts.assign(1, {.items = 1}); });  // the one result is of them all
+  const CaughtError failure = attempt([&] { message.parts.assign(1, {.items = 1}); });  // one result for all requests
   if (failure.raise() || !open()) return false;
   PyObject* size = PyLong_FromUnsignedLongLong(message.dropped_bytes);
   PyObject* error = size != nullptr ? call_helper("service_streamer._pickle", "unread", size) : nullptr;
@@ -67,30 +67,30 @@ void ReceivedBatch::count(Duration& time) {
 
 // --- items ---
 
-// Answers a part with what unpickling raised. An exit is a fault of the item, too: it must not end the others.
-bool ReceivedBatch::refuse(const ItemRange& share) {
+// Answers a part with what unpickling raised. That may be SystemExit: it must not end other requests.
+bool ReceivedBatch::refuse(const ItemRange& range) {
   PyObject* reason = take_exception(true);
   PyObject* refused = call_helper("service_streamer._pickle", "refuse_input", reason);
-  const bool added = refused != nullptr && add_error(share, refused);
+  const bool added = refused != nullptr && add_error(range, refused);
   Py_XDECREF(refused);
   Py_DECREF(reason);
   return added;
 }
 
-bool ReceivedBatch::unpack(PyObject* items, std::vector<ItemRange>& shares) {
+bool ReceivedBatch::unpack(PyObject* items, std::vector<ItemRange>& ranges) {
   std::uint32_t part = 0;
-  for (const ipc::RangeHead& head : message.parts) shares.push_back({.part = part++, .begin = 0, .count = head.items});
+  for (const ipc::RangeHead& head : message.parts) ranges.push_back({.part = part++, .begin = 0, .count = head.items});
   std::size_t first = 0;
   bool unpacked = true;
-  for (const ItemRange& share : shares) {
+  for (const ItemRange& range : ranges) {
     const Py_ssize_t before = PyList_GET_SIZE(items);
-    if (!decode_items(message.payload, first, share.count, items)) {
-      unpacked = refuse(share) && PyList_SetSlice(items, before, PyList_GET_SIZE(items), nullptr) == 0;
+    if (!decode_items(message.payload, first, range.count, items)) {
+      unpacked = refuse(range) && PyList_SetSlice(items, before, PyList_GET_SIZE(items), nullptr) == 0;
       if (!unpacked) break;
     }
-    first += share.count;
+    first += range.count;
   }
-  std::erase_if(shares, [this](const ItemRange& share) { return !is_open(share); });
+  std::erase_if(ranges, [this](const ItemRange& range) { return !is_open(range); });
   message.payload = {};
   count(decode_);
   return unpacked;
@@ -115,11 +115,11 @@ std::int64_t ReceivedBatch::encode_error(PyObject* error) {
   return encoded ? encoded_++ : -1;
 }
 
-bool ReceivedBatch::add_errors(std::span<const ItemRange> shares, PyObject* error) {
+bool ReceivedBatch::add_errors(std::span<const ItemRange> ranges, PyObject* error) {
   const std::int64_t result = encode_error(error);
   if (result < 0) return false;
-  for (const ItemRange& share : shares) {
-    if (is_open(share)) set_result(parts_[share.part], result, ResultKind::kError);
+  for (const ItemRange& range : ranges) {
+    if (is_open(range)) set_result(parts_[range.part], result, ResultKind::kError);
   }
   return true;
 }
@@ -160,20 +160,20 @@ bool ReceivedBatch::join_pieces(Part& part) {
   return encoded;
 }
 
-bool ReceivedBatch::add_outputs(const ItemRange& share, PyObject* outputs) {
-  if (!is_open(share)) return true;  // another piece of it failed
-  Part& part = parts_[share.part];
-  const std::uint32_t items = message.parts[share.part].items;
-  if (share.count == items) return encode_outputs(part, outputs);
-  if (PyObject* error = exception_in(outputs)) return add_error(share, error);
-  part.pieces.push_back({.begin = share.begin, .outputs = Py_NewRef(outputs)});
-  part.answered += share.count;
+bool ReceivedBatch::add_outputs(const ItemRange& range, PyObject* outputs) {
+  if (!is_open(range)) return true;  // another piece of it failed
+  Part& part = parts_[range.part];
+  const std::uint32_t items = message.parts[range.part].items;
+  if (range.count == items) return encode_outputs(part, outputs);
+  if (PyObject* error = exception_in(outputs)) return add_error(range, error);
+  part.pieces.push_back({.begin = range.begin, .outputs = Py_NewRef(outputs)});
+  part.answered += range.count;
   return part.answered < items || join_pieces(part);
 }
 
-bool ReceivedBatch::postpone(const ItemRange& share) {
+bool ReceivedBatch::postpone(const ItemRange& range) {
   if (!encode(encoder_, Py_None)) return false;
-  set_result(parts_[share.part], encoded_++, ResultKind::kPostponed);
+  set_result(parts_[range.part], encoded_++, ResultKind::kPostponed);
   return true;
 }
 

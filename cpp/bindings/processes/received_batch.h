@@ -14,9 +14,9 @@
 
 namespace service_streamer::bindings {
 
-// A batch as it came over the link, and the reply to it while that is being made: one result for each part, which is what the
-// batch has of one request. Sent when the last part has its result. Used with the GIL held, and shared by the pieces of a batch
-// that was split.
+// A batch that came over the link, and the reply to it: one result for each part of the message. A part is a range of
+// one request. The reply is sent when the last part has its result. Shared by the WorkerBatches of a batch that was
+// split. Needs the GIL.
 class ReceivedBatch {
  public:
   explicit ReceivedBatch(WorkerLinkObject* link);
@@ -24,15 +24,16 @@ class ReceivedBatch {
   ReceivedBatch(const ReceivedBatch&) = delete;
   ReceivedBatch& operator=(const ReceivedBatch&) = delete;
 
-  // The message. To be filled, and then opened, which takes its time from here; false with MemoryError set.
+  // The message. It is filled by the link, and then opened: the time for decoding counts from there. False with
+  // MemoryError set.
   std::uint64_t id = 0;
   ipc::BatchMessage message;
   bool open();
 
-  // Instead, where there was no memory for the message: answers it with that. False with an exception set.
+  // Instead of open(), if there was no memory for the message: answers it with that error. False with an exception set.
   bool answer_unread();
 
-  std::uint32_t references = 1;  // batch objects
+  std::uint32_t references = 1;  // WorkerBatches
   bool isolated = false;
 
   bool from_this_process() const;
@@ -46,47 +47,48 @@ class ReceivedBatch {
     std::uint32_t count = 0;
   };
 
-  // Unpickles the items of all parts into a list. Parts with an item that cannot be have their result then. False with an
-  // exception set: it is none of their fault; `shares` are then all those that have no result.
-  bool unpack(PyObject* items, std::vector<ItemRange>& shares);
+  // Unpickles the items of all parts into a list. A part with an item that cannot be unpickled gets that error as its
+  // result. `ranges` are the parts without a result. False with an exception set that no item caused.
+  bool unpack(PyObject* items, std::vector<ItemRange>& ranges);
 
-  // Whether it is all of a request, not only of the part.
-  bool is_whole(const ItemRange& share) const {
-    const ipc::RangeHead& part = message.parts[share.part];
-    return part.whole && share.count == part.items;
+  // Whether the range is a whole request.
+  bool is_whole(const ItemRange& range) const {
+    const ipc::RangeHead& part = message.parts[range.part];
+    return part.whole && range.count == part.items;
   }
 
-  bool is_open(const ItemRange& share) const { return parts_[share.part].result < 0; }
+  bool is_open(const ItemRange& range) const { return parts_[range.part].result < 0; }
 
-  // These give a part its result, once all of it is there. False with an exception set: it is none that could be told its
-  // caller (a signal, a full memory).
-  bool add_outputs(const ItemRange& share, PyObject* outputs);
-  bool add_error(const ItemRange& share, PyObject* error) { return add_errors({&share, 1}, error); }
-  bool add_errors(std::span<const ItemRange> shares, PyObject* error);
+  // These give a part its result. Outputs of ranges are joined when the last one has come. False with an exception set
+  // that is not the request's (a signal, no memory).
+  bool add_outputs(const ItemRange& range, PyObject* outputs);
+  bool add_error(const ItemRange& range, PyObject* error) { return add_errors({&range, 1}, error); }
+  bool add_errors(std::span<const ItemRange> ranges, PyObject* error);
 
-  // Has the engine run it alone later.
-  bool postpone(const ItemRange& share);
+  // Has the engine run the request alone later.
+  bool postpone(const ItemRange& range);
 
-  // Sends the reply if every part has its result: blocks without the GIL until it is written. False with an exception set.
+  // Sends the reply if every part has its result: blocks without the GIL until it is written. False with an exception
+  // set.
   bool send_when_complete();
 
-  // Since when what happens was not counted: after unpack(), since when the model runs.
+  // The end of the last period that was counted. After unpack(): when the model began to run.
   TimePoint mark() const { return mark_; }
 
-  // What passed since the last call counts as ...
+  // The time since mark() counts as time of the model, or for encoding.
   void count_predict() { count(predict_); }
   void count_encode() { count(encode_); }
 
  private:
   struct Part {
-    std::vector<OutputRange> pieces;  // outputs of a part that was split
+    std::vector<OutputRange> pieces;  // outputs of its ranges, if it was split
     std::uint32_t answered = 0;       // items that have outputs
-    std::int64_t result = -1;         // its number among those encoded
+    std::int64_t result = -1;         // index among the encoded objects; -1: none yet
     ipc::ResultKind kind = ipc::ResultKind::kOutputs;
   };
 
   void count(Duration& time);
-  bool refuse(const ItemRange& share);
+  bool refuse(const ItemRange& range);
   bool encode_outputs(Part& part, PyObject* outputs);
   std::int64_t encode_error(PyObject* error);
   bool join_pieces(Part& part);
@@ -104,7 +106,7 @@ class ReceivedBatch {
   Duration encode_{0};
 };
 
-// Whether it goes on where the first one ends.
+// Whether the second range begins where the first one ends.
 inline bool follows(const ReceivedBatch::ItemRange& first, const ReceivedBatch::ItemRange& second) {
   return first.part == second.part && first.begin + first.count == second.begin;
 }

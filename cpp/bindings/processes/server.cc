@@ -4,13 +4,11 @@
 #include <string>
 #include <utility>
 
-#include "bindings/engine/engine.h"
-#include "bindings/futures/future.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/fork.h"
 #include "bindings/python/methods.h"
 #include "bindings/python/waiting.h"
-#include "service_streamer/server/server.h"
 
 namespace service_streamer::bindings {
 
@@ -24,9 +22,9 @@ ServerObject* self_of(PyObject* self) {
   return reinterpret_cast<ServerObject*>(self);
 }
 
-// That of a method's object; nullptr with StreamerClosed raised in a forked child.
+// The server of a method's object; nullptr with StreamerClosed raised in a forked child.
 ipc::Server* server_of(PyObject* self) {
-  return from_this_process(self_of(self)->engine) ? self_of(self)->server : nullptr;
+  return from_this_process(self_of(self)->engine) ? &self_of(self)->backend->server : nullptr;
 }
 
 PyObject* text_or_raise(const CaughtError& failure, const std::string& text) {
@@ -133,7 +131,7 @@ PyObject* server_stats(PyObject* self, PyObject*) {
 }
 
 PyObject* server_address(PyObject* self, void*) {
-  return text_or_raise({}, self_of(self)->server->address());
+  return text_or_raise({}, self_of(self)->backend->server.address());
 }
 
 bool read_options(PyObject* hang_timeout, const char* address, ipc::ServerOptions& options) {
@@ -155,7 +153,8 @@ PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                                    &hang_timeout, &address)) {
     return nullptr;
   }
-  if (!from_this_process(engine) || !check_remote(engine)) return nullptr;
+  const ProcessBackend* own = from_this_process(engine) ? unattached_backend(engine) : nullptr;
+  if (own == nullptr) return nullptr;
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
@@ -163,13 +162,13 @@ PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   options.retries = retries;
   bool made = read_options(hang_timeout, address, options);
   if (made) {
-    // it may wait for the lock of a folder
-    const CaughtError failure =
-        attempt_without_gil([&] { self_of(self)->server = new ipc::Server(*engine->engine, options); });
+    // Without the GIL: the server may wait for the lock of a folder.
+    const CaughtError failure = attempt_without_gil(
+        [&] { self_of(self)->backend = new ServerBackend(*engine->engine, options, own->inline_items()); });
     made = !failure.raise();
   }
   if (made) {
-    engine->server = self_of(self)->server;
+    engine->backend = self_of(self)->backend;
   } else {
     Py_CLEAR(self);
   }
@@ -185,10 +184,9 @@ int server_traverse(PyObject* self, visitproc visit, void* arg) {
 void server_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   ServerObject* self = self_of(object);
-  if (self->server != nullptr && self->engine->fork_generation == fork_generation()) {
-    self->engine->server = nullptr;
-    delete self->server;  // stops: its thread wants no GIL
-  }
+  if (self->backend != nullptr) self->engine->backend = self->engine->own_backend;
+  // Stops the server. Its thread never takes the GIL. A forked child leaks its copy.
+  if (self->engine->fork_generation == fork_generation()) delete self->backend;
   Py_CLEAR(self->engine);
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
@@ -204,14 +202,14 @@ PyMethodDef methods[] = {
      "Blocks until that thread has ended and every socket is closed. Idempotent."},
     {"add_worker", server_add_worker, METH_VARARGS,
      "add_worker($self, socket, pid, setup, /)\n--\n\n"
-     "Takes the socket of a worker process over, and sends it `setup`; returns the worker's number."},
+     "Takes over the socket of a worker process and sends `setup` to it; returns the number of the worker."},
     {"retire_worker", server_retire_worker, METH_O,
      "retire_worker($self, worker, /)\n--\n\n"
-     "Gives it no more batches, of which an event tells, and the end of file once it has answered what it has."},
+     "Sends it no more batches; an event confirms that. Its connection is closed once it has answered what it has."},
     {"next_event", server_next_event, METH_O,
      "next_event($self, timeout, /)\n--\n\n"
-     "Blocks until something becomes of a worker: (\"ready\" | \"init_failed\" | \"retired\" | \"gone\", worker, text, "
-     "had_batch, killed_hung);\nNone: interrupted, or not within the time."},
+     "Blocks until the state of a worker changes: (\"ready\" | \"init_failed\" | \"retired\" | \"gone\", worker, text, "
+     "had_batch, killed_hung);\nNone: interrupted, or the time is over."},
     {"interrupt", server_interrupt, METH_NOARGS,
      "interrupt($self)\n--\n\n"
      "Ends next_event()."},
@@ -220,7 +218,7 @@ PyMethodDef methods[] = {
      "Ends every request as lost, also later ones, until called with None."},
     {"stats", server_stats, METH_NOARGS,
      "stats($self)\n--\n\n"
-     "Engine and workers, as JSON."},
+     "Statistics of the engine and its workers, as JSON."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -2,18 +2,50 @@
 
 #include <Python.h>
 
+#include <vector>
+
+#include "bindings/batches/batch.h"
 #include "bindings/processes/received_batch.h"
 
 namespace service_streamer::bindings {
 
-bool make_worker_batch_type(PyObject* module);
+// A batch of another process' engine on its way through a worker process: some of the parts of a ReceivedBatch. Deleted
+// before it is answered, its requests are lost.
+class WorkerBatch final : public BatchBase {
+ public:
+  using ItemRange = ReceivedBatch::ItemRange;
 
-// The batch for Python, with its items unpickled. Requests with an item that cannot be are answered with that: None if none is
-// left. nullptr with an exception set: all are answered. Takes `received` over.
+  // Takes over one of the references to `received`.
+  explicit WorkerBatch(ReceivedBatch* received) : received_(received) {}
+  ~WorkerBatch() override;
+
+  // Unpickles the items, once. Requests with an item that cannot be unpickled are answered with that error.
+  bool unpack();
+
+  bool from_this_process() const override { return received_->from_this_process(); }
+  std::size_t parts() const override { return ranges_.size(); }
+  std::size_t size() const override { return count_items(ranges_); }
+  TimePoint begun() const override { return received_->mark(); }
+  bool complete(PyObject* outputs) override;
+  bool fail(PyObject* error) override;
+  BatchCut next(Isolation& isolation) const override { return isolation.next(ranges_); }
+  BatchBase* split(const BatchCut& cut) override;
+  bool join(BatchBase& front) override;
+  bool postpone() override;
+  bool drop_ended() override;
+
+ private:
+  bool distribute(PyObject* outputs);
+  bool add_error(const char* helper, std::span<const ItemRange> ranges);
+  bool close();
+  bool take_out_answered();
+
+  ReceivedBatch* const received_;
+  std::vector<ItemRange> ranges_;  // those without a result
+};
+
+// The Batch object of a message that came; None if it was answered here: its items could not be unpickled. nullptr with
+// an exception set. Takes `received` over.
 PyObject* unpack(ReceivedBatch* received);
-
-// Its attribute `items` and its method `complete`, for the loop of a worker. The latter takes the reference to `outputs` over.
-PyObject* items_of_worker_batch(PyObject* batch);
-bool complete_worker_batch(PyObject* batch, PyObject* outputs);
 
 }  // namespace service_streamer::bindings

@@ -3,8 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/engine/run_batches.h"
-#include "bindings/futures/future.h"
+#include "bindings/batches/run_batches.h"
 #include "bindings/processes/worker_batch.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
@@ -42,7 +41,7 @@ PyObject* link_receive_setup(PyObject* self, PyObject*) {
   return bytes;
 }
 
-// Sends a text; that the engine is gone shows when the next batch does not come.
+// Sends a text. If the engine has gone, the next wait for a batch shows it.
 PyObject* send(PyObject* self, PyObject* text, bool (ipc::WorkerLink::*message)(const std::string&)) {
   Py_ssize_t size;
   const char* data = PyUnicode_AsUTF8AndSize(text, &size);
@@ -61,37 +60,28 @@ PyObject* link_send_init_failed(PyObject* self, PyObject* traceback) {
   return send(self, traceback, &ipc::WorkerLink::send_init_failed);
 }
 
-// What run_batches() asks of a link.
-struct LinkBatches {
-  // None when the engine has closed the connection, or it is the parent's.
-  PyObject* next() {
-    while (self->fork_generation == fork_generation()) {
-      auto* received = new ReceivedBatch(self);
-      ReceiveStatus status;
-      const bool waited =
-          wait_for_message(status, [&] { return self->link->next_batch(received->id, received->message); });
-      if (!waited || status != ReceiveStatus::kReceived) {
-        delete received;
-        return waited ? Py_NewRef(Py_None) : nullptr;
-      }
-      PyObject* batch = unpack(received);
-      if (batch != Py_None) return batch;
-      Py_DECREF(batch);  // nothing of it could be unpacked
+// The next Batch object; None when the engine has closed the connection, or when this process is a forked child.
+PyObject* next_batch(WorkerLinkObject* self) {
+  while (self->fork_generation == fork_generation()) {
+    auto* received = new ReceivedBatch(self);
+    ReceiveStatus status;
+    const bool waited =
+        wait_for_message(status, [&] { return self->link->next_batch(received->id, received->message); });
+    if (!waited || status != ReceiveStatus::kReceived) {
+      delete received;
+      return waited ? Py_NewRef(Py_None) : nullptr;
     }
-    Py_RETURN_NONE;
+    PyObject* batch = unpack(received);
+    if (batch != Py_None) return batch;
+    Py_DECREF(batch);  // every request had an item that could not be unpickled
   }
-
-  static PyObject* items(PyObject* batch) { return items_of_worker_batch(batch); }
-  static bool complete(PyObject* batch, PyObject* outputs) { return complete_worker_batch(batch, outputs); }
-
-  WorkerLinkObject* self;
-};
+  Py_RETURN_NONE;
+}
 
 PyObject* link_run_batches(PyObject* object, PyObject* args) {
   PyObject *predict, *logged;
   if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
-  LinkBatches batches{self_of(object)};
-  return run_batches(batches, predict, logged);
+  return run_batches([self = self_of(object)] { return next_batch(self); }, predict, logged);
 }
 
 PyObject* link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -123,7 +113,7 @@ void link_dealloc(PyObject* self) {
 PyMethodDef methods[] = {
     {"receive_setup", link_receive_setup, METH_NOARGS,
      "receive_setup($self)\n--\n\n"
-     "Blocks until the engine has sent what is needed to load the model; None: it is gone."},
+     "Blocks until the engine has sent what is needed to load the model; None: the engine has gone."},
     {"send_ready", link_send_ready, METH_O,
      "send_ready($self, about, /)\n--\n\n"
      "Tells the engine that the model is loaded; `about`, JSON, shows in its statistics."},

@@ -8,7 +8,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-// Longer waits are for ever: a century fits into 63 bits of nanoseconds.
+// A longer wait has no end. A century in nanoseconds fits into 63 bits.
 constexpr double kForever = 3e9;
 
 PyObject* refuse_batch(PyObject* batch, const char* hint) {
@@ -20,7 +20,7 @@ bool is_mapping(PyObject* batch) {
   return PyDict_Check(batch) || PyType_HasFeature(Py_TYPE(batch), Py_TPFLAGS_MAPPING);
 }
 
-// A tensor is no sequence for Python: its class has the slot of a mapping only.
+// A tensor is not a sequence for Python: its class has only the slot of a mapping.
 bool can_be_indexed(PyObject* batch) {
   const PyMappingMethods* mapping = Py_TYPE(batch)->tp_as_mapping;
   return PySequence_Check(batch) || (mapping != nullptr && mapping->mp_subscript != nullptr);

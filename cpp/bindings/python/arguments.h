@@ -9,29 +9,30 @@
 
 namespace service_streamer::bindings {
 
-// Each returns false with an exception set that names the value received.
+// Conversions of Python arguments. Each returns false, or nullptr, with an exception set that names the value received.
 
-// The items of one request as a new tuple: of a list, tuple, array, tensor or other sequence with a length.
+// The items of one request, from a list, tuple, array, tensor or other sequence with a length: a new reference to a
+// tuple.
 PyObject* items_from(PyObject* batch);
 PyObject* item_list_from(PyObject* batch);  // as a new list
 
-// A negative timeout: a mistake, or time that is over, as concurrent.futures has it for waits.
+// Whether a negative timeout is an error, or time that is over, as in concurrent.futures.
 enum class Negative { kIsWrong, kIsOver };
 
-// None: TimePoint::max(); otherwise so many seconds from now.
+// The time in so many seconds; TimePoint::max() for None.
 bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative = Negative::kIsWrong);
 
 bool priority_from(PyObject* value, int& priority);
 
-// Batching options as Python has them, which checks them for users (_options.py): here only what would break the core.
+// Batching options. _options.py checks them for users; this refuses only values that would break the core.
 bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy);
-// The same for configure(): nullptr or None is not given.
+// The same for configure(). nullptr or None leaves a setting as it is.
 bool change_from(PyObject* batch_size, PyObject* max_latency, PyObject* policy, EngineChange& change);
 
 // The index of `value` in `names`.
 bool choose(const char* name, const char* value, std::initializer_list<const char*> names, int& index);
 
-// So many seconds, at least 0; a century at most.
+// `seconds` must be at least 0; more than a century counts as a century.
 Duration duration_from(double seconds);
 
 }  // namespace service_streamer::bindings

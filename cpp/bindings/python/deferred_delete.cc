@@ -20,7 +20,8 @@ void leave(DeferredDelete* object) noexcept {
   do {
     object->next_ = first;
   } while (!left.compare_exchange_weak(first, object, std::memory_order_release, std::memory_order_relaxed));
-  // Only who makes the first of a heap asks; where there is no place for the call somebody else comes by.
+  // One pending call deletes all that are in the stack. If Python has no room for the call, another delete_deferred()
+  // does it.
   if (first == nullptr && Py_IsInitialized() != 0) Py_AddPendingCall(clear_in_main_thread, nullptr);
 }
 

@@ -4,10 +4,10 @@
 
 namespace service_streamer::bindings {
 
-// Something that refers to objects of Python, and that a thread without the GIL may have been the last to need.
+// An object that refers to Python objects, and whose last user may be a thread without the GIL.
 class DeferredDelete {
  public:
-  virtual ~DeferredDelete() = default;  // with the GIL
+  virtual ~DeferredDelete() = default;  // called with the GIL held
 
  private:
   friend void leave(DeferredDelete* object) noexcept;
@@ -15,11 +15,11 @@ class DeferredDelete {
   DeferredDelete* next_ = nullptr;
 };
 
-// Has it deleted by the next thread that comes by with the GIL, at the latest by the main thread when that runs Python code. Any
-// thread, never blocks. Once the interpreter has ended it is leaked.
+// Has the object deleted by the next thread that calls delete_deferred(), at the latest by the main thread when that
+// runs Python code. Any thread; never blocks. After the interpreter has ended the object is leaked.
 void leave(DeferredDelete* object) noexcept;
 
-// Deletes what was left; with the GIL. May run Python code.
+// Deletes all such objects. Needs the GIL; may run Python code.
 void delete_deferred();
 
 }  // namespace service_streamer::bindings

@@ -7,27 +7,29 @@
 
 namespace service_streamer::bindings {
 
-// Sets the exception `name` of service_streamer._errors, made from a tuple of constructor arguments (stolen; nullptr: an
-// exception is set already). Always returns nullptr, for `return raise(...)`.
+// Raises the exception `name` of service_streamer._errors with a tuple of constructor arguments (stolen; nullptr: an
+// exception is set already). Always returns nullptr, for `return raise_error(...)`.
 PyObject* raise_error(const char* name, PyObject* arguments);
 
 // The same with one message argument, formatted as by PyUnicode_FromFormat.
 PyObject* raise_message(const char* name, const char* format, ...);
 
-// WorkerLost with the note as its message; for "init: " and the note of an InitFailure (_init_failure.py) that error.
+// Raises WorkerLost with the note as its message. A note that begins with "init: " raises the error of an InitFailure
+// (_processes/init_failure.py) instead.
 PyObject* raise_lost(std::string_view note);
 
-// The exception that is set, as an object, and set no longer. Its traceback, which keeps alive what its frames refer to, is left out
-// unless it is asked for.
+// Clears the exception that is set and returns it as an object. Without `with_traceback` its traceback is dropped,
+// because that keeps alive what its frames refer to.
 PyObject* take_exception(bool with_traceback = false);
 
-// What a function of the core threw, kept until the GIL is there to raise it in Python. Nothing to destroy.
+// An exception that a function of the core threw, kept to be raised in Python. It has no destructor, so that it may be
+// on the stack of a thread that waits for the GIL.
 class CaughtError {
  public:
   // To be called in a catch block.
   void note(const std::exception& error);
 
-  // Raises it: MemoryError, OSError, ValueError or RuntimeError. False: there is none.
+  // Raises MemoryError, OSError, ValueError or RuntimeError. False: there was no exception.
   bool raise() const;
   explicit operator bool() const { return kind_ != Kind::kNone; }
 
@@ -52,7 +54,8 @@ CaughtError attempt(Function function) {
 // A new reference to None, or nullptr with the failure raised.
 PyObject* none_or_raise(const CaughtError& failure);
 
-// As attempt(), without the GIL, for what takes long but ends by itself. It must own nothing that needs the GIL to be destroyed.
+// As attempt(), without the GIL, for a function that takes long but ends by itself. It must own nothing whose
+// destructor needs the GIL.
 template <typename Function>
 CaughtError attempt_without_gil(Function function) {
   PyThreadState* state = PyEval_SaveThread();
@@ -61,7 +64,7 @@ CaughtError attempt_without_gil(Function function) {
   return failure;
 }
 
-// Calls service_streamer.<module>.<function>(first, second?); a new reference or nullptr. For what is rare.
+// Calls module.function(first, second?), for what is rare: a new reference; nullptr with an exception set.
 PyObject* call_helper(const char* module, const char* function, PyObject* first, PyObject* second = nullptr);
 
 }  // namespace service_streamer::bindings

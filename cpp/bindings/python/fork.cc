@@ -3,21 +3,10 @@
 #include <Python.h>
 #include <pthread.h>
 
-#include "bindings/futures/callbacks.h"
-#include "bindings/pickling/codec.h"
-#include "service_streamer/native/workers.h"
-
 namespace service_streamer::bindings {
 namespace {
 
 std::uint32_t generation = 0;
-
-void after_fork_in_child() {
-  ++generation;
-  forget_callbacks_thread();
-  forget_pool();
-  native::Workers::reset_after_fork();
-}
 
 }  // namespace
 
@@ -26,7 +15,11 @@ std::uint32_t fork_generation() {
 }
 
 bool watch_forks() {
-  if (pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0) return true;
+  return at_fork_in_child([] { ++generation; });
+}
+
+bool at_fork_in_child(void (*handler)()) {
+  if (pthread_atfork(nullptr, nullptr, handler) == 0) return true;
   PyErr_NoMemory();
   return false;
 }

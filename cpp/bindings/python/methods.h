@@ -4,13 +4,13 @@
 
 namespace service_streamer::bindings {
 
-// A function of any of the C signatures as a PyMethodDef wants it; its flags say which signature it is.
+// Casts a function of any of Python's C signatures for a PyMethodDef, whose flags say which signature it is.
 template <typename Function>
 PyCFunction as_method(Function function) noexcept {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-// Adds a type that nobody here needs by name; false with an exception set.
+// Adds a type to the module; false with an exception set.
 inline bool add_type(PyObject* module, PyType_Spec& spec) {
   auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (type == nullptr) return false;

@@ -6,9 +6,9 @@
 
 namespace service_streamer::bindings {
 
-// Runs `wait(waiter)` of the core without the GIL, again after every signal whose handler did not raise. 1: done; 0: the
-// deadline passed; -1: a handler raised. `wait` must own nothing that needs the GIL to be destroyed: a daemon thread may be
-// ended here when the interpreter finalises. `begin(waiter)` is called before each wait, with the GIL.
+// Runs `wait(waiter)` of the core without the GIL, again after every signal whose handler did not raise. 1: done; 0:
+// the deadline passed; -1: a handler raised. `begin(waiter)` is called before each wait, with the GIL. A daemon thread
+// may be ended here when the interpreter finalises, so `wait` must own nothing whose destructor needs the GIL.
 template <typename Wait, typename Begin>
 int wait_without_gil(Wait wait, Begin begin) {
   Waiter& waiter = WaiterPool::acquire();

@@ -104,7 +104,7 @@ WRONG = [
     ({"dims": {"batch": [1, 64], "sequence": 512}}, "dims.sequence", "not 512"),
     ({"dims": {"batch": [1, 64], "sequence": [5, 4]}}, "dims.sequence", "not [5, 4]"),
     ({"dims": {"batch": [0, 64]}}, "dims.batch", "not [0, 64]"),
-    ({"inputs": []}, "inputs", "at least one tensor, not []"),
+    ({"inputs": []}, "inputs", "not []"),
     ({"inputs": [1]}, "inputs[0]", "an object with name, dtype and shape, not 1"),
     ({"inputs": [{"name": "ids"}]}, "inputs[0]", "an object with name, dtype and shape"),
     ({"inputs": tensor(name="")}, "inputs[0].name", "not ''"),

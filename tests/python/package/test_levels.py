@@ -29,6 +29,19 @@ LEVELS = {
     "torch": {"base", "native", "cuda"},
 }
 
+# Each folder of the bindings, the same; module.cc may include them all.
+BINDINGS = {
+    "python": set(),
+    "pickling": {"python"},
+    "futures": {"python"},
+    "batches": {"python"},
+    "processes": {"python", "pickling", "futures", "batches"},
+    "broker": {"python", "futures", "processes"},
+    "native": {"python", "futures"},
+    "torch": {"python", "native"},
+    "engine": {"python", "futures", "batches", "processes", "native"},
+}
+
 # Headers from outside that belong to some levels only.
 FOREIGN = {
     r"(Python\.h|pybind11/.*)": {"bindings"},
@@ -60,6 +73,11 @@ def includes_of_level(cpp, level, allowed):
                     yield f"{where}: {level} may use {', '.join(sorted(allowed)) or 'nothing'}"
             elif level != "bindings":
                 yield f"{where}: the core knows no bindings"
+            elif file.parent != folder:
+                own = file.parent.name
+                usable = BINDINGS.get(own, set())
+                if path.split("/")[1] not in usable | {own}:
+                    yield f"{where}: {own} may use {', '.join(sorted(usable)) or 'nothing'}"
 
 
 def violations(cpp):
@@ -76,6 +94,8 @@ def violations(cpp):
 
 def test_cpp_levels_use_only_what_is_below_them():
     assert violations(ROOT / "cpp") == []
+    for table in (LEVELS, BINDINGS):
+        graphlib.TopologicalSorter(table).prepare()
 
 
 @pytest.mark.parametrize(
@@ -89,11 +109,17 @@ def test_cpp_levels_use_only_what_is_below_them():
         ("batching/b.cc", '"bindings/c.h"', "the core knows no bindings"),
         ("worker/d.h", '"service_streamer/torch/e.h"', "worker may use base, shared_memory"),
         ("helpers/f.h", "<vector>", "not a level"),
+        ("../bindings/python/g.h", '"bindings/futures/h.h"', "python may use nothing"),
     ],
 )
 def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
     core = tmp_path / "service_streamer"
-    for header in (core / "batching/b.h", core / "torch/e.h", tmp_path / "bindings/c.h"):
+    for header in (
+        core / "batching/b.h",
+        core / "torch/e.h",
+        tmp_path / "bindings/c.h",
+        tmp_path / "bindings/futures/h.h",
+    ):
         header.parent.mkdir(parents=True)
         header.touch()
     target = core / file

@@ -1,19 +1,18 @@
-#include <Python.h>
+#include "bindings/native/native_backend.h"
 
+#include <utility>
 #include <vector>
 
-#include "bindings/engine/engine.h"
 #include "bindings/futures/call_result.h"
-#include "bindings/native/native_model.h"
+#include "bindings/futures/engine_object.h"
+#include "bindings/futures/future.h"
 #include "bindings/python/errors.h"
 #include "service_streamer/native/tensor_call.h"
-
-// The answer of a native model as Python objects, made by the first thread that asks for it.
 
 namespace service_streamer::bindings {
 namespace {
 
-// As a Python callable would have raised it.
+// Raises what a Python model would have raised.
 void raise_failure(const native::RunFailure& failure) {
   const char* message = failure.message.c_str();
   switch (failure.fault) {
@@ -32,7 +31,21 @@ void raise_failure(const native::RunFailure& failure) {
 
 }  // namespace
 
-bool settle_native(FutureObject* future) {
+NativeBackend* NativeBackend::make(PyObject* capsule) {
+  auto* model = static_cast<NativeModel*>(PyCapsule_GetPointer(capsule, NativeModel::kCapsule));
+  return model != nullptr ? new NativeBackend(capsule, *model) : nullptr;
+}
+
+NewCall NativeBackend::make_call(PyObject* items) {
+  native::TensorCall* call = nullptr;
+  if (native::ItemsRef read = model_.read(items)) {
+    const auto size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
+    attempt([&] { call = new native::TensorCall(std::move(read), size); }).raise();
+  }
+  return {call, call != nullptr ? &call->observers : nullptr};
+}
+
+bool NativeBackend::settle(FutureObject* future) {
   auto& call = static_cast<native::TensorCall&>(*future->call);
   return settle_with(
       future,
@@ -40,9 +53,9 @@ bool settle_native(FutureObject* future) {
         if (future->request->outcome == Outcome::kFailed) {
           raise_failure(call.failure);
         } else {
-          value = future->engine->native->value_of(call.outputs, future->engine->output_batch);
+          value = model_.value_of(call.outputs, future->engine->output_batch);
         }
-        // what ends this thread, rather than the request, is left where it is
+        // KeyboardInterrupt and SystemExit are meant for this thread, not for the request.
         if (value == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) error = take_exception();
       },
       [&] { std::vector<native::OutputRange>().swap(call.outputs); });

@@ -1,16 +1,13 @@
-#include <Python.h>
+#include "bindings/processes/process_backend.h"
 
-#include <utility>
+#include <vector>
 
-#include "bindings/engine/engine.h"
+#include "bindings/batches/outputs.h"
 #include "bindings/futures/call_result.h"
 #include "bindings/futures/future.h"
-#include "bindings/futures/outputs.h"
 #include "bindings/pickling/codec.h"
 #include "bindings/python/errors.h"
 #include "service_streamer/calls/serialized_call.h"
-
-// The answer of a worker process as Python objects, made by the first thread that asks for it.
 
 namespace service_streamer::bindings {
 namespace {
@@ -52,8 +49,8 @@ PyObject* decode_error(const std::vector<ResultRange>& pieces) {
   return call_helper("service_streamer._pickle", "dropped", nullptr);
 }
 
-// What unpickling raised, as the exception that the future ends with. nullptr with it set if the answer is not to
-// blame: an interrupt may be the user's Ctrl-C. An exit is always the answer's.
+// Turns what unpickling raised into the exception of the future. nullptr with it still set if the answer is not the
+// cause: an interrupt may be Ctrl-C. SystemExit always comes from the answer.
 PyObject* refuse_answer() {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_MemoryError)) return nullptr;
   PyObject* error = take_exception();
@@ -64,7 +61,15 @@ PyObject* refuse_answer() {
 
 }  // namespace
 
-bool settle_remote(FutureObject* future) {
+NewCall ProcessBackend::make_call(PyObject* items) {
+  ipc::LocalCall* call = nullptr;
+  if (attempt([&] { call = new ipc::LocalCall; }).raise()) return {};
+  if (encode_items(items, call->payload, inline_items_)) return {call, &call->observers};
+  call->unref();
+  return {};
+}
+
+bool ProcessBackend::settle(FutureObject* future) {
   std::vector<ResultRange>& pieces = static_cast<ipc::LocalCall&>(*future->call).pieces;
   return settle_with(
       future,
@@ -77,6 +82,28 @@ bool settle_remote(FutureObject* future) {
         if (value == nullptr && error == nullptr) error = refuse_answer();
       },
       [&] { pieces = {}; });
+}
+
+void ProcessBackend::raise_loss(const FutureObject* future) const {
+  const std::string& note = static_cast<const ipc::LocalCall&>(*future->call).note;
+  note.empty() ? CallBackend::raise_loss(future) : static_cast<void>(raise_lost(note));
+}
+
+ProcessBackend* unattached_backend(EngineObject* engine) {
+  auto* backend = dynamic_cast<ProcessBackend*>(engine->own_backend);
+  if (backend == nullptr) {
+    PyErr_SetString(PyExc_ValueError, "this engine is not for other processes: it needs remote=True");
+  } else if (engine->backend != backend) {
+    PyErr_SetString(PyExc_ValueError, "this engine has a Server, a ClientLink or a BrokerEgress already");
+    backend = nullptr;
+  }
+  return backend;
+}
+
+bool check_inline(EngineObject* engine) {
+  if (static_cast<ProcessBackend*>(engine->own_backend)->inline_items()) return true;
+  PyErr_SetString(PyExc_ValueError, "the items of this engine cannot leave the machine: it needs inline=True");
+  return false;
 }
 
 }  // namespace service_streamer::bindings

@@ -11,7 +11,7 @@ void make_isolation_type(PyObject* module);  // throws as pybind11 does
 // A new reference; nullptr with an exception set.
 PyObject* make_isolation(const Isolation::FirstRun& first, double budget);
 
-// Of an object that make_isolation() made; nullptr with TypeError set for others.
+// The Isolation in an object of make_isolation(); nullptr with TypeError set for other objects.
 Isolation* isolation_of(PyObject* object);
 
 }  // namespace service_streamer::bindings

@@ -1,4 +1,4 @@
-#include "bindings/engine/isolation.h"
+#include "bindings/batches/isolation.h"
 
 #include <pybind11/pybind11.h>
 
@@ -11,10 +11,10 @@ void make_isolation_type(PyObject* module) {
                         "Chooses which requests of a batch that raised run next, to find the guilty ones.")
       .def(
           "over", [](Isolation& self) { return self.over(Clock::now()); },
-          "Whether the search has ended: what is left of the batch is to be postponed.")
-      .def("passed", &Isolation::passed, "Tells that the group that was taken last has an end.")
+          "Whether the search has ended: the requests that are left are to be postponed.")
+      .def("passed", &Isolation::passed, "Tells that the requests that were taken last have ended.")
       .def("failed", &Isolation::failed, py::arg("requests"), py::arg("items"), py::arg("out_of_memory"),
-           py::pos_only(), "Tells that the group raised. True: its one request is to fail; False: it goes back.")
+           py::pos_only(), "Tells that they raised. True: the one request is to fail; False: they go back.")
       .def_property_readonly("runs", &Isolation::runs, "How many groups were taken.");
 }
 

@@ -1,0 +1,232 @@
+#include "bindings/batches/batch.h"
+
+#include <chrono>
+#include <typeinfo>
+
+#include "bindings/batches/isolation.h"
+#include "bindings/python/methods.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+struct BatchObject {
+  PyObject_HEAD
+  BatchBase* batch;
+};
+
+PyTypeObject* batch_type = nullptr;
+
+BatchBase& batch_of(PyObject* self) {
+  return *reinterpret_cast<BatchObject*>(self)->batch;
+}
+
+bool is_open(const BatchBase& batch) {
+  if (batch.parts() > 0) return true;
+  PyErr_SetString(PyExc_RuntimeError, "the batch was completed before");
+  return false;
+}
+
+PyObject* none_if(bool done) {
+  return done ? Py_NewRef(Py_None) : nullptr;
+}
+
+// --- methods ---
+
+PyObject* batch_complete(PyObject* self, PyObject* outputs) {
+  return none_if(complete_batch(self, outputs));
+}
+
+PyObject* batch_fail(PyObject* self, PyObject* error) {
+  BatchBase& batch = batch_of(self);
+  if (!batch.from_this_process()) Py_RETURN_NONE;
+  if (!is_open(batch)) return nullptr;
+  if (!PyExceptionInstance_Check(error)) {
+    return PyErr_Format(PyExc_TypeError, "fail() takes an exception, got %.200s", Py_TYPE(error)->tp_name);
+  }
+  return none_if(batch.fail(error));
+}
+
+PyObject* batch_isolate(PyObject* self, PyObject* budget) {
+  const BatchBase& batch = batch_of(self);
+  const double multiple = PyFloat_AsDouble(budget);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return make_isolation({.requests = batch.parts(), .items = batch.size(), .begin = batch.begun(), .end = Clock::now()},
+                        multiple);
+}
+
+PyObject* batch_take(PyObject* self, PyObject* chooser) {
+  BatchBase& batch = batch_of(self);
+  if (!batch.from_this_process()) Py_RETURN_NONE;
+  Isolation* isolation = isolation_of(chooser);
+  if (isolation == nullptr || !is_open(batch)) return nullptr;
+  const BatchCut cut = batch.next(*isolation);
+  if (cut.items == batch.size()) return Py_NewRef(self);
+  const auto items = static_cast<Py_ssize_t>(cut.items);
+  PyObject* front = PyList_GetSlice(batch.items, 0, items);
+  PyObject* rest = PyList_GetSlice(batch.items, items, PyList_GET_SIZE(batch.items));
+  BatchBase* first = front != nullptr && rest != nullptr ? batch.split(cut) : nullptr;
+  if (first == nullptr) {
+    Py_XDECREF(front);
+    Py_XDECREF(rest);
+    return nullptr;
+  }
+  first->items = front;
+  Py_SETREF(batch.items, rest);
+  return make_batch(first);
+}
+
+PyObject* batch_join(PyObject* self, PyObject* group) {
+  BatchBase& batch = batch_of(self);
+  if (group == self || !batch.from_this_process()) Py_RETURN_NONE;
+  if (Py_TYPE(group) != batch_type) {
+    return PyErr_Format(PyExc_TypeError, "join() takes a Batch, got %.200s", Py_TYPE(group)->tp_name);
+  }
+  BatchBase& front = batch_of(group);
+  if (typeid(front) != typeid(batch)) {
+    PyErr_SetString(PyExc_TypeError, "join() takes what take() gave");
+    return nullptr;
+  }
+  if (!is_open(batch) || !is_open(front)) return nullptr;
+  PyObject* items = PySequence_Concat(front.items, batch.items);
+  if (items == nullptr) return nullptr;
+  if (!batch.join(front)) {
+    Py_DECREF(items);
+    return nullptr;
+  }
+  Py_SETREF(batch.items, items);
+  Py_CLEAR(front.items);
+  Py_RETURN_NONE;
+}
+
+PyObject* batch_postpone(PyObject* self, PyObject*) {
+  BatchBase& batch = batch_of(self);
+  if (!batch.from_this_process()) Py_RETURN_NONE;
+  return is_open(batch) ? none_if(batch.postpone()) : nullptr;
+}
+
+PyObject* batch_drop_ended(PyObject* self, PyObject*) {
+  BatchBase& batch = batch_of(self);
+  if (!batch.from_this_process()) Py_RETURN_FALSE;
+  if (!is_open(batch) || !batch.drop_ended()) return nullptr;
+  return PyBool_FromLong(batch.parts() > 0 ? 1 : 0);
+}
+
+// --- attributes ---
+
+Py_ssize_t batch_length(PyObject* self) {
+  return static_cast<Py_ssize_t>(batch_of(self).size());
+}
+
+PyObject* batch_items(PyObject* self, void*) {
+  return items_of_batch(self);
+}
+
+PyObject* batch_requests(PyObject* self, void*) {
+  return PyLong_FromSize_t(batch_of(self).parts());
+}
+
+PyObject* batch_reason(PyObject* self, void*) {
+  return PyUnicode_FromString(batch_of(self).reason());
+}
+
+PyObject* batch_age(PyObject* self, void*) {
+  return PyFloat_FromDouble(std::chrono::duration<double>(batch_of(self).age()).count());
+}
+
+// --- memory ---
+
+// No tp_clear: a batch that is being worked on needs its items. Once it is answered it has none.
+int batch_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(batch_of(self).items);
+  return 0;
+}
+
+void batch_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  delete reinterpret_cast<BatchObject*>(self)->batch;
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMethodDef methods[] = {
+    {"complete", batch_complete, METH_O,
+     "complete($self, outputs, /)\n--\n\n"
+     "Answers every request with its part of `outputs`, one for each item.\n\n"
+     "Raises OutputSizeMismatch or TypeError for outputs that do not fit; no request is answered then."},
+    {"fail", batch_fail, METH_O,
+     "fail($self, error, /)\n--\n\n"
+     "Ends every request of the batch with the exception, or a copy of it."},
+    {"isolate", batch_isolate, METH_O,
+     "isolate($self, budget, /)\n--\n\n"
+     "Begins the search for the guilty requests after the batch raised: an Isolation.\n\n"
+     "`budget`: its time, in multiples of what the batch took."},
+    {"take", batch_take, METH_O,
+     "take($self, isolation, /)\n--\n\n"
+     "Takes out of the batch what runs next: another batch, or this one if that is all of it."},
+    {"join", batch_join, METH_O,
+     "join($self, group, /)\n--\n\n"
+     "Puts back what take() gave."},
+    {"postpone", batch_postpone, METH_NOARGS,
+     "postpone($self)\n--\n\n"
+     "Takes out the requests that are here with all their items: each runs alone, when no other request waits."},
+    {"drop_ended", batch_drop_ended, METH_NOARGS,
+     "drop_ended($self)\n--\n\n"
+     "Takes out the requests that ended or expired meanwhile, before a part of a batch runs again; False: none is "
+     "left."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef attributes[] = {
+    {"items", batch_items, nullptr, "The argument of predict_function: a plain list, a new one each time.", nullptr},
+    {"requests", batch_requests, nullptr, "How many requests have a part in it.", nullptr},
+    {"reason", batch_reason, nullptr, "Why it was closed; '' in a worker process.", nullptr},
+    {"age", batch_age, nullptr, "Seconds that its oldest request had waited when it was cut; 0 in a worker process.",
+     nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("What one call of the model works on. A batch dropped without complete() or fail() "
+                                  "ends its requests with WorkerLost.")},
+    {Py_tp_dealloc, reinterpret_cast<void*>(batch_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(batch_traverse)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, attributes},
+    {Py_sq_length, reinterpret_cast<void*>(batch_length)},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"service_streamer._core.Batch", sizeof(BatchObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+}  // namespace
+
+bool make_batch_type(PyObject* module) {
+  batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return batch_type != nullptr && PyModule_AddType(module, batch_type) == 0;
+}
+
+PyObject* make_batch(BatchBase* batch) {
+  auto* self = PyObject_GC_New(BatchObject, batch_type);
+  if (self == nullptr) {
+    delete batch;
+    return nullptr;
+  }
+  self->batch = batch;
+  PyObject_GC_Track(reinterpret_cast<PyObject*>(self));
+  return reinterpret_cast<PyObject*>(self);
+}
+
+PyObject* items_of_batch(PyObject* self) {
+  PyObject* items = batch_of(self).items;
+  return items != nullptr ? PySequence_List(items) : PyList_New(0);
+}
+
+bool complete_batch(PyObject* self, PyObject* outputs) {
+  BatchBase& batch = batch_of(self);
+  return !batch.from_this_process() || (is_open(batch) && batch.complete(outputs));
+}
+
+}  // namespace service_streamer::bindings

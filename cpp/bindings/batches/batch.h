@@ -1,0 +1,78 @@
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "service_streamer/base/clock.h"
+#include "service_streamer/batching/batch_cut.h"
+#include "service_streamer/batching/isolation.h"
+
+namespace service_streamer::bindings {
+
+// The Python type Batch: what one call of the model works on. EngineBatch (engine/) has requests of this process'
+// engine, WorkerBatch (processes/) has requests of another process' engine; Python code cannot tell them apart.
+//
+// One worker thread uses a batch, with the GIL held. A method that returns false, or nullptr, has set an exception.
+// Parts are ranges of the items of one request each, in the order of `items`.
+class BatchBase {
+ public:
+  virtual ~BatchBase() { Py_XDECREF(items); }  // subclasses end the requests that are left as lost
+  BatchBase(const BatchBase&) = delete;
+  BatchBase& operator=(const BatchBase&) = delete;
+
+  PyObject* items = nullptr;  // list, which the model only gets copies of; nullptr once the batch is answered
+
+  // False in a forked child: the parent answers the batch.
+  virtual bool from_this_process() const = 0;
+
+  virtual std::size_t parts() const = 0;  // 0: answered
+  virtual std::size_t size() const = 0;   // items
+  virtual TimePoint begun() const = 0;    // when its run began
+
+  // Only the engine knows these.
+  virtual const char* reason() const { return ""; }
+  virtual Duration age() const { return {}; }
+
+  // Answers every request. False with nothing changed: the outputs do not fit the items.
+  virtual bool complete(PyObject* outputs) = 0;
+  virtual bool fail(PyObject* error) = 0;
+
+  // For a batch that raised. split() and join() leave the items to the caller; the others drop the items with their
+  // parts, and answer the batch if nothing is left.
+  virtual BatchCut next(Isolation& isolation) const = 0;
+  virtual BatchBase* split(const BatchCut& cut) = 0;  // the front, a new batch
+  virtual bool join(BatchBase& front) = 0;            // of the same class; empty then
+  virtual bool postpone() = 0;
+  virtual bool drop_ended() = 0;
+
+ protected:
+  BatchBase() = default;
+
+  // Takes out the parts for which dropped(part) is true, with their items.
+  template <typename Part, typename Dropped>
+  bool take_out(std::vector<Part>& all, Dropped dropped) {
+    PyObject* kept = PyList_New(0);
+    Py_ssize_t next = 0;
+    for (const Part& part : all) {
+      for (const Py_ssize_t end = next + part.count; next < end; ++next) {
+        if (kept != nullptr && !dropped(part) && PyList_Append(kept, PyList_GET_ITEM(items, next)) < 0) Py_CLEAR(kept);
+      }
+    }
+    std::erase_if(all, dropped);
+    Py_XSETREF(items, kept);
+    return kept != nullptr;
+  }
+};
+
+bool make_batch_type(PyObject* module);
+
+// The Python object of a batch, which it deletes; nullptr with an exception set and the batch deleted.
+PyObject* make_batch(BatchBase* batch);
+
+// Its attribute `items` and its method complete(), for run_batches().
+PyObject* items_of_batch(PyObject* batch);
+bool complete_batch(PyObject* batch, PyObject* outputs);
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <Python.h>
+
+#include "bindings/batches/batch.h"
+#include "bindings/python/errors.h"
+
+namespace service_streamer::bindings {
+
+// The loop of a worker thread: runs the model on batch after batch and answers them. `next()` returns a new Batch, or
+// None when there are no more, or nullptr with an exception set.
+//
+// What is rare is left to service_streamer._worker: the loop returns (batch, raised, refused), with what the model
+// raised, or why its outputs were refused. With neither, logged() is true and the batch has not run. The loop is in C++
+// so that no Python frame runs between the model and the caller that waits for the answer.
+template <typename Next>
+PyObject* run_batches(Next next, PyObject* predict, PyObject* logged) {
+  for (;;) {
+    PyObject* batch = next();
+    if (batch == nullptr || batch == Py_None) return batch;
+    // If the model is C code, this call of a Python function is where signals are handled and other threads get the
+    // GIL.
+    PyObject* yes = PyObject_CallNoArgs(logged);
+    const int to_be_logged = yes != nullptr ? PyObject_IsTrue(yes) : -1;
+    Py_XDECREF(yes);
+    if (to_be_logged > 0) return Py_BuildValue("(NOO)", batch, Py_None, Py_None);
+    if (to_be_logged < 0) {
+      Py_DECREF(batch);
+      return nullptr;
+    }
+
+    PyObject* items = items_of_batch(batch);
+    PyObject* outputs = items != nullptr ? PyObject_CallOneArg(predict, items) : nullptr;
+    Py_XDECREF(items);
+    if (outputs == nullptr) return Py_BuildValue("(NNO)", batch, take_exception(true), Py_None);
+    const bool completed = complete_batch(batch, outputs);
+    Py_DECREF(outputs);
+    if (!completed) return Py_BuildValue("(NON)", batch, Py_None, take_exception(true));
+    Py_DECREF(batch);
+  }
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,111 @@
+#include "bindings/engine/engine_batch.h"
+
+#include <utility>
+
+#include "bindings/engine/distribute.h"
+#include "bindings/futures/future.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/fork.h"
+
+namespace service_streamer::bindings {
+
+EngineBatch::EngineBatch(EngineObject* engine)
+    : engine_(reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)))) {}
+
+EngineBatch::~EngineBatch() {
+  if (parts() > 0 && from_this_process()) end(Outcome::kLost);
+  Py_DECREF(reinterpret_cast<PyObject*>(engine_));
+}
+
+bool EngineBatch::from_this_process() const {
+  return engine_->fork_generation == fork_generation();
+}
+
+bool EngineBatch::cut(CloseReason reason) {
+  EndedRequests expired;
+  bool any = false;
+  if (attempt([&] { any = engine_->engine->cut(batch_, reason, expired); }).raise()) return false;
+  if (any) {
+    items = PyList_New(static_cast<Py_ssize_t>(batch_.items));
+    Py_ssize_t next = 0;
+    for (const RequestRange& part : batch_.parts) {
+      if (items == nullptr) break;
+      const FutureObject* future = future_of(*part.request);
+      PyObject** all = PySequence_Fast_ITEMS(future->items != nullptr ? future->items : future->value);
+      for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
+        PyList_SET_ITEM(items, next++, Py_NewRef(all[i]));
+      }
+    }
+  }
+  engine_->backend->publish(expired);
+  return items != nullptr;
+}
+
+// Gives the batch back to the engine, and the requests that ended what their futures have in `outputs`.
+void EngineBatch::end(Outcome outcome) {
+  EndedRequests ended;
+  ReleasedRequests released;
+  engine_->engine->complete(batch_, outcome, ended, released);
+  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
+    FutureObject* future = future_of(*request);
+    if (request->outcome == Outcome::kFailed) {
+      std::swap(future->exception, future->outputs);
+    } else if (request->outcome == Outcome::kAnswered) {
+      finish_value(future, engine_->output_batch);
+    }
+  }
+  engine_->backend->publish(ended);
+  engine_->backend->let_go(released);
+  Py_CLEAR(items);
+}
+
+bool EngineBatch::complete(PyObject* outputs) {
+  if (!distribute(outputs, batch_, engine_->output_batch)) return false;
+  end(Outcome::kAnswered);
+  return true;
+}
+
+// Raising an exception changes it, and callers raise theirs in their own threads. So each gets a copy, if there is
+// memory.
+bool EngineBatch::fail(PyObject* error) {
+  PyObject* copies = PyList_New(0);
+  bool copied = copies != nullptr && PyList_Append(copies, error) == 0;
+  for (std::size_t i = 1; copied && i < parts(); ++i) {
+    PyObject* copy = call_helper("service_streamer._worker", "copy_error", error);
+    copied = copy != nullptr && PyList_Append(copies, copy) == 0;
+    Py_XDECREF(copy);
+  }
+  if (!copied) PyErr_Clear();
+  for (std::size_t i = 0; i < parts(); ++i) {
+    PyObject* own = copied ? PyList_GET_ITEM(copies, static_cast<Py_ssize_t>(i)) : error;
+    Py_XSETREF(future_of(*batch_.parts[i].request)->outputs, Py_NewRef(own));
+  }
+  Py_XDECREF(copies);
+  end(Outcome::kFailed);
+  return true;
+}
+
+BatchBase* EngineBatch::split(const BatchCut& cut) {
+  auto* first = new EngineBatch(engine_);
+  if (!attempt([&] { engine_->engine->split(batch_, cut, first->batch_); }).raise()) return first;
+  delete first;
+  return nullptr;
+}
+
+bool EngineBatch::join(BatchBase& front) {
+  return !attempt([&] { engine_->engine->join(batch_, static_cast<EngineBatch&>(front).batch_); }).raise();
+}
+
+// The engine clears the request of each part that it takes out.
+bool EngineBatch::take_out_by(void (Engine::*step)(Batch&, EndedRequests&, ReleasedRequests&)) {
+  EndedRequests ended;
+  ReleasedRequests released;
+  (engine_->engine->*step)(batch_, ended, released);
+  const bool kept = take_out(batch_.parts, [](const RequestRange& part) { return part.request == nullptr; });
+  engine_->backend->publish(ended);
+  engine_->backend->let_go(released);
+  if (kept && parts() == 0) end(Outcome::kAnswered);
+  return kept;
+}
+
+}  // namespace service_streamer::bindings

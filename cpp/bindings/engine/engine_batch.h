@@ -1,0 +1,44 @@
+#pragma once
+
+#include <Python.h>
+
+#include "bindings/batches/batch.h"
+#include "bindings/futures/engine_object.h"
+#include "service_streamer/batching/batch.h"
+
+namespace service_streamer::bindings {
+
+// A batch of this process' engine on its way through a Python worker. Deleted before it is answered, its requests are
+// lost.
+class EngineBatch final : public BatchBase {
+ public:
+  explicit EngineBatch(EngineObject* engine);
+  ~EngineBatch() override;
+
+  // Takes what waits in the queue, for a worker whose turn it is (Engine::Ready::kBatch). False without an exception:
+  // nothing waits any more.
+  bool cut(CloseReason reason);
+
+  bool from_this_process() const override;
+  std::size_t parts() const override { return batch_.parts.size(); }
+  std::size_t size() const override { return batch_.items; }
+  TimePoint begun() const override { return batch_.dispatched; }
+  const char* reason() const override { return to_string(batch_.reason); }
+  Duration age() const override { return batch_.age; }
+  bool complete(PyObject* outputs) override;
+  bool fail(PyObject* error) override;
+  BatchCut next(Isolation& isolation) const override { return isolation.next(batch_.parts); }
+  BatchBase* split(const BatchCut& cut) override;
+  bool join(BatchBase& front) override;
+  bool postpone() override { return take_out_by(&Engine::postpone); }
+  bool drop_ended() override { return take_out_by(&Engine::drop_ended); }
+
+ private:
+  bool take_out_by(void (Engine::*step)(Batch&, EndedRequests&, ReleasedRequests&));
+  void end(Outcome outcome);
+
+  EngineObject* const engine_;
+  Batch batch_;
+};
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,62 @@
+#include "bindings/engine/thread_backend.h"
+
+#include "bindings/futures/callbacks.h"
+#include "bindings/futures/engine_object.h"
+#include "bindings/futures/future.h"
+#include "bindings/futures/mailbox.h"
+#include "bindings/python/arguments.h"
+
+namespace service_streamer::bindings {
+namespace {
+
+// No worker has items of it any more: its items, and outputs that came too late, go even if the future is kept.
+void release(Request& request) {
+  FutureObject* future = future_of(request);
+  Py_CLEAR(future->items);
+  Py_CLEAR(future->outputs);
+  if (request.outcome != Outcome::kAnswered) Py_CLEAR(future->value);
+  drop_pieces(future);
+  Py_DECREF(reinterpret_cast<PyObject*>(future));
+}
+
+}  // namespace
+
+// For single outputs the caller makes the result list here, with the items in it until they are replaced. If the worker
+// made the lists, garbage collection would become due between two batches.
+FutureObject* ThreadBackend::make_request(PyTypeObject* type, EngineObject* engine, PyObject* batch) {
+  PyObject* items = engine->output_batch ? items_from(batch) : item_list_from(batch);
+  FutureObject* future = items != nullptr ? make_future(type, engine, PySequence_Fast_GET_SIZE(items)) : nullptr;
+  if (future == nullptr) {
+    Py_XDECREF(items);
+    return nullptr;
+  }
+  (engine->output_batch ? future->items : future->value) = items;
+  return future;
+}
+
+void ThreadBackend::publish(EndedRequests& ended) {
+  if (ended.count == 0) return;
+  WakeQueue& queue = WakeQueue::instance();
+  EndedRequests in_order;
+  while (Request* request = ended.pop()) {
+    FutureObject* future = future_of(*request);
+    queue.publish(request->completion);
+    if (future->mailbox != nullptr) post(future->mailbox, future->token);
+    in_order.push(*request);
+  }
+  queue.wake();
+  // The caller may have an exception set, which the callbacks must neither see nor replace.
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  while (Request* request = in_order.pop()) {
+    follow_up(future_of(*request));
+    if (request->drop_hold()) release(*request);
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+void ThreadBackend::let_go(ReleasedRequests& released) {
+  while (Request* request = released.pop()) release(*request);
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <Python.h>
+
+#include "bindings/futures/backend.h"
+
+namespace service_streamer::bindings {
+
+// For workers that are Python threads of this process. A request is part of its future, and its items are not copied.
+// The thread that ends a request also runs its callbacks.
+class ThreadBackend final : public Backend {
+ public:
+  FutureObject* make_request(PyTypeObject* type, EngineObject* engine, PyObject* batch) override;
+  void publish(EndedRequests& ended) override;
+  void let_go(ReleasedRequests& released) override;
+  const char* workers() const override { return nullptr; }
+};
+
+}  // namespace service_streamer::bindings

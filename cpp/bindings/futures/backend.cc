@@ -1,0 +1,48 @@
+#include "bindings/futures/backend.h"
+
+#include "bindings/futures/engine_object.h"
+#include "bindings/futures/future.h"
+#include "bindings/python/arguments.h"
+#include "bindings/python/errors.h"
+
+namespace service_streamer::bindings {
+
+void Backend::raise_loss(const FutureObject* future) const {
+  raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer",
+                static_cast<unsigned>(future->request->size));
+}
+
+bool Backend::is_running(const FutureObject* future) const {
+  return future->engine->engine->running(*future->request);
+}
+
+int Backend::query_running(FutureObject* future) {
+  return is_running(future) ? 1 : 0;
+}
+
+bool Backend::cancel(FutureObject* future) {
+  end_future(future, Outcome::kCancelled, false);
+  return true;
+}
+
+PyObject* Backend::absence() const {
+  return PyUnicode_FromString("");
+}
+
+FutureObject* CallBackend::make_request(PyTypeObject* type, EngineObject* engine, PyObject* batch) {
+  PyObject* items = items_from(batch);
+  if (items == nullptr) return nullptr;
+  FutureObject* future = nullptr;
+  if (PyTuple_GET_SIZE(items) == 0) {
+    future = make_future(type, engine, 0);
+  } else if (engine->engine->closed()) {
+    raise_message("StreamerClosed", "the streamer is closed");
+  } else if (const NewCall made = make_call(items); made.call != nullptr) {
+    made.call->request.size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
+    future = make_future(type, engine, made.call, made.observers);
+  }
+  Py_DECREF(items);
+  return future;
+}
+
+}  // namespace service_streamer::bindings

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+#include "bindings/futures/backend.h"
+#include "service_streamer/batching/engine.h"
+
+namespace service_streamer::bindings {
+
+// The Python type Engine: an engine of the core, its back end, and the arguments from Python. engine/ has its methods.
+struct EngineObject {
+  PyObject_HEAD
+  Engine* engine;
+  Backend* own_backend;  // made with the engine, deleted with it
+  Backend* backend;      // in use: its own, or that of the Server, ClientLink or BrokerEgress that is attached
+  PyObject* future_type;
+  PyObject* start;        // hook, called by the first submit: starts the workers
+  PyObject* start_timer;  // hook, called by the first request whose deadline is left to run_timer()
+  std::uint32_t fork_generation;
+  bool started;
+  bool timer_started;
+  bool output_batch;  // callers get slices of the model's array, not lists
+};
+
+// Set by make_engine_type() when the module is initialised.
+extern PyTypeObject* engine_type;
+
+// False with StreamerClosed raised: a forked child has a copy of the parent's engine. A thread that the child does not
+// have may hold its mutex.
+bool from_this_process(EngineObject* engine);
+
+// The engine whose batches the calling thread takes; nullptr: none.
+const EngineObject* served_engine();
+void set_served_engine(const EngineObject* engine);
+
+}  // namespace service_streamer::bindings
