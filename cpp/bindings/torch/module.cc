@@ -31,8 +31,7 @@ void check_torch() {
   const std::string built_for = SERVICE_STREAMER_TORCH_VERSION;
   const auto release = [](const std::string& version) { return version.substr(0, version.find('+')); };
   if (release(found) == release(built_for)) return;
-  throw py::import_error("service_streamer._torch was built for torch " + built_for + ", but torch " + found +
-                         " is installed: run python -m service_streamer.build_torch");
+  throw py::import_error("service_streamer._torch was built for torch " + built_for + ", but this is torch " + found);
 }
 
 py::capsule capsule_of(std::unique_ptr<NativeModel> model) {

@@ -24,8 +24,8 @@ def load_module() -> Any:
             from .. import _torch
         except ImportError as error:
             raise ImportError(
-                f"the module service_streamer._torch for torch "
-                f"{torch.__version__} is missing: {rebuild} ({error})"
+                f"service_streamer._torch cannot be used with torch {torch.__version__}: "
+                f"{rebuild} ({error})"
             ) from error
         if _torch.__version__ != __version__:
             raise ImportError(

@@ -141,6 +141,6 @@ def test_an_exported_program_can_be_compiled(torch, modules, example, tmp_path):
         compile(program, example, tmp_path / "n.pt2", max_batch=4)
     with pytest.raises(CompileError, match=r"the program takes .*, the example has 1 tensors"):
         compile(program, example[0], tmp_path / "n.pt2", max_batch=4)
-    with pytest.raises(TypeError, match=r"for a \.pt give the module"):
+    with pytest.raises(TypeError, match=r"for a \.pt pass the module"):
         compile(program, example, tmp_path / "n.pt", max_batch=4, sequence=10)
     assert not (tmp_path / "n.pt2").exists()
