@@ -6,9 +6,9 @@
 
 #include "bindings/broker/broker_bodies.h"
 #include "bindings/broker/broker_replies.h"
+#include "bindings/processes/attached_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
-#include "bindings/python/fork.h"
 #include "bindings/python/methods.h"
 
 namespace service_streamer::bindings {
@@ -199,34 +199,9 @@ PyObject* egress_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (chunk_size < 1 || chunk_size > UINT32_MAX) {
     return PyErr_Format(PyExc_ValueError, "chunk_size must be at least 1 and fit into 32 bits, got %zd", chunk_size);
   }
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self == nullptr) return nullptr;
-  self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const CaughtError failure = attempt(
-      [&] { self_of(self)->backend = new EgressBackend(*engine->engine, static_cast<std::uint32_t>(chunk_size)); });
-  if (failure.raise()) {
-    Py_DECREF(self);
-    return nullptr;
-  }
-  engine->backend = self_of(self)->backend;
-  return self;
-}
-
-int egress_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(reinterpret_cast<PyObject*>(self_of(self)->engine));
-  return 0;
-}
-
-void egress_dealloc(PyObject* object) {
-  PyObject_GC_UnTrack(object);
-  BrokerEgressObject* self = self_of(object);
-  if (self->backend != nullptr) self->engine->backend = self->engine->own_backend;
-  if (self->engine->fork_generation == fork_generation()) delete self->backend;  // a forked child leaks its copy
-  Py_CLEAR(self->engine);
-  PyTypeObject* type = Py_TYPE(object);
-  type->tp_free(object);
-  Py_DECREF(type);
+  return attached_new<BrokerEgressObject>(type, engine, [&](BrokerEgressObject& self) {
+    return attempt([&] { self.backend = new EgressBackend(*engine->engine, static_cast<std::uint32_t>(chunk_size)); });
+  });
 }
 
 constexpr int kWithNames = METH_VARARGS | METH_KEYWORDS;
@@ -269,8 +244,8 @@ PyMethodDef methods[] = {
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("Gives out the requests of an engine as bytes, and takes their results.")},
     {Py_tp_new, reinterpret_cast<void*>(egress_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(egress_dealloc)},
-    {Py_tp_traverse, reinterpret_cast<void*>(egress_traverse)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(attached_dealloc<BrokerEgressObject>)},
+    {Py_tp_traverse, reinterpret_cast<void*>(attached_traverse<BrokerEgressObject>)},
     {Py_tp_methods, methods},
     {0, nullptr},
 };

@@ -25,7 +25,7 @@ bool Backend::cancel(FutureObject* future) {
   return true;
 }
 
-PyObject* Backend::absence() const {
+PyObject* Backend::connect_error() const {
   return PyUnicode_FromString("");
 }
 

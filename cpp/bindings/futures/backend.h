@@ -55,7 +55,7 @@ class Backend {
   virtual bool cancel(FutureObject* future);
 
   // A new str: ": " and why the workers cannot be reached, or empty. nullptr with an exception set.
-  virtual PyObject* absence() const;
+  virtual PyObject* connect_error() const;
 
   // What takes the batches of the engine, as a plural for error messages; nullptr: the Python threads in run_batches().
   virtual const char* workers() const = 0;

@@ -39,9 +39,9 @@ bool wait_or_raise(FutureObject* future, PyObject* const* args, Py_ssize_t nargs
   if (!parse_timeout(args, nargs, names, deadline)) return false;
   const int done = wait_for_future(future, deadline);
   if (done == 0) {
-    if (PyObject* absence = future->engine->backend->absence()) {
-      raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on%U", args[0], absence);
-      Py_DECREF(absence);
+    if (PyObject* reason = future->engine->backend->connect_error()) {
+      raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on%U", args[0], reason);
+      Py_DECREF(reason);
     }
   }
   return done == 1;

@@ -31,12 +31,12 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
 
 PyObject* raise_expired(FutureObject* future) {
   const Request& request = *future->request;
-  PyObject* absence = future->engine->backend->absence();
-  if (absence == nullptr) return nullptr;
+  PyObject* reason = future->engine->backend->connect_error();
+  if (reason == nullptr) return nullptr;
   raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)%U",
                 static_cast<unsigned>(request.size),
-                static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1)), absence);
-  Py_DECREF(absence);
+                static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1)), reason);
+  Py_DECREF(reason);
   return nullptr;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bindings/futures/future.h"
+#include "bindings/processes/attached_backend.h"
 #include "bindings/processes/process_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
@@ -47,7 +48,7 @@ class ClientLinkBackend final : public ProcessBackend {
     return is_done(future) || ask(future, &ipc::ClientLink::cancel) >= 0;
   }
 
-  PyObject* absence() const override {
+  PyObject* connect_error() const override {
     if (engine_->fork_generation != fork_generation()) return PyUnicode_FromString("");
     const std::string reason = link.connect_error();
     return PyUnicode_FromFormat("%s%s", reason.empty() ? "" : ": ", reason.c_str());
@@ -178,36 +179,13 @@ PyObject* client_link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) 
     return nullptr;
   }
   const ProcessBackend* own = from_this_process(engine) ? unattached_backend(engine) : nullptr;
-  PyObject* object = own != nullptr ? type->tp_alloc(type, 0) : nullptr;
-  if (object == nullptr) return nullptr;
-  ClientLinkObject* self = self_of(object);
-  self->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
-  const CaughtError failure = attempt(
-      [&] { self->backend = new ClientLinkBackend(object, engine, address, owner_returns != 0, own->inline_items()); });
-  if (failure.raise()) {
-    Py_DECREF(object);
-    return nullptr;
-  }
-  engine->backend = self->backend;
-  return object;
-}
-
-int client_link_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(reinterpret_cast<PyObject*>(self_of(self)->engine));
-  return 0;
-}
-
-void client_link_dealloc(PyObject* object) {
-  PyObject_GC_UnTrack(object);
-  ClientLinkObject* self = self_of(object);
-  if (self->backend != nullptr) self->engine->backend = self->engine->own_backend;
-  // Stops the link. Its thread never takes the GIL. A forked child leaks its copy.
-  if (self->engine->fork_generation == fork_generation()) delete self->backend;
-  Py_CLEAR(self->engine);
-  PyTypeObject* type = Py_TYPE(object);
-  type->tp_free(object);
-  Py_DECREF(type);
+  if (own == nullptr) return nullptr;
+  return attached_new<ClientLinkObject>(type, engine, [&](ClientLinkObject& self) {
+    return attempt([&] {
+      auto* object = reinterpret_cast<PyObject*>(&self);
+      self.backend = new ClientLinkBackend(object, engine, address, owner_returns != 0, own->inline_items());
+    });
+  });
 }
 
 PyMethodDef methods[] = {
@@ -235,8 +213,8 @@ PyMethodDef methods[] = {
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("Sends the requests of an engine to the engine of another process.")},
     {Py_tp_new, reinterpret_cast<void*>(client_link_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(client_link_dealloc)},
-    {Py_tp_traverse, reinterpret_cast<void*>(client_link_traverse)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(attached_dealloc<ClientLinkObject>)},
+    {Py_tp_traverse, reinterpret_cast<void*>(attached_traverse<ClientLinkObject>)},
     {Py_tp_methods, methods},
     {0, nullptr},
 };

@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
+#include "bindings/processes/attached_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
-#include "bindings/python/fork.h"
 #include "bindings/python/methods.h"
 #include "bindings/python/waiting.h"
 
@@ -155,42 +155,14 @@ PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   const ProcessBackend* own = from_this_process(engine) ? unattached_backend(engine) : nullptr;
   if (own == nullptr) return nullptr;
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self == nullptr) return nullptr;
-  self_of(self)->engine = reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)));
   ipc::ServerOptions options;
   options.retries = retries;
-  bool made = read_options(hang_timeout, address, options);
-  if (made) {
+  if (!read_options(hang_timeout, address, options)) return nullptr;
+  return attached_new<ServerObject>(type, engine, [&](ServerObject& self) {
     // Without the GIL: the server may wait for the lock of a folder.
-    const CaughtError failure = attempt_without_gil(
-        [&] { self_of(self)->backend = new ServerBackend(*engine->engine, options, own->inline_items()); });
-    made = !failure.raise();
-  }
-  if (made) {
-    engine->backend = self_of(self)->backend;
-  } else {
-    Py_CLEAR(self);
-  }
-  return self;
-}
-
-int server_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(reinterpret_cast<PyObject*>(self_of(self)->engine));
-  return 0;
-}
-
-void server_dealloc(PyObject* object) {
-  PyObject_GC_UnTrack(object);
-  ServerObject* self = self_of(object);
-  if (self->backend != nullptr) self->engine->backend = self->engine->own_backend;
-  // Stops the server. Its thread never takes the GIL. A forked child leaks its copy.
-  if (self->engine->fork_generation == fork_generation()) delete self->backend;
-  Py_CLEAR(self->engine);
-  PyTypeObject* type = Py_TYPE(object);
-  type->tp_free(object);
-  Py_DECREF(type);
+    return attempt_without_gil(
+        [&] { self.backend = new ServerBackend(*engine->engine, options, own->inline_items()); });
+  });
 }
 
 PyMethodDef methods[] = {
@@ -230,8 +202,8 @@ PyGetSetDef attributes[] = {
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("Serves an engine's worker processes and client processes. Raises OSError.")},
     {Py_tp_new, reinterpret_cast<void*>(server_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(server_dealloc)},
-    {Py_tp_traverse, reinterpret_cast<void*>(server_traverse)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(attached_dealloc<ServerObject>)},
+    {Py_tp_traverse, reinterpret_cast<void*>(attached_traverse<ServerObject>)},
     {Py_tp_methods, methods},
     {Py_tp_getset, attributes},
     {0, nullptr},

@@ -81,8 +81,8 @@ class Client:
     def wait_ready(self, timeout: float | None) -> bool:
         link = self._connect()
         ready = bool(link.wait_ready(timeout))
-        if not ready and (absence := link.connect_error()):
-            raise RequestTimeout(f"{self.name} is not ready after {timeout} s: {absence}")
+        if not ready and (error := link.connect_error()):
+            raise RequestTimeout(f"{self.name} is not ready after {timeout} s: {error}")
         return ready
 
     def give_up(self) -> None:
@@ -93,8 +93,8 @@ class Client:
         link = self._link
         if link is None:
             link = self._start_link()
-            if self.owner_returns and (absence := link.connect_error()):
-                _logger.warning("%s; requests wait until their timeout", absence)
+            if self.owner_returns and (error := link.connect_error()):
+                _logger.warning("%s; requests wait until their timeout", error)
         return link
 
     def _start_link(self) -> _core.ClientLink:
@@ -111,8 +111,8 @@ class Client:
 
     def _ask(self, what: str, answer: Any) -> Any:
         if answer is None or answer is False:
-            absence = "" if self._link is None else self._link.connect_error()
-            why = absence or f"the process that owns the streamer ({self.address}) did not answer"
+            error = "" if self._link is None else self._link.connect_error()
+            why = error or f"the process that owns the streamer ({self.address}) did not answer"
             raise StreamerError(f"no {what}: {why}")
         return answer
 
