@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from .. import _core
-from .._waiting.threads import Condition
-from .admission import Admission, AdmissionResult
+from .admission import AdmissionResult
 from .broker import Connection
 from .commands import Queue
+from .consumer import Consumer
 from .retrying import RetryingConnection
 
 _logger = logging.getLogger("service_streamer")
@@ -24,45 +23,30 @@ class Fetcher:
     One thread calls `run`.
 
     Args:
+        consumer: this worker.
         connection: of the fetcher thread.
-        queue: the commands.
-        admission: takes the entries into the engine.
-        leases: the entries that this worker has.
         batches: the items of one batch for each model. Twice as many may be unanswered here, unless
             that exceeds this worker's share of all items in the queue and at workers.
-        block_ms: most milliseconds that a fetch blocks.
-        changed: is notified when `is_ready` or `should_stop` changes.
-        is_ready: returns True if a model process is ready. Otherwise nothing is fetched.
         should_stop: returns True if `run` should return.
-        name: of this worker, for the log.
     """
 
     def __init__(
         self,
+        consumer: Consumer,
         connection: RetryingConnection,
-        queue: Queue,
-        admission: Admission,
-        leases: _core.Leases,
         *,
         batches: int,
-        block_ms: int,
-        changed: Condition,
-        is_ready: Callable[[], bool],
         should_stop: Callable[[], bool],
-        name: str,
     ) -> None:
+        self._consumer = consumer
+        self._queue = consumer.queue
+        self._leases = consumer.leases
         self._connection = connection
-        self._queue = queue
-        self._admission = admission
-        self._leases = leases
         self._batches = batches
         self._workers = 1  # live workers of the queue, as reported by the lease keeper
         self._length = 0  # of the queue, including entries at workers
-        self._block_ms = block_ms
-        self._changed = changed
-        self._is_ready = is_ready
+        self._block_ms = consumer.broker.block_ms(consumer.claim_after)
         self._should_stop = should_stop
-        self._name = name
         self._items_each = 2.0 * batches  # estimated items per entry
         self._connections = 0
 
@@ -78,8 +62,10 @@ class Fetcher:
     def room(self) -> int:
         """Return how many entries may be fetched now; 0 while no model is ready. Any thread."""
         free = self._capacity() - self._leases.unanswered_items
-        if free <= 0 or len(self._leases) >= 4 * self._batches or not self._is_ready():
-            return 0  # answered entries pile up in the leases while replies cannot be sent
+        # answered entries pile up in the leases while replies cannot be sent
+        piled_up = len(self._leases) >= 4 * self._batches
+        if free <= 0 or piled_up or not self._consumer.is_ready():
+            return 0
         return max(1, int(free / self._items_each))
 
     def _capacity(self) -> float:
@@ -89,7 +75,7 @@ class Fetcher:
         return min(max(share, self._batches), 2 * self._batches)
 
     def _wait(self) -> bool:
-        self._changed.wait_for(lambda: self._should_stop() or self.room() > 0, None)
+        self._consumer.changed.wait_for(lambda: self._should_stop() or self.room() > 0, None)
         return not self._should_stop()
 
     def _fetch(self, connection: Connection) -> None:
@@ -99,9 +85,8 @@ class Fetcher:
             begin = self._queue.touch if is_new else self._take_lost
             self._queue.with_group(connection, lambda: begin(connection))
             if is_new:
-                _logger.info(
-                    "%s: answers the queue %s", self._name, self._queue.keys.queue.decode()
-                )
+                key = self._queue.keys.queue.decode()
+                _logger.info("%s: answers the queue %s", self._consumer.name, key)
             self._connections = connection.made
         room = self.room()
         if room == 0:
@@ -110,7 +95,7 @@ class Fetcher:
             connection, lambda: self._queue.fetch(connection, room, self._block_ms)
         )
         if entries:
-            self._admission.counts.fetched += len(entries)
+            self._consumer.counts.fetched += len(entries)
             self._take(connection, entries)
 
     def _take_lost(self, connection: Connection) -> None:
@@ -124,7 +109,7 @@ class Fetcher:
                 self._take(connection, self._queue.entries(connection, lost))
 
     def _take(self, connection: Connection, entries: list[Any]) -> None:
-        result = self._admission.take(entries)
+        result = self._consumer.admission.take(entries)
         if result.taken:
             each = result.items / result.taken
             self._items_each = max(1.0, each, self._items_each / 2)

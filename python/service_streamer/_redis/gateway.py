@@ -14,26 +14,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import socket
 import time
-import uuid
 from collections.abc import Callable
 
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from .. import _core, _lifecycle
+from .. import _lifecycle
 from .._errors import BrokerError
 from .._processes.owner import Processes
 from .._waiting.threads import NativeThread, original
-from .admission import Admission
 from .broker import Broker
 from .commands import Queue
+from .consumer import Consumer
 from .fetcher import Fetcher
 from .lease_keeper import LeaseKeeper
 from .protocol import CLAIM_AFTER, Keys, Signer
 from .replier import Replier
-from .retrying import Outage, RetryingConnection
+from .retrying import RetryingConnection
 
 _logger = logging.getLogger("service_streamer")
 
@@ -84,63 +81,32 @@ class Gateway:
         claim_after: float = CLAIM_AFTER,
     ) -> None:
         self.engine = processes.engine
-        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        """the name of the consumer"""
         self._processes = processes
-        self._changed = changed = processes.changed
+        self._changed = processes.changed
         self._draining = False
         self._skip_drain = False
         self._leaving = False
         self._give_up_at = float("inf")
         self._error: BaseException | None = None
-        self._outage = Outage(self.name)
-        self._queue = queue = Queue(keys, signer, self.name.encode())
-        self._ingress = ingress = _core.BrokerIngress(processes.server)
-        self._leases = leases = _core.Leases(ingress, changed.notify)
-        self.admission = admission = Admission(leases, broker.clock, keys, signer, self.name)
-        self._leaving_connection = RetryingConnection(
-            broker, self._outage, changed, self._must_give_up
-        )
+        self.consumer = consumer = Consumer(processes, broker, keys, signer, claim_after)
+        self._leaving_connection = consumer.connection(self._must_give_up)
         self._connections = [
-            RetryingConnection(broker, self._outage, changed, should_stop)
+            consumer.connection(should_stop)
             for should_stop in (self._should_stop_fetching, self._must_give_up, self._should_leave)
         ]
         fetcher = Fetcher(
+            consumer,
             self._connections[0],
-            queue,
-            admission,
-            leases,
             batches=batch_size * models,
-            block_ms=broker.block_ms(claim_after),
-            changed=changed,
-            is_ready=processes.any_ready,
             should_stop=self._should_stop_fetching,
-            name=self.name,
         )
-        replier = Replier(
-            self._connections[1],
-            queue,
-            ingress,
-            leases,
-            admission.counts,
-            broker,
-            outage=self._outage,
-            name=self.name,
-        )
+        replier = Replier(consumer, self._connections[1])
         self._keeper = LeaseKeeper(
+            consumer,
             self._connections[2],
-            queue,
-            ingress,
-            admission,
-            leases,
-            broker,
-            claim_after=claim_after,
-            changed=changed,
-            is_ready=processes.any_ready,
             room=lambda: 0 if self._draining else fetcher.room(),
             set_worker_count=fetcher.set_worker_count,
             should_stop=self._should_leave,
-            name=self.name,
         )
         self._threads = [
             NativeThread(self._guarded(run), f"service-streamer-{name}")
@@ -215,7 +181,7 @@ class Gateway:
         self._join_thread(fetcher, self._connections[0], 0)
         drained = self._skip_drain or self._drain(deadline)
         self._give_up_at = time.monotonic() + CLOSE_PATIENCE
-        self._ingress.stop()
+        self.consumer.ingress.stop()
         self._join_thread(replier, self._connections[1], CLOSE_PATIENCE)
         self._leaving = True
         self._changed.notify()
@@ -226,14 +192,15 @@ class Gateway:
         return drained
 
     def _drain(self, deadline: float | None) -> bool:
-        while self._leases:
+        leases = self.consumer.leases
+        while leases:
             left = CLOSE_PATIENCE if deadline is None else deadline - time.monotonic()
             if left <= 0 or self._skip_drain or self._error or self._processes.obstacle(True):
                 return False
-            if self._outage.seconds() > CLOSE_PATIENCE:
-                _logger.error("%s: stopped while the broker is unreachable", self.name)
+            if self.consumer.outage.seconds() > CLOSE_PATIENCE:
+                _logger.error("%s: stopped while the broker is unreachable", self.consumer.name)
                 return False
-            self._changed.wait_for(lambda: not self._leases or self._skip_drain, min(left, 1.0))
+            self._changed.wait_for(lambda: not leases or self._skip_drain, min(left, 1.0))
         return True
 
     def _join_thread(
@@ -265,7 +232,7 @@ class Gateway:
             try:
                 run()
             except BaseException as error:
-                _logger.exception("%s: a thread ended with an exception", self.name)
+                _logger.exception("%s: a thread ended with an exception", self.consumer.name)
                 self._error = error
                 self._changed.notify()
 

@@ -12,13 +12,10 @@ from collections.abc import Callable
 
 from redis.exceptions import AskError, ResponseError
 
-from .. import _core
 from .._errors import BrokerError
-from .._waiting.threads import Condition
 from . import scripts
-from .admission import Admission
-from .broker import Broker, Connection
-from .commands import Queue
+from .broker import Connection
+from .consumer import Consumer
 from .fetcher import finish
 from .protocol import NOTICE_EXPIRY_MS
 from .retrying import RetryingConnection
@@ -39,52 +36,30 @@ class LeaseKeeper:
     `claim_after` seconds may be claimed by any worker. One thread calls `run`, then `leave`.
 
     Args:
+        consumer: this worker.
         connection: of the lease keeper thread.
-        queue: the commands.
-        ingress: cancels requests in the engine.
-        admission: takes claimed entries into the engine.
-        leases: the entries that this worker has.
-        broker: of the queue.
-        claim_after: seconds; the same for all workers of a queue.
-        changed: is notified when `should_stop` changes.
-        is_ready: returns True if a model process is ready.
         room: returns how many entries may be claimed.
         set_worker_count: is called with the number of live workers of the queue.
         should_stop: returns True if `run` should return.
-        name: of this worker, for the log.
     """
 
     def __init__(
         self,
+        consumer: Consumer,
         connection: RetryingConnection,
-        queue: Queue,
-        ingress: _core.BrokerIngress,
-        admission: Admission,
-        leases: _core.Leases,
-        broker: Broker,
         *,
-        claim_after: float,
-        changed: Condition,
-        is_ready: Callable[[], bool],
         room: Callable[[], int],
         set_worker_count: Callable[[int], None],
         should_stop: Callable[[], bool],
-        name: str,
     ) -> None:
+        self._consumer = consumer
+        self._queue = consumer.queue
+        self._leases = consumer.leases
         self._connection = connection
-        self._queue = queue
-        self._ingress = ingress
-        self._admission = admission
-        self._leases = leases
-        self._broker = broker
-        self._claim_after = claim_after
-        self._claim_ms = max(1, int(claim_after * 1000))
-        self._changed = changed
-        self._is_ready = is_ready
+        self._claim_ms = max(1, int(consumer.claim_after * 1000))
         self._room = room
         self._set_worker_count = set_worker_count
         self._should_stop = should_stop
-        self._name = name
         self._logged_at = time.monotonic()
         self._logged = ""
         self._due = 0.0  # time of the next round
@@ -94,7 +69,7 @@ class LeaseKeeper:
     def run(self) -> None:
         """Run a round `BEATS` times per `claim_after`, until `should_stop`."""
         while not self._should_stop():
-            self._due = time.monotonic() + self._claim_after / BEATS
+            self._due = time.monotonic() + self._consumer.claim_after / BEATS
             while not self._should_stop() and time.monotonic() < self._due:
                 self._connection.call(self._listen)
             self._connection.call(self._round)
@@ -108,7 +83,9 @@ class LeaseKeeper:
             lambda: queue.run(connection, scripts.RELEASE, queue.consumer, self._claim_ms),
         )
         if released:
-            _logger.warning("%s: released %d entries to other workers", self._name, released)
+            _logger.warning(
+                "%s: released %d entries to other workers", self._consumer.name, released
+            )
 
     def _listen(self, connection: Connection) -> None:
         """Wait for notices of cancelled entries. The next round finds the missed ones."""
@@ -116,11 +93,11 @@ class LeaseKeeper:
         if connection.made != self._connections:
             self._connections = connection.made
             # include notices that were sent while it was not connected
-            self._last_notice = b"%d-0" % (self._broker.clock.now_ms() - NOTICE_EXPIRY_MS)
+            self._last_notice = b"%d-0" % (self._consumer.broker.clock.now_ms() - NOTICE_EXPIRY_MS)
         left = self._due - time.monotonic()
         if left <= 0:
             return
-        block_ms = self._broker.block_ms(left)
+        block_ms = self._consumer.broker.block_ms(left)
         try:
             cancelled, self._last_notice = self._queue.cancelled(
                 connection, self._last_notice, block_ms
@@ -130,21 +107,21 @@ class LeaseKeeper:
             if isinstance(error, BrokerError) and error.transient and not moved:
                 raise
             # No permission to read this key, or its hash slot is being moved. Heartbeats suffice.
-            self._changed.wait_for(self._should_stop, left)
+            self._consumer.changed.wait_for(self._should_stop, left)
             return
         ours = self._leases.here(cancelled)
         if ours:
             self._queue.with_group(connection, lambda: self._beat(connection, ours))
         if cancelled:
-            self._changed.wait_for(self._should_stop, NOTICES_PAUSE)
+            self._consumer.changed.wait_for(self._should_stop, NOTICES_PAUSE)
 
     def _round(self, connection: Connection) -> None:
         def work() -> None:
-            self._broker.clock.refresh(connection)
+            self._consumer.broker.clock.refresh(connection)
             self._beat(connection, self._leases.ids())
             self._claim(connection)
             self._clean(connection)
-            if self._is_ready():
+            if self._consumer.is_ready():
                 self._queue.touch(connection)
 
         self._queue.with_group(connection, work)
@@ -158,13 +135,13 @@ class LeaseKeeper:
             taken = [entry for entry, state in pairs if state == scripts.TAKEN_OVER]
             # LOST entries continue: they were just answered, or the broker has lost its data. Then
             # the answer saves the client from sending the request again.
-            self._admission.counts.cancelled += len(cancelled)
-            self._admission.counts.taken_over += len(taken)
-            self._ingress.cancel(self._leases.remove(cancelled + taken))
+            self._consumer.counts.cancelled += len(cancelled)
+            self._consumer.counts.taken_over += len(taken)
+            self._consumer.ingress.cancel(self._leases.remove(cancelled + taken))
             if taken:
                 _logger.warning(
                     "%s: was stalled: other workers have taken over %d entries",
-                    self._name,
+                    self._consumer.name,
                     len(taken),
                 )
 
@@ -177,12 +154,12 @@ class LeaseKeeper:
         )
         if not claimed:
             return
-        self._admission.counts.claimed += len(claimed)
-        previous = {entry[2].decode("utf-8", "replace") for entry in claimed}
+        self._consumer.counts.claimed += len(claimed)
+        previous = ", ".join(sorted({entry[2].decode("utf-8", "replace") for entry in claimed}))
         _logger.warning(
-            "%s: took over %d entries of %s", self._name, len(claimed), ", ".join(sorted(previous))
+            "%s: took over %d entries of %s", self._consumer.name, len(claimed), previous
         )
-        finish(connection, self._queue, self._admission.take_claimed(claimed))
+        finish(connection, self._queue, self._consumer.admission.take_claimed(claimed))
 
     def _clean(self, connection: Connection) -> None:
         workers, removed = self._queue.run(
@@ -190,13 +167,14 @@ class LeaseKeeper:
         )
         self._set_worker_count(workers)
         for name in removed:
-            _logger.info("%s: removed the dead consumer %s", self._name, name.decode())
+            _logger.info("%s: removed the dead consumer %s", self._consumer.name, name.decode())
 
     def _log_counts(self) -> None:
         if time.monotonic() < self._logged_at + LOG_INTERVAL:
             return
         self._logged_at = time.monotonic()
-        counts = str(self._admission.counts)
+        counts = str(self._consumer.counts)
         if counts != self._logged:
             self._logged = counts
-            _logger.debug("%s: entries: %s; %d unanswered", self._name, counts, len(self._leases))
+            name = self._consumer.name
+            _logger.debug("%s: entries: %s; %d unanswered", name, counts, len(self._leases))

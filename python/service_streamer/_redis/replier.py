@@ -7,13 +7,12 @@ from collections.abc import Iterable
 
 from redis.exceptions import OutOfMemoryError
 
-from .. import _core
 from .._errors import BrokerError
 from . import protocol
-from .admission import EntryCounts
-from .broker import Broker, Connection
-from .commands import Queue, ReplyMessage
-from .retrying import Outage, RetryingConnection
+from .broker import Connection
+from .commands import ReplyMessage
+from .consumer import Consumer
+from .retrying import RetryingConnection
 
 _logger = logging.getLogger("service_streamer")
 
@@ -29,35 +28,25 @@ class Replier:
     """Sends answers, and acknowledges and deletes their entries in the same transaction.
 
     One thread calls `run`.
+
+    Args:
+        consumer: this worker.
+        connection: of the replier thread.
     """
 
-    def __init__(
-        self,
-        connection: RetryingConnection,
-        queue: Queue,
-        ingress: _core.BrokerIngress,
-        leases: _core.Leases,
-        counts: EntryCounts,
-        broker: Broker,
-        *,
-        outage: Outage,
-        name: str,
-    ) -> None:
+    def __init__(self, consumer: Consumer, connection: RetryingConnection) -> None:
+        self._consumer = consumer
+        self._queue = consumer.queue
+        self._leases = consumer.leases
         self._connection = connection
-        self._queue = queue
-        self._ingress = ingress
-        self._leases = leases
-        self._counts = counts
-        self._broker = broker
-        self._outage = outage
-        self._name = name
         self._unsent: list[ReplyMessage] = []  # the broker was out of memory
         self._reported: set[bytes] = set()  # clients whose key is no stream
 
     def run(self) -> None:
         """Send replies until the ingress is stopped."""
-        while (ended := self._ingress.take(RETRY_DELAY if self._unsent else None)) is not None:
-            limit = self._broker.message_limit - FRAME
+        take = self._consumer.ingress.take
+        while (ended := take(RETRY_DELAY if self._unsent else None)) is not None:
+            limit = self._consumer.broker.message_limit - FRAME
             while ended:
                 messages, ids, others, count = self._leases.answer(ended, limit, min(PUSH, limit))
                 del ended[:count]
@@ -68,19 +57,19 @@ class Replier:
 
     def _send(self, messages: list[ReplyMessage], ids: list[bytes]) -> None:
         self._finish(messages, ids)
-        self._counts.answered += len(ids)
+        self._consumer.counts.answered += len(ids)
 
     def _handle_unsendable(self, others: Iterable[tuple[Entry, bytes]], limit: int) -> None:
         """Handle results that cannot be sent: reject too large ones, drop expired ones."""
         done = []
-        now = self._broker.clock.now_ms()
+        now = self._consumer.broker.clock.now_ms()
         for (entry_id, client, request, begin, items, deadline), body in others:
             if len(body) > limit:
                 note = f"the outputs have {len(body):,} bytes; the Redis broker accepts {limit:,}"
                 refusal = protocol.pack_refusal(request, begin, items, note)
                 self._send([(client, refusal)], [entry_id])
             elif deadline and now >= deadline:
-                self._counts.expired += 1
+                self._consumer.counts.expired += 1
                 done.append(entry_id)
             else:
                 self._leases.remove([entry_id])  # no answer: another worker will claim the entry
@@ -106,9 +95,9 @@ class Replier:
                 if ids:
                     self._queue.remove(connection, ids)
                 self._unsent += messages
-                self._outage.failed(self, error)
+                self._consumer.outage.failed(self, error)
             else:
-                self._outage.worked(self)
+                self._consumer.outage.worked(self)
 
         self._connection.call(finish)
         self._leases.remove(ids)
@@ -119,5 +108,8 @@ class Replier:
                 self._reported.add(client)
                 key = self._queue.keys.replies(client).decode()
                 _logger.error(
-                    "%s: the reply to the client at %s cannot be sent: %s", self._name, key, why
+                    "%s: the reply to the client at %s cannot be sent: %s",
+                    self._consumer.name,
+                    key,
+                    why,
                 )

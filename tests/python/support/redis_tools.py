@@ -183,16 +183,16 @@ class ThreadedWorker:
 
     @property
     def counts(self):
-        return self.worker._gateway.admission.counts
+        return self.worker._gateway.consumer.counts
 
     @property
     def name(self):
-        return self.worker._gateway.name.encode()
+        return self.worker._gateway.consumer.name.encode()
 
     @property
     def held(self):
         """Entries that are here; the broker may have sent some more."""
-        return len(self.worker._gateway._leases)
+        return len(self.worker._gateway.consumer.leases)
 
     @property
     def queued(self):
