@@ -1,0 +1,127 @@
+"""The methods of a streamer that send requests to the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
+
+from . import _core, _map, _options
+from ._future import Future
+from ._options import Options
+
+
+class Requests:
+    """The part of `BaseStreamer` that sends requests. `BaseStreamer` sets the attributes.
+
+    All methods may be called by any thread.
+    """
+
+    _engine: _core.Engine
+    _options: Options
+
+    def predict(
+        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+    ) -> Any:
+        """Send one request to the model and wait for its outputs.
+
+        The model may run the items in one batch with the items of other callers.
+
+        Args:
+            batch: the items, in any number, including none. Any object with a length and integer
+                indices is accepted, except str, bytes, bytearray and mappings.
+            timeout: seconds after which the call raises `RequestTimeout`, even if the model is
+                already working on the request. None: the streamer's ``worker_timeout``.
+            priority: an int. Requests with a higher priority run first; requests with the same
+                priority run in order of arrival. A waiting request does not gain priority over
+                time, so a steady flow of higher-priority requests can starve it.
+
+        Returns:
+            One output per item, in the order of the items. The type is list. With
+            ``output="batch"`` it is a slice of the value that ``predict_function`` returned.
+
+        Raises:
+            RequestTimeout: the timeout expired.
+            QueueFull: the queue is full and ``overflow="reject"``.
+            StreamerClosed: the streamer was closed before the request ended.
+            OutputSizeMismatch: the model did not return exactly one output per item.
+            WorkerLost, WorkerInitError, SerializationError: see `Streamer`.
+            BrokerError: see `RedisStreamer`.
+            TypeError: `batch` is not a sequence.
+            Exception: the exception that ``predict_function`` raised for these items.
+        """
+        if timeout is None:
+            timeout = self._options.worker_timeout
+        return self._engine.predict(batch, timeout, priority)
+
+    def submit(
+        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+    ) -> Future:
+        """Send one request to the model and return its future at once.
+
+        If the queue is full and ``overflow="block"``, the call blocks until there is room. It does
+        not block in a thread that runs an asyncio or gevent event loop: there it returns at once,
+        and the request waits for room.
+
+        Args:
+            batch: the items, as for `predict`.
+            timeout: seconds after which the request ends with `RequestTimeout`. None: no limit;
+                ``worker_timeout`` does not apply.
+            priority: as for `predict`.
+
+        Returns:
+            A `Future`. Its ``result()`` returns and raises what `predict` returns and raises.
+
+        Raises:
+            RequestTimeout: the queue had no room within the timeout.
+            QueueFull, StreamerClosed, TypeError: as for `predict`.
+        """
+        return self._engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
+
+    async def apredict(
+        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+    ) -> Any:
+        """Do what `predict` does, for asyncio: the event loop keeps running meanwhile.
+
+        Cancelling the task cancels the request. Arguments, result and errors are those of
+        `predict`. If the queue is full and ``overflow="block"``, the task waits for room.
+        """
+        if timeout is None:
+            timeout = self._options.worker_timeout
+        return await self._engine.submit_async(batch, timeout, priority)
+
+    def map(
+        self,
+        iterable: Iterable[Any],
+        *,
+        chunk_size: int | None = None,
+        progress: bool = False,
+        priority: int = 0,
+    ) -> Generator[Any, None, None]:
+        """Return a generator of the outputs of many items, in the order of the items.
+
+        It reads the iterable lazily, about four batches ahead of the output that is consumed. An
+        exception of a request ends the generator. Closing it cancels the requests in flight.
+
+        Args:
+            iterable: the items.
+            chunk_size: items per request. None: ``batch_size``.
+            progress: show a progress bar; needs ``pip install "service-streamer[progress]"``.
+            priority: as for `predict`. With a negative priority, interactive requests run first.
+
+        Raises:
+            TypeError: `iterable` is a str, bytes, bytearray or mapping.
+            ValueError: `chunk_size` is not a positive int.
+            ImportError: `progress` is true and tqdm is not installed.
+            QueueFull: the queue is full, none of the requests in flight is from this generator, and
+                ``overflow="reject"``.
+        """
+        batch_size = self._options.batch_size
+        chunk = batch_size if chunk_size is None else _options.count("chunk_size", chunk_size)
+        return _map.map_items(
+            lambda items: self.submit(items, priority=priority),
+            iterable,
+            chunk_size=chunk,
+            in_flight=max(2, math.ceil(4 * batch_size / chunk)),
+            progress=progress,
+        )
