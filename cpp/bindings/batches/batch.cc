@@ -21,7 +21,7 @@ BatchBase& batch_of(PyObject* self) {
 }
 
 bool is_open(const BatchBase& batch) {
-  if (batch.parts() > 0) return true;
+  if (batch.ranges() > 0) return true;
   PyErr_SetString(PyExc_RuntimeError, "the batch was completed before");
   return false;
 }
@@ -50,8 +50,8 @@ PyObject* batch_isolate(PyObject* self, PyObject* budget) {
   const BatchBase& batch = batch_of(self);
   const double multiple = PyFloat_AsDouble(budget);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  return make_isolation({.requests = batch.parts(), .items = batch.size(), .begin = batch.begun(), .end = Clock::now()},
-                        multiple);
+  return make_isolation(
+      {.requests = batch.ranges(), .items = batch.size(), .begin = batch.begun(), .end = Clock::now()}, multiple);
 }
 
 PyObject* batch_take(PyObject* self, PyObject* chooser) {
@@ -108,7 +108,7 @@ PyObject* batch_drop_ended(PyObject* self, PyObject*) {
   BatchBase& batch = batch_of(self);
   if (!batch.from_this_process()) Py_RETURN_FALSE;
   if (!is_open(batch) || !batch.drop_ended()) return nullptr;
-  return PyBool_FromLong(batch.parts() > 0 ? 1 : 0);
+  return PyBool_FromLong(batch.ranges() > 0 ? 1 : 0);
 }
 
 // --- attributes ---
@@ -122,7 +122,7 @@ PyObject* batch_items(PyObject* self, void*) {
 }
 
 PyObject* batch_requests(PyObject* self, void*) {
-  return PyLong_FromSize_t(batch_of(self).parts());
+  return PyLong_FromSize_t(batch_of(self).ranges());
 }
 
 PyObject* batch_reason(PyObject* self, void*) {

@@ -15,7 +15,7 @@ namespace service_streamer::bindings {
 // engine, WorkerBatch (processes/) has requests of another process' engine; Python code cannot tell them apart.
 //
 // One worker thread uses a batch, with the GIL held. A method that returns false, or nullptr, has set an exception.
-// Parts are ranges of the items of one request each, in the order of `items`.
+// A range has items of one request. The ranges are in the order of `items`.
 class BatchBase {
  public:
   virtual ~BatchBase() { Py_XDECREF(items); }  // subclasses end the requests that are left as lost
@@ -27,9 +27,9 @@ class BatchBase {
   // False in a forked child: the parent answers the batch.
   virtual bool from_this_process() const = 0;
 
-  virtual std::size_t parts() const = 0;  // 0: answered
-  virtual std::size_t size() const = 0;   // items
-  virtual TimePoint begun() const = 0;    // when its run began
+  virtual std::size_t ranges() const = 0;  // 0: answered
+  virtual std::size_t size() const = 0;    // items
+  virtual TimePoint begun() const = 0;     // when its run began
 
   // Only the engine knows these.
   virtual const char* reason() const { return ""; }
@@ -40,7 +40,7 @@ class BatchBase {
   virtual bool fail(PyObject* error) = 0;
 
   // For a batch that raised. split() and join() leave the items to the caller; the others drop the items with their
-  // parts, and answer the batch if nothing is left.
+  // ranges, and answer the batch if nothing is left.
   virtual BatchCut next(Isolation& isolation) const = 0;
   virtual BatchBase* split(const BatchCut& cut) = 0;  // the front, a new batch
   virtual bool join(BatchBase& front) = 0;            // of the same class; empty then
@@ -50,14 +50,14 @@ class BatchBase {
  protected:
   BatchBase() = default;
 
-  // Takes out the parts for which dropped(part) is true, with their items.
-  template <typename Part, typename Dropped>
-  bool take_out(std::vector<Part>& all, Dropped dropped) {
+  // Takes out the ranges for which dropped(range) is true, with their items.
+  template <typename Range, typename Dropped>
+  bool take_out(std::vector<Range>& all, Dropped dropped) {
     PyObject* kept = PyList_New(0);
     Py_ssize_t next = 0;
-    for (const Part& part : all) {
-      for (const Py_ssize_t end = next + part.count; next < end; ++next) {
-        if (kept != nullptr && !dropped(part) && PyList_Append(kept, PyList_GET_ITEM(items, next)) < 0) Py_CLEAR(kept);
+    for (const Range& range : all) {
+      for (const Py_ssize_t end = next + range.count; next < end; ++next) {
+        if (kept != nullptr && !dropped(range) && PyList_Append(kept, PyList_GET_ITEM(items, next)) < 0) Py_CLEAR(kept);
       }
     }
     std::erase_if(all, dropped);

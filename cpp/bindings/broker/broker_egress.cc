@@ -52,12 +52,12 @@ PyObject* chunk_list(ipc::BrokerEgress& egress, const std::vector<ipc::Chunk>& c
 
 PyObject* taken_tuple(ipc::BrokerEgress& egress, const ipc::BrokerEgress::Taken& taken) {
   PyObject* chunks = chunk_list(egress, taken.chunks);
-  PyObject* withdrawn = chunks != nullptr ? id_list(taken.withdrawn) : nullptr;
-  if (withdrawn == nullptr) {
+  PyObject* cancelled = chunks != nullptr ? id_list(taken.cancelled) : nullptr;
+  if (cancelled == nullptr) {
     Py_XDECREF(chunks);
     return nullptr;
   }
-  return Py_BuildValue("(NN)", chunks, withdrawn);
+  return Py_BuildValue("(NN)", chunks, cancelled);
 }
 
 // Waits without the GIL, again after every signal whose handler did not raise. False with an exception set.
@@ -209,7 +209,7 @@ constexpr int kWithNames = METH_VARARGS | METH_KEYWORDS;
 PyMethodDef methods[] = {
     {"take", as_method(egress_take), kWithNames,
      "take($self, limit, timeout)\n--\n\n"
-     "Blocks until something is queued or withdrawn: ([(id, begin, items, deadline, priority, body)], [id]).\n\n"
+     "Blocks until something is queued or cancelled: ([(id, begin, items, deadline, priority, body)], [id]).\n\n"
      "A chunk is a range of the items of a request, about `limit` items in all, or none with 0; `deadline` is a time "
      "of time.monotonic(), or None. The second list has requests that ended with items out that are not answered "
      "(cancelled, timed out, one part failed), each once, but for those of lose() and fail(). ([], []): interrupted, "

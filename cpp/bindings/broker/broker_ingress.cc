@@ -87,7 +87,7 @@ PyObject* body_or_loss(EndedCall& end) {
   const CaughtError failure = attempt([&] {
     end.outcome = Outcome::kLost;
     end.note = "there was no memory to send the result";
-    end.pieces.clear();
+    end.ranges.clear();
   });
   return failure.raise() ? nullptr : body_of(end);
 }

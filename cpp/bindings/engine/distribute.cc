@@ -11,33 +11,33 @@
 namespace service_streamer::bindings {
 namespace {
 
-// The pieces of a future as a list, in order.
-PyObject* list_of(std::vector<OutputRange>& pieces) {
-  std::sort(pieces.begin(), pieces.end(), [](const OutputRange& a, const OutputRange& b) { return a.begin < b.begin; });
-  PyObject* list = PyList_New(static_cast<Py_ssize_t>(pieces.size()));
-  for (std::size_t i = 0; list != nullptr && i < pieces.size(); ++i) {
-    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(pieces[i].outputs));
+// The output ranges of a future as a list, in order.
+PyObject* list_of(std::vector<OutputRange>& ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const OutputRange& a, const OutputRange& b) { return a.begin < b.begin; });
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(ranges.size()));
+  for (std::size_t i = 0; list != nullptr && i < ranges.size(); ++i) {
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(ranges[i].outputs));
   }
   return list;
 }
 
-void fail_with(RequestRange& part, PyObject* error) {
-  part.failed = true;
-  Py_XSETREF(future_of(*part.request)->outputs, Py_NewRef(error));
+void fail_with(RequestRange& range, PyObject* error) {
+  range.failed = true;
+  Py_XSETREF(future_of(*range.request)->outputs, Py_NewRef(error));
 }
 
 // Replaces the items in the callers' lists by their outputs. Allocates nothing, so no garbage collection comes between
 // two batches. The batch still refers to the items, so no destructor of theirs runs here.
 void fill_lists(PyObject* outputs, Batch& batch) {
   PyObject** next = PySequence_Fast_ITEMS(outputs);
-  for (RequestRange& part : batch.parts) {
-    if (PyObject* error = exception_in({next, part.count})) {
-      fail_with(part, error);
+  for (RequestRange& range : batch.ranges) {
+    if (PyObject* error = exception_in({next, range.count})) {
+      fail_with(range, error);
     } else {
-      PyObject** own = PySequence_Fast_ITEMS(future_of(*part.request)->value) + part.begin;
-      for (std::uint32_t i = 0; i < part.count; ++i) Py_SETREF(own[i], Py_NewRef(next[i]));
+      PyObject** own = PySequence_Fast_ITEMS(future_of(*range.request)->value) + range.begin;
+      for (std::uint32_t i = 0; i < range.count; ++i) Py_SETREF(own[i], Py_NewRef(next[i]));
     }
-    next += part.count;
+    next += range.count;
   }
 }
 
@@ -53,22 +53,22 @@ bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
   }
 
   // Everything that may run Python code comes first: the futures change only if all of it worked.
-  std::vector<std::uint32_t> counts(batch.parts.size());
-  std::transform(batch.parts.begin(), batch.parts.end(), counts.begin(),
-                 [](const RequestRange& part) { return part.count; });
+  std::vector<std::uint32_t> counts(batch.ranges.size());
+  std::transform(batch.ranges.begin(), batch.ranges.end(), counts.begin(),
+                 [](const RequestRange& range) { return range.count; });
   std::vector<PyObject*> slices;
   if (!cut_outputs(outputs, counts, true, slices)) return false;
 
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    RequestRange& part = batch.parts[i];
-    FutureObject* future = future_of(*part.request);
+    RequestRange& range = batch.ranges[i];
+    FutureObject* future = future_of(*range.request);
     if (PyObject* error = exception_in(slices[i])) {
-      fail_with(part, error);
-    } else if (part.count == part.request->size) {
+      fail_with(range, error);
+    } else if (range.count == range.request->size) {
       std::swap(future->outputs, slices[i]);
     } else {
-      if (future->pieces == nullptr) future->pieces = new std::vector<OutputRange>;
-      future->pieces->push_back({.begin = part.begin, .outputs = std::exchange(slices[i], nullptr)});
+      if (future->output_ranges == nullptr) future->output_ranges = new std::vector<OutputRange>;
+      future->output_ranges->push_back({.begin = range.begin, .outputs = std::exchange(slices[i], nullptr)});
     }
   }
   drop_references(slices);
@@ -77,15 +77,15 @@ bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
 
 void finish_value(FutureObject* future, bool as_batch) {
   if (!as_batch) return;
-  if (future->pieces == nullptr) {
+  if (future->output_ranges == nullptr) {
     std::swap(future->value, future->outputs);
     return;
   }
-  PyObject* pieces = list_of(*future->pieces);
-  future->value = pieces != nullptr ? join_outputs(pieces, true) : nullptr;
-  Py_XDECREF(pieces);
+  PyObject* list = list_of(*future->output_ranges);
+  future->value = list != nullptr ? join_outputs(list, true) : nullptr;
+  Py_XDECREF(list);
   if (future->value == nullptr) future->exception = take_exception();
-  drop_pieces(future);
+  drop_output_ranges(future);
 }
 
 }  // namespace service_streamer::bindings

@@ -7,8 +7,8 @@
 
 namespace service_streamer::bindings {
 
-// Stores what predict_function returned in the futures that have a part in the batch. As items: in the result lists of
-// their callers. As batch: as slices of the same array, tensor or list. A part with an exception among its outputs is
+// Stores what predict_function returned in the futures that have a range in the batch. As items: in the result lists of
+// their callers. As batch: as slices of the same array, tensor or list. A range with an exception among its outputs is
 // marked as failed and gets that exception. False with an exception set and nothing changed: the number or the type of
 // the outputs is wrong.
 bool distribute(PyObject* outputs, Batch& batch, bool as_batch);

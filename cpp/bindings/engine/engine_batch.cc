@@ -13,7 +13,7 @@ EngineBatch::EngineBatch(EngineObject* engine)
     : engine_(reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)))) {}
 
 EngineBatch::~EngineBatch() {
-  if (parts() > 0 && from_this_process()) end(Outcome::kLost);
+  if (ranges() > 0 && from_this_process()) end(Outcome::kLost);
   Py_DECREF(reinterpret_cast<PyObject*>(engine_));
 }
 
@@ -28,11 +28,11 @@ bool EngineBatch::cut(CloseReason reason) {
   if (any) {
     items = PyList_New(static_cast<Py_ssize_t>(batch_.items));
     Py_ssize_t next = 0;
-    for (const RequestRange& part : batch_.parts) {
+    for (const RequestRange& range : batch_.ranges) {
       if (items == nullptr) break;
-      const FutureObject* future = future_of(*part.request);
+      const FutureObject* future = future_of(*range.request);
       PyObject** all = PySequence_Fast_ITEMS(future->items != nullptr ? future->items : future->value);
-      for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
+      for (std::uint32_t i = range.begin; i < range.begin + range.count; ++i) {
         PyList_SET_ITEM(items, next++, Py_NewRef(all[i]));
       }
     }
@@ -70,15 +70,15 @@ bool EngineBatch::complete(PyObject* outputs) {
 bool EngineBatch::fail(PyObject* error) {
   PyObject* copies = PyList_New(0);
   bool copied = copies != nullptr && PyList_Append(copies, error) == 0;
-  for (std::size_t i = 1; copied && i < parts(); ++i) {
+  for (std::size_t i = 1; copied && i < ranges(); ++i) {
     PyObject* copy = call_helper("service_streamer._worker", "copy_error", error);
     copied = copy != nullptr && PyList_Append(copies, copy) == 0;
     Py_XDECREF(copy);
   }
   if (!copied) PyErr_Clear();
-  for (std::size_t i = 0; i < parts(); ++i) {
+  for (std::size_t i = 0; i < ranges(); ++i) {
     PyObject* own = copied ? PyList_GET_ITEM(copies, static_cast<Py_ssize_t>(i)) : error;
-    Py_XSETREF(future_of(*batch_.parts[i].request)->outputs, Py_NewRef(own));
+    Py_XSETREF(future_of(*batch_.ranges[i].request)->outputs, Py_NewRef(own));
   }
   Py_XDECREF(copies);
   end(Outcome::kFailed);
@@ -96,15 +96,15 @@ bool EngineBatch::join(BatchBase& front) {
   return !attempt([&] { engine_->engine->join(batch_, static_cast<EngineBatch&>(front).batch_); }).raise();
 }
 
-// The engine clears the request of each part that it takes out.
+// The engine clears the request of each range that it takes out.
 bool EngineBatch::take_out_by(void (Engine::*step)(Batch&, EndedRequests&, ReleasedRequests&)) {
   EndedRequests ended;
   ReleasedRequests released;
   (engine_->engine->*step)(batch_, ended, released);
-  const bool kept = take_out(batch_.parts, [](const RequestRange& part) { return part.request == nullptr; });
+  const bool kept = take_out(batch_.ranges, [](const RequestRange& range) { return range.request == nullptr; });
   engine_->backend->publish(ended);
   engine_->backend->let_go(released);
-  if (kept && parts() == 0) end(Outcome::kAnswered);
+  if (kept && ranges() == 0) end(Outcome::kAnswered);
   return kept;
 }
 

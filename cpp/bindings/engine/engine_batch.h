@@ -20,14 +20,14 @@ class EngineBatch final : public BatchBase {
   bool cut(CloseReason reason);
 
   bool from_this_process() const override;
-  std::size_t parts() const override { return batch_.parts.size(); }
+  std::size_t ranges() const override { return batch_.ranges.size(); }
   std::size_t size() const override { return batch_.items; }
   TimePoint begun() const override { return batch_.dispatched; }
   const char* reason() const override { return to_string(batch_.reason); }
   Duration age() const override { return batch_.age; }
   bool complete(PyObject* outputs) override;
   bool fail(PyObject* error) override;
-  BatchCut next(Isolation& isolation) const override { return isolation.next(batch_.parts); }
+  BatchCut next(Isolation& isolation) const override { return isolation.next(batch_.ranges); }
   BatchBase* split(const BatchCut& cut) override;
   bool join(BatchBase& front) override;
   bool postpone() override { return take_out_by(&Engine::postpone); }

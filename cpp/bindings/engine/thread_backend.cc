@@ -15,7 +15,7 @@ void release(Request& request) {
   Py_CLEAR(future->items);
   Py_CLEAR(future->outputs);
   if (request.outcome != Outcome::kAnswered) Py_CLEAR(future->value);
-  drop_pieces(future);
+  drop_output_ranges(future);
   Py_DECREF(reinterpret_cast<PyObject*>(future));
 }
 

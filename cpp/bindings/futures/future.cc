@@ -173,8 +173,8 @@ int future_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(future->token);
   Py_VISIT(future->condition);
   Py_VISIT(future->waiters);
-  if (future->pieces != nullptr) {
-    for (const OutputRange& piece : *future->pieces) Py_VISIT(piece.outputs);
+  if (future->output_ranges != nullptr) {
+    for (const OutputRange& range : *future->output_ranges) Py_VISIT(range.outputs);
   }
   return 0;
 }
@@ -190,7 +190,7 @@ int future_clear(PyObject* self) {
   Py_CLEAR(future->token);
   Py_CLEAR(future->condition);
   Py_CLEAR(future->waiters);
-  drop_pieces(future);
+  drop_output_ranges(future);
   return 0;
 }
 
@@ -290,11 +290,11 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Call* call, 
   return future;
 }
 
-void drop_pieces(FutureObject* future) {
-  std::vector<OutputRange>* pieces = std::exchange(future->pieces, nullptr);
-  if (pieces == nullptr) return;
-  for (const OutputRange& piece : *pieces) Py_DECREF(piece.outputs);
-  delete pieces;
+void drop_output_ranges(FutureObject* future) {
+  std::vector<OutputRange>* ranges = std::exchange(future->output_ranges, nullptr);
+  if (ranges == nullptr) return;
+  for (const OutputRange& range : *ranges) Py_DECREF(range.outputs);
+  delete ranges;
 }
 
 }  // namespace service_streamer::bindings

@@ -41,7 +41,7 @@ struct FutureObject {
   PyObject* outputs;  // set by the worker, becomes the value or the exception
   PyObject* value;    // for single outputs: a list, in which they replace the items
   PyObject* exception;
-  std::vector<OutputRange>* pieces;
+  std::vector<OutputRange>* output_ranges;
   PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
   PyObject* mailbox;    // gets the token when the request ends
   PyObject* token;
@@ -78,7 +78,7 @@ bool is_done(FutureObject* future);
 // signal handler, or because this thread is a worker of the same engine and would wait for itself.
 int wait_for_future(FutureObject* future, TimePoint deadline);
 
-void drop_pieces(FutureObject* future);
+void drop_output_ranges(FutureObject* future);
 
 // Tells the engine's statistics, once, that a caller has the result.
 void note_delivery(FutureObject* future);

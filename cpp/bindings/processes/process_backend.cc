@@ -16,33 +16,33 @@ namespace {
 using ipc::ResultKind;
 using ipc::ResultRange;
 
-PyObject* decode_piece(const ResultRange& piece, bool as_batch) {
-  const ipc::Result& result = piece.result;
+PyObject* decode_range(const ResultRange& range, bool as_batch) {
+  const ipc::Result& result = range.result;
   PyObject* outputs = decode(result.bytes, result.blocks.data(), result.blocks.size());
   if (outputs == nullptr || result.kind != ResultKind::kRows || as_batch) return outputs;
-  PyObject* rows = as_list(outputs, piece.count);
+  PyObject* rows = as_list(outputs, range.count);
   Py_DECREF(outputs);
   return rows;
 }
 
-PyObject* decode_outputs(std::vector<ResultRange>& pieces, bool as_batch) {
-  if (pieces.size() == 1) return decode_piece(pieces.front(), as_batch);
-  PyObject* parts = PyList_New(0);
-  for (const ResultRange& piece : pieces) {
-    if (parts == nullptr) break;
-    PyObject* outputs = decode_piece(piece, as_batch);
-    if (outputs == nullptr || PyList_Append(parts, outputs) < 0) Py_CLEAR(parts);
+PyObject* decode_outputs(std::vector<ResultRange>& ranges, bool as_batch) {
+  if (ranges.size() == 1) return decode_range(ranges.front(), as_batch);
+  PyObject* list = PyList_New(0);
+  for (const ResultRange& range : ranges) {
+    if (list == nullptr) break;
+    PyObject* outputs = decode_range(range, as_batch);
+    if (outputs == nullptr || PyList_Append(list, outputs) < 0) Py_CLEAR(list);
     Py_XDECREF(outputs);
   }
-  PyObject* joined = parts != nullptr ? join_outputs(parts, as_batch) : nullptr;
-  Py_XDECREF(parts);
+  PyObject* joined = list != nullptr ? join_outputs(list, as_batch) : nullptr;
+  Py_XDECREF(list);
   return joined;
 }
 
-PyObject* decode_error(const std::vector<ResultRange>& pieces) {
-  for (const ResultRange& piece : pieces) {
-    if (piece.result.kind != ResultKind::kError) continue;
-    PyObject* packed = decode(piece.result.bytes, piece.result.blocks.data(), piece.result.blocks.size());
+PyObject* decode_error(const std::vector<ResultRange>& ranges) {
+  for (const ResultRange& range : ranges) {
+    if (range.result.kind != ResultKind::kError) continue;
+    PyObject* packed = decode(range.result.bytes, range.result.blocks.data(), range.result.blocks.size());
     PyObject* error = packed != nullptr ? call_helper("service_streamer._pickle", "unpack_error", packed) : nullptr;
     Py_XDECREF(packed);
     return error;
@@ -74,18 +74,18 @@ NewCall ProcessBackend::make_call(PyObject* items) {
 }
 
 bool ProcessBackend::settle(FutureObject* future) {
-  std::vector<ResultRange>& pieces = static_cast<ipc::LocalCall&>(*future->call).pieces;
+  std::vector<ResultRange>& ranges = static_cast<ipc::LocalCall&>(*future->call).ranges;
   return settle_with(
       future,
       [&](PyObject*& value, PyObject*& error) {
         if (future->request->outcome == Outcome::kFailed) {
-          error = decode_error(pieces);
+          error = decode_error(ranges);
         } else {
-          value = decode_outputs(pieces, future->engine->output_batch);
+          value = decode_outputs(ranges, future->engine->output_batch);
         }
         if (value == nullptr && error == nullptr) error = refuse_answer();
       },
-      [&] { pieces = {}; });
+      [&] { ranges = {}; });
 }
 
 void ProcessBackend::raise_loss(const FutureObject* future) const {

@@ -11,7 +11,7 @@ namespace {
 
 using ipc::ResultKind;
 
-// Whether a part's outputs are an array, whose rows are the outputs.
+// Whether the outputs of a range are an array, whose rows are the outputs.
 bool is_array(PyObject* outputs) {
   return !PyList_CheckExact(outputs) && !PyTuple_CheckExact(outputs);
 }
@@ -27,8 +27,8 @@ ReceivedBatch::ReceivedBatch(WorkerLinkObject* link)
     : link_(reinterpret_cast<WorkerLinkObject*>(Py_NewRef(reinterpret_cast<PyObject*>(link)))) {}
 
 ReceivedBatch::~ReceivedBatch() {
-  for (Part& part : parts_) {
-    for (const OutputRange& piece : part.pieces) Py_DECREF(piece.outputs);
+  for (RangeReply& reply : replies_) {
+    for (const OutputRange& range : reply.outputs) Py_DECREF(range.outputs);
   }
   if (encoder_ != nullptr) end_encoding(encoder_);
   Py_DECREF(reinterpret_cast<PyObject*>(link_));
@@ -37,20 +37,20 @@ ReceivedBatch::~ReceivedBatch() {
 bool ReceivedBatch::open() {
   mark_ = Clock::now();
   const CaughtError failure = attempt([&] {
-    parts_.resize(message.parts.size());
+    replies_.resize(message.ranges.size());
     encoder_ = begin_encoding(link_->inline_outputs ? nullptr : link().pool());
   });
-  open_ = parts_.size();
+  open_ = replies_.size();
   return !failure.raise() && encoder_ != nullptr;
 }
 
 bool ReceivedBatch::answer_unread() {
-  const CaughtError failure = attempt([&] { message.parts.assign(1, {.items = 1}); });  // one result for all requests
+  const CaughtError failure = attempt([&] { message.ranges.assign(1, {.items = 1}); });  // one result for all requests
   if (failure.raise() || !open()) return false;
   PyObject* size = PyLong_FromUnsignedLongLong(message.dropped_bytes);
   PyObject* error = size != nullptr ? call_helper("service_streamer._pickle", "unread", size) : nullptr;
   const bool answered =
-      error != nullptr && add_error({.part = 0, .begin = 0, .count = 1}, error) && send_when_complete();
+      error != nullptr && add_error({.index = 0, .begin = 0, .count = 1}, error) && send_when_complete();
   Py_XDECREF(error);
   Py_XDECREF(size);
   return answered;
@@ -67,7 +67,7 @@ void ReceivedBatch::count(Duration& time) {
 
 // --- items ---
 
-// Answers a part with what unpickling raised. That may be SystemExit: it must not end other requests.
+// Answers a range with what unpickling raised. That may be SystemExit: it must not end other requests.
 bool ReceivedBatch::refuse(const ItemRange& range) {
   PyObject* reason = take_exception(true);
   PyObject* refused = call_helper("service_streamer._pickle", "refuse_input", reason);
@@ -78,8 +78,9 @@ bool ReceivedBatch::refuse(const ItemRange& range) {
 }
 
 bool ReceivedBatch::unpack(PyObject* items, std::vector<ItemRange>& ranges) {
-  std::uint32_t part = 0;
-  for (const ipc::RangeHead& head : message.parts) ranges.push_back({.part = part++, .begin = 0, .count = head.items});
+  std::uint32_t index = 0;
+  for (const ipc::RangeHead& head : message.ranges)
+    ranges.push_back({.index = index++, .begin = 0, .count = head.items});
   std::size_t first = 0;
   bool unpacked = true;
   for (const ItemRange& range : ranges) {
@@ -98,10 +99,10 @@ bool ReceivedBatch::unpack(PyObject* items, std::vector<ItemRange>& ranges) {
 
 // --- results ---
 
-void ReceivedBatch::set_result(Part& part, std::int64_t result, ResultKind kind) {
-  if (part.result < 0) --open_;
-  part.result = result;
-  part.kind = kind;
+void ReceivedBatch::set_result(RangeReply& reply, std::int64_t result, ResultKind kind) {
+  if (reply.result < 0) --open_;
+  reply.result = result;
+  reply.kind = kind;
 }
 
 std::int64_t ReceivedBatch::encode_error(PyObject* error) {
@@ -119,16 +120,16 @@ bool ReceivedBatch::add_errors(std::span<const ItemRange> ranges, PyObject* erro
   const std::int64_t result = encode_error(error);
   if (result < 0) return false;
   for (const ItemRange& range : ranges) {
-    if (is_open(range)) set_result(parts_[range.part], result, ResultKind::kError);
+    if (is_open(range)) set_result(replies_[range.index], result, ResultKind::kError);
   }
   return true;
 }
 
-bool ReceivedBatch::encode_outputs(Part& part, PyObject* outputs) {
+bool ReceivedBatch::encode_outputs(RangeReply& reply, PyObject* outputs) {
   PyObject* error = Py_XNewRef(exception_in(outputs));
   if (error == nullptr) {
     if (encode(encoder_, outputs)) {
-      set_result(part, encoded_++, !output_batch() && is_array(outputs) ? ResultKind::kRows : ResultKind::kOutputs);
+      set_result(reply, encoded_++, !output_batch() && is_array(outputs) ? ResultKind::kRows : ResultKind::kOutputs);
       return true;
     }
     PyObject* reason = take_exception(true);
@@ -139,41 +140,41 @@ bool ReceivedBatch::encode_outputs(Part& part, PyObject* outputs) {
   const std::int64_t result = encode_error(error);
   Py_DECREF(error);
   if (result < 0) return false;
-  set_result(part, result, ResultKind::kError);
+  set_result(reply, result, ResultKind::kError);
   return true;
 }
 
-bool ReceivedBatch::join_pieces(Part& part) {
-  std::sort(part.pieces.begin(), part.pieces.end(),
+bool ReceivedBatch::encode_joined(RangeReply& reply) {
+  std::sort(reply.outputs.begin(), reply.outputs.end(),
             [](const OutputRange& a, const OutputRange& b) { return a.begin < b.begin; });
   PyObject* list = PyList_New(0);
   bool as_batch = output_batch();
-  for (const OutputRange& piece : part.pieces) {
-    as_batch = as_batch || is_array(piece.outputs);
-    if (list != nullptr && PyList_Append(list, piece.outputs) < 0) Py_CLEAR(list);
+  for (const OutputRange& range : reply.outputs) {
+    as_batch = as_batch || is_array(range.outputs);
+    if (list != nullptr && PyList_Append(list, range.outputs) < 0) Py_CLEAR(list);
   }
   PyObject* joined = list != nullptr ? join_outputs(list, as_batch) : nullptr;
   Py_XDECREF(list);
   if (joined == nullptr) return false;
-  const bool encoded = encode_outputs(part, joined);
+  const bool encoded = encode_outputs(reply, joined);
   Py_DECREF(joined);
   return encoded;
 }
 
 bool ReceivedBatch::add_outputs(const ItemRange& range, PyObject* outputs) {
-  if (!is_open(range)) return true;  // another piece of it failed
-  Part& part = parts_[range.part];
-  const std::uint32_t items = message.parts[range.part].items;
-  if (range.count == items) return encode_outputs(part, outputs);
+  if (!is_open(range)) return true;  // other items of it failed
+  RangeReply& reply = replies_[range.index];
+  const std::uint32_t items = message.ranges[range.index].items;
+  if (range.count == items) return encode_outputs(reply, outputs);
   if (PyObject* error = exception_in(outputs)) return add_error(range, error);
-  part.pieces.push_back({.begin = range.begin, .outputs = Py_NewRef(outputs)});
-  part.answered += range.count;
-  return part.answered < items || join_pieces(part);
+  reply.outputs.push_back({.begin = range.begin, .outputs = Py_NewRef(outputs)});
+  reply.answered += range.count;
+  return reply.answered < items || encode_joined(reply);
 }
 
 bool ReceivedBatch::postpone(const ItemRange& range) {
   if (!encode(encoder_, Py_None)) return false;
-  set_result(parts_[range.part], encoded_++, ResultKind::kPostponed);
+  set_result(replies_[range.index], encoded_++, ResultKind::kPostponed);
   return true;
 }
 
@@ -185,11 +186,11 @@ void ReceivedBatch::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& r
   reply.decode = decode_;
   reply.predict = predict_;
   reply.encode = encode_;
-  for (const Part& part : parts_) {
-    const auto item = static_cast<std::size_t>(part.result);
+  for (const RangeReply& range : replies_) {
+    const auto item = static_cast<std::size_t>(range.result);
     const std::uint64_t begin = payload.begin_of(item);
     ipc::Result result{
-        .kind = part.kind, .bytes = payload.bytes.slice(begin, payload.ends[item] - begin), .blocks = {}};
+        .kind = range.kind, .bytes = payload.bytes.slice(begin, payload.ends[item] - begin), .blocks = {}};
     const auto blocks = std::ranges::equal_range(payload.blocks, item, {}, &ipc::Payload::Block::item);
     for (const ipc::Payload::Block& block : blocks) result.blocks.push_back(block.block);
     reply.results.push_back(std::move(result));

@@ -24,7 +24,7 @@ bool run(Step step) {
 }  // namespace
 
 WorkerBatch::~WorkerBatch() {
-  if (parts() > 0 && from_this_process()) {
+  if (ranges() > 0 && from_this_process()) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     if (!run([&] { return add_error("dropped", ranges_) && close(); })) PyErr_WriteUnraisable(nullptr);
@@ -40,7 +40,7 @@ bool WorkerBatch::add_error(const char* helper, std::span<const ItemRange> range
   return added;
 }
 
-// Every part of this batch has its result. The items go first, for the reply may take a while to write.
+// Every range of this batch has its result. The items go first, for the reply may take a while to write.
 bool WorkerBatch::close() {
   ranges_.clear();
   Py_CLEAR(items);
@@ -49,7 +49,7 @@ bool WorkerBatch::close() {
 
 bool WorkerBatch::unpack() {
   items = PyList_New(0);
-  return items != nullptr && run([&] { return received_->unpack(items, ranges_) && (parts() > 0 || close()); });
+  return items != nullptr && run([&] { return received_->unpack(items, ranges_) && (ranges() > 0 || close()); });
 }
 
 // --- results ---
@@ -113,7 +113,7 @@ bool WorkerBatch::join(BatchBase& front) {
 
 bool WorkerBatch::take_out_answered() {
   return take_out(ranges_, [this](const ItemRange& range) { return !received_->is_open(range); }) &&
-         (parts() > 0 || close());
+         (ranges() > 0 || close());
 }
 
 bool WorkerBatch::postpone() {
@@ -129,7 +129,7 @@ bool WorkerBatch::drop_ended() {
   const TimePoint now = Clock::now();
   return run([&] {
     for (const ItemRange& range : ranges_) {
-      if (!received_->is_open(range) || received_->message.parts[range.part].deadline > now) continue;
+      if (!received_->is_open(range) || received_->message.ranges[range.index].deadline > now) continue;
       if (!add_error("expired", {&range, 1})) return false;
     }
     return take_out_answered();
@@ -151,7 +151,7 @@ PyObject* unpack(ReceivedBatch* received) {
   if (object == nullptr) return nullptr;
   if (!batch->unpack()) {
     Py_CLEAR(object);
-  } else if (batch->parts() == 0) {
+  } else if (batch->ranges() == 0) {
     Py_SETREF(object, Py_NewRef(Py_None));
   }
   return object;

@@ -9,8 +9,8 @@
 
 namespace service_streamer::bindings {
 
-// A batch of another process' engine on its way through a worker process: some of the parts of a ReceivedBatch. Deleted
-// before it is answered, its requests are lost.
+// A batch of another process' engine on its way through a worker process: some of the ranges of a ReceivedBatch. If it
+// is deleted before it is answered, its requests are lost.
 class WorkerBatch final : public BatchBase {
  public:
   using ItemRange = ReceivedBatch::ItemRange;
@@ -23,7 +23,7 @@ class WorkerBatch final : public BatchBase {
   bool unpack();
 
   bool from_this_process() const override { return received_->from_this_process(); }
-  std::size_t parts() const override { return ranges_.size(); }
+  std::size_t ranges() const override { return ranges_.size(); }
   std::size_t size() const override { return count_items(ranges_); }
   TimePoint begun() const override { return received_->mark(); }
   bool complete(PyObject* outputs) override;

@@ -29,7 +29,7 @@ inline bool follows(const RequestRange& first, const RequestRange& second) {
 // What one call of the model works on: ranges of requests, in the order of the items. Engine::cut fills it, and
 // Engine::complete takes it back. In between only its worker uses it, and all requests in it stay valid.
 struct Batch {
-  std::vector<RequestRange> parts;
+  std::vector<RequestRange> ranges;
   std::size_t items = 0;
   int finishing = 0;  // requests whose last item is in this batch
   CloseReason reason = CloseReason::kIdle;

@@ -108,7 +108,7 @@ class Engine {
   // Called instead of cut(): gives up the reservation, and the items stay for another worker.
   void decline() EXCLUDES(mutex_);
 
-  // Gives a batch back. `outcome` is kAnswered, kFailed or kLost; parts that are marked as failed or postponed are
+  // Gives a batch back. `outcome` is kAnswered, kFailed or kLost; ranges that are marked as failed or postponed are
   // treated so.
   void complete(Batch& batch, Outcome outcome, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
@@ -120,12 +120,12 @@ class Engine {
   void join(Batch& batch, Batch& first) EXCLUDES(mutex_);
 
   // Puts the whole requests of a failed batch back into the queue. Each then runs alone, when no other request is
-  // queued. After close(false) they end as kClosed. Sets RequestRange::request of their parts to nullptr; the caller
-  // erases these parts.
+  // queued. After close(false) they end as kClosed. Sets RequestRange::request of their ranges to nullptr; the caller
+  // erases these ranges.
   void postpone(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // Called before a part of a failed batch runs again. Ends its requests whose deadline has passed. Sets
-  // RequestRange::request of requests that have ended to nullptr; the caller erases these parts.
+  // RequestRange::request of requests that have ended to nullptr; the caller erases these ranges.
   void drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // --- forwarding requests to another engine ---
@@ -214,10 +214,10 @@ class Engine {
   TimePoint next_deadline() const REQUIRES(mutex_);
   void fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes)
       REQUIRES(mutex_);
-  void put_back(const RequestRange& part, Outcome outcome, TimePoint now, EndedRequests& ended,
+  void put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
                 ReleasedRequests& released, Wakes& wakes) REQUIRES(mutex_);
   void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);
-  void queue_alone(const RequestRange& part, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
+  void queue_alone(const RequestRange& range, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                    Wakes& wakes) REQUIRES(mutex_);
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);

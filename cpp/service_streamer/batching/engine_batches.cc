@@ -16,11 +16,11 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
     --running_batches_;
     running_items_ -= batch.items;
     const std::uint64_t answered_before = counters_.completed;
-    for (const RequestRange& part : batch.parts) {
-      if (part.postponed) {
-        queue_alone(part, now, ended, released, wakes);
+    for (const RequestRange& range : batch.ranges) {
+      if (range.postponed) {
+        queue_alone(range, now, ended, released, wakes);
       } else {
-        put_back(part, part.failed ? Outcome::kFailed : outcome, now, ended, released, wakes);
+        put_back(range, range.failed ? Outcome::kFailed : outcome, now, ended, released, wakes);
       }
     }
     if (batch.rerun || batch.isolated) counters_.isolated += counters_.completed - answered_before;
@@ -35,9 +35,9 @@ void Engine::split(Batch& batch, const BatchCut& cut, Batch& first) {
   MutexLock lock(mutex_);
   if (!batch.rerun) note_completed(batch, Clock::now());
   batch.rerun = first.rerun = true;
-  keep_before(cut, first.parts);
-  keep_after(cut, batch.parts);
-  if (cut.inside > 0) batch.parts.front().request->holds.fetch_add(1, std::memory_order_relaxed);
+  keep_before(cut, first.ranges);
+  keep_after(cut, batch.ranges);
+  if (cut.inside > 0) batch.ranges.front().request->holds.fetch_add(1, std::memory_order_relaxed);
   first.items = cut.items;
   batch.items -= cut.items;
   ++running_batches_;
@@ -45,8 +45,8 @@ void Engine::split(Batch& batch, const BatchCut& cut, Batch& first) {
 
 void Engine::join(Batch& batch, Batch& first) {
   batch.items += first.items;
-  put_before(batch.parts, first.parts, [](const RequestRange& part) {
-    part.request->holds.fetch_sub(1, std::memory_order_relaxed);  // split() added one for the second half
+  put_before(batch.ranges, first.ranges, [](const RequestRange& range) {
+    range.request->holds.fetch_sub(1, std::memory_order_relaxed);  // split() added one for the second half
   });
   first = {};
   MutexLock lock(mutex_);
@@ -58,12 +58,12 @@ void Engine::postpone(Batch& batch, EndedRequests& ended, ReleasedRequests& rele
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    for (RequestRange& part : batch.parts) {
-      if (!part.whole()) continue;
-      batch.items -= part.count;
-      running_items_ -= part.count;
-      queue_alone(part, now, ended, released, wakes);
-      part.request = nullptr;
+    for (RequestRange& range : batch.ranges) {
+      if (!range.whole()) continue;
+      batch.items -= range.count;
+      running_items_ -= range.count;
+      queue_alone(range, now, ended, released, wakes);
+      range.request = nullptr;
     }
     settle(now, wakes);
   }
@@ -75,14 +75,14 @@ void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& re
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    for (RequestRange& part : batch.parts) {
-      Request& request = *part.request;
+    for (RequestRange& range : batch.ranges) {
+      Request& request = *range.request;
       if (request.phase != Request::Phase::kEnded && request.deadline > now) continue;
       if (request.phase != Request::Phase::kEnded) end(request, Outcome::kExpired, now, ended, wakes);
       if (request.drop_hold()) released.push(request);
-      batch.items -= part.count;
-      running_items_ -= part.count;
-      part.request = nullptr;
+      batch.items -= range.count;
+      running_items_ -= range.count;
+      range.request = nullptr;
     }
     settle(now, wakes);
   }
@@ -91,19 +91,19 @@ void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& re
 
 // --- under the mutex ---
 
-void Engine::put_back(const RequestRange& part, Outcome outcome, TimePoint now, EndedRequests& ended,
+void Engine::put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
                       ReleasedRequests& released, Wakes& wakes) {
-  Request& request = *part.request;
+  Request& request = *range.request;
   const bool ended_before = request.phase == Request::Phase::kEnded;
   if (request.drop_hold()) released.push(request);  // so it has ended and was published
   if (ended_before) return;
-  request.answered += part.count;
+  request.answered += range.count;
   if (outcome != Outcome::kAnswered || request.answered == request.size) end(request, outcome, now, ended, wakes);
 }
 
-void Engine::queue_alone(const RequestRange& part, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
+void Engine::queue_alone(const RequestRange& range, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                          Wakes& wakes) {
-  Request& request = *part.request;
+  Request& request = *range.request;
   const bool ended_before = request.phase == Request::Phase::kEnded;
   if (request.drop_hold()) released.push(request);
   if (ended_before) return;

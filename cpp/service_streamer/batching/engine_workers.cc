@@ -10,11 +10,11 @@
 namespace service_streamer {
 namespace {
 
-// Reserves memory for one more part. False if there is none.
-bool make_room(std::vector<RequestRange>& parts) {
-  if (parts.size() < parts.capacity()) return true;
+// Reserves memory for one more range. False if there is none.
+bool make_room(std::vector<RequestRange>& ranges) {
+  if (ranges.size() < ranges.capacity()) return true;
   try {
-    parts.reserve(std::max<std::size_t>(2 * parts.size(), 64));
+    ranges.reserve(std::max<std::size_t>(2 * ranges.size(), 64));
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -76,7 +76,7 @@ void Engine::stop_waiting(IdleWorker& worker) {
 bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
   batch = {};
   try {
-    batch.parts.reserve(64);
+    batch.ranges.reserve(64);
   } catch (const std::bad_alloc&) {
     decline();  // otherwise the reservation would stay for ever
     throw;
@@ -91,7 +91,7 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
     fill(batch, share, false, now, ended, wakes);
     if (batch.items > 0) {
       batch.dispatched = now;
-      batch.rerun = batch.parts.front().request->alone;
+      batch.rerun = batch.ranges.front().request->alone;
       batch.reason = reason;
       if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
       const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
@@ -144,7 +144,7 @@ Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, Cl
 void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
   --reserved_;
   while (queue_.requests() + (batch.items == 0 ? queue_.alone_requests() : 0) > 0 && batch.items < limit &&
-         make_room(batch.parts)) {
+         make_room(batch.ranges)) {
     Request& front = queue_.front();
     if (front.deadline <= now) {
       end(front, Outcome::kExpired, now, ended, wakes);
@@ -152,11 +152,11 @@ void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, En
     }
     if (front.dispatched == 0 && !front.alone) queue_time_.add(now - front.arrived);
     batch.age = std::max(batch.age, now - front.arrived);
-    const RequestRange part = queue_.take(whole || front.alone ? front.size : limit - batch.items);
+    const RequestRange range = queue_.take(whole || front.alone ? front.size : limit - batch.items);
     front.holds.fetch_add(1, std::memory_order_relaxed);
-    batch.items += part.count;
+    batch.items += range.count;
     if (front.phase == Request::Phase::kDispatched) ++batch.finishing;
-    batch.parts.push_back(part);
+    batch.ranges.push_back(range);
     if (front.alone) break;
   }
   // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.

@@ -36,20 +36,20 @@ bool Isolation::over(TimePoint now) {
   return over_;
 }
 
-std::size_t Isolation::start_run(std::size_t parts) {
+std::size_t Isolation::start_run(std::size_t ranges) {
   ++runs_;
-  suspects_ = std::min(suspects_, parts);
-  return over_ ? 1 : group(parts);
+  suspects_ = std::min(suspects_, ranges);
+  return over_ ? 1 : group(ranges);
 }
 
-std::size_t Isolation::group(std::size_t parts) const {
+std::size_t Isolation::group(std::size_t ranges) const {
   if (suspects_ == 1) return 1;
   // The whole batch is suspected and may have many guilty requests: try a third.
   if (suspects_ == requests_) return std::max<std::size_t>(requests_ / 3, 1);
   if (suspects_ > 1) return suspects_ / 2;
   // Expect half a guilty request in the group, by the share found so far.
-  const std::size_t resolved = requests_ - std::min(parts, requests_);
-  return std::clamp<std::size_t>((2 * resolved + requests_) / (4 * guilty_ + 1), 1, parts);
+  const std::size_t resolved = requests_ - std::min(ranges, requests_);
+  return std::clamp<std::size_t>((2 * resolved + requests_) / (4 * guilty_ + 1), 1, ranges);
 }
 
 void Isolation::passed() {
@@ -59,16 +59,16 @@ void Isolation::passed() {
   passed_below_ = !passed_below_;
 }
 
-bool Isolation::failed(std::size_t parts, std::size_t items, bool out_of_memory) {
+bool Isolation::failed(std::size_t ranges, std::size_t items, bool out_of_memory) {
   if (out_of_memory && items > 1 && !over_) {
     item_limit_ = items / 2;
     passed_below_ = false;
     suspects_ = 0;
     return false;
   }
-  suspects_ = parts > 1 ? parts : 0;
-  if (parts == 1) ++guilty_;
-  return parts == 1;
+  suspects_ = ranges > 1 ? ranges : 0;
+  if (ranges == 1) ++guilty_;
+  return ranges == 1;
 }
 
 }  // namespace service_streamer

@@ -11,10 +11,10 @@ namespace service_streamer {
 // Finds the guilty requests of a batch whose run failed. It chooses which requests run next, and the worker runs
 // them. It has no lock, clock or thread, and belongs to one worker. No call blocks or throws.
 //
-// The worker keeps a batch of all requests that have neither a result nor an error. next() says how many parts at its
+// The worker keeps a batch of all requests that have neither a result nor an error. next() says how many ranges at its
 // front run next. If the run passes, the worker calls passed() and completes its requests. If the run fails, the
 // worker calls failed(). If that returns true, the error belongs to the only request of the run. Otherwise the worker
-// puts the parts back at the front of the batch.
+// puts the ranges back at the front of the batch.
 //
 // A request fails only by a run of its own, so an innocent request never gets the error of another request. If k of n
 // requests are guilty, and k is at most n / 4, the search takes about k * (log2(n / k) + 2) runs on average, and at
@@ -45,34 +45,34 @@ class Isolation {
   Isolation(const FirstRun& first, double budget);
 
   // True if the search has ended because its budget is spent. Then the worker should postpone whole requests (they
-  // run alone later), and next() returns one part at a time for the rest.
+  // run alone later), and next() returns one range at a time for the rest.
   bool over(TimePoint now);
 
-  // Returns what runs next: the items of `parts` before the cut. `parts` is not empty.
-  template <typename Part>
-  BatchCut next(const std::vector<Part>& parts) {
-    const std::size_t max_parts = start_run(parts.size());
+  // Returns what runs next: the items of `ranges` before the cut. `ranges` is not empty.
+  template <typename Range>
+  BatchCut next(const std::vector<Range>& ranges) {
+    const std::size_t max_ranges = start_run(ranges.size());
     BatchCut cut;
-    while (cut.parts < max_parts && (over_ || cut.items + parts[cut.parts].count <= item_limit_)) {
-      cut.items += parts[cut.parts++].count;
+    while (cut.ranges < max_ranges && (over_ || cut.items + ranges[cut.ranges].count <= item_limit_)) {
+      cut.items += ranges[cut.ranges++].count;
     }
     if (cut.items == 0) cut.items = cut.inside = static_cast<std::uint32_t>(item_limit_);
-    running_ = cut.parts;
+    running_ = cut.ranges;
     return cut;
   }
 
   // The run that next() chose has passed.
   void passed();
-  // The run that next() chose has failed; `parts` and `items` are its size, without requests that ended before it
+  // The run that next() chose has failed; `ranges` and `items` are its size, without requests that ended before it
   // began. Returns true if the error belongs to the only request of the run.
-  bool failed(std::size_t parts, std::size_t items, bool out_of_memory);
+  bool failed(std::size_t ranges, std::size_t items, bool out_of_memory);
 
   // The number of runs since the failed run of the whole batch.
   std::size_t runs() const { return runs_; }
 
  private:
-  std::size_t start_run(std::size_t parts);
-  std::size_t group(std::size_t parts) const;
+  std::size_t start_run(std::size_t ranges);
+  std::size_t group(std::size_t ranges) const;
 
   const std::size_t requests_;
   const std::size_t free_runs_;  // the budget applies only after this many runs
@@ -81,8 +81,8 @@ class Isolation {
 
   std::size_t runs_ = 0;
   std::size_t guilty_ = 0;
-  std::size_t suspects_;       // the first `suspects_` parts contain a guilty request
-  std::size_t running_ = 0;    // whole parts in the current run
+  std::size_t suspects_;       // the first `suspects_` ranges contain a guilty request
+  std::size_t running_ = 0;    // whole ranges in the current run
   std::size_t item_limit_;     // of a run, after one ran out of memory
   bool passed_below_ = false;  // the last run passed with this limit
   bool over_ = false;

@@ -68,14 +68,14 @@ RequestRange RequestQueue::take(std::size_t limit) {
   Request& request = front();
   const std::uint32_t left = request.size - request.dispatched;
   const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(left, limit));
-  const RequestRange part{.request = &request, .begin = request.dispatched, .count = count};
+  const RequestRange range{.request = &request, .begin = request.dispatched, .count = count};
   request.dispatched += count;
   (request.alone ? alone_items_ : items_) -= count;
   if (count == left) {
     unlink(request);
     request.phase = Request::Phase::kDispatched;
   }
-  return part;
+  return range;
 }
 
 TimePoint RequestQueue::oldest() const {

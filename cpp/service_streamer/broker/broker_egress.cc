@@ -27,7 +27,7 @@ BrokerEgress::TakeStatus BrokerEgress::take(std::size_t limit, TimePoint deadlin
     until = std::min(until, forward_queued(limit, closed));
     const bool interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
     forwarded_->take(limit, taken);
-    if (!taken.chunks.empty() || !taken.withdrawn.empty()) return TakeStatus::kTaken;
+    if (!taken.chunks.empty() || !taken.cancelled.empty()) return TakeStatus::kTaken;
     if (closed && taken.in_flight == 0) return TakeStatus::kStopped;
     if (interrupted || Clock::now() >= deadline) return TakeStatus::kNothing;
     if (waiter_.parker.park(until) == Parker::Wake::kInterrupted) return TakeStatus::kInterrupted;
@@ -61,7 +61,7 @@ TimePoint BrokerEgress::forward_queued(std::size_t limit, bool& closed) {
     EndedRequests expired;
     engine_.forward(batch, limit - items, expired);
     publish(expired);
-    if (!batch.parts.empty()) forwarded_->add(batch);
+    if (!batch.ranges.empty()) forwarded_->add(batch);
   }
   return TimePoint::max();
 }

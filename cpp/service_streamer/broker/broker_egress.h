@@ -32,7 +32,7 @@ class BrokerEgress {
   enum class TakeStatus { kTaken, kNothing, kStopped, kInterrupted };
   using Taken = ForwardedRequests::Taken;
 
-  // Blocks until there are chunks to send or requests to withdraw (kTaken), until the deadline or interrupt()
+  // Blocks until there are chunks to send or requests to cancel (kTaken), until the deadline or interrupt()
   // (kNothing), or until a signal (kInterrupted). kStopped: stop() was called, or the engine is closed and empty, and
   // nothing is in flight. Takes chunks until they have `limit` items; the last chunk may exceed it. With limit 0 it
   // takes none, and does not see that the engine is closed.

@@ -16,8 +16,8 @@ constexpr std::uint64_t kNoClient = 0;
 EndedCall portable_result(ClientCall& call) {
   EndedCall end = call.take_end();
   std::string reason = encoding_error(end);
-  if (end.outcome == Outcome::kFailed && end.pieces.size() != 1) reason = "the request failed without an error";
-  if (!reason.empty()) end = {.id = end.id, .outcome = Outcome::kLost, .note = std::move(reason), .pieces = {}};
+  if (end.outcome == Outcome::kFailed && end.ranges.size() != 1) reason = "the request failed without an error";
+  if (!reason.empty()) end = {.id = end.id, .outcome = Outcome::kLost, .note = std::move(reason), .ranges = {}};
   return end;
 }
 

@@ -17,9 +17,9 @@ void ForwardedRequests::add(const Batch& batch) {
     std::uint64_t id = 0;
   };
   std::vector<Added> all;
-  all.reserve(batch.parts.size());
-  for (const RequestRange& part : batch.parts) {
-    auto* call = static_cast<LocalCall*>(&SerializedCall::of(*part.request));
+  all.reserve(batch.ranges.size());
+  for (const RequestRange& range : batch.ranges) {
+    auto* call = static_cast<LocalCall*>(&SerializedCall::of(*range.request));
     call->ref();  // once it is in requests_, another thread may end it
     all.push_back({.call = call, .payload = std::make_shared<const Payload>(std::move(call->payload))});
   }
@@ -69,7 +69,7 @@ void ForwardedRequests::take(std::size_t limit, Taken& taken) {
     items_to_take_ -= chunk;
     if (forwarded.taken == forwarded.call->request.size) to_take_.pop_front();
   }
-  taken.withdrawn = std::exchange(withdrawn_, {});
+  taken.cancelled = std::exchange(cancelled_, {});
   taken.in_flight = requests_.size();
 }
 
@@ -155,13 +155,13 @@ void ForwardedRequests::close() {
     MutexLock lock(mutex_);
     closed_ = true;
     while (!requests_.empty()) erase(requests_.begin(), Outcome::kClosed, deferred);
-    withdrawn_.clear();
+    cancelled_.clear();
   }
   run(deferred);
 }
 
 // The request has ended in the engine, and only the engine's hold must be given back. Not found: it ended here first.
-void ForwardedRequests::withdraw(std::uint64_t id, Outcome outcome) {
+void ForwardedRequests::cancel(std::uint64_t id, Outcome outcome) {
   Deferred deferred;
   {
     MutexLock lock(mutex_);
@@ -214,11 +214,11 @@ void ForwardedRequests::take_answer(RequestMap::iterator found, const Answer& an
                             " items from number " + std::to_string(answer.begin) + ") is corrupt";
     return end(found, Outcome::kLost, deferred);
   }
-  for (ResultRange& piece : result.pieces) {
+  for (ResultRange& range : result.ranges) {
     const bool failed = result.outcome == Outcome::kFailed;
-    call.add({.begin = answer.begin + (failed ? 0 : piece.begin),
-              .count = failed ? answer.items : piece.count,
-              .result = std::move(piece.result)});
+    call.add({.begin = answer.begin + (failed ? 0 : range.begin),
+              .count = failed ? answer.items : range.count,
+              .result = std::move(range.result)});
   }
   if (!forwarded.chunks_answered.empty()) forwarded.chunks_answered[answer.begin / chunk_size_] = true;
   forwarded.answered += answer.items;
@@ -226,11 +226,11 @@ void ForwardedRequests::take_answer(RequestMap::iterator found, const Answer& an
   if (forwarded.answered == call.request.size) end(found, Outcome::kAnswered, deferred);
 }
 
-// Ends a request, and withdraws it if a chunk of it is not answered.
+// Ends a request. If a chunk of it is not answered, take() returns it as cancelled.
 void ForwardedRequests::end(RequestMap::iterator found, Outcome outcome, Deferred& deferred) {
   if (found->second.taken > found->second.answered) {
-    deferred.wake = deferred.wake || withdrawn_.empty();
-    withdrawn_.push_back(found->first);
+    deferred.wake = deferred.wake || cancelled_.empty();
+    cancelled_.push_back(found->first);
   }
   erase(found, outcome, deferred);
 }

@@ -26,7 +26,7 @@ namespace service_streamer::ipc {
 // The engine keeps a forwarded request alive until it is given back, so no reference is counted here.
 class ForwardedRequests final : public Forwarder, public std::enable_shared_from_this<ForwardedRequests> {
  public:
-  // Wakes `to_wake` when there is a request to withdraw, and when none is in flight after the engine was closed.
+  // Wakes `to_wake` when there is a request to cancel, and when none is in flight after the engine was closed.
   ForwardedRequests(Engine& engine, Waiter& to_wake, std::uint32_t chunk_size);
 
   // --- the thread that calls BrokerEgress::take() ---
@@ -36,7 +36,7 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
 
   struct Taken {
     std::vector<Chunk> chunks;             // to be sent
-    std::vector<std::uint64_t> withdrawn;  // requests that ended with unanswered chunks; each is returned once
+    std::vector<std::uint64_t> cancelled;  // requests that ended with unanswered chunks; each is returned once
     std::size_t in_flight = 0;
   };
   // Takes chunks until they have `limit` items; the last chunk may exceed it.
@@ -56,7 +56,7 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
   // lost, or is corrupt. A corrupt answer makes it lost.
   std::size_t answer(std::span<const Answer> answers) EXCLUDES(mutex_);
 
-  // End requests as kLost or kFailed. These are not returned as withdrawn, because the caller knows.
+  // End requests as kLost or kFailed. These are not returned as cancelled, because the caller knows.
   void lose(std::span<const std::uint64_t> ids, const std::string& note) EXCLUDES(mutex_);
   bool fail(std::uint64_t id, const Bytes& error) EXCLUDES(mutex_);  // false: the request has ended already
 
@@ -68,7 +68,7 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
   // All requests, also those that are added later, end as kClosed. Idempotent.
   void close() EXCLUDES(mutex_);
 
-  void withdraw(std::uint64_t id, Outcome outcome) override EXCLUDES(mutex_);
+  void cancel(std::uint64_t id, Outcome outcome) override EXCLUDES(mutex_);
 
  private:
   struct ForwardedRequest {
@@ -105,7 +105,7 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
   RequestMap requests_ GUARDED_BY(mutex_);
   std::deque<std::uint64_t> to_take_ GUARDED_BY(mutex_);  // ids; a request may have ended
   std::size_t items_to_take_ GUARDED_BY(mutex_) = 0;
-  std::vector<std::uint64_t> withdrawn_ GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> cancelled_ GUARDED_BY(mutex_);
   std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;
   bool closed_ GUARDED_BY(mutex_) = false;
 };

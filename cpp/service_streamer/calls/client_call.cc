@@ -33,11 +33,11 @@ void EndedCalls::close() {
 
 EndedCall ClientCall::take_end() {
   const Outcome outcome = request.outcome;
-  EndedCall end{.id = id_, .outcome = outcome, .note = {}, .pieces = {}};
+  EndedCall end{.id = id_, .outcome = outcome, .note = {}, .ranges = {}};
   // No worker has had any item, so the client may send the request again.
   if (outcome == Outcome::kClosed && request.dispatched == 0) end.outcome = Outcome::kNone;
   if (outcome == Outcome::kLost) end.note = note;
-  if (outcome == Outcome::kAnswered || outcome == Outcome::kFailed) end.pieces = std::move(pieces);
+  if (outcome == Outcome::kAnswered || outcome == Outcome::kFailed) end.ranges = std::move(ranges);
   return end;
 }
 

@@ -8,15 +8,15 @@ namespace service_streamer::ipc {
 void SerializedCall::add(ResultRange range) {
   if (failed_) return;
   failed_ = range.result.kind == ResultKind::kError;
-  if (failed_) pieces.clear();
-  const auto place = std::find_if(pieces.rbegin(), pieces.rend(),
+  if (failed_) ranges.clear();
+  const auto place = std::find_if(ranges.rbegin(), ranges.rend(),
                                   [&](const ResultRange& earlier) { return earlier.begin < range.begin; });
-  pieces.insert(place.base(), std::move(range));
+  ranges.insert(place.base(), std::move(range));
 }
 
 void SerializedCall::drop_inputs() {
   payload = {};
-  if (!has_result()) pieces = {};
+  if (!has_result()) ranges = {};
 }
 
 // --- LocalCall ---
@@ -24,7 +24,7 @@ void SerializedCall::drop_inputs() {
 void LocalCall::publish() {
   // Of publish() and forwarded(), the one that sets its bit second tells the forwarder.
   if (!has_result() && (state_.fetch_or(kEnded, std::memory_order_acq_rel) & kForwarded) != 0) {
-    forwarder_->withdraw(id_, request.outcome);
+    forwarder_->cancel(id_, request.outcome);
   }
   WakeQueue::instance().publish(request.completion);
   observers.notify();
@@ -36,7 +36,7 @@ std::uint64_t LocalCall::forwarded(const std::shared_ptr<Forwarder>& to, std::ui
     id_ = id;
   }
   if ((state_.fetch_or(kForwarded, std::memory_order_acq_rel) & kEnded) != 0) {
-    forwarder_->withdraw(id_, request.outcome);
+    forwarder_->cancel(id_, request.outcome);
   }
   return id_;
 }

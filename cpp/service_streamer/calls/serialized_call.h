@@ -20,7 +20,7 @@ class SerializedCall : public Call {
 
   // The results in the order of the items; if the request failed, only the error. Written by the IO thread before the
   // request ends as kAnswered or kFailed, and read only after such an end was published.
-  std::vector<ResultRange> pieces;
+  std::vector<ResultRange> ranges;
   // Set before an end as kLost: how the worker died. Begins with "init: " if no worker could load its model.
   std::string note;
 
@@ -36,7 +36,7 @@ class SerializedCall : public Call {
   ~SerializedCall() override = default;
 
  private:
-  bool failed_ = false;  // used only by add(), because another thread may already read `pieces`
+  bool failed_ = false;  // used only by add(), because another thread may already read `ranges`
 };
 
 // Forwards requests to another process. It is notified of forwarded requests that have ended in this process.
@@ -45,7 +45,7 @@ class Forwarder {
   virtual ~Forwarder() = default;
   // Called when a forwarded request has ended here as `outcome` without a result, also if the forwarder itself ended
   // it. The other process need not run it any more. Any thread; the caller holds no lock.
-  virtual void withdraw(std::uint64_t id, Outcome outcome) = 0;
+  virtual void cancel(std::uint64_t id, Outcome outcome) = 0;
 };
 
 // A SerializedCall of this process; a future waits for it.

@@ -4,7 +4,7 @@
 
 namespace service_streamer::ipc {
 
-void CancelledRequests::withdraw(std::uint64_t id, Outcome outcome) {
+void CancelledRequests::cancel(std::uint64_t id, Outcome outcome) {
   if (outcome != Outcome::kCancelled) return;
   {
     MutexLock lock(mutex_);

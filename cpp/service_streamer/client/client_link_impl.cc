@@ -20,12 +20,12 @@ constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  // bytes; beyond that,
 
 // Returns whether the reported end of the request is valid: its results must cover all items.
 bool fits(const Request& request, const EndedCall& answer) {
-  if (answer.outcome == Outcome::kFailed) return !answer.pieces.empty();
-  if (answer.outcome != Outcome::kAnswered) return answer.pieces.empty();
+  if (answer.outcome == Outcome::kFailed) return !answer.ranges.empty();
+  if (answer.outcome != Outcome::kAnswered) return answer.ranges.empty();
   std::uint64_t items = 0;
-  for (const ResultRange& piece : answer.pieces) {
-    if (piece.begin != items || piece.result.kind == ResultKind::kError) return false;
-    items += piece.count;
+  for (const ResultRange& range : answer.ranges) {
+    if (range.begin != items || range.result.kind == ResultKind::kError) return false;
+    items += range.count;
   }
   return items == request.size;
 }
@@ -115,16 +115,16 @@ void ClientLink::Impl::forward() {
   EndedRequests expired;
   engine_.forward(batch, kItemsAtOnce, expired);
   publish(expired);
-  if (batch.parts.empty()) return;
+  if (batch.ranges.empty()) return;
   std::vector<SubmitHead> heads;
   std::vector<const Payload*> payloads;
-  heads.reserve(batch.parts.size());
-  payloads.reserve(batch.parts.size());
-  for (const RequestRange& part : batch.parts) {
-    LocalCall& call = static_cast<LocalCall&>(SerializedCall::of(*part.request));
+  heads.reserve(batch.ranges.size());
+  payloads.reserve(batch.ranges.size());
+  for (const RequestRange& range : batch.ranges) {
+    LocalCall& call = static_cast<LocalCall&>(SerializedCall::of(*range.request));
     const std::uint64_t id = call.forwarded(cancelled_requests_, ++last_id_);
     forwarded_.emplace(id, &call);
-    heads.push_back({.id = id, .priority = part.request->priority, .deadline = part.request->deadline});
+    heads.push_back({.id = id, .priority = range.request->priority, .deadline = range.request->deadline});
     payloads.push_back(&call.payload);
   }
   server_->attempt([&] { server_->send(make_submit(heads, payloads)); });
@@ -205,7 +205,7 @@ bool ClientLink::Impl::handle_results(InMessage& message) {
     if (!valid) break;
     LocalCall& call = *found->second;
     forwarded_.erase(found);
-    for (ResultRange& piece : answer.pieces) call.add(std::move(piece));
+    for (ResultRange& range : answer.ranges) call.add(std::move(range));
     call.note = std::move(answer.note);
     if (answer.outcome == Outcome::kNone) {
       untaken.emplace_back(answer.id, &call);

@@ -52,7 +52,7 @@ void HeldBatch::swap(HeldBatch& other) noexcept {
 }
 
 void HeldBatch::complete(Outcome outcome) {
-  if (batch.parts.empty()) return;
+  if (batch.ranges.empty()) return;
   EndedRequests ended;
   ReleasedRequests released;
   engine_->complete(batch, outcome, ended, released);
@@ -61,7 +61,7 @@ void HeldBatch::complete(Outcome outcome) {
 }
 
 void HeldBatch::fail() {
-  for (const RequestRange& part : batch.parts) TensorCall::of(*part.request).fail(failure);
+  for (const RequestRange& range : batch.ranges) TensorCall::of(*range.request).fail(failure);
   complete(Outcome::kFailed);
 }
 
@@ -69,11 +69,11 @@ bool HeldBatch::drop_ended() {
   EndedRequests ended;
   ReleasedRequests released;
   engine_->drop_ended(batch, ended, released);
-  const bool any = std::any_of(batch.parts.begin(), batch.parts.end(),
-                               [](const RequestRange& part) { return part.request != nullptr; });
+  const bool any = std::any_of(batch.ranges.begin(), batch.ranges.end(),
+                               [](const RequestRange& range) { return range.request != nullptr; });
   calls::publish(ended);
   calls::let_go(released);
-  std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
+  std::erase_if(batch.ranges, [](const RequestRange& range) { return range.request == nullptr; });
   if (any) return true;
   engine_->complete(batch, Outcome::kAnswered, ended, released);  // empty, but its worker must be released
   return false;
@@ -94,7 +94,7 @@ void HeldBatch::postpone() {
   EndedRequests ended;
   ReleasedRequests released;
   engine_->postpone(batch, ended, released);
-  std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
+  std::erase_if(batch.ranges, [](const RequestRange& range) { return range.request == nullptr; });
   calls::publish(ended);
   calls::let_go(released);
   if (empty()) engine_->complete(batch, Outcome::kAnswered, ended, released);  // empty, but its worker must be released
@@ -133,7 +133,7 @@ void Worker::run() {
 // Does not block while a batch is in flight: the thread must then finish that batch.
 Engine::Ready Worker::next(Waiter& waiter, CloseReason& reason) {
   if (in_flight_.empty()) {
-    const TraceRange range("queue");
+    const TraceRange trace("queue");
     return engine_.wait_for_batch(waiter, reason);
   }
   return in_flight_.size() < runner_->depth() ? engine_.poll_ahead(reason) : Engine::Ready::kNotYet;
@@ -172,8 +172,8 @@ void Worker::finish_oldest() {
   const bool others_in_flight = !in_flight_.empty();
   bool answered = true;
   try {
-    outputs_.resize(oldest.held.batch.parts.size());
-    const TraceRange range("finish");
+    outputs_.resize(oldest.held.batch.ranges.size());
+    const TraceRange trace("finish");
     oldest.run->finish(outputs_);
   } catch (const std::exception& error) {
     oldest.held.failure = failure_of(error);
@@ -208,7 +208,7 @@ void Worker::fail(HeldBatch failed) {
 }
 
 void Worker::isolate(HeldBatch left) {
-  const Isolation::FirstRun first{.requests = left.batch.parts.size(),
+  const Isolation::FirstRun first{.requests = left.batch.ranges.size(),
                                   .items = left.batch.items,
                                   .begin = left.batch.dispatched,
                                   .end = Clock::now()};
@@ -217,13 +217,13 @@ void Worker::isolate(HeldBatch left) {
   while (!left.empty()) {
     if (isolation.over(Clock::now())) left.postpone();
     if (left.empty()) break;
-    HeldBatch group = left.split(isolation.next(left.batch.parts));
+    HeldBatch group = left.split(isolation.next(left.batch.ranges));
     if (!group.drop_ended() || attempt(group)) {
       isolation.passed();
     } else if (group.failure.fault == Fault::kOutputs) {
       group.fail();
       isolation.passed();
-    } else if (isolation.failed(group.batch.parts.size(), group.batch.items, group.out_of_memory())) {
+    } else if (isolation.failed(group.batch.ranges.size(), group.batch.items, group.out_of_memory())) {
       group.fail();
     } else {
       left.join(std::move(group));
@@ -245,11 +245,11 @@ bool Worker::attempt(HeldBatch& held) {
 }
 
 void Worker::answer(HeldBatch& held) {
-  const TraceRange range("split");
-  for (std::size_t i = 0; i < held.batch.parts.size(); ++i) {
-    RequestRange& part = held.batch.parts[i];
-    TensorCall& call = TensorCall::of(*part.request);
-    part.failed = !call.add({.begin = part.begin, .count = part.count, .outputs = std::move(outputs_[i])});
+  const TraceRange trace("split");
+  for (std::size_t i = 0; i < held.batch.ranges.size(); ++i) {
+    RequestRange& range = held.batch.ranges[i];
+    TensorCall& call = TensorCall::of(*range.request);
+    range.failed = !call.add({.begin = range.begin, .count = range.count, .outputs = std::move(outputs_[i])});
   }
   outputs_.clear();
   held.complete(Outcome::kAnswered);
@@ -257,8 +257,8 @@ void Worker::answer(HeldBatch& held) {
 
 void Worker::read_ranges(const Batch& batch) {
   ranges_.clear();
-  for (const RequestRange& part : batch.parts) {
-    ranges_.push_back({.items = &TensorCall::of(*part.request).items(), .begin = part.begin, .count = part.count});
+  for (const RequestRange& range : batch.ranges) {
+    ranges_.push_back({.items = &TensorCall::of(*range.request).items(), .begin = range.begin, .count = range.count});
   }
 }
 

@@ -52,7 +52,7 @@ class HeldBatch {
   // See Engine::split() and join(). Unlike there, split() may take the whole batch, which then is empty.
   HeldBatch split(const BatchCut& cut);
   void join(HeldBatch&& first);
-  bool empty() const { return batch.parts.empty(); }
+  bool empty() const { return batch.ranges.empty(); }
 
   // See Engine::postpone().
   void postpone();

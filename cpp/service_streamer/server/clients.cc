@@ -122,7 +122,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
       break;
     case Engine::Admission::kFull:
     case Engine::Admission::kClosed:
-      client.ended.push_back({.id = call->id(), .outcome = Outcome::kNone, .note = {}, .pieces = {}});
+      client.ended.push_back({.id = call->id(), .outcome = Outcome::kNone, .note = {}, .ranges = {}});
       client.calls.erase(call->id());
       call->unref();
       call->unref();

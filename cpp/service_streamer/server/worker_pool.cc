@@ -137,20 +137,20 @@ bool WorkerPool::handle_reply(Worker& worker, InMessage& message) {
 
 // Ends the requests of the batch with the results of the reply. False: the reply does not fit the batch.
 bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
-  std::vector<RequestRange>& parts = worker.in_flight->batch.parts;
-  if (reply.results.size() != parts.size()) return false;
+  std::vector<RequestRange>& ranges = worker.in_flight->batch.ranges;
+  if (reply.results.size() != ranges.size()) return false;
   const auto postponed = [&](std::size_t i) { return reply.results[i].kind == ResultKind::kPostponed; };
-  for (std::size_t i = 0; i < parts.size(); ++i) {
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
     // A request that ran alone would be postponed forever.
-    if (postponed(i) && (!parts[i].whole() || parts.size() == 1)) return false;
+    if (postponed(i) && (!ranges[i].whole() || ranges.size() == 1)) return false;
   }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    RequestRange& part = parts[i];
-    part.postponed = postponed(i);
-    if (part.postponed) continue;
-    part.failed = reply.results[i].kind == ResultKind::kError;
-    SerializedCall::of(*part.request)
-        .add({.begin = part.begin, .count = part.count, .result = std::move(reply.results[i])});
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    RequestRange& range = ranges[i];
+    range.postponed = postponed(i);
+    if (range.postponed) continue;
+    range.failed = reply.results[i].kind == ResultKind::kError;
+    SerializedCall::of(*range.request)
+        .add({.begin = range.begin, .count = range.count, .result = std::move(reply.results[i])});
   }
   const std::unique_ptr<InFlightBatch> in_flight = std::move(worker.in_flight);
   worker.stats->answered(in_flight->batch.items, reply, Clock::now() - in_flight->sent);

@@ -68,7 +68,7 @@ bool WorkerPool::retry_batch(Worker& worker) {
 bool WorkerPool::retry_in_halves(Worker& worker) {
   auto first = std::make_unique<InFlightBatch>();
   retries_.reserve(retries_.size() + 2);  // before split(): afterwards nothing may throw
-  const BatchCut cut = middle_of(worker.in_flight->batch.parts);
+  const BatchCut cut = middle_of(worker.in_flight->batch.ranges);
   if (cut.items == 0) return false;
   engine_.split(worker.in_flight->batch, cut, first->batch);
   first->attempts = --worker.in_flight->attempts;  // the worker did not run it
@@ -87,24 +87,25 @@ bool WorkerPool::drop_ended(InFlightBatch& in_flight) {
   EndedRequests ended;
   ReleasedRequests released;
   engine_.drop_ended(in_flight.batch, ended, released);
-  std::erase_if(in_flight.batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
+  std::erase_if(in_flight.batch.ranges, [](const RequestRange& range) { return range.request == nullptr; });
   publish(ended);
   let_go(released);
-  if (!in_flight.batch.parts.empty()) return true;
+  if (!in_flight.batch.ranges.empty()) return true;
   end(in_flight, Outcome::kAnswered, {});
   return false;
 }
 
 OutMessage WorkerPool::message_of(const InFlightBatch& in_flight) {
   std::vector<RangeHead> heads;
-  std::vector<PayloadRange> ranges;
-  heads.reserve(in_flight.batch.parts.size());
-  ranges.reserve(in_flight.batch.parts.size());
-  for (const RequestRange& part : in_flight.batch.parts) {
-    heads.push_back({.items = part.count, .deadline = part.request->deadline, .whole = part.whole()});
-    ranges.push_back({.payload = &SerializedCall::of(*part.request).payload, .begin = part.begin, .count = part.count});
+  std::vector<PayloadRange> items;
+  heads.reserve(in_flight.batch.ranges.size());
+  items.reserve(in_flight.batch.ranges.size());
+  for (const RequestRange& range : in_flight.batch.ranges) {
+    heads.push_back({.items = range.count, .deadline = range.request->deadline, .whole = range.whole()});
+    items.push_back(
+        {.payload = &SerializedCall::of(*range.request).payload, .begin = range.begin, .count = range.count});
   }
-  return make_batch(in_flight.id, heads, ranges);
+  return make_batch(in_flight.id, heads, items);
 }
 
 void WorkerPool::send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight) {

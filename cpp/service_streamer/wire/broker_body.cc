@@ -12,7 +12,7 @@ namespace {
 // Outcomes by their numbers in a body. Kinds have the numbers of ResultKind.
 constexpr std::array kOutcomes{Outcome::kAnswered, Outcome::kFailed, Outcome::kLost};
 
-// Followed by the note, the number of pieces (u32), and the pieces.
+// Followed by the note, the number of ranges (u32), and the ranges.
 struct [[gnu::packed]] ResultHead {
   std::uint8_t outcome;
   std::uint32_t note;
@@ -29,24 +29,24 @@ std::uint8_t number_of(Outcome outcome) {
   return static_cast<std::uint8_t>(std::ranges::find(kOutcomes, outcome) - kOutcomes.begin());
 }
 
-bool read_portable_piece(wire::ByteReader& reader, ResultRange& piece) {
+bool read_portable_range(wire::ByteReader& reader, ResultRange& range) {
   ResultRangeHead head{};
   if (!reader.read(head)) return false;
-  piece.begin = head.begin;
-  piece.count = head.count;
-  return wire::to_enum(head.kind, ResultKind::kError, piece.result.kind) && reader.read(piece.result.bytes, head.size);
+  range.begin = head.begin;
+  range.count = head.count;
+  return wire::to_enum(head.kind, ResultKind::kError, range.result.kind) && reader.read(range.result.bytes, head.size);
 }
 
 // Returns whether this is a valid result of `items` items.
 bool fits(const EndedCall& result, std::uint32_t items) {
-  if (result.outcome == Outcome::kLost) return result.pieces.empty();
+  if (result.outcome == Outcome::kLost) return result.ranges.empty();
   if (result.outcome == Outcome::kFailed) {
-    return result.pieces.size() == 1 && result.pieces.front().result.kind == ResultKind::kError;
+    return result.ranges.size() == 1 && result.ranges.front().result.kind == ResultKind::kError;
   }
   std::uint64_t covered = 0;
-  for (const ResultRange& piece : result.pieces) {
-    if (piece.begin != covered || piece.count == 0 || piece.result.kind == ResultKind::kError) return false;
-    covered += piece.count;
+  for (const ResultRange& range : result.ranges) {
+    if (range.begin != covered || range.count == 0 || range.result.kind == ResultKind::kError) return false;
+    covered += range.count;
   }
   return covered == items;
 }
@@ -84,11 +84,11 @@ bool parse_request(const Bytes& body, Payload& payload) {
 
 std::string encoding_error(const EndedCall& result) {
   std::uint64_t size = result.note.size();
-  for (const ResultRange& piece : result.pieces) {
-    if (!piece.result.blocks.empty())
+  for (const ResultRange& range : result.ranges) {
+    if (!range.result.blocks.empty())
       return "the result is in shared memory, which cannot be sent to another machine: make the worker with "
              "inline=True";
-    size += sizeof(ResultRangeHead) + piece.result.bytes.size();
+    size += sizeof(ResultRangeHead) + range.result.bytes.size();
   }
   if (size <= kMaxBodyBytes) return {};
   return "the outputs have " + std::to_string(size) + " bytes, more than a message can have (" +
@@ -97,7 +97,7 @@ std::string encoding_error(const EndedCall& result) {
 
 std::size_t body_size(const EndedCall& result) {
   std::size_t size = sizeof(ResultHead) + result.note.size() + 4;
-  for (const ResultRange& piece : result.pieces) size += sizeof(ResultRangeHead) + piece.result.bytes.size();
+  for (const ResultRange& range : result.ranges) size += sizeof(ResultRangeHead) + range.result.bytes.size();
   return size;
 }
 
@@ -105,13 +105,13 @@ void write_body(const EndedCall& result, char* body) {
   wire::append(
       body, ResultHead{.outcome = number_of(result.outcome), .note = static_cast<std::uint32_t>(result.note.size())});
   wire::append_text(body, result.note);
-  wire::append(body, static_cast<std::uint32_t>(result.pieces.size()));
-  for (const auto& [begin, count, piece] : result.pieces) {
+  wire::append(body, static_cast<std::uint32_t>(result.ranges.size()));
+  for (const auto& [begin, count, output] : result.ranges) {
     wire::append(body, ResultRangeHead{.begin = begin,
                                        .count = count,
-                                       .kind = static_cast<std::uint8_t>(piece.kind),
-                                       .size = static_cast<std::uint32_t>(piece.bytes.size())});
-    wire::append_text(body, piece.bytes.text());
+                                       .kind = static_cast<std::uint8_t>(output.kind),
+                                       .size = static_cast<std::uint32_t>(output.bytes.size())});
+    wire::append_text(body, output.bytes.text());
   }
 }
 
@@ -124,16 +124,16 @@ bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result) {
   wire::ByteReader reader(body);
   ResultHead head{};
   Bytes note;
-  std::uint32_t pieces = 0;
+  std::uint32_t ranges = 0;
   result = {};
-  if (!reader.read(head) || head.outcome >= kOutcomes.size() || !reader.read(note, head.note) || !reader.read(pieces) ||
-      !reader.resize(result.pieces, pieces, sizeof(ResultRangeHead))) {
+  if (!reader.read(head) || head.outcome >= kOutcomes.size() || !reader.read(note, head.note) || !reader.read(ranges) ||
+      !reader.resize(result.ranges, ranges, sizeof(ResultRangeHead))) {
     return false;
   }
   result.outcome = kOutcomes.at(head.outcome);
   result.note = note.text();
-  const auto read = [&reader](ResultRange& piece) { return read_portable_piece(reader, piece); };
-  return std::ranges::all_of(result.pieces, read) && reader.at_end() && fits(result, items);
+  const auto read = [&reader](ResultRange& range) { return read_portable_range(reader, range); };
+  return std::ranges::all_of(result.ranges, read) && reader.at_end() && fits(result, items);
 }
 
 }  // namespace service_streamer::ipc

@@ -14,10 +14,10 @@
 // Requests and their results as bytes for other machines: little-endian, without padding, and without shared memory.
 //
 //   request   u32 count, u32 end of each item, the items' bytes
-//   result    u8 outcome (0 answered, 1 failed, 2 lost), u32 size of the note, the note, u32 pieces,
-//             and per piece: u32 begin, u32 count, u8 kind (0 outputs, 1 rows, 2 error), u32 size, bytes
+//   result    u8 outcome (0 answered, 1 failed, 2 lost), u32 size of the note, the note, u32 ranges,
+//             and per range: u32 begin, u32 count, u8 kind (0 outputs, 1 rows, 2 error), u32 size, bytes
 //
-// The pieces of an answered request cover its items in order. A failed request has one piece, its error. A lost request
+// The ranges of an answered request cover its items in order. A failed request has one range, its error. A lost request
 // has a note.
 //
 // Bytes from other machines are not trusted. Every parse function checks bounds, sums and enums, and returns false for
@@ -57,7 +57,7 @@ void write_body(const EndedCall& result, char* body);
 // Returns whether a result is only the loss of a request because no worker could load its model.
 bool reports_no_worker(std::string_view body);
 
-// Parses the result of `items` items. Its pieces become slices of `body`.
+// Parses the result of `items` items. Its ranges become slices of `body`.
 bool parse_result(const Bytes& body, std::uint32_t items, EndedCall& result);
 
 }  // namespace service_streamer::ipc

@@ -82,7 +82,7 @@ struct Hello {
 
 // --- engine and worker ---
 
-// A range of the items of one request, as a part of a batch.
+// A range of the items of one request, in a batch.
 struct RangeHead {
   std::uint32_t items = 0;
   TimePoint deadline = TimePoint::max();
@@ -90,7 +90,7 @@ struct RangeHead {
 };
 
 struct BatchMessage {
-  std::vector<RangeHead> parts;  // in the order of the items
+  std::vector<RangeHead> ranges;  // in the order of the items
   Payload payload;
   std::uint64_t dropped_bytes = 0;  // size of the batch if it was dropped for lack of memory; the rest is then empty
 };
@@ -129,7 +129,7 @@ struct EndedCall {
   std::uint64_t id = 0;
   Outcome outcome = Outcome::kNone;  // kNone: the engine is closed and did not accept the request
   std::string note;                  // kLost: the reason
-  std::vector<ResultRange> pieces;
+  std::vector<ResultRange> ranges;
 };
 
 // --- making messages ---
@@ -137,7 +137,7 @@ struct EndedCall {
 OutMessage make_hello(Role role);
 OutMessage make_text(MessageType type, std::string_view text, std::uint64_t id = 0);  // kReady, kInitFailed, kClosed
 OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes);       // kSetup
-OutMessage make_batch(std::uint64_t id, std::span<const RangeHead> parts, std::span<const PayloadRange> items);
+OutMessage make_batch(std::uint64_t id, std::span<const RangeHead> ranges, std::span<const PayloadRange> items);
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply);
 OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids);  // kReleased, kCancel
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads);

@@ -109,26 +109,26 @@ bool read_request(BodyReader& body, SubmittedRequest& request) {
   return body.read(request.payload) && request.payload.items() > 0;
 }
 
-bool read_piece(BodyReader& body, ResultRange& piece) {
+bool read_range(BodyReader& body, ResultRange& range) {
   wire::ResultRange head{};
   if (!body.values().read(head)) return false;
-  piece.begin = head.begin;
-  piece.count = head.count;
+  range.begin = head.begin;
+  range.count = head.count;
   return head.count > 0 && head.begin + std::uint64_t{head.count} <= UINT32_MAX &&
-         body.read(piece.result, ResultKind::kError);
+         body.read(range.result, ResultKind::kError);
 }
 
 bool read_call(BodyReader& body, EndedCall& call) {
-  constexpr std::size_t kPiece = sizeof(wire::ResultRange) + sizeof(wire::Result);
+  constexpr std::size_t kRange = sizeof(wire::ResultRange) + sizeof(wire::Result);
   wire::ResultsCall head{};
   Bytes note;
   if (!body.values().read(head) || !wire::to_enum(head.outcome, Outcome::kLost, call.outcome) ||
-      !body.values().read(note, head.note) || !body.values().resize(call.pieces, head.pieces, kPiece)) {
+      !body.values().read(note, head.note) || !body.values().resize(call.ranges, head.ranges, kRange)) {
     return false;
   }
   call.id = head.id;
   call.note = note.text();
-  return std::ranges::all_of(call.pieces, [&](ResultRange& piece) { return read_piece(body, piece); });
+  return std::ranges::all_of(call.ranges, [&](ResultRange& range) { return read_range(body, range); });
 }
 
 }  // namespace
@@ -149,17 +149,17 @@ bool parse(const InMessage& message, std::vector<std::uint64_t>& ids) {
 
 bool parse(InMessage& message, BatchMessage& batch) {
   BodyReader body;
-  std::vector<wire::RequestRange> parts;
+  std::vector<wire::RequestRange> heads;
   batch = {};
-  if (!body.open(message, MessageType::kBatch) || !body.values().read(parts, body.count()) ||
+  if (!body.open(message, MessageType::kBatch) || !body.values().read(heads, body.count()) ||
       !body.read(batch.payload) || !body.at_end()) {
     return false;
   }
   std::uint64_t items = 0;
-  batch.parts.reserve(parts.size());
-  for (const auto& [deadline, count, whole] : parts) {
-    RangeHead& part = batch.parts.emplace_back(RangeHead{.items = count, .whole = whole != 0});
-    if (count == 0 || whole > 1 || !to_time(deadline, part.deadline)) return false;
+  batch.ranges.reserve(heads.size());
+  for (const auto& [deadline, count, whole] : heads) {
+    RangeHead& range = batch.ranges.emplace_back(RangeHead{.items = count, .whole = whole != 0});
+    if (count == 0 || whole > 1 || !to_time(deadline, range.deadline)) return false;
     items += count;
   }
   return items == batch.payload.items();

@@ -120,15 +120,15 @@ OutMessage make_hello(Role role) {
   return message;
 }
 
-OutMessage make_batch(std::uint64_t id, std::span<const RangeHead> parts, std::span<const PayloadRange> items) {
+OutMessage make_batch(std::uint64_t id, std::span<const RangeHead> ranges, std::span<const PayloadRange> items) {
   BodyWriter body(MessageType::kBatch, id);
-  for (const RangeHead& part : parts) {
-    body.add_value(wire::RequestRange{.deadline = to_wire(part.deadline),
-                                      .items = part.items,
-                                      .whole = static_cast<std::uint8_t>(part.whole ? 1 : 0)});
+  for (const RangeHead& range : ranges) {
+    body.add_value(wire::RequestRange{.deadline = to_wire(range.deadline),
+                                      .items = range.items,
+                                      .whole = static_cast<std::uint8_t>(range.whole ? 1 : 0)});
   }
   body.add(items);
-  return std::move(body).finish(parts.size());
+  return std::move(body).finish(ranges.size());
 }
 
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
@@ -160,11 +160,11 @@ OutMessage make_results(std::span<const EndedCall> calls) {
     body.add_value(wire::ResultsCall{.id = call.id,
                                      .outcome = static_cast<std::uint8_t>(call.outcome),
                                      .note = static_cast<std::uint32_t>(call.note.size()),
-                                     .pieces = static_cast<std::uint32_t>(call.pieces.size())});
+                                     .ranges = static_cast<std::uint32_t>(call.ranges.size())});
     body.add_text(call.note);
-    for (const ResultRange& piece : call.pieces) {
-      body.add_value(wire::ResultRange{.begin = piece.begin, .count = piece.count});
-      body.add(piece.result);
+    for (const ResultRange& range : call.ranges) {
+      body.add_value(wire::ResultRange{.begin = range.begin, .count = range.count});
+      body.add(range.result);
     }
   }
   return std::move(body).finish(calls.size());

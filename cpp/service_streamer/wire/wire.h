@@ -71,12 +71,12 @@ struct [[gnu::packed]] SubmitRequest {
   std::int64_t deadline;
   std::int32_t priority;
 };
-// In a kResults: one for each call, followed by its note and its pieces, each with a result.
+// In a kResults: one for each call, followed by its note and its ranges, each with a result.
 struct [[gnu::packed]] ResultsCall {
   std::uint64_t id;
   std::uint8_t outcome;
   std::uint32_t note;  // size in bytes
-  std::uint32_t pieces;
+  std::uint32_t ranges;
 };
 struct [[gnu::packed]] ResultRange {
   std::uint32_t begin;

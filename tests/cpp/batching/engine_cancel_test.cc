@@ -38,8 +38,8 @@ TEST(EngineCancel, InTheQueue) {
   EXPECT_TRUE(second->released());
   EXPECT_EQ(engine.stats().queued_items, 2U);
   Batch batch = take(engine);
-  ASSERT_EQ(batch.parts.size(), 2U);
-  EXPECT_EQ(batch.parts[1].request, third.get());
+  ASSERT_EQ(batch.ranges.size(), 2U);
+  EXPECT_EQ(batch.ranges[1].request, third.get());
   answer(engine, batch);
 }
 

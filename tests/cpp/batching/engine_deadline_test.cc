@@ -62,7 +62,7 @@ TEST(EngineDeadline, AnExpiredRequestIsNotGivenToTheModel) {
   EXPECT_TRUE(late->ended_as(Outcome::kExpired));
   EXPECT_TRUE(late->released());
   EXPECT_EQ(batch.items, 2U);
-  EXPECT_EQ(batch.parts[0].request, in_time.get());
+  EXPECT_EQ(batch.ranges[0].request, in_time.get());
   answer(engine, batch);
   EXPECT_EQ(engine.stats().counters.expired, 1U);
 }

@@ -34,12 +34,12 @@ TEST(EngineForwarding, ForwardsWholeRequests) {
   const CallPtr last = submitted(engine, 1);
   Batch batch;
   ASSERT_TRUE(forward(engine, batch, 4));
-  ASSERT_EQ(batch.parts.size(), 2U) << "regardless of batch_size";
-  EXPECT_EQ(batch.parts[1].count, 10U);
+  ASSERT_EQ(batch.ranges.size(), 2U) << "regardless of batch_size";
+  EXPECT_EQ(batch.ranges[1].count, 10U);
   EXPECT_EQ(batch.items, 13U);
   Batch rest;
   ASSERT_TRUE(forward(engine, rest, 4));
-  EXPECT_EQ(rest.parts.size(), 1U);
+  EXPECT_EQ(rest.ranges.size(), 1U);
   for (const CallPtr& call : {first, large, last}) take_back(engine, call, Outcome::kFailed);
 }
 
@@ -84,11 +84,11 @@ TEST(EngineForwarding, ARequestThatWasNotTakenReturnsToItsOldPlace) {
   EXPECT_EQ(engine.stats().queued_items, 8U) << "regardless of max_queue";
   EXPECT_EQ(engine.stats().running_items, 0U);
   ASSERT_TRUE(forward(engine, batch, 8));
-  ASSERT_EQ(batch.parts.size(), 3U);
-  EXPECT_EQ(batch.parts[0].request, first.get());
-  EXPECT_EQ(batch.parts[1].request, second.get());
-  EXPECT_EQ(batch.parts[1].count, 2U);
-  EXPECT_EQ(batch.parts[2].request, third.get());
+  ASSERT_EQ(batch.ranges.size(), 3U);
+  EXPECT_EQ(batch.ranges[0].request, first.get());
+  EXPECT_EQ(batch.ranges[1].request, second.get());
+  EXPECT_EQ(batch.ranges[1].count, 2U);
+  EXPECT_EQ(batch.ranges[2].request, third.get());
 
   close(engine, true);
   take_back(engine, first, Outcome::kNone);

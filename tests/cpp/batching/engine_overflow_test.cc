@@ -115,7 +115,7 @@ TEST(EngineOverflow, BlockAdmitsProducersStrictlyInOrder) {
   EXPECT_EQ(engine.stats().waiting_requests, 0);
   answer(engine, batch);
   batch = take(engine);
-  EXPECT_EQ(batch.parts[0].request, urgent.get()) << "in the queue, priority counts";
+  EXPECT_EQ(batch.ranges[0].request, urgent.get()) << "in the queue, priority counts";
   answer(engine, batch);
   serve_all(engine);
   EXPECT_TRUE(large->answered());

@@ -17,7 +17,7 @@ struct Scene {
     for (int i = 0; i < 3; ++i) calls.push_back(submitted(engine, 2));
     Batch batch = take(engine);
     Batch first;
-    engine.split(batch, {.items = 2, .parts = 1}, first);
+    engine.split(batch, {.items = 2, .ranges = 1}, first);
     EXPECT_FALSE(postpone(engine, first));
     EXPECT_FALSE(postpone(engine, batch));
   }
@@ -34,8 +34,8 @@ TEST(EnginePostpone, PostponedRequestsRunOneByOne) {
   EXPECT_EQ(scene.engine.stats().queued_requests, 3);
   for (const CallPtr& call : scene.calls) {
     Batch batch = take(scene.engine);
-    ASSERT_EQ(batch.parts.size(), 1U);
-    EXPECT_EQ(batch.parts[0].request, call.get());
+    ASSERT_EQ(batch.ranges.size(), 1U);
+    EXPECT_EQ(batch.ranges[0].request, call.get());
     EXPECT_EQ(batch.items, 2U);
     answer(scene.engine, batch);
     EXPECT_TRUE(call->answered() && call->released());
@@ -51,12 +51,12 @@ TEST(EnginePostpone, EverythingElseGoesFirst) {
   Scene scene;
   const CallPtr other = submitted(scene.engine, 3, {.priority = -100});
   Batch batch = take(scene.engine);
-  ASSERT_EQ(batch.parts.size(), 1U);
-  EXPECT_EQ(batch.parts[0].request, other.get());
+  ASSERT_EQ(batch.ranges.size(), 1U);
+  EXPECT_EQ(batch.ranges[0].request, other.get());
   answer(scene.engine, batch);
   for (int i = 0; i < 3; ++i) {
     Batch alone = take(scene.engine);
-    EXPECT_EQ(alone.parts.size(), 1U);
+    EXPECT_EQ(alone.ranges.size(), 1U);
     answer(scene.engine, alone);
   }
 }
@@ -84,7 +84,7 @@ TEST(EnginePostpone, EachRequestIsReservedForOneWorker) {
   EXPECT_EQ(scene.engine.poll(reason), Engine::Ready::kNotYet);
   for (int i = 0; i < 3; ++i) {
     Batch batch = cut(scene.engine, reason);
-    EXPECT_EQ(batch.parts.size(), 1U);
+    EXPECT_EQ(batch.ranges.size(), 1U);
     answer(scene.engine, batch);
   }
 }
@@ -161,12 +161,12 @@ TEST(EnginePostpone, LeavesPartsOfRequestsInTheBatch) {
   Batch batch = take(engine);
   ASSERT_EQ(batch.items, 8U);
   EXPECT_TRUE(postpone(engine, batch));
-  ASSERT_EQ(batch.parts.size(), 1U);
-  EXPECT_EQ(batch.parts[0].request, large.get());
+  ASSERT_EQ(batch.ranges.size(), 1U);
+  EXPECT_EQ(batch.ranges[0].request, large.get());
   EXPECT_EQ(batch.items, 5U);
   answer(engine, batch);
   Batch rest = take(engine);
-  EXPECT_EQ(rest.parts[0].request, large.get());
+  EXPECT_EQ(rest.ranges[0].request, large.get());
   answer(engine, rest);
   EXPECT_TRUE(large->answered());
   Batch alone = take(engine);

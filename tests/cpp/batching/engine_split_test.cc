@@ -29,7 +29,7 @@ struct Scene {
 
 Sizes sizes_of(const Batch& batch) {
   Sizes sizes;
-  for (const RequestRange& part : batch.parts) sizes.push_back(part.count);
+  for (const RequestRange& range : batch.ranges) sizes.push_back(range.count);
   return sizes;
 }
 
@@ -41,8 +41,8 @@ Batch split(Engine& engine, Batch& batch, const BatchCut& cut) {
 
 // The cut after the first `requests` requests.
 BatchCut between_requests(const Batch& batch, std::size_t requests) {
-  BatchCut cut{.parts = requests};
-  for (std::size_t i = 0; i < requests; ++i) cut.items += batch.parts[i].count;
+  BatchCut cut{.ranges = requests};
+  for (std::size_t i = 0; i < requests; ++i) cut.items += batch.ranges[i].count;
   return cut;
 }
 
@@ -55,7 +55,7 @@ struct Halves {
 // Returns the halves of a batch of these sizes that is cut in the middle.
 Halves halves_of(const Sizes& sizes) {
   Scene scene(sizes);
-  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
+  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.ranges));
   Halves halves{sizes_of(first), sizes_of(scene.batch)};
   give_back(scene.engine, first, Outcome::kFailed);
   give_back(scene.engine, scene.batch, Outcome::kFailed);
@@ -80,7 +80,7 @@ void for_all_shapes(std::uint32_t most, const std::function<void(const Sizes&)>&
 
 // Splits a batch until no piece can be cut. Returns the pieces in order.
 void pieces_of(Engine& engine, Batch batch, bool between_items, std::vector<Batch>& pieces) {
-  const BatchCut cut = between_items ? middle_of(batch.parts) : between_requests(batch, batch.parts.size() / 2);
+  const BatchCut cut = between_items ? middle_of(batch.ranges) : between_requests(batch, batch.ranges.size() / 2);
   if (cut.items == 0) {
     pieces.push_back(batch);
     return;
@@ -101,7 +101,7 @@ TEST(EngineSplit, CutsInTheMiddleOfTheItems) {
   EXPECT_EQ(halves_of({1, 8, 1}), (Halves{{1, 4}, {4, 1}}));
 
   Scene scene({1});
-  EXPECT_EQ(middle_of(scene.batch.parts).items, 0U) << "one item cannot be cut";
+  EXPECT_EQ(middle_of(scene.batch.ranges).items, 0U) << "one item cannot be cut";
   give_back(scene.engine, scene.batch, Outcome::kFailed);
 }
 
@@ -119,12 +119,12 @@ TEST(EngineSplit, KeepsEveryItemOnceAndInOrderForAnyShape) {
       std::size_t request = 0;
       std::uint32_t begin = 0;
       for (Batch& piece : pieces) {
-        ASSERT_EQ(piece.parts.size(), 1U);
-        const RequestRange& part = piece.parts[0];
-        EXPECT_EQ(part.request, scene.calls[request].get());
-        EXPECT_EQ(part.begin, begin);
-        EXPECT_EQ(part.count, piece.items);
-        begin += part.count;
+        ASSERT_EQ(piece.ranges.size(), 1U);
+        const RequestRange& range = piece.ranges[0];
+        EXPECT_EQ(range.request, scene.calls[request].get());
+        EXPECT_EQ(range.begin, begin);
+        EXPECT_EQ(range.count, piece.items);
+        begin += range.count;
         if (begin == shape[request]) ++request, begin = 0;
         answer(scene.engine, piece);
       }
@@ -141,9 +141,9 @@ TEST(EngineSplit, JoinUndoesASplit) {
     Scene scene(shape);
     const std::size_t items = scene.batch.items;
     if (items > 1) {
-      Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
+      Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.ranges));
       scene.engine.join(scene.batch, first);
-      EXPECT_TRUE(first.parts.empty());
+      EXPECT_TRUE(first.ranges.empty());
     }
     EXPECT_EQ(sizes_of(scene.batch), shape);
     EXPECT_EQ(scene.batch.items, items);
@@ -172,7 +172,7 @@ TEST(EngineSplit, FailsOnlyTheGuiltyRequest) {
 
 TEST(EngineSplit, ARequestThatIsCutHasAHoldForEachPiece) {
   Scene scene({4});
-  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
+  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.ranges));
   give_back(scene.engine, first, Outcome::kFailed);
   EXPECT_TRUE(scene.calls[0]->ended_as(Outcome::kFailed));
   EXPECT_FALSE(scene.calls[0]->released()) << "the other piece still runs";
@@ -183,7 +183,7 @@ TEST(EngineSplit, ARequestThatIsCutHasAHoldForEachPiece) {
 TEST(EngineSplit, ARequestThatHasEndedIsReleasedByItsLastPiece) {
   Scene scene({4});
   EXPECT_TRUE(abandon(scene.engine, *scene.calls[0]));
-  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.parts));
+  Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.ranges));
   answer(scene.engine, first);
   EXPECT_FALSE(scene.calls[0]->released());
   answer(scene.engine, scene.batch);
@@ -195,7 +195,7 @@ TEST(EngineSplit, APieceDropsRequestsThatEndedOrExpiredBeforeItRuns) {
   Batch first = split(scene.engine, scene.batch, between_requests(scene.batch, 2));
   give_back(scene.engine, first, Outcome::kFailed);
   Batch& second = scene.batch;
-  ASSERT_EQ(second.parts.size(), 2U);
+  ASSERT_EQ(second.ranges.size(), 2U);
   EXPECT_TRUE(abandon(scene.engine, *scene.calls[2]));
   EXPECT_FALSE(scene.calls[2]->released());
   EXPECT_TRUE(drop_ended(scene.engine, second));

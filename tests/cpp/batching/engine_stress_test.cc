@@ -208,7 +208,7 @@ class Round {
     } else if (what == 3) {
       give_back(engine_, batch, Outcome::kLost);
     } else if (what < 8 && batch.items > 1) {
-      engine_.split(batch, middle_of(batch.parts), first);
+      engine_.split(batch, middle_of(batch.ranges), first);
       if (what < 5) {
         engine_.join(batch, first);
         return serve(batch, random);
@@ -218,7 +218,7 @@ class Round {
         if (drop_ended(engine_, *half)) serve(*half, random);
       }
     } else {
-      for (RequestRange& part : batch.parts) part.failed = random.uniform() < 0.03;
+      for (RequestRange& range : batch.ranges) range.failed = random.uniform() < 0.03;
       answer(engine_, batch);
     }
   }

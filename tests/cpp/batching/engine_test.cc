@@ -20,7 +20,7 @@ constexpr EngineOptions kGreedyByFour{.batch_size = 4, .policy = PolicyKind::kGr
 
 std::vector<Request*> requests_of(const Batch& batch) {
   std::vector<Request*> requests;
-  for (const RequestRange& part : batch.parts) requests.push_back(part.request);
+  for (const RequestRange& range : batch.ranges) requests.push_back(range.request);
   return requests;
 }
 
@@ -45,7 +45,7 @@ TEST(Engine, AnswersARequest) {
   answer(engine, batch);
   EXPECT_TRUE(call->answered());
   EXPECT_TRUE(call->released());
-  EXPECT_TRUE(batch.parts.empty()) << "a batch that was given back is empty";
+  EXPECT_TRUE(batch.ranges.empty()) << "a batch that was given back is empty";
 }
 
 TEST(Engine, ServesFirstInFirstOutWithinAPriority) {
@@ -153,7 +153,7 @@ TEST(Engine, AFailedOutputFailsItsOwnRequestOnly) {
   const CallPtr bad = submitted(engine, 2);
   const CallPtr also_good = submitted(engine, 1);
   Batch batch = take(engine);
-  batch.parts[1].failed = true;
+  batch.ranges[1].failed = true;
   answer(engine, batch);
   EXPECT_TRUE(good->answered());
   EXPECT_TRUE(bad->ended_as(Outcome::kFailed));

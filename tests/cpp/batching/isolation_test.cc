@@ -16,20 +16,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
-struct Part {
+struct Range {
   std::size_t request = 0;
   std::uint32_t begin = 0;
   std::uint32_t count = 1;
 };
 
-bool follows(const Part& first, const Part& second) {
+bool follows(const Range& first, const Range& second) {
   return first.request == second.request && first.begin + first.count == second.begin;
 }
 
 // A batch and a model. The model fails for guilty requests, for more items than fit into memory, and in the first
 // `flaky` runs.
 struct Search {
-  std::vector<Part> parts;
+  std::vector<Range> ranges;
   std::set<std::size_t> guilty;
   std::size_t memory = SIZE_MAX;
   int flaky = 0;
@@ -38,54 +38,54 @@ struct Search {
 
   std::vector<std::uint32_t> answered{};  // items by request
   std::set<std::size_t> failed{};
-  std::vector<std::vector<Part>> runs{};  // after the first run
+  std::vector<std::vector<Range>> runs{};  // after the first run
   std::set<std::size_t> postponed{};
   TimePoint now{};
 
   enum class Run { kPassed, kFailed, kNoMemory };
-  Run run(const std::vector<Part>& group) {
+  Run run(const std::vector<Range>& group) {
     now += run_time;
     if (count_items(group) > memory) return Run::kNoMemory;
     if (flaky-- > 0) return Run::kFailed;
-    const bool fails = std::ranges::any_of(group, [&](const Part& part) { return guilty.contains(part.request); });
+    const bool fails = std::ranges::any_of(group, [&](const Range& range) { return guilty.contains(range.request); });
     return fails ? Run::kFailed : Run::kPassed;
   }
 
   // The search, as a worker does it.
   void search() {
-    answered.assign(parts.size(), 0);
-    const std::size_t requests = parts.size();
-    const Run first = run(parts);
-    Isolation isolation({.requests = requests, .items = count_items(parts), .begin = now - run_time, .end = now},
+    answered.assign(ranges.size(), 0);
+    const std::size_t requests = ranges.size();
+    const Run first = run(ranges);
+    Isolation isolation({.requests = requests, .items = count_items(ranges), .begin = now - run_time, .end = now},
                         budget);
-    if (first != Run::kPassed && isolation.failed(requests, count_items(parts), first == Run::kNoMemory)) {
-      failed.insert(parts.front().request);
-      parts.clear();
+    if (first != Run::kPassed && isolation.failed(requests, count_items(ranges), first == Run::kNoMemory)) {
+      failed.insert(ranges.front().request);
+      ranges.clear();
     }
-    while (!parts.empty()) {
+    while (!ranges.empty()) {
       if (isolation.over(now)) {
-        std::erase_if(parts, [&](const Part& part) {
-          const bool whole = part.begin == 0 && part.count == sizes.at(part.request);
-          if (whole) postponed.insert(part.request);
+        std::erase_if(ranges, [&](const Range& range) {
+          const bool whole = range.begin == 0 && range.count == sizes.at(range.request);
+          if (whole) postponed.insert(range.request);
           return whole;
         });
-        if (parts.empty()) break;
+        if (ranges.empty()) break;
       }
-      const BatchCut cut = isolation.next(parts);
-      std::vector<Part> group = parts;
+      const BatchCut cut = isolation.next(ranges);
+      std::vector<Range> group = ranges;
       keep_before(cut, group);
-      cut.items == count_items(parts) ? parts.clear() : keep_after(cut, parts);
+      cut.items == count_items(ranges) ? ranges.clear() : keep_after(cut, ranges);
       runs.push_back(group);
       const Run became = run(group);
       if (became == Run::kPassed) {
         isolation.passed();
-        for (const Part& part : group) answered.at(part.request) += part.count;
+        for (const Range& range : group) answered.at(range.request) += range.count;
       } else if (isolation.failed(group.size(), count_items(group), became == Run::kNoMemory)) {
         EXPECT_EQ(group.size(), 1U) << "a request fails only by a run of its own";
         failed.insert(group.front().request);
-        std::erase_if(parts, [&](const Part& part) { return failed.contains(part.request); });
+        std::erase_if(ranges, [&](const Range& range) { return failed.contains(range.request); });
       } else {
-        put_before(parts, group, [](const Part&) {});
+        put_before(ranges, group, [](const Range&) {});
       }
     }
     EXPECT_EQ(isolation.runs(), runs.size());
@@ -95,7 +95,7 @@ struct Search {
     Search search;
     search.sizes = counts;
     for (std::size_t i = 0; i < counts.size(); ++i)
-      search.parts.push_back({.request = i, .begin = 0, .count = counts[i]});
+      search.ranges.push_back({.request = i, .begin = 0, .count = counts[i]});
     return search;
   }
   static Search of(std::size_t requests) { return of(std::vector<std::uint32_t>(requests, 1)); }
@@ -177,7 +177,7 @@ TEST(Isolation, DoesNotCutRequests) {
   search.guilty = {2};
   search.search();
   for (const auto& run : search.runs) {
-    for (const Part& part : run) EXPECT_EQ(part.count, search.sizes[part.request]);
+    for (const Range& range : run) EXPECT_EQ(range.count, search.sizes[range.request]);
   }
   EXPECT_EQ(search.failed, std::set<std::size_t>{2});
 }
@@ -232,7 +232,7 @@ TEST(Isolation, RunsABatchInPartsIfItIsTooLargeForTheMemory) {
     EXPECT_EQ(search.answered, std::vector<std::uint32_t>(10, 3));
     EXPECT_TRUE(search.failed.empty() && search.postponed.empty());
     for (const auto& run : search.runs) {
-      for (const Part& part : run) EXPECT_EQ(part.count, 3U) << "a request that fits is not cut";
+      for (const Range& range : run) EXPECT_EQ(range.count, 3U) << "a request that fits is not cut";
     }
   }
 }

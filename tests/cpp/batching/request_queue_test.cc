@@ -84,11 +84,11 @@ TEST_F(RequestQueueTest, ARequestThatIsCutStaysInFront) {
   Request& large = pushed(7, 0);
   pushed(1, 0);
   for (const std::uint32_t begin : {0U, 3U}) {
-    const RequestRange part = queue.take(3);
-    EXPECT_EQ(part.request, &large);
-    EXPECT_EQ(part.begin, begin);
-    EXPECT_EQ(part.count, 3U);
-    EXPECT_FALSE(part.failed);
+    const RequestRange range = queue.take(3);
+    EXPECT_EQ(range.request, &large);
+    EXPECT_EQ(range.begin, begin);
+    EXPECT_EQ(range.count, 3U);
+    EXPECT_FALSE(range.failed);
     EXPECT_EQ(large.phase, Phase::kQueued);
   }
   EXPECT_EQ(queue.items(), 2U);
@@ -223,10 +223,10 @@ TEST_F(RequestQueueTest, BehavesAsAPlainList) {
       const auto limit = static_cast<std::uint32_t>(random.between(1, 6));
       const std::uint32_t count = std::min(limit, left(expected));
       ASSERT_EQ(&queue.front(), expected);
-      const RequestRange part = queue.take(limit);
-      ASSERT_EQ(part.request, expected);
-      ASSERT_EQ(part.begin, begin);
-      ASSERT_EQ(part.count, count);
+      const RequestRange range = queue.take(limit);
+      ASSERT_EQ(range.request, expected);
+      ASSERT_EQ(range.begin, begin);
+      ASSERT_EQ(range.count, count);
       if (left(expected) == 0) queued.erase(best);
     } else if (what == 8) {
       auto& from = random.uniform() < 0.5 ? queued : outside;

@@ -75,13 +75,13 @@ TEST_F(BrokerEgressTest, TheLastAnswerEndsTakeOfAClosedEngine) {
   EXPECT_EQ(got, TakeStatus::kStopped);
 }
 
-TEST_F(BrokerEgressTest, AnAbortWithdrawsRequests) {
+TEST_F(BrokerEgressTest, AnAbortCancelsRequests) {
   const RemoteRequest request = sent(engine, {1});
   const Chunk chunk = take_one();
   close_remote(engine, false);
   abort_remote(engine);
   EXPECT_TRUE(request.ends_as(Outcome::kClosed));
-  EXPECT_EQ(take().withdrawn, Ids{chunk.id});
+  EXPECT_EQ(take().cancelled, Ids{chunk.id});
   take(kPlenty, TakeStatus::kStopped);
 }
 

@@ -57,13 +57,13 @@ TEST_F(BrokerEgressTest, TakeReturnsAboutLimitItems) {
   EXPECT_TRUE(second.answered());
 }
 
-TEST_F(BrokerEgressTest, TakeWithLimitZeroReturnsOnlyWithdrawnRequests) {
+TEST_F(BrokerEgressTest, TakeWithLimitZeroReturnsOnlyCancelledRequests) {
   const RemoteRequest request = sent(engine, {1});
   const Chunk chunk = take_one();
   const RemoteRequest queued = sent(engine, {2});
   EXPECT_EQ(poll(0), TakeStatus::kNothing);
   EXPECT_TRUE(request.cancel(engine, true));
-  EXPECT_EQ(take(0).withdrawn, Ids{chunk.id});
+  EXPECT_EQ(take(0).cancelled, Ids{chunk.id});
   EXPECT_TRUE(answer(out(), take_one()));
   EXPECT_TRUE(queued.answered());
 }
@@ -97,20 +97,20 @@ TEST_F(BrokerEgressTest, DuplicateAndUnknownAnswersAreIgnored) {
   EXPECT_TRUE(request.answered());
 }
 
-TEST_F(BrokerEgressTest, TheFirstChunkThatFailsEndsTheRequestAndTheOthersAreWithdrawn) {
+TEST_F(BrokerEgressTest, TheFirstChunkThatFailsEndsTheRequestAndTheOthersAreCancelled) {
   const RemoteRequest request = sent(engine, std::vector<int>(10, 1));
   const Taken taken = take();
   EXPECT_TRUE(answer(out(), taken.chunks[0]));
   EXPECT_TRUE(give(out(), taken.chunks[1], failure()));
   EXPECT_TRUE(request.ends_as(Outcome::kFailed));
-  ASSERT_EQ(request.call().pieces.size(), 1U);
-  EXPECT_EQ(request.call().pieces[0].result.bytes.text(), "error");
-  EXPECT_EQ(take().withdrawn, Ids{taken.chunks[0].id});
+  ASSERT_EQ(request.call().ranges.size(), 1U);
+  EXPECT_EQ(request.call().ranges[0].result.bytes.text(), "error");
+  EXPECT_EQ(take().cancelled, Ids{taken.chunks[0].id});
   EXPECT_FALSE(answer(out(), taken.chunks[2]));
   EXPECT_EQ(poll(), TakeStatus::kNothing) << "reply once";
 }
 
-TEST_F(BrokerEgressTest, ARequestWhoseLastChunkFailsIsNotWithdrawn) {
+TEST_F(BrokerEgressTest, ARequestWhoseLastChunkFailsIsNotCancelled) {
   const RemoteRequest request = sent(engine, std::vector<int>(8, 1));
   const Taken taken = take();
   EXPECT_TRUE(answer(out(), taken.chunks[0]));
@@ -164,8 +164,8 @@ TEST_F(BrokerEgressTest, RequestsCanBeLostAndFailedByTheCaller) {
   EXPECT_TRUE(lost.ends_as(Outcome::kLost));
   EXPECT_EQ(lost.call().note, "the broker is gone");
   EXPECT_TRUE(failed.ends_as(Outcome::kFailed));
-  ASSERT_EQ(failed.call().pieces.size(), 1U);
-  EXPECT_EQ(failed.call().pieces[0].result.bytes.text(), "error");
+  ASSERT_EQ(failed.call().ranges.size(), 1U);
+  EXPECT_EQ(failed.call().ranges[0].result.bytes.text(), "error");
   EXPECT_FALSE(answer(out(), taken.chunks[0]));
   EXPECT_EQ(poll(), TakeStatus::kNothing) << "the caller knows";
 }
@@ -198,7 +198,7 @@ TEST_F(BrokerEgressTest, ARequestCancelledBeforeItIsTakenIsNeverSent) {
   EXPECT_TRUE(request.cancel(engine, true));
   const Taken taken = take();
   EXPECT_EQ(taken.chunks.size(), 0U) << "the other chunks must not be sent";
-  EXPECT_EQ(taken.withdrawn.size(), 1U);
+  EXPECT_EQ(taken.cancelled.size(), 1U);
   EXPECT_EQ(engine.stats().running_items, 0U);
 }
 
@@ -213,7 +213,7 @@ TEST_F(BrokerEgressTest, ACancelWakesTake) {
     EXPECT_TRUE(request.cancel(engine, true));
   }
   EXPECT_EQ(got, TakeStatus::kTaken);
-  EXPECT_EQ(taken.withdrawn, Ids{chunk.id});
+  EXPECT_EQ(taken.cancelled, Ids{chunk.id});
   EXPECT_FALSE(answer(out(), chunk));
   EXPECT_TRUE(request.ends_as(Outcome::kCancelled));
 }
@@ -224,7 +224,7 @@ TEST_F(BrokerEgressTest, TakeWatchesDeadlines) {
   EXPECT_EQ(chunk.deadline, request.request().deadline);
   Taken taken;
   EXPECT_EQ(egress->take(0, soon(), taken), TakeStatus::kTaken);
-  EXPECT_EQ(taken.withdrawn, Ids{chunk.id});
+  EXPECT_EQ(taken.cancelled, Ids{chunk.id});
   EXPECT_FALSE(answer(out(), chunk)) << "too late";
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
 }
@@ -250,7 +250,7 @@ TEST_F(BrokerEgressTest, ATimerThreadWatchesDeadlinesWhileNoThreadIsInTake) {
   Chunk chunk;
   const RemoteRequest request = taken_before_it_expires(chunk);
   EXPECT_TRUE(request.ends_as(Outcome::kExpired));
-  EXPECT_EQ(take(0).withdrawn, Ids{chunk.id});
+  EXPECT_EQ(take(0).cancelled, Ids{chunk.id});
   const RemoteRequest queued = sent(engine, {1}, {.deadline = Clock::now() + milliseconds(10)});
   EXPECT_TRUE(queued.ends_as(Outcome::kExpired));
   egress->stop();

@@ -19,8 +19,8 @@ TEST_F(BrokerIngressTest, ARequestIsAnswered) {
   EXPECT_EQ(end.id, 7U);
   EndedCall read;
   ASSERT_TRUE(parse_result(body_of(end), 3, read));
-  ASSERT_EQ(read.pieces.size(), 1U);
-  EXPECT_EQ(numbers_of(read.pieces[0].result.bytes), (std::vector<int>{2, 3, 4}));
+  ASSERT_EQ(read.ranges.size(), 1U);
+  EXPECT_EQ(numbers_of(read.ranges[0].result.bytes), (std::vector<int>{2, 3, 4}));
   EXPECT_EQ(poll(), TakeStatus::kNothing);
 }
 
@@ -144,7 +144,7 @@ TEST_F(BrokerIngressTest, CancelledRequestsAreTakenWithoutAResult) {
   std::set<std::uint64_t> seen;
   for (const EndedCall& end : take(2)) {
     EXPECT_EQ(end.outcome, Outcome::kCancelled);
-    EXPECT_TRUE(end.pieces.empty());
+    EXPECT_TRUE(end.ranges.empty());
     seen.insert(end.id);
   }
   EXPECT_EQ(seen, (std::set<std::uint64_t>{1, 2}));

@@ -20,7 +20,7 @@ void* message(std::uintptr_t number) {
   return reinterpret_cast<void*>(number);
 }
 
-ipc::ResultRange piece(std::uint32_t begin, std::uint32_t count, ResultKind kind = ResultKind::kOutputs) {
+ipc::ResultRange range(std::uint32_t begin, std::uint32_t count, ResultKind kind = ResultKind::kOutputs) {
   return {.begin = begin, .count = count, .result = {.kind = kind, .bytes = {}, .blocks = {}}};
 }
 
@@ -93,40 +93,40 @@ TEST_F(CallEnds, TheItemsAreFreedWithTheLastHold) {
   EXPECT_EQ(request.call().payload.items(), 3U) << "they may be sent to a worker again";
   EndedRequests ended;
   ReleasedRequests released;
-  request.call().add(piece(0, 3));
+  request.call().add(range(0, 3));
   engine.complete(batch, Outcome::kAnswered, ended, released);
   ipc::publish(ended);
   ipc::let_go(released);
   EXPECT_EQ(request.call().payload.items(), 0U);
-  EXPECT_TRUE(request.call().pieces.empty()) << "late outputs are freed too";
+  EXPECT_TRUE(request.call().ranges.empty()) << "late outputs are freed too";
 }
 
 TEST_F(CallEnds, KeepsResultsInTheOrderOfTheItems) {
   const RemoteRequest request({1, 2, 3, 4});
-  for (const std::uint32_t begin : {2U, 0U, 3U, 1U}) request.call().add(piece(begin, 1));
+  for (const std::uint32_t begin : {2U, 0U, 3U, 1U}) request.call().add(range(begin, 1));
   std::uint32_t next = 0;
-  for (const ipc::ResultRange& kept : request.call().pieces) EXPECT_EQ(kept.begin, next++);
+  for (const ipc::ResultRange& kept : request.call().ranges) EXPECT_EQ(kept.begin, next++);
   EXPECT_EQ(next, 4U);
 }
 
 TEST_F(CallEnds, AnErrorReplacesEarlierResultsAndLaterResultsAreIgnored) {
   const RemoteRequest request({1, 2, 3});
-  request.call().add(piece(0, 1));
-  request.call().add(piece(1, 1, ResultKind::kError));
-  request.call().add(piece(2, 1));
-  request.call().add(piece(0, 1, ResultKind::kError));
-  ASSERT_EQ(request.call().pieces.size(), 1U);
-  EXPECT_EQ(request.call().pieces.front().begin, 1U);
+  request.call().add(range(0, 1));
+  request.call().add(range(1, 1, ResultKind::kError));
+  request.call().add(range(2, 1));
+  request.call().add(range(0, 1, ResultKind::kError));
+  ASSERT_EQ(request.call().ranges.size(), 1U);
+  EXPECT_EQ(request.call().ranges.front().begin, 1U);
 }
 
 class Counting final : public Forwarder {
  public:
-  void withdraw(std::uint64_t id, Outcome outcome) override {
+  void cancel(std::uint64_t id, Outcome outcome) override {
     EXPECT_EQ(id, 7U);
     as = outcome;
-    ++withdrawn;
+    ++cancelled;
   }
-  std::atomic<int> withdrawn{0};
+  std::atomic<int> cancelled{0};
   std::atomic<Outcome> as{Outcome::kNone};
 };
 
@@ -138,7 +138,7 @@ TEST_F(CallEnds, TellsTheForwarderIfItEndsWithoutAResult) {
     request.call().forwarded(forwarder, 7);
     EXPECT_EQ(request.call().forwarded_as(), 7U);
     end(engine, request, outcome);
-    EXPECT_EQ(forwarder->withdrawn, 1);
+    EXPECT_EQ(forwarder->cancelled, 1);
     EXPECT_EQ(forwarder->as, outcome);
   }
   for (const Outcome outcome : {Outcome::kAnswered, Outcome::kFailed}) {
@@ -146,7 +146,7 @@ TEST_F(CallEnds, TellsTheForwarderIfItEndsWithoutAResult) {
     const RemoteRequest request = sent(engine, {1});
     request.call().forwarded(forwarder, 7);
     end(engine, request, outcome);
-    EXPECT_EQ(forwarder->withdrawn, 0);
+    EXPECT_EQ(forwarder->cancelled, 0);
   }
 }
 
@@ -157,14 +157,14 @@ TEST_F(CallEnds, DoesNotTellAForwarderThatGaveItBack) {
   back.call().taken_back();
   EXPECT_EQ(back.call().forwarded_as(), 0U);
   end(engine, back, Outcome::kCancelled);
-  EXPECT_EQ(forwarder->withdrawn, 0);
+  EXPECT_EQ(forwarder->cancelled, 0);
 
   const RemoteRequest again = sent(engine, {1});
   again.call().forwarded(forwarder, 7);
   again.call().taken_back();
   EXPECT_EQ(again.call().forwarded(forwarder, 8), 7U) << "it keeps its id";
   end(engine, again, Outcome::kCancelled);
-  EXPECT_EQ(forwarder->withdrawn, 1);
+  EXPECT_EQ(forwarder->cancelled, 1);
 }
 
 TEST_F(CallEnds, TellsTheForwarderOnceIfItIsCancelledWhileItIsForwarded) {
@@ -175,7 +175,7 @@ TEST_F(CallEnds, TellsTheForwarderOnceIfItIsCancelledWhileItIsForwarded) {
       Thread client_link([&] { request.call().forwarded(forwarder, 7); });
       end(engine, request, Outcome::kCancelled);
     }
-    ASSERT_EQ(forwarder->withdrawn, 1);
+    ASSERT_EQ(forwarder->cancelled, 1);
   }
 }
 

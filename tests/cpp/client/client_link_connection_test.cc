@@ -256,9 +256,9 @@ TEST(ClientLinkConnection, DisconnectsFromAServerThatBreaksTheProtocol) {
     const RemoteRequest request = sent(client.engine, {1});
     const auto connection = connection_that_submits(listener);
     if (kind > 0) connection->send_all(ipc::make_hello(ipc::Role::kEngine));
-    ipc::EndedCall answer{.id = 1, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};  // without results
+    ipc::EndedCall answer{.id = 1, .outcome = Outcome::kAnswered, .note = {}, .ranges = {}};  // without results
     if (kind == 2) answer.id = 99;
-    if (kind == 3) answer.pieces.push_back({.begin = 0, .count = 2, .result = outputs_of({1, 2})});
+    if (kind == 3) answer.ranges.push_back({.begin = 0, .count = 2, .result = outputs_of({1, 2})});
     connection->send_all(ipc::make_results({&answer, 1}));
     EXPECT_TRUE(request.ends_as(Outcome::kLost)) << kind;
   }

@@ -67,8 +67,8 @@ TEST(ClientLink, ErrorsLossesAndDeadlinesArriveUnchanged) {
   });
   const RemoteRequest failed = sent(client.engine, {1});
   EXPECT_TRUE(failed.ends_as(Outcome::kFailed));
-  ASSERT_EQ(failed.call().pieces.size(), 1U);
-  EXPECT_EQ(failed.call().pieces[0].result.kind, ipc::ResultKind::kError);
+  ASSERT_EQ(failed.call().ranges.size(), 1U);
+  EXPECT_EQ(failed.call().ranges[0].result.kind, ipc::ResultKind::kError);
   const RemoteRequest lost = sent(client.engine, {13});
   EXPECT_TRUE(lost.ends_as(Outcome::kLost));
   EXPECT_NE(lost.call().note.find("died with the batch"), std::string::npos) << lost.call().note;

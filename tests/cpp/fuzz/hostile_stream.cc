@@ -112,12 +112,12 @@ bool pass_on(InMessage& message) {
       touch(batch.payload);
       std::vector<PayloadRange> chunks;
       std::uint32_t begin = 0;
-      for (const RangeHead& part : batch.parts) {
-        chunks.push_back({.payload = &batch.payload, .begin = begin, .count = part.items});
-        begin += part.items;
+      for (const RangeHead& range : batch.ranges) {
+        chunks.push_back({.payload = &batch.payload, .begin = begin, .count = range.items});
+        begin += range.items;
       }
       BatchMessage again;
-      pass_on(make_batch(message.id, batch.parts, chunks), again);
+      pass_on(make_batch(message.id, batch.ranges, chunks), again);
       require(again.payload.ends == batch.payload.ends && again.payload.bytes.text() == batch.payload.bytes.text());
       require(again.payload.blocks.size() == batch.payload.blocks.size());
       return true;
@@ -150,7 +150,7 @@ bool pass_on(InMessage& message) {
       std::vector<EndedCall> calls;
       if (!parse(message, calls)) return false;
       for (const EndedCall& call : calls) {
-        for (const ResultRange& piece : call.pieces) touch(piece.result);
+        for (const ResultRange& range : call.ranges) touch(range.result);
       }
       std::vector<EndedCall> again;
       pass_on(make_results(calls), again);

@@ -12,8 +12,8 @@
 namespace service_streamer::support {
 namespace {
 
-constexpr std::size_t kFirstParts = 64;  // cut() allocates memory for this many before it takes the first
-constexpr std::size_t kFirst = kFirstParts * sizeof(RequestRange);
+constexpr std::size_t kFirstRanges = 64;  // cut() allocates memory for this many before it takes the first
+constexpr std::size_t kFirst = kFirstRanges * sizeof(RequestRange);
 
 constexpr EngineOptions kLarge{.batch_size = 200, .policy = PolicyKind::kGreedy};
 
@@ -69,10 +69,10 @@ TEST(EngineWithoutMemory, ABatchHasAsManyRequestsAsThereIsMemoryFor) {
     const NoMemoryFor longer_list(2 * kFirst, 2 * kFirst + 1);
     Batch batch = take(engine);
     EXPECT_GT(longer_list.felt(), 0);
-    EXPECT_EQ(batch.items, kFirstParts);
+    EXPECT_EQ(batch.items, kFirstRanges);
     answer(engine, batch);
   }
-  EXPECT_EQ(engine.stats().queued_items, 100 - kFirstParts);
+  EXPECT_EQ(engine.stats().queued_items, 100 - kFirstRanges);
   serve_all(engine);
   for (const CallPtr& call : calls) EXPECT_TRUE(call->answered());
   EXPECT_EQ(engine.stats().counters.batches, 2U);

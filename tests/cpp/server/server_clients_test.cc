@@ -20,8 +20,8 @@ TEST(ServerClients, EachRequestIsAnsweredOnce) {
   const ipc::EndedCall ended = client.result();
   EXPECT_EQ(ended.id, 5U);
   EXPECT_EQ(ended.outcome, Outcome::kAnswered);
-  ASSERT_EQ(ended.pieces.size(), 1U);
-  EXPECT_EQ(numbers_of(ended.pieces[0].result.bytes), (std::vector<int>{2, 3}));
+  ASSERT_EQ(ended.ranges.size(), 1U);
+  EXPECT_EQ(numbers_of(ended.ranges[0].result.bytes), (std::vector<int>{2, 3}));
   client.submit(5, {7});  // the id is free again
   EXPECT_EQ(client.result().outcome, Outcome::kAnswered);
 }
@@ -29,9 +29,9 @@ TEST(ServerClients, EachRequestIsAnsweredOnce) {
 TEST(ServerClients, ABatchMixesClientsAndEachGetsItsResultsInOneMessage) {
   Owner owner;
   Gate gate;
-  std::atomic<std::size_t> parts{0};
-  owner.add_ready(gate.before([&parts](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
-    parts = batch.parts.size();
+  std::atomic<std::size_t> ranges{0};
+  owner.add_ready(gate.before([&ranges](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    ranges = batch.ranges.size();
     return add_one(batch, reply);
   }));
   const RemoteRequest first = sent(owner.engine, {0});
@@ -47,7 +47,7 @@ TEST(ServerClients, ABatchMixesClientsAndEachGetsItsResultsInOneMessage) {
   EXPECT_TRUE(first.answered() && local.answered());
   EXPECT_EQ(one.results().size(), 2U);
   EXPECT_EQ(other.results().size(), 1U);
-  EXPECT_EQ(parts, 4U);
+  EXPECT_EQ(ranges, 4U);
 }
 
 TEST(ServerClients, RequestsRunInOrderOfArrivalAcrossClients) {
@@ -100,7 +100,7 @@ TEST(ServerClients, CancelledRequestsAreReportedAsCancelled) {
   client.cancel(1);
   const ipc::EndedCall ended = client.result();
   EXPECT_EQ(ended.outcome, Outcome::kCancelled);
-  EXPECT_TRUE(ended.pieces.empty());
+  EXPECT_TRUE(ended.ranges.empty());
   client.cancel(1);   // has ended already
   client.cancel(77);  // unknown
   gate.open();

@@ -81,7 +81,7 @@ TEST(ServerPressure, AClientThatBreaksTheProtocolIsDisconnectedWithoutEffectOnOt
 TEST(ServerPressure, AClientThatLeavesResultsUnreadIsNotReadFrom) {
   Owner owner;
   owner.add_ready([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
-    for (std::size_t i = 0; i < batch.parts.size(); ++i) {
+    for (std::size_t i = 0; i < batch.ranges.size(); ++i) {
       reply.results.push_back(
           {.kind = ipc::ResultKind::kOutputs, .bytes = bytes_of(std::vector<int>(4U << 20)), .blocks = {}});
     }

@@ -42,9 +42,9 @@ Model moody(std::uint64_t seed) {
     add_one(batch, reply);
     const std::vector<int> items = numbers_of(batch.payload.bytes);
     std::size_t first = 0;
-    for (std::size_t i = 0; i < batch.parts.size(); ++i) {
+    for (std::size_t i = 0; i < batch.ranges.size(); ++i) {
       if (items[first] == kBadItem) reply.results[i].kind = ipc::ResultKind::kError;
-      first += batch.parts[i].items;
+      first += batch.ranges[i].items;
     }
     if (random->uniform() < 0.05) Parker().park(Clock::now() + microseconds(random->between(0, 500)));
     return random->uniform() >= 0.01;
@@ -161,7 +161,7 @@ class Caller {
     const Outcome outcome = request.request().outcome;
     ++score_.by_outcome[static_cast<std::size_t>(outcome)];
     EXPECT_TRUE(outcome != Outcome::kAnswered || request.answered());
-    EXPECT_TRUE(outcome != Outcome::kFailed || request.call().pieces.size() == 1);
+    EXPECT_TRUE(outcome != Outcome::kFailed || request.call().ranges.size() == 1);
     EXPECT_TRUE(outcome != Outcome::kLost || !request.call().note.empty());
   }
 

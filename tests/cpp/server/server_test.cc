@@ -78,8 +78,8 @@ TEST(Server, AnErrorEndsItsRequestOnly) {
   gate.open();
   EXPECT_TRUE(first.answered() && good.answered());
   EXPECT_TRUE(bad.ends_as(Outcome::kFailed));
-  ASSERT_EQ(bad.call().pieces.size(), 1U);
-  EXPECT_EQ(bad.call().pieces[0].result.kind, ipc::ResultKind::kError);
+  ASSERT_EQ(bad.call().ranges.size(), 1U);
+  EXPECT_EQ(bad.call().ranges[0].result.kind, ipc::ResultKind::kError);
   EXPECT_EQ(owner.engine.stats().counters.isolated, 1U) << "the good one, although its batch failed";
 }
 
@@ -89,7 +89,7 @@ TEST(Server, APostponedRequestRunsAlone) {
   owner.add_ready(gate.before([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
     add_one(batch, reply);
     if (reply.results.size() == 1) return true;
-    EXPECT_TRUE(batch.parts[0].whole && batch.parts[1].whole);
+    EXPECT_TRUE(batch.ranges[0].whole && batch.ranges[1].whole);
     reply.results.back() = {.kind = ipc::ResultKind::kPostponed, .bytes = {}, .blocks = {}};
     reply.isolated = true;
     return true;

@@ -22,12 +22,12 @@ void Backlog::arrive() {
   items_ += arrival.items;
 }
 
-int Backlog::take(int items, Parts& parts) {
+int Backlog::take(int items, Ranges& ranges) {
   int ending = 0;
   while (items > 0 && !waiting_.empty()) {
     Request& front = request(waiting_.front());
     const int taken = std::min(items, front.to_take);
-    parts.push_back({waiting_.front(), taken});
+    ranges.push_back({waiting_.front(), taken});
     front.to_take -= taken;
     items -= taken;
     items_ -= taken;
@@ -39,13 +39,13 @@ int Backlog::take(int items, Parts& parts) {
   return ending;
 }
 
-void Backlog::complete(const Parts& parts, TimePoint now) {
+void Backlog::complete(const Ranges& ranges, TimePoint now) {
   int rank = 0;
-  for (const Part& part : parts) {
-    Request& done = request(part.request);
-    done.to_complete -= part.items;
+  for (const Range& range : ranges) {
+    Request& done = request(range.request);
+    done.to_complete -= range.items;
     if (done.to_complete > 0) continue;
-    measure(done, part.request, now);
+    measure(done, range.request, now);
     workload_.answered(done.client, now, rank++);
   }
 }

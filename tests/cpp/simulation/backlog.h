@@ -16,13 +16,13 @@ struct Length {
   int warm_up = 0;
 };
 
-// A part of a batch: some items of one request.
-struct Part {
+// Items of one request in a batch.
+struct Range {
   int request;
   int items;
 };
 
-using Parts = std::vector<Part>;
+using Ranges = std::vector<Range>;
 
 class Backlog {
  public:
@@ -39,11 +39,11 @@ class Backlog {
   int requests() const { return static_cast<int>(waiting_.size()); }
   TimePoint oldest() const { return request(waiting_.front()).arrived; }
 
-  // Moves up to `items` items from the front into `parts`. Returns the number of requests whose last item is in them.
-  int take(int items, Parts& parts);
+  // Moves up to `items` items from the front into `ranges`. Returns the number of requests whose last item is in them.
+  int take(int items, Ranges& ranges);
 
-  // The parts are back: answers the requests that are now complete.
-  void complete(const Parts& parts, TimePoint now);
+  // The ranges are back: answers the requests that are now complete.
+  void complete(const Ranges& ranges, TimePoint now);
 
   // Smaller is better. Open traffic: the mean latency in seconds. Closed traffic: seconds per item.
   double cost() const;

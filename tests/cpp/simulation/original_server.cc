@@ -27,7 +27,7 @@ class OriginalServer {
       while (backlog_.next_arrival() == now_) backlog_.arrive();
       for (Worker& worker : workers_) {
         if (worker.state == State::kBusy && worker.until == now_) {
-          backlog_.complete(worker.parts, now_);
+          backlog_.complete(worker.ranges, now_);
           begin(worker);
         } else if (worker.state == State::kSleeping && worker.until == now_) {
           begin(worker);
@@ -47,7 +47,7 @@ class OriginalServer {
     TimePoint until;  // end of the get, the batch or the sleep
     TimePoint began;
     int items = 0;
-    Parts parts;
+    Ranges ranges;
   };
 
   TimePoint next_event() const {
@@ -60,7 +60,7 @@ class OriginalServer {
     worker.state = State::kGetting;
     worker.began = now_;
     worker.items = 0;
-    worker.parts.clear();
+    worker.ranges.clear();
     get(worker);
     readers_.push_back(&worker);
   }
@@ -73,7 +73,7 @@ class OriginalServer {
       Worker& worker = *readers_.front();
       const bool late = now_ - worker.began > cell_.max_latency;
       const int taken = std::min(backlog_.items(), late ? 1 : cell_.batch_size - worker.items);
-      backlog_.take(taken, worker.parts);
+      backlog_.take(taken, worker.ranges);
       worker.items += taken;
       get(worker);
       if (!late && worker.items < cell_.batch_size) return;

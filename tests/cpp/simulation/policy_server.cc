@@ -39,7 +39,7 @@ class PolicyServer {
     Duration service{0};
     int items = 0;
     int ending = 0;
-    Parts parts;
+    Ranges ranges;
   };
 
   TimePoint next_event() const {
@@ -52,7 +52,7 @@ class PolicyServer {
 
   void complete(Worker& worker) {
     policy_.completed(now_, static_cast<std::size_t>(worker.items), worker.service, worker.ending);
-    backlog_.complete(worker.parts, now_);
+    backlog_.complete(worker.ranges, now_);
     worker.busy = false;
     ++idle_;
   }
@@ -82,8 +82,8 @@ class PolicyServer {
     Worker& worker =
         *std::find_if(workers_.begin(), workers_.end(), [](const Worker& candidate) { return !candidate.busy; });
     worker.items = std::min(backlog_.items(), static_cast<int>(policy_.share(queue())));
-    worker.parts.clear();
-    worker.ending = backlog_.take(worker.items, worker.parts);
+    worker.ranges.clear();
+    worker.ending = backlog_.take(worker.items, worker.ranges);
     worker.service = cell_.model.service(worker.items);
     worker.until = now_ + worker.service;
     worker.busy = true;

@@ -44,7 +44,7 @@ inline Bytes request_of(const std::vector<int>& items) {
   return body_of(Chunk{.items = count, .payload = std::make_shared<const ipc::Payload>(payload_of(items))});
 }
 
-inline ipc::ResultRange piece_of(std::uint32_t begin, std::uint32_t count, Bytes bytes,
+inline ipc::ResultRange range_of(std::uint32_t begin, std::uint32_t count, Bytes bytes,
                                  ipc::ResultKind kind = ipc::ResultKind::kOutputs) {
   return {.begin = begin, .count = count, .result = {.kind = kind, .bytes = std::move(bytes), .blocks = {}}};
 }
@@ -53,19 +53,19 @@ inline ipc::ResultRange piece_of(std::uint32_t begin, std::uint32_t count, Bytes
 inline EndedCall answer_to(const Chunk& chunk) {
   ipc::Payload payload;
   EXPECT_TRUE(parse_request(body_of(chunk), payload));
-  EndedCall result{.id = chunk.id, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
-  result.pieces.push_back(piece_of(0, chunk.items, outputs_of(numbers_of(payload.bytes)).bytes));
+  EndedCall result{.id = chunk.id, .outcome = Outcome::kAnswered, .note = {}, .ranges = {}};
+  result.ranges.push_back(range_of(0, chunk.items, outputs_of(numbers_of(payload.bytes)).bytes));
   return result;
 }
 
 inline EndedCall failure() {
-  EndedCall result{.id = 0, .outcome = Outcome::kFailed, .note = {}, .pieces = {}};
-  result.pieces.push_back(piece_of(0, 1, Bytes::copy_of("error"), ipc::ResultKind::kError));
+  EndedCall result{.id = 0, .outcome = Outcome::kFailed, .note = {}, .ranges = {}};
+  result.ranges.push_back(range_of(0, 1, Bytes::copy_of("error"), ipc::ResultKind::kError));
   return result;
 }
 
 inline EndedCall loss(std::string note) {
-  return {.id = 0, .outcome = Outcome::kLost, .note = std::move(note), .pieces = {}};
+  return {.id = 0, .outcome = Outcome::kLost, .note = std::move(note), .ranges = {}};
 }
 
 inline ForwardedRequests::Answer with_body(const Chunk& chunk, Bytes body) {

@@ -196,10 +196,10 @@ inline bool drop_ended(Engine& engine, Batch& batch) {
   EndedRequests ended;
   ReleasedRequests released;
   engine.drop_ended(batch, ended, released);
-  std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
+  std::erase_if(batch.ranges, [](const RequestRange& range) { return range.request == nullptr; });
   publish(ended);
   let_go(released);
-  if (!batch.parts.empty()) return true;
+  if (!batch.ranges.empty()) return true;
   give_back(engine, batch, Outcome::kAnswered);
   return false;
 }
@@ -209,19 +209,19 @@ inline bool postpone(Engine& engine, Batch& batch) {
   EndedRequests ended;
   ReleasedRequests released;
   engine.postpone(batch, ended, released);
-  std::erase_if(batch.parts, [](const RequestRange& part) { return part.request == nullptr; });
+  std::erase_if(batch.ranges, [](const RequestRange& range) { return range.request == nullptr; });
   publish(ended);
   let_go(released);
-  if (!batch.parts.empty()) return true;
+  if (!batch.ranges.empty()) return true;
   give_back(engine, batch, Outcome::kAnswered);
   return false;
 }
 
 // Runs the model of these tests, and completes the batch.
 inline void answer(Engine& engine, Batch& batch) {
-  for (const RequestRange& part : batch.parts) {
-    for (std::uint32_t i = part.begin; i < part.begin + part.count; ++i) {
-      call_of(*part.request).outputs.at(i) += static_cast<int>(i) + 1;
+  for (const RequestRange& range : batch.ranges) {
+    for (std::uint32_t i = range.begin; i < range.begin + range.count; ++i) {
+      call_of(*range.request).outputs.at(i) += static_cast<int>(i) + 1;
     }
   }
   give_back(engine, batch, Outcome::kAnswered);

@@ -90,11 +90,11 @@ class RemoteRequest {
   bool answered() const {
     if (!ends_as(Outcome::kAnswered)) return false;
     std::vector<int> outputs;
-    for (const ipc::ResultRange& piece : call_->pieces) {
-      if (piece.begin != outputs.size()) return false;
-      const std::vector<int> part = numbers_of(piece.result.bytes);
-      if (part.size() != piece.count) return false;
-      outputs.insert(outputs.end(), part.begin(), part.end());
+    for (const ipc::ResultRange& range : call_->ranges) {
+      if (range.begin != outputs.size()) return false;
+      const std::vector<int> numbers = numbers_of(range.result.bytes);
+      if (numbers.size() != range.count) return false;
+      outputs.insert(outputs.end(), numbers.begin(), numbers.end());
     }
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (i >= outputs.size() || outputs[i] != items_[i] + 1) return false;
@@ -142,9 +142,9 @@ inline ipc::Result outputs_of(std::vector<int> numbers) {
 inline bool add_one(const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
   const std::vector<int> items = numbers_of(batch.payload.bytes);
   auto next = items.begin();
-  for (const ipc::RangeHead& part : batch.parts) {
-    reply.results.push_back(outputs_of({next, next + part.items}));
-    next += part.items;
+  for (const ipc::RangeHead& range : batch.ranges) {
+    reply.results.push_back(outputs_of({next, next + range.items}));
+    next += range.items;
   }
   return true;
 }

@@ -82,19 +82,19 @@ TEST(RequestBody, CountsAndEndsAreChecked) {
 }
 
 TEST(ResultBody, HasOutputs) {
-  EndedCall result{.id = 9, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
-  result.pieces.push_back(piece_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
-  result.pieces.push_back(piece_of(2, 1, Bytes{}));
+  EndedCall result{.id = 9, .outcome = Outcome::kAnswered, .note = {}, .ranges = {}};
+  result.ranges.push_back(range_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
+  result.ranges.push_back(range_of(2, 1, Bytes{}));
   const std::string text = text_of(result);
   EXPECT_EQ(text, "\0\0\0\0\0\2\0\0\0"s + "\0\0\0\0\2\0\0\0\1\4\0\0\0rows"s + "\2\0\0\0\1\0\0\0\0\0\0\0\0"s);
   EndedCall read;
   ASSERT_TRUE(parse_result(Bytes::copy_of(text), 3, read));
   EXPECT_EQ(read.outcome, Outcome::kAnswered);
-  ASSERT_EQ(read.pieces.size(), 2U);
-  EXPECT_EQ(read.pieces[0].result.kind, ResultKind::kRows);
-  EXPECT_EQ(read.pieces[0].result.bytes.text(), "rows");
-  EXPECT_EQ(read.pieces[1].begin, 2U);
-  EXPECT_EQ(read.pieces[1].count, 1U);
+  ASSERT_EQ(read.ranges.size(), 2U);
+  EXPECT_EQ(read.ranges[0].result.kind, ResultKind::kRows);
+  EXPECT_EQ(read.ranges[0].result.bytes.text(), "rows");
+  EXPECT_EQ(read.ranges[1].begin, 2U);
+  EXPECT_EQ(read.ranges[1].count, 1U);
   expect_only_whole(text, [](const std::string& other) { return is_result(other, 3); });
 }
 
@@ -102,7 +102,7 @@ TEST(ResultBody, HasErrorsAndLosses) {
   EndedCall read;
   ASSERT_TRUE(parse_result(body_of(failure()), 7, read));
   EXPECT_EQ(read.outcome, Outcome::kFailed);
-  EXPECT_EQ(read.pieces.at(0).result.bytes.text(), "error");
+  EXPECT_EQ(read.ranges.at(0).result.bytes.text(), "error");
   ASSERT_TRUE(parse_result(body_of(loss("it died")), 7, read));
   EXPECT_EQ(read.outcome, Outcome::kLost);
   EXPECT_EQ(read.note, "it died");
@@ -118,43 +118,43 @@ TEST(ResultBody, TellsWhetherAWorkerWasAvailable) {
 }
 
 TEST(ResultBody, MustFitTheNumberOfItems) {
-  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .ranges = {}};
   EXPECT_FALSE(is_result(text_of(answered), 1)) << "no outputs";
-  answered.pieces.push_back(piece_of(0, 2, Bytes::copy_of("a")));
+  answered.ranges.push_back(range_of(0, 2, Bytes::copy_of("a")));
   EXPECT_TRUE(is_result(text_of(answered), 2));
   EXPECT_FALSE(is_result(text_of(answered), 1));
   EXPECT_FALSE(is_result(text_of(answered), 3));
-  answered.pieces.push_back(piece_of(3, 1, Bytes::copy_of("b")));
+  answered.ranges.push_back(range_of(3, 1, Bytes::copy_of("b")));
   EXPECT_FALSE(is_result(text_of(answered), 3)) << "a gap";
-  answered.pieces[1].begin = 1;
+  answered.ranges[1].begin = 1;
   EXPECT_FALSE(is_result(text_of(answered), 3)) << "an overlap";
-  answered.pieces[1] = piece_of(2, UINT32_MAX, Bytes::copy_of("b"));
+  answered.ranges[1] = range_of(2, UINT32_MAX, Bytes::copy_of("b"));
   EXPECT_FALSE(is_result(text_of(answered), 1)) << "a sum beyond 32 bits";
-  answered.pieces[1] = piece_of(2, 0, Bytes::copy_of("b"));
+  answered.ranges[1] = range_of(2, 0, Bytes::copy_of("b"));
   EXPECT_FALSE(is_result(text_of(answered), 2)) << "outputs of no item";
-  answered.pieces[1] = piece_of(2, 1, Bytes::copy_of("b"), ResultKind::kError);
+  answered.ranges[1] = range_of(2, 1, Bytes::copy_of("b"), ResultKind::kError);
   EXPECT_FALSE(is_result(text_of(answered), 3)) << "an error among outputs";
 
   EndedCall failed = failure();
-  failed.pieces[0].result.kind = ResultKind::kOutputs;
+  failed.ranges[0].result.kind = ResultKind::kOutputs;
   EXPECT_FALSE(is_result(text_of(failed), 1)) << "outputs for an error";
-  failed.pieces.clear();
+  failed.ranges.clear();
   EXPECT_FALSE(is_result(text_of(failed), 1)) << "no error";
   EndedCall lost = loss("died");
-  lost.pieces = failure().pieces;
+  lost.ranges = failure().ranges;
   EXPECT_FALSE(is_result(text_of(lost), 1));
 }
 
 TEST(ResultBody, EnumsAndSizesAreChecked) {
-  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
-  answered.pieces.push_back(piece_of(0, 1, Bytes::copy_of("a")));
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .ranges = {}};
+  answered.ranges.push_back(range_of(0, 1, Bytes::copy_of("a")));
   const std::string sound = text_of(answered);
   ASSERT_TRUE(is_result(sound, 1));
   EXPECT_FALSE(is_result(with(sound, 0, "\3"s), 1)) << "outcome";
   EXPECT_FALSE(is_result(with(sound, 17, "\3"s), 1)) << "kind";
   EXPECT_FALSE(is_result(with(sound, 1, "\xff\xff\xff\xff"s), 1)) << "size of the note";
-  EXPECT_FALSE(is_result(with(sound, 5, "\xff\xff\xff\xff"s), 1)) << "pieces";
-  EXPECT_FALSE(is_result(with(sound, 18, "\xff\xff\xff\xff"s), 1)) << "size of a piece";
+  EXPECT_FALSE(is_result(with(sound, 5, "\xff\xff\xff\xff"s), 1)) << "ranges";
+  EXPECT_FALSE(is_result(with(sound, 18, "\xff\xff\xff\xff"s), 1)) << "size of a range";
 }
 
 // Parses as the fuzzer does: accepted bytes must be written unchanged.
@@ -168,9 +168,9 @@ std::string of_items(std::uint8_t items, const EndedCall& result) {
 }
 
 TEST(Chunks, AnyChangedByteIsHarmless) {
-  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = "note", .pieces = {}};
-  answered.pieces.push_back(piece_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
-  answered.pieces.push_back(piece_of(2, 1, Bytes{}));
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = "note", .ranges = {}};
+  answered.ranges.push_back(range_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
+  answered.ranges.push_back(range_of(2, 1, Bytes{}));
   const std::vector<std::string> sound{text_of(chunk_of({"one", "", "three"}, 0, 3)), of_items(3, answered),
                                        of_items(1, failure()), of_items(1, loss("it died"))};
   for (const std::string& text : sound) {
@@ -184,18 +184,18 @@ TEST(Chunks, AnyChangedByteIsHarmless) {
 }
 
 TEST(ResultBody, AResultThatIsTooLargeHasNoBody) {
-  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .ranges = {}};
   const std::byte some{};
-  answered.pieces.push_back(piece_of(0, 1, Bytes(nullptr, &some, 5'000'000'000)));  // the bytes are not read
+  answered.ranges.push_back(range_of(0, 1, Bytes(nullptr, &some, 5'000'000'000)));  // the bytes are not read
   EXPECT_NE(encoding_error(answered).find("5000000013 bytes"), std::string::npos) << encoding_error(answered);
 }
 
 TEST(ResultBody, AResultInSharedMemoryHasNoBody) {
-  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .pieces = {}};
-  answered.pieces.push_back(piece_of(0, 1, Bytes::copy_of("a")));
+  EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = {}, .ranges = {}};
+  answered.ranges.push_back(range_of(0, 1, Bytes::copy_of("a")));
   EXPECT_EQ(encoding_error(answered), "");
   const auto pool = ipc::SharedPool::make();
-  answered.pieces[0].result.blocks.push_back(ipc::support::block_of(*pool, "block"));
+  answered.ranges[0].result.blocks.push_back(ipc::support::block_of(*pool, "block"));
   EXPECT_NE(encoding_error(answered), "");
 }
 

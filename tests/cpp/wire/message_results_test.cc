@@ -110,47 +110,47 @@ TEST_F(MessageTest, InvalidSubmitsAreRejected) {
 
 TEST_F(MessageTest, ResultsHaveTheEndOfEachRequest) {
   std::vector<EndedCall> calls(3);
-  calls[0] = {.id = 1, .outcome = Outcome::kAnswered, .note = "", .pieces = {}};
-  calls[0].pieces.push_back({.begin = 0, .count = 2, .result = result_of("first", {"a"})});
-  calls[0].pieces.push_back({.begin = 2, .count = 1, .result = result_of(std::string(9000, 's'), {})});
-  calls[1] = {.id = 2, .outcome = Outcome::kLost, .note = "killed by signal 9", .pieces = {}};
-  calls[2] = {.id = 3, .outcome = Outcome::kFailed, .note = "", .pieces = {}};
-  calls[2].pieces.push_back({.begin = 0, .count = 1, .result = result_of("error", {}, ResultKind::kError)});
+  calls[0] = {.id = 1, .outcome = Outcome::kAnswered, .note = "", .ranges = {}};
+  calls[0].ranges.push_back({.begin = 0, .count = 2, .result = result_of("first", {"a"})});
+  calls[0].ranges.push_back({.begin = 2, .count = 1, .result = result_of(std::string(9000, 's'), {})});
+  calls[1] = {.id = 2, .outcome = Outcome::kLost, .note = "killed by signal 9", .ranges = {}};
+  calls[2] = {.id = 3, .outcome = Outcome::kFailed, .note = "", .ranges = {}};
+  calls[2].ranges.push_back({.begin = 0, .count = 1, .result = result_of("error", {}, ResultKind::kError)});
   InMessage message = deliver(make_results(calls));
   std::vector<EndedCall> received;
   ASSERT_TRUE(parse(message, received));
   ASSERT_EQ(received.size(), 3U);
   EXPECT_EQ(received[0].outcome, Outcome::kAnswered);
-  ASSERT_EQ(received[0].pieces.size(), 2U);
-  EXPECT_EQ(received[0].pieces[0].result.bytes.text(), "first");
-  EXPECT_EQ(text_of(received[0].pieces[0].result.blocks.at(0)), "a");
-  EXPECT_EQ(received[0].pieces[1].begin, 2U);
-  EXPECT_EQ(received[0].pieces[1].result.bytes.size(), 9000U);
+  ASSERT_EQ(received[0].ranges.size(), 2U);
+  EXPECT_EQ(received[0].ranges[0].result.bytes.text(), "first");
+  EXPECT_EQ(text_of(received[0].ranges[0].result.blocks.at(0)), "a");
+  EXPECT_EQ(received[0].ranges[1].begin, 2U);
+  EXPECT_EQ(received[0].ranges[1].result.bytes.size(), 9000U);
   EXPECT_EQ(received[1].note, "killed by signal 9");
-  EXPECT_EQ(received[2].pieces.at(0).result.kind, ResultKind::kError);
+  EXPECT_EQ(received[2].ranges.at(0).result.kind, ResultKind::kError);
 }
 
 TEST_F(MessageTest, InvalidResultsAreRejected) {
   std::vector<EndedCall> calls(2);
-  calls[0] = {.id = 1, .outcome = Outcome::kAnswered, .note = "", .pieces = {}};
-  calls[0].pieces.push_back({.begin = 0, .count = 2, .result = result_of("first", {"a"})});
-  calls[1] = {.id = 2, .outcome = Outcome::kLost, .note = "gone", .pieces = {}};
+  calls[0] = {.id = 1, .outcome = Outcome::kAnswered, .note = "", .ranges = {}};
+  calls[0].ranges.push_back({.begin = 0, .count = 2, .result = result_of("first", {"a"})});
+  calls[1] = {.id = 2, .outcome = Outcome::kLost, .note = "gone", .ranges = {}};
   const OutMessage message = make_results(calls);
   expect_only_whole<std::vector<EndedCall>>(message);
   const auto accepts = [&](std::size_t offset, auto value) {
     return accepted<std::vector<EndedCall>>(with(message, offset, value));
   };
   const std::size_t call = sizeof(wire::Start) + sizeof(wire::Block);
-  const std::size_t piece = call + sizeof(wire::ResultsCall);
+  const std::size_t range = call + sizeof(wire::ResultsCall);
   EXPECT_FALSE(accepts(call + 8, std::uint8_t{7})) << "outcome";
-  EXPECT_FALSE(accepts(piece + 4, std::uint32_t{0})) << "items of a piece";
-  EXPECT_FALSE(accepts(piece, UINT32_MAX)) << "begin of a piece";
-  EXPECT_FALSE(accepts(piece + 8, std::uint8_t{9})) << "kind";
+  EXPECT_FALSE(accepts(range + 4, std::uint32_t{0})) << "items of a range";
+  EXPECT_FALSE(accepts(range, UINT32_MAX)) << "begin of a range";
+  EXPECT_FALSE(accepts(range + 8, std::uint8_t{9})) << "kind";
   for (const std::uint32_t size : {1U, 5U, UINT32_MAX}) EXPECT_FALSE(accepts(call + 9, size)) << "note";
   for (const std::uint32_t count : {0U, 3U, UINT32_MAX}) {
     EXPECT_FALSE(accepts(0, count)) << "calls";
-    EXPECT_FALSE(accepts(call + 13, count)) << "pieces";
-    EXPECT_FALSE(accepts(piece + 9, count)) << "blocks";
+    EXPECT_FALSE(accepts(call + 13, count)) << "ranges";
+    EXPECT_FALSE(accepts(range + 9, count)) << "blocks";
   }
 }
 

@@ -62,20 +62,20 @@ TEST_F(MessageTest, IdsOfPartialLengthAreRejected) {
 TEST_F(MessageTest, BatchJoinsRangesOfSeveralPayloads) {
   const Payload first = payload_with_blocks();
   const Payload second = payload_of({"x", "yy", "zzz", "wwww"});
-  const std::vector<RangeHead> parts{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true}, {.items = 3}};
+  const std::vector<RangeHead> heads{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true}, {.items = 3}};
   const std::vector<PayloadRange> ranges{{.payload = &first, .begin = 1, .count = 2},
                                          {.payload = &second, .begin = 0, .count = 3}};
-  InMessage message = deliver(make_batch(9, parts, ranges));
+  InMessage message = deliver(make_batch(9, heads, ranges));
   EXPECT_EQ(message.id, 9U);
   BatchMessage batch;
   ASSERT_TRUE(parse(message, batch));
-  ASSERT_EQ(batch.parts.size(), 2U);
-  EXPECT_EQ(batch.parts[0].items, 2U);
-  EXPECT_TRUE(batch.parts[0].whole);
-  EXPECT_FALSE(batch.parts[1].whole);
-  EXPECT_EQ(batch.parts[0].deadline, TimePoint(Duration(5)));
-  EXPECT_EQ(batch.parts[1].items, 3U);
-  EXPECT_EQ(batch.parts[1].deadline, TimePoint::max());
+  ASSERT_EQ(batch.ranges.size(), 2U);
+  EXPECT_EQ(batch.ranges[0].items, 2U);
+  EXPECT_TRUE(batch.ranges[0].whole);
+  EXPECT_FALSE(batch.ranges[1].whole);
+  EXPECT_EQ(batch.ranges[0].deadline, TimePoint(Duration(5)));
+  EXPECT_EQ(batch.ranges[1].items, 3U);
+  EXPECT_EQ(batch.ranges[1].deadline, TimePoint::max());
   ASSERT_EQ(batch.payload.items(), 5U);
   const std::vector<std::string_view> expected{"", "three", "x", "yy", "zzz"};
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(item_of(batch.payload, i), expected[i]);
@@ -87,9 +87,9 @@ TEST_F(MessageTest, BatchJoinsRangesOfSeveralPayloads) {
 TEST_F(MessageTest, BatchSendsLargeItemsWithoutACopy) {
   const Payload small = payload_of({"small"});
   const Payload large = payload_of({std::string(50'000, 'l')});
-  const std::vector<RangeHead> parts{{.items = 1}, {.items = 1}, {.items = 1}};
+  const std::vector<RangeHead> heads{{.items = 1}, {.items = 1}, {.items = 1}};
   const std::vector<PayloadRange> ranges{all_of(small), all_of(large), all_of(small)};
-  const OutMessage message = make_batch(1, parts, ranges);
+  const OutMessage message = make_batch(1, heads, ranges);
   EXPECT_LT(message.head.size(), 1000U);
   ASSERT_EQ(message.tail.size(), 2U);
   EXPECT_EQ(message.tail[0].data(), large.bytes.data());
@@ -117,22 +117,22 @@ TEST_F(MessageTest, InvalidBatchesAreRejected) {
   const OutMessage message = batch_of(1, payload);
   expect_only_whole<BatchMessage>(message);
   const std::size_t table = sizeof(wire::Start);
-  const std::size_t part = table + 3 * sizeof(wire::Block);
-  const std::size_t head = part + sizeof(wire::RequestRange);
+  const std::size_t range = table + 3 * sizeof(wire::Block);
+  const std::size_t head = range + sizeof(wire::RequestRange);
   const std::size_t ends = head + sizeof(wire::Payload);
   const std::size_t items = ends + 3 * 8;
   EXPECT_TRUE(accepted<BatchMessage>(with(message, ends, std::uint64_t{3})));
   for (const std::uint32_t count : {0U, 2U, 1U << 31, UINT32_MAX}) {
-    EXPECT_FALSE(accepted<BatchMessage>(with(message, 0, count))) << "parts";
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, 0, count))) << "ranges";
     EXPECT_FALSE(accepted<BatchMessage>(with(message, 4, count))) << "blocks";
     EXPECT_FALSE(accepted<BatchMessage>(with(message, head, count))) << "items";
     EXPECT_FALSE(accepted<BatchMessage>(with(message, head + 4, count))) << "blocks of the items";
-    EXPECT_FALSE(accepted<BatchMessage>(with(message, part + 8, count))) << "items of the part";
+    EXPECT_FALSE(accepted<BatchMessage>(with(message, range + 8, count))) << "items of the range";
   }
   for (const std::uint64_t bytes : {std::uint64_t{7}, std::uint64_t{9}, UINT64_MAX}) {
     EXPECT_FALSE(accepted<BatchMessage>(with(message, 8, bytes))) << "opaque bytes";
   }
-  EXPECT_FALSE(accepted<BatchMessage>(with(message, part, std::int64_t{-1}))) << "deadline";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, range, std::int64_t{-1}))) << "deadline";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, ends, std::uint64_t{4}))) << "ends not in order";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, ends + 16, std::uint64_t{7}))) << "bytes of no item";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, ends + 16, UINT64_MAX))) << "items of no bytes";

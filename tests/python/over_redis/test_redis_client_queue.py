@@ -176,12 +176,12 @@ def test_wait_ready_ends_when_the_client_is_closed(make, threads, monkeypatch):
     assert isinstance(error, StreamerClosed)
 
 
-# --------------------------------------------------------------- what is withdrawn
+# --------------------------------------------------------------- what is cancelled
 
 
 @pytest.mark.usefixtures("long_goodbye")
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_a_worker_hears_at_once_of_what_is_withdrawn(make, workers, queue, process_gate, how):
+def test_a_worker_hears_at_once_of_what_is_cancelled(make, workers, queue, process_gate, how):
     worker = workers(process_gate, batch_size=1, _claim_after=100 * LONG)  # no heartbeat comes
     streamer, other = make(), make()
     first = other.submit(["first"])
@@ -211,7 +211,7 @@ def test_a_notice_of_nothing_costs_nobody_anything(make, workers, queue):
 
 
 @pytest.mark.usefixtures("quick_rounds")
-def test_where_there_are_no_notices_the_heartbeat_finds_what_is_withdrawn(
+def test_where_there_are_no_notices_the_heartbeat_finds_what_is_cancelled(
     make, workers, queue, process_gate
 ):
     queue.redis.set(queue.keys.cancellations, "not a stream")

@@ -20,18 +20,18 @@ class Client(Asks):
 
     def take(self, limit=PLENTY, timeout=LONG):
         """All chunks of what was submitted."""
-        chunks, withdrawn = self.egress.take(limit, timeout)
-        assert not withdrawn
+        chunks, cancelled = self.egress.take(limit, timeout)
+        assert not cancelled
         return chunks
 
     def take_one(self):
         (chunk,) = self.take()
         return chunk
 
-    def withdrawn(self):
-        chunks, withdrawn = self.egress.take(0, LONG)
+    def cancelled(self):
+        chunks, cancelled = self.egress.take(0, LONG)
         assert not chunks
-        return withdrawn
+        return cancelled
 
     def close(self):
         self.engine.close(False)
@@ -53,12 +53,12 @@ class Carrier:
     def _send(self):
         number = 0
         while (taken := self.egress.take(PLENTY, LONG)) is not None:
-            chunks, withdrawn = taken
+            chunks, cancelled = taken
             for id, begin, items, deadline, priority, body in chunks:
                 number += 1
                 self.numbers[number] = id, begin, items
                 assert self.ingress.submit(number, body, deadline, priority) == items
-            ids = set(withdrawn)
+            ids = set(cancelled)
             self.ingress.cancel([n for n, key in self.numbers.copy().items() if key[0] in ids])
 
     def _reply(self):

@@ -100,7 +100,7 @@ def test_parcels_are_given_again(client):
     assert one.egress.chunks(ids=[chunks[0][0]]) == []
 
 
-def test_a_cancel_after_take_is_withdrawn(client):
+def test_take_returns_a_request_that_was_cancelled_after_it_was_taken(client):
     one = client()
     future = one.submit([1])
     chunk = one.take_one()
@@ -108,7 +108,7 @@ def test_a_cancel_after_take_is_withdrawn(client):
     assert not future.running()
     assert future.cancel()
     assert future.cancelled()
-    assert one.withdrawn() == [chunk[0]]
+    assert one.cancelled() == [chunk[0]]
     assert one.egress.answer([answer_to(chunk, ["late"])]) == 0
     with pytest.raises(CancelledError):
         future.result(LONG)
@@ -127,16 +127,16 @@ def test_a_timer_thread_may_be_there_before_the_outlet(threads):
     assert threads.join() == [None]
 
 
-def test_a_predict_that_times_out_is_withdrawn(client, threads):
+def test_take_returns_a_predict_that_has_timed_out(client, threads):
     one = client()
-    timeout, chunks, withdrawn = 0.05, [], []
+    timeout, chunks, cancelled = 0.05, [], []
     while not chunks:  # on a busy machine a request may expire before it leaves
         thread = threads.run(one.predict, [1], timeout)
-        chunks, withdrawn = one.egress.take(PLENTY, timeout)
+        chunks, cancelled = one.egress.take(PLENTY, timeout)
         thread.join(LONG)
         timeout *= 2
     assert {type(outcome) for outcome in threads.join()} == {RequestTimeout}
-    assert (withdrawn or one.withdrawn()) == [chunks[0][0]]
+    assert (cancelled or one.cancelled()) == [chunks[0][0]]
 
 
 def test_stop_ends_what_is_out(client, threads):

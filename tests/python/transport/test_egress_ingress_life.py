@@ -234,7 +234,7 @@ def unlucky(n):
 def unlucky(n):
     futures, ids = submitted(n)
     for future in futures: assert future.cancel()
-    assert client.withdrawn() == ids
+    assert client.cancelled() == ids
     settle()
 """,
     "lost": """
