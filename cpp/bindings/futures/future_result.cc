@@ -33,8 +33,9 @@ PyObject* raise_expired(FutureObject* future) {
   const Request& request = *future->request;
   PyObject* reason = future->engine->backend->connect_error();
   if (reason == nullptr) return nullptr;
-  raise_message("RequestTimeout", "the request of %u items was not answered within its deadline (%ld ms)%U",
-                static_cast<unsigned>(request.size),
+  const bool overdue = request.ended < request.deadline;
+  raise_message("RequestTimeout", "the request of %u items was not answered within %s (%ld ms)%U",
+                static_cast<unsigned>(request.size), overdue ? "the time for a first connection" : "its deadline",
                 static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1)), reason);
   Py_DECREF(reason);
   return nullptr;

@@ -1,5 +1,6 @@
 #include "bindings/processes/client_link.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -36,8 +37,11 @@ int query(Question question) {
 // The back end of an engine whose requests go on to the engine of another process.
 class ClientLinkBackend final : public ProcessBackend {
  public:
-  ClientLinkBackend(PyObject* object, EngineObject* engine, const char* address, bool owner_returns, bool inline_items)
-      : ProcessBackend(inline_items), link(*engine->engine, address, owner_returns), object_(object), engine_(engine) {}
+  ClientLinkBackend(PyObject* object, EngineObject* engine, const char* address, const ipc::ClientLinkOptions& options)
+      : ProcessBackend(static_cast<const ProcessBackend*>(engine->own_backend)->inline_items()),
+        link(*engine->engine, address, options),
+        object_(object),
+        engine_(engine) {}
 
   int query_running(FutureObject* future) override {
     return is_running(future) ? ask(future, &ipc::ClientLink::running) : 0;
@@ -173,17 +177,19 @@ PyObject* client_link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) 
   EngineObject* engine;
   const char* address;
   int owner_returns = 1;
-  static const char* names[] = {"engine", "address", "owner_returns", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|p", const_cast<char**>(names), engine_type, &engine, &address,
-                                   &owner_returns)) {
+  double first_patience = HUGE_VAL;
+  static const char* names[] = {"engine", "address", "owner_returns", "first_patience", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pd", const_cast<char**>(names), engine_type, &engine, &address,
+                                   &owner_returns, &first_patience)) {
     return nullptr;
   }
-  const ProcessBackend* own = from_this_process(engine) ? unattached_backend(engine) : nullptr;
-  if (own == nullptr) return nullptr;
+  if (!from_this_process(engine) || unattached_backend(engine) == nullptr) return nullptr;
+  const ipc::ClientLinkOptions options{.owner_returns = owner_returns != 0,
+                                       .first_patience = duration_from(first_patience)};
   return attached_new<ClientLinkObject>(type, engine, [&](ClientLinkObject& self) {
     return attempt([&] {
       auto* object = reinterpret_cast<PyObject*>(&self);
-      self.backend = new ClientLinkBackend(object, engine, address, owner_returns != 0, own->inline_items());
+      self.backend = new ClientLinkBackend(object, engine, address, options);
     });
   });
 }

@@ -157,6 +157,9 @@ class Engine {
   TimePoint watch_deadlines(Waiter& waiter, EndedRequests& ended) EXCLUDES(mutex_);
   void stop_watching(const Waiter& waiter) EXCLUDES(mutex_);
 
+  // Ends the requests that arrived before `time`, also those that run.
+  void expire_arrived_before(TimePoint time, EndedRequests& ended) EXCLUDES(mutex_);
+
   // --- life ---
 
   // Throws std::invalid_argument if an option would be invalid, and then changes nothing.

@@ -60,6 +60,19 @@ void Engine::stop_watching(const Waiter& waiter) {
   if (timer_ == &waiter) timer_ = nullptr;
 }
 
+void Engine::expire_arrived_before(TimePoint time, EndedRequests& ended) {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    while (!live_.empty() && live_.first()->arrived < time) {
+      end(*live_.first(), Outcome::kExpired, now, ended, wakes);
+    }
+    settle(now, wakes);
+  }
+  wakes.run();
+}
+
 // --- under the mutex ---
 
 void Engine::end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) {

@@ -13,8 +13,8 @@ std::uint64_t id_of(const Request& request) {
 
 }  // namespace
 
-ClientLink::ClientLink(Engine& engine, std::string address, bool owner_returns)
-    : impl_(std::make_unique<Impl>(engine, std::move(address), owner_returns)) {}
+ClientLink::ClientLink(Engine& engine, std::string address, const ClientLinkOptions& options)
+    : impl_(std::make_unique<Impl>(engine, std::move(address), options)) {}
 
 // A forked child has no copy of the thread, and a mutex may be locked there forever. So the child leaks the Impl.
 ClientLink::~ClientLink() {

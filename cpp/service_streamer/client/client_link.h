@@ -9,6 +9,15 @@
 
 namespace service_streamer::ipc {
 
+struct ClientLinkOptions {
+  // False: when the Server is gone, no other will listen at the address. Requests that it did not accept then end as
+  // kClosed, and a failed attempt to connect closes the engine.
+  bool owner_returns = true;
+  // Until the first connection is made, requests that have waited this long end as kExpired when an attempt to connect
+  // fails.
+  Duration first_patience = Duration::max();
+};
+
 // Forwards the requests of a client process to the Server at `address`. One thread, `streamer-client`, takes the
 // requests (LocalCalls) out of this process's engine, sends them, and ends them with the results that come back. It
 // never takes the GIL.
@@ -26,10 +35,7 @@ namespace service_streamer::ipc {
 class ClientLink {
  public:
   // The engine must outlive the ClientLink. The constructor throws std::system_error if no descriptor is left.
-  //
-  // `owner_returns` false: when the Server is gone, no other will listen at the address. Requests that it did not
-  // accept then end as kClosed, and a failed attempt to connect closes the engine.
-  ClientLink(Engine& engine, std::string address, bool owner_returns = true);
+  ClientLink(Engine& engine, std::string address, const ClientLinkOptions& options = {});
   ~ClientLink();  // stop()
 
   // Starts the thread. Never blocks. `connect_now`: tries once to connect before it returns; ignored if the owner does

@@ -32,14 +32,14 @@ bool fits(const Request& request, const EndedCall& answer) {
 
 }  // namespace
 
-ClientLink::Impl::Impl(Engine& engine, std::string address, bool owner_returns)
-    : engine_(engine), address_(std::move(address)), owner_returns_(owner_returns) {}
+ClientLink::Impl::Impl(Engine& engine, std::string address, const ClientLinkOptions& options)
+    : engine_(engine), address_(std::move(address)), options_(options) {}
 
 void ClientLink::Impl::start(bool connect_now) {
   MutexLock lock(life_);
   if (stopped_ || thread_.joinable()) return;
   // If the owner does not return, a failure would close the engine before its first request.
-  if (connect_now && owner_returns_) connect(Clock::now());
+  if (connect_now && options_.owner_returns) connect(Clock::now());
   thread_ = start_io_thread("streamer-client", [this] { run(); });
 }
 
@@ -72,7 +72,10 @@ void ClientLink::Impl::run() {
     TimePoint until = std::min(deadline, forward_queued());
     if (!server_ && wants_connection()) {
       const TimePoint now = Clock::now();
-      if (now >= connect_at_) connect(now);
+      if (now >= connect_at_) {
+        connect(now);
+        if (!connected_once_) end_overdue(now);
+      }
       until = server_ ? TimePoint::min() : std::min(until, connect_at_);
     }
     if (server_) send_controls();
@@ -133,6 +136,7 @@ void ClientLink::Impl::forward() {
 void ClientLink::Impl::connect(TimePoint now) {
   try {
     server_ = std::make_unique<Peer>(poller_, kServerKey, connect_to(address_));
+    connected_once_ = true;
     server_->send(make_hello(Role::kClient));
   } catch (const std::system_error& error) {
     disconnect(Outcome::kLost);
@@ -140,10 +144,17 @@ void ClientLink::Impl::connect(TimePoint now) {
         error.code() == std::errc::connection_refused || error.code() == std::errc::no_such_file_or_directory;
     set_connect_error((no_listener ? "nothing listens at " : "cannot connect to ") + address_ + " (" +
                       error.code().message() + ")");
-    if (no_listener && !owner_returns_) return close_engine();
+    if (no_listener && !options_.owner_returns) return close_engine();
   }
   connect_at_ = now + back_off_;
   back_off_ = std::min(2 * back_off_, kMaxBackOff);
+}
+
+// Ends the requests that have waited too long for the first connection.
+void ClientLink::Impl::end_overdue(TimePoint now) {
+  EndedRequests ended;
+  engine_.expire_arrived_before(now - options_.first_patience, ended);
+  publish(ended);
 }
 
 // For a server that is gone and will not be replaced.
@@ -220,7 +231,7 @@ bool ClientLink::Impl::handle_results(InMessage& message) {
 }
 
 void ClientLink::Impl::return_all_untaken() {
-  server_closing_ = owner_returns_;
+  server_closing_ = options_.owner_returns;
   std::vector<Engine::Returned> returned;
   return_untaken({forwarded_.begin(), forwarded_.end()}, returned);
   forwarded_.clear();
@@ -231,17 +242,18 @@ void ClientLink::Impl::return_all_untaken() {
 // end.
 void ClientLink::Impl::return_untaken(std::vector<std::pair<std::uint64_t, LocalCall*>> untaken,
                                       std::vector<Engine::Returned>& returned) {
-  server_closing_ |= owner_returns_ && !untaken.empty();
+  server_closing_ |= options_.owner_returns && !untaken.empty();
   std::sort(untaken.begin(), untaken.end(), std::greater<>());
   for (const auto& [id, call] : untaken) {
-    if (owner_returns_) call->taken_back();
-    returned.push_back({.request = &call->request, .outcome = owner_returns_ ? Outcome::kNone : Outcome::kClosed});
+    if (options_.owner_returns) call->taken_back();
+    returned.push_back(
+        {.request = &call->request, .outcome = options_.owner_returns ? Outcome::kNone : Outcome::kClosed});
   }
 }
 
 // A server that closed while it had the request is a loss for this client if another server may come.
 Outcome ClientLink::Impl::local_outcome(LocalCall& call, Outcome reply) const {
-  if (reply != Outcome::kClosed || !owner_returns_) return reply;
+  if (reply != Outcome::kClosed || !options_.owner_returns) return reply;
   call.note = "the streamer at " + address_ + " was closed while a worker had the request";
   return Outcome::kLost;
 }

@@ -23,7 +23,7 @@ namespace service_streamer::ipc {
 // The IO thread of a ClientLink, and its connection.
 class ClientLink::Impl {
  public:
-  Impl(Engine& engine, std::string address, bool owner_returns);
+  Impl(Engine& engine, std::string address, const ClientLinkOptions& options);
   ~Impl() { stop(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -43,6 +43,7 @@ class ClientLink::Impl {
   void forward();
   bool wants_connection() { return has_reservation_ || pending_queries_.has_unsent(); }
   void connect(TimePoint now);
+  void end_overdue(TimePoint now);
   void set_connect_error(std::string words) EXCLUDES(connect_error_mutex_);
   void close_engine();
   void send_controls();
@@ -60,7 +61,7 @@ class ClientLink::Impl {
   // Constant after construction.
   Engine& engine_;
   const std::string address_;
-  const bool owner_returns_;
+  const ClientLinkOptions options_;
   const std::uint32_t generation_ = ForkLock::generation();
 
   // Used by the IO thread, or with their own synchronisation.
@@ -69,6 +70,7 @@ class ClientLink::Impl {
   const std::shared_ptr<CancelledRequests> cancelled_requests_ = std::make_shared<CancelledRequests>(poller_.waiter());
   Engine::IdleWorker idle_{poller_.waiter()};
   std::unique_ptr<Peer> server_;  // nullptr: not connected
+  bool connected_once_ = false;
   Duration back_off_ = kFirstBackOff;
   TimePoint connect_at_ = TimePoint::min();
   std::unordered_map<std::uint64_t, LocalCall*> forwarded_;  // by id; the engine keeps each alive

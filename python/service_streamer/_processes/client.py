@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,12 +19,14 @@ from .._waiting.threads import original
 _logger = logging.getLogger("service_streamer")
 
 QUERY_TIMEOUT = 10.0  # s to wait for statistics or the reply to configure()
+FIRST_PATIENCE = 5.0  # s without a first connection, after which requests end with RequestTimeout
 
 
 class Client:
     """A `Backend`: a local engine that queues requests, and a link that forwards them to the owner.
 
-    It connects when it is first used. After the owner has ended, it reconnects with back-off.
+    It connects when it is first used. After the owner has ended, it reconnects with back-off. Until
+    it was connected once, a request waits for `FIRST_PATIENCE` at most.
 
     Args:
         options: of this client.
@@ -94,13 +97,14 @@ class Client:
         if link is None:
             link = self._start_link()
             if self.owner_returns and (error := link.connect_error()):
-                _logger.warning("%s; requests wait until their timeout", error)
+                _logger.warning("%s; requests wait %g s for it", error, FIRST_PATIENCE)
         return link
 
     def _start_link(self) -> _core.ClientLink:
         with self._lock:
             if self._link is None and not self._closed:
-                link = _core.ClientLink(self.engine, self.address, self.owner_returns)
+                patience = FIRST_PATIENCE if self.owner_returns else math.inf
+                link = _core.ClientLink(self.engine, self.address, self.owner_returns, patience)
                 link.start()
                 self._link = link
                 if self._closed:  # join() ran meanwhile and may not have seen the link

@@ -159,9 +159,9 @@ class Streamer(BaseStreamer):
         connects at the first request.
 
         If the process with the Streamer ends, the client reconnects to its successor. Requests that
-        the old process had accepted and not answered raise `WorkerLost`; new requests wait. While
-        no process listens at the address, requests wait until their timeout. The log and the
-        message of `RequestTimeout` tell the reason.
+        the old process had accepted and not answered raise `WorkerLost`; new requests wait until
+        their timeout. Before the first connection of this client, a request waits for 5 seconds at
+        most. Then it raises `RequestTimeout`, and the message tells why. The log does so at once.
 
         Args:
             address: of the Streamer: a path, or "@name".

@@ -56,6 +56,31 @@ TEST(ClientLinkConnection, RequestsWaitForAServerThatStartsLater) {
   EXPECT_TRUE(early.answered());
 }
 
+TEST(ClientLinkConnection, BeforeTheFirstConnectionRequestsWaitOnlyForTheFirstPatience) {
+  constexpr Duration kFirstPatience = milliseconds(50);
+  const std::string address = unused_address();
+  Client client(address, kWaitingRoom, {.first_patience = kFirstPatience});
+  std::vector<RemoteRequest> requests;
+  for (int i = 0; i < 4; ++i) {
+    requests.push_back(sent(client.engine, {1}, {.deadline = soon()}));
+    pass_time_until(requests.back().request().arrived + kFirstPatience / 3);
+  }
+  for (const RemoteRequest& request : requests) {
+    EXPECT_TRUE(request.ends_as(Outcome::kExpired));
+    EXPECT_GE(request.request().ended - request.request().arrived, kFirstPatience);
+    EXPECT_LT(request.request().ended, request.request().deadline);
+  }
+
+  {
+    Owner owner(kServed, {.address = address});
+    owner.add();
+    ASSERT_TRUE(eventually([&] { return sent(client.engine, {1}).answered(); }));
+  }
+  const RemoteRequest later = sent(client.engine, {1}, {.deadline = Clock::now() + 4 * kFirstPatience});
+  EXPECT_TRUE(later.ends_as(Outcome::kExpired));
+  EXPECT_GE(later.request().ended, later.request().deadline) << "it was connected once";
+}
+
 TEST(ClientLinkConnection, SurvivesRestartsOfTheServer) {
   const std::string address = unused_address();
   Client client(address);
@@ -156,7 +181,7 @@ TEST(ClientLinkConnection, RequestsThatAWorkerHasAreLostWhenTheServerCloses) {
 
 TEST(ClientLinkConnection, IfTheOwnerDoesNotReturnRequestsThatWereNotAcceptedEndAsClosed) {
   auto owner = std::make_unique<Owner>();
-  Client client(owner->server->address(), kWaitingRoom, false);
+  Client client(owner->server->address(), kWaitingRoom, {.owner_returns = false});
   const RemoteRequest request = sent(client.engine, {1});
   ASSERT_TRUE(eventually([&] { return owner->engine.stats().queued_requests == 1; }));
   close_remote(owner->engine, false);
@@ -167,7 +192,7 @@ TEST(ClientLinkConnection, IfTheOwnerDoesNotReturnRequestsThatWereNotAcceptedEnd
 
 TEST(ClientLinkConnection, IfTheOwnerDoesNotReturnAFailedConnectClosesTheEngine) {
   for (const std::string& address : {unused_address(), "/nowhere/" + unused_address()}) {
-    Client client(address, kWaitingRoom, false);
+    Client client(address, kWaitingRoom, {.owner_returns = false});
     EXPECT_TRUE(sent(client.engine, {1}).ends_as(Outcome::kClosed));
     EXPECT_TRUE(client.engine.closed());
     EXPECT_FALSE(RemoteRequest({2}).submit(client.engine));
@@ -178,7 +203,7 @@ TEST(ClientLinkConnection, IfTheOwnerDoesNotReturnAFailedConnectClosesTheEngine)
 }
 
 TEST(ClientLinkConnection, IfTheOwnerDoesNotReturnWaitReadyEnds) {
-  Client client(unused_address(), kWaitingRoom, false);
+  Client client(unused_address(), kWaitingRoom, {.owner_returns = false});
   QueryReply reply;
   EXPECT_EQ(client.client_link->wait_ready(reply, client.sleeping.waiter(), TimePoint::max()), Wait::kTimeout);
   EXPECT_TRUE(client.engine.closed());

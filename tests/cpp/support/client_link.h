@@ -20,8 +20,9 @@ inline constexpr EngineOptions kWaitingRoom{.batch_size = 1, .policy = PolicyKin
 
 class Client {
  public:
-  explicit Client(std::string address, const EngineOptions& options = kWaitingRoom, bool owner_returns = true)
-      : engine(options), client_link(std::make_unique<ClientLink>(engine, std::move(address), owner_returns)) {
+  explicit Client(std::string address, const EngineOptions& options = kWaitingRoom,
+                  const ipc::ClientLinkOptions& link_options = {})
+      : engine(options), client_link(std::make_unique<ClientLink>(engine, std::move(address), link_options)) {
     client_link->start();
   }
   ~Client() {

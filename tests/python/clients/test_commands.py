@@ -10,6 +10,7 @@ from process_models import ProcessGate, is_alive
 from waits import LONG, eventually
 
 from service_streamer import Streamer, StreamerClosed, WorkerLost
+from service_streamer._processes import client
 
 pytest_plugins = ["commands"]
 pytestmark = pytest.mark.slow
@@ -21,9 +22,10 @@ def kind(request):
 
 
 @pytest.fixture
-def place(request, kind, address):
+def place(request, kind, address, monkeypatch):
     """Options for where it serves, and a function that makes clients."""
     if kind == "serve":
+        monkeypatch.setattr(client, "FIRST_PATIENCE", LONG)  # a busy machine starts Python slowly
         return ["--address", address], lambda: Streamer.connect(address)
     from redis_tools import new_prefix
 
@@ -41,19 +43,19 @@ def start(services, kind, place):
 def test_a_second_signal_ends_it_at_once(start, place, tmp_path):
     gate = ProcessGate(tmp_path)
     service = start("process_models:PathGate", "--model-init-args", f'["{tmp_path}"]')
-    client = place[1]()
-    future = client.submit([1])
+    streamer = place[1]()
+    future = streamer.submit([1])
     worker = gate.wait_entered()
     service.signal(signal.SIGTERM)
     service.line("stopping")
     service.signal(signal.SIGTERM)
     assert service.wait() == -signal.SIGTERM
     eventually(lambda: not is_alive(worker))
-    if isinstance(client, Streamer):
+    if isinstance(streamer, Streamer):
         assert isinstance(future.exception(LONG), WorkerLost | StreamerClosed)
     else:  # it is for another worker
-        assert client.stats().stream.pending == 1
-    client.close(drain=False)
+        assert streamer.stats().stream.pending == 1
+    streamer.close(drain=False)
     gate.close()
 
 
