@@ -16,7 +16,6 @@
 #define REQUIRES(...) SERVICE_STREAMER_ANNOTATE(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) SERVICE_STREAMER_ANNOTATE(locks_excluded(__VA_ARGS__))
 #define ACQUIRE(...) SERVICE_STREAMER_ANNOTATE(acquire_capability(__VA_ARGS__))
-#define TRY_ACQUIRE(...) SERVICE_STREAMER_ANNOTATE(try_acquire_capability(__VA_ARGS__))
 #define RELEASE(...) SERVICE_STREAMER_ANNOTATE(release_capability(__VA_ARGS__))
 
 namespace service_streamer {
@@ -24,7 +23,6 @@ namespace service_streamer {
 class CAPABILITY("mutex") Mutex {
  public:
   void lock() ACQUIRE() { mutex_.lock(); }
-  bool try_lock() TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void unlock() RELEASE() { mutex_.unlock(); }
 
  private:

@@ -7,7 +7,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -127,14 +126,6 @@ class ReserveDescriptor {
 };
 
 }  // namespace
-
-std::pair<FileDescriptor, FileDescriptor> socket_pair() {
-  std::array<int, 2> fds{};
-  const ForkLock no_fork;
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) fail(errno, "socketpair");
-  FileDescriptor first(fds[0]);
-  return {std::move(first), FileDescriptor(fds[1])};
-}
 
 FileDescriptor listen_on(const std::string& address) {
   const Name name(address);

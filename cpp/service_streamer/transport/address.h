@@ -1,14 +1,10 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "service_streamer/base/file_descriptor.h"
 
 namespace service_streamer::ipc {
-
-// Returns a pair of connected sockets, for a worker process. Throws std::system_error.
-std::pair<FileDescriptor, FileDescriptor> socket_pair();
 
 // An address is a path, or "@name" for an abstract name of Linux, which is not in the file system. The functions throw
 // std::system_error, and std::invalid_argument if the address is empty or too long. Both sides refuse peers of other

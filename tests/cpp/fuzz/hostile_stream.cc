@@ -16,6 +16,7 @@
 #include "service_streamer/shared_memory/shared_memory.h"
 #include "service_streamer/transport/connection.h"
 #include "service_streamer/wire/message.h"
+#include "support/sockets.h"
 
 namespace service_streamer::ipc::fuzz {
 namespace {

@@ -21,6 +21,7 @@
 #include "service_streamer/server/server.h"
 #include "service_streamer/transport/connection.h"
 #include "service_streamer/worker/worker_link.h"
+#include "support/sockets.h"
 #include "support/threads.h"
 
 namespace service_streamer::support {
