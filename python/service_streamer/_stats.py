@@ -130,7 +130,7 @@ class RecentStats(EventStats):
     """
 
     seconds: float
-    """length of the time. Up to a second longer than its name says; less if the streamer is young"""
+    """length of the time: up to a second more than its name says; less if the streamer is young"""
 
     @classmethod
     def from_engine(cls, values: Mapping[str, Any]) -> RecentStats:

@@ -8,6 +8,7 @@ import pytest
 from thread_models import double
 from waits import LONG, eventually
 
+
 @pytest.mark.not_redis
 def test_requests_and_batches_are_counted(held, gate):
     streamer = held(batch_size=4)
