@@ -87,7 +87,7 @@ main-python:
 changed = $$($(bin)/python tests/tools/changed.py $(1))
 
 quick: $(VENV)/.installed $(VENV)/.lint-tools  ## lint of what has changed and the fast tests, within a minute
-	@$(MAKE) --no-print-directory lint-changed changed-cpp
+	@$(side_by_side) lint-changed changed-cpp
 	$(pytest) -m "not (slow or endurance or over_redis or torch)" $(ARGS)
 
 changed-cpp: $(VENV)/.tools

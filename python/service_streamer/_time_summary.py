@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -55,15 +57,14 @@ class TimeSummary:
 
 
 def _summary(total: float, longest: float, buckets: dict[float, int]) -> TimeSummary:
-    count = sum(buckets.values())
+    ends, counts = list(buckets), list(itertools.accumulate(buckets.values()))
+    count = counts[-1] if counts else 0
 
     def percentile(fraction: float) -> float:
-        left = math.ceil(fraction * count)
-        for end, n in buckets.items():
-            left -= n
-            if left <= 0:
-                return min(_middle(end), longest)
-        return longest
+        if not count:
+            return 0.0
+        bucket = bisect.bisect_left(counts, math.ceil(fraction * count))
+        return min(_middle(ends[bucket]), longest)
 
     return TimeSummary(
         count=count,

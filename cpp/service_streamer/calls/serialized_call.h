@@ -18,15 +18,16 @@ class SerializedCall : public Call {
  public:
   Payload payload;  // the items; freed when the last hold is dropped
 
-  // The results in the order of the items; if the request failed, only the error. Written by the IO thread before the
-  // request ends as kAnswered or kFailed, and read only after such an end was published.
+  // The results in the order of the items; if the request failed, only the error. Written by add() before the request
+  // ends as kAnswered or kFailed, and read only after such an end was published.
   std::vector<ResultRange> pieces;
   // Set before an end as kLost: how the worker died. Begins with "init: " if no worker could load its model.
   std::string note;
 
   static SerializedCall& of(Request& request) { return static_cast<SerializedCall&>(Call::of(request)); }
 
-  // Adds the results of a range of the items. Called only by the IO thread. Ignored after an error.
+  // Adds the results of a range of the items. Ignored after an error. Called by one thread at a time: the IO thread, or
+  // any thread under the mutex of ForwardedRequests.
   void add(ResultRange range);
 
   void drop_inputs() final;

@@ -1,4 +1,10 @@
-"""Which code may use which: the arrows of cpp/README.md, and those between Python's modules."""
+"""Checks which code may use which.
+
+- A folder of the core or the bindings includes only what `LEVELS` and `BINDINGS` list for it.
+- Headers of Python, torch, CUDA and NVTX are included only where `FOREIGN` allows it.
+- Python modules do not import each other in a circle, and use only the packages in `PACKAGES`.
+- `import service_streamer` loads no slow module, opens no descriptor and starts no thread.
+"""
 
 import ast
 import graphlib
@@ -81,7 +87,7 @@ def includes_of_level(cpp, level, allowed):
 
 
 def violations(cpp):
-    """Everything below cpp/ that breaks the arrows."""
+    """Returns a line for each wrong include or unknown folder below cpp/."""
     found = []
     for folder in sorted((cpp / "service_streamer").iterdir()):
         if folder.name in LEVELS:
