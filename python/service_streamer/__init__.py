@@ -32,8 +32,9 @@ from ._future import Future
 from ._processes.streamer import Streamer
 from ._redis.streamer import RedisStreamer
 from ._redis.worker import RedisWorker, run_redis_workers_forever
-from ._stats import ConsumerStats, StreamerStats, StreamStats, TimeSummary, WorkerStats
+from ._stats import ConsumerStats, RecentStats, StreamerStats, StreamStats, WorkerStats
 from ._threaded import ThreadedStreamer
+from ._time_summary import TimeSummary
 from .managed_model import ManagedModel
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "ManagedModel",
     "OutputSizeMismatch",
     "QueueFull",
+    "RecentStats",
     "RedisStreamer",
     "RedisWorker",
     "RequestTimeout",

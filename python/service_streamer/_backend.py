@@ -98,7 +98,8 @@ def make_engine(
         model: the capsule of a native model, which C++ threads run.
         start: called by the first request.
         start_timer: called by the first request with a deadline that no calling thread watches.
-            Not called if `remote`.
+            A client or server process has a thread that watches all deadlines, so there the hook
+            does nothing.
     """
     return _core.Engine(
         batch_size=options.batch_size,

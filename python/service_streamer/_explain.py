@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ._stats import StreamerStats, TimeSummary
+from ._stats import EventStats, StreamerStats
+from ._time_summary import TimeSummary
 
 REASONS = {
     "full": "the batch was full (batch_size)",
@@ -23,6 +24,9 @@ REASONS = {
 # request that arrives at a random moment of a run queues for half of the run on average.
 BUSY = 0.25
 
+ENOUGH_BATCHES = 50
+"""the report is about the last minute if at least this number of batches ran in it"""
+
 
 def explain(name: str, stats: StreamerStats) -> str:
     """Return the text of ``streamer.explain()``.
@@ -37,36 +41,50 @@ def explain(name: str, stats: StreamerStats) -> str:
     )
     if not stats.batches:
         return f"{title}\nNo batch has run yet: nothing to explain."
+    recent: EventStats = stats
+    period = f"All is since the start: fewer than {ENOUGH_BATCHES} batches ran in the last minute."
+    if stats.last_minute.batches >= ENOUGH_BATCHES:
+        recent = stats.last_minute
+        period = (
+            "Close reasons, times and the last sentence are of the last minute "
+            f"({count(recent.batches, 'batch', 'batches')}); all else is since the start."
+        )
     lines = [
         title,
         f"{count(stats.submitted, 'request')} so far; {count(stats.items, 'item')} in "
         f"{count(stats.batches, 'batch', 'batches')}, {stats.mean_batch_size:.1f} on average",
+        period,
         "",
         *_table("items per batch", [(_range(*b), n) for b, n in _bins(stats.batch_sizes)]),
         "",
         *_table(
             "why batches closed",
             sorted(
-                ((REASONS.get(key, key), n) for key, n in stats.close_reasons.items() if n),
+                ((REASONS.get(key, key), n) for key, n in recent.close_reasons.items() if n),
                 key=lambda row: -row[1],
             ),
         ),
         "",
-        *times(stats),
+        *times(recent),
         *_workers(stats),
         *troubles(stats),
         "",
-        _limit(stats),
+        _limit(stats, recent),
     ]
     return "\n".join(lines)
 
 
-def _limit(stats: StreamerStats) -> str:
-    """Return one sentence: what limits the batch size, and what to change."""
-    batches = stats.batches
-    share = {reason: stats.close_reasons.get(reason, 0) / batches for reason in REASONS}
-    requests = max(stats.queue_time.count, 1)
-    reachable = stats.peak_requests * stats.items / requests  # items, if all were in one batch
+def _limit(stats: StreamerStats, recent: EventStats) -> str:
+    """Return one sentence: what limits the batch size, and what to change.
+
+    Args:
+        stats: of the streamer.
+        recent: the same, or those of the last minute.
+    """
+    batches = recent.batches
+    share = {reason: recent.close_reasons.get(reason, 0) / batches for reason in REASONS}
+    requests = max(recent.queue_time.count, 1)
+    reachable = stats.peak_requests * recent.items / requests  # items, if all were in one batch
 
     if stats.batch_size == 1:
         return "batch_size=1 is the limit: raise it if larger batches take less time per item."
@@ -106,11 +124,11 @@ def _limit(stats: StreamerStats) -> str:
         )
     if share["drain"] >= 0.5:
         return "Most batches ran while the streamer was closing, when batches do not wait."
-    if stats.queue_time.mean > BUSY * stats.service_time.mean:
+    if recent.queue_time.mean > BUSY * recent.service_time.mean:
         return (
             "The load is the limit: the model is busy when requests arrive, and each batch takes "
             "all requests that arrived during the previous run "
-            f"({duration(stats.service_time.mean)} on average). More load gives larger batches."
+            f"({duration(recent.service_time.mean)} on average). More load gives larger batches."
         )
     if stats.policy == "greedy":
         return (
@@ -144,7 +162,7 @@ def _table(title: str, rows: list[tuple[str, int]]) -> list[str]:
     return lines
 
 
-def times(stats: StreamerStats) -> list[str]:
+def times(stats: EventStats) -> list[str]:
     """Return the lines of the table of times."""
     columns: list[tuple[str, Callable[[TimeSummary], float]]] = [
         ("mean", lambda time: time.mean),

@@ -7,21 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-
-@dataclasses.dataclass(frozen=True)
-class TimeSummary:
-    """A distribution of durations. All values but `count` are in seconds.
-
-    The percentiles come from a histogram, so they are approximate.
-    """
-
-    count: int
-    """the number of durations"""
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    max: float
+from ._time_summary import TimeSummary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +39,7 @@ class WorkerStats:
         """Create it from an entry of ``worker_processes`` in ``Server.stats``."""
         about = json.loads(values["about"] or "{}")
         times = {
-            f"{name}_time": TimeSummary(**values[name])
+            f"{name}_time": TimeSummary.from_engine(values[name])
             for name in ("decode", "predict", "encode", "transport")
         }
         return cls(
@@ -96,11 +82,75 @@ class StreamStats:
 
 
 @dataclasses.dataclass(frozen=True)
-class StreamerStats:
-    """The statistics of one streamer since it was created.
+class EventStats:
+    """What happened to requests and batches in some time.
 
     A request is one ``predict`` or ``submit`` call, of any number of items.
     """
+
+    # requests, by how they ended
+    submitted: int
+    completed: int
+    failed: int
+    """raised an exception of the model, or WorkerLost"""
+    cancelled: int
+    expired: int
+    """raised RequestTimeout"""
+    rejected: int
+    """raised QueueFull. All other requests are in `submitted`"""
+    dropped: int
+    """raised StreamerClosed"""
+    isolated: int
+    """answered although another request of their batch raised"""
+
+    batches: int
+    items: int
+    """items of those batches"""
+    close_reasons: Mapping[str, int]
+    """number of batches by the reason why they closed; `explain` describes the reasons"""
+
+    queue_time: TimeSummary
+    """of a request, from its arrival until a worker takes it"""
+    service_time: TimeSummary
+    """of one batch in the model"""
+    delivery_time: TimeSummary
+    """from the end of a batch until the caller has its outputs"""
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean number of items per batch; 0 if there was no batch."""
+        return self.items / self.batches if self.batches else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RecentStats(EventStats):
+    """What happened in the last seconds.
+
+    The `max` of a time is rounded up to the end of its bucket. `failed` includes `BrokerError`.
+    """
+
+    seconds: float
+    """length of the time: up to a second more than its name says; less if the streamer is young"""
+
+    @classmethod
+    def from_engine(cls, values: Mapping[str, Any]) -> RecentStats:
+        """Create it from a dictionary in those of ``Engine.stats`` or ``Server.stats``."""
+        return cls(**_events(values), seconds=values["seconds"])
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamerStats(EventStats):
+    """The statistics of one streamer. Counts and times are since its engine was created.
+
+    A request is one ``predict`` or ``submit`` call, of any number of items. Processes that share
+    the workers of a `Streamer` also share its engine, and get the statistics of that engine.
+    """
+
+    # the engine
+    engine_id: str
+    """random; equal for all streamers that share the engine, so that a sum can count it once"""
+    uptime: float
+    """seconds since it was created"""
 
     # settings
     policy: str
@@ -122,38 +172,19 @@ class StreamerStats:
     running_batches: int
     """batches that are at workers"""
 
-    # so far: requests, by how they ended. All requests are in `submitted`
-    submitted: int
-    completed: int
-    failed: int
-    """raised an exception of the model, or WorkerLost"""
-    cancelled: int
-    expired: int
-    """raised RequestTimeout"""
-    rejected: int
-    """raised QueueFull"""
-    dropped: int
-    """raised StreamerClosed"""
-    isolated: int
-    """answered although another request of their batch raised"""
-
-    # so far: batches
-    batches: int
-    items: int
+    # so far
     peak_requests: int
     """the most requests in flight at the same time"""
     batch_sizes: Mapping[int, int]
     """number of batches by size in items"""
-    close_reasons: Mapping[str, int]
-    """number of batches by the reason why they closed; `explain` describes the reasons"""
 
-    queue_time: TimeSummary
-    """of a request, from its arrival until a worker takes it"""
-    service_time: TimeSummary
-    """of one batch in the model"""
-    delivery_time: TimeSummary
-    """from the end of a batch until the caller has its outputs"""
+    # lately
+    last_10s: RecentStats
+    last_minute: RecentStats
 
+    worker_restarts: int = 0
+    """worker processes of a Streamer that died or hung after they had loaded their model. Each is
+    replaced. Those that `restart`, `resize` or `close` ended do not count"""
     worker_processes: tuple[WorkerStats, ...] = ()
     """the running worker processes of a Streamer"""
 
@@ -162,22 +193,24 @@ class StreamerStats:
     stream: StreamStats | None = None
     """the queue of a RedisStreamer; None: another streamer, or the broker is unreachable"""
 
-    @property
-    def mean_batch_size(self) -> float:
-        """Mean number of items per batch; 0 before the first batch."""
-        return self.items / self.batches if self.batches else 0.0
-
     @classmethod
     def from_engine(cls, values: Mapping[str, Any]) -> StreamerStats:
         """Create it from the dictionary of ``Engine.stats`` or ``Server.stats``."""
-        fields = {field.name: values.get(field.name, ()) for field in dataclasses.fields(cls)}
-        fields["stream"] = values.get("stream")
-        fields["broker_errors"] = values.get("broker_errors", 0)
-        workers = [WorkerStats.from_server(worker) for worker in fields["worker_processes"]]
-        fields["worker_processes"] = tuple(workers)
+        names = {field.name for field in dataclasses.fields(cls)}
+        fields = {name: value for name, value in values.items() if name in names}
+        fields |= _events(values)
         fields["batch_sizes"] = {
-            int(size): n for size, n in fields["batch_sizes"].items()
+            int(size): n for size, n in values["batch_sizes"].items()
         }  # keys are str in JSON
-        for name in ("queue_time", "service_time", "delivery_time"):
-            fields[name] = TimeSummary(**fields[name])
+        for name in ("last_10s", "last_minute"):
+            fields[name] = RecentStats.from_engine(values[name])
+        workers = [WorkerStats.from_server(each) for each in values.get("worker_processes", ())]
+        fields["worker_processes"] = tuple(workers)
         return cls(**fields)
+
+
+def _events(values: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {field.name: values[field.name] for field in dataclasses.fields(EventStats)}
+    for name in ("queue_time", "service_time", "delivery_time"):
+        fields[name] = TimeSummary.from_engine(fields[name])
+    return fields

@@ -22,6 +22,7 @@ from service_streamer import (
     ManagedModel,
     OutputSizeMismatch,
     QueueFull,
+    RecentStats,
     RedisStreamer,
     RequestTimeout,
     SerializationError,
@@ -131,9 +132,14 @@ def numbers(streamer: ThreadedStreamer) -> None:
     stats: StreamerStats = streamer.stats()
     queue_time: TimeSummary = stats.queue_time
     seconds: float = queue_time.p99
+    total: float = (queue_time + TimeSummary.empty()).total
+    buckets: Mapping[float, int] = queue_time.buckets
+    recent: RecentStats = stats.last_minute
+    rate: float = recent.completed / recent.seconds
+    engine: str = stats.engine_id
     sizes: Mapping[int, int] = stats.batch_sizes
     text: str = streamer.explain()
-    print(seconds, sizes, text)
+    print(seconds, total, buckets, rate, engine, sizes, text)
 
 
 class Lengths(ManagedModel):

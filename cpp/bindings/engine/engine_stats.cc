@@ -13,14 +13,15 @@ namespace py = pybind11;
 struct DictWriter {
   template <typename T>
   void operator()(const char* name, const T& value) {
-    dict[name] = value;
+    if constexpr (requires(DictWriter nested) { describe(value, nested); }) {
+      DictWriter nested;
+      describe(value, nested);
+      dict[name] = nested.dict;
+    } else {
+      dict[name] = value;
+    }
   }
   void operator()(const char* name, Duration duration) { dict[name] = std::chrono::duration<double>(duration).count(); }
-  void operator()(const char* name, const DurationSummary& summary) {
-    DictWriter nested;
-    describe(summary, nested);
-    dict[name] = nested.dict;
-  }
 
   py::dict dict;
 };

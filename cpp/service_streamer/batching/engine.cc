@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "service_streamer/base/random_id.h"
+
 namespace service_streamer {
 namespace {
 
@@ -31,7 +33,7 @@ Completion::Wait ended_by(Parker::Wake wake) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : options_(options.validated()), policy_(options_.policy_options()), queue_(options_.max_queue) {}
+    : id_(random_id()), options_(options.validated()), policy_(options_.policy_options()), queue_(options_.max_queue) {}
 
 void Engine::Wakes::run() {
   if (worker != nullptr) worker->parker.unpark();
@@ -80,6 +82,7 @@ Engine::Admission Engine::accept(Request& request, bool may_wait) {
 Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   Admission admission = Admission::kQueued;
   request.arrived = Clock::now();
+  before_event(request.arrived);
   if (queue_.has_room(request)) {
     queue_.push(request);
     policy_.arrived(request.arrived);
@@ -211,9 +214,15 @@ Completion::Wait Engine::wait_until_drained(Waiter& waiter, TimePoint deadline) 
 }
 
 EngineStats Engine::stats() const {
+  using std::chrono::seconds;
   EngineStats stats;
+  TimePoint now;
+  StatsHistory::Snapshot start_of_10s, start_of_minute;
   {
     MutexLock lock(mutex_);
+    now = Clock::now();
+    start_of_10s = history_.at_start_of(seconds(10), now, counters_, times_);
+    start_of_minute = history_.at_start_of(seconds(60), now, counters_, times_);
     stats.workers = options_.workers;
     stats.idle_workers = static_cast<int>(idle_.size());
     stats.queued_items = queue_.items() + queue_.alone_items();
@@ -223,9 +232,13 @@ EngineStats Engine::stats() const {
     stats.running_batches = running_batches_;
     stats.counters = counters_;
   }
-  stats.queue_time = queue_time_.summary();
-  stats.service_time = service_time_.summary();
-  stats.delivery_time = delivery_time_.summary();
+  stats.engine_id = id_;
+  stats.uptime = now - created_;
+  stats.queue_time = times_.queue_time.summary();
+  stats.service_time = times_.service_time.summary();
+  stats.delivery_time = times_.delivery_time.summary();
+  stats.last_10s = stats_since(start_of_10s, now, stats.counters, times_);
+  stats.last_minute = stats_since(start_of_minute, now, stats.counters, times_);
   return stats;
 }
 
@@ -248,6 +261,7 @@ bool Engine::drained() const {
 }
 
 void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) {
+  before_event(now);
   queue_.remove(request);
   live_.erase(request);
   live_count_.fetch_sub(1, std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "service_streamer/base/clock.h"
@@ -12,6 +13,7 @@
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/options.h"
+#include "service_streamer/batching/recent_stats.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/batching/request_queue.h"
 #include "service_streamer/batching/stats.h"
@@ -184,7 +186,7 @@ class Engine {
   EngineStats stats() const EXCLUDES(mutex_);
 
   // Notes that the caller has its result now. Takes no lock.
-  void delivered(const Request& request, TimePoint now) { delivery_time_.add(now - request.ended); }
+  void delivered(const Request& request, TimePoint now) { times_.delivery_time.add(now - request.ended); }
 
   // The seconds until the items queued now will be in a batch, estimated from the last batches; max_latency before
   // the first.
@@ -223,13 +225,16 @@ class Engine {
   void queue_alone(const RequestRange& range, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                    Wakes& wakes) REQUIRES(mutex_);
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
+  void before_event(TimePoint now) REQUIRES(mutex_) { history_.before_event(now, counters_, times_); }
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
+
+  // Constant after construction.
+  const std::string id_;
+  const TimePoint created_ = Clock::now();
 
   // Own synchronisation.
   std::atomic<bool> closed_{false};  // written under mutex_
-  DurationHistogram queue_time_;
-  DurationHistogram service_time_;
-  DurationHistogram delivery_time_;
+  Times<DurationHistogram> times_;
 
   mutable Mutex mutex_;
   EngineOptions options_ GUARDED_BY(mutex_);
@@ -248,6 +253,7 @@ class Engine {
   bool has_timer_thread_ GUARDED_BY(mutex_) = false;
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);
   Counters counters_ GUARDED_BY(mutex_);
+  StatsHistory history_ GUARDED_BY(mutex_){created_};
 };
 
 }  // namespace service_streamer

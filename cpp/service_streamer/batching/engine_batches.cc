@@ -112,7 +112,8 @@ void Engine::queue_alone(const RequestRange& range, TimePoint now, EndedRequests
 
 void Engine::note_completed(const Batch& batch, TimePoint now) {
   const Duration service = now - batch.dispatched;
-  if (batch.items > 0) service_time_.add(service);  // 0 if all its requests ended before it was run again
+  before_event(now);
+  if (batch.items > 0) times_.service_time.add(service);  // 0 if all its requests ended before it was run again
   policy_.completed(now, batch.items, service, batch.finishing);
 }
 

@@ -142,6 +142,7 @@ Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, Cl
 // Takes a reserved batch from the queue: `limit` items, or fewer if memory runs out. With `whole`, no request is cut,
 // and the last one may exceed the limit. If only requests that run alone are queued, takes one of them.
 void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
+  before_event(now);
   --reserved_;
   while (queue_.requests() + (batch.items == 0 ? queue_.alone_requests() : 0) > 0 && batch.items < limit &&
          make_room(batch.ranges)) {
@@ -150,7 +151,7 @@ void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, En
       end(front, Outcome::kExpired, now, ended, wakes);
       continue;
     }
-    if (front.dispatched == 0 && !front.alone) queue_time_.add(now - front.arrived);
+    if (front.dispatched == 0 && !front.alone) times_.queue_time.add(now - front.arrived);
     batch.age = std::max(batch.age, now - front.arrived);
     const RequestRange range = queue_.take(whole || front.alone ? front.size : limit - batch.items);
     front.holds.fetch_add(1, std::memory_order_relaxed);

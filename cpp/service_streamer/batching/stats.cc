@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 namespace service_streamer {
 
@@ -15,44 +14,66 @@ std::size_t DurationHistogram::bucket_of(std::uint64_t nanoseconds) {
   return std::min(bucket, kBuckets - 1);
 }
 
-std::uint64_t DurationHistogram::middle_of(std::size_t bucket) {
+std::uint64_t DurationHistogram::end_of(std::size_t bucket) {
   const std::size_t octave = bucket >> kSubBits;
+  if (octave == 0) return bucket;
   const std::uint64_t step = bucket & ((1U << kSubBits) - 1);
-  if (octave == 0) return step;
-  const std::uint64_t width = std::uint64_t{1} << (octave - 1);
-  return (((std::uint64_t{1} << kSubBits) + step) * width) + (width / 2);
+  return (((std::uint64_t{1} << kSubBits) + step + 1) << (octave - 1)) - 1;
 }
 
 void DurationHistogram::add(Duration value) {
   const auto nanoseconds = static_cast<std::uint64_t>(std::max(value, Duration::zero()).count());
   buckets_[bucket_of(nanoseconds)].fetch_add(1, std::memory_order_relaxed);
-  sum_.fetch_add(nanoseconds, std::memory_order_relaxed);
+  total_.fetch_add(nanoseconds, std::memory_order_relaxed);
   std::uint64_t max = max_.load(std::memory_order_relaxed);
   while (max < nanoseconds && !max_.compare_exchange_weak(max, nanoseconds, std::memory_order_relaxed)) {
   }
 }
 
-DurationSummary DurationHistogram::summary() const {
-  std::array<std::uint64_t, kBuckets> counts;
-  std::uint64_t total = 0;
+DurationHistogram::Snapshot DurationHistogram::snapshot() const {
+  Snapshot snapshot;
   for (std::size_t i = 0; i < kBuckets; ++i) {
-    counts[i] = buckets_[i].load(std::memory_order_relaxed);
-    total += counts[i];
+    snapshot.buckets[i] = static_cast<std::uint32_t>(buckets_[i].load(std::memory_order_relaxed));
   }
-  if (total == 0) return {};
-  const std::uint64_t max = max_.load(std::memory_order_relaxed);
-  const auto percentile = [&](double fraction) {
-    auto left = static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(total)));
-    std::size_t bucket = 0;
-    while (bucket < kBuckets - 1 && (left -= static_cast<std::int64_t>(counts[bucket])) > 0) ++bucket;
-    return Duration(std::min(middle_of(bucket), max));
-  };
-  return {.count = total,
-          .mean = Duration(sum_.load(std::memory_order_relaxed) / total),
-          .p50 = percentile(0.5),
-          .p90 = percentile(0.9),
-          .p99 = percentile(0.99),
-          .max = Duration(max)};
+  snapshot.total = total_.load(std::memory_order_relaxed);
+  return snapshot;
+}
+
+template <typename CountOf>
+DurationSummary DurationHistogram::summary_of(const CountOf& count_of) {
+  DurationSummary summary;
+  for (std::size_t i = 0; i < kBuckets; ++i) {
+    const std::uint64_t count = count_of(i);
+    if (count > 0) summary.buckets.emplace_hint(summary.buckets.end(), end_of(i), count);
+    summary.count += count;
+  }
+  return summary;
+}
+
+DurationSummary DurationHistogram::summary() const {
+  DurationSummary summary = summary_of([&](std::size_t i) { return buckets_[i].load(std::memory_order_relaxed); });
+  if (summary.count == 0) return summary;
+  summary.total = Duration(total_.load(std::memory_order_relaxed));
+  summary.max = Duration(max_.load(std::memory_order_relaxed));
+  return summary;
+}
+
+DurationSummary DurationHistogram::summary_since(const Snapshot& start) const {
+  DurationSummary summary = summary_of([&](std::size_t i) {
+    return static_cast<std::uint32_t>(buckets_[i].load(std::memory_order_relaxed)) - start.buckets[i];
+  });
+  if (summary.count == 0) return summary;
+  summary.total = Duration(total_.load(std::memory_order_relaxed) - start.total);
+  summary.max = Duration(std::min(summary.buckets.rbegin()->first, max_.load(std::memory_order_relaxed)));
+  return summary;
+}
+
+EventCounts operator-(const EventCounts& later, const EventCounts& earlier) {
+  using Values = std::array<std::uint64_t, sizeof(EventCounts) / sizeof(std::uint64_t)>;  // every member is one
+  auto values = std::bit_cast<Values>(later);
+  const auto subtracted = std::bit_cast<Values>(earlier);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] -= subtracted[i];
+  return std::bit_cast<EventCounts>(values);
 }
 
 }  // namespace service_streamer

@@ -5,62 +5,99 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
 
 namespace service_streamer {
 
-// A summary of a set of durations. The percentiles are rounded to the middle of a bucket of DurationHistogram. All
-// other fields are exact.
+// A summary of a set of durations.
 struct DurationSummary {
   std::uint64_t count = 0;
-  Duration mean{0};
-  Duration p50{0};
-  Duration p90{0};
-  Duration p99{0};
+  Duration total{0};
   Duration max{0};
+  // The durations of each bucket that is not empty, by the longest duration of the bucket in nanoseconds.
+  std::map<std::uint64_t, std::uint64_t> buckets;
 };
 
 // Counts durations in buckets that are an eighth of an octave wide. Any thread may call it, without a lock. A summary
 // may miss durations that are being added at the same time.
 class DurationHistogram {
- public:
-  void add(Duration value);
-  DurationSummary summary() const;
-
- private:
   static constexpr int kSubBits = 3;
-  static constexpr int kOctaves = 44;  // up to about five hours; longer durations count as that
+  static constexpr int kOctaves = 44;  // up to about five hours; the last bucket has all longer durations, too
   static constexpr std::size_t kBuckets = (kOctaves - kSubBits + 1) << kSubBits;
 
+ public:
+  // The state at one time. The counts wrap: only the difference from a later state has a meaning.
+  struct Snapshot {
+    std::array<std::uint32_t, kBuckets> buckets{};
+    std::uint64_t total = 0;
+  };
+
+  void add(Duration value);
+  Snapshot snapshot() const;
+
+  DurationSummary summary() const;
+
+  // The summary of the durations since the snapshot, fewer than 2^32 in each bucket. Its `max` is rounded up to the
+  // end of its bucket, but never above that of summary().
+  DurationSummary summary_since(const Snapshot& start) const;
+
+ private:
   static std::size_t bucket_of(std::uint64_t nanoseconds);
-  static std::uint64_t middle_of(std::size_t bucket);
+  static std::uint64_t end_of(std::size_t bucket);  // the longest duration of the bucket
+  template <typename CountOf>
+  static DurationSummary summary_of(const CountOf& count_of);
 
   std::array<std::atomic<std::uint64_t>, kBuckets> buckets_{};
-  std::atomic<std::uint64_t> sum_{0};
+  std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> max_{0};
 };
 
-// Counters since the engine was made. They count requests unless a comment says otherwise.
-struct Counters {
+// Counts of what happened since the engine was made, or in a window of time. They count requests unless a comment says
+// otherwise.
+struct EventCounts {
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
   std::uint64_t failed = 0;  // the model raised an exception, or the worker was lost
   std::uint64_t cancelled = 0;
   std::uint64_t expired = 0;
-  std::uint64_t rejected = 0;       // refused because the queue was full
-  std::uint64_t dropped = 0;        // ended by close
-  std::uint64_t batches = 0;        // batches
-  std::uint64_t items = 0;          // items in these batches
-  std::uint64_t isolated = 0;       // answered although the first run of the batch failed
+  std::uint64_t rejected = 0;  // refused because the queue was full
+  std::uint64_t dropped = 0;   // ended by close
+  std::uint64_t isolated = 0;  // answered although the first run of the batch failed
+  std::uint64_t batches = 0;   // batches
+  std::uint64_t items = 0;     // items in these batches
+  std::array<std::uint64_t, static_cast<std::size_t>(CloseReason::kDrain) + 1> close_reasons{};  // batches
+};
+
+EventCounts operator-(const EventCounts& later, const EventCounts& earlier);
+
+// All counters since the engine was made.
+struct Counters : EventCounts {
   std::uint64_t peak_requests = 0;  // the largest number at the same time
   std::map<std::size_t, std::uint64_t> batch_sizes;
-  std::array<std::uint64_t, static_cast<std::size_t>(CloseReason::kDrain) + 1> close_reasons{};
+};
+
+// The durations that an engine measures.
+template <typename Of>
+struct Times {
+  Of queue_time;     // of requests, from the arrival until the first item is cut into a batch
+  Of service_time;   // of batches, from the cut until the batch is back
+  Of delivery_time;  // of requests, from the end until the caller has the result
+};
+
+// What happened in a window of time that ends now.
+struct RecentStats {
+  Duration length{0};
+  EventCounts counts;
+  Times<DurationSummary> times;
 };
 
 // A snapshot of the state, the counters and the durations of an engine.
-struct EngineStats {
+struct EngineStats : Times<DurationSummary> {
+  std::string engine_id;
+  Duration uptime{0};
   int workers = 0;
   int idle_workers = 0;
   std::size_t queued_items = 0;
@@ -69,9 +106,8 @@ struct EngineStats {
   std::size_t running_items = 0;
   int running_batches = 0;
   Counters counters;
-  DurationSummary queue_time;     // of requests, from the arrival until the first item is cut into a batch
-  DurationSummary service_time;   // of batches, from the cut until the batch is back
-  DurationSummary delivery_time;  // of requests, from the end until the caller has the result
+  RecentStats last_10s;
+  RecentStats last_minute;
 };
 
 }  // namespace service_streamer

@@ -15,16 +15,13 @@ namespace service_streamer {
 
 template <typename Visitor>
 void describe(const DurationSummary& summary, Visitor& field) {
-  field("count", summary.count);
-  field("mean", summary.mean);
-  field("p50", summary.p50);
-  field("p90", summary.p90);
-  field("p99", summary.p99);
+  field("total", summary.total);
   field("max", summary.max);
+  field("buckets", summary.buckets);
 }
 
 template <typename Visitor>
-void describe(const Counters& counters, Visitor& field) {
+void describe(const EventCounts& counters, Visitor& field) {
   field("submitted", counters.submitted);
   field("completed", counters.completed);
   field("failed", counters.failed);
@@ -35,13 +32,25 @@ void describe(const Counters& counters, Visitor& field) {
   field("isolated", counters.isolated);
   field("batches", counters.batches);
   field("items", counters.items);
-  field("peak_requests", counters.peak_requests);
-  field("batch_sizes", counters.batch_sizes);
   std::map<std::string_view, std::uint64_t> reasons;
   for (std::size_t i = 0; i < counters.close_reasons.size(); ++i) {
     reasons[to_string(static_cast<CloseReason>(i))] = counters.close_reasons[i];
   }
   field("close_reasons", reasons);
+}
+
+template <typename Visitor>
+void describe(const Times<DurationSummary>& times, Visitor& field) {
+  field("queue_time", times.queue_time);
+  field("service_time", times.service_time);
+  field("delivery_time", times.delivery_time);
+}
+
+template <typename Visitor>
+void describe(const RecentStats& recent, Visitor& field) {
+  field("seconds", recent.length);
+  describe(recent.counts, field);
+  describe(recent.times, field);
 }
 
 template <typename Visitor>
@@ -54,6 +63,8 @@ void describe(const EngineOptions& options, Visitor& field) {
 
 template <typename Visitor>
 void describe(const EngineStats& stats, Visitor& field) {
+  field("engine_id", std::string_view(stats.engine_id));
+  field("uptime", stats.uptime);
   field("workers", stats.workers);
   field("idle_workers", stats.idle_workers);
   field("queued_items", stats.queued_items);
@@ -61,10 +72,12 @@ void describe(const EngineStats& stats, Visitor& field) {
   field("waiting_requests", stats.waiting_requests);
   field("running_items", stats.running_items);
   field("running_batches", stats.running_batches);
-  describe(stats.counters, field);
-  field("queue_time", stats.queue_time);
-  field("service_time", stats.service_time);
-  field("delivery_time", stats.delivery_time);
+  describe(static_cast<const EventCounts&>(stats.counters), field);
+  field("peak_requests", stats.counters.peak_requests);
+  field("batch_sizes", stats.counters.batch_sizes);
+  describe(static_cast<const Times<DurationSummary>&>(stats), field);
+  field("last_10s", stats.last_10s);
+  field("last_minute", stats.last_minute);
 }
 
 template <typename Visitor>

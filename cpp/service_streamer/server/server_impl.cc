@@ -1,11 +1,11 @@
 #include "service_streamer/server/server_impl.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "service_streamer/base/random_id.h"
 #include "service_streamer/calls/serialized_call.h"
 #include "service_streamer/transport/address.h"
 #include "service_streamer/waiting/io_thread.h"
@@ -15,10 +15,7 @@ namespace {
 
 // The random number makes the name unique when a pid is reused.
 std::string unique_address() {
-  std::uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number)
-    number = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
-  return "@service_streamer-" + std::to_string(getpid()) + "-" + std::to_string(number);
+  return "@service_streamer-" + std::to_string(getpid()) + "-" + random_id();
 }
 
 }  // namespace

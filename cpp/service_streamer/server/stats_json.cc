@@ -109,9 +109,10 @@ class JsonWriter {
 
 }  // namespace
 
-std::string stats_json(const Engine& engine, const std::vector<WorkerReport>& workers) {
+std::string stats_json(const Engine& engine, std::uint64_t worker_restarts, const std::vector<WorkerReport>& workers) {
   JsonWriter json;
   describe(engine, json);
+  json("worker_restarts", worker_restarts);
   json("worker_processes", workers);
   return std::move(json).finish();
 }

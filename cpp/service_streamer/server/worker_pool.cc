@@ -186,6 +186,7 @@ void WorkerPool::remove_broken() {
     const std::unique_ptr<Worker> worker = std::move(next->second);
     next = workers_.erase(next);
     stop_waiting_for_batch(*worker);
+    if (worker->ready && !worker->retiring) deaths_.fetch_add(1, std::memory_order_relaxed);
     const bool had_batch = worker->in_flight != nullptr;
     if (had_batch) {
       const int attempts = worker->in_flight->attempts;

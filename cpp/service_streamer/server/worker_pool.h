@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,7 +25,7 @@ namespace service_streamer::ipc {
 // If a worker dies, its batch is kept; for the engine it is still running. It goes to the next free worker before a new
 // batch is cut. If a worker has no memory for a batch, the batch is split, and its halves are kept in the same way.
 //
-// Used by the IO thread only, but for reports(), which any thread may call. No call blocks.
+// Used by the IO thread only, but for deaths() and reports(), which any thread may call. No call blocks.
 class WorkerPool {
  public:
   WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, const ServerOptions& options);
@@ -51,6 +52,8 @@ class WorkerPool {
   // Workers see the end of file. Batches in flight end as kClosed.
   void stop();
 
+  // The workers that died or hung after they were ready and before they retired.
+  std::uint64_t deaths() const { return deaths_.load(std::memory_order_relaxed); }
   std::vector<WorkerReport> reports() const EXCLUDES(mutex_);
 
  private:
@@ -110,6 +113,8 @@ class WorkerPool {
   std::vector<std::unique_ptr<InFlightBatch>> retries_;  // oldest first
   std::uint64_t last_batch_id_ = 0;
   bool has_broken_ = false;  // a worker may have to be removed
+
+  std::atomic<std::uint64_t> deaths_{0};  // written by the IO thread
 
   mutable Mutex mutex_;
   std::map<std::uint32_t, std::shared_ptr<WorkerStats>> stats_ GUARDED_BY(mutex_);

@@ -150,6 +150,37 @@ TEST(EngineStats, AFailedOrLostBatchCountsAsABatch) {
   EXPECT_EQ(stats.counters.isolated, 0U);
 }
 
+TEST(EngineStats, TheRecentOnesOfAYoungEngineAreAllOfThem) {
+  Engine engine({.batch_size = 4, .policy = PolicyKind::kGreedy, .max_queue = 4, .overflow = Overflow::kReject});
+  const CallPtr answered = submitted(engine, 3);
+  serve_all(engine);
+  engine.delivered(*answered, answered->ended + milliseconds(4));
+  const CallPtr queued = submitted(engine, 4);
+  EXPECT_EQ(submit(engine, make_call(4)), Engine::Admission::kFull);
+  const EngineStats stats = engine.stats();
+  EXPECT_GE(stats.uptime, Duration::zero());
+  for (const RecentStats* recent : {&stats.last_10s, &stats.last_minute}) {
+    EXPECT_EQ(recent->length, stats.uptime);
+    EXPECT_EQ(recent->counts.submitted, 2U);
+    EXPECT_EQ(recent->counts.completed, 1U);
+    EXPECT_EQ(recent->counts.rejected, 1U);
+    EXPECT_EQ(recent->counts.batches, 1U);
+    EXPECT_EQ(recent->counts.items, 3U);
+    EXPECT_EQ(recent->counts.close_reasons, stats.counters.close_reasons);
+    EXPECT_EQ(recent->times.queue_time.buckets, stats.queue_time.buckets);
+    EXPECT_EQ(recent->times.service_time.total, stats.service_time.total);
+    EXPECT_EQ(recent->times.delivery_time.max, milliseconds(4));
+  }
+  serve_all(engine);
+}
+
+TEST(EngineStats, EachEngineHasAnIdOfItsOwn) {
+  const Engine first(kByFour), second(kByFour);
+  EXPECT_EQ(first.stats().engine_id, first.stats().engine_id);
+  EXPECT_NE(first.stats().engine_id, second.stats().engine_id);
+  EXPECT_EQ(first.stats().engine_id.size(), 16U);
+}
+
 TEST(EngineStats, IdleWorkersAreThoseThatSleep) {
   Engine engine(kByFour);
   std::atomic<bool> go{false};

@@ -31,6 +31,7 @@ TEST(ServerLosses, ABatchWhoseWorkerDiedRunsAgainOnAnother) {
   EXPECT_TRUE(event->had_batch);
   EXPECT_FALSE(request.done());
   EXPECT_EQ(owner.engine.stats().running_items, 2U) << "still running for the engine";
+  EXPECT_NE(owner.server->stats().find("\"worker_restarts\":1,"), std::string::npos);
   owner.add();
   EXPECT_TRUE(request.answered());
 }

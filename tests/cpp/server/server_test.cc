@@ -147,6 +147,7 @@ TEST(Server, ARetiredIdleWorkerEndsAtOnceAndAnotherGetsItsBatch) {
   EXPECT_TRUE(owner.next_is(Kind::kRetired, first));
   EXPECT_TRUE(owner.next_is(Kind::kGone, first));
   EXPECT_TRUE(owner.server->workers().empty());
+  EXPECT_NE(owner.server->stats().find("\"worker_restarts\":0,"), std::string::npos) << "they did not die";
 }
 
 TEST(Server, ARetiredWorkerThatIsStillStartingEndsToo) {
@@ -258,6 +259,8 @@ TEST(Server, ReportsEveryWorker) {
             std::string::npos)
       << json;
   EXPECT_NE(json.find("\"batch_sizes\":{\"2\":1}"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"predict\":{\"total\":0.003,\"max\":0.003,\"buckets\":{\"3145727\":1}}"), std::string::npos)
+      << json;
 }
 
 TEST(Server, LeavesNoSocketFileBehind) {

@@ -1,4 +1,4 @@
-"""stats() counts what happened; explain() says why, and what to change."""
+"""stats() counts what happened."""
 
 import dataclasses
 import pickle
@@ -7,40 +7,6 @@ import time
 import pytest
 from thread_models import double
 from waits import LONG, eventually
-
-from service_streamer import StreamerStats, TimeSummary
-from service_streamer._explain import REASONS, explain
-
-TIME = TimeSummary(count=1000, mean=2e-3, p50=1e-3, p90=3e-3, p99=9e-3, max=0.02)
-BASE = StreamerStats(
-    policy="adaptive",
-    batch_size=64,
-    max_latency=0.1,
-    max_queue=65536,
-    workers=1,
-    idle_workers=1,
-    queued_items=0,
-    queued_requests=0,
-    waiting_requests=0,
-    running_items=0,
-    running_batches=0,
-    submitted=1000,
-    completed=1000,
-    failed=0,
-    cancelled=0,
-    expired=0,
-    rejected=0,
-    dropped=0,
-    isolated=0,
-    batches=100,
-    items=1000,
-    peak_requests=200,
-    batch_sizes={10: 100},
-    close_reasons={"idle": 100},
-    queue_time=TimeSummary(1000, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4),
-    service_time=TIME,
-    delivery_time=TIME,
-)
 
 
 @pytest.mark.not_redis
@@ -109,81 +75,27 @@ def test_stats_are_plain_and_frozen(streamers):
 
 
 @pytest.mark.not_redis
-def test_stats_and_explain_work_at_every_stage(streamers):
-    streamer = streamers()
-    assert streamer.stats().mean_batch_size == 0
-    assert len(streamer.explain().splitlines()) == 2
-    streamer.predict([1])
-    assert f"{type(streamer).__name__}(double)" in streamer.explain()
-    streamer.close()
-    assert streamer.stats().completed == 1
-    assert "batch" in streamer.explain()
+def test_the_last_minute_of_a_young_streamer_is_all_of_it(streamers):
+    streamer = streamers(lambda batch: [item for item in batch if item or 1 / 0])
+    streamer.predict([1, 2])
+    streamer.submit([0]).exception(LONG)
+    stats = streamer.stats()
+    for recent in (stats.last_10s, stats.last_minute):
+        assert recent.seconds == stats.uptime
+        assert (recent.submitted, recent.completed, recent.failed) == (2, 1, 1)
+        assert (recent.batches, recent.items, recent.mean_batch_size) == (2, 3, 1.5)
+        assert recent.close_reasons == stats.close_reasons
+        assert recent.service_time.buckets == stats.service_time.buckets
+        assert recent.service_time.total == stats.service_time.total
 
 
-def changed(**changes):
-    return explain("streamer", dataclasses.replace(BASE, **changes))
-
-
-LIMITS = [  # each with the values that its sentence has
-    ({"peak_requests": 8}, ["8 requests", "8 threads", "batch_size=64"]),
-    ({"peak_requests": 1, "items": 100}, ["1 request ", "1 thread,"]),
-    ({"close_reasons": {"full": 80, "idle": 20}}, ["batch_size=64", "80%"]),
-    ({"batch_size": 1, "close_reasons": {"full": 100}}, ["batch_size=1 "]),
-    ({"close_reasons": {"max_latency": 90, "idle": 10}}, ["max_latency=100 ms", "90%"]),
-    (
-        {"close_reasons": {"window": 80, "full": 20}, "policy": "window"},
-        ["max_latency=100 ms", "80%", 'policy="adaptive"'],
-    ),
-    ({"close_reasons": {"returned": 60, "linger": 40}}, []),
-    ({"close_reasons": {"share": 90, "idle": 10}}, []),
-    ({"close_reasons": {"priority": 100}}, ["priority=0"]),
-    ({"close_reasons": {"drain": 100}}, []),
-    (
-        {"close_reasons": {"idle": 100}, "policy": "greedy"},
-        ['policy="greedy"', 'policy="adaptive"'],
-    ),
-    ({"close_reasons": {"idle": 100}}, []),
-    (
-        {
-            "close_reasons": {"idle": 100},
-            "queue_time": TimeSummary(640, 0.01, 0.01, 0.01, 0.02, 0.02),
-        },
-        ["2 ms"],
-    ),
-]
-
-
-def test_one_sentence_says_what_limits_the_batch_size():
-    sentences = [changed(**changes).splitlines()[-1] for changes, _ in LIMITS]
-    for sentence, (_, values) in zip(sentences, LIMITS, strict=True):
-        assert [value for value in values if value not in sentence] == []
-    assert len(set(sentences)) == len(LIMITS)
-
-
-def test_reasons_are_listed_most_frequent_first():
-    reasons = [
-        *("full", "idle", "returned", "linger", "max_latency", "window"),
-        *("share", "priority", "drain"),
-    ]
-    text = changed(close_reasons={reason: 10 + i for i, reason in enumerate(reasons)})
-    lines = [text.index(REASONS[reason]) for reason in reversed(reasons)]
-    assert lines == sorted(lines)
-
-
-def test_few_sizes_have_a_bin_each_and_many_share_bins():
-    few = changed(batch_sizes={1: 5, 64: 5})
-    assert "\n  1 " in few
-    assert "\n  64 " in few
-    many = changed(batch_sizes=dict.fromkeys(range(1, 65), 1))
-    for label in ("1 ", "2-3 ", "4-7 ", "8-15 ", "16-31 ", "32-63 ", "64"):
-        assert f"\n  {label}" in many
-
-
-def test_troubles_are_told_when_there_are_any():
-    assert "cancelled" not in changed()
-    text = changed(failed=2, isolated=30, expired=3, cancelled=4, rejected=5, dropped=6)
-    for value in ("2 failed", "30 answered", "3 expired", "4 cancelled", "5 rejected", "6 ended"):
-        assert value in text
+def test_every_streamer_has_an_engine_of_its_own_and_an_age(streamers):
+    first, second = streamers(), streamers()
+    before, other = first.stats(), second.stats()
+    after = first.stats()
+    assert before.engine_id == after.engine_id != other.engine_id
+    assert 0 < before.uptime < after.uptime
+    assert before.worker_restarts == 0
 
 
 @pytest.mark.not_redis
@@ -249,23 +161,3 @@ def test_the_time_to_pickle_is_no_time_of_the_model(process_streamers, item, out
     assert outputs == [0]
     assert times[name] >= SLOW
     assert sum(times.values()) <= wall
-
-
-def test_the_times_of_each_worker_are_explained(process_streamers):
-    numpy = pytest.importorskip("numpy")
-    streamer = process_streamers(worker_num=2, wait_for_worker_ready=True)
-    streamer.predict([numpy.zeros(1_000_000)])
-    lines = streamer.explain().splitlines()
-    (first,) = (i for i, line in enumerate(lines) if line.startswith("worker processes"))
-    assert lines[first].split()[-8:] == [
-        *("state", "device", "batches", "items"),
-        *("decode", "model", "encode", "transport"),
-    ]
-    rows = [line.split() for line in lines[first + 1 : first + 3]]
-    workers = streamer.stats().worker_processes
-    assert [int(row[1]) for row in rows] == [worker.pid for worker in workers]
-    for row, worker in zip(rows, workers, strict=True):
-        assert row[2] == "ready"
-        assert row[4] == str(worker.batches)
-        assert (row[-4:] == ["-"] * 4) == (worker.batches == 0)
-    assert sum(worker.batches for worker in workers) == 1

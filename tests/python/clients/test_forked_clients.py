@@ -51,6 +51,34 @@ os.waitpid(pid, 0)
     assert done.stdout == "1 0\n"
 
 
+def test_a_large_result_that_was_not_read_before_the_fork_is_refused_in_the_child(child):
+    done = child(
+        PRELUDE
+        + """
+from waits import eventually
+
+def large(batch):
+    return [bytearray([item]) * 300_000 for item in batch]
+
+streamer = Streamer(large, 8, mp_start_method="fork")
+future = streamer.submit([1])
+eventually(future.done)
+pid = os.fork()
+if pid == 0:
+    for _ in range(100):  # the closed descriptors have other files now
+        os.open("/dev/zero", os.O_RDWR)
+    try:
+        future.result()
+    except SerializationError as error:
+        print("fork" in str(error), streamer.predict([2]) == [bytes([2]) * 300_000], flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+print(future.result() == [bytes([1]) * 300_000])
+"""
+    )
+    assert done.stdout == "True True\nTrue\n"
+
+
 def test_the_death_of_the_owner_reaches_workers_past_a_child_that_lives(peers):
     owner = peers(
         """

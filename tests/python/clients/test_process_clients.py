@@ -1,5 +1,7 @@
 """Processes that connect to a Streamer of another process."""
 
+import dataclasses
+
 import pytest
 from process_models import double
 from waits import LONG, eventually
@@ -41,6 +43,26 @@ def test_a_client_has_the_face_of_a_streamer(process_streamers, clients, address
         assert len(stats.worker_processes) == 2
     assert address in repr(client)
     assert "worker processes" in client.explain()
+
+
+def test_a_client_gets_the_statistics_of_the_owner(process_streamers, clients):
+    streamer = process_streamers(double)
+    client = clients(streamer.address)
+    for i in range(20):
+        (client if i % 2 else streamer).predict([i])
+    # Only what depends on the moment differs: delivery may not have been noted yet.
+    ours, theirs = (
+        dataclasses.replace(
+            each,
+            uptime=0,
+            idle_workers=0,
+            **dict.fromkeys(("delivery_time", "last_10s", "last_minute")),
+        )
+        for each in (streamer.stats(), client.stats())
+    )
+    assert ours == theirs
+    assert client.stats().last_minute.submitted == 20
+    assert 0 < streamer.stats().uptime < client.stats().uptime
 
 
 def test_a_client_changes_no_setting_but_what_it_is_given(process_streamers, clients):

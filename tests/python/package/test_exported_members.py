@@ -39,6 +39,7 @@ def test_what_is_exported():
         "ManagedModel",
         "OutputSizeMismatch",
         "QueueFull",
+        "RecentStats",
         "RedisStreamer",
         "RedisWorker",
         "RequestTimeout",

@@ -61,6 +61,7 @@ def test_more_and_fewer_workers_under_load(versions):
         streamer.wait_ready(LONG)
         assert streamer.stats().workers == count
         eventually(lambda count=count: len(pids(streamer)) == count)
+    assert streamer.stats().worker_restarts == 0
     assert set(load.end()) == {"old"}
 
 
@@ -81,6 +82,7 @@ def test_a_restart_replaces_all_workers_and_fails_nobody(versions, method):
     assert set(load.end()) == {"old"}
     eventually(lambda: not any(map(is_alive, before)))
     eventually(lambda: len(pids(streamer)) == 2)  # the server hears of an end a moment later
+    assert streamer.stats().worker_restarts == 0
 
 
 def test_a_new_version_takes_over_under_load(versions):

@@ -100,6 +100,7 @@ def test_a_worker_killed_while_idle_is_replaced(process_streamers, method, numbe
     os.kill(pid, number)
     eventually(lambda: pid not in [w.pid for w in streamer.stats().worker_processes])
     assert recovers(streamer, pid)
+    assert streamer.stats().worker_restarts == 1
 
 
 def test_the_death_of_a_worker_is_logged_with_its_cause(process_streamers, caplog, monkeypatch):
@@ -129,6 +130,7 @@ def test_a_worker_that_hangs_is_killed_and_its_batch_run_again(
     hung = process_journal.next()
     assert process_journal.all()[-1] != hung
     eventually(lambda: not is_alive(hung))
+    assert streamer.stats().worker_restarts >= 1
 
 
 @every_method

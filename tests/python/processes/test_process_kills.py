@@ -61,5 +61,6 @@ def test_random_kills_under_load_cost_no_answer_and_bring_none_twice(
     stats = streamer.stats()
     assert (stats.submitted, stats.completed) == (count, count)
     assert (stats.queued_requests, stats.waiting_requests, stats.running_items) == (0, 0, 0)
+    eventually(lambda: streamer.stats().worker_restarts == kills)
     streamer.close()
     load.check_ends()
