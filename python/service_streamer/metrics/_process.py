@@ -1,0 +1,261 @@
+"""The registered streamers of this process, and its part in the directory of all processes.
+
+A thread answers the scrapes of other processes. It starts with the first request, or the first
+scrape, of a process, so that a process may register streamers before it forks others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+import weakref
+from collections.abc import Iterator
+
+from .. import _lifecycle
+from .._processes.streamer import Streamer
+from .._redis.streamer import RedisStreamer
+from .._stats import StreamerStats
+from .._streamer import BaseStreamer, LifeCycle
+from .._waiting import greenlets
+from .._waiting.threads import original
+from ._directory import VARIABLE, Directory
+from ._peer import Peer, Question
+from ._records import Kind, Record, Records, Totals, make_record, total, without_gauges
+
+_logger = logging.getLogger("service_streamer")
+
+READ_TIMEOUT = 1.0  # s for the statistics of all streamers of a process
+ANSWER_TIMEOUT = 2.0  # s for the records of the other processes
+
+
+class Entry:
+    """A registered streamer and the last record that could be read of it."""
+
+    def __init__(self, streamer: BaseStreamer, name: str) -> None:
+        self.name = name
+        self.streamer = weakref.ref(streamer, self._read_finally)
+        self.record: Record | None = None
+        self.engine = ""
+        """the id of the engine of the record"""
+        self.ended = False
+        """the streamer was closed or deleted, and the record is final"""
+        self._kind = Kind.THREADS
+        if isinstance(streamer, Streamer):
+            self._kind = Kind.PROCESSES
+        elif isinstance(streamer, RedisStreamer):
+            self._kind = Kind.REDIS
+        self._backend = streamer._backend  # has no reference to the streamer
+
+    def is_open(self) -> bool:
+        """Return False once the streamer has no more requests."""
+        streamer = self.streamer()
+        if streamer is None or streamer._state is not LifeCycle.CLOSING:
+            return streamer is not None and streamer._state is LifeCycle.OPEN
+        # close() in a done callback never gets as far as CLOSED
+        stats = streamer._engine.stats()
+        return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
+
+    def read(self, timeout: float) -> Iterator[tuple[str, Record]]:
+        """Read the statistics; yield the id and the final record of each engine that has ended."""
+        engine, record = self.engine, self.record
+        if (streamer := self.streamer()) is not None:
+            self._backend = streamer._backend
+            ended = not self.is_open()
+            self._read(0.0 if ended else timeout)
+            self.ended = ended
+        if record is not None and engine != self.engine:
+            yield engine, record
+        if self.record is not None and self.ended:
+            yield self.engine, self.record
+
+    def forget(self) -> None:
+        """Drop the record and the backend of the parent in a forked child."""
+        self.record, self.engine = None, ""
+        if (streamer := self.streamer()) is not None:
+            self._backend = streamer._backend
+
+    def _read(self, timeout: float) -> None:
+        try:
+            stats = StreamerStats.from_engine(self._backend.stats(timeout))
+            self.record, self.engine = make_record(stats, self._kind), stats.engine_id
+        except Exception as error:
+            _logger.debug(
+                "metrics: the statistics of %r cannot be read: %s",
+                self.name,
+                error,
+                extra={"streamer": self.name, "error": str(error)},
+            )
+            if self.record is not None:
+                self.record = without_gauges(self.record)
+
+    def _read_finally(self, _: object) -> None:
+        # The garbage collector calls it in any thread, which may hold the locks of this module.
+        self._read(0.0)
+        self.ended = True
+        del self._backend
+
+
+class Process:
+    """The entries of this process. Any thread may call the methods.
+
+    Only `totals` blocks, for at most about `READ_TIMEOUT` + `ANSWER_TIMEOUT`.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._directory: Directory | None = None
+        self._hooked = False
+        self._peer: Peer | None = None
+        self._reset_after_fork()
+
+    def open_directory(self) -> None:
+        """Use the directory that the environment variable names, if it is set.
+
+        Raises:
+            ValueError: it is not a directory.
+        """
+        path = os.environ.get(VARIABLE)
+        if self._directory is None and path:
+            if not os.path.isdir(path):
+                raise ValueError(f"{VARIABLE} must be the path of a directory, not {path!r}")
+            self._directory = Directory(os.path.abspath(path))
+        if not self._hooked:
+            self._hooked = True
+            os.register_at_fork(after_in_child=self._reset_after_fork)
+            _lifecycle.after_first_request(self._start)
+            _lifecycle.after_close_all(self._end)
+
+    def entry(self, streamer: BaseStreamer, name: str) -> Entry:
+        """Return the entry of a streamer; the same one for all registries."""
+        begun = streamer._engine.stats()["submitted"] > 0
+        with self._lock:
+            if not self._is_started():
+                self._entries = [entry for entry in self._entries if not entry.ended]
+            for entry in self._entries:
+                if entry.streamer() is streamer and entry.name == name:
+                    return entry
+            entry = Entry(streamer, name)
+            self._entries.append(entry)
+        if begun:
+            self._start()
+        return entry
+
+    def totals(self) -> dict[str, Totals]:
+        """Return the totals of all processes, by the name of the streamer. Never raises."""
+        return greenlets.call(self._totals)  # type: ignore[no-any-return]
+
+    def _totals(self) -> dict[str, Totals]:
+        self._start()
+        if self._directory is not None and self._is_started():
+            try:
+                return self._totals_of_all(self._directory)
+            except (OSError, ValueError) as error:
+                self._warn(error)
+        with self._lock:
+            self._read()
+            return {name: total([engines], [], {}) for name, engines in self._records().items()}
+
+    def _totals_of_all(self, directory: Directory) -> dict[str, Totals]:
+        others = directory.processes() - {self._name}
+        with Question(directory.path, others) as question:
+            self._refresh()
+            question.wait(ANSWER_TIMEOUT)
+        return directory.totals({*question.answered, self._name}, question.gone)
+
+    def _refresh(self) -> None:
+        """Read all streamers and write the records."""
+        with self._lock:
+            retired = self._read()
+            if self._peer is None or self._directory is None:
+                return
+            if retired:
+                self._directory.retire(retired)
+            if self._entries:
+                self._directory.write(self._name, self._records())
+            else:
+                self._leave(self._directory)
+
+    def _read(self, timeout: float = READ_TIMEOUT) -> Records:
+        """Read all streamers; return the final records of engines that have ended."""
+        deadline = time.monotonic() + timeout
+        retired: Records = {}
+        for entry in self._entries:
+            for engine, record in entry.read(max(0.0, deadline - time.monotonic())):
+                retired.setdefault(entry.name, {})[engine] = record
+        self._entries = [entry for entry in self._entries if not entry.ended]
+        return retired
+
+    def _records(self) -> Records:
+        records: Records = {}
+        for entry in self._entries:
+            engines = records.setdefault(entry.name, {})
+            if entry.record is not None:
+                engines[entry.engine] = entry.record
+        return records
+
+    def _start(self) -> None:
+        """Start to answer other processes, if there are any."""
+        if self._pid != os.getpid():  # forked without Python's hooks
+            self._reset_after_fork()
+        if self._directory is None or self._is_started():
+            return
+        with self._lock, contextlib.suppress(RuntimeError):  # no thread can start at exit
+            if self._entries and not self._is_started():
+                try:
+                    self._peer = Peer(self._directory.path, self._name, self._refresh)
+                except OSError as error:
+                    self._warn(error)
+
+    def _is_started(self) -> bool:
+        return self._peer is not None
+
+    def _leave(self, directory: Directory) -> None:
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+            directory.end(self._name, self._records())
+
+    def _end(self) -> None:
+        """Write the final records at exit, when all streamers have been closed."""
+        if self._directory is None or self._peer is None or self._pid != os.getpid():
+            return
+        if not self._lock.acquire(timeout=2 * READ_TIMEOUT):
+            return
+        try:
+            if retired := self._read(0.0):
+                self._directory.retire(retired)
+            self._leave(self._directory)
+        except (OSError, ValueError) as error:
+            self._warn(error)
+        finally:
+            self._lock.release()
+
+    def _reset_after_fork(self) -> None:
+        """Begin anew: a forked child has its own locks, thread and files."""
+        if self._peer is not None:
+            self._peer.abandon()
+        self._peer = None
+        self._pid = os.getpid()
+        self._name = f"service_streamer_{self._pid}_{os.urandom(4).hex()}"
+        self.registering = original("_thread", "allocate_lock")()
+        """held to change which streamers a registry has"""
+        self._lock = original("_thread", "allocate_lock")()  # held to read the statistics
+        self._warned = False
+        for entry in self._entries:
+            entry.forget()
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            _logger.warning(
+                "metrics: the directory of %s cannot be used, so only the metrics of this process "
+                "are exported: %s",
+                VARIABLE,
+                error,
+                extra={"error": str(error)},
+            )
+
+
+PROCESS = Process()
