@@ -1,0 +1,118 @@
+"""Health probes, statistics, steering and a live page of streamers, over HTTP.
+
+In an ASGI application (FastAPI, Starlette)::
+
+    from service_streamer import web
+
+    app.mount("/streamer", web.create_app(streamer))
+
+In a WSGI application (Flask)::
+
+    app.register_blueprint(web.flask_blueprint(streamer), url_prefix="/streamer")
+
+Routes below the prefix:
+
+``/``
+    the live page
+``/live``
+    200: the process answers
+``/ready``
+    200: requests can be answered; 503: they cannot, with the reasons
+``/stats``
+    the statistics as JSON; ``/stats/schema`` is its JSON schema
+``/events``
+    the statistics once a second, as server-sent events
+``/metrics``
+    the statistics for Prometheus; needs the extra ``metrics``
+``/control/{streamer}``
+    POST changes settings, if ``control`` is given
+
+Anything that can send requests to these routes can read the statistics. Mount them behind the same
+protection as the rest of the application, or on an internal port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .._redis.worker import RedisWorker
+from .._streamer import BaseStreamer
+
+if TYPE_CHECKING:
+    from flask import Blueprint
+    from starlette.applications import Starlette
+
+    from ._site import Control
+
+__all__ = ["create_app", "flask_blueprint"]
+
+Shown = BaseStreamer | RedisWorker
+"""what a page can show"""
+
+
+def create_app(
+    streamers: Shown | Mapping[str, Shown],
+    control: Control | None = None,
+    *,
+    ready_queue_share: float | None = 0.9,
+) -> Starlette:
+    """Return an ASGI application with the routes of this package.
+
+    Args:
+        streamers: a streamer or a `RedisWorker`, or a mapping from names to them. A single one has
+            the name "default".
+        control: enables ``POST /control/{streamer}``. A str is a token that requests send in the
+            header ``Authorization: Bearer TOKEN``. A callable takes the request and returns True if
+            it may change settings; it may be a coroutine function. None: settings cannot be
+            changed.
+        ready_queue_share: ``/ready`` answers 503 while more than this part of ``max_queue`` is
+            used. None: the queue does not matter.
+
+    Raises:
+        ImportError: the extra ``web`` is not installed.
+        TypeError, ValueError: an argument is invalid. The message names it and its value.
+    """
+    from ._site import Site
+
+    site = Site(streamers, control, ready_queue_share)
+    try:
+        from ._app import make_app
+    except ImportError as error:
+        raise _missing("starlette", "web") from error
+    return make_app(site)
+
+
+def flask_blueprint(
+    streamers: Shown | Mapping[str, Shown],
+    control: Control | None = None,
+    *,
+    name: str = "service_streamer",
+    ready_queue_share: float | None = 0.9,
+    event_streams: int = 8,
+) -> Blueprint:
+    """Return a Flask blueprint with the routes of this package.
+
+    Args:
+        streamers, control, ready_queue_share: as for `create_app`. A callable gets Flask's request
+            and is an ordinary function.
+        name: of the blueprint.
+        event_streams: most readers of ``/events`` at the same time. Each needs a thread or greenlet
+            of the web server. Further pages ask for ``/stats`` instead.
+
+    Raises:
+        ImportError: Flask is not installed.
+        TypeError, ValueError: an argument is invalid. The message names it and its value.
+    """
+    from ._site import Site
+
+    site = Site(streamers, control, ready_queue_share, event_streams)
+    try:
+        from ._blueprint import make_blueprint
+    except ImportError as error:
+        raise _missing("flask", "demo") from error
+    return make_blueprint(site, name)
+
+
+def _missing(package: str, extra: str) -> ImportError:
+    return ImportError(f'{package} is missing: pip install "service-streamer[{extra}]"')

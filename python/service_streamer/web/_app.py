@@ -1,0 +1,144 @@
+"""The routes as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ._broadcaster import RETRY, STALL, Full, Reader
+from ._control import MOST_BYTES, Refused
+from ._site import EVENTS_HEADERS, TEXT, Answer, Site
+
+
+def make_app(site: Site) -> Starlette:
+    """Return the application."""
+
+    def get(path: str, answer: Callable[[], Answer], blocks: bool = False) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return _response(await _in_thread(answer) if blocks else answer())
+
+        return Route(path, endpoint, methods=["GET"])
+
+    async def page(request: Request) -> Response:
+        return _asset(request, "index.html")
+
+    async def static(request: Request) -> Response:
+        return _asset(request, request.path_params["path"])
+
+    def _asset(request: Request, path: str) -> Response:
+        return _response(site.asset(path, request.headers.get("if-none-match")))
+
+    async def control(request: Request) -> Response:
+        name = request.path_params["streamer"]
+        try:
+            site.steering.check(request.headers.get)
+            if (function := site.steering.function) is not None:
+                allowed = function(request)
+                if inspect.isawaitable(allowed):
+                    allowed = await allowed
+                if not allowed:
+                    raise Refused(403, "control= does not allow this request")
+            body = await _body(request)
+        except Refused as why:
+            return _response(site.refused(name, why))
+        return _response(await _in_thread(site.control, name, body))
+
+    async def events(request: Request) -> Response:
+        return EventStream(site)
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            get("/live", site.live),
+            get("/ready", site.ready, blocks=True),
+            get("/stats", site.stats, blocks=True),
+            get("/stats/schema", site.schema),
+            get("/metrics", site.metrics, blocks=True),
+            Route("/events", events),
+            Route("/control/{streamer}", control, methods=["POST"]),
+            Route("/static/{path:path}", static),
+        ]
+    )
+
+
+class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not installed
+    """The response of ``/events``: frames until the reader leaves, stalls or has had its time."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(headers=EVENTS_HEADERS)
+        del self.headers["content-length"]
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        reader = Reader(self._site.broadcaster, lambda: loop.call_soon_threadsafe(changed.set))
+        try:
+            with reader:
+                await self._stream(reader, changed, receive, send)
+        except Full as error:
+            answer = Answer(503, f"{error}\n".encode(), TEXT)
+            await _response(answer)(scope, receive, send)
+
+    async def _stream(
+        self, reader: Reader, changed: asyncio.Event, receive: Receive, send: Send
+    ) -> None:
+        async def leave_on_disconnect() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async with anyio.create_task_group() as group:
+            group.start_soon(leave_on_disconnect)
+            with contextlib.suppress(OSError):  # the reader stalls, or has gone
+                await _send_frames(reader, changed, send)
+            group.cancel_scope.cancel()
+
+
+async def _send_frames(reader: Reader, changed: asyncio.Event, send: Send) -> None:
+    async def put(body: bytes, more: bool = True) -> None:
+        with anyio.fail_after(STALL):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+    await put(RETRY)
+    while (left := reader.left()) > 0:
+        changed.clear()
+        if (frame := reader.take()) is not None:
+            await put(frame)
+        with anyio.move_on_after(left):
+            await changed.wait()
+    await put(b"", more=False)
+
+
+async def _in_thread(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    own = anyio.CapacityLimiter(1)  # all threads of the application may be busy
+    answer: Answer = await anyio.to_thread.run_sync(function, *arguments, limiter=own)
+    return answer
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            break
+    return body
+
+
+def _response(answer: Answer) -> Response:
+    headers = dict(answer.headers)
+    return Response(answer.body, answer.status, headers, media_type=answer.media_type)

@@ -1,0 +1,79 @@
+"""The routes as a Flask blueprint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from flask import Blueprint, Response, request
+
+from ._broadcaster import RETRY, Full, Reader
+from ._control import MOST_BYTES, Refused
+from ._site import EVENTS_HEADERS, TEXT, Answer, Site
+
+
+def make_blueprint(site: Site, name: str) -> Blueprint:
+    """Return the blueprint."""
+
+    def answers(answer: Callable[[], Answer]) -> Callable[[], Response]:
+        return lambda: _response(answer())
+
+    def static(path: str = "index.html") -> Response:
+        return _response(site.asset(path, request.headers.get("If-None-Match")))
+
+    def events() -> Response:
+        changed = threading.Event()
+        reader = Reader(site.broadcaster, changed.set)
+        try:
+            site.broadcaster.join(reader)
+        except Full as error:
+            return _response(Answer(503, f"{error}\n".encode(), TEXT))
+        stream = _stream(site, reader, changed)
+        response = Response(stream, headers=EVENTS_HEADERS, mimetype="text/event-stream")
+        # also if the stream never begins
+        response.call_on_close(lambda: site.broadcaster.leave(reader))
+        return response
+
+    def control(streamer: str) -> Response:
+        try:
+            site.steering.check(request.headers.get)
+            function = site.steering.function
+            if function is not None and not function(request):
+                raise Refused(403, "control= does not allow this request")
+        except Refused as why:
+            return _response(site.refused(streamer, why))
+        return _response(site.control(streamer, request.stream.read(MOST_BYTES + 1)))
+
+    blueprint = Blueprint(name, __name__)
+    for path, view in {
+        "/": static,
+        "/live": answers(site.live),
+        "/ready": answers(site.ready),
+        "/stats": answers(site.stats),
+        "/stats/schema": answers(site.schema),
+        "/metrics": answers(site.metrics),
+        "/events": events,
+        "/static/<path:path>": static,
+    }.items():
+        endpoint = path.strip("/").partition("<")[0].replace("/", "_") or "page"
+        blueprint.add_url_rule(path, endpoint, view)
+    blueprint.add_url_rule("/control/<streamer>", "control", control, methods=["POST"])
+    return blueprint
+
+
+def _stream(site: Site, reader: Reader, changed: threading.Event) -> Iterator[bytes]:
+    try:
+        yield RETRY
+        while (left := reader.left()) > 0:
+            changed.clear()
+            if (frame := reader.take()) is not None:
+                yield frame
+            changed.wait(left)
+    finally:
+        site.broadcaster.leave(reader)
+
+
+def _response(answer: Answer) -> Response:
+    response = Response(answer.body, answer.status, dict(answer.headers))
+    response.content_type = answer.media_type
+    return response

@@ -1,0 +1,223 @@
+"""Steering: which requests may change settings, and the changes."""
+
+from __future__ import annotations
+
+import collections
+import hmac
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from .._errors import StreamerError
+from .._stats import StreamerStats
+from ._targets import CONFIGURABLE, Target
+
+_logger = logging.getLogger("service_streamer.web")
+
+Control = str | Callable[[Any], bool | Awaitable[bool]]
+"""a token, or a function of the request that returns True if it may change settings"""
+
+MOST_BYTES = 4096  # of the body of a request
+_NAMES = (*CONFIGURABLE, "resize", "restart")
+_SETTINGS = {"resize": "workers"}  # the field of StreamerStats, where it has another name
+
+
+class Refused(Exception):
+    """A request that changes nothing.
+
+    Attributes:
+        status: of the HTTP response.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Event(NamedTuple):
+    """A change, as the event stream tells it."""
+
+    id: str
+    time: float
+    streamer: str
+    text: str
+    settings: Mapping[str, Any]
+
+
+class Events:
+    """The last changes by this process. Any thread may call the methods."""
+
+    def __init__(self) -> None:
+        self._kept: collections.deque[Event] = collections.deque(maxlen=50)
+
+    def add(self, streamer: str, text: str, settings: Mapping[str, Any] = {}) -> None:
+        """Add a change, and log it."""
+        about = {"streamer": streamer, "change": text}
+        _logger.info("%s: %s", streamer, text, extra=about)
+        self._kept.append(Event(uuid.uuid4().hex, time.time(), streamer, text, settings))
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return all changes as JSON values."""
+        return [{**each._asdict(), "settings": dict(each.settings)} for each in tuple(self._kept)]
+
+
+class Steering:
+    """Checks requests and carries out changes.
+
+    Args:
+        targets: by name.
+        control: the protection; None: every request is refused.
+        events: where changes are told.
+
+    Raises:
+        TypeError, ValueError: `control` is not a token or a callable.
+    """
+
+    def __init__(
+        self, targets: Mapping[str, Target], control: Control | None, events: Events
+    ) -> None:
+        if control is not None and not isinstance(control, str) and not callable(control):
+            raise TypeError(f"control must be a str, a callable or None, not {control!r}")
+        if isinstance(control, str) and not control.strip():
+            raise ValueError("control must not be an empty token")
+        self._targets = targets
+        self._control = control
+        self._events = events
+        self._restarting: set[str] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def kind(self) -> str | None:
+        """How requests are allowed: "token", "callable", or None."""
+        if self._control is None:
+            return None
+        return "token" if isinstance(self._control, str) else "callable"
+
+    @property
+    def function(self) -> Callable[[Any], bool | Awaitable[bool]] | None:
+        """The callable that allows requests. None: there is none, so `check` is enough."""
+        return None if isinstance(self._control, str) else self._control
+
+    def check(self, header: Callable[[str], str | None]) -> None:
+        """Check all that the headers of a request tell.
+
+        A page of another site cannot pass: it cannot send JSON, or an Authorization header, without
+        being asked for first, and browsers tell where a request comes from.
+
+        Args:
+            header: returns the value of a header of the request, or None. Ignores case.
+
+        Raises:
+            Refused: it may not change settings.
+        """
+        if self._control is None:
+            raise Refused(403, "settings cannot be changed here: control= is not set")
+        media_type = (header("Content-Type") or "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            raise Refused(415, f"the content type must be application/json, not {media_type!r}")
+        authorization = header("Authorization")
+        site, origin = header("Sec-Fetch-Site"), header("Origin")
+        if site is not None:
+            same = site == "same-origin"
+        elif origin is not None:
+            same = urlsplit(origin).netloc == header("Host")
+        else:
+            same = authorization is not None  # not from a browser
+        if not same:
+            raise Refused(403, "a request of another origin may not change settings")
+        if isinstance(self._control, str):
+            scheme, _, token = (authorization or "").partition(" ")
+            equal = hmac.compare_digest(token.strip().encode(), self._control.strip().encode())
+            if scheme.lower() != "bearer" or not equal:
+                raise Refused(403, "the token is missing or wrong")
+
+    def refused(self, name: str, why: Refused) -> None:
+        """Log a request that was refused."""
+        shown = name if name in self._targets else repr(name)
+        about = {"streamer": shown, "error": str(why)}
+        _logger.warning("%s: a change was refused: %s", shown, why, extra=about)
+
+    def apply(self, name: str, body: bytes, stats: StreamerStats | None) -> dict[str, Any]:
+        """Carry out the change in a body. May block. A restart goes on in a thread.
+
+        Args:
+            name: of the target.
+            body: a JSON object with any of batch_size, max_latency, policy, resize and restart.
+            stats: before the change; None: not known.
+
+        Returns:
+            The settings that were given, and ``"restart": "started"``.
+
+        Raises:
+            Refused: nothing has changed. The message says why.
+        """
+        target = self._targets.get(name)
+        if target is None:
+            raise Refused(404, f"there is no streamer {name!r}")
+        wanted = _parse(body)
+        if "restart" in wanted and name in self._restarting:
+            raise Refused(409, f"{name} is being restarted already")
+        if why := target.closing():
+            raise Refused(503, why)
+        try:
+            restart = target.change(wanted)
+        except (ValueError, TypeError) as error:
+            raise Refused(422, str(error)) from error
+        except (NotImplementedError, RuntimeError) as error:
+            raise Refused(409, str(error)) from error
+        except StreamerError as error:
+            raise Refused(503, str(error)) from error
+        done = dict(wanted)
+        given = {n: value for n, value in wanted.items() if n != "restart"}
+        if given:
+            settings = {_SETTINGS.get(n, n): value for n, value in given.items()}
+            before = {n: getattr(stats, n, None) for n in settings}
+            texts = [_describe(n, before[n], value) for n, value in settings.items()]
+            self._events.add(name, ", ".join(texts), settings)
+        if restart is not None:
+            done["restart"] = self._start(name, restart)
+        return done
+
+    def _start(self, name: str, restart: Callable[[], None]) -> str:
+        with self._lock:
+            if name in self._restarting:
+                return "started already"
+            self._restarting.add(name)
+
+        def run() -> None:
+            try:
+                restart()
+            except Exception as error:
+                self._events.add(name, f"the restart failed: {str(error).splitlines()[0]}")
+            else:
+                self._events.add(name, "restarted: all workers are new")
+            finally:
+                self._restarting.discard(name)
+
+        self._events.add(name, "restart: the workers are replaced one after the other")
+        threading.Thread(target=run, name="service-streamer-restart", daemon=True).start()
+        return "started"
+
+
+def _describe(name: str, before: Any, after: Any) -> str:
+    return f"{name} {after}" if before is None else f"{name} {before} → {after}"
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    if len(body) > MOST_BYTES:
+        raise Refused(413, f"the body must not be longer than {MOST_BYTES} bytes")
+    try:
+        wanted = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(422, f"the body is not JSON: {error}") from error
+    if not isinstance(wanted, dict) or not wanted:
+        raise Refused(422, f"the body must be an object with any of {', '.join(_NAMES)}")
+    unknown = sorted(wanted.keys() - set(_NAMES))
+    if unknown:
+        raise Refused(422, f"unknown: {unknown[0]!r}; known: {', '.join(_NAMES)}")
+    return wanted

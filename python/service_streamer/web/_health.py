@@ -1,0 +1,92 @@
+"""The reasons why requests cannot be answered now. An empty reason means that they can."""
+
+from __future__ import annotations
+
+from .._errors import RequestTimeout
+from .._processes.streamer import Streamer
+from .._redis.streamer import RedisStreamer
+from .._redis.worker import RedisWorker
+from .._stats import StreamerStats, StreamStats
+from .._streamer import BaseStreamer
+
+PATIENCE = 0.2  # s for the owner of a client's workers to say why none is ready
+
+
+def of_streamer(streamer: BaseStreamer, stats: StreamerStats) -> str:
+    """Return why the workers of a streamer cannot answer.
+
+    Args:
+        streamer: to check.
+        stats: its statistics, just read.
+
+    Raises:
+        WorkerInitError: no worker can load the model.
+        StreamerClosed: the streamer is closed.
+        BrokerError: the Redis broker cannot be used.
+    """
+    if isinstance(streamer, RedisStreamer):
+        if stats.stream is None:
+            return f"the broker cannot be used: {broker_error(streamer)}"
+        return _of_consumers(stats.stream)
+    if streamer._engine.closed():
+        return "the streamer has stopped: the thread that answers requests has ended"
+    if any(worker.state == "ready" for worker in stats.worker_processes):
+        return ""
+    try:
+        streamer.wait_ready(PATIENCE)
+    except RequestTimeout:
+        return _none_ready(stats) if isinstance(streamer, Streamer) else "the model is loading"
+    return ""
+
+
+def of_worker(worker: RedisWorker) -> str:
+    """Return why a running `RedisWorker` cannot answer."""
+    processes, gateway = worker._processes, worker._gateway
+    if processes is None or gateway is None:
+        return "the worker is starting"
+    if not processes.any_ready():
+        if (obstacle := processes.obstacle(False)) is not None:
+            return str(obstacle.error())
+        return _none_ready(StreamerStats.from_engine(processes.stats()))
+    if outage := gateway.outage():
+        return f"the broker has been unreachable for {outage:.1f} s"
+    return ""
+
+
+def of_queue(stats: StreamerStats, share: float | None) -> str:
+    """Return that more than `share` of the queue is used; empty: less is."""
+    if share is None or not stats.max_queue:
+        return ""
+    queued = stats.queued_items
+    if stats.stream is not None:
+        queued = max(queued, stats.stream.length - stats.stream.pending)
+    if queued <= share * stats.max_queue:
+        return ""
+    return f"the queue is {queued / stats.max_queue:.0%} full: {queued:,} of {stats.max_queue:,}"
+
+
+def broker_error(streamer: RedisStreamer) -> str:
+    """Return why the last `stats` could not read the queue at the broker."""
+    return getattr(streamer._backend, "unreachable", "")
+
+
+def _none_ready(stats: StreamerStats) -> str:
+    starting = sum(worker.state == "starting" for worker in stats.worker_processes)
+    if not starting:
+        return "no worker process is running"
+    if stats.worker_restarts or stats.batches:
+        return f"all worker processes have died; {starting} of {stats.workers} are starting again"
+    return f"the model is loading: {starting} of {stats.workers} worker processes are starting"
+
+
+def _of_consumers(stream: StreamStats) -> str:
+    from .._redis.protocol import CLAIM_AFTER
+
+    if not stream.consumers:
+        return "no worker has joined the queue at the broker"
+    if all(worker.idle >= CLAIM_AFTER for worker in stream.consumers):
+        return (
+            f"all {len(stream.consumers)} workers at the broker have been silent for more than "
+            f"{CLAIM_AFTER:g} s"
+        )
+    return ""

@@ -1,0 +1,159 @@
+"""The answers to all routes, for any web framework."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ._assets import assets
+from ._broadcaster import Broadcaster
+from ._control import Control, Events, Refused, Steering
+from ._metrics import MISSING, Metrics
+from ._schema import VERSION, schema, to_json
+from ._snapshots import Snapshot, Snapshots
+from ._targets import targets
+
+__all__ = ["Answer", "Control", "Site"]
+
+INTERVAL = 1.0  # s between two events, and the age up to which a snapshot is used
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""the headers of every answer"""
+
+EVENTS_HEADERS = {**HEADERS, "X-Accel-Buffering": "no"}
+"""those of ``/events``; nginx must not buffer it"""
+
+
+@dataclasses.dataclass
+class Answer:
+    """An HTTP response."""
+
+    status: int
+    body: bytes
+    media_type: str = JSON
+    headers: Mapping[str, str] = dataclasses.field(default_factory=lambda: HEADERS)
+
+
+class Site:
+    """The answers to all routes. Any thread may call the methods; those that block say so.
+
+    Args:
+        streamers, control, ready_queue_share: as for `create_app`.
+        event_streams: most readers of ``/events``.
+    """
+
+    def __init__(
+        self,
+        streamers: Any,
+        control: Control | None,
+        ready_queue_share: float | None,
+        event_streams: int = 1000,
+    ) -> None:
+        self._targets = targets(streamers, ready_queue_share)
+        self._snapshots = Snapshots(self._targets)
+        self._events = Events()
+        self.steering = Steering(self._targets, control, self._events)
+        self.broadcaster = Broadcaster(self._frame, INTERVAL, event_streams)
+        self._metrics = Metrics(self._targets)
+
+    def live(self) -> Answer:
+        """Answer ``/live``."""
+        return Answer(200, b"live\n", TEXT)
+
+    def ready(self) -> Answer:
+        """Answer ``/ready``. Blocks for at most `_snapshots.LIMIT`."""
+        reasons = self._reasons(self._snapshots.get(INTERVAL))
+        ready = not any(reasons.values())
+        streamers = {
+            name: {"ready": not reason, "reason": reason} for name, reason in reasons.items()
+        }
+        return _json({"ready": ready, "streamers": streamers}, 200 if ready else 503)
+
+    def stats(self) -> Answer:
+        """Answer ``/stats``. Blocks for at most `_snapshots.LIMIT`."""
+        return _json(self._document(INTERVAL, brief=False))
+
+    def schema(self) -> Answer:
+        """Answer ``/stats/schema``."""
+        return Answer(200, json.dumps(schema(), indent=1).encode(), "application/schema+json")
+
+    def metrics(self) -> Answer:
+        """Answer ``/metrics``. May block."""
+        rendered = self._metrics.render()
+        if rendered is None:
+            return Answer(501, f"{MISSING}\n".encode(), TEXT)
+        return Answer(200, *rendered)
+
+    def asset(self, path: str, if_none_match: str | None) -> Answer:
+        """Answer ``/`` (index.html) and ``/static``."""
+        asset = assets().get(path)
+        if asset is None:
+            return Answer(404, b"not found\n", TEXT)
+        headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": asset.etag}
+        if if_none_match == asset.etag:
+            return Answer(304, b"", asset.media_type, headers)
+        return Answer(200, asset.body, asset.media_type, headers)
+
+    def control(self, name: str, body: bytes) -> Answer:
+        """Answer ``/control`` after the request was allowed. May block."""
+        snapshot = self._snapshots.get(INTERVAL).get(name)
+        before = None if snapshot is None else snapshot.stats
+        try:
+            done = self.steering.apply(name, body, before)
+        except Refused as why:
+            return self.refused(name, why)
+        return _json({"changed": done}, 202 if "restart" in done else 200)
+
+    def refused(self, name: str, why: Refused) -> Answer:
+        """Answer a request that changes nothing."""
+        self.steering.refused(name, why)
+        return _json({"error": str(why)}, why.status)
+
+    # -------------------------------------------------------------------- private
+
+    def _frame(self) -> bytes:
+        document = self._document(INTERVAL / 2, brief=True)
+        return b"data: " + json.dumps(document, separators=(",", ":")).encode() + b"\n\n"
+
+    def _reasons(self, snapshots: Mapping[str, Snapshot]) -> dict[str, str]:
+        return {
+            name: self._targets[name].closing() or each.reason for name, each in snapshots.items()
+        }
+
+    def _document(self, max_age: float, brief: bool) -> dict[str, Any]:
+        snapshots = self._snapshots.get(max_age)
+        reasons = self._reasons(snapshots)
+        return {
+            "version": VERSION,
+            "time": round(time.time(), 3),
+            "control": self.steering.kind,
+            "streamers": {
+                name: {
+                    "kind": self._targets[name].kind,
+                    "label": self._targets[name].label,
+                    "ready": not reasons[name],
+                    "reason": reasons[name],
+                    "verdict": each.verdict,
+                    "stats": None if each.stats is None else to_json(each.stats, brief),
+                }
+                for name, each in snapshots.items()
+            },
+            "events": self._events.all(),
+        }
+
+
+def _json(document: Mapping[str, Any], status: int = 200) -> Answer:
+    return Answer(status, json.dumps(document).encode() + b"\n")

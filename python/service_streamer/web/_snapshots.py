@@ -1,0 +1,89 @@
+"""Snapshots of all targets, shared by everything that asks at about the same time."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import os
+import threading
+import time
+from collections.abc import Mapping
+
+from ._targets import Look, Target
+
+LIMIT = 0.5  # s to wait for a snapshot; the probes of Kubernetes wait for 1 s by default
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot(Look):
+    """The state of a target, and when it was read."""
+
+    taken: float = dataclasses.field(default_factory=time.monotonic, compare=False)
+
+
+class Snapshots:
+    """Takes snapshots in threads, at most one at a time of each target.
+
+    A target that blocks keeps one thread busy, whatever the number of callers. Any thread may call
+    `get`.
+
+    Args:
+        targets: by name.
+    """
+
+    def __init__(self, targets: Mapping[str, Target]) -> None:
+        self._limit = LIMIT
+        self._shared = {name: _Shared(target) for name, target in targets.items()}
+
+    def get(self, max_age: float) -> dict[str, Snapshot]:
+        """Return a snapshot of each target. Blocks at most `LIMIT` seconds.
+
+        Args:
+            max_age: seconds. A snapshot that is older is taken again.
+        """
+        requests = {name: each.request(max_age) for name, each in self._shared.items()}
+        until = time.monotonic() + self._limit
+        found = {}
+        for name, future in requests.items():
+            try:
+                found[name] = future.result(max(0.0, until - time.monotonic()))
+            except concurrent.futures.TimeoutError:
+                reason = f"the streamer did not answer within {self._limit:g} s"
+                found[name] = Snapshot(None, reason, "")
+        return found
+
+
+class _Shared:
+    """The newest snapshot of one target."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._newest: concurrent.futures.Future[Snapshot] | None = None
+        """done, or being taken by a thread"""
+
+    def request(self, max_age: float) -> concurrent.futures.Future[Snapshot]:
+        if self._process != os.getpid():
+            self.__init__(self._target)  # type: ignore[misc]  # the thread is not in this fork
+        with self._lock:
+            newest = self._newest
+            if newest is not None and not _is_old(newest, max_age):
+                return newest
+            future: concurrent.futures.Future[Snapshot] = concurrent.futures.Future()
+            self._newest = future
+        threading.Thread(
+            target=self._take, args=(future,), name="service-streamer-snapshot", daemon=True
+        ).start()
+        return future
+
+    def _take(self, future: concurrent.futures.Future[Snapshot]) -> None:
+        try:
+            look = self._target.look()
+        except BaseException as error:  # whatever it is, the next call must try again
+            look = Look(None, f"the statistics cannot be read: {error!r}", "")
+        future.set_result(Snapshot(look.stats, look.reason, look.verdict))
+
+
+def _is_old(newest: concurrent.futures.Future[Snapshot], max_age: float) -> bool:
+    return newest.done() and time.monotonic() - newest.result().taken > max_age

@@ -1,0 +1,176 @@
+"""What the routes show: a streamer or a `RedisWorker`, as one kind of object."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from .. import _options
+from .._explain import explain
+from .._processes.streamer import Streamer
+from .._redis import explanation
+from .._redis.streamer import RedisStreamer
+from .._redis.worker import RedisWorker
+from .._stats import StreamerStats
+from .._streamer import BaseStreamer, LifeCycle
+from .._threaded import ThreadedStreamer
+from . import _health as health
+
+_KINDS = (ThreadedStreamer, Streamer, RedisStreamer, BaseStreamer)
+CONFIGURABLE = ("batch_size", "max_latency", "policy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """The state of a target at one moment."""
+
+    stats: StreamerStats | None
+    """None: they cannot be read"""
+    reason: str
+    """why requests cannot be answered; empty: they can"""
+    verdict: str
+    """one sentence: what limits the batch size"""
+
+
+class Target(Protocol):
+    """A streamer or worker that the routes show. Any thread may call the methods."""
+
+    kind: str
+    """the name of its public class"""
+    label: str
+    """its name for people"""
+
+    def look(self) -> Look:
+        """Return its state. May block, and does not raise an Exception."""
+
+    def closing(self) -> str:
+        """Return why it no longer takes requests; empty: it does. Never blocks."""
+
+    def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
+        """Change settings: any of `CONFIGURABLE`, "resize" and "restart". May block.
+
+        Returns a function that does the restart, if there is to be one. It blocks for long.
+
+        Raises:
+            ValueError, TypeError: a value is invalid, and nothing has changed.
+            NotImplementedError, RuntimeError: this kind of target cannot be changed like that.
+            StreamerError: the owner of the streamer did not answer.
+        """
+
+
+class StreamerTarget:
+    """A `Target` for a streamer.
+
+    Args:
+        streamer: to show.
+        queue_share: the part of ``max_queue`` above which it is not ready; None: no limit.
+    """
+
+    def __init__(self, streamer: BaseStreamer, queue_share: float | None) -> None:
+        self.streamer = streamer
+        self.kind = next(each.__name__ for each in _KINDS if isinstance(streamer, each))
+        self.label = streamer._name()
+        self._queue_share = queue_share
+
+    def look(self) -> Look:
+        try:
+            stats = self.streamer.stats()
+        except Exception as error:
+            return Look(None, f"the statistics cannot be read: {error}", "")
+        try:
+            reason = health.of_streamer(self.streamer, stats)
+        except Exception as error:
+            reason = str(error)
+        reason = reason or health.of_queue(stats, self._queue_share)
+        return Look(stats, reason, self._verdict(stats))
+
+    def closing(self) -> str:
+        state = self.streamer._state
+        return "" if state is LifeCycle.OPEN else f"the streamer is {state.value}"
+
+    def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
+        streamer = self.streamer
+        if "resize" in wanted or "restart" in wanted:
+            if not isinstance(streamer, Streamer):
+                raise NotImplementedError(f"a {self.kind} has no worker processes of its own")
+            if "resize" in wanted:
+                _options.count("resize", wanted["resize"])
+                streamer._owned("resize")
+            if "restart" in wanted:
+                if wanted["restart"] is not True:
+                    raise ValueError(f"restart must be true, not {wanted['restart']!r}")
+                streamer._owned("restart")
+        settings = {name: wanted[name] for name in CONFIGURABLE if name in wanted}
+        for name, value in settings.items():
+            if value is None:
+                raise ValueError(f"{name} must not be null")
+        if settings:
+            streamer.configure(**settings)
+        if isinstance(streamer, Streamer):
+            if "resize" in wanted:
+                streamer.resize(wanted["resize"])
+            if "restart" in wanted:
+                return streamer.restart
+        return None
+
+    def _verdict(self, stats: StreamerStats) -> str:
+        if isinstance(self.streamer, RedisStreamer):
+            report = explanation.explain(self.label, stats, health.broker_error(self.streamer))
+        else:
+            report = explain(self.label, stats)
+        return report.rpartition("\n")[2]  # the report ends with it
+
+
+class WorkerTarget:
+    """A `Target` for a `RedisWorker`, which is no streamer."""
+
+    kind = "RedisWorker"
+
+    def __init__(self, worker: RedisWorker, queue_share: float | None) -> None:
+        self._worker = worker
+        self.label = repr(worker)
+        self._queue_share = queue_share
+
+    def look(self) -> Look:
+        processes = self._worker._processes
+        if processes is None:
+            return Look(None, "the worker is starting", "")
+        try:
+            stats = StreamerStats.from_engine(processes.stats())
+            reason = health.of_worker(self._worker)
+        except Exception as error:
+            return Look(None, str(error), "")
+        reason = reason or health.of_queue(stats, self._queue_share)
+        return Look(stats, reason, explain(self.label, stats).rpartition("\n")[2])
+
+    def closing(self) -> str:
+        return "the worker is stopping" if self._worker._closed else ""
+
+    def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
+        raise NotImplementedError("a RedisWorker cannot be changed: start another one")
+
+
+def targets(shown: Any, queue_share: float | None) -> dict[str, Target]:
+    """Return the targets by name.
+
+    Raises:
+        TypeError: `shown` is not a streamer, a RedisWorker, or a mapping of them.
+        ValueError: a name or `queue_share` is invalid.
+    """
+    if queue_share is not None and not 0 <= queue_share <= 1:
+        raise ValueError(f"ready_queue_share must be between 0 and 1, or None, not {queue_share!r}")
+    mapping = shown if isinstance(shown, Mapping) else {"default": shown}
+    if not mapping:
+        raise ValueError("the mapping of streamers is empty")
+    found: dict[str, Target] = {}
+    for name, each in mapping.items():
+        if not isinstance(name, str) or not name or "/" in name:
+            raise ValueError(f"the name of a streamer must be a str without '/', not {name!r}")
+        if isinstance(each, BaseStreamer):
+            found[name] = StreamerTarget(each, queue_share)
+        elif isinstance(each, RedisWorker):
+            found[name] = WorkerTarget(each, queue_share)
+        else:
+            raise TypeError(f"expected a streamer or a RedisWorker, not {each!r}")
+    return found

@@ -1,0 +1,57 @@
+// Changes: those that the server tells, and those that the statistics show. Numbered, newest first.
+
+import { element, keyed } from "./dom.js";
+import { clock } from "./format.js";
+
+const MOST = 30;
+const SETTINGS = ["batch_size", "max_latency", "policy", "workers"];
+
+export class Changes {
+  constructor(details) {
+    this.details = details;
+    this.list = details.querySelector("ol");
+    this.ids = new Set();
+    this.all = [];
+    this.total = 0;
+  }
+
+  add(id, time, text, settings = {}) {
+    if (this.ids.has(id)) return;
+    this.ids.add(id);
+    this.all.push({ id, time, text, settings, number: ++this.total });
+    if (this.all.length > MOST) this.ids.delete(this.all.shift().id);
+  }
+
+  // Changes by this server, told in each frame.
+  tell(events) {
+    for (const { id, time, text, settings } of events) {
+      if (time > this.oldest) this.add(id, time, text, settings);
+    }
+  }
+
+  get oldest() {
+    return this.all.length < MOST ? 0 : this.all[0].time;
+  }
+
+  // What differs between two readings, unless the server has told it.
+  compare(time, before, after, restarted) {
+    if (restarted) this.add(after.engine_id, time, "a new streamer has taken over: the server was restarted");
+    if (before === null || before.engine_id !== after.engine_id) return;
+    for (const name of SETTINGS) {
+      if (before[name] === after[name]) continue;
+      const told = this.all.some((each) => each.settings[name] === after[name] && Math.abs(time - each.time) < 5);
+      if (!told) this.add(`${name} ${time}`, time, `${name} ${before[name]} → ${after[name]}`);
+    }
+    const died = after.worker_restarts - before.worker_restarts;
+    if (died > 0) this.add(`died ${time}`, time, `${died === 1 ? "a worker process" : `${died} worker processes`} died or hung, and is replaced`);
+  }
+
+  show() {
+    this.details.hidden = this.all.length === 0;
+    const shown = [...this.all].reverse();
+    keyed(this.list, shown.map((each) => each.id), (id) => {
+      const each = shown.find((other) => other.id === id);
+      return element("li", {}, element("span", { class: "mark" }, String(each.number)), element("time", {}, clock(each.time)), element("span", {}, each.text));
+    });
+  }
+}
