@@ -1,0 +1,106 @@
+"""The knee of the closed loop, and which batch_size and worker_num to choose."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from ..._explain import duration
+from .results import Point, Results
+
+NEAR_BEST = 0.9  # of the highest throughput: the knee
+ENOUGH = 0.95  # of the best rate: a larger batch, or a further worker, gains little
+BUSY = 0.8  # share of its time above which a worker has no reserve
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """A value for an option, and the reason."""
+
+    option: str
+    value: int | None
+    """None: it cannot be chosen from what was measured"""
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.option}={self.value}: {self.why}"
+            if self.value
+            else f"{self.option}: {self.why}"
+        )
+
+
+def knee(points: Sequence[Point]) -> Point | None:
+    """Return the lowest load with nearly the highest throughput. None: nothing was answered."""
+    most = max((point.throughput.mean for point in points), default=0.0)
+    if not most:
+        return None
+    return next(point for point in points if point.throughput.mean >= NEAR_BEST * most)
+
+
+def knee_sentence(points: Sequence[Point]) -> str:
+    """Return what the knee is; empty if nothing was answered."""
+    found = knee(points)
+    if found is None:
+        return ""
+    if found is points[-1]:
+        return f"There is no knee up to {found.load:.0f} clients: more may give more (--clients)."
+    return (
+        f"The knee is at {found.load:.0f} clients: {found.throughput.mean:,.0f} requests/s, "
+        f"p50 {duration(found.latency(0.5).mean)}, p99 {duration(found.latency(0.99).mean)}. "
+        "More clients gain less than 10 %."
+    )
+
+
+def advise(results: Results) -> list[Advice]:
+    """Return what to choose."""
+    return [_batch_size(results), _worker_num(results)]
+
+
+def _batch_size(results: Results) -> Advice:
+    model, option = results.model, "batch_size"
+    if not model:
+        return Advice(option, None, "unknown, because the target does not report its batches")
+    best = max(model, key=lambda each: each.rate)
+    chosen = next(each for each in model if each.rate >= ENOUGH * best.rate)
+    size = round(chosen.size)
+    why = f"a batch of {size} takes {duration(chosen.seconds)}, {chosen.rate:,.0f} items/s"
+    if best is chosen:
+        why += ", the most of all sizes that were tried"
+        if chosen is model[-1]:
+            why += "; larger ones may be faster still"
+    else:
+        share = chosen.rate / best.rate
+        why += f"; that is {share:.0%} of the {best.rate:,.0f} items/s with {best.size:.0f} items"
+    reached = max((max(point.batch_sizes, default=0) for point in results.closed), default=0)
+    if reached < min(size, results.batch_size or size):
+        why += f". No batch of the closed loop had more than {reached} items: it needs more clients"
+    return Advice(option, size, why + ".")
+
+
+def _worker_num(results: Results) -> Advice:
+    option, workers = "worker_num", results.workers
+    if results.by_workers:
+        return _from_fewer(results.by_workers)
+    best = max(results.closed, key=lambda point: point.throughput.mean, default=None)
+    if best is None or best.busy is None or workers is None:
+        return Advice(option, None, "unknown, because the target does not report its workers")
+    at = f"at {best.load:.0f} clients the model runs {best.busy:.0%} of the time"
+    if best.busy >= BUSY:
+        more = "more may give more, if there are GPUs or cores left"
+        return Advice(option, workers, f"{at}, so no worker has a reserve; {more} (--workers).")
+    needed = max(1, min(workers, -int(-workers * best.busy // BUSY)))
+    return Advice(option, needed, f"{at}, so the callers are the limit, not the model.")
+
+
+def _from_fewer(points: Sequence[Point]) -> Advice:
+    ascending = sorted(points, key=lambda point: point.load)
+    best = max(point.throughput.mean for point in points)
+    chosen = next(each for each in ascending if each.throughput.mean >= ENOUGH * best)
+    rates = ", ".join(f"{p.load:.0f}: {p.throughput.mean:,.0f}" for p in ascending)
+    why = f"requests/s by workers: {rates}"
+    if chosen is ascending[-1]:
+        cores = len(os.sched_getaffinity(0))
+        why += f". More may give more, if there are GPUs or cores left ({cores} cores here)"
+    return Advice("worker_num", int(chosen.load), why + ".")

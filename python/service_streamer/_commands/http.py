@@ -1,0 +1,92 @@
+"""Serves the web interface of a streamer from a thread of the command's process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from .options import CommandError
+
+_STOP = 5.0  # s that open connections may take to end
+
+
+class HttpServer:
+    """Listens from the constructor on, and serves between `start` and `stop`.
+
+    Args:
+        place: host and port.
+
+    Raises:
+        CommandError: a library is missing, or it cannot listen there.
+    """
+
+    def __init__(self, place: tuple[str, int]) -> None:
+        try:
+            import starlette  # noqa: F401, which create_app imports after the model was loaded
+            import uvicorn
+
+            from ..web import create_app
+        except ImportError as error:
+            missing = f'--http needs pip install "service-streamer[web]" uvicorn ({error})'
+            raise CommandError(missing) from None
+        self._create_app = create_app
+        self._uvicorn: Any = uvicorn
+        host, port = place
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            self._socket = socket.create_server(place, family=family)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise CommandError(f"--http: cannot listen at {host}:{port}: {why}") from None
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it serves."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    def start(self, streamer: Any) -> None:
+        """Serve the web interface of a streamer."""
+        config = self._uvicorn.Config(
+            self._create_app(streamer),
+            log_config=None,  # so its log goes where the log of this process goes
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = self._uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run,
+            args=([self._socket],),
+            name="service-streamer-http",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close it. Waits a short time for open connections."""
+        if self._server is not None and self._thread is not None:
+            # it would log a traceback for each open stream of events
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+            self._server.should_exit = True
+            self._thread.join(_STOP)
+        self._socket.close()
+
+
+@contextlib.contextmanager
+def http_server(place: tuple[str, int] | None) -> Iterator[HttpServer | None]:
+    """Return the server for ``--http``, or None without that option. It stops at the end."""
+    if place is None:
+        yield None
+        return
+    server = HttpServer(place)
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,50 @@
+"""The entry of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from .._errors import StreamerError
+from . import bench, redis_worker, serve, top
+from .logs import say
+from .options import CommandError
+
+COMMANDS = (serve, redis_worker, top, bench)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        The exit code: 0 after a normal end, 1 if the streamer or its model has failed, 2 if the
+        arguments are wrong or an address is unusable.
+    """
+    options = vars(_parser().parse_args(arguments))
+    del options["command"]
+    run = options.pop("run")
+    try:
+        return int(run(**options))
+    except CommandError as error:
+        say(str(error), error=True)
+        return 2
+    except BrokenPipeError:  # what reads the output has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (StreamerError, TypeError, ValueError, OSError, ImportError, AttributeError) as error:
+        say(f"{type(error).__name__}: {error}", error=True)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="service-streamer", description="Batching for deep-learning models."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_to(commands)
+    return parser

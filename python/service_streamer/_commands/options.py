@@ -1,0 +1,119 @@
+"""What the commands share: options of a model, and how its object is found."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Add = Callable[..., Any]
+"""``add_argument`` of a parser"""
+
+ENDS = """
+SIGTERM or Ctrl-C stops it gracefully: accepted requests are answered, new requests {new}.
+A second signal stops it at once.
+"""
+
+
+class CommandError(Exception):
+    """The command cannot run as it was called. The message is one line; the exit code is 2."""
+
+
+def new_parser(
+    commands: Any, name: str, run: Callable[..., int], **about: Any
+) -> argparse.ArgumentParser:
+    """Return the parser of one command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,  # so the defaults of the class apply
+        **about,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_model_options(add: Add) -> None:
+    """Add the options of a model and its batches."""
+    add("--batch-size", type=int, default=64, help="most items per batch (64)")
+    add("--max-latency", type=float, help="seconds that a request waits for others (0.1)")
+    add("--policy", help="adaptive, greedy or window (adaptive)")
+    add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
+    add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")
+    add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")
+
+
+def add_process_options(add: Add) -> None:
+    """Add the options of worker processes and of a service."""
+    add("--worker-num", "--workers", type=int, help="worker processes (1)")
+    add(
+        "--cuda-devices",
+        "--devices",
+        nargs="+",
+        metavar="GPU",
+        help="GPU numbers, UUIDs or MIG devices",
+    )
+    add("--mp-start-method", default="spawn", help="spawn, fork or forkserver (spawn)")
+    add("--retries", type=int, help="how often a batch runs again if its worker dies (1)")
+    add(
+        "--worker-hang-timeout",
+        type=float,
+        help="most seconds for one batch; then its worker is killed",
+    )
+    add(
+        "--drain-timeout", type=float, default=None, help="most seconds to answer accepted requests"
+    )
+    add(
+        "--log-level",
+        type=str.upper,
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        default="INFO",
+        metavar="LEVEL",
+        help="debug, info, warning or error (info)",
+    )
+    add(
+        "--log-format",
+        choices=["text", "json"],
+        default="text",
+        help="lines of text, or one JSON object per line (text)",
+    )
+    add(
+        "--http",
+        type=_host_and_port,
+        default=None,
+        metavar="HOST:PORT",
+        help='also serve the web interface there (needs the extra "web" and uvicorn)',
+    )
+
+
+def find(name: str) -> Any:
+    """Import the object that is named as ``module:attribute``."""
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise ValueError(f"the model must be given as module:attribute, not {name!r}")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found = importlib.import_module(module)
+    for attribute in path.split("."):
+        found = getattr(found, attribute)
+    return found
+
+
+def read_secret(path: str | None) -> bytes | None:
+    """Return the secret in a file, without white space around it."""
+    if path is None:
+        return None
+    with open(path, "rb") as file:
+        return file.read().strip()
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise argparse.ArgumentTypeError(f"must be HOST:PORT, such as 127.0.0.1:9000, not {text!r}")
+    return host, int(port)

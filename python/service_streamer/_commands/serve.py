@@ -1,0 +1,86 @@
+"""``serve``: a Streamer of its own, for processes of this machine that connect to it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any, NoReturn
+
+from .._processes.streamer import Streamer
+from . import logs
+from .http import http_server
+from .options import ENDS, add_model_options, add_process_options, find, new_parser
+
+_EXAMPLE = """
+example:
+  service-streamer serve app:Sentiment --address /run/sentiment.sock \\
+      --worker-num 2 --cuda-devices 0 1 --model-init-args '["sentiment.pt"]'
+
+and in each web process:
+  streamer = Streamer.connect("/run/sentiment.sock")
+"""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Stop(BaseException):
+    """Raised in the main thread by SIGTERM or Ctrl-C."""
+
+
+def add_to(commands: Any) -> None:
+    """Add the parser of the command."""
+    add = new_parser(
+        commands,
+        "serve",
+        run,
+        help="run a Streamer that other processes connect to",
+        description="Runs a model in worker processes, for clients that connect to an address.",
+        epilog=ENDS.format(new="wait in their clients for a restart") + _EXAMPLE,
+    ).add_argument
+    add("model", help="module:attribute of a ManagedModel class or a predict function")
+    add("--address", required=True, help='a path, or "@name" for an abstract socket name')
+    add_model_options(add)
+    add("--max-queue", type=int, help="most items in the queue (1024 batches)")
+    add("--overflow", help="when the queue is full: block or reject (block)")
+    add("--output", help="result type: items or batch (items)")
+    add_process_options(add)
+
+
+def run(
+    model: str,
+    *,
+    log_level: str,
+    log_format: str,
+    http: tuple[str, int] | None,
+    drain_timeout: float | None,
+    **options: Any,
+) -> int:
+    """Serve until a signal comes."""
+    logs.set_up(log_level, log_format)
+    streamer = None
+    for number in _SIGNALS:
+        signal.signal(number, _stop)
+    try:
+        with http_server(http) as server:
+            streamer = Streamer(find(model), **options)
+            if server is not None:
+                server.start(streamer)
+                logs.say(f"the web interface is at {server.url}")
+            streamer.wait_ready()
+            logs.say(f"{model} is served at {streamer.address}")
+            threading.Event().wait()
+    except _Stop:
+        if streamer is not None:
+            logs.say("stopping: waiting for the requests in flight")
+            streamer.close(timeout=drain_timeout)
+    except BaseException:
+        if streamer is not None:
+            streamer.close(drain=False, timeout=0)
+        raise
+    return 0
+
+
+def _stop(number: int, frame: Any) -> NoReturn:
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_DFL)
+    raise _Stop

@@ -1,0 +1,104 @@
+"""The commands `serve` and `redis-worker`: signals, wrong arguments, help."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from process_models import ProcessGate, is_alive
+from waits import LONG, eventually
+
+from service_streamer import Streamer, StreamerClosed, WorkerLost
+from service_streamer._processes import client
+
+pytest_plugins = ["commands"]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["serve", pytest.param("redis-worker", marks=pytest.mark.over_redis)])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def place(request, kind, address, monkeypatch):
+    """Options for where it serves, and a function that makes clients."""
+    if kind == "serve":
+        monkeypatch.setattr(client, "FIRST_PATIENCE", LONG)  # a busy machine starts Python slowly
+        return ["--address", address], lambda: Streamer.connect(address)
+    from redis_tools import new_prefix
+
+    from service_streamer import RedisStreamer
+
+    url, prefix = request.getfixturevalue("shared_redis_server").url, new_prefix()
+    return ["--broker", url, "--prefix", prefix], lambda: RedisStreamer(url, prefix)
+
+
+@pytest.fixture
+def start(services, kind, place):
+    return lambda *arguments: services(kind, *arguments, *place[0])
+
+
+def test_a_second_signal_ends_it_at_once(start, place, tmp_path):
+    gate = ProcessGate(tmp_path)
+    service = start("process_models:PathGate", "--model-init-args", f'["{tmp_path}"]')
+    streamer = place[1]()
+    future = streamer.submit([1])
+    worker = gate.wait_entered()
+    service.signal(signal.SIGTERM)
+    service.line("stopping")
+    service.signal(signal.SIGTERM)
+    assert service.wait() == -signal.SIGTERM
+    eventually(lambda: not is_alive(worker))
+    if isinstance(streamer, Streamer):
+        assert isinstance(future.exception(LONG), WorkerLost | StreamerClosed)
+    else:  # it is for another worker
+        assert streamer.stats().stream.pending == 1
+    streamer.close(drain=False)
+    gate.close()
+
+
+def test_a_signal_while_it_loads_ends_it(start, tmp_path):
+    gate = ProcessGate(tmp_path)
+    service = start(
+        *("process_models:PathGate", "--warmup", '["load"]'),
+        *("--model-init-args", f'["{tmp_path}"]'),
+    )
+    worker = gate.wait_entered()
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+    assert not is_alive(worker)
+    gate.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["process_models"], "module:attribute"),
+        (["no_such_module:Model"], "No module named 'no_such_module'"),
+        (["process_models:NoSuchModel"], "NoSuchModel"),
+        (["process_models:LONG"], "must be callable"),
+        (["process_models:double", "--worker-num", "0"], "worker_num must be"),
+        (["process_models:double", "--mp-start-method", "thread"], "mp_start_method must be"),
+        (["process_models:double", "--cuda-devices", "one"], "cuda_devices must hold"),
+        (["process_models:BadInit", "--model-init-args", '["raise"]'], "no weights here"),
+    ],
+)
+def test_what_is_wrong_is_said_and_it_ends(start, address, arguments, message):
+    service = start(*arguments)
+    _, errors = service.process.communicate(timeout=100)  # two interpreters start
+    assert service.process.returncode == 1
+    assert message in errors
+    assert not os.path.exists(address)
+
+
+def test_help_has_an_example(kind):
+    done = subprocess.run(
+        [sys.executable, "-m", "service_streamer", kind, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert done.returncode == 0
+    assert ("Streamer.connect(" if kind == "serve" else "RedisStreamer(") in done.stdout

@@ -1,0 +1,93 @@
+"""`--http` of the commands `serve` and `redis-worker`."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from scripts import SUPPORT
+from waits import LONG, eventually
+
+from service_streamer import Streamer
+
+pytest_plugins = ["commands"]
+pytestmark = pytest.mark.slow
+
+WITHOUT = """
+import sys
+sys.modules[{missing!r}] = None
+from service_streamer._commands.main import main
+sys.exit(main(["serve", "process_models:double", "--address", "@a", "--http", "127.0.0.1:0"]))
+"""
+
+
+@pytest.fixture
+def web():
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=LONG) as reply:
+        return reply.read()
+
+
+def url_in(line):
+    return line[line.index("http://") :].strip()
+
+
+@pytest.mark.usefixtures("web")
+def test_serve_shows_its_streamer(serve, address):
+    service = serve("process_models:double", "--http", "127.0.0.1:0")
+    url = url_in(service.line("the web interface is at"))
+    service.line("is served")
+    with Streamer.connect(address) as client:
+        client.predict([1])
+    assert b'"completed":1' in get(url + "stats").replace(b" ", b"")
+    assert get(url + "ready")
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+
+
+@pytest.mark.over_redis
+@pytest.mark.usefixtures("web")
+def test_a_redis_worker_shows_itself(services, shared_redis_server):
+    service = services(
+        *("redis-worker", "process_models:double", "--broker", shared_redis_server.url),
+        *("--prefix", "http", "--http", "127.0.0.1:0", "--log-format", "json"),
+    )
+    url = url_in(json.loads(service.line("the web interface is at"))["message"])
+    service.line("answers the queue")
+    eventually(lambda: get(url + "ready"))
+    assert b"completed" in get(url + "stats")
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+
+
+@pytest.mark.usefixtures("web")
+def test_a_port_in_use_is_one_line(serve):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        service = serve("process_models:double", "--http", place)
+        _, errors = service.process.communicate(timeout=100)
+    assert service.process.returncode == 2
+    (line,) = errors.splitlines()
+    assert f"cannot listen at {place}: Address already in use" in line
+
+
+@pytest.mark.parametrize("missing", ["uvicorn", "starlette"])
+def test_a_missing_library_is_named_with_its_extra(missing):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(missing=missing)],
+        cwd=SUPPORT,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert 'pip install "service-streamer[web]" uvicorn' in line
+    assert missing in line

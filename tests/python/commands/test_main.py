@@ -1,0 +1,75 @@
+"""The command line itself: its names, its version, and calls that are wrong."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+from command_processes import COMMAND
+from waits import LONG
+
+import service_streamer
+
+SCRIPT = [os.path.join(sysconfig.get_path("scripts"), "service-streamer")]
+
+pytest_plugins = ["commands"]
+pytestmark = pytest.mark.slow
+
+
+def call(command, *arguments, **options):
+    return subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=LONG, **options
+    )
+
+
+@pytest.mark.parametrize("command", [COMMAND, SCRIPT], ids=["module", "script"])
+def test_both_names_are_the_same_command(command):
+    done = call(command, "--version")
+    assert done.returncode == 0
+    assert done.stdout == f"service-streamer {service_streamer.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "redis-worker", "top"])
+def test_the_help_names_each_command(command):
+    assert command in call(COMMAND, "--help").stdout
+    assert call(COMMAND, command, "--help").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required"),
+        (["dance"], "invalid choice"),
+        (["serve", "a:b", "--address", "@a", "--http", "9000"], "must be HOST:PORT"),
+        (["serve", "a:b", "--address", "@a", "--log-level", "loud"], "--log-level"),
+        (["serve", "a:b", "--address", "@a", "--log-format", "xml"], "--log-format"),
+    ],
+)
+def test_a_wrong_call_is_refused(arguments, message):
+    done = call(COMMAND, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1]
+
+
+def test_a_reader_that_has_ended_is_no_error(serve, address):
+    serve("process_models:double").line("is served")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "top", address, "--once", "--json"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        timeout=LONG,
+    )
+    os.close(write)
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+def test_the_commands_import_no_optional_library():
+    code = (
+        "import sys; from service_streamer._commands import main; "
+        "print({'rich', 'uvicorn', 'starlette', 'redis'} & set(sys.modules))"
+    )
+    assert call([sys.executable, "-c", code]).stdout == "set()\n"

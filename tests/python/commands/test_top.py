@@ -1,0 +1,169 @@
+"""`service-streamer top`: a snapshot, a live screen, and what cannot be reached."""
+
+import dataclasses
+import io
+import json
+import signal
+import subprocess
+
+import pytest
+from command_processes import COMMAND, Terminal
+from waits import LONG, eventually
+
+from service_streamer import Streamer, StreamerStats, StreamStats, ThreadedStreamer
+from service_streamer._stats import ConsumerStats
+
+pytest_plugins = ["commands"]
+
+STREAM = StreamStats(
+    length=12,
+    pending=4,
+    oldest_waiting=0.5,
+    consumers=(ConsumerStats("host-1-abc", 4, 0.1), ConsumerStats("host-2-def", 0, 45.0)),
+    refused=0,
+)
+
+
+def top(*arguments):
+    return subprocess.run(
+        [*COMMAND, "top", *arguments], capture_output=True, text=True, timeout=LONG
+    )
+
+
+def printed(stats, width, *others):
+    """What a screen of that width shows of statistics, and of others after them."""
+    console = pytest.importorskip("rich.console")
+    from service_streamer._commands.top.screen import Screen
+
+    file = io.StringIO()
+    screen = Screen(console.Console(file=file, width=width, highlight=False))
+    for each in (stats, *others):
+        file.truncate(file.seek(0))
+        screen.update("some name", each)
+    return file.getvalue()
+
+
+@pytest.fixture
+def stats():
+    with ThreadedStreamer(lambda batch: batch, 8) as streamer:
+        for _ in range(3):
+            streamer.predict([1, 2])
+        return streamer.stats()
+
+
+@pytest.fixture
+def two_readings(process_streamers):
+    streamer = process_streamers()
+    streamer.predict([1])
+    before = streamer.stats()
+    streamer.predict([2])
+    return before, streamer.stats()
+
+
+def test_rates_sizes_and_the_verdict_are_shown(stats):
+    text = printed(stats, 100)
+    for what in ("some name", "policy adaptive", "completed", "2.0 of 8 items", "idle", "p99"):
+        assert what in text
+    assert "The number of callers is the limit" in text
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(two_readings, width):
+    before, now = two_readings
+    for text in (printed(before, width, now), printed(STREAM, width)):
+        assert max(map(len, text.splitlines())) <= width
+        assert len(text.splitlines()) < 40
+
+
+def test_the_busy_share_needs_two_readings_of_one_engine(two_readings):
+    before, now = two_readings
+    assert "%" not in printed(before, 100).partition("busy")[2]
+    assert "%" in printed(before, 100, now).partition("busy")[2]
+    other = dataclasses.replace(before, engine_id="another")
+    assert "%" not in printed(other, 100, now).partition("busy")[2]
+
+
+def test_a_streamer_without_a_request_is_shown(process_streamers):
+    assert "nothing to explain" in printed(process_streamers().stats(), 80)
+
+
+def test_a_queue_is_shown():
+    text = printed(STREAM, 100)
+    for what in ("8 waiting, 4 at workers", "host-1-abc", "45 s", "The workers are the limit"):
+        assert what in text
+
+
+@pytest.mark.slow
+def test_one_snapshot_as_json_has_the_fields_of_the_statistics(serve, address):
+    serve("process_models:double").line("is served")
+    with Streamer.connect(address) as client:
+        client.predict([1])
+    done = top(address, "--once", "--json")
+    assert done.returncode == 0
+    values = json.loads(done.stdout)
+    assert set(values) == {field.name for field in dataclasses.fields(StreamerStats)}
+    assert (values["completed"], values["last_10s"]["completed"]) == (1, 1)
+    assert values["worker_processes"][0]["state"] == "ready"
+
+
+@pytest.mark.slow
+def test_one_snapshot_is_printed(serve, address):
+    pytest.importorskip("rich")
+    serve("process_models:double").line("is served")
+    done = top(address, "--once")
+    assert done.returncode == 0
+    assert address in done.stdout
+
+
+@pytest.mark.over_redis
+def test_a_queue_at_a_broker_is_read(shared_redis_server):
+    done = top(shared_redis_server.url, "--prefix", "of nobody", "--once", "--json")
+    assert done.returncode == 0
+    values = json.loads(done.stdout)
+    assert set(values) == {field.name for field in dataclasses.fields(StreamStats)}
+    assert (values["length"], values["consumers"]) == (0, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["@nobody listens here"], "nothing listens at @nobody listens here"),
+        ([""], "address must be a path"),
+        (["@a", "--json"], "--json needs --once"),
+        (["@a", "--interval", "0"], "--interval must be more than 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_said_in_one_line(arguments, message):
+    done = top(*arguments)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert message in line
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_unreachable_is_named(port):
+    pytest.importorskip("redis")
+    done = top(f"redis://127.0.0.1:{port}", "--once")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"127.0.0.1:{port} is unreachable" in line
+
+
+@pytest.mark.slow
+def test_the_live_screen_survives_its_server_and_ends_with_ctrl_c(serve, address):
+    pytest.importorskip("rich")
+    service = serve("process_models:double")
+    service.line("is served")
+    with Terminal("top", address, "--interval", "0.05") as shown:
+        shown.wait_for("nothing to explain")
+        service.signal(signal.SIGKILL)
+        shown.wait_for("trying")
+        serve("process_models:double").line("is served")
+        with Streamer.connect(address) as client:
+            client.predict([1])
+        shown.wait_for("The number of callers")
+        shown.process.send_signal(signal.SIGINT)
+        eventually(lambda: shown.process.poll() is not None)
+    assert shown.process.returncode == 0
