@@ -26,7 +26,7 @@ export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_f
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
+.PHONY: help install demo bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
 	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
 	lint tidy lint-changed format compile_commands.json clean
 
@@ -61,6 +61,9 @@ demo: $(VENV)/.installed  ## the tutorial's web app under load; SERVE=1 goes on 
 
 bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help for a choice
 	$(bin)/python benchmarks/run.py $(ARGS)
+
+live-page: $(VENV)/.installed  ## takes the picture of the live page for README.md; needs chromium and chromium-driver
+	$(bin)/python tests/tools/live_page.py $(ARGS)
 
 # ---------------------------------------------------------------------- tests
 

@@ -16,7 +16,10 @@ assert base_dependencies == [], base_dependencies
 
 package = Path(service_streamer.__file__).parent
 assert "site-packages" in package.parts, package
-for name in ("py.typed", "_core.pyi", "_src/CMakeLists.txt", "_src/cpp/service_streamer"):
+for name in (
+    *("py.typed", "_core.pyi", "_src/CMakeLists.txt", "_src/cpp/service_streamer"),
+    *("web/static/index.html", "web/static/vendor/LICENSE.txt"),
+):
     assert (package / name).exists(), f"{name} is missing from the wheel"
 
 

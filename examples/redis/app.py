@@ -7,7 +7,7 @@ from flask import Flask, Response, jsonify, request
 from models import BadSentence
 from settings import BROKER, SECRET
 
-from service_streamer import QueueFull, RedisStreamer, RequestTimeout, StreamerError
+from service_streamer import QueueFull, RedisStreamer, RequestTimeout, StreamerError, web
 
 app = Flask(__name__)
 streamer = RedisStreamer(BROKER, prefix="text-infilling", secret=SECRET, overflow="reject")
@@ -25,10 +25,8 @@ def explain() -> Response:
     return Response(streamer.explain(), mimetype="text/plain")
 
 
-@app.get("/health")
-def health() -> Response:
-    """The web process is running. Broker and workers have their own probes."""
-    return Response("ok", mimetype="text/plain")
+# /streamer/ is the live page; /streamer/live and /streamer/ready are for probes
+app.register_blueprint(web.flask_blueprint(streamer), url_prefix="/streamer")
 
 
 @app.errorhandler(BadSentence)  # an exception of the model reaches the caller unchanged

@@ -6,11 +6,13 @@ gunicorn -c gunicorn_conf.py two_models_app:app
 from flask import Flask, Response, jsonify, request
 from settings import BROKER, SECRET
 
-from service_streamer import RedisStreamer
+from service_streamer import RedisStreamer, web
 
 app = Flask(__name__)
 text_infilling = RedisStreamer(BROKER, prefix="text-infilling", secret=SECRET)
 sentiment = RedisStreamer(BROKER, prefix="sentiment", secret=SECRET)
+models = {"text-infilling": text_infilling, "sentiment": sentiment}
+app.register_blueprint(web.flask_blueprint(models), url_prefix="/streamer")
 
 
 @app.post("/stream")

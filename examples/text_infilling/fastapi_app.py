@@ -9,7 +9,7 @@ from fastapi import Depends, FastAPI, Form, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from model import BadSentence, TextInfillingModel
 
-from service_streamer import ThreadedStreamer
+from service_streamer import ThreadedStreamer, web
 
 app = FastAPI()
 model = TextInfillingModel()
@@ -33,6 +33,10 @@ def naive_predict(inputs: Annotated[list[str], Depends(sentences)]) -> list[str]
 @app.post("/stream")
 async def stream_predict(inputs: Annotated[list[str], Depends(sentences)]) -> list[str]:
     return await streamer.apredict(inputs)
+
+
+# /streamer/ is the live page; /streamer/live and /streamer/ready are for probes
+app.mount("/streamer", web.create_app(streamer))
 
 
 @app.get("/explain", response_class=PlainTextResponse)

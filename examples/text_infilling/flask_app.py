@@ -6,7 +6,7 @@ curl -d 's=Happy birthday to [MASK].' http://127.0.0.1:5005/stream
 from flask import Flask, Response, jsonify, request
 from model import BadSentence, TextInfillingModel
 
-from service_streamer import ThreadedStreamer
+from service_streamer import ThreadedStreamer, web
 
 app = Flask(__name__)
 model = TextInfillingModel()
@@ -25,6 +25,10 @@ def stream_predict() -> Response:
     inputs = sentences()
     outputs = streamer.predict(inputs)
     return jsonify(outputs)
+
+
+# /streamer/ is the live page; /streamer/live and /streamer/ready are for probes
+app.register_blueprint(web.flask_blueprint(streamer), url_prefix="/streamer")
 
 
 @app.get("/explain")

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Form, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from model import BadSentence
 
-from service_streamer import Streamer
+from service_streamer import Streamer, web
 
 app = FastAPI()
 streamer = Streamer.connect(os.environ.get("MODEL_ADDRESS", "@text-infilling"))
@@ -24,6 +24,10 @@ async def stream_predict(s: Annotated[list[str], Form(default_factory=list)]) ->
     if not s:
         raise BadSentence("the form has no field 's'")
     return await streamer.apredict(s)
+
+
+# /streamer/ is the live page; /streamer/live and /streamer/ready are for probes
+app.mount("/streamer", web.create_app(streamer))
 
 
 @app.get("/explain", response_class=PlainTextResponse)

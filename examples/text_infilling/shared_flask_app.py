@@ -12,7 +12,7 @@ import os
 from flask import Flask, Response, jsonify, request
 from model import BadSentence, ManagedBertModel
 
-from service_streamer import Streamer
+from service_streamer import Streamer, web
 
 app = Flask(__name__)
 streamer = Streamer(
@@ -29,6 +29,10 @@ def stream_predict() -> Response:
     if not inputs:
         raise BadSentence("the form has no field 's'")
     return jsonify(streamer.predict(inputs))
+
+
+# /streamer/ is the live page; /streamer/live and /streamer/ready are for probes
+app.register_blueprint(web.flask_blueprint(streamer), url_prefix="/streamer")
 
 
 @app.get("/explain")

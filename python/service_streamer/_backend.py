@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from . import _core
+from . import _core, _lifecycle
 from ._future import Future
 from ._options import Options
 from ._waiting.threads import original
@@ -37,8 +37,12 @@ class Backend(Protocol):
     def own_this_thread(self) -> bool:
         """Return True if the calling thread belongs to this backend, so it must not join it."""
 
-    def stats(self) -> dict[str, Any]:
-        """Return the values for `StreamerStats.from_engine`."""
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        """Return the values for `StreamerStats.from_engine`.
+
+        Args:
+            timeout: most seconds to wait for another process. None: a default. 0: do not ask it.
+        """
 
     def configure(self, change: Mapping[str, Any]) -> None:
         """Change the settings in `change`: any of policy, batch_size and max_latency."""
@@ -101,6 +105,11 @@ def make_engine(
             A client or server process has a thread that watches all deadlines, so there the hook
             does nothing.
     """
+
+    def begin() -> None:
+        start()
+        _lifecycle.begin_requests()
+
     return _core.Engine(
         batch_size=options.batch_size,
         max_latency=options.max_latency,
@@ -110,7 +119,7 @@ def make_engine(
         overflow=options.overflow,
         output=options.output,
         future_type=Future,
-        start=start,
+        start=begin,
         start_timer=start_timer,
         remote=remote,
         inline=inline,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from ._stats import EventStats, StreamerStats
-from ._time_summary import TimeSummary
+from ._stats import EventStats, StreamerStats, WorkerStats
 
 REASONS = {
     "full": "the batch was full (batch_size)",
@@ -24,6 +23,12 @@ REASONS = {
 # request that arrives at a random moment of a run queues for half of the run on average.
 BUSY = 0.25
 
+PERCENTILES = ("mean", "p50", "p90", "p99", "max")
+"""the columns of the table of times"""
+
+WORKER_COLUMNS = ("state", "device", "batches", "items", "decode", "model", "encode", "transport")
+"""the columns of the table of workers"""
+
 ENOUGH_BATCHES = 50
 """the report is about the last minute if at least this number of batches ran in it"""
 
@@ -41,11 +46,10 @@ def explain(name: str, stats: StreamerStats) -> str:
     )
     if not stats.batches:
         return f"{title}\nNo batch has run yet: nothing to explain."
-    recent: EventStats = stats
-    period = f"All is since the start: fewer than {ENOUGH_BATCHES} batches ran in the last minute."
-    if stats.last_minute.batches >= ENOUGH_BATCHES:
-        recent = stats.last_minute
-        period = (
+    recent = period(stats)
+    about = f"All is since the start: fewer than {ENOUGH_BATCHES} batches ran in the last minute."
+    if recent is not stats:
+        about = (
             "Close reasons, times and the last sentence are of the last minute "
             f"({count(recent.batches, 'batch', 'batches')}); all else is since the start."
         )
@@ -53,25 +57,31 @@ def explain(name: str, stats: StreamerStats) -> str:
         title,
         f"{count(stats.submitted, 'request')} so far; {count(stats.items, 'item')} in "
         f"{count(stats.batches, 'batch', 'batches')}, {stats.mean_batch_size:.1f} on average",
-        period,
+        about,
         "",
-        *_table("items per batch", [(_range(*b), n) for b, n in _bins(stats.batch_sizes)]),
+        *_table("items per batch", size_rows(stats.batch_sizes)),
         "",
-        *_table(
-            "why batches closed",
-            sorted(
-                ((REASONS.get(key, key), n) for key, n in recent.close_reasons.items() if n),
-                key=lambda row: -row[1],
-            ),
-        ),
+        *_table("why batches closed", reason_rows(recent.close_reasons)),
         "",
         *times(recent),
         *_workers(stats),
         *troubles(stats),
         "",
-        _limit(stats, recent),
+        verdict(stats),
     ]
     return "\n".join(lines)
+
+
+def period(stats: StreamerStats) -> EventStats:
+    """Return what a report is about: the last minute, or all if too few batches ran in it."""
+    return stats.last_minute if stats.last_minute.batches >= ENOUGH_BATCHES else stats
+
+
+def verdict(stats: StreamerStats) -> str:
+    """Return one sentence: what limits the batch size, and what to change."""
+    if not stats.batches:
+        return "No batch has run yet: nothing to explain."
+    return _limit(stats, period(stats))
 
 
 def _limit(stats: StreamerStats, recent: EventStats) -> str:
@@ -141,15 +151,22 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
     )
 
 
-def _bins(sizes: Mapping[int, int]) -> list[tuple[tuple[int, int], int]]:
-    """Return one bin per size, or bins of powers of two if there are more than 12 sizes."""
+def size_rows(sizes: Mapping[int, int]) -> list[tuple[str, int]]:
+    """Return one row per size, or rows of powers of two if there are more than 12 sizes."""
     if len(sizes) <= 12:
-        return [((size, size), sizes[size]) for size in sorted(sizes)]
-    bins: dict[tuple[int, int], int] = {}
+        return [(str(size), sizes[size]) for size in sorted(sizes)]
+    rows: dict[str, int] = {}
     for size in sorted(sizes):
         low = 1 << (size.bit_length() - 1)
-        bins[low, 2 * low - 1] = bins.get((low, 2 * low - 1), 0) + sizes[size]
-    return list(bins.items())
+        label = f"{low}-{2 * low - 1}" if low > 1 else "1"
+        rows[label] = rows.get(label, 0) + sizes[size]
+    return list(rows.items())
+
+
+def reason_rows(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the texts of the close reasons that occurred, the most frequent first."""
+    rows = [(REASONS.get(key, key), n) for key, n in reasons.items() if n]
+    return sorted(rows, key=lambda row: -row[1])
 
 
 def _table(title: str, rows: list[tuple[str, int]]) -> list[str]:
@@ -164,47 +181,46 @@ def _table(title: str, rows: list[tuple[str, int]]) -> list[str]:
 
 def times(stats: EventStats) -> list[str]:
     """Return the lines of the table of times."""
-    columns: list[tuple[str, Callable[[TimeSummary], float]]] = [
-        ("mean", lambda time: time.mean),
-        ("p50", lambda time: time.p50),
-        ("p90", lambda time: time.p90),
-        ("p99", lambda time: time.p99),
-        ("max", lambda time: time.max),
-    ]
-    rows = [
-        ("queue (arrival until a worker takes it)", stats.queue_time),
-        ("service (one batch in the model)", stats.service_time),
-        ("delivery (output until the caller has it)", stats.delivery_time),
-    ]
-    lines = [f"{'times':<44}" + "".join(f"{name:>9}" for name, _ in columns)]
-    for label, summary in rows:
-        cells = (duration(get(summary)) if summary.count else "-" for _, get in columns)
-        lines.append(f"  {label:<42}" + "".join(f"{cell:>9}" for cell in cells))
+    lines = [f"{'times':<44}" + "".join(f"{name:>9}" for name in PERCENTILES)]
+    for label, about, cells in time_rows(stats):
+        lines.append(
+            f"  {label + ' (' + about + ')':<42}" + "".join(f"{cell:>9}" for cell in cells)
+        )
     return lines
+
+
+def time_rows(stats: EventStats) -> list[tuple[str, str, list[str]]]:
+    """Return the name of each time, what it is, and its cells below `PERCENTILES`."""
+    rows = [
+        ("queue", "arrival until a worker takes it", stats.queue_time),
+        ("service", "one batch in the model", stats.service_time),
+        ("delivery", "output until the caller has it", stats.delivery_time),
+    ]
+    return [
+        (name, about, [duration(getattr(time, p)) if time.count else "-" for p in PERCENTILES])
+        for name, about, time in rows
+    ]
 
 
 def _workers(stats: StreamerStats) -> list[str]:
     if not stats.worker_processes:
         return []
-    headings = ("state", "device", "batches", "items", "decode", "model", "encode", "transport")
-    rows: list[tuple[str, tuple[str, ...]]] = [("worker processes (mean times)", headings)]
-    for worker in stats.worker_processes:
-        times = (
-            worker.decode_time,
-            worker.predict_time,
-            worker.encode_time,
-            worker.transport_time,
-        )
-        cells = (
-            worker.state,
-            "-" if worker.device is None else worker.device[:9] or "none",
-            f"{worker.batches:,}",
-            f"{worker.items:,}",
-            *(duration(time.mean) if time.count else "-" for time in times),
-        )
-        rows.append((f"  pid {worker.pid}", cells))
+    rows = [("worker processes (mean times)", list(WORKER_COLUMNS))]
+    rows += [(f"  pid {worker.pid}", worker_cells(worker)) for worker in stats.worker_processes]
     lines = [f"{label:<32}" + "".join(f"{cell:>10}" for cell in cells) for label, cells in rows]
     return ["", *lines]
+
+
+def worker_cells(worker: WorkerStats) -> list[str]:
+    """Return the cells of a worker below `WORKER_COLUMNS`. Times are means."""
+    times = (worker.decode_time, worker.predict_time, worker.encode_time, worker.transport_time)
+    return [
+        worker.state,
+        "-" if worker.device is None else worker.device[:9] or "none",
+        f"{worker.batches:,}",
+        f"{worker.items:,}",
+        *(duration(time.mean) if time.count else "-" for time in times),
+    ]
 
 
 def troubles(stats: StreamerStats) -> list[str]:
@@ -222,10 +238,6 @@ def troubles(stats: StreamerStats) -> list[str]:
     return ["", "requests " + ", ".join(parts)] if parts else []
 
 
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low}-{high}"
-
-
 def count(n: int, singular: str, plural: str | None = None) -> str:
     return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
@@ -235,3 +247,15 @@ def duration(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return "0 s" if seconds == 0 else f"{seconds * 1e6:.3g} µs"
+
+
+def age(seconds: float) -> str:
+    """Return a long duration in its two largest units."""
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    left = int(seconds)
+    parts: list[str] = []
+    for unit, size in units:
+        n, left = divmod(left, size)
+        if n or parts:
+            parts.append(f"{n} {unit}")
+    return " ".join(parts[:2]) or "0 s"

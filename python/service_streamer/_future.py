@@ -92,13 +92,17 @@ def run_callback(fn: Callable[[Any], object], future: Any) -> None:
     """Call a done callback for the core. Its exceptions are logged and do not propagate."""
     try:
         fn(future)
-    except Exception:
-        _logger.exception("exception in a callback of %r", future)
+    except Exception as error:
+        _report(future, error)
     except BaseException as error:
         # A callback must not end a worker thread. But a Ctrl-C in the main thread must not be lost.
-        _logger.exception("exception in a callback of %r", future)
+        _report(future, error)
         if (
             isinstance(error, KeyboardInterrupt)
             and threading.current_thread() is threading.main_thread()
         ):
             _thread.interrupt_main()
+
+
+def _report(future: Any, error: BaseException) -> None:
+    _logger.exception("exception in a callback of %r", future, extra={"error": repr(error)})

@@ -18,6 +18,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import _core
@@ -50,6 +51,8 @@ _streamers: weakref.WeakSet[Forked] = weakref.WeakSet()
 # The value is the creating process: a child forked without Python's hooks inherits the entries.
 _backends: weakref.WeakKeyDictionary[Service, int] = weakref.WeakKeyDictionary()
 _hooked = False
+_after_first_request: list[Callable[[], object]] = []
+_after_close_all: list[Callable[[], object]] = []
 
 
 def watch(streamer: Forked) -> None:
@@ -64,6 +67,22 @@ def watch_backend(backend: Service) -> None:
     _backends[backend] = os.getpid()
 
 
+def after_first_request(callback: Callable[[], object]) -> None:
+    """Register a function that each engine calls with its first request. It must not raise."""
+    _after_first_request.append(callback)
+
+
+def after_close_all(callback: Callable[[], object]) -> None:
+    """Register a function that is called at exit, when all backends are closed."""
+    _after_close_all.append(callback)
+
+
+def begin_requests() -> None:
+    """Call the functions of `after_first_request`."""
+    for callback in _after_first_request:
+        callback()
+
+
 def close_all() -> None:
     """Close all backends. Running batches get `EXIT_WAIT` seconds to finish. Runs at exit."""
     deadline = time.monotonic() + EXIT_WAIT
@@ -75,6 +94,8 @@ def close_all() -> None:
             backend.engine.abort()
     for backend in live:
         backend.join(max(0.0, deadline - time.monotonic()))
+    for callback in _after_close_all:
+        callback()
     _core.leave_native_threads()
 
 

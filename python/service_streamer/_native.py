@@ -74,7 +74,7 @@ class NativeWorkers:
     def own_this_thread(self) -> bool:
         return callbacks.in_callback() or self._timer.is_current()
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
         return self.engine.stats()
 
     def configure(self, change: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -207,6 +208,11 @@ class StreamerStats(EventStats):
         workers = [WorkerStats.from_server(each) for each in values.get("worker_processes", ())]
         fields["worker_processes"] = tuple(workers)
         return cls(**fields)
+
+    def _repr_html_(self) -> str:
+        # importing it is left to notebooks; the module imports this one
+        notebook = importlib.import_module("._notebook", __package__)
+        return str(notebook.of_stats(self))
 
 
 def _events(values: Mapping[str, Any]) -> dict[str, Any]:

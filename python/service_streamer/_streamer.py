@@ -10,11 +10,10 @@ from typing import Any, NoReturn, TypeVar
 
 from . import _lifecycle, _options
 from ._backend import Backend, NoBackend
-from ._errors import RequestTimeout, StreamerClosed, StreamerError
-from ._explain import explain
+from ._errors import RequestTimeout, StreamerClosed
+from ._inspection import Inspection
 from ._options import Options
 from ._requests import Requests
-from ._stats import StreamerStats
 from ._waiting import greenlets
 from ._waiting.threads import original
 
@@ -29,7 +28,7 @@ class LifeCycle(enum.Enum):
     CLOSED = "closed"
 
 
-class BaseStreamer(Requests):
+class BaseStreamer(Requests, Inspection):
     """The base class of a streamer. A subclass supplies the `Backend` that runs the model.
 
     All public methods may be called by any thread.
@@ -42,28 +41,7 @@ class BaseStreamer(Requests):
         self._use(backend)
         _lifecycle.watch(self)
 
-    # ------------------------------------------------------------- looking inside
-
-    def stats(self) -> StreamerStats:
-        """Return a snapshot of the counters, histograms and times since the streamer was created.
-
-        Raises:
-            StreamerError: a client process got no answer from the process that owns the streamer.
-        """
-        return StreamerStats.from_engine(greenlets.call(self._backend.stats))
-
-    def explain(self) -> str:
-        """Return a report: batch sizes, why batches closed, times, and one hint for tuning.
-
-        The text is for people; use `stats` for the values. If the process that forms the batches
-        cannot be reached, the report says so.
-        """
-        try:
-            return explain(self._name(), self.stats())
-        except StreamerClosed:
-            raise
-        except StreamerError as error:
-            return f"{self._name()}: {error}"
+    # ------------------------------------------------------------------- settings
 
     def configure(
         self,
@@ -187,9 +165,6 @@ class BaseStreamer(Requests):
     def _backend_in_child(self) -> Backend:
         """Return the backend that replaces the parent's in a forked child."""
         raise NotImplementedError
-
-    def _name(self) -> str:
-        return type(self).__name__
 
     def _use(self, backend: Backend) -> None:
         self._backend = backend

@@ -15,6 +15,8 @@ from typing import Any
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
 from ._errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
+from ._log_entry import LogEntry
+from ._model import name_of
 from ._options import Options
 from ._waiting import threads
 
@@ -26,6 +28,7 @@ class Workers:
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
         self._predict = predict
+        self._name = name_of(predict)
         self._budget = options.budget
         self._count = count
         self._threads: list[threads.NativeThread] = []  # none before the first request
@@ -54,7 +57,7 @@ class Workers:
     def own_this_thread(self) -> bool:
         return any(thread.is_current() for thread in (*self._threads, self._timer))
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
         return self.engine.stats()
 
     def configure(self, change: Mapping[str, Any]) -> None:
@@ -77,17 +80,19 @@ class Workers:
         self._timer.start()
 
     def _work(self) -> None:
-        work(self.engine, self._predict, self._budget)
+        work(self.engine, self._predict, self._budget, self._name)
 
 
-def work(engine: _core.Engine, predict: Callable[[list[Any]], Any], budget: float | None) -> None:
-    """Run batches until the engine is closed. `budget` is that of `serve`."""
+def work(
+    engine: _core.Engine, predict: Callable[[list[Any]], Any], budget: float | None, name: str
+) -> None:
+    """Run batches until the engine is closed. `budget` and `name` are those of `serve`."""
     try:
         while (unfinished := engine.run_batches(predict, is_logged)) is not None:
             try:
-                serve(*unfinished, predict, budget)
+                serve(*unfinished, predict, budget, name)
             except BaseException as error:  # from a logging handler, or for lack of memory
-                _report()
+                _report(error, name)
                 # A log handler may keep the traceback, whose frames keep the batch alive.
                 traceback.clear_frames(error.__traceback__)
             del unfinished  # requests that are still unanswered end with WorkerLost
@@ -120,6 +125,7 @@ def serve(
     refused: BaseException | None,
     predict: Callable[[list[Any]], Any],
     budget: float | None,
+    name: str = "",
 ) -> None:
     """Answer all requests of a batch that `run_batches` has returned.
 
@@ -129,13 +135,14 @@ def serve(
         refused: the reason why the outputs were not accepted. None: there is no such reason.
         predict: the model.
         budget: that of `isolate`. None: a batch that raises fails as a whole.
+        name: of the model, for the log.
     """
     if refused is not None:
         batch.fail(_without_frames(refused, refused.__traceback__))
     elif raised is not None:
         _resolve(batch, _without_frames(raised, raised.__traceback__), predict, budget)
     else:
-        entry = _LogEntry(batch)
+        entry = LogEntry(batch, name)
         error = run(batch, predict)
         if error is not None:
             _resolve(batch, error, predict, budget)
@@ -151,9 +158,10 @@ def _resolve(
         batch.fail(error)
 
 
-def _report() -> None:
+def _report(error: BaseException, name: str) -> None:
     with contextlib.suppress(BaseException):  # logging may fail for the same reason
-        _logger.exception("a batch could not be answered")
+        about = {"streamer": name, "error": repr(error)}
+        _logger.exception("a batch could not be answered", extra=about)
 
 
 def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | None:
@@ -274,18 +282,3 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(
         base.__name__ == "OutOfMemoryError" for base in type(error).__mro__
     )
-
-
-class _LogEntry:
-    """One log line per batch. The values are read before the batch is answered."""
-
-    def __init__(self, batch: _core.Batch) -> None:
-        self._facts = (len(batch), batch.requests, batch.reason, batch.age * 1e3)
-        self._start = time.perf_counter()
-
-    def write(self) -> None:
-        _logger.debug(
-            "batch: %d items of %d requests, close reason %s, oldest waited %.2f ms, ran %.2f ms",
-            *self._facts,
-            (time.perf_counter() - self._start) * 1e3,
-        )

@@ -45,6 +45,11 @@ PyObject* engine_abort(PyObject* object, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* engine_closed(PyObject* object, PyObject*) {
+  EngineObject* self = self_of(object);
+  return from_this_process(self) ? PyBool_FromLong(self->engine->closed()) : nullptr;
+}
+
 PyObject* engine_join(PyObject* object, PyObject* timeout) {
   EngineObject* self = self_of(object);
   TimePoint deadline;
@@ -220,6 +225,9 @@ PyMethodDef methods[] = {
     {"abort", engine_abort, METH_NOARGS,
      "abort($self)\n--\n\n"
      "Ends all requests, also those that are running."},
+    {"closed", engine_closed, METH_NOARGS,
+     "closed($self)\n--\n\n"
+     "True: new requests are refused."},
     {"join", engine_join, METH_O,
      "join($self, timeout, /)\n--\n\n"
      "Blocks until all requests have ended; False: the time is over."},

@@ -73,6 +73,10 @@ const char* to_string(Event::Kind kind) {
       return "init_failed";
     case Event::Kind::kRetired:
       return "retired";
+    case Event::Kind::kClientConnected:
+      return "client_connected";
+    case Event::Kind::kClientGone:
+      return "client_gone";
     case Event::Kind::kGone:
       break;
   }
@@ -181,7 +185,8 @@ PyMethodDef methods[] = {
     {"next_event", server_next_event, METH_O,
      "next_event($self, timeout, /)\n--\n\n"
      "Blocks until the state of a worker changes: (\"ready\" | \"init_failed\" | \"retired\" | \"gone\", worker, text, "
-     "had_batch, killed_hung);\nNone: interrupted, or the time is over."},
+     "had_batch, killed_hung); or a client process connects or goes: (\"client_connected\" | \"client_gone\", 0, pid, "
+     "False, False).\nNone: interrupted, or the time is over."},
     {"interrupt", server_interrupt, METH_NOARGS,
      "interrupt($self)\n--\n\n"
      "Ends next_event()."},

@@ -17,9 +17,10 @@ constexpr int kMessagesAtOnce = 32;                             // of one client
 
 }  // namespace
 
-Clients::Clients(Engine& engine, Poller& poller, Workers workers, FileDescriptor listener)
+Clients::Clients(Engine& engine, Poller& poller, WorkerEvents& events, Workers workers, FileDescriptor listener)
     : engine_(engine),
       poller_(poller),
+      events_(events),
       workers_(std::move(workers)),
       ended_calls_(std::make_shared<EndedCalls>(poller.waiter())),
       listener_(std::move(listener)) {
@@ -78,7 +79,10 @@ bool Clients::handle_message(Client& client, InMessage& message) {
     Hello hello;
     if (message.type != MessageType::kHello || !parse(message, hello)) return false;
     client.peer.send(make_hello(Role::kEngine));  // to any version: the client then reports the mismatch
-    return hello.version == kProtocolVersion && hello.role == Role::kClient;
+    if (hello.version != kProtocolVersion || hello.role != Role::kClient) return false;
+    client.pid = std::to_string(hello.pid);
+    events_.post({.kind = Server::Event::Kind::kClientConnected, .worker = 0, .text = client.pid});
+    return true;
   }
   switch (message.type) {
     case MessageType::kSubmit:
@@ -199,6 +203,9 @@ void Clients::remove_broken() {
     const std::unique_ptr<Client> client = std::move(next->second);
     next = clients_.erase(next);
     end_all(*client, Outcome::kCancelled);
+    if (!client->pid.empty()) {
+      events_.post({.kind = Server::Event::Kind::kClientGone, .worker = 0, .text = client->pid});
+    }
     for (const auto& [id, call] : client->calls) call->unref();
     for (ClientCall* call : client->waiting) call->unref();
     ready_query_count_ -= client->ready_queries.size();

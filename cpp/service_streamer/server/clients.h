@@ -15,6 +15,7 @@
 #include "service_streamer/batching/engine.h"
 #include "service_streamer/calls/client_call.h"
 #include "service_streamer/server/worker_availability.h"
+#include "service_streamer/server/worker_events.h"
 #include "service_streamer/transport/peer.h"
 #include "service_streamer/transport/poller.h"
 #include "service_streamer/wire/query.h"
@@ -26,7 +27,8 @@ namespace service_streamer::ipc {
 //
 // The IO thread does not read from a client while one of its requests waits for room in the queue, or while it leaves
 // too many results unread. The client's own queue then fills up to its own max_queue. If a client dies, its requests
-// are cancelled. Once the engine is closed, new requests are reported as not accepted.
+// are cancelled. Once the engine is closed, new requests are reported as not accepted. The supervisor gets an event
+// when a client connects and when its connection ends.
 //
 // Used by the IO thread only. No call blocks but stop().
 class Clients {
@@ -37,7 +39,7 @@ class Clients {
     std::function<bool()> any_ready;
     std::function<std::string()> stats;
   };
-  Clients(Engine& engine, Poller& poller, Workers workers, FileDescriptor listener);
+  Clients(Engine& engine, Poller& poller, WorkerEvents& events, Workers workers, FileDescriptor listener);
   ~Clients();
   Clients(const Clients&) = delete;
   Clients& operator=(const Clients&) = delete;
@@ -71,6 +73,7 @@ class Clients {
     const std::uint64_t id;
     Peer peer;
     bool received_hello = false;
+    std::string pid;                                       // empty until its hello is accepted
     bool more = false;                                     // messages may have been received but not read
     std::unordered_map<std::uint64_t, ClientCall*> calls;  // requests that have not ended, by id; a reference each
     std::deque<ClientCall*> waiting;                       // requests in the engine's waiting room; a reference each
@@ -95,6 +98,7 @@ class Clients {
   // Constant after construction.
   Engine& engine_;
   Poller& poller_;
+  WorkerEvents& events_;
   const Workers workers_;
   const std::shared_ptr<EndedCalls> ended_calls_;
 

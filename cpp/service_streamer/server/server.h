@@ -66,9 +66,10 @@ class Server {
   void retire_worker(std::uint32_t id);
 
   struct Event {
-    enum class Kind { kReady, kInitFailed, kRetired, kGone } kind;
-    std::uint32_t worker;
-    std::string text;          // kReady: JSON from the worker about itself; kInitFailed: the traceback
+    enum class Kind { kReady, kInitFailed, kRetired, kGone, kClientConnected, kClientGone } kind;
+    std::uint32_t worker;      // 0 if the event is about a client
+    std::string text;          // kReady: JSON from the worker about itself; kInitFailed: the traceback;
+                               // kClientConnected, kClientGone: the client's pid
     bool had_batch = false;    // kGone: the worker died while it had a batch
     bool killed_hung = false;  // kGone: it was killed because of hang_timeout
   };

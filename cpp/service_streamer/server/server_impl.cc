@@ -25,7 +25,7 @@ Server::Impl::Impl(Engine& engine, const ServerOptions& options)
       address_(options.address.empty() ? unique_address() : options.address),
       availability_(engine),
       workers_(engine, poller_, events_, options),
-      clients_(engine, poller_,
+      clients_(engine, poller_, events_,
                {.availability = availability_,
                 .any_ready = [this] { return workers_.any_ready(); },
                 .stats = [this] { return stats(); }},

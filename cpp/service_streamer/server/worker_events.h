@@ -10,7 +10,8 @@
 
 namespace service_streamer::ipc {
 
-// Events from the IO thread to the supervisor. Any thread may post and interrupt; one thread at a time may wait.
+// Events about workers and clients, from the IO thread to the supervisor. Any thread may post and interrupt; one thread
+// at a time may wait.
 class WorkerEvents {
  public:
   void post(Server::Event event) EXCLUDES(mutex_);

@@ -73,8 +73,11 @@ class Client:
     def own_this_thread(self) -> bool:
         return callbacks.in_callback()
 
-    def stats(self) -> dict[str, Any]:
-        return dict(json.loads(self._ask("statistics", self._connect().stats(QUERY_TIMEOUT))))
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        if timeout == 0:
+            raise StreamerError("the process that owns the streamer was not asked")
+        limit = QUERY_TIMEOUT if timeout is None else timeout
+        return dict(json.loads(self._ask("statistics", self._connect().stats(limit))))
 
     def configure(self, change: Mapping[str, Any]) -> None:
         self._ask(
@@ -97,7 +100,12 @@ class Client:
         if link is None:
             link = self._start_link()
             if self.owner_returns and (error := link.connect_error()):
-                _logger.warning("%s; requests wait %g s for it", error, FIRST_PATIENCE)
+                _logger.warning(
+                    "%s; requests wait %g s for it",
+                    error,
+                    FIRST_PATIENCE,
+                    extra={"streamer": self.name, "error": error},
+                )
         return link
 
     def _start_link(self) -> _core.ClientLink:

@@ -129,7 +129,7 @@ class Processes:
     def own_this_thread(self) -> bool:
         return callbacks.in_callback() or self._thread.is_current()
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
         return dict(json.loads(self.server.stats()))
 
     def configure(self, change: Mapping[str, Any]) -> None:

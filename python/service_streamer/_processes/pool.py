@@ -9,19 +9,17 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 from . import descriptors
 from .init_failure import InitFailure
+from .log import Log
 from .process import Process, wait_for_all
 from .rollout import Rollout
 from .slots import STABLE_AFTER, Slot, State, Worker
 from .start import Start, Version
-
-_logger = logging.getLogger("service_streamer")
 
 MAX_ATTEMPTS = 5  # to load the model, in a row, in one slot
 EXIT_POLLS = 20  # waits of 0.1 s for the exit code of a worker
@@ -84,6 +82,7 @@ class Pool:
         self._ending: dict[
             Process, float
         ] = {}  # processes that should exit, and when they are killed
+        self._log = Log(version.model.name)
 
     def resize(self, worker_num: int) -> None:
         """Add slots, or remove the last ones and retire their workers."""
@@ -120,8 +119,10 @@ class Pool:
         with descriptors.no_fork:
             socket = descriptors.release(started.socket)
             number = self._server.add_worker(socket, started.process.pid, started.setup)
-        worker = Worker(started.process, slot, version)
+        worker = Worker(started.process, slot, version, started.device)
         self.workers[number] = worker
+        self._log.started(worker)
+        slot.lost = None
         return worker
 
     # ------------------------------------------------------------------------ events
@@ -130,12 +131,16 @@ class Pool:
         """Handle an event of the server.
 
         Args:
-            kind: "ready", "init_failed", "retired" or "gone".
+            kind: "ready", "init_failed", "retired" or "gone"; of a client process
+                "client_connected" or "client_gone".
             number: of the worker.
-            text: the note of a failed load.
+            text: the note of a failed load, or the pid of the client process.
             had_batch: the worker had a batch when its connection was closed.
             hung: the server killed the worker because of its hang timeout.
         """
+        if kind in ("client_connected", "client_gone"):
+            self._log.client(text, connected=kind == "client_connected")
+            return
         worker = self.workers.get(number)
         if worker is None:
             return
@@ -156,6 +161,7 @@ class Pool:
             return
         worker.state = State.READY
         worker.ready_at = self._clock()
+        self._log.ready(worker)
         slot = worker.slot
         slot.attempts = 0
         if slot.successor is worker:
@@ -181,9 +187,9 @@ class Pool:
             self._could_not_load(slot, worker.version, InitFailure(how))
         elif state is State.READY:
             how = "was killed: hang timeout" if hung else process.describe()
-            while_busy = " during a batch" if had_batch else ""
+            slot.lost = process.pid
             if not self.finishing:
-                _logger.error("worker process %d %s%s", process.pid, how, while_busy)
+                self._log.died(worker, how + (" during a batch" if had_batch else ""))
             now = self._clock()
             if now - worker.ready_at >= STABLE_AFTER:
                 slot.deaths = 0
@@ -204,6 +210,7 @@ class Pool:
         if worker.state is State.STARTING:
             worker.process.kill()  # loading may take long, and it has no request
         self._leaves(worker)
+        self._log.retires(worker)
         worker.may_get_work = True
         self._server.retire_worker(number)
 
@@ -223,7 +230,7 @@ class Pool:
         if not final:
             slot.deaths = max(slot.deaths, 1)  # so that the retry is delayed
             slot.start_again(self._clock())
-            _logger.warning("worker %d could not load its model: %s", slot.index, why.for_log())
+            self._log.could_not_load(slot, why, final=False)
         else:
             times = f"{slot.attempts} times in a row; " if slot.attempts > 1 else ""
             why = why.with_note(f"{times}no further attempt before restart()")
@@ -231,7 +238,7 @@ class Pool:
                 slot.attempts = 0
             else:
                 slot.given_up = why
-            _logger.error("worker %d could not load its model: %s", slot.index, why.for_log())
+            self._log.could_not_load(slot, why, final=True)
             self.rollout.end(why.error())
         self._announce(why)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from .._devices import Device
 from .init_failure import InitFailure
 from .process import Process
 from .start import Version
@@ -30,6 +31,7 @@ class Worker:
     process: Process
     slot: Slot
     version: Version
+    device: Device | None = None
     state: State = State.STARTING
     ready_at: float = 0.0
     may_get_work: bool = False
@@ -47,6 +49,7 @@ class Slot:
     deaths: int = 0  # in a row, each before STABLE_AFTER
     attempts: int = 0  # failed attempts to load the model, in a row
     given_up: InitFailure | None = None
+    lost: int | None = None  # the pid of a worker that died and has no replacement yet
 
     def is_ready(self, version: Version | None = None) -> bool:
         worker = self.worker

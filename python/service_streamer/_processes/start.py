@@ -49,6 +49,8 @@ class Started:
     process: Process
     setup: bytes
     """the message that the worker waits for"""
+    device: _devices.Device | None = None
+    """its GPU"""
 
 
 class Starter:
@@ -102,7 +104,7 @@ class Starter:
             finally:
                 theirs.close()
             # the descriptor stays registered to be closed in children
-            return Started(ours.detach(), process, setup)
+            return Started(ours.detach(), process, setup, device)
 
     def _setup(self, job: Any, version: Version) -> bytes:
         if self._start is _fork:

@@ -66,10 +66,11 @@ class Worker(BaseProcess):
         try:
             with _reporting(link):
                 predict = self._model.load(job.device, job.batch_size)
+            name = self._model.name
             del self._model  # frees init arguments and warm-up items
             link.send_ready(_about())
             while (unfinished := link.run_batches(predict, is_logged)) is not None:
-                serve(*unfinished, predict, job.budget)
+                serve(*unfinished, predict, job.budget, name)
                 del unfinished  # frees its items before the next wait
         finally:
             _lifecycle.close_all()  # the model may have created streamers

@@ -174,7 +174,8 @@ class Admission:
     ) -> None:
         self.counts.poison += 1
         why = f"{deliveries} workers in a row died, or lost the broker, while they had the request"
-        _logger.error("%s: rejected a request: %s", self._name, why)
+        about = {"consumer": self._name, "client": message.client.hex(), "error": why}
+        _logger.error("%s: rejected a request: %s", self._name, why, extra=about)
         self._refuse(entry_id, message, f"{why}; it is not retried", result)
 
     def _refuse(
@@ -190,7 +191,8 @@ class Admission:
             if len(self._warned) < 100:
                 self._warned.add(kind)
         if not known:
-            _logger.warning("%s: %s; further ones are only counted", self._name, text)
+            about = {"consumer": self._name, "error": text}
+            _logger.warning("%s: %s; further ones are only counted", self._name, text, extra=about)
 
 
 def _has_message(fields: Any) -> bool:

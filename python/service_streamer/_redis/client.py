@@ -55,7 +55,8 @@ class RedisClient:
         self._chunk_size = options.batch_size
         self._max_queue = options.max_queue or DEFAULT_MAX_QUEUE
         self.engine = make_engine(
-            dataclasses.replace(options, policy="greedy"),  # the workers form the batches
+            # the workers form the batches
+            dataclasses.replace(options, policy="greedy", max_queue=self._max_queue),
             workers=1,
             remote=True,
             inline=True,
@@ -103,15 +104,16 @@ class RedisClient:
     def own_this_thread(self) -> bool:
         return callbacks.in_callback() or any(thread.is_current() for thread in self._all_threads())
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
         pair = self._pair
         stream: StreamStats | None = None
-        self.unreachable = ""
-        try:
-            refused = 0 if pair is None else pair.reader.refused
-            stream = queue_stats.read(self._broker, self._keys.queue, refused)
-        except BrokerError as error:
-            self.unreachable = str(error)
+        if timeout != 0:
+            self.unreachable = ""
+            try:
+                refused = 0 if pair is None else pair.reader.refused
+                stream = queue_stats.read(self._broker, self._keys.queue, refused, timeout)
+            except BrokerError as error:
+                self.unreachable = str(error)
         unsent = 0 if pair is None else pair.session.failed
         values = self.engine.stats()
         failed = values["failed"] - unsent

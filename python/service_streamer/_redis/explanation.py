@@ -22,7 +22,7 @@ def explain(name: str, stats: StreamerStats, unreachable: str) -> str:
     lines += troubles(stats)
     if stats.stream is None:
         return "\n".join([*lines, "", f"The queue cannot be read: {unreachable}"])
-    return "\n".join([*lines, "", *_queue(stats.stream), "", _limit(stats.stream)])
+    return "\n".join([*lines, "", *_queue(stats.stream), "", verdict(stats.stream)])
 
 
 def _queue(stream: StreamStats) -> list[str]:
@@ -38,7 +38,7 @@ def _queue(stream: StreamStats) -> list[str]:
     return lines
 
 
-def _limit(stream: StreamStats) -> str:
+def verdict(stream: StreamStats) -> str:
     """Return one sentence: what requests wait for, and what to change."""
     waiting = stream.length - stream.pending
     if not stream.consumers:

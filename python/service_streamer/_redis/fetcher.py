@@ -85,8 +85,9 @@ class Fetcher:
             begin = self._queue.touch if is_new else self._take_lost
             self._queue.with_group(connection, lambda: begin(connection))
             if is_new:
-                key = self._queue.keys.queue.decode()
-                _logger.info("%s: answers the queue %s", self._consumer.name, key)
+                queue = self._queue.keys.queue.decode()
+                about = {"consumer": self._consumer.name, "streamer": queue}
+                _logger.info("%s: answers the queue %s", self._consumer.name, queue, extra=about)
             self._connections = connection.made
         room = self.room()
         if room == 0:

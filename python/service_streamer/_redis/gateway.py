@@ -155,6 +155,10 @@ class Gateway:
         if not self._draining and obstacle is not None:
             raise obstacle.error()
 
+    def outage(self) -> float:
+        """Return for how many seconds the broker has been unreachable; 0: it is not."""
+        return self.consumer.outage.seconds()
+
     def close(self, drain: bool) -> None:
         """Stop fetching; without `drain`, `join` will release unanswered entries. Never blocks."""
         self._skip_drain = self._skip_drain or not drain
@@ -198,7 +202,9 @@ class Gateway:
             if left <= 0 or self._skip_drain or self._error or self._processes.obstacle(True):
                 return False
             if self.consumer.outage.seconds() > CLOSE_PATIENCE:
-                _logger.error("%s: stopped while the broker is unreachable", self.consumer.name)
+                about = {"consumer": self.consumer.name, "entries": len(leases)}
+                text = "%s: stopped while the broker is unreachable"
+                _logger.error(text, self.consumer.name, extra=about)
                 return False
             self._changed.wait_for(lambda: not leases or self._skip_drain, min(left, 1.0))
         return True
@@ -232,7 +238,9 @@ class Gateway:
             try:
                 run()
             except BaseException as error:
-                _logger.exception("%s: a thread ended with an exception", self.consumer.name)
+                name = self.consumer.name
+                about = {"consumer": name, "error": repr(error)}
+                _logger.exception("%s: a thread ended with an exception", name, extra=about)
                 self._error = error
                 self._changed.notify()
 

@@ -83,9 +83,9 @@ class LeaseKeeper:
             lambda: queue.run(connection, scripts.RELEASE, queue.consumer, self._claim_ms),
         )
         if released:
-            _logger.warning(
-                "%s: released %d entries to other workers", self._consumer.name, released
-            )
+            text = "%s: released %d entries to other workers"
+            about = {"consumer": self._consumer.name, "entries": released}
+            _logger.warning(text, self._consumer.name, released, extra=about)
 
     def _listen(self, connection: Connection) -> None:
         """Wait for notices of cancelled entries. The next round finds the missed ones."""
@@ -143,6 +143,7 @@ class LeaseKeeper:
                     "%s: was stalled: other workers have taken over %d entries",
                     self._consumer.name,
                     len(taken),
+                    extra={"consumer": self._consumer.name, "entries": len(taken)},
                 )
 
     def _claim(self, connection: Connection) -> None:
@@ -157,7 +158,11 @@ class LeaseKeeper:
         self._consumer.counts.claimed += len(claimed)
         previous = ", ".join(sorted({entry[2].decode("utf-8", "replace") for entry in claimed}))
         _logger.warning(
-            "%s: took over %d entries of %s", self._consumer.name, len(claimed), previous
+            "%s: took over %d entries of %s",
+            self._consumer.name,
+            len(claimed),
+            previous,
+            extra={"consumer": self._consumer.name, "entries": len(claimed)},
         )
         finish(connection, self._queue, self._consumer.admission.take_claimed(claimed))
 
@@ -167,7 +172,9 @@ class LeaseKeeper:
         )
         self._set_worker_count(workers)
         for name in removed:
-            _logger.info("%s: removed the dead consumer %s", self._consumer.name, name.decode())
+            about = {"consumer": self._consumer.name, "removed": name.decode()}
+            text = "%s: removed the dead consumer %s"
+            _logger.info(text, self._consumer.name, about["removed"], extra=about)
 
     def _log_counts(self) -> None:
         if time.monotonic() < self._logged_at + LOG_INTERVAL:
@@ -176,5 +183,6 @@ class LeaseKeeper:
         counts = str(self._consumer.counts)
         if counts != self._logged:
             self._logged = counts
-            name = self._consumer.name
-            _logger.debug("%s: entries: %s; %d unanswered", name, counts, len(self._leases))
+            about = {"consumer": self._consumer.name, "entries": len(self._leases)}
+            text = "%s: entries: %s; %d unanswered"
+            _logger.debug(text, self._consumer.name, counts, len(self._leases), extra=about)

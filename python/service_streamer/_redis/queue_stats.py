@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 from .._stats import ConsumerStats, StreamStats
@@ -14,18 +15,19 @@ _MISSING = ("NOGROUP", "no such key")  # in the errors before the first request
 _OLDEST = "local e = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]; return e and e[1]"
 
 
-def read(broker: Broker, queue: bytes, refused: int) -> StreamStats:
+def read(broker: Broker, queue: bytes, refused: int, timeout: float | None = None) -> StreamStats:
     """Return the statistics, on a temporary connection.
 
     Args:
         broker: to ask.
         queue: the key of the queue.
         refused: the `StreamStats.refused` of this client.
+        timeout: most seconds for each step of the connection. None: that of the address.
 
     Raises:
         BrokerError: the broker cannot be used.
     """
-    with contextlib.closing(broker.connection()) as connection:
+    with contextlib.closing(broker.connection(timeout or math.inf)) as connection:
         length, pending, consumers, oldest = connection.query(
             [
                 ("XLEN", queue),

@@ -183,6 +183,7 @@ class Reader:
                 self._session.replies.decode(errors="replace"),
                 self._session.broker,
                 error,
+                extra=self._session.log_fields(error=str(error)),
             )
 
     # ----------------------------------------------------------------------- auditing
@@ -236,7 +237,10 @@ class Reader:
             session.lose(given_up, self._why_unanswered())
         lost = {chunk for chunk in lost if chunk[0] not in given_up}
         if lost:
-            _logger.warning("sending %d chunks to %s again", len(lost), session.broker)
+            about = session.log_fields(
+                entries=len(lost), requests=len({chunk[0] for chunk in lost})
+            )
+            _logger.warning("sending %d chunks to %s again", len(lost), session.broker, extra=about)
             session.in_flight.begin(lost)
             self._send_again(lost)
 

@@ -112,4 +112,9 @@ class Replier:
                     self._consumer.name,
                     key,
                     why,
+                    extra={
+                        "consumer": self._consumer.name,
+                        "client": client.hex(),
+                        "error": str(why),
+                    },
                 )

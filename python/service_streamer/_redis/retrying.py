@@ -44,7 +44,8 @@ class Outage:
                 self._since = time.monotonic()  # set first: another thread may call seconds()
             self._failing.add(connection)
         if begins:
-            _logger.warning("%s: %s; retrying", self._name, error)
+            about = {"consumer": self._name, "error": str(error)}
+            _logger.warning("%s: %s; retrying", self._name, error, extra=about)
 
     def worked(self, connection: object) -> None:
         """Record that an attempt on a connection has succeeded."""
@@ -56,7 +57,10 @@ class Outage:
         if ended:
             lasted = time.monotonic() - self._since
             _logger.warning(
-                "%s: the Redis broker is available again after %.1f s", self._name, lasted
+                "%s: the Redis broker is available again after %.1f s",
+                self._name,
+                lasted,
+                extra={"consumer": self._name, "outage_seconds": lasted},
             )
 
     def forget(self, connection: object) -> None:

@@ -176,10 +176,15 @@ class Session:
         # (writes, for lack of replicas) and answer the other.
         self._lost: dict[str, float] = {}
 
+    def log_fields(self, **more: Any) -> dict[str, Any]:
+        """Return the fields of a log record, with more fields of the caller."""
+        return {"streamer": self.keys.queue.decode(), "broker": str(self.broker), **more}
+
     def found(self, thread: str) -> None:
         """Record that the broker has answered the "sender" or the "reader"."""
         if self._lost.pop(thread, None) is not None and not self._lost:
-            _logger.info("the Redis broker %s is available again", self.broker)
+            text = "the Redis broker %s is available again"
+            _logger.info(text, self.broker, extra=self.log_fields())
 
     def lost(self, thread: str, error: BrokerError) -> bool:
         """Record that the broker has not answered a thread.
@@ -191,7 +196,7 @@ class Session:
             True if they have ended, and the caller should end its other requests too.
         """
         if not self._lost:
-            _logger.warning("%s; retrying", error)
+            _logger.warning("%s; retrying", error, extra=self.log_fields(error=str(error)))
         waited = time.monotonic() - self._lost.setdefault(thread, time.monotonic())
         if error.transient and waited < (PATIENCE if self.connected_once else FIRST_PATIENCE):
             return False

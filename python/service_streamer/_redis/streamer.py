@@ -6,8 +6,9 @@ from typing import NoReturn
 
 from .._backend import Backend
 from .._options import Options
+from .._stats import StreamerStats
 from .._streamer import BaseStreamer
-from .explanation import explain
+from .explanation import explain, verdict
 
 
 class RedisStreamer(BaseStreamer):
@@ -79,7 +80,9 @@ class RedisStreamer(BaseStreamer):
 
     def explain(self) -> str:
         """Return a report: times, failures, the queue at the broker, its workers, and one hint."""
-        return explain(self._name(), self.stats(), getattr(self._backend, "unreachable", ""))
+        name, stats = self._name(), self.stats()
+        text = explain(name, stats, getattr(self._backend, "unreachable", ""))
+        return self._explanation(text, name, stats)
 
     def destroy_workers(self) -> NoReturn:
         """Raise NotImplementedError: a client does not own the workers."""
@@ -89,6 +92,14 @@ class RedisStreamer(BaseStreamer):
         )
 
     # -------------------------------------------------------------------- private
+
+    @staticmethod
+    def _html(name: str, stats: StreamerStats) -> str:
+        from .._notebook import of_stats
+
+        stream = stats.stream
+        sentence = "The queue cannot be read." if stream is None else verdict(stream)
+        return of_stats(stats, name, sentence)
 
     def _make_backend(self, options: Options) -> Backend:
         from .client import RedisClient

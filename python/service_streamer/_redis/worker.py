@@ -147,7 +147,11 @@ class RedisWorker:
                 self._serve(gpu_id)
             except _Stop:
                 self.close()  # before the log line, which announces that fetching has stopped
-                _logger.warning("%r is stopping: waiting for the requests it has fetched", self)
+                _logger.warning(
+                    "%r is stopping: waiting for the requests it has fetched",
+                    self,
+                    extra={"consumer": self._gateway and self._gateway.consumer.name},
+                )
             except BaseException:
                 self.close(drain=False)
                 raise

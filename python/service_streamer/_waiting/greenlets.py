@@ -10,6 +10,7 @@ The module imports gevent only if the process already has, and never creates a h
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -40,8 +41,8 @@ class _HubWaits(_core.HubWaits):
             self.hub.loop.run_callback(wait.switch)
 
     def __del__(self) -> None:
-        # An active watcher keeps itself and the mailbox alive. A destroyed loop has no watchers.
-        if self.hub.loop is not None:
+        # An active watcher keeps itself and the mailbox alive. The loop may outlive its hub.
+        with contextlib.suppress(ValueError):  # the loop has been destroyed
             self.watcher.stop()
         self.mailbox.close()
 

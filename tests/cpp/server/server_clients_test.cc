@@ -1,7 +1,9 @@
 // A Server and its clients.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <optional>
 #include <string>
 
 #include "support/raw_client.h"
@@ -24,6 +26,23 @@ TEST(ServerClients, EachRequestIsAnsweredOnce) {
   EXPECT_EQ(numbers_of(ended.ranges[0].result.bytes), (std::vector<int>{2, 3}));
   client.submit(5, {7});  // the id is free again
   EXPECT_EQ(client.result().outcome, Outcome::kAnswered);
+}
+
+TEST(ServerClients, TheSupervisorLearnsOfClientsThatConnectAndGo) {
+  Owner owner;
+  {
+    const RawClient silent(*owner.server, false);
+    const RawClient client(*owner.server);
+    const std::optional<Server::Event> event = owner.next_event();
+    ASSERT_TRUE(event.has_value());
+    EXPECT_EQ(event->kind, Server::Event::Kind::kClientConnected);
+    EXPECT_EQ(event->text, std::to_string(getpid()));
+  }
+  const std::optional<Server::Event> event = owner.next_event();
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->kind, Server::Event::Kind::kClientGone);
+  EXPECT_EQ(event->text, std::to_string(getpid()));
+  EXPECT_FALSE(owner.next_event(Duration::zero()).has_value()) << "one event for each, none without a hello";
 }
 
 TEST(ServerClients, ABatchMixesClientsAndEachGetsItsResultsInOneMessage) {

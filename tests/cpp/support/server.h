@@ -220,8 +220,10 @@ class Owner {
     Sleeping sleeping;
     return server->next_event(sleeping.waiter(), Clock::now() + patience);
   }
+  // The next event about a worker.
   bool next_is(Server::Event::Kind kind, std::uint32_t worker) {
-    const std::optional<Server::Event> event = next_event();
+    std::optional<Server::Event> event = next_event();
+    while (event && event->worker == 0) event = next_event();  // about a client
     return event && event->kind == kind && event->worker == worker;
   }
   std::uint32_t add_ready(Model model = add_one) {

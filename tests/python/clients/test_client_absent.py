@@ -113,6 +113,7 @@ async def app(scope, receive, send):
 config = uvicorn.Config(app, port={port}, lifespan="off", log_level="critical")
 server = uvicorn.Server(config)
 socket = config.bind_socket()
+socket.listen()
 print("bound", flush=True)
 server.run(sockets=[socket])
 """

@@ -3,16 +3,19 @@
 import functools
 import json
 import re
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import web_services
+from ports import reserve_port
 from redis_server import NEEDS_SERVER, RedisServer
 from waits import eventually
 from web_services import LONG, TUTORIAL, answers, ask
 
-from service_streamer.__main__ import _parser
+from service_streamer._commands.main import _parser
 
 pytest.importorskip("redis")
 pytest.importorskip("gevent")
@@ -38,6 +41,7 @@ def check_tutorial(port):
     refused = ask(port, s="no gap here")
     assert (refused.status_code, "no [MASK]" in refused.json()["error"]) == (400, True)
     assert "batch" in ask(port, "/explain").text
+    eventually(lambda: ask(port, "/streamer/ready").status_code == 200)
 
 
 def test_gunicorn_with_greenlets_and_workers_of_a_script(server, port, tmp_path):
@@ -52,6 +56,9 @@ def test_gunicorn_with_greenlets_and_workers_of_a_script(server, port, tmp_path)
         ) as web,
     ):
         check_tutorial(port)
+        worker.terminate()  # and without a worker, the web processes are not ready
+        eventually(lambda: ask(port, "/streamer/ready").status_code == 503)
+        assert ask(port, "/streamer/live").status_code == 200
     assert (web.returncode, worker.returncode) == (0, 0)
 
 
@@ -84,13 +91,17 @@ def replaced(text, **variables):
     return re.sub(r"\$[{(](\w+)(:\?)?[)}]", lambda match: variables[match[1]], text)
 
 
-def run_deployment(stack, server, secret, port, commands):
-    """Run the commands of a deployment here: {"worker": (command, environment), "web": …}."""
+def run_deployment(stack, server, secret, ports, commands):
+    """Run the commands of a deployment here: {"worker": (command, environment), "web": …}.
+
+    `ports` are those here, by those in the deployment.
+    """
     for command, environment in commands.values():
         words = [
             re.sub(r"/run/secrets/\S+", str(secret), replaced(word, REDIS_PASSWORD="password"))
             for word in command
         ]
+        words = [word.replace("0.0.0.0:8080", f"127.0.0.1:{ports[8080]}") for word in words]
         variables = {
             name: re.sub(
                 r"/run/secrets/\S+",
@@ -105,18 +116,21 @@ def run_deployment(stack, server, secret, port, commands):
         }
         if "BIND" in variables:
             assert variables["BIND"] == "0.0.0.0:5005"
-            variables["BIND"] = f"127.0.0.1:{port}"
+            variables["BIND"] = f"127.0.0.1:{ports[5005]}"
         assert words[0] in ("python", "gunicorn")
         words = words[1:] if words[0] == "python" else ["-m", *words]
         stack.enter_context(running(*words, **variables))
 
 
-def check_deployment(server, port, tmp_path, commands):
+def check_deployment(server, port, tmp_path, commands, check):
+    """Run the commands, and call `check` with the ports that they have here."""
     (tmp_path / "secret").write_text(SECRET)
     with ExitStack() as stack:
-        run_deployment(stack, server, tmp_path / "secret", port, commands)
+        keeper = stack.enter_context(reserve_port())
+        ports = {5005: port, 8080: keeper.getsockname()[1]}
+        run_deployment(stack, server, tmp_path / "secret", ports, commands)
         check_tutorial(port)
-        assert ask(port, "/health").status_code == 200
+        check(ports)
 
 
 def compose():
@@ -129,7 +143,16 @@ def test_what_docker_compose_starts_works(server, port, tmp_path):
         name: (services[name]["command"], services[name]["environment"])
         for name in ("worker", "web")
     }
-    check_deployment(server, port, tmp_path, commands)
+
+    def check(ports):
+        for name in commands:
+            (_, python, *code) = services[name]["healthcheck"]["test"]
+            assert python == "python"
+            (there,) = re.findall(r"localhost:(\d+)", code[1])
+            code[1] = code[1].replace(there, str(ports[int(there)]))
+            eventually(lambda code=code: subprocess.run([sys.executable, *code]).returncode == 0)
+
+    check_deployment(server, port, tmp_path, commands, check)
 
 
 SERVICE_KEYS = {
@@ -158,6 +181,10 @@ def kubernetes():
     return list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
 
 
+def kubernetes_deployments():
+    return [document for document in kubernetes() if document["kind"] == "Deployment"]
+
+
 def container_of(document):
     (container,) = document["spec"]["template"]["spec"]["containers"]
     return container
@@ -165,16 +192,22 @@ def container_of(document):
 
 def test_what_kubernetes_starts_works(server, port, tmp_path):
     commands = {}
-    for document in kubernetes():
+    for document in kubernetes_deployments():
         name = document["metadata"]["name"].removeprefix("text-infilling-")
-        if document["kind"] == "Deployment":
-            container = container_of(document)
-            environment = {
-                each["name"]: each["value"] for each in container["env"] if "value" in each
-            }
-            commands[name] = (container["command"] + container.get("args", []), environment)
+        container = container_of(document)
+        environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        commands[name] = (container["command"] + container.get("args", []), environment)
     assert set(commands) == {"worker", "web"}
-    check_deployment(server, port, tmp_path, commands)
+
+    def check(ports):
+        for container in map(container_of, kubernetes_deployments()):
+            for probe in ("livenessProbe", "readinessProbe"):
+                get = container[probe]["httpGet"]
+                assert {"containerPort": get["port"]} in container["ports"]
+                here = ports[get["port"]]
+                eventually(lambda: ask(here, get["path"]).status_code == 200)  # noqa: B023
+
+    check_deployment(server, port, tmp_path, commands, check)
 
 
 def test_the_parts_of_the_kubernetes_manifest_fit_together():

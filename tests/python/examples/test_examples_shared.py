@@ -46,6 +46,7 @@ def check_sharing(port):
     assert {requests_so_far(port) for _ in range(8)} == {before + count}
     refused = ask(port, s="no gap here")
     assert (refused.status_code, "no [MASK]" in refused.json()["error"]) == (400, True)
+    assert ask(port, "/streamer/ready").status_code == 200
     return workers_in(ask(port, "/explain").text)
 
 

@@ -160,6 +160,13 @@ def test_both_applications_explain_themselves():
     assert fastapi.text
 
 
+def test_both_applications_have_probes_and_a_live_page():
+    flask = flask_app.app.test_client()
+    for path in ("live", "ready", ""):
+        assert flask.get(f"/streamer/{path}").status_code == 200
+        assert ask_fastapi("GET", f"/streamer/{path}").status_code == 200
+
+
 # The programs
 
 

@@ -1,5 +1,6 @@
 """The Python snippets of README and docs/ run as printed, with what they leave out added."""
 
+import os
 import re
 import textwrap
 from pathlib import Path
@@ -71,6 +72,17 @@ def test_a_restart_runs(program):
     text = snippet("docs/worker-processes.md", "streamer.restart(")
     main = "if __name__ == '__main__':\n    streamer = Streamer(NewClassifier, 8)\n    "
     program(CLASSIFIER + main + text + "    print(streamer.predict([1]))")
+
+
+def test_the_metrics_run(program, tmp_path):
+    pytest.importorskip("prometheus_client")
+    text = SETUP + "streamer = ThreadedStreamer(model.predict, 8)\n"
+    text += snippet("docs/monitoring.md", 'metrics.register(streamer, "sentiment")')
+    text += snippet("docs/monitoring.md", "MultiProcessCollector(registry)")
+    text += "streamer.predict([1, 2])\nprint(scrape().decode())"
+    env = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    done = program(text, env=env)
+    assert '\nservice_streamer_items_total{streamer="sentiment"} 2.0\n' in done.stdout
 
 
 @pytest.mark.over_redis

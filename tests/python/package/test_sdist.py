@@ -24,6 +24,7 @@ FILES = [
 FILES += ["Makefile", "constraints.txt", ".clang-format", ".clang-tidy"]
 FOLDERS = ["cpp", "python", "tests", "examples", "benchmarks"]
 SUFFIXES = {".cc", ".h", ".py", ".pyi", ".txt", ".md", ".typed", ".npz"}
+SUFFIXES |= {".html", ".css", ".js", ".svg"}
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from fake_supervisor import NEW, OLD
 from waits import LONG
 
 from service_streamer import WorkerInitError
+from service_streamer._model import Model
 from service_streamer._processes import pool, slots
 from service_streamer._processes.start import Version
 
@@ -178,12 +179,12 @@ def test_a_successor_is_not_stopped_by_the_death_of_whom_it_succeeds(fakes):
 def test_restarts_asked_for_together_follow_each_other(fakes):
     fake = fakes(1)
     fake.ready(0)
-    first, second = roll(fake), roll(fake, Version("newest", b""))
+    first, second = roll(fake), roll(fake, Version(Model("newest"), b""))
     fake.ready(1)
     assert (first.done, second.done) == (True, False)
     fake.ready(2)
     assert second.done
-    assert fake.started[2].version.model == "newest"
+    assert fake.started[2].version.model == Model("newest")
 
 
 def test_its_version_is_the_last_that_was_asked_for_and_can_be_loaded(fakes):

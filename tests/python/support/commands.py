@@ -1,33 +1,7 @@
-"""`python -m service_streamer serve` and `redis-worker` as processes of their own."""
-
-import subprocess
-import sys
+"""Fixtures that start the commands `serve` and `redis-worker`."""
 
 import pytest
-from scripts import SUPPORT
-from waits import LONG
-
-COMMAND = [sys.executable, "-m", "service_streamer"]
-
-
-class Service:
-    def __init__(self, *arguments):
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments], cwd=SUPPORT, stderr=subprocess.PIPE, text=True
-        )
-
-    def line(self, what):
-        """Wait for a line of its log."""
-        for line in self.process.stderr:
-            if what in line:
-                return line
-        raise AssertionError(f"it ended without {what!r}")
-
-    def signal(self, number):
-        self.process.send_signal(number)
-
-    def wait(self):
-        return self.process.wait(LONG)
+from command_processes import Service
 
 
 @pytest.fixture

@@ -4,10 +4,11 @@ import queue
 
 from waits import LONG, eventually
 
+from service_streamer._model import Model
 from service_streamer._processes.start import Started, Version
 from service_streamer._processes.supervisor import Supervisor
 
-OLD, NEW = Version("old", b""), Version("new", b"")
+OLD, NEW = Version(Model("old"), b""), Version(Model("new"), b"")
 
 
 class FakeProcess:
