@@ -3,7 +3,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -112,6 +111,7 @@ Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, bool enter
     if (withdraw(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
     deadline = TimePoint::max();  // the request is being published, and the wake-up is on its way
   }
+  WakeQueue::instance().wake();
   return Wait::kDone;
 }
 
@@ -154,15 +154,14 @@ void WakeQueue::publish(Completion& completion) {
 }
 
 void WakeQueue::wake() {
-  std::array<Waiter*, kMaxAwake> woken{};
-  std::size_t count = 0;
+  Waiter* next = nullptr;
   {
     const ForkLock no_fork;
     MutexLock lock(mutex_);
     reset_after_fork();
-    while (Waiter* next = pop()) woken.at(count++) = next;
+    next = pop();
   }
-  for (std::size_t i = 0; i < count; ++i) woken.at(i)->parker.unpark();
+  if (next != nullptr) next->parker.unpark();
 }
 
 void WakeQueue::leave(Waiter& waiter) {

@@ -59,7 +59,7 @@ class Completion {
   bool enter(Waiter& waiter);
 
   // Blocks until the request is published, the deadline passes, or a signal handler ran in this thread. Any thread,
-  // each with its own `waiter`.
+  // each with its own `waiter`. A thread that WakeQueue has woken wakes the next one before this returns.
   Wait wait(Waiter& waiter, TimePoint deadline, bool entered = false);
 
  private:
@@ -75,9 +75,10 @@ class Completion {
 
 // Publishes the ends of requests and wakes the threads that wait for them, first in, first out.
 //
-// There is one queue for all batches of the process. At most four of its threads are awake at a time. A woken thread
-// counts as awake until it calls leave() or returns its waiter to the WaiterPool. It does so once it has what it
-// needs to continue (in Python the GIL), and this wakes the next thread. Decision 003 says why.
+// There is one queue for all batches of the process. At most 16 of its threads are awake at a time. While there are
+// fewer, each thread that wakes up first wakes the next one. A woken thread counts as awake until it calls leave() or
+// returns its waiter to the WaiterPool. It does so once it has what it needs to continue (in Python the GIL), and this
+// wakes the next thread. Decision 003 says why.
 //
 // Any thread may publish and wake. No call blocks for long.
 class WakeQueue {
@@ -89,7 +90,7 @@ class WakeQueue {
   // wakes it. Threads beyond the first are woken at once.
   void publish(Completion& completion) EXCLUDES(mutex_);
 
-  // Wakes queued threads, until four are awake. To be called after a batch of publish().
+  // Wakes the next queued thread, unless 16 are awake. To be called after a batch of publish().
   void wake() EXCLUDES(mutex_);
 
   // Takes the waiter out of the queue, whether it is queued or awake, and wakes the next thread. Does nothing if the
@@ -97,7 +98,7 @@ class WakeQueue {
   void leave(Waiter& waiter) EXCLUDES(mutex_);
 
  private:
-  static constexpr int kMaxAwake = 4;
+  static constexpr int kMaxAwake = 16;
 
   WakeQueue();
 

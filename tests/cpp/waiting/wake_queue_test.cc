@@ -15,8 +15,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-constexpr std::size_t kMaxAwake = 4;  // as WakeQueue
-constexpr std::size_t kMany = 12;
+constexpr std::size_t kMaxAwake = 16;  // as WakeQueue
+constexpr std::size_t kMany = 40;
 
 // Callers that sleep, each on a completion of its own.
 class Callers {
