@@ -47,6 +47,12 @@ class Backend(Protocol):
     def configure(self, change: Mapping[str, Any]) -> None:
         """Change the settings in `change`: any of policy, batch_size and max_latency."""
 
+    def start_recording(self, seconds: float, max_events: int) -> int:
+        """Start to record events; return a number, or 0 if the engine has a recording already."""
+
+    def finish_recording(self, number: int) -> bytes:
+        """End a recording and return its events; ``b""`` if they are lost. May be called once."""
+
     def wait_ready(self, timeout: float | None) -> bool:
         """Wait until all workers have loaded the model; return False on timeout."""
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
+from typing import TYPE_CHECKING
 
 from ._backend import Backend
 from ._errors import StreamerClosed, StreamerError
 from ._explain import explain
 from ._stats import StreamerStats
 from ._waiting import greenlets
+
+if TYPE_CHECKING:
+    from ._timeline import Recorder
 
 
 class Inspection:
@@ -37,6 +42,40 @@ class Inspection:
             raise
         except StreamerError as error:
             return f"{self._name()}: {error}"
+
+    def record(
+        self, path: str | os.PathLike[str], *, seconds: float = 60.0, max_events: int = 500_000
+    ) -> Recorder:
+        """Record what happens to requests and batches, and write a timeline to a file.
+
+        The file is a trace in Chrome's format, which https://ui.perfetto.dev shows::
+
+            with streamer.record("trace.json.gz"):
+                ...  # requests
+
+        A client process of a `Streamer` gets the timeline of the owner. The file is also written if
+        the ``with`` block raises or the streamer is closed in it.
+
+        Args:
+            path: of the file. It is compressed if the name ends with ".gz".
+            seconds: most seconds to record, at most 3600. Later events are left out.
+            max_events: most events to keep. Each takes 40 bytes of memory, and a request has about
+                three. When there are more, the oldest are dropped; ``lost_events`` in the metadata
+                of the file counts them.
+
+        Returns:
+            A context manager. The recording lasts as long as its block.
+
+        Raises:
+            StreamerError: the streamer is being recorded already, or its owner cannot be reached.
+                At the end of the block: the owner has ended, and the file has no events.
+            OSError: the file cannot be written. Raised before the block runs.
+            ValueError, TypeError: an argument is invalid. The message names it and its value.
+            NotImplementedError: a `RedisStreamer` forms no batches; see `RedisWorker.record`.
+        """
+        from ._timeline import Recorder  # only needed here
+
+        return Recorder(self._backend, self._name(), path, seconds, max_events)
 
     def _repr_html_(self) -> str:
         from ._notebook import of_streamer

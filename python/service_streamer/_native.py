@@ -82,6 +82,12 @@ class NativeWorkers:
             self._source.check_batch_size(change["batch_size"])
         self.engine.configure(**change)
 
+    def start_recording(self, seconds: float, max_events: int) -> int:
+        return self.engine.start_recording(seconds, max_events)
+
+    def finish_recording(self, number: int) -> bytes:
+        return self.engine.finish_recording(number)
+
     def wait_ready(self, timeout: float | None) -> bool:
         self._start_workers()
         return self._workers.wait_ready(timeout)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <stdexcept>
+#include <string>
 
 #include "bindings/engine/engine_stats.h"
 #include "bindings/engine/thread_backend.h"
@@ -62,6 +63,29 @@ PyObject* engine_join(PyObject* object, PyObject* timeout) {
 PyObject* engine_stats(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
   return from_this_process(self) ? stats_dict(*self->engine) : nullptr;
+}
+
+// --- recording ---
+
+PyObject* engine_start_recording(PyObject* object, PyObject* args) {
+  EngineObject* self = self_of(object);
+  double seconds = 0;
+  Py_ssize_t max_events = 0;
+  if (!from_this_process(self) || !PyArg_ParseTuple(args, "dn", &seconds, &max_events)) return nullptr;
+  std::uint64_t recording = 0;
+  const CaughtError failure = attempt(
+      [&] { recording = self->engine->start_recording(duration_from(seconds), static_cast<std::size_t>(max_events)); });
+  return failure.raise() ? nullptr : PyLong_FromUnsignedLongLong(recording);
+}
+
+PyObject* engine_finish_recording(PyObject* object, PyObject* number) {
+  EngineObject* self = self_of(object);
+  const unsigned long long recording = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred() != nullptr || !from_this_process(self)) return nullptr;
+  std::string events;
+  const CaughtError failure = attempt([&] { events = self->engine->finish_recording(recording); });
+  if (failure.raise()) return nullptr;
+  return PyBytes_FromStringAndSize(events.data(), static_cast<Py_ssize_t>(events.size()));
 }
 
 // --- options ---
@@ -234,6 +258,12 @@ PyMethodDef methods[] = {
     {"stats", engine_stats, METH_NOARGS,
      "stats($self)\n--\n\n"
      "Counters and times as a dict."},
+    {"start_recording", engine_start_recording, METH_VARARGS,
+     "start_recording($self, seconds, max_events, /)\n--\n\n"
+     "Records events for a timeline; returns the number of the recording, 0 if there is one already."},
+    {"finish_recording", engine_finish_recording, METH_O,
+     "finish_recording($self, number, /)\n--\n\n"
+     "Ends the recording and returns its events; b'' if there is no such recording."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -131,6 +131,43 @@ PyObject* client_link_stats(PyObject* self, PyObject* timeout) {
   return json;
 }
 
+PyObject* client_link_start_recording(PyObject* self, PyObject* args) {
+  ipc::ClientLink* link = link_of(self);
+  double seconds = 0;
+  Py_ssize_t max_events = 0;
+  PyObject* timeout = nullptr;
+  TimePoint deadline;
+  if (link == nullptr || !PyArg_ParseTuple(args, "dnO", &seconds, &max_events, &timeout) ||
+      !deadline_from(timeout, deadline)) {
+    return nullptr;
+  }
+  const ipc::ClientLink::Recording recording{.limit = duration_from(seconds),
+                                             .max_events = static_cast<std::uint64_t>(max_events)};
+  auto* reply = new QueryReply;
+  const int answered =
+      query([&, reply](Waiter& waiter) { return link->start_recording(recording, *reply, waiter, deadline); });
+  PyObject* started = nullptr;
+  if (answered >= 0) started = answered == 1 ? PyBool_FromLong(reply->yes) : Py_NewRef(Py_None);
+  delete reply;
+  return started;
+}
+
+PyObject* client_link_finish_recording(PyObject* self, PyObject* timeout) {
+  ipc::ClientLink* link = link_of(self);
+  TimePoint deadline;
+  if (link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
+  auto* reply = new QueryReply;
+  const int answered = query([&, reply](Waiter& waiter) { return link->finish_recording(*reply, waiter, deadline); });
+  PyObject* events = nullptr;
+  if (answered == 1) {
+    events = PyBytes_FromStringAndSize(reply->text.data(), static_cast<Py_ssize_t>(reply->text.size()));
+  } else if (answered == 0) {
+    events = Py_NewRef(Py_None);
+  }
+  delete reply;
+  return events;
+}
+
 PyObject* client_link_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::ClientLink* link = link_of(self);
   PyObject *timeout = Py_None, *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
@@ -210,6 +247,12 @@ PyMethodDef methods[] = {
     {"configure", as_method(client_link_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, timeout=None, batch_size=None, max_latency=None, policy=None)\n--\n\n"
      "Changes the settings of the engine's process that are not None; False: no reply in time."},
+    {"start_recording", client_link_start_recording, METH_VARARGS,
+     "start_recording($self, seconds, max_events, timeout, /)\n--\n\n"
+     "Engine.start_recording() in the engine's process; False: it has a recording already; None: no reply in time."},
+    {"finish_recording", client_link_finish_recording, METH_O,
+     "finish_recording($self, timeout, /)\n--\n\n"
+     "The events of that recording; b'': there is none; None: no reply in time."},
     {"wait_ready", client_link_wait_ready, METH_O,
      "wait_ready($self, timeout, /)\n--\n\n"
      "Blocks until a worker is ready; False: the time is over. Raises WorkerInitError or WorkerLost if none will be."},

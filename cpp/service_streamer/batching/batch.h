@@ -31,7 +31,8 @@ inline bool follows(const RequestRange& first, const RequestRange& second) {
 struct Batch {
   std::vector<RequestRange> ranges;
   std::size_t items = 0;
-  int finishing = 0;  // requests whose last item is in this batch
+  std::uint32_t id = 0;  // of all batches of the engine; wraps
+  int finishing = 0;     // requests whose last item is in this batch
   CloseReason reason = CloseReason::kIdle;
   TimePoint dispatched;   // when it was cut; the service time counts from here
   Duration age{0};        // of its oldest request, when the batch was cut

@@ -96,6 +96,8 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   live_.push_back(request);
   counters_.peak_requests = std::max(counters_.peak_requests, live_count_.fetch_add(1, std::memory_order_relaxed) + 1);
   ++counters_.submitted;
+  if (log_ != nullptr) [[unlikely]]
+    log_request(LoggedEvent::Kind::kArrived, request, request.arrived);
   if (!request.watched && request.deadline < timer_until_ && timer_ != nullptr) {
     timer_until_ = request.deadline;
     wakes.others.push_back(timer_);
@@ -270,6 +272,8 @@ void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests
   request.ended = now;
   if (Waiter* sleeper = std::exchange(request.admission, nullptr)) wakes.others.push_back(sleeper);
   ++counter_of(counters_, outcome);
+  if (log_ != nullptr) [[unlikely]]
+    log_request(LoggedEvent::Kind::kEnded, request, now);
   ended.push(request);
 }
 

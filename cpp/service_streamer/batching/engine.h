@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "service_streamer/batching/batch.h"
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/batch_policy.h"
+#include "service_streamer/batching/event_log.h"
 #include "service_streamer/batching/options.h"
 #include "service_streamer/batching/recent_stats.h"
 #include "service_streamer/batching/request.h"
@@ -195,6 +197,19 @@ class Engine {
   // The number of accepted requests that have not ended. May be outdated when it returns.
   std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
 
+  // --- recording ---
+
+  // Records what happens from now on, for a timeline, for at most `limit` and at most the last `max_events` events.
+  // Returns the number of the recording, or 0 if there is one already. Throws std::bad_alloc.
+  std::uint64_t start_recording(Duration limit, std::size_t max_events) EXCLUDES(mutex_);
+  // Ends the recording, and returns EventLog::bytes(). Empty: there is no such recording. Throws std::bad_alloc.
+  std::string finish_recording(std::uint64_t recording) EXCLUDES(mutex_);
+
+  // What the engine does not see of a worker process. Nothing happens if there is no recording.
+  void record_sent(const Batch& batch, std::uint32_t worker) EXCLUDES(mutex_);
+  void record_returned(const Batch& batch) EXCLUDES(mutex_);
+  void record_times(const Batch& batch, Duration decode, Duration predict, Duration encode) EXCLUDES(mutex_);
+
  private:
   // Threads to wake after the mutex is released.
   struct Wakes {
@@ -228,12 +243,22 @@ class Engine {
   void before_event(TimePoint now) REQUIRES(mutex_) { history_.before_event(now, counters_, times_); }
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
 
+  // Called only if log_ is set.
+  void log_request(LoggedEvent::Kind kind, const Request& request, TimePoint now) REQUIRES(mutex_);
+  void log_batch(LoggedEvent::Kind kind, const Batch& batch, TimePoint now, std::uint32_t worker, std::int64_t value)
+      REQUIRES(mutex_);
+  void log_cut(const Batch& batch, TimePoint now) REQUIRES(mutex_);
+  void log_split(const Batch& first, const Batch& whole, TimePoint now) REQUIRES(mutex_);
+  void log_completed(const Batch& batch, Outcome outcome, TimePoint now) REQUIRES(mutex_);
+  void log(LoggedEvent event) REQUIRES(mutex_);
+
   // Constant after construction.
   const std::string id_;
   const TimePoint created_ = Clock::now();
 
   // Own synchronisation.
-  std::atomic<bool> closed_{false};  // written under mutex_
+  std::atomic<bool> closed_{false};     // written under mutex_
+  std::atomic<bool> recording_{false};  // the same
   Times<DurationHistogram> times_;
 
   mutable Mutex mutex_;
@@ -247,6 +272,7 @@ class Engine {
   int reserved_ GUARDED_BY(mutex_) = 0;                    // batches reserved for workers and not yet cut
   TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // when there were first an item and an idle worker
   int running_batches_ GUARDED_BY(mutex_) = 0;
+  std::uint32_t last_batch_ GUARDED_BY(mutex_) = 0;
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
   Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // of the thread that watches deadlines, and the end of its sleep
   TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
@@ -254,6 +280,8 @@ class Engine {
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);
   Counters counters_ GUARDED_BY(mutex_);
   StatsHistory history_ GUARDED_BY(mutex_){created_};
+  std::unique_ptr<EventLog> log_ GUARDED_BY(mutex_);  // nullptr: no recording
+  std::uint64_t last_recording_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace service_streamer

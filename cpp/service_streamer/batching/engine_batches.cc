@@ -1,4 +1,5 @@
 #include <atomic>
+#include <utility>
 
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/engine.h"
@@ -15,6 +16,8 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
     if (!batch.rerun) note_completed(batch, now);
     --running_batches_;
     running_items_ -= batch.items;
+    if (log_ != nullptr) [[unlikely]]
+      log_completed(batch, outcome, now);
     const std::uint64_t answered_before = counters_.completed;
     for (const RequestRange& range : batch.ranges) {
       if (range.postponed) {
@@ -33,14 +36,18 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
 void Engine::split(Batch& batch, const BatchCut& cut, Batch& first) {
   first = batch;
   MutexLock lock(mutex_);
-  if (!batch.rerun) note_completed(batch, Clock::now());
+  const TimePoint now = Clock::now();
+  if (!batch.rerun) note_completed(batch, now);
   batch.rerun = first.rerun = true;
   keep_before(cut, first.ranges);
   keep_after(cut, batch.ranges);
   if (cut.inside > 0) batch.ranges.front().request->holds.fetch_add(1, std::memory_order_relaxed);
   first.items = cut.items;
   batch.items -= cut.items;
+  first.id = ++last_batch_;
   ++running_batches_;
+  if (log_ != nullptr) [[unlikely]]
+    log_split(first, batch, now);
 }
 
 void Engine::join(Batch& batch, Batch& first) {
@@ -48,9 +55,11 @@ void Engine::join(Batch& batch, Batch& first) {
   put_before(batch.ranges, first.ranges, [](const RequestRange& range) {
     range.request->holds.fetch_sub(1, std::memory_order_relaxed);  // split() added one for the second half
   });
-  first = {};
+  const Batch joined = std::exchange(first, {});
   MutexLock lock(mutex_);
   --running_batches_;
+  if (log_ != nullptr) [[unlikely]]
+    log_batch(LoggedEvent::Kind::kJoined, joined, Clock::now(), 0, 0);
 }
 
 void Engine::postpone(Batch& batch, EndedRequests& ended, ReleasedRequests& released) {

@@ -96,8 +96,11 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
       if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
       const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
       if (from_policy && share < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
+      batch.id = ++last_batch_;
       ++running_batches_;
       running_items_ += batch.items;
+      if (log_ != nullptr) [[unlikely]]
+        log_cut(batch, now);
     }
     if (batch.items > 0 && !batch.rerun) {
       policy_.dispatched(now, batch.finishing);

@@ -62,6 +62,21 @@ Completion::Wait ClientLink::configure(const EngineChange& change, QueryReply& r
                                         deadline);
 }
 
+Completion::Wait ClientLink::start_recording(const Recording& recording, QueryReply& reply, Waiter& waiter,
+                                             TimePoint deadline) {
+  return impl_->pending_queries().query({.kind = QueryKind::kStartRecording,
+                                         .request = 0,
+                                         .change = {},
+                                         .limit = recording.limit,
+                                         .max_events = recording.max_events},
+                                        reply, waiter, deadline);
+}
+
+Completion::Wait ClientLink::finish_recording(QueryReply& reply, Waiter& waiter, TimePoint deadline) {
+  return impl_->pending_queries().query({.kind = QueryKind::kFinishRecording, .request = 0, .change = {}}, reply,
+                                        waiter, deadline);
+}
+
 Completion::Wait ClientLink::wait_ready(QueryReply& reply, Waiter& waiter, TimePoint deadline) {
   return impl_->pending_queries().query({.kind = QueryKind::kWaitReady, .request = 0, .change = {}}, reply, waiter,
                                         deadline);

@@ -63,6 +63,15 @@ class ClientLink {
   // Server::set_failure().
   Completion::Wait wait_ready(QueryReply& reply, Waiter& waiter, TimePoint deadline);
 
+  // Starts a recording in the engine of the Server. No: that has one already.
+  struct Recording {
+    Duration limit{0};
+    std::uint64_t max_events = 0;
+  };
+  Completion::Wait start_recording(const Recording& recording, QueryReply& reply, Waiter& waiter, TimePoint deadline);
+  // The text of the reply is EventLog::bytes(). No: there is no recording of this client.
+  Completion::Wait finish_recording(QueryReply& reply, Waiter& waiter, TimePoint deadline);
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;

@@ -43,6 +43,15 @@ QueryReply Clients::reply_to(Client& client, const Query& query) {
         return {.yes = false, .text = error.what()};
       }
       return {.yes = true, .text = {}};
+    case QueryKind::kStartRecording: {
+      const std::uint64_t recording = engine_.start_recording(query.limit, query.max_events);
+      if (recording != 0) client.recording = recording;
+      return {.yes = recording != 0, .text = {}};
+    }
+    case QueryKind::kFinishRecording: {
+      std::string events = engine_.finish_recording(std::exchange(client.recording, 0));
+      return {.yes = !events.empty(), .text = std::move(events)};
+    }
     case QueryKind::kWaitReady:
       break;
   }

@@ -79,6 +79,7 @@ class Clients {
     std::deque<ClientCall*> waiting;                       // requests in the engine's waiting room; a reference each
     std::vector<EndedCall> ended;                          // to be sent
     std::vector<std::uint64_t> ready_queries;              // ids of kWaitReady queries
+    std::uint64_t recording = 0;                           // that it has started and not finished; 0: none
   };
 
   void accept();

@@ -154,6 +154,7 @@ bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
   }
   const std::unique_ptr<InFlightBatch> in_flight = std::move(worker.in_flight);
   worker.stats->answered(in_flight->batch.items, reply, Clock::now() - in_flight->sent);
+  engine_.record_times(in_flight->batch, reply.decode, reply.predict, reply.encode);
   in_flight->batch.isolated = reply.isolated;
   EndedRequests ended;
   ReleasedRequests released;
@@ -191,6 +192,7 @@ void WorkerPool::remove_broken() {
     if (had_batch) {
       const int attempts = worker->in_flight->attempts;
       if (attempts <= retries_allowed_) {
+        engine_.record_returned(worker->in_flight->batch);
         retries_.push_back(std::move(worker->in_flight));
       } else {
         const std::string how = worker->killed_hung ? "hung with the batch and was killed" : "died with the batch";

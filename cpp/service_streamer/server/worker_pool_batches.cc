@@ -120,6 +120,7 @@ void WorkerPool::send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight) 
   }
   ++in_flight->attempts;
   worker.in_flight = std::move(in_flight);
+  engine_.record_sent(worker.in_flight->batch, static_cast<std::uint32_t>(worker.process.pid()));
   worker.peer.send(std::move(message));
   if (!worker.peer.broken()) return;
   --worker.in_flight->attempts;  // the worker was dead before it got the batch

@@ -21,7 +21,7 @@
 
 namespace service_streamer::ipc {
 
-constexpr std::uint32_t kProtocolVersion = 2;
+constexpr std::uint32_t kProtocolVersion = 3;
 
 enum class MessageType : std::uint16_t {
   kHello = 1,   // both ways, first: version, role and pid

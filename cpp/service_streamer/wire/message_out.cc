@@ -180,12 +180,16 @@ OutMessage make_query(std::uint64_t id, const Query& query) {
                                          .policy = static_cast<std::uint8_t>(policy.value_or(PolicyKind{})),
                                          .request = query.request,
                                          .batch_size = batch_size.value_or(0),
-                                         .max_latency = max_latency.value_or(Duration::zero()).count()});
+                                         .max_latency = max_latency.value_or(Duration::zero()).count(),
+                                         .limit = query.limit.count(),
+                                         .max_events = query.max_events});
   return message;
 }
 
 OutMessage make_query_reply(std::uint64_t id, const QueryReply& reply) {
-  return make_text(MessageType::kQueryReply, (reply.yes ? "y" : "n") + reply.text, id);
+  OutMessage message = make_text(MessageType::kQueryReply, reply.yes ? "y" : "n", id);
+  message.head += reply.text;
+  return message;
 }
 
 }  // namespace service_streamer::ipc

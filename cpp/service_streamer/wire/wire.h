@@ -95,6 +95,8 @@ struct [[gnu::packed]] Query {
   std::uint64_t request;
   std::uint64_t batch_size;
   std::int64_t max_latency;
+  std::int64_t limit;
+  std::uint64_t max_events;
 };
 enum : std::uint8_t { kBatchSize = 1, kMaxLatency = 2, kPolicy = 4, kAllSettings = 7 };  // Query::given
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from .. import __version__
 from .._errors import StreamerError
-from . import bench, redis_worker, serve, top
+from . import bench, redis_worker, serve, top, trace
 from .logs import say
 from .options import CommandError
 
-COMMANDS = (serve, redis_worker, top, bench)
+COMMANDS = (serve, redis_worker, top, bench, trace)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -52,12 +52,16 @@ class Client:
         self._lock = original("_thread", "allocate_lock")()
         self._link: _core.ClientLink | None = None
         self._closed = False  # once True, no link is created
+        self._recording = False  # the owner records for this client
+        self._events = b""  # of the last recording
+        self._fetching = original("_thread", "allocate_lock")()
         _lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)
 
     def join(self, timeout: float | None) -> bool:
+        self._fetch_events(QUERY_TIMEOUT if timeout is None else min(timeout, QUERY_TIMEOUT))
         self._closed = True
         if self._link is not None:
             self._link.stop()
@@ -83,6 +87,18 @@ class Client:
         self._ask(
             "answer to configure()", self._connect().configure(timeout=QUERY_TIMEOUT, **change)
         )
+
+    def start_recording(self, seconds: float, max_events: int) -> int:
+        started = self._connect().start_recording(seconds, max_events, QUERY_TIMEOUT)
+        if started is None:
+            self._ask("answer to record()", None)
+        if started:
+            self._events, self._recording = b"", True
+        return int(bool(started))
+
+    def finish_recording(self, number: int) -> bytes:
+        self._fetch_events(QUERY_TIMEOUT)
+        return self._events
 
     def wait_ready(self, timeout: float | None) -> bool:
         link = self._connect()
@@ -120,6 +136,12 @@ class Client:
             if self._link is None:
                 raise StreamerClosed("the streamer is closed")
             return self._link
+
+    def _fetch_events(self, timeout: float) -> None:
+        with self._fetching:
+            if self._recording and self._link is not None:
+                self._events = self._link.finish_recording(timeout) or b""
+                self._recording = False
 
     def _ask(self, what: str, answer: Any) -> Any:
         if answer is None or answer is False:

@@ -135,6 +135,12 @@ class Processes:
     def configure(self, change: Mapping[str, Any]) -> None:
         self.engine.configure(**change)
 
+    def start_recording(self, seconds: float, max_events: int) -> int:
+        return self.engine.start_recording(seconds, max_events)
+
+    def finish_recording(self, number: int) -> bytes:
+        return self.engine.finish_recording(number)
+
     def wait_ready(self, timeout: float | None) -> bool:
         return self._supervisor.wait_ready(timeout)
 

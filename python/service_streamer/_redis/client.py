@@ -125,6 +125,14 @@ class RedisClient:
             "workers"
         )
 
+    def start_recording(self, seconds: float, max_events: int) -> int:
+        raise NotImplementedError(
+            "a RedisStreamer forms no batches: call record() of a RedisWorker"
+        )
+
+    def finish_recording(self, number: int) -> bytes:
+        return b""
+
     def wait_ready(self, timeout: float | None) -> bool:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         pause, longest = READY_PAUSE

@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 import enum
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _devices, _options
+from .._errors import StreamerError
 from .._model import check_model, pack
 from .._options import Options
 from .._processes.owner import Processes, ProcessOptions
@@ -20,6 +22,7 @@ from .._waiting import greenlets
 from ..managed_model import ManagedModel
 
 if TYPE_CHECKING:
+    from .._timeline import Recorder
     from .gateway import Gateway
 
 _logger = logging.getLogger("service_streamer")
@@ -168,6 +171,16 @@ class RedisWorker:
         self._closed = True
         if self._gateway is not None:
             self._gateway.close(drain)
+
+    def record(
+        self, path: str | os.PathLike[str], *, seconds: float = 60.0, max_events: int = 500_000
+    ) -> Recorder:
+        """Do what ``record`` of a streamer does. Raises StreamerError before `run_forever`."""
+        from .._timeline import Recorder
+
+        if self._processes is None:
+            raise StreamerError(f"{self!r} has not started")
+        return Recorder(self._processes, repr(self), path, seconds, max_events)
 
     def __repr__(self) -> str:
         return f"RedisWorker({self._model.name}, {self._broker}, prefix={self._keys.prefix!r})"

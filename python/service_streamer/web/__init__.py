@@ -26,6 +26,8 @@ Routes below the prefix:
     the statistics for Prometheus; needs the extra ``metrics``
 ``/control/{streamer}``
     POST changes settings, if ``control`` is given
+``/trace?seconds=5&streamer=NAME``
+    POST records a timeline for Perfetto, under the same protection as ``/control``
 
 Anything that can send requests to these routes can read the statistics. Mount them behind the same
 protection as the rest of the application, or on an internal port.

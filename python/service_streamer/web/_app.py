@@ -39,20 +39,32 @@ def make_app(site: Site) -> Starlette:
     def _asset(request: Request, path: str) -> Response:
         return _response(site.asset(path, request.headers.get("if-none-match")))
 
+    async def check(request: Request) -> None:
+        site.steering.check(request.headers.get)
+        if (function := site.steering.function) is not None:
+            allowed = function(request)
+            if inspect.isawaitable(allowed):
+                allowed = await allowed
+            if not allowed:
+                raise Refused(403, "control= does not allow this request")
+
     async def control(request: Request) -> Response:
         name = request.path_params["streamer"]
         try:
-            site.steering.check(request.headers.get)
-            if (function := site.steering.function) is not None:
-                allowed = function(request)
-                if inspect.isawaitable(allowed):
-                    allowed = await allowed
-                if not allowed:
-                    raise Refused(403, "control= does not allow this request")
+            await check(request)
             body = await _body(request)
         except Refused as why:
             return _response(site.refused(name, why))
         return _response(await _in_thread(site.control, name, body))
+
+    async def trace(request: Request) -> Response:
+        name = request.query_params.get("streamer", "default")
+        try:
+            await check(request)
+        except Refused as why:
+            return _response(site.refused(name, why))
+        seconds = request.query_params.get("seconds", "5")
+        return _response(await _in_thread(site.trace, name, seconds))
 
     async def events(request: Request) -> Response:
         return EventStream(site)
@@ -67,6 +79,7 @@ def make_app(site: Site) -> Starlette:
             get("/metrics", site.metrics, blocks=True),
             Route("/events", events),
             Route("/control/{streamer}", control, methods=["POST"]),
+            Route("/trace", trace, methods=["POST"]),
             Route("/static/{path:path}", static),
         ]
     )

@@ -34,7 +34,7 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
         response.call_on_close(lambda: site.broadcaster.leave(reader))
         return response
 
-    def control(streamer: str) -> Response:
+    def refusal(streamer: str) -> Response | None:
         try:
             site.steering.check(request.headers.get)
             function = site.steering.function
@@ -42,6 +42,16 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
                 raise Refused(403, "control= does not allow this request")
         except Refused as why:
             return _response(site.refused(streamer, why))
+        return None
+
+    def trace() -> Response:
+        name = request.args.get("streamer", "default")
+        seconds = request.args.get("seconds", "5")
+        return refusal(name) or _response(site.trace(name, seconds))
+
+    def control(streamer: str) -> Response:
+        if (refused := refusal(streamer)) is not None:
+            return refused
         return _response(site.control(streamer, request.stream.read(MOST_BYTES + 1)))
 
     blueprint = Blueprint(name, __name__)
@@ -57,6 +67,7 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
     }.items():
         endpoint = path.strip("/").partition("<")[0].replace("/", "_") or "page"
         blueprint.add_url_rule(path, endpoint, view)
+    blueprint.add_url_rule("/trace", "trace", trace, methods=["POST"])
     blueprint.add_url_rule("/control/<streamer>", "control", control, methods=["POST"])
     return blueprint
 

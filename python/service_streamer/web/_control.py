@@ -23,6 +23,7 @@ Control = str | Callable[[Any], bool | Awaitable[bool]]
 """a token, or a function of the request that returns True if it may change settings"""
 
 MOST_BYTES = 4096  # of the body of a request
+LONGEST_TRACE = 60.0  # s
 _NAMES = (*CONFIGURABLE, "resize", "restart")
 _SETTINGS = {"resize": "workers"}  # the field of StreamerStats, where it has another name
 
@@ -135,6 +136,27 @@ class Steering:
             equal = hmac.compare_digest(token.strip().encode(), self._control.strip().encode())
             if scheme.lower() != "bearer" or not equal:
                 raise Refused(403, "the token is missing or wrong")
+
+    def trace(self, name: str, seconds: str) -> bytes:
+        """Record a target for some seconds and return a trace. Blocks meanwhile.
+
+        Raises:
+            Refused: nothing was recorded. The message says why.
+        """
+        target = self._targets.get(name)
+        if target is None:
+            raise Refused(404, f"there is no streamer {name!r}")
+        try:
+            length = float(seconds)
+            if not length <= LONGEST_TRACE:
+                raise ValueError(f"seconds must be at most {LONGEST_TRACE:g}, not {seconds}")
+            return target.trace(length)
+        except ValueError as error:
+            raise Refused(422, str(error)) from error
+        except NotImplementedError as error:
+            raise Refused(409, str(error)) from error
+        except StreamerError as error:
+            raise Refused(503, str(error)) from error
 
     def refused(self, name: str, why: Refused) -> None:
         """Log a request that was refused."""

@@ -117,6 +117,15 @@ class Site:
             return self.refused(name, why)
         return _json({"changed": done}, 202 if "restart" in done else 200)
 
+    def trace(self, name: str, seconds: str) -> Answer:
+        """Answer ``/trace`` after the request was allowed. Blocks for that many seconds."""
+        try:
+            body = self.steering.trace(name, seconds)
+        except Refused as why:
+            return self.refused(name, why)
+        attached = {**HEADERS, "Content-Disposition": 'attachment; filename="trace.json"'}
+        return Answer(200, body, JSON, attached)
+
     def refused(self, name: str, why: Refused) -> Answer:
         """Answer a request that changes nothing."""
         self.steering.refused(name, why)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from .. import _options
+from .._errors import StreamerError
 from .._explain import explain
 from .._processes.streamer import Streamer
 from .._redis import explanation
@@ -15,6 +16,7 @@ from .._redis.worker import RedisWorker
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer, LifeCycle
 from .._threaded import ThreadedStreamer
+from .._timeline import trace_of
 from . import _health as health
 
 _KINDS = (ThreadedStreamer, Streamer, RedisStreamer, BaseStreamer)
@@ -46,6 +48,13 @@ class Target(Protocol):
 
     def closing(self) -> str:
         """Return why it no longer takes requests; empty: it does. Never blocks."""
+
+    def trace(self, seconds: float) -> bytes:
+        """Record for some seconds and return a trace for Perfetto. Blocks meanwhile.
+
+        Raises:
+            ValueError, StreamerError, NotImplementedError: as ``record`` of a streamer.
+        """
 
     def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
         """Change settings: any of `CONFIGURABLE`, "resize" and "restart". May block.
@@ -88,6 +97,9 @@ class StreamerTarget:
     def closing(self) -> str:
         state = self.streamer._state
         return "" if state is LifeCycle.OPEN else f"the streamer is {state.value}"
+
+    def trace(self, seconds: float) -> bytes:
+        return trace_of(self.streamer._backend, self.label, seconds)
 
     def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
         streamer = self.streamer
@@ -146,6 +158,11 @@ class WorkerTarget:
 
     def closing(self) -> str:
         return "the worker is stopping" if self._worker._closed else ""
+
+    def trace(self, seconds: float) -> bytes:
+        if self._worker._processes is None:
+            raise StreamerError("the worker is starting")
+        return trace_of(self._worker._processes, self.label, seconds)
 
     def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
         raise NotImplementedError("a RedisWorker cannot be changed: start another one")

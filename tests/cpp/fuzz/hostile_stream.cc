@@ -164,7 +164,8 @@ bool pass_on(InMessage& message) {
       Query again;
       pass_on(make_query(message.id, query), again);
       require(again.kind == query.kind && again.change.batch_size == query.change.batch_size &&
-              again.change.max_latency == query.change.max_latency && again.change.policy == query.change.policy);
+              again.change.max_latency == query.change.max_latency && again.change.policy == query.change.policy &&
+              again.limit == query.limit && again.max_events == query.max_events);
       return true;
     }
     case MessageType::kQueryReply: {

@@ -140,9 +140,10 @@ PACKAGES = {
     "_waiting": set(),
     "torch": {"_waiting"},
     "_processes": {"_waiting"},
-    "_redis": {"_waiting", "_processes"},
+    "_redis": {"_waiting", "_processes", "_timeline"},
+    "_timeline": {"_waiting"},
     "metrics": {"_waiting", "_processes", "_redis"},
-    "web": {"_processes", "_redis", "metrics"},
+    "web": {"_processes", "_redis", "_timeline", "metrics"},
     "_commands": {"_processes", "_redis", "web"},
 }
 

@@ -1,0 +1,127 @@
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "service_streamer/batching/engine.h"
+
+// The recording of events for a timeline.
+
+namespace service_streamer {
+namespace {
+
+using Kind = LoggedEvent::Kind;
+
+// Of the kernel, as Python's threading.get_native_id().
+std::uint32_t thread_id() {
+  return static_cast<std::uint32_t>(syscall(SYS_gettid));
+}
+
+std::uint64_t id_of(const Request& request) {
+  return reinterpret_cast<std::uintptr_t>(&request);
+}
+
+}  // namespace
+
+std::uint64_t Engine::start_recording(Duration limit, std::size_t max_events) {
+  auto log = std::make_unique<EventLog>(Clock::now(), limit, max_events);
+  MutexLock lock(mutex_);
+  if (log_ != nullptr) return 0;
+  log_ = std::move(log);
+  recording_.store(true, std::memory_order_relaxed);
+  return ++last_recording_;
+}
+
+std::string Engine::finish_recording(std::uint64_t recording) {
+  std::unique_ptr<EventLog> log;
+  TimePoint end;
+  {
+    MutexLock lock(mutex_);
+    if (recording != last_recording_) return {};
+    log = std::move(log_);
+    recording_.store(false, std::memory_order_relaxed);
+    end = Clock::now();
+  }
+  return log != nullptr ? log->bytes(end) : std::string();
+}
+
+void Engine::record_sent(const Batch& batch, std::uint32_t worker) {
+  if (!recording_.load(std::memory_order_relaxed)) return;
+  MutexLock lock(mutex_);
+  if (log_ != nullptr) log_batch(Kind::kSent, batch, Clock::now(), worker, 0);
+}
+
+void Engine::record_returned(const Batch& batch) {
+  if (!recording_.load(std::memory_order_relaxed)) return;
+  MutexLock lock(mutex_);
+  if (log_ != nullptr) log_batch(Kind::kReturned, batch, Clock::now(), 0, 0);
+}
+
+void Engine::record_times(const Batch& batch, Duration decode, Duration predict, Duration encode) {
+  if (!recording_.load(std::memory_order_relaxed)) return;
+  MutexLock lock(mutex_);
+  if (log_ == nullptr) return;
+  const TimePoint now = Clock::now();
+  log_batch(Kind::kDecoded, batch, now, 0, decode.count());
+  log_batch(Kind::kPredicted, batch, now, 0, predict.count());
+  log_batch(Kind::kEncoded, batch, now, 0, encode.count());
+}
+
+// --- under the mutex ---
+
+void Engine::log_request(Kind kind, const Request& request, TimePoint now) {
+  log(LoggedEvent{.time = now.time_since_epoch().count(),
+                  .value = id_of(request),
+                  .items = request.size,
+                  .priority = request.priority,
+                  .kind = kind,
+                  .detail = static_cast<std::uint8_t>(request.outcome)});
+}
+
+void Engine::log_batch(Kind kind, const Batch& batch, TimePoint now, std::uint32_t worker, std::int64_t value) {
+  log({.time = now.time_since_epoch().count(),
+       .value = static_cast<std::uint64_t>(std::max<std::int64_t>(value, 0)),
+       .batch = batch.id,
+       .worker = worker,
+       .items = static_cast<std::uint32_t>(batch.items),
+       .kind = kind});
+}
+
+void Engine::log_cut(const Batch& batch, TimePoint now) {
+  log({.time = now.time_since_epoch().count(),
+       .batch = batch.id,
+       .worker = thread_id(),
+       .items = static_cast<std::uint32_t>(batch.items),
+       .kind = Kind::kCut,
+       .detail = static_cast<std::uint8_t>(batch.reason)});
+  for (const RequestRange& part : batch.parts) {
+    log({.time = now.time_since_epoch().count(),
+         .value = id_of(*part.request),
+         .batch = batch.id,
+         .items = part.count,
+         .kind = Kind::kPart});
+  }
+}
+
+void Engine::log_split(const Batch& first, const Batch& whole, TimePoint now) {
+  log_batch(Kind::kSplit, first, now, thread_id(), whole.id);
+}
+
+void Engine::log_completed(const Batch& batch, Outcome outcome, TimePoint now) {
+  log({.time = now.time_since_epoch().count(),
+       .batch = batch.id,
+       .items = static_cast<std::uint32_t>(batch.items),
+       .kind = Kind::kCompleted,
+       .detail = static_cast<std::uint8_t>(outcome)});
+}
+
+void Engine::log(LoggedEvent event) {
+  constexpr int kMost = std::numeric_limits<std::uint16_t>::max();
+  event.queued_items = static_cast<std::uint32_t>(queue_.items() + queue_.alone_items());
+  event.running_batches = static_cast<std::uint16_t>(std::clamp(running_batches_, 0, kMost));
+  log_->add(event);
+}
+
+}  // namespace service_streamer
