@@ -96,12 +96,12 @@ void Engine::log_cut(const Batch& batch, TimePoint now) {
        .items = static_cast<std::uint32_t>(batch.items),
        .kind = Kind::kCut,
        .detail = static_cast<std::uint8_t>(batch.reason)});
-  for (const RequestRange& part : batch.parts) {
+  for (const RequestRange& range : batch.ranges) {
     log({.time = now.time_since_epoch().count(),
-         .value = id_of(*part.request),
+         .value = id_of(*range.request),
          .batch = batch.id,
-         .items = part.count,
-         .kind = Kind::kPart});
+         .items = range.count,
+         .kind = Kind::kRange});
   }
 }
 

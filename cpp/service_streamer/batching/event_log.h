@@ -14,7 +14,7 @@ struct LoggedEvent {
   enum class Kind : std::uint8_t {
     kArrived,    // a request; `items` are its size
     kCut,        // a batch, by the thread `worker`; `detail` is the CloseReason
-    kPart,       // `items` of a request are in a batch
+    kRange,      // `items` of a request are in a batch
     kSent,       // a batch, to the worker process `worker`
     kReturned,   // a batch, from a worker process that could not run it
     kDecoded,    // a batch, by a worker process, in `value` nanoseconds
@@ -27,7 +27,7 @@ struct LoggedEvent {
   };
 
   std::int64_t time = 0;    // nanoseconds, of Clock
-  std::uint64_t value = 0;  // kArrived, kPart, kEnded: the request, by its address
+  std::uint64_t value = 0;  // kArrived, kRange, kEnded: the request, by its address
   std::uint32_t batch = 0;
   std::uint32_t worker = 0;
   std::uint32_t items = 0;

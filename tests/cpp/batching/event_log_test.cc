@@ -99,8 +99,8 @@ TEST(EngineRecording, HasWhatHappenedToRequestsAndBatches) {
   answer(engine, second);
   const std::vector<LoggedEvent> events = events_in(engine.finish_recording(recording));
   ASSERT_EQ(events.size(), 8U);
-  const std::vector<Kind> kinds{Kind::kArrived, Kind::kCut,       Kind::kPart,      Kind::kCut,
-                                Kind::kPart,    Kind::kCompleted, Kind::kCompleted, Kind::kEnded};
+  const std::vector<Kind> kinds{Kind::kArrived, Kind::kCut,       Kind::kRange,     Kind::kCut,
+                                Kind::kRange,   Kind::kCompleted, Kind::kCompleted, Kind::kEnded};
   for (std::size_t i = 0; i < kinds.size(); ++i) EXPECT_EQ(events[i].kind, kinds[i]) << i;
   const auto id = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(static_cast<Request*>(large.get())));
   EXPECT_EQ(events[0].value, id);
@@ -131,9 +131,9 @@ TEST(EngineRecording, HasThePartsOfAFailedBatch) {
   Batch batch = take(engine);
   const std::uint32_t whole = batch.id;
   Batch first;
-  engine.split(batch, middle_of(batch.parts), first);
+  engine.split(batch, middle_of(batch.ranges), first);
   engine.join(batch, first);
-  engine.split(batch, middle_of(batch.parts), first);
+  engine.split(batch, middle_of(batch.ranges), first);
   answer(engine, first);
   answer(engine, batch);
   std::vector<LoggedEvent> fronts;
