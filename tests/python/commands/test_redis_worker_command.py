@@ -22,7 +22,7 @@ def command(services, server, prefix):
     return start
 
 
-def test_the_command_serves(command, clients, tmp_path):
+def test_the_command_serves(command, raw_clients, tmp_path):
     (tmp_path / "secret").write_text("right\n")
     service = command(
         *("process_models:Model", "--workers", "2", "--devices", "0", "1"),
@@ -30,7 +30,7 @@ def test_the_command_serves(command, clients, tmp_path):
         *("--secret-file", str(tmp_path / "secret"), "--batch-size", "16"),
     )
     service.line("answers the queue")
-    (seen,) = clients(secret="right").ask(["item"])
+    (seen,) = raw_clients(secret="right").ask(["item"])
     assert (seen["args"], seen["kwargs"]) == (("weights",), {"size": 5})
     assert seen["device"] in "01"
 

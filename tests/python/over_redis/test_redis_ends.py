@@ -192,11 +192,11 @@ def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
 # --------------------------------------------------------------------- workers
 
 
-def test_a_worker_leaves_a_broker_that_does_not_answer(workers, clients, servers, monkeypatch):
+def test_a_worker_leaves_a_broker_that_does_not_answer(workers, raw_clients, servers, monkeypatch):
     monkeypatch.setattr(gateway, "CLOSE_PATIENCE", 0.1)
     server = servers()
     worker = workers(server=server, redis_broker=f"{server.url}?{PATIENT}")
-    worker.wait_ready(clients(server=server))
+    worker.wait_ready(raw_clients(server=server))
     server.freeze()
     worker.close()
     assert worker.error is None

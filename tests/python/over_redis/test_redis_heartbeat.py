@@ -15,10 +15,10 @@ pytestmark = NEEDS_SERVER
 
 
 def test_what_the_broker_has_lost_is_answered_after_any_number_of_heartbeats(
-    workers, clients, servers, process_gate
+    workers, raw_clients, servers, process_gate
 ):
     server = servers()
-    worker, client = workers(process_gate, server=server), clients(server=server)
+    worker, client = workers(process_gate, server=server), raw_clients(server=server)
     (future,) = client.send([1])
     process_gate.wait_entered()
     client.redis.flushall()

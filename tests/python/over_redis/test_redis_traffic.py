@@ -155,9 +155,9 @@ def test_a_client_that_is_stopped_costs_others_nothing_and_finds_its_answers(
     assert not queue.redis.exists(replies)
 
 
-def test_answers_that_nobody_reads_expire(make, workers, clients, queue, monkeypatch):
+def test_answers_that_nobody_reads_expire(make, workers, raw_clients, queue, monkeypatch):
     monkeypatch.setattr(commands, "REPLY_EXPIRY_MS", 200)
-    silent = clients()
+    silent = raw_clients()
     silent.send(*[[i] for i in range(500)])
     worker = workers()
     assert make().predict([1], timeout=LONG) == [2]

@@ -31,18 +31,18 @@ def test_it_answers_and_leaves_nothing_in_the_queue(workers, client):
     eventually(client.is_clean)
 
 
-def test_prefixes_do_not_see_each_other(workers, clients):
+def test_prefixes_do_not_see_each_other(workers, raw_clients):
     prefixes = ["", new_prefix(), new_prefix()]
     for prefix in prefixes:
         workers(Model, prefix=prefix, model_init_args=[prefix])
     for prefix in prefixes:
-        (seen,) = clients(prefix).ask(["item"])
+        (seen,) = raw_clients(prefix).ask(["item"])
         assert seen["args"] == (prefix,)
 
 
-def test_requests_of_many_clients_share_batches(workers, clients, process_gate):
+def test_requests_of_many_clients_share_batches(workers, raw_clients, process_gate):
     worker = workers(process_gate)
-    both = clients(), clients()
+    both = raw_clients(), raw_clients()
     (first,) = both[0].send(["first"])
     process_gate.wait_entered()
     futures = [both[i % 2].send([i])[0] for i in range(6)]

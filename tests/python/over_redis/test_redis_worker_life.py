@@ -106,16 +106,16 @@ def test_a_dead_consumer_is_removed(workers, client):
     eventually(lambda: client.consumers() == [worker.name])
 
 
-def test_a_broker_that_is_not_there_yet_is_waited_for(workers, clients, servers):
+def test_a_broker_that_is_not_there_yet_is_waited_for(workers, raw_clients, servers):
     server = servers()
     server.kill()
     worker = workers(server=server)
     eventually(lambda: worker.worker._gateway is not None)
     server.start()
-    assert clients(server=server).ask([1]) == [2]
+    assert raw_clients(server=server).ask([1]) == [2]
 
 
-def test_a_broker_that_will_not_do_is_an_error_at_once(server, clients, servers):
+def test_a_broker_that_will_not_do_is_an_error_at_once(server, raw_clients, servers):
     locked, replica = servers(requirepass="pass"), servers()
     # of nobody: it never loads what a master has
     replica.client().execute_command("REPLICAOF", "127.0.0.1", locked.port)

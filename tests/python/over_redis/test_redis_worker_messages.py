@@ -80,10 +80,10 @@ def test_damaged_heads_end_nobody_but_their_request(workers, client):
 
 @pytest.mark.parametrize(("ours", "theirs"), [("right", None), ("right", "other"), (None, None)])
 def test_a_forged_request_is_refused_before_it_is_unpickled(
-    workers, clients, tmp_path, caplog, ours, theirs
+    workers, raw_clients, tmp_path, caplog, ours, theirs
 ):
     mark = tmp_path / "unpickled"
-    stranger, client = clients(secret=theirs), clients(secret=ours)
+    stranger, client = raw_clients(secret=theirs), raw_clients(secret=ours)
     (future,) = stranger.send([MakesAFolder(mark)])
     worker = workers(lambda batch: [None for _ in batch], secret=ours, _claim_after=SLOW)
     if ours is None:  # so it would be seen
@@ -120,8 +120,8 @@ def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(worke
     assert streamer.stats().completed == 2
 
 
-def test_a_signed_message_cannot_be_replayed_into_another_queue_or_later(workers, clients):
-    here, there = clients(secret="right"), clients(new_prefix(), secret="right")
+def test_a_signed_message_cannot_be_replayed_into_another_queue_or_later(workers, raw_clients):
+    here, there = raw_clients(secret="right"), raw_clients(new_prefix(), secret="right")
     _, (chunk,) = here.chunks([1])
     old = 25 * 3600
     aged = here.message(chunk)[:44] + b"\0" * 8 + here.message(chunk)[52:]
@@ -136,11 +136,11 @@ def test_a_signed_message_cannot_be_replayed_into_another_queue_or_later(workers
 
 
 def test_a_reply_that_is_too_large_for_the_broker_is_an_error_that_says_so(
-    prefix, workers, clients, servers
+    prefix, workers, raw_clients, servers
 ):
     server = servers(proto_max_bulk_len="1mb")
     workers(lambda batch: [b"x" * n for n in batch], server=server)
-    client = clients(server=server)
+    client = raw_clients(server=server)
     large, small = client.send([2_000_000], [5])
     with pytest.raises(WorkerLost, match=r"2,000,\d+ .*1,048,\d+"):
         client.result(large)
@@ -148,8 +148,8 @@ def test_a_reply_that_is_too_large_for_the_broker_is_an_error_that_says_so(
     eventually(client.is_clean)
 
 
-def test_a_reply_key_that_is_no_stream_costs_nobody_else_anything(workers, clients, caplog):
-    odd, client = clients(), clients()
+def test_a_reply_key_that_is_no_stream_costs_nobody_else_anything(workers, raw_clients, caplog):
+    odd, client = raw_clients(), raw_clients()
     odd.redis.set(odd.reply_key, "not a stream")
     workers()
     odd.send([1])

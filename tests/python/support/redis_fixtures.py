@@ -92,7 +92,7 @@ def worker(workers, server, prefix):
 
 
 @pytest.fixture
-def clients(server, servers, prefix):
+def raw_clients(server, servers, prefix):
     """Makes clients that do one thing at a time."""
     made = []
 
