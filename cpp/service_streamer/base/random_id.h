@@ -4,7 +4,7 @@
 
 namespace service_streamer {
 
-// Returns 16 random hexadecimal digits, which no other call returns on any machine. It does not block.
+// Returns 16 random hexadecimal digits, for a name that is unique with near certainty. It does not block.
 std::string random_id();
 
 }  // namespace service_streamer

@@ -204,6 +204,8 @@ class Engine {
   std::uint64_t start_recording(Duration limit, std::size_t max_events) EXCLUDES(mutex_);
   // Ends the recording, and returns EventLog::bytes(). Empty: there is no such recording. Throws std::bad_alloc.
   std::string finish_recording(std::uint64_t recording) EXCLUDES(mutex_);
+  // Ends the recording and drops its events. Does nothing if there is no such recording.
+  void drop_recording(std::uint64_t recording) EXCLUDES(mutex_);
 
   // What the engine does not see of a worker process. Nothing happens if there is no recording.
   void record_sent(const Batch& batch, std::uint32_t worker) EXCLUDES(mutex_);
@@ -243,6 +245,7 @@ class Engine {
   void before_event(TimePoint now) REQUIRES(mutex_) { history_.before_event(now, counters_, times_); }
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
 
+  std::unique_ptr<EventLog> take_log(std::uint64_t recording) REQUIRES(mutex_);
   // Called only if log_ is set.
   void log_request(LoggedEvent::Kind kind, const Request& request, TimePoint now) REQUIRES(mutex_);
   void log_batch(LoggedEvent::Kind kind, const Batch& batch, TimePoint now, std::uint32_t worker, std::int64_t value)

@@ -39,12 +39,16 @@ std::string Engine::finish_recording(std::uint64_t recording) {
   TimePoint end;
   {
     MutexLock lock(mutex_);
-    if (recording != last_recording_) return {};
-    log = std::move(log_);
-    recording_.store(false, std::memory_order_relaxed);
+    log = take_log(recording);
     end = Clock::now();
   }
   return log != nullptr ? log->bytes(end) : std::string();
+}
+
+void Engine::drop_recording(std::uint64_t recording) {
+  std::unique_ptr<EventLog> log;  // freed without the lock
+  MutexLock lock(mutex_);
+  log = take_log(recording);
 }
 
 void Engine::record_sent(const Batch& batch, std::uint32_t worker) {
@@ -70,6 +74,12 @@ void Engine::record_times(const Batch& batch, Duration decode, Duration predict,
 }
 
 // --- under the mutex ---
+
+std::unique_ptr<EventLog> Engine::take_log(std::uint64_t recording) {
+  if (recording != last_recording_) return nullptr;
+  recording_.store(false, std::memory_order_relaxed);
+  return std::move(log_);
+}
 
 void Engine::log_request(Kind kind, const Request& request, TimePoint now) {
   log(LoggedEvent{.time = now.time_since_epoch().count(),

@@ -16,8 +16,8 @@ std::int64_t nanoseconds(TimePoint time) {
   return time.time_since_epoch().count();
 }
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+std::int64_t microseconds_since_1970() {
+  return std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1);
 }
 
 std::string close_reasons() {
@@ -39,7 +39,7 @@ void append(std::string& out, const LoggedEvent* events, std::size_t count) {
 EventLog::EventLog(TimePoint start, Duration limit, std::size_t max_events)
     : start_(nanoseconds(start)),
       until_(nanoseconds(start + std::clamp(limit, Duration::zero(), kLongest))),
-      unix_start_(seconds_since_1970()),
+      unix_start_(microseconds_since_1970()),
       capacity_(std::clamp<std::size_t>(max_events, 1, kMostEvents)) {
   events_.reserve(capacity_);
 }
@@ -47,7 +47,7 @@ EventLog::EventLog(TimePoint start, Duration limit, std::size_t max_events)
 std::string EventLog::bytes(TimePoint end) const {
   std::string out = "{\"pid\":" + std::to_string(getpid()) + ",\"start\":" + std::to_string(start_) +
                     ",\"end\":" + std::to_string(std::min(nanoseconds(end), until_)) +
-                    ",\"unix_start\":" + std::to_string(unix_start_) + ",\"lost\":" + std::to_string(lost_) +
+                    ",\"unix_start\":" + std::to_string(unix_start_) + "e-6,\"lost\":" + std::to_string(lost_) +
                     ",\"close_reasons\":" + close_reasons() + ",\"outcomes\":" + kOutcomes + "}\n";
   out.reserve(out.size() + events_.size() * sizeof(LoggedEvent));
   append(out, events_.data() + oldest_, events_.size() - oldest_);

@@ -70,7 +70,7 @@ class EventLog {
  private:
   const std::int64_t start_;
   const std::int64_t until_;
-  const double unix_start_;  // seconds
+  const std::int64_t unix_start_;  // microseconds
   const std::size_t capacity_;
   std::vector<LoggedEvent> events_;
   std::size_t oldest_ = 0;

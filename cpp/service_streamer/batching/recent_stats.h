@@ -27,7 +27,8 @@ class StatsHistory {
 
   explicit StatsHistory(TimePoint start);
 
-  // Call this before an event at `now` is added to the counts or the times.
+  // Call this before an event at `now` is added to the counts or the times. A window may miss a duration that is added
+  // without this call more than a second after the last event.
   void before_event(TimePoint now, const EventCounts& counts, const Times<DurationHistogram>& times) {
     if (now >= next_) take_snapshot(now, counts, times);
   }

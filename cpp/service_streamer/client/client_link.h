@@ -49,7 +49,7 @@ class ClientLink {
   std::string connect_error() const;
 
   // Queries to the Server. They block until the reply. kTimeout: there is no connection, or the deadline has passed.
-  // kInterrupted: a signal handler ran in this thread; call again.
+  // kInterrupted: a signal handler ran in this thread; call again. The queries about recordings never return it.
 
   // For a request that is running for the local engine. Yes: the request has ended here as kCancelled.
   Completion::Wait cancel(Request& request, QueryReply& reply, Waiter& waiter, TimePoint deadline);

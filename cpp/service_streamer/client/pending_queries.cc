@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace service_streamer::ipc {
+namespace {
+
+// Whether the Server replies to the same query again with the same reply.
+bool can_be_repeated(QueryKind kind) {
+  return kind != QueryKind::kStartRecording && kind != QueryKind::kFinishRecording;
+}
+
+}  // namespace
 
 Completion::Wait PendingQueries::query(const Query& query, QueryReply& reply, Waiter& waiter, TimePoint deadline) {
   const auto entry = std::make_shared<Entry>(query);
@@ -12,7 +20,10 @@ Completion::Wait PendingQueries::query(const Query& query, QueryReply& reply, Wa
     unsent_.push_back(entry);
   }
   waiter_.parker.unpark();
-  const Completion::Wait wait = entry->done.wait(waiter, deadline);
+  Completion::Wait wait = entry->done.wait(waiter, deadline);
+  while (wait == Completion::Wait::kInterrupted && !can_be_repeated(query.kind)) {
+    wait = entry->done.wait(waiter, deadline);
+  }
   if (wait != Completion::Wait::kDone) {
     entry->abandoned.store(true, std::memory_order_relaxed);
     return wait;

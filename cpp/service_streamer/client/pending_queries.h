@@ -19,8 +19,9 @@ class PendingQueries {
  public:
   explicit PendingQueries(Waiter& to_wake) : waiter_(to_wake) {}
 
-  // Blocks until the reply, the deadline or a signal. Also returns kTimeout when there is no connection, except for
-  // kWaitReady, which waits for the next one.
+  // Blocks until the reply, the deadline or a signal. A signal does not end the queries about recordings, because a
+  // second query would get another reply. Also returns kTimeout when there is no connection, except for kWaitReady,
+  // which waits for the next one.
   Completion::Wait query(const Query& query, QueryReply& reply, Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
 
   // Returns whether a query waits to be sent.

@@ -203,7 +203,7 @@ void Clients::remove_broken() {
     const std::unique_ptr<Client> client = std::move(next->second);
     next = clients_.erase(next);
     end_all(*client, Outcome::kCancelled);
-    if (client->recording != 0) engine_.finish_recording(client->recording);
+    if (client->recording != 0) engine_.drop_recording(client->recording);
     if (!client->pid.empty()) {
       events_.post({.kind = Server::Event::Kind::kClientGone, .worker = 0, .text = client->pid});
     }

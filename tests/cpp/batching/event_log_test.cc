@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <clocale>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -60,6 +61,15 @@ TEST(EventLog, ReplacesTheOldestEventsAndCountsThem) {
   const std::string bytes = log.bytes(TimePoint(seconds(1)));
   EXPECT_EQ(times_in(bytes), (std::vector<std::int64_t>{6, 7, 8}));
   EXPECT_TRUE(contains(bytes, "\"lost\":5")) << bytes;
+}
+
+TEST(EventLog, ItsHeaderIsJsonInEveryLocale) {
+  const std::string before = setlocale(LC_NUMERIC, nullptr);
+  if (setlocale(LC_NUMERIC, "de_DE.UTF-8") == nullptr) GTEST_SKIP() << "no locale with a decimal comma";
+  const std::string bytes = EventLog(TimePoint(seconds(0)), seconds(1), 3).bytes(TimePoint(seconds(1)));
+  setlocale(LC_NUMERIC, before.c_str());
+  const std::size_t number = bytes.find("\"unix_start\":") + 13;
+  EXPECT_EQ(bytes.find(',', number), bytes.find(",\"lost\"", number)) << bytes;
 }
 
 TEST(EventLog, IgnoresEventsAfterItsLimit) {
