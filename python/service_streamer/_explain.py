@@ -40,10 +40,7 @@ def explain(name: str, stats: StreamerStats) -> str:
         name: of the streamer.
         stats: its statistics.
     """
-    title = (
-        f"{name}: policy {stats.policy}, batch_size {stats.batch_size}, "
-        f"max_latency {duration(stats.max_latency)}, {count(stats.workers, 'worker')}"
-    )
+    title = f"{name}: {settings(stats)}"
     if not stats.batches:
         return f"{title}\nNo batch has run yet: nothing to explain."
     recent = period(stats)
@@ -70,6 +67,14 @@ def explain(name: str, stats: StreamerStats) -> str:
         verdict(stats),
     ]
     return "\n".join(lines)
+
+
+def settings(stats: StreamerStats) -> str:
+    """Return the settings of a streamer on one line."""
+    return (
+        f"policy {stats.policy}, batch_size {stats.batch_size}, "
+        f"max_latency {duration(stats.max_latency)}, {count(stats.workers, 'worker')}"
+    )
 
 
 def period(stats: StreamerStats) -> EventStats:

@@ -18,6 +18,7 @@ from ._explain import (
     duration,
     period,
     reason_rows,
+    settings,
     size_rows,
     time_rows,
     troubles,
@@ -78,7 +79,7 @@ def of_stats(stats: StreamerStats, name: str = "", sentence: str | None = None) 
     """
     batches = sentence is None
     recent = period(stats)
-    parts = [_faint(_settings(stats))] if batches else []
+    parts = [_faint(f"{settings(stats)}, up {age(stats.uptime)}")] if batches else []
     parts.append(_text(_counts(stats, batches)))
     if batches and stats.batches:
         parts.append(
@@ -98,14 +99,6 @@ def of_stats(stats: StreamerStats, name: str = "", sentence: str | None = None) 
         parts.append(_queue(stats.stream))
     parts.append(_verdict(verdict(stats) if sentence is None else sentence))
     return _frame(name, parts)
-
-
-def _settings(stats: StreamerStats) -> str:
-    return (
-        f"policy {stats.policy}, batch_size {stats.batch_size}, "
-        f"max_latency {duration(stats.max_latency)}, {count(stats.workers, 'worker')}, "
-        f"up {age(stats.uptime)}"
-    )
 
 
 def _counts(stats: StreamerStats, batches: bool) -> str:

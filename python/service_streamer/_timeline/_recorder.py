@@ -94,7 +94,8 @@ def trace_of(backend: Backend, name: str, seconds: float) -> bytes:
     try:
         time.sleep(length)
     except BaseException:
-        _finish(backend, number)
+        with contextlib.suppress(StreamerError):
+            _finish(backend, number)
         raise
     return to_chrome(_finish(backend, number), name)
 

@@ -145,8 +145,12 @@ class Directory:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with open(self._join("service_streamer.lock"), "ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
-            yield
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                # A child that was forked meanwhile has the file open too: closing is not enough.
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _engines(files: Iterable[Records]) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 
@@ -38,8 +39,12 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
         try:
             site.steering.check(request.headers.get)
             function = site.steering.function
-            if function is not None and not function(request):
-                raise Refused(403, "control= does not allow this request")
+            if function is not None:
+                allowed = function(request)
+                if inspect.isawaitable(allowed):  # it would count as True
+                    raise TypeError("control= must be an ordinary function in Flask")
+                if not allowed:
+                    raise Refused(403, "control= does not allow this request")
         except Refused as why:
             return _response(site.refused(streamer, why))
         return None

@@ -57,12 +57,13 @@ class Broadcaster:
         with self._changed:
             if len(self._readers) >= self._most:
                 raise Full(f"there are {self._most} readers already")
-            self._readers.add(reader)
             if not self._running:
-                self._running, self.frame = True, None
+                self.frame = None
                 threading.Thread(
                     target=self._run, name="service-streamer-events", daemon=True
                 ).start()
+                self._running = True  # not if the thread could not start
+            self._readers.add(reader)
 
     def leave(self, reader: Reader) -> None:
         """Remove a reader. The thread ends after the last one."""

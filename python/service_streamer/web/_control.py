@@ -215,7 +215,8 @@ class Steering:
             try:
                 restart()
             except Exception as error:
-                self._events.add(name, f"the restart failed: {str(error).splitlines()[0]}")
+                why = (str(error) or repr(error)).partition("\n")[0]
+                self._events.add(name, f"the restart failed: {why}")
             else:
                 self._events.add(name, "restarted: all workers are new")
             finally:

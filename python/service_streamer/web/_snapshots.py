@@ -72,9 +72,12 @@ class _Shared:
                 return newest
             future: concurrent.futures.Future[Snapshot] = concurrent.futures.Future()
             self._newest = future
-        threading.Thread(
-            target=self._take, args=(future,), name="service-streamer-snapshot", daemon=True
-        ).start()
+        try:
+            threading.Thread(
+                target=self._take, args=(future,), name="service-streamer-snapshot", daemon=True
+            ).start()
+        except RuntimeError as error:  # too many threads; the next call must try again
+            future.set_result(Snapshot(None, f"the statistics cannot be read: {error}", ""))
         return future
 
     def _take(self, future: concurrent.futures.Future[Snapshot]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from .. import _options
 from .._errors import StreamerError
-from .._explain import explain
+from .._explain import verdict
 from .._processes.streamer import Streamer
 from .._redis import explanation
 from .._redis.streamer import RedisStreamer
@@ -127,11 +127,11 @@ class StreamerTarget:
         return None
 
     def _verdict(self, stats: StreamerStats) -> str:
-        if isinstance(self.streamer, RedisStreamer):
-            report = explanation.explain(self.label, stats, health.broker_error(self.streamer))
-        else:
-            report = explain(self.label, stats)
-        return report.rpartition("\n")[2]  # the report ends with it
+        if not isinstance(self.streamer, RedisStreamer):
+            return verdict(stats)
+        if stats.stream is None:
+            return f"The queue cannot be read: {health.broker_error(self.streamer)}"
+        return explanation.verdict(stats.stream)
 
 
 class WorkerTarget:
@@ -154,7 +154,7 @@ class WorkerTarget:
         except Exception as error:
             return Look(None, str(error), "")
         reason = reason or health.of_queue(stats, self._queue_share)
-        return Look(stats, reason, explain(self.label, stats).rpartition("\n")[2])
+        return Look(stats, reason, verdict(stats))
 
     def closing(self) -> str:
         return "the worker is stopping" if self._worker._closed else ""

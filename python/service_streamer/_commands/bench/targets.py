@@ -84,7 +84,8 @@ class Target:
 
     def _use(self, items: list[Any]) -> None:
         self.items = items
-        self._requests = itertools.cycle(self._request(self._size, n) for n in range(len(items)))
+        # a list, because threads share it: a generator cannot be advanced by two at once
+        self._requests = itertools.cycle([self._request(self._size, n) for n in range(len(items))])
 
     def _request(self, size: int, start: int = 0) -> list[Any]:
         return [self.items[(start * size + i) % len(self.items)] for i in range(size)]

@@ -19,7 +19,7 @@ class Screen:
     """Shows statistics. While it is entered, it uses the whole terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False)
+        self._console = console or Console(highlight=False, markup=False)
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._before: StreamerStats | None = None
         self._shown: RenderableType = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..._explain import age, count, duration, verdict
+from ..._explain import age, count, duration, settings, verdict
 from ..._stats import RecentStats, StreamerStats, WorkerStats
 from .parts import NARROW, bar, bar_width, line, table
 
@@ -47,11 +47,7 @@ def view(
 
 
 def _settings(stats: StreamerStats) -> str:
-    text = (
-        f"policy {stats.policy}, batch_size {stats.batch_size}, "
-        f"max_latency {duration(stats.max_latency)}, {count(stats.workers, 'worker')}, "
-        f"up {age(stats.uptime)}"
-    )
+    text = f"{settings(stats)}, up {age(stats.uptime)}"
     restarts = stats.worker_restarts
     return f"{text}, {count(restarts, 'worker')} replaced" if restarts else text
 
