@@ -106,8 +106,8 @@ def raw_clients(server, servers, prefix):
 
 
 @pytest.fixture
-def client(clients):
-    return clients()
+def client(raw_clients):
+    return raw_clients()
 
 
 @pytest.fixture
