@@ -9,10 +9,7 @@ from typing_extensions import Self
 __version__: str
 
 class FutureBase:
-    """One predict or submit call; it waits in the engine's queue.
-
-    Made by `Engine` only. `service_streamer.Future` is the type that users see.
-    """
+    """One predict or submit call in the engine's queue: the base of `service_streamer.Future`."""
 
     def result(self, timeout: float | None = None) -> Any: ...
     def exception(self, timeout: float | None = None) -> BaseException | None: ...

@@ -150,11 +150,9 @@ class RedisWorker:
                 self._serve(gpu_id)
             except _Stop:
                 self.close()  # before the log line, which announces that fetching has stopped
-                _logger.warning(
-                    "%r is stopping: waiting for the requests it has fetched",
-                    self,
-                    extra={"consumer": self._gateway and self._gateway.consumer.name},
-                )
+                about = {"consumer": self._gateway and self._gateway.consumer.name}
+                text = "%r is stopping: waiting for the requests it has fetched"
+                _logger.warning(text, self, extra=about)
             except BaseException:
                 self.close(drain=False)
                 raise

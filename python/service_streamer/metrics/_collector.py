@@ -50,11 +50,11 @@ class Collector:
         """Yield the families of all streamers that are open. Never raises."""
         with PROCESS.registering:
             dropped = self._drop_closed()
-            names = list(self._entries)
+            entries = dict(self._entries)
         # The last counters of a closed streamer are written for other processes.
-        totals = PROCESS.totals() if names or dropped else {}
-        if names:
-            yield from families({name: totals.get(name, Totals()) for name in names})
+        totals = PROCESS.totals(entries.values()) if entries or dropped else {}
+        if entries:
+            yield from families({name: totals.get(name, Totals()) for name in entries})
 
     def _drop_closed(self) -> bool:
         closed = [name for name, entry in self._entries.items() if not entry.is_open()]

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from .. import _lifecycle
 from .._processes.streamer import Streamer
@@ -142,11 +142,14 @@ class Process:
             self._start()
         return entry
 
-    def totals(self) -> dict[str, Totals]:
-        """Return the totals of all processes, by the name of the streamer. Never raises."""
-        return greenlets.call(self._totals)  # type: ignore[no-any-return]
+    def totals(self, entries: Collection[Entry]) -> dict[str, Totals]:
+        """Return totals, by the name of the streamer. Never raises.
 
-    def _totals(self) -> dict[str, Totals]:
+        They are those of all processes. Without a directory they are those of the entries.
+        """
+        return greenlets.call(self._totals, entries)  # type: ignore[no-any-return]
+
+    def _totals(self, entries: Collection[Entry]) -> dict[str, Totals]:
         self._start()
         if self._directory is not None and self._is_started():
             try:
@@ -155,7 +158,8 @@ class Process:
                 self._warn(error)
         with self._lock:
             self._read()
-            return {name: total([engines], [], {}) for name, engines in self._records().items()}
+            records = _records(entries)
+        return {name: total([engines], [], {}) for name, engines in records.items()}
 
     def _totals_of_all(self, directory: Directory) -> dict[str, Totals]:
         others = directory.processes() - {self._name}
@@ -173,7 +177,7 @@ class Process:
             if retired:
                 self._directory.retire(retired)
             if self._entries:
-                self._directory.write(self._name, self._records())
+                self._directory.write(self._name, _records(self._entries))
             else:
                 self._leave(self._directory)
 
@@ -186,14 +190,6 @@ class Process:
                 retired.setdefault(entry.name, {})[engine] = record
         self._entries = [entry for entry in self._entries if not entry.ended]
         return retired
-
-    def _records(self) -> Records:
-        records: Records = {}
-        for entry in self._entries:
-            engines = records.setdefault(entry.name, {})
-            if entry.record is not None:
-                engines[entry.engine] = entry.record
-        return records
 
     def _start(self) -> None:
         """Start to answer other processes, if there are any."""
@@ -215,7 +211,7 @@ class Process:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
-            directory.end(self._name, self._records())
+            directory.end(self._name, _records(self._entries))
 
     def _end(self) -> None:
         """Write the final records at exit, when all streamers have been closed."""
@@ -256,6 +252,15 @@ class Process:
                 error,
                 extra={"error": str(error)},
             )
+
+
+def _records(entries: Iterable[Entry]) -> Records:
+    records: Records = {}
+    for entry in entries:
+        engines = records.setdefault(entry.name, {})
+        if entry.record is not None:
+            engines[entry.engine] = entry.record
+    return records
 
 
 PROCESS = Process()

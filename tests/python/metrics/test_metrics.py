@@ -53,6 +53,17 @@ def test_registries_are_independent(streamers, registry):
 
 
 @pytest.mark.in_process
+def test_streamers_of_one_name_in_two_registries_are_not_added(streamers, registry):
+    other = CollectorRegistry()
+    for into, requests in ((registry, 1), (other, 2)):
+        streamer = streamers()
+        metrics.register(streamer, "one", into)
+        for i in range(requests):
+            streamer.predict([i])
+        assert scrape(into)("batches_total", streamer="one") == requests
+
+
+@pytest.mark.in_process
 @pytest.mark.parametrize("name", ["", "a" * 129, "two\nlines", "\ud800", "\0"])
 def test_a_bad_name_is_refused(streamers, registry, name):
     with pytest.raises(ValueError, match=re.escape(f"printable characters, not {name!r}")):
