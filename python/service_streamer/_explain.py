@@ -82,11 +82,18 @@ def period(stats: StreamerStats) -> EventStats:
     return stats.last_minute if stats.last_minute.batches >= ENOUGH_BATCHES else stats
 
 
-def verdict(stats: StreamerStats) -> str:
-    """Return one sentence: what limits the batch size, and what to change."""
+def verdict(stats: StreamerStats, window: EventStats | None = None) -> str:
+    """Return one sentence: what limits the batch size, and what to change.
+
+    Args:
+        stats: of the streamer.
+        window: what the sentence is about, if enough batches ran in it. None: `period`.
+    """
     if not stats.batches:
         return "No batch has run yet: nothing to explain."
-    return _limit(stats, period(stats))
+    if window is None or window.batches < ENOUGH_BATCHES:
+        window = period(stats)
+    return _limit(stats, window)
 
 
 def _limit(stats: StreamerStats, recent: EventStats) -> str:

@@ -128,7 +128,7 @@ class StreamerTarget:
 
     def _verdict(self, stats: StreamerStats) -> str:
         if not isinstance(self.streamer, RedisStreamer):
-            return verdict(stats)
+            return verdict(stats, stats.last_10s)
         if stats.stream is None:
             return f"The queue cannot be read: {health.broker_error(self.streamer)}"
         return explanation.verdict(stats.stream)
@@ -154,7 +154,7 @@ class WorkerTarget:
         except Exception as error:
             return Look(None, str(error), "")
         reason = reason or health.of_queue(stats, self._queue_share)
-        return Look(stats, reason, verdict(stats))
+        return Look(stats, reason, verdict(stats, stats.last_10s))
 
     def closing(self) -> str:
         return "the worker is stopping" if self._worker._closed else ""

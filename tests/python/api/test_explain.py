@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from summaries import BUSY, QUIET, STREAMER, summary_of
 
-from service_streamer._explain import ENOUGH_BATCHES, REASONS, explain
+from service_streamer._explain import ENOUGH_BATCHES, REASONS, explain, verdict
 
 
 def changed(**changes):
@@ -107,6 +107,15 @@ def test_reasons_and_limit_are_those_of_the_last_minute():
     assert "100 batches, 10.0 on average" in text  # since the start
     assert REASONS["idle"] not in text
     assert "100% of the batches are full" in text.splitlines()[-1]
+
+
+def test_a_live_view_asks_about_a_shorter_window():
+    full = dataclasses.replace(
+        QUIET, batches=ENOUGH_BATCHES, close_reasons={"full": ENOUGH_BATCHES}
+    )
+    few = dataclasses.replace(full, batches=ENOUGH_BATCHES - 1)
+    assert "of the batches are full" in verdict(STREAMER, full)
+    assert verdict(STREAMER, few) == verdict(STREAMER)
 
 
 @pytest.mark.not_redis

@@ -43,7 +43,7 @@ def view(
     ]
     if stats.worker_processes:
         parts += ["", _workers(stats, before, width)]
-    return Group(*parts, "", Text(verdict(stats), style="italic"))
+    return Group(*parts, "", Text(verdict(stats, stats.last_10s), style="italic"))
 
 
 def _settings(stats: StreamerStats) -> str:
