@@ -56,7 +56,7 @@ install: $(VENV)/.installed  ## the package, editable, and all that its tests ne
 
 # -------------------------------------------------------------- demo and bench
 
-demo: $(VENV)/.installed  ## the tutorial's web app under load; SERVE=1 goes on serving
+demo: $(VENV)/.installed  ## the tutorial's web app under load; SERVE=1 goes on, with a live page
 	$(bin)/python examples/text_infilling/demo.py $(if $(SERVE),--serve)
 
 bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help for a choice

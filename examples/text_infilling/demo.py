@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import signal
 import socket
 import statistics
@@ -24,6 +25,8 @@ from urllib.parse import urlencode
 
 FOLDER = Path(__file__).resolve().parent
 CLIENTS = 64
+GENTLE_CLIENTS = 16
+GENTLE_RATE = 50  # requests a second, of all these clients
 ANSWERS = {
     "twinkle twinkle [MASK] star.": ["little"],
     "Happy birthday to [MASK].": ["you"],
@@ -124,10 +127,29 @@ def measure(port: int, path: str, seconds: float) -> float:
     return rate
 
 
+@contextmanager
+def gentle_load(port: int) -> Iterator[None]:
+    """Ask at random times, so that the live page has something to show."""
+    end = threading.Event()
+
+    def ask() -> None:
+        with closing(Client(port)) as client:
+            while not end.wait(random.expovariate(GENTLE_RATE / GENTLE_CLIENTS)):
+                client.post("/stream", random.choice(list(ANSWERS)))
+
+    with ThreadPoolExecutor(GENTLE_CLIENTS) as pool:
+        for _ in range(GENTLE_CLIENTS):
+            pool.submit(ask)
+        try:
+            yield
+        finally:
+            end.set()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each route")
-    parser.add_argument("--serve", action="store_true", help="go on serving until Ctrl-C")
+    parser.add_argument("--serve", action="store_true", help="go on, gently, until Ctrl-C")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also ends the server
 
@@ -146,9 +168,12 @@ def main() -> None:
         with closing(Client(port)) as client:
             print(client.get("/explain"))
         if arguments.serve:
-            print("\nServing until Ctrl-C:\ncurl -d 's=Happy birthday to [MASK].' ", end="")
-            print(f"http://127.0.0.1:{port}/stream", flush=True)
-            server.wait()
+            address = f"http://127.0.0.1:{port}"
+            print(f"\nServing until Ctrl-C, under {GENTLE_RATE} requests a second")
+            print(f"Live page: {address}/streamer/")
+            print(f"curl -d 's=Happy birthday to [MASK].' {address}/stream", flush=True)
+            with gentle_load(port):
+                server.wait()
             raise SystemExit(f"the server ended with code {server.returncode}")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from waits import eventually
 from web_services import TUTORIAL
 
 pytestmark = pytest.mark.slow
@@ -170,6 +171,11 @@ def test_both_applications_have_probes_and_a_live_page():
 # The programs
 
 
+def requests_so_far(page):
+    document = httpx.get(f"{page}stats", timeout=LONG).json()
+    return document["streamers"]["default"]["stats"]["completed"]
+
+
 @pytest.mark.parametrize("worker_class", ["gthread", "gevent"])
 def test_gunicorn_serves_the_application(worker_class, monkeypatch):
     if worker_class == "gevent":
@@ -200,7 +206,11 @@ def test_the_demo_serves_on_until_it_is_told_to_end(end, code):
     arguments = [sys.executable, "demo.py", "--seconds", "0.1", "--serve"]
     with subprocess.Popen(arguments, cwd=FOLDER, stdout=subprocess.PIPE, text=True) as process:
         try:
+            page = next(line for line in process.stdout if line.startswith("Live")).split()[-1]
             url = next(line for line in process.stdout if line.startswith("curl")).split()[-1]
+            assert "<html" in httpx.get(page, timeout=LONG).text
+            completed = requests_so_far(page)
+            eventually(lambda: requests_so_far(page) > completed)  # the load goes on
             response = httpx.post(url, data={"s": "Happy birthday to [MASK]."}, timeout=LONG)
             assert response.json() == ["you"]
             process.send_signal(end)
