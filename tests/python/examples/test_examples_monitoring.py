@@ -261,7 +261,7 @@ def test_the_containers_find_their_files_and_each_other():
                 assert (FOLDER / source).exists()
                 inside[name, target] = FOLDER / source
     build = services["app"]["build"]
-    assert (FOLDER / build["context"] / build["dockerfile"]).is_file()
+    assert "web,metrics,demo]" in (FOLDER / build["context"] / build["dockerfile"]).read_text()
 
     (job,) = read_yaml("prometheus.yml")["scrape_configs"]
     (target,) = job["static_configs"][0]["targets"]
