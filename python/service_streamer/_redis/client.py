@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -114,8 +115,9 @@ class RedisClient:
                 stream = queue_stats.read(self._broker, self._keys.queue, refused, timeout)
             except BrokerError as error:
                 self.unreachable = str(error)
-        unsent = 0 if pair is None else pair.session.failed
-        values = self.engine.stats()
+        with contextlib.nullcontext() if pair is None else pair.session.counting:
+            unsent = 0 if pair is None else pair.session.failed
+            values = self.engine.stats()
         failed = values["failed"] - unsent
         return {**values, "failed": failed, "broker_errors": unsent, "stream": stream}
 

@@ -169,6 +169,8 @@ class Session:
         self.in_flight = EntriesInFlight()
         self.connected_once = False
         """True once a connection has been established"""
+        self.counting = original("_thread", "RLock")()  # a finaliser may read the statistics
+        """held while requests fail, so that `failed` agrees with the statistics of the engine"""
         self.failed = 0
         """requests that ended with an error of this side, and not of a worker"""
         self._orphans: list[bytes] = []
@@ -211,8 +213,8 @@ class Session:
         """End requests with an error. Their entries in the queue become orphans."""
         requests = list(requests)
         packed = pickle.dumps(pack_error(error), 5)
-        ended = sum(self.egress.fail(request, packed) for request in requests)
-        self.failed += ended  # without a call in this statement it is atomic under the GIL
+        with self.counting:
+            self.failed += sum(self.egress.fail(request, packed) for request in requests)
         self._orphan(requests)  # last: from here on the egress returns no chunk of them
 
     def lose(self, requests: Iterable[int], note: str) -> None:
