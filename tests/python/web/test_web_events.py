@@ -15,6 +15,7 @@ from service_streamer.web import _app, _broadcaster
 from service_streamer.web._site import Site
 
 pytest_plugins = ["web_fixtures"]
+pytestmark = pytest.mark.slow
 
 THREADS = "service-streamer-"
 

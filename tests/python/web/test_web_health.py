@@ -14,6 +14,7 @@ from service_streamer import ManagedModel, Streamer, ThreadedStreamer
 from service_streamer.web import _snapshots
 
 pytest_plugins = ["web_fixtures"]
+pytestmark = pytest.mark.slow
 
 
 class SecondWaits(ManagedModel):
