@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from .logs import say
 from .options import CommandError
 
 _STOP = 5.0  # s that open connections may take to end
@@ -52,7 +53,7 @@ class HttpServer:
         return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
     def start(self, streamer: Any) -> None:
-        """Serve the web interface of a streamer."""
+        """Serve the web interface of a streamer, and log its URL."""
         config = self._uvicorn.Config(
             self._create_app(streamer),
             log_config=None,  # so its log goes where the log of this process goes
@@ -68,6 +69,7 @@ class HttpServer:
             daemon=True,
         )
         self._thread.start()
+        say(f"the web interface is at {self.url}")
 
     def stop(self) -> None:
         """Close it. Waits a short time for open connections."""

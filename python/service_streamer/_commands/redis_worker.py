@@ -63,6 +63,5 @@ def run(
         logs.say(f"{worker} is starting")
         if server is not None:
             server.start(worker)
-            logs.say(f"the web interface is at {server.url}")
         worker.run_forever()
     return 0

@@ -65,7 +65,6 @@ def run(
             streamer = Streamer(find(model), **options)
             if server is not None:
                 server.start(streamer)
-                logs.say(f"the web interface is at {server.url}")
             streamer.wait_ready()
             logs.say(f"{model} is served at {streamer.address}")
             threading.Event().wait()
