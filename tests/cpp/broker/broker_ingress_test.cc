@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,9 +46,10 @@ TEST_F(BrokerIngressTest, RequestsSubmittedTogetherCanBeOneBatch) {
   // Otherwise an earlier wake-up could make the server cut a batch between the submits.
   ASSERT_TRUE(eventually(io_thread_sleeps));
   std::vector<BrokerIngress::Submission> submissions(9);
-  for (std::size_t i = 0; i < 8; ++i) submissions[i] = {.head = {.id = i + 1}, .body = request_of({1})};
-  submissions[3].body = Bytes::copy_of("nonsense");
-  submissions[8] = {.head = {.id = 1}, .body = request_of({1})};
+  for (std::size_t i = 0; i < 9; ++i) {
+    submissions[i].head.id = i % 8 + 1;
+    submissions[i].body = i == 3 ? Bytes::copy_of("nonsense") : request_of({1});
+  }
   ingress->submit(submissions);
   for (std::size_t i = 0; i < 9; ++i) {
     const SubmitStatus expected = i == 3   ? SubmitStatus::kMalformed
@@ -58,6 +60,19 @@ TEST_F(BrokerIngressTest, RequestsSubmittedTogetherCanBeOneBatch) {
   }
   EXPECT_EQ(take(7).size(), 7U);
   EXPECT_EQ(owner.engine.stats().counters.batches, 1U);
+}
+
+TEST_F(BrokerIngressTest, ATraceContextReachesTheWorker) {
+  std::vector<std::string> seen;
+  owner.add_ready([&seen](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    seen = contexts_of(batch);
+    return add_one(batch, reply);
+  });
+  const Chunk chunk{
+      .items = 1, .payload = std::make_shared<const ipc::Payload>(payload_of({1})), .context = context_of("context")};
+  EXPECT_EQ(submit_to(*ingress, {.id = 7}, body_of(chunk)), SubmitStatus::kAccepted);
+  EXPECT_EQ(take_one().outcome, Outcome::kAnswered);
+  EXPECT_EQ(seen, std::vector<std::string>{"context"});
 }
 
 TEST_F(BrokerIngressTest, RequestsBeyondMaxQueueWaitForRoom) {
