@@ -167,7 +167,7 @@ def test_the_smallest_batch_of_nearly_the_best_rate_is_chosen():
 @pytest.mark.parametrize(
     ("limit", "chosen", "why"),
     [
-        (None, 16, "takes up to 41.0 ms. Give --p99-limit"),
+        (None, 16, "takes up to 41 ms. Give --p99-limit"),
         (0.03, 8, "two batches keep the limit of p99"),
         (0.001, None, "take longer than the limit"),
     ],
