@@ -1,7 +1,5 @@
 """The targets of the probes and the metrics: the rows of the table."""
 
-# ruff: noqa: RUF001 - the table uses typographic signs
-
 from __future__ import annotations
 
 from figures import Check, Figure, Row, at_least, at_most, informative

@@ -1,4 +1,4 @@
-"""A LitServe server that returns its batch. With metrics if BENCH_METRICS=1, as its documentation says.
+"""A LitServe server that returns its batch. BENCH_METRICS=1: with metrics.
 
 `python -m apps.litserve_app PORT`. PROMETHEUS_MULTIPROC_DIR must name a directory.
 """
@@ -17,6 +17,8 @@ DURATION = Histogram("inference_seconds", "Time of a batch in the model", ["name
 
 
 class PrometheusLogger(litserve.Logger):
+    """As the documentation of LitServe shows it."""
+
     def process(self, key: str, value: float) -> None:
         DURATION.labels(key).observe(value)
 
@@ -39,9 +41,7 @@ class Noop(litserve.LitAPI):
 
 
 def main() -> None:
-    api = Noop(
-        max_batch_size=adapters.BATCH_SIZE, batch_timeout=0.001, api_path="/inference"
-    )
+    api = Noop(max_batch_size=adapters.BATCH_SIZE, batch_timeout=0.001, api_path="/inference")
     loggers = []
     if HAS_METRICS:
         registry = CollectorRegistry()

@@ -43,9 +43,7 @@ if is_bare:
 
 else:
     streamer = (
-        service_streamer.Streamer(
-            common.model, BATCH_SIZE, worker_num=WORKERS, max_queue=MAX_QUEUE
-        )
+        service_streamer.Streamer(common.model, BATCH_SIZE, worker_num=WORKERS, max_queue=MAX_QUEUE)
         if is_saturated
         else adapters.streamer("ours", common.noop)
     )

@@ -1,3 +1,4 @@
+// edit 1
 #include <algorithm>
 #include <cstddef>
 #include <new>

@@ -179,7 +179,7 @@ def test_a_limit_of_p99_gives_smaller_batches(limit, chosen, why):
     assert values(results)["batch_size"] == chosen
     assert why in advice.advise(results)[0].why
     sentence = advice.limit_sentence(results)
-    assert {None: "" , 0.03: "8 clients", 0.001: "no number"}[limit] in sentence
+    assert {None: "", 0.03: "8 clients", 0.001: "no number"}[limit] in sentence
 
 
 @pytest.mark.parametrize(("busy", "expected"), [(0.95, 4), (0.5, 3), (0.1, 1)])

@@ -72,7 +72,10 @@ def advise(results: Results) -> list[Advice]:
 def _batch_size(results: Results) -> Advice:
     model, option = results.model, "batch_size"
     if not model:
-        return Advice(option, None, "unknown, because the target does not report its batches")
+        why = "the target does not report its batches"
+        if results.batch_size is not None:
+            why = "the model alone was not measured"
+        return Advice(option, None, f"unknown, because {why}")
     limit = results.p99_limit
     # Under full load a request waits for the batch that runs, and then for its own.
     fast = model if limit is None else [each for each in model if 2 * each.seconds <= limit]
@@ -97,7 +100,7 @@ def _batch_size(results: Results) -> Advice:
         why += f". No batch of the closed loop had more than {reached} items: it needs more clients"
     if limit is None:
         why += (
-            f". It is chosen for throughput: a request that waits for the running batch takes up to "
+            ". It is chosen for throughput: a request that waits for the running batch takes up to "
             f"{duration(2 * chosen.seconds)}. Give --p99-limit for less"
         )
     return Advice(option, size, why + ".")

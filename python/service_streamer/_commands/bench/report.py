@@ -46,9 +46,9 @@ _METHOD = (
     "Closed loop: each client sends its next request when it has the answer. Open loop: requests "
     "are due at random times (a Poisson process), whatever became of those before. The latency of "
     "the open loop counts from when a request was due, so the time that it could not be sent is "
-    "part of it; no waiting is omitted. Percentiles count requests without an answer as slower than "
-    "all others. Each measurement has a warm-up that is not counted. ± and "
-    "the vertical lines are 95 % confidence intervals over the repetitions."
+    "part of it; no waiting is omitted. Percentiles count requests without an answer as slower "
+    "than all others. Each measurement has a warm-up that is not counted. ± and the vertical lines "
+    "are 95 % confidence intervals over the repetitions."
 )
 
 
