@@ -19,7 +19,7 @@ from service_streamer import web
 
 CLIENTS = 128
 WORKERS = 2
-BATCH_SIZE = 8  # so that the model, and not the web server, is the limit
+BATCH_SIZE = 4  # so that the model, and not the web server, is the limit
 MAX_QUEUE = 64  # the rest of the 128 requests are in batches, or wait for room
 LATENCY = CLIENTS * common.service_time(BATCH_SIZE) / (WORKERS * BATCH_SIZE)
 
