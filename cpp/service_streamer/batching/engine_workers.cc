@@ -1,4 +1,3 @@
-// edit 1
 #include <algorithm>
 #include <cstddef>
 #include <new>
