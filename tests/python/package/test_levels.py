@@ -143,7 +143,7 @@ PACKAGES = {
     "_redis": {"_waiting", "_processes", "_timeline"},
     "_timeline": {"_waiting"},
     "metrics": {"_waiting", "_processes", "_redis"},
-    "web": {"_processes", "_redis", "_timeline", "metrics"},
+    "web": {"_waiting", "_processes", "_redis", "_timeline", "metrics"},
     "_commands": {"_processes", "_redis", "web"},
 }
 
