@@ -40,7 +40,7 @@ void ThreadBackend::publish(EndedRequests& ended) {
   while (Request* request = ended.pop()) {
     FutureObject* future = future_of(*request);
     queue.publish(request->completion);
-    future->observers->notify();
+    if (!future->observers->empty()) future->observers->notify();  // both this and attach() have the GIL
     in_order.push(*request);
   }
   queue.wake();

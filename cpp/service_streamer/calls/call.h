@@ -70,6 +70,9 @@ class Observers {
   // false, the completion must be done.
   void notify() noexcept;
 
+  // True if none has been added.
+  bool empty() const { return first_.load(std::memory_order_relaxed) == nullptr; }
+
  private:
   static Mailbox::Message* closed();
 
