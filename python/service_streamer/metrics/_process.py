@@ -14,15 +14,14 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator
 
 from .. import _lifecycle
-from .._processes.streamer import Streamer
-from .._redis.streamer import RedisStreamer
+from .._measurements import kind_of
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer, LifeCycle
 from .._waiting import greenlets
 from .._waiting.threads import original
 from ._directory import VARIABLE, Directory
 from ._peer import Peer, Question
-from ._records import Kind, Record, Records, Totals, make_record, total, without_gauges
+from ._records import Record, Records, Totals, make_record, total, without_gauges
 
 _logger = logging.getLogger("service_streamer")
 
@@ -41,11 +40,7 @@ class Entry:
         """the id of the engine of the record"""
         self.ended = False
         """the streamer was closed or deleted, and the record is final"""
-        self._kind = Kind.THREADS
-        if isinstance(streamer, Streamer):
-            self._kind = Kind.PROCESSES
-        elif isinstance(streamer, RedisStreamer):
-            self._kind = Kind.REDIS
+        self._kind = kind_of(streamer)
         self._backend = streamer._backend  # has no reference to the streamer
 
     def is_open(self) -> bool:
