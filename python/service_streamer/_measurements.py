@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ._processes.streamer import Streamer
 from ._redis.streamer import RedisStreamer
 from ._stats import OUTCOMES, StreamerStats
-from ._streamer import BaseStreamer
+from ._streamer import BaseStreamer, LifeCycle
 
 Values = dict[str, dict[str, float]]
 """numbers by the name of the family, and by label values joined by `SEPARATOR`"""
@@ -74,6 +74,15 @@ def kind_of(streamer: BaseStreamer) -> Kind:
     if isinstance(streamer, Streamer):
         return Kind.PROCESSES
     return Kind.REDIS if isinstance(streamer, RedisStreamer) else Kind.THREADS
+
+
+def is_open(streamer: BaseStreamer) -> bool:
+    """Return False once the streamer has no more requests."""
+    if streamer._state is not LifeCycle.CLOSING:
+        return streamer._state is LifeCycle.OPEN
+    # close() in a done callback never gets as far as CLOSED
+    stats = streamer._engine.stats()
+    return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
 
 
 def counters(stats: StreamerStats, kind: Kind) -> Values:

@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator
 
 from .. import _lifecycle
-from .._measurements import kind_of
+from .._measurements import is_open, kind_of
 from .._stats import StreamerStats
-from .._streamer import BaseStreamer, LifeCycle
+from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .._waiting.threads import original
 from ._directory import VARIABLE, Directory
@@ -46,11 +46,7 @@ class Entry:
     def is_open(self) -> bool:
         """Return False once the streamer has no more requests."""
         streamer = self.streamer()
-        if streamer is None or streamer._state is not LifeCycle.CLOSING:
-            return streamer is not None and streamer._state is LifeCycle.OPEN
-        # close() in a done callback never gets as far as CLOSED
-        stats = streamer._engine.stats()
-        return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
+        return streamer is not None and is_open(streamer)
 
     def read(self, timeout: float) -> Iterator[tuple[str, Record]]:
         """Read the statistics; yield the id and the final record of each engine that has ended."""

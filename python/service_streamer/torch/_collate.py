@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from .._options import count, one_of
-from .._worker import detached
+from .._model_errors import detached
 
 COLLATES = ("stack", "pad")
 SIDES = ("right", "left")
