@@ -38,7 +38,7 @@ struct Chunk {
   TimePoint deadline = TimePoint::max();
   int priority = 0;
   std::shared_ptr<const Payload> payload;  // of the whole request
-  TraceContext context;
+  TraceContext context = nullptr;
 
   // The size of the items, at most kMaxBodyBytes.
   std::uint64_t item_bytes() const { return payload->begin_of(begin + std::size_t{items}) - payload->begin_of(begin); }

@@ -88,7 +88,7 @@ struct RangeHead {
   std::uint32_t items = 0;
   TimePoint deadline = TimePoint::max();
   bool whole = false;  // the range has all items of its request
-  TraceContext context;
+  TraceContext context = nullptr;
   Duration queue_time{0};  // of the request
 };
 
@@ -120,7 +120,7 @@ struct SubmitHead {
   std::uint64_t id = 0;
   std::int32_t priority = 0;
   TimePoint deadline = TimePoint::max();
-  TraceContext context;
+  TraceContext context = nullptr;
 };
 
 struct SubmittedRequest {
