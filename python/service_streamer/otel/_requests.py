@@ -118,7 +118,10 @@ class _Request:
 
     def _end(self, future: Any, outcome: str, error: BaseException | None) -> None:
         timing = None if future is None else future._timing()
-        known = {"service_streamer.outcome": outcome, **dict(zip(_TIMING, timing or (), strict=False))}
+        known = {
+            "service_streamer.outcome": outcome,
+            **dict(zip(_TIMING, timing or (), strict=False)),
+        }
         self._span.set_attributes(known)
         if error is not None and outcome != "cancelled":
             record(self._span, error)

@@ -12,8 +12,8 @@ from web_services import LONG, answers, ask, running
 
 pytest.importorskip("prometheus_client")
 
-from service_streamer.metrics import _families
 from service_streamer._stats import OUTCOMES
+from service_streamer.metrics import _families
 
 yaml = pytest.importorskip("yaml")
 

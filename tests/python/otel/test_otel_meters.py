@@ -52,7 +52,6 @@ def test_the_statistics_are_reported(held, gate, meters, backend):
     values = meters.collect()
     assert values["requests", "doubler", "expired"] == 1
     assert values["requests", "doubler", "completed"] == 0
-    assert values["running_batches", "doubler"] == (2 if backend == "redis" else 1)
     gate.open()
     queued.result(LONG)
     streamer.first.result(LONG)
@@ -64,10 +63,11 @@ def test_the_statistics_are_reported(held, gate, meters, backend):
     reasons = {key[2]: value for key, value in values.items() if key[0] == "batches_closed"}
     assert reasons == stats.close_reasons
     for quantile in (0.5, 0.99):
-        assert values["service_time", "doubler", quantile] > 0
+        assert values["delivery_time", "doubler", quantile] > 0
     if backend == "redis":
         assert values["broker_errors", "doubler"] == 0
     else:
+        assert values["service_time", "doubler", 0.5] > 0
         assert values["worker_restarts", "doubler"] == 0
         assert sum(value for key, value in values.items() if key[0] == "workers") == 1
 
@@ -85,7 +85,7 @@ def test_every_family_is_an_instrument(streamers, meters):
 def test_streamers_of_a_provider_differ_in_their_names(streamers, meters):
     one, two = streamers(), streamers()
     otel.instrument(one, "one", meter_provider=meters.provider)
-    with pytest.raises(ValueError, match=r"the name 'one' is in use by another streamer: <Threaded"):
+    with pytest.raises(ValueError, match="the name .one. is in use by another str.*: <Threaded"):
         otel.instrument(two, "one", meter_provider=meters.provider)
     otel.instrument(two, "two", meter_provider=meters.provider)
     one.predict([1])

@@ -70,6 +70,16 @@ class Spans:
         (span,) = self.named(name)
         return span
 
+    def with_links(self, count):
+        """Wait for batches with so many links in all."""
+
+        def links():
+            return sum(len(each.links) for each in self._named("batch "))
+
+        eventually(lambda: links() >= count)
+        assert links() == count
+        return self._named("batch ")
+
     def _named(self, name):
         return [each for each in self._journal.all() if each.name.startswith(name)]
 
