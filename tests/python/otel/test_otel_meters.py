@@ -85,7 +85,7 @@ def test_every_family_is_an_instrument(streamers, meters):
 def test_streamers_of_a_provider_differ_in_their_names(streamers, meters):
     one, two = streamers(), streamers()
     otel.instrument(one, "one", meter_provider=meters.provider)
-    with pytest.raises(ValueError, match="the name .one. is in use by another str.*: <Threaded"):
+    with pytest.raises(ValueError, match=r"'one' is in use by another streamer: <Threaded"):
         otel.instrument(two, "one", meter_provider=meters.provider)
     otel.instrument(two, "two", meter_provider=meters.provider)
     one.predict([1])
