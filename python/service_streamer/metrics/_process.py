@@ -34,6 +34,8 @@ class Entry:
 
     def __init__(self, streamer: BaseStreamer, name: str) -> None:
         self.name = name
+        self.pid = os.getpid()
+        """of the process that registered it; a forked child has it too"""
         self.streamer = weakref.ref(streamer, self._read_finally)
         self.record: Record | None = None
         self.engine = ""
@@ -119,14 +121,24 @@ class Process:
             _lifecycle.after_close_all(self._end)
 
     def entry(self, streamer: BaseStreamer, name: str) -> Entry:
-        """Return the entry of a streamer; the same one for all registries."""
+        """Return the entry of a streamer; the same one for all registries.
+
+        Raises:
+            ValueError: a directory, which has sums by name, is used, and another streamer that this
+                process has registered has the name.
+        """
         begun = streamer._engine.stats()["submitted"] > 0
         with self._lock:
             if not self._is_started():
                 self._entries = [entry for entry in self._entries if not entry.ended]
             for entry in self._entries:
-                if entry.streamer() is streamer and entry.name == name:
-                    return entry
+                if entry.name == name:
+                    other = entry.streamer()
+                    if other is streamer:
+                        return entry
+                    own = self._directory is not None and entry.pid == os.getpid()
+                    if own and entry.is_open():
+                        raise name_in_use(name, other)
             entry = Entry(streamer, name)
             self._entries.append(entry)
         if begun:
@@ -243,6 +255,11 @@ class Process:
                 error,
                 extra={"error": str(error)},
             )
+
+
+def name_in_use(name: str, streamer: BaseStreamer | None) -> ValueError:
+    """Return the error for a name that another streamer has."""
+    return ValueError(f"the name {name!r} is in use by another streamer: {streamer!r}")
 
 
 def _records(entries: Iterable[Entry]) -> Records:

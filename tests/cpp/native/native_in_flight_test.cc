@@ -115,7 +115,7 @@ class InFlight : public testing::Test {
 
   std::latch let_go{1};
   const std::shared_ptr<DeepModel> model = std::make_shared<DeepModel>();
-  NativeServing serving{model, {}, kPairs};
+  NativeServing serving{model, {.isolation_budget = 1e6}, kPairs};  // a busy machine must not use it up
 };
 
 TEST_F(InFlight, AFullBatchIsLaunchedBeforeThePreviousOneIsFinished) {

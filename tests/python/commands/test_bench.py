@@ -118,7 +118,7 @@ def test_an_error_status_is_an_error(bench, url, tmp_path):
 
 
 def test_a_report_that_cannot_be_written_is_refused_at_once(capsys):
-    assert main(["bench", "thread_models:double", "--output", "/none/report.html"]) == 2
+    assert main(["bench", "thread_models:double", "--report", "/none/report.html"]) == 2
     assert "/none/report.html cannot be written" in capsys.readouterr().err
 
 

@@ -144,7 +144,7 @@ PACKAGES = {
     "_timeline": {"_waiting"},
     "metrics": {"_waiting"},
     "otel": {"_processes"},
-    "web": {"_processes", "_redis", "_timeline", "metrics"},
+    "web": {"_waiting", "_processes", "_redis", "_timeline", "metrics"},
     "_commands": {"_processes", "_redis", "web"},
 }
 

@@ -86,12 +86,12 @@ def _worker_num(results: Results) -> Advice:
     best = max(results.closed, key=lambda point: point.throughput.mean, default=None)
     if best is None or best.busy is None or workers is None:
         return Advice(option, None, "unknown, because the target does not report its workers")
-    at = f"at {best.load:.0f} clients the model runs {best.busy:.0%} of the time"
+    at = f"at {best.load:.0f} clients the workers are busy {best.busy:.0%} of the time"
     if best.busy >= BUSY:
         more = "more may give more, if there are GPUs or cores left"
         return Advice(option, workers, f"{at}, so no worker has a reserve; {more} (--workers).")
     needed = max(1, min(workers, -int(-workers * best.busy // BUSY)))
-    return Advice(option, needed, f"{at}, so the callers are the limit, not the model.")
+    return Advice(option, needed, f"{at}, so the callers are the limit, not the workers.")
 
 
 def _from_fewer(points: Sequence[Point]) -> Advice:

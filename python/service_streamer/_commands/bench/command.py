@@ -23,7 +23,7 @@ TARGET is
   module:Model          a predict function or ManagedModel class, run in a thread of this process,
                         or with --workers in worker processes
   ADDRESS               the address of a Streamer that runs
-  redis://broker:6379   a queue at a Redis broker, with --prefix
+  redis://broker:6379   a queue at a Redis broker, with --prefix; or broker:6379
   http://host/path      a web service; each request POSTs --body, or --items as a JSON list
 
 The closed loop has clients that send their next request when they have the answer. In the open loop
@@ -50,7 +50,13 @@ def add_to(commands: Any) -> None:
     add("target", metavar="TARGET", help="what is measured, see below")
     add("--items", type=json.loads, metavar="JSON", default=None, help="a list of sample items")
     add("--items-per-request", type=int, default=1, metavar="N", help="items of one request (1)")
-    add("--output", default="service-streamer-bench.html", metavar="FILE", help="of the report")
+    add(
+        *("-o", "--report"),
+        dest="path",
+        default="service-streamer-bench.html",
+        metavar="FILE",
+        help="where the report is written (service-streamer-bench.html)",
+    )
     add("--quick", action="store_true", default=False, help="fewer loads, about 10 seconds")
     add("--seconds", type=float, default=None, help="time for all measurements (50)")
     add("--clients", type=int, nargs="+", default=None, metavar="N", help="of the closed loop")
@@ -79,7 +85,7 @@ def run(
     *,
     items: Any,
     items_per_request: int,
-    output: str,
+    path: str,
     quick: bool,
     seconds: float | None,
     clients: list[int] | None,
@@ -104,7 +110,7 @@ def run(
         usual.repetitions if repetitions is None else repetitions,
         usual.seconds if seconds is None else seconds,
     )
-    _check(plan, items_per_request, timeout, output)
+    _check(plan, items_per_request, timeout, path)
     model = {k: v for k, v in options.items() if k.startswith("model_init") or k == "warmup"}
     settings = Settings(
         items,
@@ -129,13 +135,13 @@ def run(
     finally:
         opened.close()
     _print(results)
-    with open(output, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.write(report.page(results, plan))
-    print(f"report: {output}")
+    print(f"report: {path}")
     return 0
 
 
-def _check(plan: Plan, items_per_request: int, timeout: float, output: str) -> None:
+def _check(plan: Plan, items_per_request: int, timeout: float, path: str) -> None:
     """Refuse settings that cannot be measured, before anything is started."""
     checks = [
         (min(plan.clients) >= 1, "--clients must be at least 1"),
@@ -148,9 +154,9 @@ def _check(plan: Plan, items_per_request: int, timeout: float, output: str) -> N
     for holds, text in checks:
         if not holds:
             raise CommandError(text)
-    folder = os.path.dirname(os.path.abspath(output))
-    if os.path.isdir(output) or not os.access(folder, os.W_OK):
-        raise CommandError(f"--output: {output} cannot be written")
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.access(folder, os.W_OK):
+        raise CommandError(f"--report: {path} cannot be written")
 
 
 def _read(path: str) -> bytes:

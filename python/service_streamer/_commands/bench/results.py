@@ -44,7 +44,7 @@ class Window:
     model_time: float
     """seconds that the model ran, of all workers together"""
     busy: float
-    """the share of the workers' time in which the model ran"""
+    """the share of their time that the workers have worked on batches"""
 
     @classmethod
     def between(cls, before: StreamerStats | None, after: StreamerStats | None) -> Window | None:
@@ -53,14 +53,14 @@ class Window:
             return None
         sizes = collections.Counter(after.batch_sizes)
         sizes.subtract(before.batch_sizes)
-        model_time = after.service_time.total - before.service_time.total
+        busy_time = after.busy_time - before.busy_time
         seconds = (after.uptime - before.uptime) * max(1, after.workers)
         return cls(
             after.batches - before.batches,
             after.items - before.items,
             {size: n for size, n in sorted(sizes.items()) if n > 0},
-            model_time,
-            min(1.0, model_time / seconds) if seconds > 0 else 0.0,
+            after.service_time.total - before.service_time.total,
+            max(0.0, min(busy_time / seconds, 1.0)) if seconds > 0 else 0.0,
         )
 
 
@@ -98,7 +98,7 @@ class Point:
 
     @property
     def busy(self) -> float | None:
-        """The share of the workers' time in which the model ran; None: unknown."""
+        """The share of their time that the workers have worked on batches; None: unknown."""
         return statistics.fmean(w.busy for w in self.windows) if self.windows else None
 
     @property

@@ -11,7 +11,7 @@ from ..._explain import duration
 from .plan import Progress
 from .results import Interval, Point
 
-HEADINGS = ("requests/s", "p50", "p99", "items/batch", "model busy", "errors")
+HEADINGS = ("requests/s", "p50", "p99", "items/batch", "workers busy", "errors")
 
 
 def cells(point: Point) -> list[str]:

@@ -20,7 +20,7 @@ from ..._stats import StreamerStats
 from ..._streamer import BaseStreamer
 from ..._threaded import ThreadedStreamer
 from ..options import CommandError, find
-from ..top.sources import BROKERS
+from ..top.sources import is_broker
 
 CONNECT = 5.0  # s for the first answer of a server that should run already
 _MODEL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -234,7 +234,7 @@ def _open(place: str, settings: Settings) -> AnyTarget:
     if is_model:
         return _open_model(place, settings)
     streamer: BaseStreamer
-    if place.startswith(BROKERS):
+    if is_broker(place):
         secret = settings.secret
         streamer = RedisStreamer(place, settings.prefix, secret=secret)
         return _connected(Target(place, streamer, settings, has_batches=False))

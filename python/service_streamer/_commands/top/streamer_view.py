@@ -125,8 +125,4 @@ def _busy(worker: WorkerStats, before: WorkerStats | None, seconds: float) -> fl
     """Return the share of the time since the last reading that it has spent on batches."""
     if before is None or seconds <= 0:
         return None
-    spent: float = sum(
-        getattr(worker, name).total - getattr(before, name).total
-        for name in ("decode_time", "predict_time", "encode_time")
-    )
-    return max(0.0, min(spent / seconds, 1.0))
+    return max(0.0, min((worker.busy_time - before.busy_time) / seconds, 1.0))
