@@ -95,7 +95,8 @@ class _Request:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if (future := self.future) is None:
+        future, self.future = self.future, None  # or the traceback would keep it and its exception
+        if future is None:
             self.refused(error)
             return
         future._abandon()  # an exception may have ended the wait, and not the request
@@ -123,6 +124,6 @@ class _Request:
             **dict(zip(_TIMING, timing or (), strict=False)),
         }
         self._span.set_attributes(known)
-        if error is not None and outcome != "cancelled":
+        if isinstance(error, Exception) and outcome != "cancelled":
             record(self._span, error)
         self._span.end()

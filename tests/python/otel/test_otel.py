@@ -120,6 +120,27 @@ def test_it_does_not_keep_a_streamer():
     instrumentation.uninstrument()
 
 
+class Refused(Exception):
+    """Can be referenced weakly, unlike the classes of Python itself."""
+
+
+def test_an_error_leaves_no_cycle(streamers, provider):
+    def model(batch):
+        raise Refused
+
+    streamer = streamers(model)
+    otel.instrument(streamer, tracer_provider=provider)
+    gc.disable()
+    try:
+        try:
+            streamer.predict([1])
+        except Refused as error:
+            gone = weakref.ref(error)
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 def test_wrong_arguments_are_refused(streamers):
     with pytest.raises(TypeError, match="streamer must be a streamer, not 'model'"):
         otel.instrument("model")
