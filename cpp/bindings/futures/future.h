@@ -32,19 +32,18 @@ struct OutputRange {
 // (decision 004).
 struct FutureObject {
   PyObject_HEAD
-  Request* request;      // `own`, or that of `call`
-  Request own;           // not constructed if there is a call
-  Call* call;            // counted; ipc::LocalCall or native::TensorCall; nullptr: the request is `own`
-  Observers* observers;  // of the call
+  Request* request;         // `own`, or that of `call`
+  Request own;              // not constructed if there is a call
+  Call* call;               // counted; ipc::LocalCall or native::TensorCall; nullptr: the request is `own`
+  Observers* observers;     // `own_observers`, or those of `call`
+  Observers own_observers;  // not constructed if there is a call
   EngineObject* engine;
   PyObject* items;    // tuple, as long as the request has holds; nullptr if the items are in `value`
   PyObject* outputs;  // set by the worker, becomes the value or the exception
   PyObject* value;    // for single outputs: a list, in which they replace the items
   PyObject* exception;
   std::vector<OutputRange>* output_ranges;
-  PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
-  PyObject* mailbox;    // gets the token when the request ends
-  PyObject* token;
+  PyObject* callbacks;  // list of callables
   PyObject* condition;  // made when concurrent.futures.wait() needs it
   PyObject* waiters;
   std::uint32_t fork_generation;

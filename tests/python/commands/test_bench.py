@@ -99,6 +99,7 @@ def test_a_web_service_is_measured(bench, url, tmp_path):
         (["thread_models:double", "--items", "[]"], "--items must be a JSON list"),
         (["thread_models:double", "--items-per-request", "0"], "--items-per-request must be"),
         (["thread_models:double", "--timeout", "0"], "--timeout must be"),
+        (["thread_models:double", "--p99-limit", "0"], "--p99-limit must be"),
         (["thread_models:double", "--batch-size", "0"], "batch_size must be"),
     ],
 )

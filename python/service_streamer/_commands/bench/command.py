@@ -9,7 +9,7 @@ from typing import Any
 
 from ..options import CommandError, add_model_options, new_parser, read_secret
 from . import report, table
-from .advice import advise, knee_sentence
+from .advice import advise, knee_sentence, limit_sentence
 from .plan import Plan, measure
 from .results import Results
 from .targets import Settings, open_target
@@ -70,6 +70,13 @@ def add_to(commands: Any) -> None:
     )
     add("--repetitions", type=int, default=None, metavar="N", help="of each measurement (3)")
     add("--timeout", type=float, default=10.0, help="seconds after which a request fails (10)")
+    add(
+        "--p99-limit",
+        type=float,
+        default=None,
+        metavar="SECONDS",
+        help="choose a batch_size for which 99 %% of the answers take no longer",
+    )
     add("--prefix", default="", help="name of the queue at the broker")
     add("--secret-file", default=None, metavar="FILE", help="contains the secret of the queue")
     add("--body", default=None, metavar="FILE", help="contains the body of each HTTP request")
@@ -92,6 +99,7 @@ def run(
     shares: list[float] | None,
     repetitions: int | None,
     timeout: float,
+    p99_limit: float | None,
     prefix: str,
     secret_file: str | None,
     body: str | None,
@@ -109,6 +117,7 @@ def run(
         tuple(sorted(shares)) if shares else usual.shares,
         usual.repetitions if repetitions is None else repetitions,
         usual.seconds if seconds is None else seconds,
+        p99_limit,
     )
     _check(plan, items_per_request, timeout, path)
     model = {k: v for k, v in options.items() if k.startswith("model_init") or k == "warmup"}
@@ -150,6 +159,7 @@ def _check(plan: Plan, items_per_request: int, timeout: float, path: str) -> Non
         (plan.seconds > 0, "--seconds must be more than 0"),
         (items_per_request >= 1, "--items-per-request must be at least 1"),
         (timeout > 0, "--timeout must be more than 0"),
+        (plan.p99_limit is None or plan.p99_limit > 0, "--p99-limit must be more than 0"),
     ]
     for holds, text in checks:
         if not holds:
@@ -177,6 +187,6 @@ def _print(results: Results) -> None:
         if points:
             rows = [[f"{point.load:,.0f}", *table.cells(point)] for point in points]
             table.print_table(title, [load, *table.HEADINGS], rows)
-    sentences = filter(None, [knee_sentence(results.closed)])
+    sentences = filter(None, [knee_sentence(results.closed), limit_sentence(results)])
     for line in (*sentences, *advise(results), *results.notes, *results.errors()):
         print(line)

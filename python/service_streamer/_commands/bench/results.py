@@ -28,8 +28,8 @@ class Interval:
         """Create it from one value per repetition."""
         if not values:
             return cls(math.nan, math.nan)
-        if len(values) < 2:
-            return cls(values[0], math.nan)
+        if len(values) < 2 or math.inf in values:
+            return cls(max(values), math.nan)
         t = _T[min(len(values) - 2, len(_T) - 1)]
         return cls(statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values)))
 
@@ -78,9 +78,9 @@ class Point:
         return Interval.of([sample.throughput for sample in self.samples])
 
     def latency(self, fraction: float) -> Interval:
-        """Return a percentile of the latency in seconds."""
-        measured = [sample.latencies for sample in self.samples if sample.latencies]
-        return Interval.of([percentile(latencies, fraction) for latencies in measured])
+        """Return a percentile of the latency in seconds; inf: that request was not answered."""
+        measured = [sample.latencies + [math.inf] * sample.unfinished for sample in self.samples]
+        return Interval.of([percentile(each, fraction) for each in measured if each])
 
     @property
     def batch_size(self) -> float | None:
@@ -111,7 +111,7 @@ class Point:
 
     @property
     def unfinished(self) -> int:
-        """Requests of the open loop that were not sent in time."""
+        """Requests of the open loop without an answer in time."""
         return sum(sample.unfinished for sample in self.samples)
 
 
@@ -136,6 +136,7 @@ class Results:
     target: str
     batch_size: int | None = None
     workers: int | None = None
+    p99_limit: float | None = None
     closed: list[Point] = dataclasses.field(default_factory=list)
     open: list[Point] = dataclasses.field(default_factory=list)
     model: list[ModelTime] = dataclasses.field(default_factory=list)
