@@ -10,6 +10,9 @@ from typing import Any
 
 from ._time_summary import TimeSummary
 
+OUTCOMES = ("completed", "failed", "cancelled", "expired", "rejected", "dropped")
+"""how a request ends: the fields of `EventStats` that count it"""
+
 
 @dataclasses.dataclass(frozen=True)
 class WorkerStats:

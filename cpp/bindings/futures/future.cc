@@ -242,6 +242,10 @@ PyMethodDef methods[] = {
      "_timing($self)\n--\n\n"
      "(seconds in the queue, seconds from there to the end, items of the last batch, why that was closed).\n\n"
      "None: the request has not ended, or this process' engine has not put it into a batch."},
+    {"_ended", future_ended, METH_NOARGS,
+     "_ended($self)\n--\n\n"
+     "(the field of the statistics that counts it, seconds since the end), without decoding the outputs.\n\n"
+     "None: the request has not ended."},
     {nullptr, nullptr, 0, nullptr},
 };
 

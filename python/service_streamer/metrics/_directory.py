@@ -25,7 +25,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypedDict
 
-from ._records import Records, Totals, Values, add, newest, total, without_gauges
+from .._measurements import Values
+from ._records import Records, Totals, add, newest, total, without_gauges
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 KEPT = 32  # engines of one streamer

@@ -14,15 +14,14 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator
 
 from .. import _lifecycle
-from .._processes.streamer import Streamer
-from .._redis.streamer import RedisStreamer
+from .._measurements import is_open, kind_of
 from .._stats import StreamerStats
-from .._streamer import BaseStreamer, LifeCycle
+from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .._waiting.threads import original
 from ._directory import VARIABLE, Directory
 from ._peer import Peer, Question
-from ._records import Kind, Record, Records, Totals, make_record, total, without_gauges
+from ._records import Record, Records, Totals, make_record, total, without_gauges
 
 _logger = logging.getLogger("service_streamer")
 
@@ -43,21 +42,13 @@ class Entry:
         """the id of the engine of the record"""
         self.ended = False
         """the streamer was closed or deleted, and the record is final"""
-        self._kind = Kind.THREADS
-        if isinstance(streamer, Streamer):
-            self._kind = Kind.PROCESSES
-        elif isinstance(streamer, RedisStreamer):
-            self._kind = Kind.REDIS
+        self._kind = kind_of(streamer)
         self._backend = streamer._backend  # has no reference to the streamer
 
     def is_open(self) -> bool:
         """Return False once the streamer has no more requests."""
         streamer = self.streamer()
-        if streamer is None or streamer._state is not LifeCycle.CLOSING:
-            return streamer is not None and streamer._state is LifeCycle.OPEN
-        # close() in a done callback never gets as far as CLOSED
-        stats = streamer._engine.stats()
-        return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
+        return streamer is not None and is_open(streamer)
 
     def read(self, timeout: float) -> Iterator[tuple[str, Record]]:
         """Read the statistics; yield the id and the final record of each engine that has ended."""

@@ -6,17 +6,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..._explain import age, count, duration, settings, verdict
-from ..._stats import RecentStats, StreamerStats, WorkerStats
+from ..._stats import OUTCOMES, RecentStats, StreamerStats, WorkerStats
 from .parts import NARROW, bar, bar_width, line, table
 
-_OUTCOMES = (
-    ("completed", "green"),
-    ("failed", "bold red"),
-    ("expired", "yellow"),
-    ("rejected", "yellow"),
-    ("cancelled", ""),
-    ("dropped", ""),
-)
+_STYLES = {
+    "completed": "green",
+    "failed": "bold red",
+    "expired": "yellow",
+    "rejected": "yellow",
+}
 
 
 def view(
@@ -55,9 +53,10 @@ def _settings(stats: StreamerStats) -> str:
 def _rates(recent: RecentStats) -> list[Text]:
     seconds = recent.seconds or 1.0
     texts = []
-    for outcome, style in _OUTCOMES:
+    for outcome in OUTCOMES:
         n = getattr(recent, outcome)
         if n or outcome == "completed":
+            style = _STYLES.get(outcome, "")
             texts.append(Text(f"{_rate(n / seconds)} {outcome}  ", style=f"not dim {style}"))
     return texts
 
