@@ -194,11 +194,14 @@ bool ClientLink::Impl::handle_message(InMessage& message) {
   if (dropped_bytes_ > 0) return false;
   if (!std::exchange(received_hello_, true)) {
     Hello hello;
+    if (message.type != MessageType::kHello || !parse(message, hello) || hello.version != kProtocolVersion ||
+        hello.role != Role::kEngine) {
+      return false;
+    }
     greeted_once_ = true;
     back_off_ = kFirstBackOff;
     set_connect_error({});
-    return message.type == MessageType::kHello && parse(message, hello) && hello.version == kProtocolVersion &&
-           hello.role == Role::kEngine;
+    return true;
   }
   if (message.type == MessageType::kResults) return handle_results(message);
   if (message.type == MessageType::kClosed) {
