@@ -29,6 +29,7 @@ def safely(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     try:
         return function(*args, **kwargs)
-    except Exception:
-        _logger.warning("a span cannot be made", exc_info=True)
+    except Exception as error:
+        about = {"error": type(error).__name__}
+        _logger.warning("a span cannot be made", exc_info=True, extra=about)
         return None
