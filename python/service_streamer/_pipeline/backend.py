@@ -171,6 +171,8 @@ class PipelineBackend(Workers):
 
     def _leave(self, stage: int, request: StagedRequest, number: int, call: Any) -> None:
         """Bring the outputs of a stage to the next one: a done callback."""
+        if call.cancelled():
+            return  # by the request, which has ended or is about to
         try:
             error = call.exception()
             if error is not None:
@@ -179,7 +181,7 @@ class PipelineBackend(Workers):
                 self._enter(stage + 1, request, number, call.result())
             else:
                 request.arrived(number, call.result())
-        except BaseException as error:  # the call was cancelled, or there is no memory
+        except BaseException as error:
             request.fail(error)
 
     def _close_stages(self) -> None:
