@@ -48,7 +48,6 @@ __all__ = [
     "ManagedModel",
     "OutputSizeMismatch",
     "Pipeline",
-    "PipelineStats",
     "QueueFull",
     "RecentStats",
     "RedisStreamer",
@@ -78,13 +77,11 @@ for _name in __all__:
 del _name, _member
 
 if typing.TYPE_CHECKING:
-    from ._pipeline.explanation import PipelineStats
     from ._pipeline.pipeline import Pipeline
     from ._pipeline.stage import Stage
 
 _LAZY = {
     "Pipeline": "._pipeline.pipeline",
-    "PipelineStats": "._pipeline.explanation",
     "Stage": "._pipeline.stage",
 }
 """the modules that the first use of a name imports"""

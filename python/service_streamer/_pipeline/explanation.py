@@ -76,8 +76,9 @@ class Load:
     @property
     def requests(self) -> int:
         """The number of pieces of requests that are in the stage now."""
-        ended = sum(getattr(self.stats, outcome) for outcome in OUTCOMES if outcome != "rejected")
-        return max(0, self.stats.submitted - ended - self.stats.broker_errors)
+        ended: int = self.stats.broker_errors
+        ended += sum(getattr(self.stats, each) for each in OUTCOMES if each != "rejected")
+        return max(0, self.stats.submitted - ended)
 
     def cells(self) -> list[str]:
         """Return the cells below `COLUMNS`."""
@@ -95,49 +96,46 @@ class Load:
         ]
 
 
-def explain(
-    name: str,
-    stats: PipelineStats,
-    streamers: Mapping[str, BaseStreamer],
-    cores: int | None = None,
-) -> str:
+def explain(name: str, stats: PipelineStats, loads: Sequence[Load]) -> str:
     """Return the text of ``Pipeline.explain()``.
 
     Args:
         name: of the pipeline.
         stats: its statistics.
-        streamers: of its stages.
-        cores: that this process may use. None: those that it may use now.
+        loads: of its stages.
     """
-    loads = [Load.of(each, streamers[each], stats.stages[each]) for each in stats.stages]
     if not stats.submitted and not any(load.known for load in loads):
         return f"{name}\nNo request has come yet: nothing to explain."
     width = max(len("stage"), *(len(load.name) for load in loads)) + 2
-    table = [("stage", list(COLUMNS)), *((load.name, load.cells()) for load in loads)]
-    whole = stats.last_minute if stats.last_minute.service_time.count else stats
+    rows = [("stage", list(COLUMNS)), *((load.name, load.cells()) for load in loads)]
+    recent = stats.last_minute if stats.last_minute.service_time.count else stats
     return "\n".join(
         [
             name,
             f"{count(stats.submitted, 'request')} so far; {stats.queued_requests:,} wait before "
             f"the first stage, {stats.running_batches:,} are in the stages",
-            f"mean times: {duration(whole.queue_time.mean)} before the first stage, "
-            f"{duration(whole.service_time.mean)} in the stages",
+            f"mean times: {duration(recent.queue_time.mean)} before the first stage, "
+            f"{duration(recent.service_time.mean)} in the stages",
             "",
-            *(
-                f"{label:<{width}}" + "".join(f"{cell:>10}" for cell in cells)
-                for label, cells in table
-            ),
-            "busy, batch, queue (mean), service (mean) and items/s (when always busy) are of the "
-            "last minute, if enough batches ran in it",
+            *(f"{label:<{width}}" + "".join(f"{cell:>10}" for cell in row) for label, row in rows),
+            "requests: in the stage now; batch, queue, service: means; items/s: if always busy",
             *troubles(stats),
             "",
-            verdict(loads, len(os.sched_getaffinity(0)) if cores is None else cores),
+            verdict(loads),
         ]
     )
 
 
-def verdict(loads: Sequence[Load], cores: int) -> str:
-    """Return which stage limits the pipeline, why, and what to change."""
+def verdict(loads: Sequence[Load], cores: int | None = None) -> str:
+    """Return which stage limits the pipeline, why, and what to change.
+
+    Args:
+        loads: of the stages.
+        cores: that this process may use. None: those that it may use now.
+    """
+    cores = len(os.sched_getaffinity(0)) if cores is None else cores
+    if not any(load.known or load.requests for load in loads):
+        return "No request has come yet: nothing to explain."
     first = max(loads, key=lambda load: load.strain)
     if first.strain < BUSY:
         waiting = max(loads, key=lambda load: load.requests)
@@ -148,7 +146,7 @@ def verdict(loads: Sequence[Load], cores: int) -> str:
             )
         return (
             "The load is the limit: no stage is always busy with full batches. More requests at "
-            f"the same time raise the throughput; the stage {first.name} is the nearest to its "
+            f"the same time raise the throughput. The stage {first.name} is the nearest to its "
             "limit."
         )
     others = [load.busy for load in loads if load is not first]
@@ -158,7 +156,7 @@ def verdict(loads: Sequence[Load], cores: int) -> str:
         f"time{less}."
     )
     active = sum(load.busy * load.stats.workers for load in loads)
-    if cores > 1 and active >= 0.9 * cores and first.stats.workers >= cores:
+    if active >= 0.9 * cores and first.stats.workers >= cores:
         return (
             f"{found} {active:.1f} workers are busy at the same time on {count(cores, 'core')}: if "
             "they compute, more of them do not help."

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from .. import _map, _options
 from .._backend import Backend
 from .._errors import StreamerClosed, StreamerError
 from .._options import Options
+from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .backend import PipelineBackend, PipelineFuture
-from .explanation import PipelineStats, explain
+from .explanation import Load, PipelineStats, explain, verdict
 from .request import StagedRequest
 from .stage import Stage
 
@@ -173,18 +174,29 @@ class Pipeline(BaseStreamer):
         """
         values = greenlets.call(self._backend.stats)
         stages = {name: streamer.stats() for name, streamer in self.stages.items()}
-        return PipelineStats.from_engine({**values, "stages": stages})
+        return cast(PipelineStats, PipelineStats.from_engine({**values, "stages": stages}))
 
     def explain(self) -> str:
         """Return a report: how busy each stage is, and which one limits the pipeline."""
         try:
-            return explain(self._name(), self.stats(), self.stages)
+            stats = self.stats()
+            return explain(self._name(), stats, self._loads(stats))
         except StreamerClosed:
             raise
         except StreamerError as error:
             return f"{self._name()}: {error}"
 
     # -------------------------------------------------------------------- private
+
+    def _loads(self, stats: StreamerStats) -> list[Load]:
+        assert isinstance(stats, PipelineStats)
+        return [
+            Load.of(name, streamer, stats.stages[name]) for name, streamer in self.stages.items()
+        ]
+
+    def _verdict(self, stats: StreamerStats) -> str:
+        """Return one sentence: which stage limits the pipeline."""
+        return verdict(self._loads(stats))
 
     @property
     def _pipe(self) -> PipelineBackend:
@@ -231,4 +243,3 @@ def _distinct(names: Sequence[str]) -> list[str]:
             name = f"{given}-{number}"
         taken.append(name)
     return taken
-

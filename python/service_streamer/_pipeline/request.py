@@ -90,9 +90,9 @@ class StagedRequest:
     def cancel(self) -> bool:
         """Return False if workers of the last stage have all items. Else take some of them out."""
         calls = list(self._calls)
-        if not calls or any(call is None for call in calls) or any(at < self._last for at in self._at):
+        if not calls or None in calls or min(self._at) < self._last:
             return not self.ended
-        return any([call.cancel() for call in calls])  # all are cancelled
+        return bool(sum(call.cancel() for call in calls))
 
     def _take(self) -> _core.Batch | None:
         """Return the batch to be answered, once."""

@@ -64,7 +64,7 @@ class Stage:
             check_callable(target, "target")
         if isinstance(target, NativeSource) and (workers != 1 or processes):
             raise TypeError("a native model has its own workers: give them to the model")
-        if name is not None and (not isinstance(name, str) or not name or "/" in name):
+        if name is not None and not _is_name(name):
             raise ValueError(f"name must be a str without '/', not {name!r}")
         self.target = target
         self._batch_size = _options.count("batch_size", batch_size)
@@ -109,3 +109,7 @@ class Stage:
         if isinstance(self.target, BaseStreamer):
             return self.target._name().replace("/", "_")
         return name_of(self.target).rpartition(".")[2].strip("<>")
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name != "" and "/" not in name

@@ -1,4 +1,4 @@
-"""A request ends once, in whatever stage it is: an exception, a timeout, a cancellation, a close."""
+"""A request ends once, in whatever stage it is: with an error, a timeout, cancelled, or closed."""
 
 import asyncio
 import gc

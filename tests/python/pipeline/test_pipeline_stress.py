@@ -1,4 +1,4 @@
-"""Every request ends, whatever many threads do at the same time, and however small the queues are."""
+"""Every request ends, whatever many threads do at a time, and however small the queues are."""
 
 import asyncio
 import os
@@ -47,9 +47,9 @@ def check(outcome, items):
         assert outcome == [item if isinstance(item, str) else item + 3 for item in items]
 
 
-def outcome_of(call):
+def outcome_of(call, *args, **kwargs):
     try:
-        return call()
+        return call(*args, **kwargs)
     except Exception as error:
         return error
 
@@ -75,17 +75,17 @@ def client(pipeline, seed, until, counts):
         kind = dice.choice(["predict", "submit", "cancel", "forget", "task"])
         options = {"timeout": timeout, "priority": dice.choice([-1, 0, 1])}
         if kind == "predict":
-            check(outcome_of(lambda: pipeline.predict(items, **options)), items)
+            check(outcome_of(pipeline.predict, items, **options), items)
         elif kind == "task":
             asyncio.run(ask_and_cancel(pipeline, items, dice.random() < 0.5))
         else:
-            futures = [outcome_of(lambda: pipeline.submit(items, **options)) for _ in range(5)]
+            futures = [outcome_of(pipeline.submit, items, **options) for _ in range(5)]
             if kind == "cancel":
                 for future in futures[::2]:
                     isinstance(future, Future) and future.cancel()
             for future in futures if kind != "forget" else ():
                 if isinstance(future, Future):
-                    check(outcome_of(lambda: future.result(LONG)), items)
+                    check(outcome_of(future.result, LONG), items)
                 else:
                     check(future, items)  # the queue had no room in time
         counts[seed] += 1
