@@ -56,8 +56,8 @@ class ThreadedStreamer(BaseStreamer):
             padded to the longest of the batch.
         device: "cpu", or a GPU such as "cuda:0"; the module and the batches are moved there. None:
             batches are moved to the device of the module.
-        workers: the number of threads that call ``predict_function``, also at the same time. More
-            than one helps a function that releases the GIL or waits.
+        worker_num: the number of threads that call ``predict_function``, also at the same time.
+            More than one helps a function that releases the GIL or waits.
 
     Raises:
         TypeError: ``predict_function`` is not callable.
@@ -81,7 +81,7 @@ class ThreadedStreamer(BaseStreamer):
         isolation_budget: float = 8,
         collate: str | None = None,
         device: str | None = None,
-        workers: int = 1,
+        worker_num: int = 1,
     ) -> None:
         if is_managed(predict_function):
             name = name_of(predict_function)
@@ -98,7 +98,7 @@ class ThreadedStreamer(BaseStreamer):
                 predict_function, collate="stack" if collate is None else collate, device=device
             )
         self._predict_function = predict_function
-        self._workers = count("workers", workers)
+        self._worker_num = count("worker_num", worker_num)
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,
@@ -112,9 +112,9 @@ class ThreadedStreamer(BaseStreamer):
         )
         warn_of_long_latency(options.max_latency)
         if isinstance(predict_function, NativeSource):
-            if self._workers != 1:
+            if self._worker_num != 1:
                 raise ValueError(
-                    f"workers={workers}: a native model has its own, give them to the model"
+                    f"worker_num={worker_num}: a native model has its own, give them to the model"
                 )
             predict_function.check_batch_size(options.batch_size)
         super().__init__(options, self._make_backend(options))
@@ -130,7 +130,7 @@ class ThreadedStreamer(BaseStreamer):
     def _make_backend(self, options: Options) -> Backend:
         if isinstance(self._predict_function, NativeSource):
             return NativeWorkers(self._predict_function, options)
-        return Workers(self._predict_function, options, self._workers)
+        return Workers(self._predict_function, options, self._worker_num)
 
     def _name(self) -> str:
         return f"{type(self).__name__}({name_of(self._predict_function)})"

@@ -94,13 +94,8 @@ class Stage:
         """
         if isinstance(self.target, BaseStreamer):
             return self.target
-        if self._processes:
-            return Streamer(
-                self.target, self._batch_size, worker_num=self._workers, **self._options
-            )
-        return ThreadedStreamer(
-            self.target, self._batch_size, workers=self._workers, **self._options
-        )
+        kind = Streamer if self._processes else ThreadedStreamer
+        return kind(self.target, self._batch_size, worker_num=self._workers, **self._options)
 
     def __repr__(self) -> str:
         return f"<Stage {self.name!r}>"

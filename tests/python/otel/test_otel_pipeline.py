@@ -2,16 +2,17 @@
 
 import pytest
 
-otel = pytest.importorskip("service_streamer.otel")
+pytest.importorskip("opentelemetry.sdk")
 
-from otel_fixtures import process_spans  # noqa: E402, F401 - a fixture
-from thread_models import double  # noqa: E402
+from thread_models import double
 
-from service_streamer import Pipeline, Stage  # noqa: E402
+from service_streamer import Pipeline, Stage, otel
+
+pytest_plugins = ["otel_fixtures"]
 
 
 @pytest.mark.parametrize("call", ["predict", "submit"])
-def test_the_batches_of_all_stages_are_linked_to_the_request(process_spans, call):  # noqa: F811
+def test_the_batches_of_all_stages_are_linked_to_the_request(process_spans, call):
     in_process = Stage(double, processes=True, mp_start_method="fork")
     with Pipeline(double, in_process) as pipeline, otel.instrument(pipeline, "pictures"):
         outputs = getattr(pipeline, call)([1])
