@@ -82,8 +82,7 @@ class Hub:
     def abandon(self) -> None:
         """End all streams in a forked child: only the parent gets their pieces."""
         for inbox in list(self._inboxes.values()):
-            inbox.on_taken = None
-            inbox.abort(StreamerClosed("the stream was begun in the parent process"))
+            inbox.abandon()
 
     def _listen(self) -> str:
         with self._listening:

@@ -60,7 +60,7 @@ class _Intake:
         inbox = self._hub.find(number)
         if kind == Kind.OPEN:
             if inbox is None or not inbox.open(
-                payload, _Receipts(self._link, number, inbox), self, pickle.loads
+                payload, _Receipts(self._link, number, inbox), self, _decode
             ):
                 self._link.post(Kind.CLOSED, number)
                 self._link.flush()
@@ -73,6 +73,13 @@ class _Intake:
 
     def _lose(self) -> None:
         self._hub.lose(self)
+
+
+def _decode(piece: bytes) -> Any:
+    try:
+        return pickle.loads(piece)
+    except BaseException as error:
+        raise _pickle.refuse_answer(error) from error
 
 
 class _Receipts:

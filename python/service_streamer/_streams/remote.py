@@ -83,6 +83,7 @@ class RemoteWriter(Writer):
         return self.room
 
     def end(self, error: BaseException | None = None) -> None:
+        super().end(error)
         if not self.cancelled:
             self.cancelled = True
             packed = b"" if error is None else pickle.dumps(_pickle.pack_error(error))

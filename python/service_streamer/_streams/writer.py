@@ -3,7 +3,7 @@
 The loop that runs the model calls `open_writer` for the context of each request, once per run. It
 calls `Writer.put` while there is `room`, and `flush` after each round of pieces. Where it has no
 room, it calls `wait_for_room`, or sets `wake` and does something else meanwhile. The output of the
-request is `Writer.sent_all`.
+request is `Writer.output`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._errors import QueueFull, StreamerError, WorkerLost
+from .._errors import QueueFull, WorkerLost
 from .._waiting.threads import original
 from .hub import Address, this_hub
 from .inbox import Inbox, Sent
@@ -42,6 +42,7 @@ class Writer:
         self.run = os.urandom(8)
         self.buffer = buffer
         self.sent = 0
+        self._error: BaseException | None = None
         self.wake: Callable[[], object] | None = None
 
     @property
@@ -55,12 +56,15 @@ class Writer:
 
     def end(self, error: BaseException | None = None) -> None:
         """End the stream now, before its request ends; with an error the reader raises it."""
-        raise NotImplementedError
+        if self._error is None and error is not None:
+            self._error = error
+            with contextlib.suppress(Exception):  # a class without a dict
+                error._sent = Sent(self.run, self.sent)  # type: ignore[attr-defined]
 
     @property
-    def sent_all(self) -> Sent | StreamerError:
-        """The output of the request, after the last piece."""
-        return Sent(self.run, self.sent)
+    def output(self) -> Sent | BaseException:
+        """The output of the request, after the last piece or `end`."""
+        return Sent(self.run, self.sent) if self._error is None else self._error
 
     def notify(self) -> None:
         """Call `wake`."""
@@ -92,6 +96,7 @@ class LocalWriter(Writer):
         return self.sent - inbox.taken < self.buffer
 
     def end(self, error: BaseException | None = None) -> None:
+        super().end(error)
         if self._open:
             self._open = False
             self._inbox.end(error)
@@ -114,11 +119,8 @@ class NoWriter(Writer):
     def put(self, piece: Any) -> bool:
         return True
 
-    def end(self, error: BaseException | None = None) -> None:
-        """Do nothing."""
-
     @property
-    def sent_all(self) -> StreamerError:
+    def output(self) -> WorkerLost:
         return WorkerLost("the process of the model cannot reach the reader of the stream")
 
 
