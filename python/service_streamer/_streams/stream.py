@@ -48,7 +48,6 @@ class _Reader:
             self._inbox.cancel()
 
     def _refuse(self) -> RequestTimeout:
-        self._cancel()
         return RequestTimeout(f"the stream had no piece within {self._timeout} s")
 
     def __del__(self) -> None:
@@ -95,6 +94,9 @@ class Stream(_Reader, Iterator[Any]):
                 if not wait.wait(None if deadline is None else deadline - time.monotonic()):
                     raise self._refuse()
             return piece
+        except BaseException:  # for instance Ctrl-C
+            self._cancel()
+            raise
         finally:
             self._inbox.wake_by(None)
             wait.close()
