@@ -86,7 +86,7 @@ def pack_error(error: BaseException) -> list[Any]:
     """Convert an exception to a list that any process can unpickle."""
     cause = error.__cause__
     text = cause.text if isinstance(cause, WorkerTraceback) else None
-    packed = [_pickled(error), _full(error), text]
+    packed: list[Any] = [_pickled(error), _full(error), text]
     if (sent := getattr(error, "_sent", None)) is not None:  # `_streams.inbox.Sent`
         packed.append(tuple(sent))
     return packed

@@ -25,8 +25,8 @@ class Sent(NamedTuple):
 
     run: bytes
     """of the writer"""
-    count: int
-    """of pieces"""
+    pieces: int
+    """how many"""
 
 
 class Inbox:
@@ -186,11 +186,11 @@ class Inbox:
             sent = output
         else:
             sent = Sent(*getattr(error, "_sent", (b"", 0)))
-        if sent.count == 0:
+        if sent.pieces == 0:
             return self._finish
         if sent.run != self.run:
             return None  # no message of this run has arrived
-        if self.arrived >= sent.count:
+        if self.arrived >= sent.pieces:
             return self._finish
         if self._lost:
             if error is None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hmac
 import pickle
+import secrets
 import select
 import struct
 from typing import Any
@@ -41,6 +42,16 @@ class Listener:
         with contextlib.suppress(OSError):
             descriptor, _ = self._socket._accept()
             _Intake(self._hub, self._mover, new_socket(descriptor))
+
+
+def listen(hub: Hub) -> None:
+    """Make a hub listen, if it does not."""
+    with hub.listening:
+        if not hub.socket:
+            # Abstract: no file is left behind if this process is killed.
+            name = f"service-streamer-streams-{secrets.token_hex(16)}"
+            Listener(hub, name)
+            hub.socket = name
 
 
 class _Intake:

@@ -127,9 +127,7 @@ def _run_iterators(found: Mapping[int, tuple[Any, Writer]]) -> Iterator[tuple[in
                 if writer.cancelled:
                     _close(iterator)
                     output = writer.output
-                elif not writer.room:
-                    continue
-                elif (output := _advance(iterator, writer)) is None:
+                elif not writer.room or (output := _advance(iterator, writer)) is None:
                     continue
                 del live[index]
                 yield index, output

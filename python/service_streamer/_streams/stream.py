@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import asyncio
 
 
-
 class _Reader:
     """The part of a stream that is the same for threads and asyncio.
 

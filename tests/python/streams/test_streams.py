@@ -97,9 +97,9 @@ def test_another_output_is_the_only_piece(streamers):
 
 def test_an_exception_as_a_piece_ends_its_stream(streamers):
     def generate(items):
-        yield [item for item in items]
+        yield items
         yield [ValueError("odd") if item % 2 else item for item in items]
-        yield [item for item in items]
+        yield items
 
     streamer = streamers(generate, batch_size=2, policy="window", max_latency=LONG)
     odd, even = streamer.stream(1), streamer.stream(2)
@@ -112,7 +112,7 @@ def test_an_exception_as_a_piece_ends_its_stream(streamers):
 
 def test_an_error_after_a_piece_is_not_isolated(streamers):
     def generate(items):
-        yield [item for item in items]
+        yield items
         raise ValueError("half-way")
 
     stream = streamers(generate).stream(7)

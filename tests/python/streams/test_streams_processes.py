@@ -133,7 +133,7 @@ def test_a_stranger_is_refused(process_streamers):
     streamer = process_streamers(count_up)
     stream = streamer.stream(3)
     with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.connect("\0" + this_hub()._socket)
+        stranger.connect("\0" + this_hub().socket)
         stranger.settimeout(LONG)
         stranger.sendall(bytes.fromhex("0500000001") + bytes(8) + b"wrong")
         assert stranger.recv(1) == b""
