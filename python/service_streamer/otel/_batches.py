@@ -13,6 +13,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from .. import _core
+from .._request_context import trace_of
 from ._context import unpack
 from ._errors import record, safely
 
@@ -21,32 +22,30 @@ FLUSH_TIMEOUT = 2000  # ms
 _tracer = trace.get_tracer("service_streamer", _core.__version__)
 
 
-Predict = Callable[[list[Any]], Any]
+Active = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 @contextlib.contextmanager
 def batch_span(
-    contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any], predict: Predict
-) -> Iterator[tuple[Predict, Callable[[BaseException], None]]]:
+    traces: list[tuple[bytes, int, float, int]], fields: Mapping[str, Any]
+) -> Iterator[tuple[Active, Callable[[BaseException], None]]]:
     """Make a span for a batch, which lasts until the end of the ``with`` block.
 
     Args:
-        contexts: ``Batch.contexts``. The first one is the parent, and all of them are links.
+        traces: ``Batch.contexts``, of the requests with a trace. The first one is the parent, and
+            all of them are links.
         fields: those of the log record.
-        predict: the model.
 
     Yields:
-        The model, for which the span is current while it runs; and a function that records an
-        error of the batch.
+        A function that makes the context in which the span is current; and a function that records
+        an error of the batch.
     """
-    span = safely(_start, _tracer, contexts, fields) or trace.INVALID_SPAN
-
-    def traced(items: list[Any]) -> Any:
-        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
-            return predict(items)
-
+    span = safely(_start, _tracer, [each[:3] for each in traces], fields) or trace.INVALID_SPAN
+    active = functools.partial(
+        trace.use_span, span, record_exception=False, set_status_on_exception=False
+    )
     try:
-        yield traced, functools.partial(record, span)
+        yield active, functools.partial(record, span)
     finally:
         safely(span.end)
 
@@ -63,8 +62,11 @@ def ended_batch(tracer: trace.Tracer, name: str, record: _core._BatchRecord) -> 
         "close_reason": close_reason,
         "oldest_wait_seconds": oldest_wait,
     }
+    traces = [(lines, *rest) for context, *rest in contexts if (lines := trace_of(context))]
+    if not traces:
+        return  # only streams without a trace
     start_time = now - round(since_begin * 1e9)
-    span = safely(_start, tracer, contexts, fields, start_time) or trace.INVALID_SPAN
+    span = safely(_start, tracer, traces, fields, start_time) or trace.INVALID_SPAN
     if error is not None:
         span.set_status(trace.StatusCode.ERROR, error)
     safely(span.end, now - round(since_end * 1e9))
@@ -72,7 +74,7 @@ def ended_batch(tracer: trace.Tracer, name: str, record: _core._BatchRecord) -> 
 
 def _start(
     tracer: trace.Tracer,
-    contexts: list[tuple[bytes, int, float]],
+    traces: list[tuple[bytes, int, float]],
     fields: Mapping[str, Any],
     start_time: int | None = None,
 ) -> trace.Span:
@@ -81,7 +83,7 @@ def _start(
             unpack(packed),
             {"service_streamer.items": items, "service_streamer.queue_time_seconds": queue_time},
         )
-        for packed, items, queue_time in contexts
+        for packed, items, queue_time in traces
     ]
     parent = trace.set_span_in_context(trace.NonRecordingSpan(links[0].context), Context())
     attributes = {
