@@ -157,6 +157,8 @@ class BaseStreamer(Requests, Inspection):
             self._state = LifeCycle.CLOSING
         backend = self._backend
         (backend.close_alone if alone else backend.close)(drain)
+        if not drain:
+            self._close_streams()
 
     def _end_close(self, limit: float | None) -> None:
         """Wait until all requests and workers have ended. After `limit` seconds, end them."""

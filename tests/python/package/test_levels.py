@@ -141,6 +141,7 @@ PACKAGES = {
     "torch": {"_waiting"},
     "_processes": {"_waiting"},
     "_redis": {"_waiting", "_processes", "_timeline"},
+    "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
     "_pipeline": {"_waiting", "_processes"},
     "metrics": {"_waiting"},
