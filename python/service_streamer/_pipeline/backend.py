@@ -12,6 +12,7 @@ from .. import _core
 from .._errors import StreamerClosed
 from .._future import Future
 from .._options import Options
+from .._request_context import trace_of
 from .._streamer import BaseStreamer
 from .._waiting.threads import original
 from .._worker import Workers
@@ -72,6 +73,7 @@ class PipelineBackend(Workers):
         super().__init__(_refuse, options, count=1, future_type=PipelineFuture)
         self._streamers = tuple(streamers)
         self._owned = [each for each in streamers if each not in borrowed]
+        self.remote = streamers[-1]._backend.remote  # the last stage sends the pieces of streams
         self._max_in_flight = max_in_flight
         self._piece_size = piece_size
         self._drain = True
@@ -162,7 +164,7 @@ class PipelineBackend(Workers):
                 raise StreamerClosed("the pipeline was closed before the request ended")
             # If the stage is full, the piece waits for room there, and not this thread.
             call = self._streamers[stage]._engine.submit_async(
-                items, None, request.priority, request.context
+                items, None, request.priority, self._context_for(stage, request)
             )
             request.entered(number, stage, call)
             call.add_done_callback(functools.partial(self._leave, stage, request, number))
@@ -183,6 +185,12 @@ class PipelineBackend(Workers):
                 request.arrived(number, call.result())
         except BaseException as error:
             request.fail(error)
+
+    def _context_for(self, stage: int, request: StagedRequest) -> bytes | None:
+        """Return the context of the request. Only the last stage sends pieces to its reader."""
+        if request.context is None or stage == len(self._streamers) - 1:
+            return request.context
+        return trace_of(request.context)
 
     def _close_stages(self) -> None:
         for streamer in self._owned:

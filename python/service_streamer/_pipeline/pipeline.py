@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import _map, _options
 from .._backend import Backend
 from .._errors import StreamerClosed, StreamerError
+from .._future import Future
 from .._options import Options
+from .._request_context import join
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
@@ -18,6 +20,9 @@ from .backend import PipelineBackend, PipelineFuture
 from .explanation import Load, PipelineStats, explain, verdict
 from .request import StagedRequest
 from .stage import Stage
+
+if TYPE_CHECKING:
+    from .._streams.inbox import Inbox
 
 
 class Pipeline(BaseStreamer):
@@ -122,9 +127,7 @@ class Pipeline(BaseStreamer):
         """
         request = StagedRequest(batch, priority)
         future = super().submit([request], timeout=timeout, priority=priority)
-        assert isinstance(future, PipelineFuture)
-        future.bind(request, self._pipe)
-        return future
+        return self._bound(future, request)
 
     async def apredict(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
@@ -187,6 +190,25 @@ class Pipeline(BaseStreamer):
             return f"{self._name()}: {error}"
 
     # -------------------------------------------------------------------- private
+
+    def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
+        from .._streams import opening  # imported for the first stream
+
+        def submit(items: list[Any], reader: bytes) -> Future:
+            request = StagedRequest(items, priority)
+            if (tracing := self._tracing) is not None:
+                future = tracing.stream(self._engine, [request], priority, reader)
+            else:
+                context = join(None, reader)
+                future = self._engine.submit_async([request], None, priority, context)
+            return self._bound(future, request)
+
+        return opening.begin(submit, item, buffer, self._engine, self._backend.remote)
+
+    def _bound(self, future: Future, request: StagedRequest) -> PipelineFuture:
+        assert isinstance(future, PipelineFuture)
+        future.bind(request, self._pipe)
+        return future
 
     def _loads(self, stats: StreamerStats) -> list[Load]:
         assert isinstance(stats, PipelineStats)

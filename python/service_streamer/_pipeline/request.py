@@ -28,7 +28,7 @@ class StagedRequest:
         self.items = item_list(batch)
         self.priority = priority
         self.context: bytes | None = None
-        """the trace context"""
+        """see `_request_context`"""
         self.ended = False
         # By piece: its future in its present stage, the number of that stage, the last outputs.
         self._calls: list[Any] = []

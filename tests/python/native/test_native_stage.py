@@ -19,7 +19,7 @@ def test_a_native_model_is_a_stage(model, torch):
     network = Stage(model(workers=2), batch_size=8, name="network")
     with Pipeline(list, network, Stage(as_numbers, batch_size=8)) as pipeline:
         assert pipeline.predict(items) == expected
-            assert pipeline.submit(items).result() == expected
+        assert pipeline.submit(items).result() == expected
         assert pipeline.stages["network"].stats().items == 40
     with pytest.raises(TypeError, match="give them to the model"):
         Stage(model(), workers=2)
