@@ -57,9 +57,9 @@ class Stage:
         for option in _OF_THE_PIPELINE:
             if option in options:
                 raise TypeError(f"{option} is an option of the Pipeline, not of a Stage")
-        if isinstance(target, BaseStreamer):
-            if (batch_size, workers, processes) != (1, 1, False) or options:
-                raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
+        given = options or (batch_size, workers, processes) != (1, 1, False)
+        if given and isinstance(target, BaseStreamer):
+            raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
         if isinstance(target, NativeSource) and (workers != 1 or processes):
             raise TypeError("a native model has its own workers: give them to the model")
         if name is not None and not _is_name(name):
