@@ -29,9 +29,8 @@ def cut_into(size):
 
     class Cut(Pipeline):
         def _make_backend(self, options):
-            backend = super()._make_backend(options)
-            backend._piece_size = size
-            return backend
+            self._piece_size = size
+            return super()._make_backend(options)
 
     return Cut
 
