@@ -32,6 +32,7 @@ class Workers:
     """A `Backend`: an engine and its worker threads. The first request starts them."""
 
     remote = False
+    thread_name = "service-streamer-worker"
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Workers:
 
     def _start_workers(self) -> None:
         while len(self._threads) < self._count:
-            self._threads.append(threads.NativeThread(self._work, "service-streamer-worker"))
+            self._threads.append(threads.NativeThread(self._work, self.thread_name))
         for thread in self._threads:
             thread.start()
 
