@@ -120,6 +120,7 @@ def make_engine(
         batch_size=options.batch_size,
         max_latency=options.max_latency,
         policy=options.policy,
+        ageing=options.ageing or 0,  # 0: none
         workers=workers,
         max_queue=options.max_queue or 0,  # 0: the default of the engine
         overflow=options.overflow,

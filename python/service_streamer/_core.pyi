@@ -123,6 +123,7 @@ class Engine:
         batch_size: int,
         max_latency: float,
         policy: str,
+        ageing: float = 0,
         workers: int,
         max_queue: int,
         overflow: str,

@@ -40,8 +40,11 @@ class ThreadedStreamer(BaseStreamer):
         policy: when a batch goes to an idle worker. "adaptive": at once, or after a short wait for
             callers that are about to send their next request. "greedy": always at once. "window":
             when it is full, or its oldest item has waited ``max_latency``.
-        max_queue: most items in the queue. None: 1024 * ``batch_size``. An empty queue accepts a
-            request of any size.
+        ageing: seconds of waiting after which a request counts as one priority higher, so that a
+            low priority does not starve. None: never.
+        max_queue: most items in the queue, of each priority together with the higher ones. None:
+            1024 * ``batch_size``. If nothing of its priority or a higher one is queued, a request
+            of any size is accepted.
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
         output: "items": callers get a list of outputs. "batch": callers get a slice of the value
@@ -72,6 +75,7 @@ class ThreadedStreamer(BaseStreamer):
         worker_timeout: float | None = 20,
         *,
         policy: str = "adaptive",
+        ageing: float | None = None,
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
@@ -100,6 +104,7 @@ class ThreadedStreamer(BaseStreamer):
             max_latency=max_latency,
             worker_timeout=worker_timeout,
             policy=policy,
+            ageing=ageing,
             max_queue=max_queue,
             overflow=overflow,
             output=output,

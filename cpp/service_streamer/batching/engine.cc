@@ -33,7 +33,7 @@ Completion::Wait ended_by(Parker::Wake wake) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : id_(random_id()), options_(options.validated()), policy_(options_.policy_options()), queue_(options_.max_queue) {}
+    : id_(random_id()), options_(options.validated()), policy_(options_.policy_options()), queue_(options_.max_queue, options_.ageing) {}
 
 void Engine::Wakes::run() {
   if (worker != nullptr) worker->parker.unpark();

@@ -12,6 +12,8 @@ Engine::Ready Engine::poll_ahead(CloseReason& reason) {
   if (items == 0) return Ready::kNotYet;
   const bool full = items >= options_.batch_size;
   if (!full && !closed()) return Ready::kNotYet;
+  // A request of a higher priority would have to wait for two batches.
+  if (!closed() && queue_.expects_higher_priority(Clock::now())) return Ready::kNotYet;
   reason = full ? CloseReason::kFull : CloseReason::kDrain;
   ++reserved_;
   return Ready::kBatch;

@@ -24,8 +24,12 @@ struct EngineOptions {
   // The number of workers, at least 1.
   int workers = 1;
 
-  // The maximum number of items in the queue; 0 means 1024 batches. A larger request is admitted if the queue is empty.
+  // The maximum number of items in the queue, of each priority together with the higher ones; 0 means 1024 batches. A
+  // larger request is admitted if nothing of its priority or a higher one is queued.
   std::size_t max_queue = 0;
+
+  // The wait after which a request counts as one priority higher, more than 0; Duration::max() means never.
+  Duration ageing = Duration::max();
 
   // What submit does when the queue is full.
   Overflow overflow = Overflow::kBlock;

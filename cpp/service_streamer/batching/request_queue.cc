@@ -3,33 +3,43 @@
 #include <algorithm>
 
 namespace service_streamer {
+namespace {
+
+// When a request would have arrived to have its turn in the order of arrival. Durations may be large, so it is a
+// floating-point number.
+double virtual_arrival(const Request& request, Duration ageing) {
+  using Seconds = std::chrono::duration<double>;
+  return Seconds(request.arrived.time_since_epoch()).count() - request.priority * Seconds(ageing).count();
+}
+
+}  // namespace
 
 bool RequestQueue::has_room(const Request& request) const {
-  return waiting_count_ == 0 && (items_ == 0 || items_ + request.size <= max_items_);
+  if (waiting_count_ > 0) {
+    for (const auto& [priority, lane] : lanes_) {
+      if (priority < request.priority) break;
+      if (!lane.waiting.empty()) return false;
+    }
+  }
+  return fits(request);
 }
 
 void RequestQueue::push(Request& request) {
-  lanes_[request.priority].push_back(request);
-  request.phase = Request::Phase::kQueued;
-  items_ += request.size;
-  ++requests_;
+  add(lanes_[request.priority], request, nullptr);
 }
 
 void RequestQueue::push_waiting(Request& request) {
-  waiting_.push_back(request);
+  lanes_[request.priority].waiting.push_back(request);
   request.phase = Request::Phase::kWaiting;
   ++waiting_count_;
 }
 
 void RequestQueue::push_again(Request& request) {
-  QueueList& lane = lanes_[request.priority];
-  Request* later = lane.first();
+  Lane& lane = lanes_[request.priority];
+  Request* later = lane.queued.first();
   while (later != nullptr && later->arrived <= request.arrived) later = later->next;
-  lane.insert(request, later);
-  request.phase = Request::Phase::kQueued;
   request.dispatched = 0;
-  items_ += request.size;
-  ++requests_;
+  add(lane, request, later);
 }
 
 void RequestQueue::push_alone(Request& request) {
@@ -42,26 +52,29 @@ void RequestQueue::push_alone(Request& request) {
 }
 
 Request* RequestQueue::admit() {
-  Request* request = waiting_.first();
-  if (request == nullptr || (items_ > 0 && items_ + request->size > max_items_)) return nullptr;
-  waiting_.erase(*request);
+  if (waiting_count_ == 0) return nullptr;
+  const auto lane = std::ranges::find_if(lanes_, [](const auto& each) { return !each.second.waiting.empty(); });
+  Request& request = *lane->second.waiting.first();
+  if (!fits(request)) return nullptr;
+  lane->second.waiting.erase(request);
   --waiting_count_;
-  push(*request);
-  return request;
+  add(lane->second, request, nullptr);
+  return &request;
 }
 
 void RequestQueue::remove(Request& request) {
   if (request.phase == Request::Phase::kWaiting) {
-    waiting_.erase(request);
+    const auto lane = lanes_.find(request.priority);
+    lane->second.waiting.erase(request);
     --waiting_count_;
+    drop_empty(lane);
   } else if (request.phase == Request::Phase::kQueued) {
-    (request.alone ? alone_items_ : items_) -= request.size - request.dispatched;
     unlink(request);
   }
 }
 
 Request& RequestQueue::front() {
-  return requests_ > 0 ? *first_lane()->second.first() : *alone_.first();
+  return requests_ > 0 ? *next_lane()->second.queued.first() : *alone_.first();
 }
 
 RequestRange RequestQueue::take(std::size_t limit) {
@@ -69,42 +82,92 @@ RequestRange RequestQueue::take(std::size_t limit) {
   const std::uint32_t left = request.size - request.dispatched;
   const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(left, limit));
   const RequestRange range{.request = &request, .begin = request.dispatched, .count = count};
-  request.dispatched += count;
-  (request.alone ? alone_items_ : items_) -= count;
   if (count == left) {
     unlink(request);
     request.phase = Request::Phase::kDispatched;
+  } else if (request.alone) {
+    alone_items_ -= count;
+  } else {
+    items_ -= count;
+    lanes_.find(request.priority)->second.items -= count;
   }
+  request.dispatched += count;
   return range;
 }
 
 TimePoint RequestQueue::oldest() const {
   TimePoint oldest = TimePoint::max();
   for (const auto& [priority, lane] : lanes_) {
-    if (!lane.empty()) oldest = std::min(oldest, lane.first()->arrived);
+    if (!lane.queued.empty()) oldest = std::min(oldest, lane.queued.first()->arrived);
   }
   return oldest;
 }
 
 int RequestQueue::top_priority() const {
-  return first_lane()->first;
+  return top_lane()->first;
 }
 
-RequestQueue::Lanes::const_iterator RequestQueue::first_lane() const {
-  return std::find_if(lanes_.begin(), lanes_.end(), [](const auto& lane) { return !lane.second.empty(); });
+bool RequestQueue::expects_higher_priority(TimePoint now) const {
+  constexpr Duration kLately = std::chrono::seconds(10);
+  return std::any_of(lanes_.begin(), top_lane(),
+                     [now](const auto& lane) { return lane.second.last_arrival > now - kLately; });
 }
 
+// True if the bound allows the request, apart from what is in the waiting room.
+bool RequestQueue::fits(const Request& request) const {
+  std::size_t ahead = 0;
+  for (const auto& [priority, lane] : lanes_) {
+    if (priority < request.priority) break;
+    ahead += lane.items;
+  }
+  return ahead == 0 || ahead + request.size <= max_items_;
+}
+
+RequestQueue::Lanes::const_iterator RequestQueue::top_lane() const {
+  return std::ranges::find_if(lanes_, [](const auto& lane) { return !lane.second.queued.empty(); });
+}
+
+// The lane of the request that goes next.
+RequestQueue::Lanes::const_iterator RequestQueue::next_lane() const {
+  auto next = top_lane();
+  if (ageing_ == Duration::max()) return next;
+  for (auto lane = next; lane != lanes_.end(); ++lane) {
+    if (lane->second.queued.empty()) continue;
+    const Request& request = *lane->second.queued.first();
+    if (virtual_arrival(request, ageing_) < virtual_arrival(*next->second.queued.first(), ageing_)) next = lane;
+  }
+  return next;
+}
+
+void RequestQueue::add(Lane& lane, Request& request, Request* before) {
+  lane.queued.insert(request, before);
+  lane.items += request.size;
+  lane.last_arrival = std::max(lane.last_arrival, request.arrived);
+  request.phase = Request::Phase::kQueued;
+  items_ += request.size;
+  ++requests_;
+}
+
+void RequestQueue::drop_empty(Lanes::iterator lane) {
+  constexpr std::size_t kKeptLanes = 8;  // keep a few empty lanes, because the same priorities come again
+  if (lane->second.empty() && lanes_.size() > kKeptLanes) lanes_.erase(lane);
+}
+
+// Takes the request out of the queue, with its items that are not in a batch.
 void RequestQueue::unlink(Request& request) {
+  const std::size_t left = request.size - request.dispatched;
   if (request.alone) {
     alone_.erase(request);
+    alone_items_ -= left;
     --alone_count_;
     return;
   }
-  constexpr std::size_t kKeptLanes = 8;  // keep a few empty lanes, because the same priorities come again
   const auto lane = lanes_.find(request.priority);
-  lane->second.erase(request);
-  if (lane->second.empty() && lanes_.size() > kKeptLanes) lanes_.erase(lane);
+  lane->second.queued.erase(request);
+  lane->second.items -= left;
+  items_ -= left;
   --requests_;
+  drop_empty(lane);
 }
 
 }  // namespace service_streamer

@@ -10,15 +10,21 @@
 
 namespace service_streamer {
 
-// The bounded queue of requests, first in first out within a priority, and the waiting room in front of it. It has no
-// lock and no clock; the engine calls it under its mutex. No call blocks. push(), push_again() and admit() may throw
-// std::bad_alloc.
+// The bounded queue of requests, and the waiting room in front of it. It has no lock and no clock; the engine calls it
+// under its mutex. No call blocks. push(), push_waiting() and push_again() may throw std::bad_alloc.
 //
-// The bound counts items that are not in a batch yet. A request for which there is no room may wait in the waiting
-// room. admit() takes requests from there strictly in order, so small requests cannot starve a large one.
+// Requests of one priority are first in, first out. A higher priority goes first. With `ageing`, a request gains one
+// priority for each such time that it has waited: the request with the least `arrived - priority * ageing` goes first.
+//
+// The bound counts items that are not in a batch yet. It holds for the items of each priority together with those of
+// higher priorities, so that many requests of a low priority never keep out one of a high priority. A request for which
+// there is no room may wait in the waiting room. admit() takes the highest priority first, and within it strictly in
+// order, so small requests cannot starve a large one.
 class RequestQueue {
  public:
-  explicit RequestQueue(std::size_t max_items) : max_items_(max_items) {}
+  // Duration::max(): no ageing.
+  explicit RequestQueue(std::size_t max_items, Duration ageing = Duration::max())
+      : max_items_(max_items), ageing_(ageing) {}
 
   bool has_room(const Request& request) const;
   void push(Request& request);
@@ -57,19 +63,34 @@ class RequestQueue {
   TimePoint oldest() const;
   // The highest priority in the queue. The queue must not be empty.
   int top_priority() const;
+  // True if a request of a higher priority than that arrived in the last seconds. The queue must not be empty.
+  bool expects_higher_priority(TimePoint now) const;
 
   std::size_t max_items() const { return max_items_; }
 
  private:
-  using Lanes = std::map<int, QueueList, std::greater<>>;
+  // The requests of one priority.
+  struct Lane {
+    QueueList queued;
+    QueueList waiting;
+    std::size_t items = 0;  // of `queued`
+    TimePoint last_arrival;
 
-  Lanes::const_iterator first_lane() const;
+    bool empty() const { return queued.empty() && waiting.empty(); }
+  };
+  using Lanes = std::map<int, Lane, std::greater<>>;  // the highest priority first
+
+  bool fits(const Request& request) const;
+  Lanes::const_iterator top_lane() const;
+  Lanes::const_iterator next_lane() const;
+  void add(Lane& lane, Request& request, Request* before);
+  void drop_empty(Lanes::iterator lane);
   void unlink(Request& request);
 
   const std::size_t max_items_;
-  Lanes lanes_;  // by priority; a lane may be empty
+  const Duration ageing_;
+  Lanes lanes_;  // a lane may be empty
   QueueList alone_;
-  QueueList waiting_;
   std::size_t items_ = 0;
   std::size_t alone_items_ = 0;
   int alone_count_ = 0;

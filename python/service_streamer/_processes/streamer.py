@@ -69,7 +69,7 @@ class Streamer(BaseStreamer):
             modules named by ``set_forkserver_preload``, except the main module.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        policy, max_queue, overflow, output, isolate_errors, isolation_budget: as for
+        policy, ageing, max_queue, overflow, output, isolate_errors, isolation_budget: as for
             `ThreadedStreamer`.
         retries: how often a batch runs again after its worker died.
         worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
@@ -102,6 +102,7 @@ class Streamer(BaseStreamer):
         worker_timeout: float | None = 20,
         *,
         policy: str = "adaptive",
+        ageing: float | None = None,
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
@@ -118,6 +119,7 @@ class Streamer(BaseStreamer):
             max_latency=max_latency,
             worker_timeout=worker_timeout,
             policy=policy,
+            ageing=ageing,
             max_queue=max_queue,
             overflow=overflow,
             output=output,
