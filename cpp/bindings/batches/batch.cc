@@ -30,6 +30,10 @@ PyObject* none_if(bool done) {
   return done ? Py_NewRef(Py_None) : nullptr;
 }
 
+double seconds_of(Duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 // --- methods ---
 
 PyObject* batch_complete(PyObject* self, PyObject* outputs) {
@@ -130,7 +134,21 @@ PyObject* batch_reason(PyObject* self, void*) {
 }
 
 PyObject* batch_age(PyObject* self, void*) {
-  return PyFloat_FromDouble(std::chrono::duration<double>(batch_of(self).age()).count());
+  return PyFloat_FromDouble(seconds_of(batch_of(self).age()));
+}
+
+PyObject* batch_contexts(PyObject* self, void*) {
+  const BatchBase& batch = batch_of(self);
+  PyObject* list = PyList_New(0);
+  for (std::size_t i = 0; list != nullptr && i < batch.ranges(); ++i) {
+    const auto [context, items, queue_time] = batch.context_of(i);
+    if (context == nullptr) continue;
+    PyObject* bytes = PyBytes_FromStringAndSize(context->data(), static_cast<Py_ssize_t>(context->size()));
+    PyObject* tuple = bytes != nullptr ? Py_BuildValue("(NId)", bytes, items, seconds_of(queue_time)) : nullptr;
+    if (tuple == nullptr || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
+    Py_XDECREF(tuple);
+  }
+  return list;
 }
 
 // --- memory ---
@@ -181,9 +199,10 @@ PyMethodDef methods[] = {
 PyGetSetDef attributes[] = {
     {"items", batch_items, nullptr, "The argument of predict_function: a plain list, a new one each time.", nullptr},
     {"requests", batch_requests, nullptr, "How many requests have a part in it.", nullptr},
-    {"reason", batch_reason, nullptr, "Why it was closed; '' in a worker process.", nullptr},
-    {"age", batch_age, nullptr, "Seconds that its oldest request had waited when it was cut; 0 in a worker process.",
-     nullptr},
+    {"reason", batch_reason, nullptr, "Why it was closed.", nullptr},
+    {"age", batch_age, nullptr, "Seconds that its oldest request had waited when it was cut.", nullptr},
+    {"contexts", batch_contexts, nullptr,
+     "The requests with a trace context: [(context, items of it in the batch, seconds in the queue)].", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -222,6 +241,10 @@ PyObject* make_batch(BatchBase* batch) {
 PyObject* items_of_batch(PyObject* self) {
   PyObject* items = batch_of(self).items;
   return items != nullptr ? PySequence_List(items) : PyList_New(0);
+}
+
+bool is_traced(PyObject* self) {
+  return batch_of(self).traced;
 }
 
 bool complete_batch(PyObject* self, PyObject* outputs) {

@@ -3,6 +3,8 @@
 #include <Python.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "service_streamer/base/clock.h"
@@ -31,9 +33,17 @@ class BatchBase {
   virtual std::size_t size() const = 0;    // items
   virtual TimePoint begun() const = 0;     // when its run began
 
-  // Only the engine knows these.
-  virtual const char* reason() const { return ""; }
-  virtual Duration age() const { return {}; }
+  virtual const char* reason() const = 0;
+  virtual Duration age() const = 0;  // of its oldest request, when it was cut
+
+  // The trace context of the request of a range.
+  struct RangeContext {
+    const std::string* context = nullptr;  // nullptr: none
+    std::uint32_t items = 0;               // of the range
+    Duration queue_time{0};                // of the request
+  };
+  virtual RangeContext context_of(std::size_t range) const = 0;
+  bool traced = false;  // a request of the whole batch has a trace context
 
   // Answers every request. False with nothing changed: the outputs do not fit the items.
   virtual bool complete(PyObject* outputs) = 0;
@@ -71,8 +81,9 @@ bool make_batch_type(PyObject* module);
 // The Python object of a batch, which it deletes; nullptr with an exception set and the batch deleted.
 PyObject* make_batch(BatchBase* batch);
 
-// Its attribute `items` and its method complete(), for run_batches().
+// Its attribute `items`, its member `traced` and its method complete(), for run_batches().
 PyObject* items_of_batch(PyObject* batch);
+bool is_traced(PyObject* batch);
 bool complete_batch(PyObject* batch, PyObject* outputs);
 
 }  // namespace service_streamer::bindings

@@ -11,8 +11,9 @@ namespace service_streamer::bindings {
 // None when there are no more, or nullptr with an exception set.
 //
 // What is rare is left to service_streamer._worker: the loop returns (batch, raised, refused), with what the model
-// raised, or why its outputs were refused. With neither, logged() is true and the batch has not run. The loop is in C++
-// so that no Python frame runs between the model and the caller that waits for the answer.
+// raised, or why its outputs were refused. With neither, the batch has not run: logged() is true, or a request has a
+// trace context. The loop is in C++ so that no Python frame runs between the model and the caller that waits for the
+// answer.
 template <typename Next>
 PyObject* run_batches(Next next, PyObject* predict, PyObject* logged) {
   for (;;) {
@@ -23,7 +24,8 @@ PyObject* run_batches(Next next, PyObject* predict, PyObject* logged) {
     PyObject* yes = PyObject_CallNoArgs(logged);
     const int to_be_logged = yes != nullptr ? PyObject_IsTrue(yes) : -1;
     Py_XDECREF(yes);
-    if (to_be_logged > 0) return Py_BuildValue("(NOO)", batch, Py_None, Py_None);
+    if (to_be_logged > 0 || (to_be_logged == 0 && is_traced(batch)))
+      return Py_BuildValue("(NOO)", batch, Py_None, Py_None);
     if (to_be_logged < 0) {
       Py_DECREF(batch);
       return nullptr;

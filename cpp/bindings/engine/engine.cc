@@ -224,17 +224,17 @@ PyMethodDef methods[] = {
      "predict($self, batch, timeout, priority, /)\n--\n\n"
      "Blocks until the result, the deadline, or a signal handler that raises."},
     {"submit", as_method(engine_submit), METH_FASTCALL,
-     "submit($self, batch, timeout, priority, /)\n--\n\n"
+     "submit($self, batch, timeout, priority, context=None, /)\n--\n\n"
      "Returns a future; blocks only while the queue is full."},
     {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
-     "submit_async($self, batch, timeout, priority, /)\n--\n\n"
+     "submit_async($self, batch, timeout, priority, context=None, /)\n--\n\n"
      "Returns a future; never blocks: a full queue makes the request wait, not the thread."},
     {"run_batches", engine_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
      "Runs and answers what is due; blocks until the engine is closed and empty: None.\n\n"
      "Or until a batch is left to the caller: (batch, raised, refused), with what\n"
      "`predict` raised, with why its outputs were refused, or with neither: it was\n"
-     "not run, because logged() is true."},
+     "not run, because logged() is true or a request has a trace context."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\n"
      "Ends requests whose deadline passed, until the engine is closed."},

@@ -31,6 +31,7 @@ bool EngineBatch::cut(CloseReason reason) {
     for (const RequestRange& range : batch_.ranges) {
       if (items == nullptr) break;
       const FutureObject* future = future_of(*range.request);
+      traced = traced || range.request->context != nullptr;
       PyObject** all = PySequence_Fast_ITEMS(future->items != nullptr ? future->items : future->value);
       for (std::uint32_t i = range.begin; i < range.begin + range.count; ++i) {
         PyList_SET_ITEM(items, next++, Py_NewRef(all[i]));
@@ -39,6 +40,13 @@ bool EngineBatch::cut(CloseReason reason) {
   }
   engine_->backend->publish(expired);
   return items != nullptr;
+}
+
+BatchBase::RangeContext EngineBatch::context_of(std::size_t range) const {
+  const Request& request = *batch_.ranges[range].request;
+  return {.context = request.context.get(),
+          .items = batch_.ranges[range].count,
+          .queue_time = request.taken - request.arrived};
 }
 
 // Gives the batch back to the engine, and the requests that ended what their futures have in `outputs`.

@@ -1,5 +1,8 @@
 // The methods of an engine for its callers: predict and submit.
 
+#include <memory>
+#include <string>
+
 #include "bindings/engine/engine.h"
 #include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
@@ -13,10 +16,24 @@ namespace {
 // predict() watches the deadline of its request itself; submit() leaves it to a timer.
 enum class Caller { kPredict, kSubmit };
 
+// Takes the trace context from bytes, or None. False with an exception set.
+bool context_from(PyObject* value, TraceContext& context) {
+  if (value == Py_None) return true;
+  char* bytes;
+  Py_ssize_t size;
+  if (PyBytes_AsStringAndSize(value, &bytes, &size) < 0) return false;
+  if (size < 1 || static_cast<std::size_t>(size) > kMaxTraceContext) {
+    PyErr_Format(PyExc_ValueError, "a trace context has 1 to %zu bytes, got %zd", kMaxTraceContext, size);
+    return false;
+  }
+  const auto copy = [&] { context = std::make_shared<const std::string>(bytes, static_cast<std::size_t>(size)); };
+  return !attempt(copy).raise();
+}
+
 // Reads the arguments of a call and makes its request; nullptr with an exception set.
 FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t nargs, Caller caller) {
-  if (nargs != 3) {
-    PyErr_SetString(PyExc_TypeError, "the arguments are batch, timeout and priority");
+  if (nargs != 3 && (nargs != 4 || caller == Caller::kPredict)) {
+    PyErr_SetString(PyExc_TypeError, "the arguments are batch, timeout and priority; for submit also context");
     return nullptr;
   }
   if (!from_this_process(self)) return nullptr;
@@ -31,6 +48,10 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   future->request->priority = priority;
   // Under gevent the timer thread watches the deadline: a timer of the hub would cost more than the rest of the call.
   future->request->watched = caller == Caller::kPredict && !gevent_is_loaded();
+  if (nargs == 4 && !context_from(args[3], future->request->context)) {
+    Py_DECREF(reinterpret_cast<PyObject*>(future));
+    return nullptr;
+  }
   return future;
 }
 

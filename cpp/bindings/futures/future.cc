@@ -239,6 +239,10 @@ PyMethodDef methods[] = {
     {"_attach", as_method(future_attach), METH_FASTCALL,
      "_attach($self, mailbox, token, /)\n--\n\n"
      "Posts the token to the mailbox when the request ends; False: it has ended."},
+    {"_timing", future_timing, METH_NOARGS,
+     "_timing($self)\n--\n\n"
+     "(seconds in the queue, seconds from there to the end, items of the last batch, why that was closed).\n\n"
+     "None: the request has not ended, or this process' engine has not put it into a batch."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -288,13 +292,6 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Call* call, 
   future->observers = observers;
   future->request = &call->request;
   return future;
-}
-
-void drop_output_ranges(FutureObject* future) {
-  std::vector<OutputRange>* ranges = std::exchange(future->output_ranges, nullptr);
-  if (ranges == nullptr) return;
-  for (const OutputRange& range : *ranges) Py_DECREF(range.outputs);
-  delete ranges;
 }
 
 }  // namespace service_streamer::bindings

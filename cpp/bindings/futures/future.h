@@ -90,6 +90,9 @@ bool settle(FutureObject* future);
 // The value of a future that is done, a new reference; nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);
 
+// The method _timing(); future.cc has its docstring.
+PyObject* future_timing(PyObject* self, PyObject*);
+
 // Ends the request before it is answered, unless it has ended, and publishes that.
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
 

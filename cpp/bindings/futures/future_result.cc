@@ -89,6 +89,24 @@ int wait_for_future(FutureObject* future, TimePoint deadline) {
                           [&](Waiter& waiter) { entered = completion.enter(waiter); });
 }
 
+void drop_output_ranges(FutureObject* future) {
+  std::vector<OutputRange>* ranges = std::exchange(future->output_ranges, nullptr);
+  if (ranges == nullptr) return;
+  for (const OutputRange& range : *ranges) Py_DECREF(range.outputs);
+  delete ranges;
+}
+
+PyObject* future_timing(PyObject* self, PyObject*) {
+  auto* future = reinterpret_cast<FutureObject*>(self);
+  if (!is_done(future)) Py_RETURN_NONE;
+  const Request& request = *future->request;
+  // In a forked child, a request of the parent may have been taken, but has no end.
+  if (request.batch_items == 0 || request.ended < request.taken) Py_RETURN_NONE;
+  using Seconds = std::chrono::duration<double>;
+  return Py_BuildValue("(ddIs)", Seconds(request.taken - request.arrived).count(),
+                       Seconds(request.ended - request.taken).count(), request.batch_items, to_string(request.reason));
+}
+
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {
   if (is_done(future)) return;
   EndedRequests ended;

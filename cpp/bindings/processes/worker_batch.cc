@@ -47,7 +47,13 @@ bool WorkerBatch::close() {
   return received_->send_when_complete();
 }
 
+BatchBase::RangeContext WorkerBatch::context_of(std::size_t range) const {
+  const ipc::RangeHead& head = received_->message.ranges[ranges_[range].index];
+  return {.context = head.context.get(), .items = ranges_[range].count, .queue_time = head.queue_time};
+}
+
 bool WorkerBatch::unpack() {
+  traced = std::ranges::any_of(received_->message.ranges, [](const auto& range) { return range.context != nullptr; });
   items = PyList_New(0);
   return items != nullptr && run([&] { return received_->unpack(items, ranges_) && (ranges() > 0 || close()); });
 }

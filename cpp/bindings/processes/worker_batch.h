@@ -26,6 +26,9 @@ class WorkerBatch final : public BatchBase {
   std::size_t ranges() const override { return ranges_.size(); }
   std::size_t size() const override { return count_items(ranges_); }
   TimePoint begun() const override { return received_->mark(); }
+  const char* reason() const override { return to_string(received_->message.head.reason); }
+  Duration age() const override { return received_->message.head.age; }
+  RangeContext context_of(std::size_t range) const override;
   bool complete(PyObject* outputs) override;
   bool fail(PyObject* error) override;
   BatchCut next(Isolation& isolation) const override { return isolation.next(ranges_); }

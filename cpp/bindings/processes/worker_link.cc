@@ -125,7 +125,7 @@ PyMethodDef methods[] = {
      "Runs and answers what comes; blocks until the engine closes the connection: None.\n\n"
      "Or until a batch is left to the caller: (batch, raised, refused), with what\n"
      "`predict` raised, with why its outputs were refused, or with neither: it was\n"
-     "not run, because logged() is true."},
+     "not run, because logged() is true or a request has a trace context."},
     {nullptr, nullptr, 0, nullptr},
 };
 

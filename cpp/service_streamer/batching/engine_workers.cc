@@ -96,6 +96,10 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
       if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
       const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
       if (from_policy && share < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
+      for (const RequestRange& range : batch.ranges) {
+        range.request->batch_items = static_cast<std::uint32_t>(batch.items);
+        range.request->reason = batch.reason;
+      }
       batch.id = ++last_batch_;
       ++running_batches_;
       running_items_ += batch.items;
@@ -154,7 +158,10 @@ void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, En
       end(front, Outcome::kExpired, now, ended, wakes);
       continue;
     }
-    if (front.dispatched == 0 && !front.alone) times_.queue_time.add(now - front.arrived);
+    if (front.dispatched == 0 && !front.alone) {
+      times_.queue_time.add(now - front.arrived);
+      front.taken = now;
+    }
     batch.age = std::max(batch.age, now - front.arrived);
     const RequestRange range = queue_.take(whole || front.alone ? front.size : limit - batch.items);
     front.holds.fetch_add(1, std::memory_order_relaxed);

@@ -3,9 +3,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "service_streamer/base/clock.h"
+#include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/waiting/waiter.h"
 
 namespace service_streamer {
@@ -20,6 +23,10 @@ enum class Outcome : std::uint8_t {
   kClosed,     // the engine was closed first
   kLost,       // its worker died
 };
+
+// The trace context of a request: opaque bytes, 1 to kMaxTraceContext of them. nullptr: none.
+using TraceContext = std::shared_ptr<const std::string>;
+constexpr std::size_t kMaxTraceContext = 1024;
 
 // One call of predict or submit: a node of the engine's queue, embedded in a future or a Call.
 //
@@ -36,6 +43,7 @@ struct Request {
   int priority = 0;        // a higher priority goes first
   TimePoint deadline = TimePoint::max();
   bool watched = false;  // the owner itself ends the request when the deadline passes
+  TraceContext context;
 
   Completion completion;
 
@@ -43,6 +51,11 @@ struct Request {
   Outcome outcome = Outcome::kNone;
   TimePoint arrived;
   TimePoint ended;
+
+  // Set by the engine when it cuts a batch with items of the request. Read after the end; `taken` also by the worker.
+  TimePoint taken;                // the first cut; the queue time ends here
+  std::uint32_t batch_items = 0;  // items of the last batch; 0: there was no batch
+  CloseReason reason{};           // of the last batch
 
   // Returns true if this was the last hold.
   bool drop_hold() { return holds.fetch_sub(1, std::memory_order_acq_rel) == 1; }

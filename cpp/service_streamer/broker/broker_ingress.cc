@@ -64,7 +64,8 @@ void BrokerIngress::submit(std::span<Submission> submissions) {
 // Returns nullptr if the body is malformed.
 ClientCall* BrokerIngress::make_call(Submission& submission) {
   Payload payload;
-  if (!parse_request(submission.body, payload)) {
+  TraceContext context;
+  if (!parse_request(submission.body, payload, context)) {
     submission.submitted = SubmitStatus::kMalformed;
     return nullptr;
   }
@@ -73,6 +74,7 @@ ClientCall* BrokerIngress::make_call(Submission& submission) {
   call->request.size = submission.items;
   call->request.priority = submission.head.priority;
   call->request.deadline = submission.head.deadline;
+  call->request.context = std::move(context);
   call->payload = std::move(payload);
   return call;
 }

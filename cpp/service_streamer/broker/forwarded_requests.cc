@@ -192,7 +192,8 @@ Chunk ForwardedRequests::chunk_of(std::uint64_t id, const ForwardedRequest& forw
           .items = items,
           .deadline = request.deadline,
           .priority = request.priority,
-          .payload = forwarded.payload};
+          .payload = forwarded.payload,
+          .context = request.context};
 }
 
 bool ForwardedRequests::too_large(const Payload& payload) const {

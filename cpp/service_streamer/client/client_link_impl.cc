@@ -127,7 +127,9 @@ void ClientLink::Impl::forward() {
     LocalCall& call = static_cast<LocalCall&>(SerializedCall::of(*range.request));
     const std::uint64_t id = call.forwarded(cancelled_requests_, ++last_id_);
     forwarded_.emplace(id, &call);
-    heads.push_back({.id = id, .priority = range.request->priority, .deadline = range.request->deadline});
+    const Request& request = *range.request;
+    heads.push_back(
+        {.id = id, .priority = request.priority, .deadline = request.deadline, .context = request.context});
     payloads.push_back(&call.payload);
   }
   server_->attempt([&] { server_->send(make_submit(heads, payloads)); });

@@ -114,6 +114,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
   call->request.size = static_cast<std::uint32_t>(submitted.payload.items());
   call->request.priority = submitted.head.priority;
   call->request.deadline = submitted.head.deadline;
+  call->request.context = std::move(submitted.head.context);
   call->payload = std::move(submitted.payload);
   client.calls.emplace(call->id(), call);
   call->ref();  // for the engine

@@ -101,11 +101,16 @@ OutMessage WorkerPool::message_of(const InFlightBatch& in_flight) {
   heads.reserve(in_flight.batch.ranges.size());
   items.reserve(in_flight.batch.ranges.size());
   for (const RequestRange& range : in_flight.batch.ranges) {
-    heads.push_back({.items = range.count, .deadline = range.request->deadline, .whole = range.whole()});
+    const Request& request = *range.request;
+    heads.push_back({.items = range.count,
+                     .deadline = request.deadline,
+                     .whole = range.whole(),
+                     .context = request.context,
+                     .queue_time = request.taken - request.arrived});
     items.push_back(
         {.payload = &SerializedCall::of(*range.request).payload, .begin = range.begin, .count = range.count});
   }
-  return make_batch(in_flight.id, heads, items);
+  return make_batch(in_flight.id, {.reason = in_flight.batch.reason, .age = in_flight.batch.age}, heads, items);
 }
 
 void WorkerPool::send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "service_streamer/wire/wire.h"
@@ -24,6 +26,14 @@ struct [[gnu::packed]] ResultRangeHead {
   std::uint8_t kind;
   std::uint32_t size;
 };
+
+bool read_tail(wire::ByteReader& reader, TraceContext& context) {
+  std::uint16_t size = 0;
+  Bytes bytes;
+  if (!reader.read(size) || size == 0 || size > kMaxTraceContext || !reader.read(bytes, size)) return false;
+  context = std::make_shared<const std::string>(bytes.text());
+  return true;
+}
 
 std::uint8_t number_of(Outcome outcome) {
   return static_cast<std::uint8_t>(std::ranges::find(kOutcomes, outcome) - kOutcomes.begin());
@@ -56,7 +66,8 @@ bool fits(const EndedCall& result, std::uint32_t items) {
 // --- requests ---
 
 std::size_t Chunk::body_size() const {
-  return 4 * (std::size_t{1} + items) + item_bytes();
+  const std::size_t tail = context != nullptr ? sizeof(std::uint16_t) + context->size() : 0;
+  return 4 * (std::size_t{1} + items) + item_bytes() + tail;
 }
 
 void Chunk::write_body(char* body) const {
@@ -66,18 +77,23 @@ void Chunk::write_body(char* body) const {
     wire::append(body, static_cast<std::uint32_t>(payload->ends[i] - first));
   }
   wire::append_text(body, payload->bytes.text().substr(first, item_bytes()));
+  if (context == nullptr) return;
+  wire::append(body, static_cast<std::uint16_t>(context->size()));
+  wire::append_text(body, *context);
 }
 
-bool parse_request(const Bytes& body, Payload& payload) {
+bool parse_request(const Bytes& body, Payload& payload, TraceContext& context) {
   wire::ByteReader reader(body);
   std::uint32_t count = 0;
   std::vector<std::uint32_t> ends;
   payload = {};
+  context = {};
   if (!reader.read(count) || count == 0 || !reader.read(ends, count) || !std::is_sorted(ends.begin(), ends.end())) {
     return false;
   }
   payload.ends.assign(ends.begin(), ends.end());
-  return reader.read(payload.bytes, ends.back()) && reader.at_end();
+  if (!reader.read(payload.bytes, ends.back())) return false;
+  return reader.at_end() || (read_tail(reader, context) && reader.at_end());
 }
 
 // --- results ---

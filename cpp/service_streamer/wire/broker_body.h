@@ -8,12 +8,13 @@
 
 #include "service_streamer/base/bytes.h"
 #include "service_streamer/base/clock.h"
+#include "service_streamer/batching/request.h"
 #include "service_streamer/wire/message.h"
 #include "service_streamer/wire/payload.h"
 
 // Requests and their results as bytes for other machines: little-endian, without padding, and without shared memory.
 //
-//   request   u32 count, u32 end of each item, the items' bytes
+//   request   u32 count, u32 end of each item, the items' bytes; with a trace context also u16 size, the context
 //   result    u8 outcome (0 answered, 1 failed, 2 lost), u32 size of the note, the note, u32 ranges,
 //             and per range: u32 begin, u32 count, u8 kind (0 outputs, 1 rows, 2 error), u32 size, bytes
 //
@@ -37,6 +38,7 @@ struct Chunk {
   TimePoint deadline = TimePoint::max();
   int priority = 0;
   std::shared_ptr<const Payload> payload;  // of the whole request
+  TraceContext context;
 
   // The size of the items, at most kMaxBodyBytes.
   std::uint64_t item_bytes() const { return payload->begin_of(begin + std::size_t{items}) - payload->begin_of(begin); }
@@ -45,7 +47,7 @@ struct Chunk {
 };
 
 // The payload becomes slices of `body`.
-bool parse_request(const Bytes& body, Payload& payload);
+bool parse_request(const Bytes& body, Payload& payload, TraceContext& context);
 
 // For a request that ended as kAnswered, kFailed or kLost. The body does not contain the `id`. encoding_error() returns
 // why a result has no body (too large, or in shared memory); an empty text: it has one. Send a loss with that text

@@ -8,6 +8,7 @@
 
 #include "service_streamer/base/bytes.h"
 #include "service_streamer/base/clock.h"
+#include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/wire/payload.h"
 #include "service_streamer/wire/query.h"
@@ -21,7 +22,7 @@
 
 namespace service_streamer::ipc {
 
-constexpr std::uint32_t kProtocolVersion = 3;
+constexpr std::uint32_t kProtocolVersion = 4;
 
 enum class MessageType : std::uint16_t {
   kHello = 1,   // both ways, first: version, role and pid
@@ -87,9 +88,18 @@ struct RangeHead {
   std::uint32_t items = 0;
   TimePoint deadline = TimePoint::max();
   bool whole = false;  // the range has all items of its request
+  TraceContext context;
+  Duration queue_time{0};  // of the request
+};
+
+// What the engine knows of a batch.
+struct BatchHead {
+  CloseReason reason = CloseReason::kIdle;
+  Duration age{0};  // of its oldest request, when the batch was cut
 };
 
 struct BatchMessage {
+  BatchHead head;
   std::vector<RangeHead> ranges;  // in the order of the items
   Payload payload;
   std::uint64_t dropped_bytes = 0;  // size of the batch if it was dropped for lack of memory; the rest is then empty
@@ -110,6 +120,7 @@ struct SubmitHead {
   std::uint64_t id = 0;
   std::int32_t priority = 0;
   TimePoint deadline = TimePoint::max();
+  TraceContext context;
 };
 
 struct SubmittedRequest {
@@ -137,7 +148,8 @@ struct EndedCall {
 OutMessage make_hello(Role role);
 OutMessage make_text(MessageType type, std::string_view text, std::uint64_t id = 0);  // kReady, kInitFailed, kClosed
 OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes);       // kSetup
-OutMessage make_batch(std::uint64_t id, std::span<const RangeHead> ranges, std::span<const PayloadRange> items);
+OutMessage make_batch(std::uint64_t id, const BatchHead& head, std::span<const RangeHead> ranges,
+                      std::span<const PayloadRange> items);
 OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply);
 OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids);  // kReleased, kCancel
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads);

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "service_streamer/wire/message.h"
@@ -101,9 +103,19 @@ class BodyReader {
   std::uint32_t count_ = 0;
 };
 
+bool read_context(ByteReader& values, std::uint16_t size, TraceContext& context) {
+  Bytes bytes;
+  if (size > kMaxTraceContext || !values.read(bytes, size)) return false;
+  if (size > 0) context = std::make_shared<const std::string>(bytes.text());
+  return true;
+}
+
 bool read_request(BodyReader& body, SubmittedRequest& request) {
   wire::SubmitRequest head{};
-  if (!body.values().read(head) || !to_time(head.deadline, request.head.deadline)) return false;
+  if (!body.values().read(head) || !to_time(head.deadline, request.head.deadline) ||
+      !read_context(body.values(), head.context, request.head.context)) {
+    return false;
+  }
   request.head.id = head.id;
   request.head.priority = head.priority;
   return body.read(request.payload) && request.payload.items() > 0;
@@ -149,20 +161,25 @@ bool parse(const InMessage& message, std::vector<std::uint64_t>& ids) {
 
 bool parse(InMessage& message, BatchMessage& batch) {
   BodyReader body;
+  wire::Batch head{};
   std::vector<wire::RequestRange> heads;
   batch = {};
-  if (!body.open(message, MessageType::kBatch) || !body.values().read(heads, body.count()) ||
-      !body.read(batch.payload) || !body.at_end()) {
+  if (!body.open(message, MessageType::kBatch) || !body.values().read(head) ||
+      !wire::to_enum(head.reason, CloseReason::kDrain, batch.head.reason) || !to_duration(head.age, batch.head.age) ||
+      !body.values().read(heads, body.count())) {
     return false;
   }
   std::uint64_t items = 0;
   batch.ranges.reserve(heads.size());
-  for (const auto& [deadline, count, whole] : heads) {
+  for (const auto& [deadline, count, whole, context, queue_time] : heads) {
     RangeHead& range = batch.ranges.emplace_back(RangeHead{.items = count, .whole = whole != 0});
-    if (count == 0 || whole > 1 || !to_time(deadline, range.deadline)) return false;
+    if (count == 0 || whole > 1 || !to_time(deadline, range.deadline) || !to_duration(queue_time, range.queue_time) ||
+        !read_context(body.values(), context, range.context)) {
+      return false;
+    }
     items += count;
   }
-  return items == batch.payload.items();
+  return body.read(batch.payload) && body.at_end() && items == batch.payload.items();
 }
 
 bool parse(InMessage& message, ReplyMessage& reply) {

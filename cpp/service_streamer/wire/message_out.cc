@@ -16,6 +16,10 @@ std::int64_t to_wire(TimePoint time) {
   return time.time_since_epoch().count();
 }
 
+std::uint16_t size_of(const TraceContext& context) {
+  return context != nullptr ? static_cast<std::uint16_t>(context->size()) : 0;
+}
+
 // Builds the body of a message that may have blocks.
 class BodyWriter {
  public:
@@ -29,6 +33,9 @@ class BodyWriter {
     wire::append(values_, value);
   }
   void add_text(std::string_view text) { values_ += text; }
+  void add(const TraceContext& context) {
+    if (context != nullptr) add_text(*context);
+  }
 
   // Joins the ranges to one payload.
   void add(std::span<const PayloadRange> ranges) {
@@ -120,13 +127,18 @@ OutMessage make_hello(Role role) {
   return message;
 }
 
-OutMessage make_batch(std::uint64_t id, std::span<const RangeHead> ranges, std::span<const PayloadRange> items) {
+OutMessage make_batch(std::uint64_t id, const BatchHead& head, std::span<const RangeHead> ranges,
+                      std::span<const PayloadRange> items) {
   BodyWriter body(MessageType::kBatch, id);
+  body.add_value(wire::Batch{.reason = static_cast<std::uint8_t>(head.reason), .age = head.age.count()});
   for (const RangeHead& range : ranges) {
     body.add_value(wire::RequestRange{.deadline = to_wire(range.deadline),
                                       .items = range.items,
-                                      .whole = static_cast<std::uint8_t>(range.whole ? 1 : 0)});
+                                      .whole = static_cast<std::uint8_t>(range.whole ? 1 : 0),
+                                      .context = size_of(range.context),
+                                      .queue_time = range.queue_time.count()});
   }
+  for (const RangeHead& range : ranges) body.add(range.context);
   body.add(items);
   return std::move(body).finish(ranges.size());
 }
@@ -145,10 +157,12 @@ OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads) {
   BodyWriter body(MessageType::kSubmit);
   for (std::size_t i = 0; i < heads.size(); ++i) {
-    const auto& [id, priority, deadline] = heads[i];
+    const auto& [id, priority, deadline, context] = heads[i];
     const auto items = static_cast<std::uint32_t>(payloads[i]->items());
     const PayloadRange range{.payload = payloads[i], .begin = 0, .count = items};
-    body.add_value(wire::SubmitRequest{.id = id, .deadline = to_wire(deadline), .priority = priority});
+    body.add_value(wire::SubmitRequest{
+        .id = id, .deadline = to_wire(deadline), .priority = priority, .context = size_of(context)});
+    body.add(context);
     body.add(std::span(&range, 1));
   }
   return std::move(body).finish(heads.size());

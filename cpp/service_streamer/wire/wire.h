@@ -51,11 +51,17 @@ struct [[gnu::packed]] Result {
   std::uint64_t bytes;
 };
 
-// In a kBatch: one for each range, then one payload.
+// In a kBatch: one, then a head for each range, the trace contexts of all ranges, and one payload.
+struct [[gnu::packed]] Batch {
+  std::uint8_t reason;
+  std::int64_t age;
+};
 struct [[gnu::packed]] RequestRange {
   std::int64_t deadline;
   std::uint32_t items;
   std::uint8_t whole;
+  std::uint16_t context;  // size in bytes
+  std::int64_t queue_time;
 };
 // In a kReply: one, then the results.
 struct [[gnu::packed]] Reply {
@@ -65,11 +71,12 @@ struct [[gnu::packed]] Reply {
   std::int64_t predict;
   std::int64_t encode;
 };
-// In a kSubmit: one for each request, followed by its payload.
+// In a kSubmit: one for each request, followed by its trace context and its payload.
 struct [[gnu::packed]] SubmitRequest {
   std::uint64_t id;
   std::int64_t deadline;
   std::int32_t priority;
+  std::uint16_t context;  // size in bytes
 };
 // In a kResults: one for each call, followed by its note and its ranges, each with a result.
 struct [[gnu::packed]] ResultsCall {

@@ -41,6 +41,21 @@ TEST_F(BrokerEgressTest, LargeRequestsAreCutAndTheirAnswersJoinedInOrder) {
   EXPECT_TRUE(request.answered());
 }
 
+TEST_F(BrokerEgressTest, EachChunkHasTheTraceContext) {
+  const RemoteRequest request = sent(engine, {1, 2, 3, 4, 5}, {.context = context_of("context")});
+  Taken taken = take();
+  ASSERT_EQ(taken.chunks.size(), 2U);
+  std::vector<Chunk> again;
+  out().unanswered(Ids{taken.chunks[0].id}, again);
+  ASSERT_EQ(again.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(*taken.chunks[i].context, "context");
+    EXPECT_EQ(*again[i].context, "context");
+    EXPECT_TRUE(answer(out(), taken.chunks[i]));
+  }
+  EXPECT_TRUE(request.answered());
+}
+
 TEST_F(BrokerEgressTest, TakeReturnsAboutLimitItems) {
   const RemoteRequest first = sent(engine, std::vector<int>(10, 1));
   const RemoteRequest second = sent(engine, {1});

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -58,6 +59,20 @@ TEST_F(BrokerIngressTest, RequestsSubmittedTogetherCanBeOneBatch) {
   }
   EXPECT_EQ(take(7).size(), 7U);
   EXPECT_EQ(owner.engine.stats().counters.batches, 1U);
+}
+
+TEST_F(BrokerIngressTest, ATraceContextReachesTheWorker) {
+  std::vector<std::string> seen;
+  owner.add_ready([&seen](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    seen = contexts_of(batch);
+    return add_one(batch, reply);
+  });
+  const Chunk chunk{.items = 1,
+                    .payload = std::make_shared<const ipc::Payload>(payload_of({1})),
+                    .context = context_of("context")};
+  EXPECT_EQ(submit_to(*ingress, {.id = 7}, body_of(chunk)), SubmitStatus::kAccepted);
+  EXPECT_EQ(take_one().outcome, Outcome::kAnswered);
+  EXPECT_EQ(seen, std::vector<std::string>{"context"});
 }
 
 TEST_F(BrokerIngressTest, RequestsBeyondMaxQueueWaitForRoom) {

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "support/client_link.h"
 
@@ -25,6 +28,21 @@ TEST(ClientLink, ForwardsRequestsAndReturnsResults) {
   EXPECT_EQ(owner.engine.stats().counters.completed, 2U);
   EXPECT_EQ(client.engine.stats().counters.completed, 2U);
   EXPECT_EQ(client.engine.stats().running_items, 0U);
+}
+
+TEST(ClientLink, TraceContextsTravel) {
+  Owner owner;
+  std::vector<std::string> seen;
+  owner.add_ready([&seen](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    std::ranges::copy(contexts_of(batch), std::back_inserter(seen));
+    return add_one(batch, reply);
+  });
+  Client client(owner.server->address());
+  const RemoteRequest traced = sent(client.engine, {1}, {.context = context_of("context")});
+  EXPECT_TRUE(traced.answered());
+  EXPECT_TRUE(sent(client.engine, {2}).answered());
+  EXPECT_EQ(seen, (std::vector<std::string>{"context", ""}));
+  EXPECT_EQ(traced.request().batch_items, 0U) << "the batch is the other engine's";
 }
 
 TEST(ClientLink, ForwardsWholeRequestsOfAnySize) {

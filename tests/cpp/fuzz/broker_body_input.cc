@@ -23,9 +23,10 @@ Bytes bytes_of(std::span<const std::uint8_t> input) {
 
 bool read_request(const Bytes& body) {
   auto payload = std::make_shared<Payload>();
-  if (!parse_request(body, *payload)) return false;
+  TraceContext context;
+  if (!parse_request(body, *payload, context)) return false;
   const auto items = static_cast<std::uint32_t>(payload->items());
-  const Chunk range{.items = items, .payload = std::move(payload)};
+  const Chunk range{.items = items, .payload = std::move(payload), .context = std::move(context)};
   std::string written(range.body_size(), '\0');
   range.write_body(written.data());
   require(written == body.text());

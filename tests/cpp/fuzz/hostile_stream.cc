@@ -81,6 +81,10 @@ void touch(const Result& result) {
   for (const BlockRef& block : result.blocks) touch(block);
 }
 
+bool same(const TraceContext& one, const TraceContext& other) {
+  return one == nullptr ? other == nullptr : other != nullptr && *one == *other;
+}
+
 // Sends a parsed message over another connection, and parses it again.
 template <typename T>
 void pass_on(OutMessage message, T& parsed) {
@@ -118,9 +122,13 @@ bool pass_on(InMessage& message) {
         begin += range.items;
       }
       BatchMessage again;
-      pass_on(make_batch(message.id, batch.ranges, chunks), again);
+      pass_on(make_batch(message.id, batch.head, batch.ranges, chunks), again);
       require(again.payload.ends == batch.payload.ends && again.payload.bytes.text() == batch.payload.bytes.text());
       require(again.payload.blocks.size() == batch.payload.blocks.size());
+      require(again.head.reason == batch.head.reason && again.head.age == batch.head.age);
+      require(std::ranges::equal(again.ranges, batch.ranges, [](const RangeHead& one, const RangeHead& other) {
+        return one.queue_time == other.queue_time && same(one.context, other.context);
+      }));
       return true;
     }
     case MessageType::kReply: {
@@ -144,7 +152,9 @@ bool pass_on(InMessage& message) {
       }
       std::vector<SubmittedRequest> again;
       pass_on(make_submit(heads, payloads), again);
-      require(again.size() == requests.size());
+      require(std::ranges::equal(again, requests, [](const SubmittedRequest& one, const SubmittedRequest& other) {
+        return same(one.head.context, other.head.context);
+      }));
       return true;
     }
     case MessageType::kResults: {
@@ -194,7 +204,7 @@ std::size_t play(std::span<const std::uint8_t> input) {
       {.item = 0, .block = std::make_shared<const SharedBlock>(FileDescriptor(), 1, std::weak_ptr<BlockOwner>(), 0)});
   const RangeHead head{.items = 1};
   const PayloadRange range{.payload = &lent, .begin = 0, .count = 1};
-  require(connection->send(make_batch(0, {&head, 1}, {&range, 1})));
+  require(connection->send(make_batch(0, {}, {&head, 1}, {&range, 1})));
 
   std::size_t accepted = 0;
   constexpr std::size_t kHead = 4;

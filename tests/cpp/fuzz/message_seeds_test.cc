@@ -63,14 +63,17 @@ std::map<std::string, std::string> seeds() {
   ReplyMessage reply;
   reply.results.push_back({.kind = ResultKind::kOutputs, .bytes = Bytes::copy_of("outputs"), .blocks = {}});
   reply.results.push_back({.kind = ResultKind::kRows, .bytes = Bytes::copy_of("rows"), .blocks = {block, block}});
-  const std::vector<SubmitHead> heads{{.id = 1, .priority = 1, .deadline = TimePoint(Duration(9))}, {.id = 2}};
+  const auto context = std::make_shared<const std::string>("context");
+  const std::vector<SubmitHead> heads{{.id = 1, .priority = 1, .deadline = TimePoint(Duration(9))},
+                                      {.id = 2, .context = context}};
   const std::vector<const Payload*> payloads{&payload, &plain};
   std::vector<EndedCall> calls(2);
   calls[0] = {.id = 1, .outcome = Outcome::kAnswered, .note = "", .ranges = {}};
   calls[0].ranges.push_back({.begin = 0, .count = 2, .result = reply.results[1]});
   calls[0].ranges.push_back({.begin = 2, .count = 1, .result = reply.results[0]});
   calls[1] = {.id = 2, .outcome = Outcome::kLost, .note = "killed", .ranges = {}};
-  const std::vector<RangeHead> ranges{{.items = 3}, {.items = 1, .deadline = TimePoint(Duration(9))}};
+  const std::vector<RangeHead> ranges{{.items = 3, .context = context, .queue_time = Duration(5)},
+                                      {.items = 1, .deadline = TimePoint(Duration(9))}};
   const std::vector<PayloadRange> chunks{all_of(payload), all_of(plain)};
   const std::vector<std::uint64_t> first_handle{0};
   const Query configure{.kind = QueryKind::kConfigure,
@@ -81,7 +84,7 @@ std::map<std::string, std::string> seeds() {
       {"hello", stream_of(hello)},
       {"setup", stream_of(make_opaque(MessageType::kSetup, 0, Bytes::copy_of("model")))},
       {"ready", stream_of(make_text(MessageType::kReady, "{}"))},
-      {"batch", stream_of(make_batch(1, ranges, chunks))},
+      {"batch", stream_of(make_batch(1, {.reason = CloseReason::kLinger, .age = Duration(5)}, ranges, chunks))},
       {"reply", stream_of(make_reply(1, reply))},
       {"query", stream_of(make_query(1, configure))},
       {"query_reply", stream_of(make_query_reply(1, {.yes = false, .text = "why not"}))},

@@ -54,7 +54,10 @@ TEST(NativeWorkers, AnswerEachRequestWithItsOutputs) {
   const auto model = std::make_shared<IntModel>();
   NativeServing serving(model);
   const auto requests = sent_together(serving, {{1}, {2, 3}, {4}});
-  for (const NativeRequest& request : requests) EXPECT_TRUE(request.answered());
+  for (const NativeRequest& request : requests) {
+    EXPECT_TRUE(request.answered());
+    EXPECT_EQ(request.call().request.batch_items, 4U);
+  }
   EXPECT_EQ(model->runs, 1);
 }
 

@@ -20,6 +20,17 @@ bool die(const ipc::BatchMessage&, ipc::ReplyMessage&) {
   return false;
 }
 
+// A model with memory for at most `items` items, and none for the item 13.
+Model with_memory_for(std::size_t items) {
+  return [items](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    const std::vector<int> numbers = numbers_of(batch.payload.bytes);
+    reply.out_of_memory = numbers.size() > items || std::find(numbers.begin(), numbers.end(), 13) != numbers.end();
+    if (!reply.out_of_memory) return add_one(batch, reply);
+    reply.results.push_back({.kind = ipc::ResultKind::kError, .bytes = bytes_of({}), .blocks = {}});
+    return true;
+  };
+}
+
 TEST(ServerLosses, ABatchWhoseWorkerDiedRunsAgainOnAnother) {
   Owner owner;
   const std::uint32_t dying = owner.add_ready(die);
@@ -36,6 +47,30 @@ TEST(ServerLosses, ABatchWhoseWorkerDiedRunsAgainOnAnother) {
   EXPECT_TRUE(request.answered());
 }
 
+TEST(ServerLosses, ContextsStayWithABatchThatRunsAgain) {
+  Owner owner({.batch_size = 4, .max_latency = std::chrono::hours(1), .policy = PolicyKind::kWindow});
+  std::vector<std::vector<std::string>> seen;
+  const auto note = [&seen](const ipc::BatchMessage& batch) {
+    EXPECT_EQ(batch.head.reason, CloseReason::kFull);
+    seen.push_back(contexts_of(batch));
+  };
+  owner.add_ready([&note](const ipc::BatchMessage& batch, ipc::ReplyMessage&) {
+    note(batch);
+    return false;
+  });
+  const RemoteRequest plain = sent(owner.engine, {1});
+  const RemoteRequest large = sent(owner.engine, {2, 3}, {.context = context_of("large")});
+  const RemoteRequest small = sent(owner.engine, {4}, {.context = context_of("small")});
+  ASSERT_TRUE(owner.next_event().has_value()) << "the worker died";
+  owner.add([&note, model = with_memory_for(3)](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    note(batch);
+    return model(batch, reply);
+  });
+  EXPECT_TRUE(plain.answered() && large.answered() && small.answered());
+  const std::vector<std::string> whole{"", "large", "small"};
+  EXPECT_EQ(seen, (std::vector<std::vector<std::string>>{whole, whole, {"", "large"}, {"large", "small"}}));
+}
+
 TEST(ServerLosses, ARetryRunsBeforeANewBatch) {
   Owner owner({.batch_size = 1, .policy = PolicyKind::kGreedy});
   owner.add_ready(die);
@@ -49,17 +84,6 @@ TEST(ServerLosses, ARetryRunsBeforeANewBatch) {
   });
   EXPECT_TRUE(first.answered() && second.answered());
   EXPECT_EQ(seen, (std::vector<int>{1, 10}));
-}
-
-// A model with memory for at most `items` items, and none for the item 13.
-Model with_memory_for(std::size_t items) {
-  return [items](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
-    const std::vector<int> numbers = numbers_of(batch.payload.bytes);
-    reply.out_of_memory = numbers.size() > items || std::find(numbers.begin(), numbers.end(), 13) != numbers.end();
-    if (!reply.out_of_memory) return add_one(batch, reply);
-    reply.results.push_back({.kind = ipc::ResultKind::kError, .bytes = bytes_of({}), .blocks = {}});
-    return true;
-  };
 }
 
 TEST(ServerLosses, ABatchForWhichAWorkerHasNoMemoryRunsInHalves) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -75,7 +76,12 @@ struct Terms {
   TimePoint deadline = TimePoint::max();
   bool watched = false;
   Tally* tally = nullptr;
+  TraceContext context = {};
 };
+
+inline TraceContext context_of(std::string text) {
+  return std::make_shared<const std::string>(std::move(text));
+}
 
 inline CallPtr make_call(std::uint32_t items, const Terms& terms = {}) {
   auto call = std::make_shared<Call>(items, terms.tally);

@@ -26,6 +26,7 @@
 
 namespace service_streamer::ipc::support {
 
+using service_streamer::support::context_of;
 using service_streamer::support::eventually;
 using service_streamer::support::kPatience;
 using service_streamer::support::kSanitized;
@@ -99,7 +100,7 @@ inline PayloadRange all_of(const Payload& payload) {
 inline OutMessage batch_of(std::uint64_t id, const Payload& payload) {
   const RangeHead head{.items = static_cast<std::uint32_t>(payload.items())};
   const PayloadRange range = all_of(payload);
-  return make_batch(id, {&head, 1}, {&range, 1});
+  return make_batch(id, {}, {&head, 1}, {&range, 1});
 }
 
 inline bool readable(int fd, Duration patience = kPatience) {

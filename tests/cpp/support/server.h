@@ -58,6 +58,7 @@ class RemoteRequest {
     call_->request.priority = terms.priority;
     call_->request.deadline = terms.deadline;
     call_->request.watched = terms.watched;
+    call_->request.context = terms.context;
     call_->payload = payload_of(items_);
   }
   ~RemoteRequest() {
@@ -148,6 +149,13 @@ inline bool add_one(const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
     next += range.items;
   }
   return true;
+}
+
+// The trace contexts of a batch, by range; "" for none.
+inline std::vector<std::string> contexts_of(const ipc::BatchMessage& batch) {
+  std::vector<std::string> contexts;
+  for (const ipc::RangeHead& range : batch.ranges) contexts.push_back(range.context ? *range.context : "");
+  return contexts;
 }
 
 // A worker process as a thread.

@@ -19,14 +19,16 @@ using ipc::Payload;
 using ipc::ResultKind;
 using namespace std::string_literals;
 
-Chunk chunk_of(const std::vector<std::string>& items, std::uint32_t begin, std::uint32_t count) {
+Chunk chunk_of(const std::vector<std::string>& items, std::uint32_t begin, std::uint32_t count,
+               TraceContext context = nullptr) {
   auto payload = std::make_shared<const Payload>(ipc::support::payload_of(items));
-  return {.begin = begin, .items = count, .payload = std::move(payload)};
+  return {.begin = begin, .items = count, .payload = std::move(payload), .context = std::move(context)};
 }
 
 bool is_request(const std::string& text) {
   Payload payload;
-  return parse_request(Bytes::copy_of(text), payload);
+  TraceContext context;
+  return parse_request(Bytes::copy_of(text), payload, context);
 }
 
 bool is_result(const std::string& text, std::uint32_t items) {
@@ -51,7 +53,9 @@ TEST(RequestBody, HasTheItemsOfItsRange) {
   EXPECT_EQ(range.item_bytes(), 5U);
   EXPECT_EQ(text_of(range), "\2\0\0\0"s + "\0\0\0\0"s + "\5\0\0\0"s + "three");
   Payload payload;
-  ASSERT_TRUE(parse_request(body_of(range), payload));
+  TraceContext context = context_of("old");
+  ASSERT_TRUE(parse_request(body_of(range), payload, context));
+  EXPECT_EQ(context, nullptr);
   ASSERT_EQ(payload.items(), 2U);
   EXPECT_EQ(ipc::support::item_of(payload, 0), "");
   EXPECT_EQ(ipc::support::item_of(payload, 1), "three");
@@ -79,6 +83,22 @@ TEST(RequestBody, CountsAndEndsAreChecked) {
   EXPECT_FALSE(is_request(with(sound, 8, "\5"s))) << "bytes of no item";
   EXPECT_FALSE(is_request(with(sound, 8, "\7"s))) << "items without bytes";
   EXPECT_FALSE(is_request("\0\0\0\0"s));
+}
+
+TEST(RequestBody, MayEndWithATraceContext) {
+  const std::string plain = text_of(chunk_of({"one", "two"}, 0, 2));
+  const std::string text = text_of(chunk_of({"one", "two"}, 0, 2, context_of("context")));
+  EXPECT_EQ(text, plain + "\7\0context"s);
+  Payload payload;
+  TraceContext context;
+  ASSERT_TRUE(parse_request(Bytes::copy_of(text), payload, context));
+  EXPECT_EQ(*context, "context");
+  EXPECT_EQ(ipc::support::item_of(payload, 1), "two");
+  for (std::size_t cut = plain.size() + 1; cut < text.size(); ++cut) EXPECT_FALSE(is_request(text.substr(0, cut)));
+  EXPECT_FALSE(is_request(text + "x"));
+  EXPECT_FALSE(is_request(plain + "\0\0"s)) << "an empty context";
+  EXPECT_TRUE(is_request(plain + "\0\4"s + std::string(kMaxTraceContext, 'x')));
+  EXPECT_FALSE(is_request(plain + "\1\4"s + std::string(kMaxTraceContext + 1, 'x')));
 }
 
 TEST(ResultBody, HasOutputs) {
@@ -171,7 +191,8 @@ TEST(Chunks, AnyChangedByteIsHarmless) {
   EndedCall answered{.id = 0, .outcome = Outcome::kAnswered, .note = "note", .ranges = {}};
   answered.ranges.push_back(range_of(0, 2, Bytes::copy_of("rows"), ResultKind::kRows));
   answered.ranges.push_back(range_of(2, 1, Bytes{}));
-  const std::vector<std::string> sound{text_of(chunk_of({"one", "", "three"}, 0, 3)), of_items(3, answered),
+  const std::vector<std::string> sound{text_of(chunk_of({"one", "", "three"}, 0, 3)),
+                                       text_of(chunk_of({"one"}, 0, 1, context_of("context"))), of_items(3, answered),
                                        of_items(1, failure()), of_items(1, loss("it died"))};
   for (const std::string& text : sound) {
     EXPECT_EQ(read_as_bodies(text), 1U);

@@ -69,7 +69,7 @@ TEST_F(MessageTest, SubmitHasRequestsWithTheirItems) {
   const Payload first = payload_with_blocks();
   const Payload second = payload_of({std::string(10'000, 'x')});
   const std::vector<SubmitHead> heads{{.id = 5, .priority = -3, .deadline = TimePoint(Duration(8))},
-                                      {.id = UINT64_MAX, .priority = 4}};
+                                      {.id = UINT64_MAX, .priority = 4, .context = context_of("context")}};
   const std::vector<const Payload*> payloads{&first, &second};
   InMessage message = deliver(make_submit(heads, payloads));
   std::vector<SubmittedRequest> requests;
@@ -78,10 +78,12 @@ TEST_F(MessageTest, SubmitHasRequestsWithTheirItems) {
   EXPECT_EQ(requests[0].head.id, 5U);
   EXPECT_EQ(requests[0].head.priority, -3);
   EXPECT_EQ(requests[0].head.deadline, TimePoint(Duration(8)));
+  EXPECT_EQ(requests[0].head.context, nullptr);
   EXPECT_EQ(item_of(requests[0].payload, 2), "three");
   EXPECT_EQ(text_of(requests[0].payload.blocks.at(2).block), "ccc");
   EXPECT_EQ(requests[1].head.id, UINT64_MAX);
   EXPECT_EQ(requests[1].head.deadline, TimePoint::max());
+  EXPECT_EQ(*requests[1].head.context, "context");
   EXPECT_EQ(item_of(requests[1].payload, 0).size(), 10'000U);
   EXPECT_TRUE(requests[1].payload.blocks.empty());
 }
@@ -89,7 +91,7 @@ TEST_F(MessageTest, SubmitHasRequestsWithTheirItems) {
 TEST_F(MessageTest, InvalidSubmitsAreRejected) {
   const Payload first = payload_with_blocks();
   const Payload second = payload_of({"x"});
-  const std::vector<SubmitHead> heads{{.id = 5}, {.id = 6}};
+  const std::vector<SubmitHead> heads{{.id = 5}, {.id = 6, .context = context_of("c")}};
   const std::vector<const Payload*> payloads{&first, &second};
   const OutMessage message = make_submit(heads, payloads);
   expect_only_whole<std::vector<SubmittedRequest>>(message);
@@ -99,6 +101,9 @@ TEST_F(MessageTest, InvalidSubmitsAreRejected) {
     return accepted<std::vector<SubmittedRequest>>(with(message, offset, value));
   };
   EXPECT_FALSE(accepts(request + 8, std::int64_t{-1})) << "deadline";
+  for (const int size : {1, 20, UINT16_MAX}) {
+    EXPECT_FALSE(accepts(request + 20, static_cast<std::uint16_t>(size))) << "context";
+  }
   EXPECT_FALSE(accepts(8, std::uint64_t{8})) << "bytes";
   EXPECT_FALSE(accepts(8, UINT64_MAX)) << "bytes";
   for (const std::uint32_t count : {0U, 2U, UINT32_MAX}) {

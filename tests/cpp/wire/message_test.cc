@@ -65,7 +65,7 @@ TEST_F(MessageTest, BatchJoinsRangesOfSeveralPayloads) {
   const std::vector<RangeHead> heads{{.items = 2, .deadline = TimePoint(Duration(5)), .whole = true}, {.items = 3}};
   const std::vector<PayloadRange> ranges{{.payload = &first, .begin = 1, .count = 2},
                                          {.payload = &second, .begin = 0, .count = 3}};
-  InMessage message = deliver(make_batch(9, heads, ranges));
+  InMessage message = deliver(make_batch(9, {}, heads, ranges));
   EXPECT_EQ(message.id, 9U);
   BatchMessage batch;
   ASSERT_TRUE(parse(message, batch));
@@ -84,12 +84,43 @@ TEST_F(MessageTest, BatchJoinsRangesOfSeveralPayloads) {
   EXPECT_EQ(text_of(batch.payload.blocks[0].block), "ccc");
 }
 
+TEST_F(MessageTest, BatchHasWhatTheEngineKnowsAndTheContextsOfItsRanges) {
+  const Payload payload = payload_of({"a", "b", "c"});
+  const std::vector<RangeHead> heads{{.items = 1, .context = context_of("first"), .queue_time = Duration(7)},
+                                     {.items = 1},
+                                     {.items = 1, .context = context_of(std::string(kMaxTraceContext, 'x'))}};
+  const PayloadRange all = all_of(payload);
+  const OutMessage sent = make_batch(1, {.reason = CloseReason::kDrain, .age = Duration(8)}, heads, {&all, 1});
+  expect_only_whole<BatchMessage>(sent);
+  InMessage message = deliver(sent);
+  BatchMessage batch;
+  ASSERT_TRUE(parse(message, batch));
+  EXPECT_EQ(batch.head.reason, CloseReason::kDrain);
+  EXPECT_EQ(batch.head.age, Duration(8));
+  EXPECT_EQ(*batch.ranges[0].context, "first");
+  EXPECT_EQ(batch.ranges[0].queue_time, Duration(7));
+  EXPECT_EQ(batch.ranges[1].context, nullptr);
+  EXPECT_EQ(batch.ranges[2].context->size(), kMaxTraceContext);
+  EXPECT_EQ(item_of(batch.payload, 2), "c");
+}
+
+TEST_F(MessageTest, AContextThatIsTooLongIsRejected) {
+  const auto context = context_of(std::string(kMaxTraceContext + 1, 'x'));
+  const Payload payload = payload_of({"a"});
+  const PayloadRange all = all_of(payload);
+  const RangeHead range{.items = 1, .context = context};
+  EXPECT_FALSE(accepted<BatchMessage>(deliver(make_batch(1, {}, {&range, 1}, {&all, 1}))));
+  const SubmitHead head{.id = 1, .context = context};
+  const Payload* const one = &payload;
+  EXPECT_FALSE(accepted<std::vector<SubmittedRequest>>(deliver(make_submit({&head, 1}, {&one, 1}))));
+}
+
 TEST_F(MessageTest, BatchSendsLargeItemsWithoutACopy) {
   const Payload small = payload_of({"small"});
   const Payload large = payload_of({std::string(50'000, 'l')});
   const std::vector<RangeHead> heads{{.items = 1}, {.items = 1}, {.items = 1}};
   const std::vector<PayloadRange> ranges{all_of(small), all_of(large), all_of(small)};
-  const OutMessage message = make_batch(1, heads, ranges);
+  const OutMessage message = make_batch(1, {}, heads, ranges);
   EXPECT_LT(message.head.size(), 1000U);
   ASSERT_EQ(message.tail.size(), 2U);
   EXPECT_EQ(message.tail[0].data(), large.bytes.data());
@@ -117,7 +148,8 @@ TEST_F(MessageTest, InvalidBatchesAreRejected) {
   const OutMessage message = batch_of(1, payload);
   expect_only_whole<BatchMessage>(message);
   const std::size_t table = sizeof(wire::Start);
-  const std::size_t range = table + 3 * sizeof(wire::Block);
+  const std::size_t start = table + 3 * sizeof(wire::Block);
+  const std::size_t range = start + sizeof(wire::Batch);
   const std::size_t head = range + sizeof(wire::RequestRange);
   const std::size_t ends = head + sizeof(wire::Payload);
   const std::size_t items = ends + 3 * 8;
@@ -132,7 +164,12 @@ TEST_F(MessageTest, InvalidBatchesAreRejected) {
   for (const std::uint64_t bytes : {std::uint64_t{7}, std::uint64_t{9}, UINT64_MAX}) {
     EXPECT_FALSE(accepted<BatchMessage>(with(message, 8, bytes))) << "opaque bytes";
   }
+  constexpr auto kNoReason = static_cast<std::uint8_t>(static_cast<int>(CloseReason::kDrain) + 1);
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, start, kNoReason))) << "close reason";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, start + 1, std::int64_t{-1}))) << "age";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, range, std::int64_t{-1}))) << "deadline";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, range + 13, std::uint16_t{1}))) << "size of a context";
+  EXPECT_FALSE(accepted<BatchMessage>(with(message, range + 15, std::int64_t{-1}))) << "queue time";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, ends, std::uint64_t{4}))) << "ends not in order";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, ends + 16, std::uint64_t{7}))) << "bytes of no item";
   EXPECT_FALSE(accepted<BatchMessage>(with(message, ends + 16, UINT64_MAX))) << "items of no bytes";

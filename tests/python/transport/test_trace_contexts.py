@@ -1,0 +1,134 @@
+"""The trace context of a request, which travels to the worker of its batch; and its timing."""
+
+import pytest
+from broker_bodies import Carrier, Client
+from remote import LONG, RelayClient, RemoteEngine
+from thread_models import double
+
+from service_streamer import ThreadedStreamer, _worker
+
+pytest_plugins = ["remote_fixtures"]
+
+CLOSE_REASONS = ("idle", "returned", "linger", "max_latency")  # of a batch that is not full
+
+
+@pytest.fixture(params=["threads", "processes", "link", "bytes"])
+def way(request):
+    """How a request gets to its worker. The workers are threads of the test."""
+    return request.param
+
+
+@pytest.fixture
+def engines(way):
+    """Makes engines to which the test submits."""
+    made = []
+
+    def make(predict=double, batch_size=8, **options):
+        if way == "threads":
+            made.append(ThreadedStreamer(predict, batch_size, **options))
+            return made[-1]._engine
+        owner = RemoteEngine(predict, batch_size=batch_size, inline=way == "bytes", **options)
+        made.append(owner)
+        if way == "link":
+            made.append(RelayClient(owner.server.address))
+        elif way == "bytes":
+            made.append(Client())
+            made.append(Carrier(made[-1], owner.server))
+            return made[-2].engine
+        return made[-1].engine
+
+    yield make
+    for one in reversed(made):
+        one.close()
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The runs of the model that Python code has started: items, contexts, reason and age."""
+    runs = []
+    run = _worker.run
+
+    def noted(batch, predict):
+        runs.append((batch.items, batch.contexts, batch.reason, batch.age))
+        return run(batch, predict)
+
+    monkeypatch.setattr(_worker, "run", noted)
+    return runs
+
+
+def test_contexts_reach_the_worker(engines, runs):
+    engine = engines()
+    assert engine.submit([1], None, 0).result(LONG) == [2]
+    assert engine.submit([2], None, 0, None).result(LONG) == [4]
+    assert runs == []  # left to the core
+    assert engine.submit([3, 4], None, 0, b"some\0bytes").result(LONG) == [6, 8]
+    assert engine.submit_async([5], None, 0, b"other").result(LONG) == [10]
+    ((items, contexts, reason, age), second) = runs
+    ((context, count, queue_time),) = contexts
+    assert (items, context, count) == ([3, 4], b"some\0bytes", 2)
+    assert reason in CLOSE_REASONS
+    assert 0 <= queue_time == age < LONG
+    assert second[1][0][0] == b"other"
+
+
+def test_each_run_of_a_part_has_the_contexts_of_its_requests(engines, runs):
+    def predict(batch):
+        if 3 in batch:
+            raise ValueError
+        return batch
+
+    engine = engines(predict, batch_size=4, policy="window", max_latency=9)
+    futures = [engine.submit([i], None, 0, b"%d" % i if i else None) for i in range(4)]
+    assert [future.exception(LONG) is None for future in futures] == [True, True, True, False]
+    for items, contexts, reason, _ in runs:
+        assert [context for context, _, _ in contexts] == [b"%d" % item for item in items if item]
+        assert reason == "full"
+    assert [0, 1, 2, 3] == runs[0][0]
+    assert [3] in [items for items, *_ in runs]
+
+
+def test_a_large_request_has_its_context_in_each_batch(engines, runs):
+    engine = engines(batch_size=4)
+    assert engine.submit(list(range(10)), None, 0, b"large").result(LONG) == [*range(0, 20, 2)]
+    counts = [(context, count) for _, contexts, *_ in runs for context, count, _ in contexts]
+    assert {context for context, _ in counts} == {b"large"}
+    assert sum(count for _, count in counts) == 10
+
+
+def test_timing_is_known_where_the_batch_was_made(engines, way):
+    engine = engines()
+    future = engine.submit([1, 2], None, 0)
+    assert future.result(LONG) == [2, 4]
+    if way in ("link", "bytes"):
+        assert future._timing() is None
+    else:
+        queue_time, service_time, items, reason = future._timing()
+        assert 0 <= queue_time < LONG
+        assert 0 < service_time < LONG
+        assert (items, reason) == (2, "idle")
+    empty = engine.submit([], None, 0)
+    assert empty.result(LONG) == []
+    assert empty._timing() is None
+
+
+def test_a_request_that_has_not_ended_or_was_never_taken_has_no_timing(held_remote, remote_gate):
+    remote = held_remote()
+    assert remote.first._timing() is None
+    queued = remote.submit([1])
+    assert queued.cancel()
+    assert queued._timing() is None
+    remote_gate.open()
+    assert remote.first.result(LONG) == [0]
+    assert remote.first._timing()[2:] == (1, "idle")
+
+
+def test_a_context_is_a_few_bytes(engines):
+    engine = engines()
+    with pytest.raises(TypeError, match="bytes"):
+        engine.submit([1], None, 0, "text")
+    for size in (0, 1025):
+        with pytest.raises(ValueError, match=rf"1 to 1024 bytes, got {size}"):
+            engine.submit([1], None, 0, bytes(size))
+    assert engine.submit([1], None, 0, bytes(1024)).result(LONG) == [2]
+    with pytest.raises(TypeError, match="arguments"):
+        engine.predict([1], None, 0, b"context")
