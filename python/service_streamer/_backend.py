@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import weakref
 from collections.abc import Callable, Mapping
@@ -94,6 +95,7 @@ def make_engine(
     workers: int,
     remote: bool = False,
     inline: bool = False,
+    forwards: bool = False,
     model: Any = None,
     start: Callable[[], None],
     start_timer: Callable[[], None],
@@ -105,12 +107,15 @@ def make_engine(
         workers: the number of workers.
         remote: the workers are in other processes, so items and outputs are pickled.
         inline: the workers may be on other machines, so shared memory is not used.
+        forwards: another engine forms the batches.
         model: the capsule of a native model, which C++ threads run.
         start: called by the first request.
         start_timer: called by the first request with a deadline that no calling thread watches.
             A client or server process has a thread that watches all deadlines, so there the hook
             does nothing.
     """
+
+    grouping = options.grouping
 
     def begin() -> None:
         start()
@@ -128,6 +133,10 @@ def make_engine(
         future_type=Future,
         start=begin,
         start_timer=start_timer,
+        group=None if grouping is None else grouping.group,
+        forwards=forwards,
+        max_weight=math.inf if grouping is None else grouping.max_weight,
+        padded=grouping is not None and grouping.padded,
         remote=remote,
         inline=inline,
         model=model,

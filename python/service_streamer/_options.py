@@ -11,6 +11,8 @@ import sys
 import warnings
 from typing import Any
 
+from ._grouping import Grouping
+
 POLICIES = ("adaptive", "greedy", "window")
 OVERFLOWS = ("block", "reject")
 OUTPUTS = ("items", "batch")
@@ -42,6 +44,8 @@ class Options:
     """the effect of a full queue: one of OVERFLOWS"""
     output: str = "items"
     """the result of a request: one of OUTPUTS"""
+    grouping: Grouping | None = None
+    """which items may share a batch; None: all"""
     isolate_errors: bool = True
     """run a batch that raised again in parts, so that only the guilty requests fail"""
     isolation_budget: float = 8

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._backend import Backend
+from ._grouping import KeyFunction, WeightFunction, grouping
 from ._model import check_callable, is_managed, name_of
 from ._native import NativeSource, NativeWorkers
 from ._options import Options, warn_of_long_latency
@@ -42,6 +43,16 @@ class ThreadedStreamer(BaseStreamer):
             when it is full, or its oldest item has waited ``max_latency``.
         ageing: seconds of waiting after which a request counts as one priority higher, so that a
             low priority does not starve. None: never.
+        key: a function of an item that returns something hashable, or the name of an attribute. Only
+            items with equal keys share a batch. The oldest request decides which key goes next.
+        weight: a function of an item that returns a number of at least 0 (tokens, pixels, bytes),
+            or the name of an attribute. Needs ``max_weight``.
+        max_weight: the most that the items of a batch may weigh together. An item that is heavier
+            runs alone. ``batch_size`` remains the bound of their number.
+        padded: a batch weighs its number of items times the weight of the heaviest, as it does if
+            items are padded to one length.
+        strict_weight: `predict` and `submit` raise ValueError for an item that is heavier than
+            ``max_weight``.
         max_queue: most items in the queue, of each priority together with the higher ones. None:
             1024 * ``batch_size``. If nothing of its priority or a higher one is queued, a request
             of any size is accepted.
@@ -76,6 +87,11 @@ class ThreadedStreamer(BaseStreamer):
         *,
         policy: str = "adaptive",
         ageing: float | None = None,
+        key: KeyFunction | str | None = None,
+        weight: WeightFunction | str | None = None,
+        max_weight: float | None = None,
+        padded: bool = False,
+        strict_weight: bool = False,
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
@@ -105,6 +121,7 @@ class ThreadedStreamer(BaseStreamer):
             worker_timeout=worker_timeout,
             policy=policy,
             ageing=ageing,
+            grouping=grouping(key, weight, max_weight, padded, strict_weight),
             max_queue=max_queue,
             overflow=overflow,
             output=output,

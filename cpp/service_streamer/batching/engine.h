@@ -225,8 +225,10 @@ class Engine {
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
   std::size_t unreserved_items() const REQUIRES(mutex_);
+  Request* first_for_batch(CloseReason reason) REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
-  BatchPolicy::Queue policy_queue(std::size_t items, std::size_t idle_workers) const REQUIRES(mutex_);
+  BatchPolicy::Queue policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const
+      REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
   Ready reserve_if_due(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
@@ -234,8 +236,12 @@ class Engine {
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   TimePoint next_deadline() const REQUIRES(mutex_);
-  void fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes)
-      REQUIRES(mutex_);
+  struct Fill {
+    BatchLimits limits;
+    bool whole = false;  // no request is cut, and the last one may exceed the limit
+    CloseReason reason = CloseReason::kIdle;
+  };
+  bool fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
                 ReleasedRequests& released, Wakes& wakes) REQUIRES(mutex_);
   void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);

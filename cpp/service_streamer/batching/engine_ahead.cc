@@ -9,8 +9,9 @@ Engine::Ready Engine::poll_ahead(CloseReason& reason) {
   if (exhausted()) return Ready::kClosed;
   // The policy is not asked, because it expects the worker to be idle.
   const std::size_t items = unreserved_items();
-  if (items == 0) return Ready::kNotYet;
-  const bool full = items >= options_.batch_size;
+  if (items == 0 || (queue_.grouped() && reserved_ > 0)) return Ready::kNotYet;
+  const bool full = queue_.grouped() ? queue_.company_of(queue_.front()).full || queue_.front_of_full_group() != nullptr
+                                     : items >= options_.batch_size;
   if (!full && !closed()) return Ready::kNotYet;
   // A request of a higher priority would have to wait for two batches.
   if (!closed() && queue_.expects_higher_priority(Clock::now())) return Ready::kNotYet;

@@ -86,16 +86,21 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
     // Workers with a reservation count as idle: they are about to cut their batches, too.
-    const BatchPolicy::Queue all = policy_queue(queue_.items(), idle_.size() + static_cast<std::size_t>(reserved_));
-    const std::size_t share = policy_.share(all);
-    fill(batch, share, false, now, ended, wakes);
+    const std::size_t idle_workers = idle_.size() + static_cast<std::size_t>(reserved_);
+    const Request* first = first_for_batch(reason);
+    const RequestQueue::Company company = first != nullptr ? queue_.company_of(*first) : RequestQueue::Company{};
+    BatchLimits limits = options_.queue_options().limits;
+    limits.items = policy_.share(policy_queue(company, idle_workers));
+    const bool full = fill(batch, {.limits = limits, .reason = reason}, now, ended, wakes);
     if (batch.items > 0) {
       batch.dispatched = now;
       batch.rerun = batch.ranges.front().request->alone;
       batch.reason = reason;
-      if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
+      if (full || batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
       const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
-      if (from_policy && share < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
+      if (from_policy && limits.items < options_.batch_size && company.items > batch.items) {
+        batch.reason = CloseReason::kShare;
+      }
       for (const RequestRange& range : batch.ranges) {
         range.request->batch_items = static_cast<std::uint32_t>(batch.items);
         range.request->reason = batch.reason;
@@ -146,32 +151,49 @@ Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, Cl
   return Ready::kBatch;
 }
 
-// Takes a reserved batch from the queue: `limit` items, or fewer if memory runs out. With `whole`, no request is cut,
-// and the last one may exceed the limit. If only requests that run alone are queued, takes one of them.
-void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
+// The request that a reserved batch begins with; nullptr: nothing is queued.
+Request* Engine::first_for_batch(CloseReason reason) {
+  if (queue_.requests() == 0 && queue_.alone_requests() == 0) return nullptr;
+  Request& front = queue_.front();
+  if (reason != CloseReason::kFull || queue_.company_of(front).full) return &front;
+  Request* full = queue_.front_of_full_group();
+  return full != nullptr ? full : &front;
+}
+
+// Takes a reserved batch from the queue, or less if memory runs out. If only requests that run alone are queued, takes
+// one of them. Returns true if the next item of the same key was too heavy.
+bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& ended, Wakes& wakes) {
   before_event(now);
   --reserved_;
-  while (queue_.requests() + (batch.items == 0 ? queue_.alone_requests() : 0) > 0 && batch.items < limit &&
-         make_room(batch.ranges)) {
-    Request& front = queue_.front();
-    if (front.deadline <= now) {
-      end(front, Outcome::kExpired, now, ended, wakes);
+  BatchLoad load(how.limits);
+  std::uint64_t key = 0;
+  bool too_heavy = false;
+  while (batch.items < how.limits.items && make_room(batch.ranges)) {
+    Request* next = batch.items == 0 ? first_for_batch(how.reason) : queue_.next_alike(key);
+    if (next == nullptr) break;
+    if (next->deadline <= now) {
+      end(*next, Outcome::kExpired, now, ended, wakes);
       continue;
     }
-    if (front.dispatched == 0 && !front.alone) {
-      times_.queue_time.add(now - front.arrived);
-      front.taken = now;
+    const std::uint32_t count = how.whole || next->alone ? next->size : load.room_for(*next);
+    too_heavy = count == 0;
+    if (too_heavy) break;
+    if (next->dispatched == 0 && !next->alone) {
+      times_.queue_time.add(now - next->arrived);
+      next->taken = now;
     }
-    batch.age = std::max(batch.age, now - front.arrived);
-    const RequestRange range = queue_.take(whole || front.alone ? front.size : limit - batch.items);
-    front.holds.fetch_add(1, std::memory_order_relaxed);
-    batch.items += range.count;
-    if (front.phase == Request::Phase::kDispatched) ++batch.finishing;
-    batch.ranges.push_back(range);
-    if (front.alone) break;
+    key = next->key(next->dispatched);
+    batch.age = std::max(batch.age, now - next->arrived);
+    batch.ranges.push_back(queue_.take(*next, count));
+    load.add(batch.ranges.back());
+    next->holds.fetch_add(1, std::memory_order_relaxed);
+    batch.items += count;
+    if (next->phase == Request::Phase::kDispatched) ++batch.finishing;
+    if (next->alone) break;
   }
   // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.
   if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
+  return too_heavy;
 }
 
 // The number of queued items that are not reserved. A reservation counts as a full batch.
@@ -182,6 +204,7 @@ std::size_t Engine::unreserved_items() const {
 
 // True if something is queued that is not reserved. `verdict` says when it should go to an idle worker.
 bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
+  if (queue_.grouped() && reserved_ > 0) return false;  // which group they take is not known; settle() asks again
   const std::size_t items = unreserved_items();
   if (items == 0) {
     const std::size_t full_batches = (queue_.items() + options_.batch_size - 1) / options_.batch_size;
@@ -194,17 +217,22 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   } else if (queue_.top_priority() > 0) {
     verdict = {.at = now, .reason = CloseReason::kPriority};
   } else {
-    verdict = policy_.due(policy_queue(items, idle_workers), now);
+    RequestQueue::Company company = queue_.company_of(queue_.front());
+    if (!queue_.grouped()) {
+      company.requests = static_cast<int>(static_cast<std::size_t>(company.requests) * items / company.items);
+      company.items = items;
+      company.full = items >= options_.batch_size;
+    }
+    verdict = policy_.due(policy_queue(company, idle_workers), now);
+    if (verdict.at > now && queue_.front_of_full_group() != nullptr) verdict = {.at = now, .reason = CloseReason::kFull};
   }
   return true;
 }
 
-// The queue as the policy sees it, if only `items` of its items are considered.
-BatchPolicy::Queue Engine::policy_queue(std::size_t items, std::size_t idle_workers) const {
-  const std::size_t requests =
-      static_cast<std::size_t>(queue_.requests()) * items / std::max<std::size_t>(queue_.items(), 1);
-  return {.items = items,
-          .requests = std::max(1, static_cast<int>(requests)),
+// The queue as the policy sees it, if only this part is considered.
+BatchPolicy::Queue Engine::policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const {
+  return {.items = company.full ? std::max(company.items, options_.batch_size) : company.items,
+          .requests = std::max(1, company.requests),
           .idle_workers = static_cast<int>(idle_workers),
           .oldest = queue_.oldest(),
           .ready = ready_};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
@@ -28,6 +29,12 @@ enum class Outcome : std::uint8_t {
 using TraceContext = std::shared_ptr<const std::string>;
 constexpr std::size_t kMaxTraceContext = 1024;
 
+// What decides which items share a batch. The index is that of the item. Constant.
+struct ItemTraits {
+  std::vector<std::uint64_t> keys;  // only items with equal keys share a batch; equal ones are neighbours. Empty: all 0
+  std::vector<double> weights;      // at least 0. Empty: each is 1
+};
+
 // One call of predict or submit: a node of the engine's queue, embedded in a future or a Call.
 //
 // The owner fills in the first group of members, submits the request, and keeps it in place until its last hold is
@@ -44,6 +51,14 @@ struct Request {
   TimePoint deadline = TimePoint::max();
   bool watched = false;  // the owner itself ends the request when the deadline passes
   TraceContext context;
+  std::shared_ptr<const ItemTraits> traits;  // nullptr: all keys are 0, and each weight is 1
+
+  double weight(std::uint32_t item) const {
+    return traits == nullptr || traits->weights.empty() ? 1 : traits->weights[item];
+  }
+  std::uint64_t key(std::uint32_t item) const {
+    return traits == nullptr || traits->keys.empty() ? 0 : traits->keys[item];
+  }
 
   Completion completion;
 
@@ -66,10 +81,13 @@ struct Request {
   Phase phase = Phase::kNew;
   std::uint32_t dispatched = 0;  // items that were cut into batches
   std::uint32_t answered = 0;    // items whose batch is back
+  std::uint32_t run_end = 0;     // while it is queued: the items up to here have the key of the next one
   bool alone = false;            // postponed: it runs alone, when no other request is queued
   Waiter* admission = nullptr;   // of the thread that waits until the request leaves the waiting room
   Request* previous = nullptr;   // in the queue or in the waiting room
   Request* next = nullptr;
+  Request* previous_alike = nullptr;  // in the list of queued requests of its priority with the same key
+  Request* next_alike = nullptr;
   Request* next_ended = nullptr;
   Request* previous_live = nullptr;  // in the list of all requests that have not ended
   Request* next_live = nullptr;
@@ -108,6 +126,7 @@ class RequestList {
  public:
   bool empty() const { return first_ == nullptr; }
   Request* first() const { return first_; }
+  Request* last() const { return last_; }
 
   void push_back(Request& request) { insert(request, nullptr); }
 
@@ -132,6 +151,7 @@ class RequestList {
 };
 
 using QueueList = RequestList<&Request::previous, &Request::next>;
+using AlikeList = RequestList<&Request::previous_alike, &Request::next_alike>;
 using LiveList = RequestList<&Request::previous_live, &Request::next_live>;
 
 }  // namespace service_streamer

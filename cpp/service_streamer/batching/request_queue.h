@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch.h"
+#include "service_streamer/batching/batch_limits.h"
 #include "service_streamer/batching/request.h"
 
 namespace service_streamer {
@@ -20,11 +24,21 @@ namespace service_streamer {
 // higher priorities, so that many requests of a low priority never keep out one of a high priority. A request for which
 // there is no room may wait in the waiting room. admit() takes the highest priority first, and within it strictly in
 // order, so small requests cannot starve a large one.
+//
+// The queue is grouped once it had a request with traits. Then the items that can be next are in groups of one key each.
+// Of a request whose items have several keys, only those up to `run_end` are in a group; the next ones follow when these
+// are taken.
 class RequestQueue {
  public:
-  // Duration::max(): no ageing.
-  explicit RequestQueue(std::size_t max_items, Duration ageing = Duration::max())
-      : max_items_(max_items), ageing_(ageing) {}
+  struct Options {
+    std::size_t max_items = 0;
+    Duration ageing = Duration::max();  // the maximum: none
+    bool ignores_traits = false;        // then the queue is never grouped
+    BatchLimits limits;                 // of a batch, which say when a group is full
+  };
+  explicit RequestQueue(const Options& options) : options_(options) {}
+
+  void set_batch_size(std::size_t items);
 
   bool has_room(const Request& request) const;
   void push(Request& request);
@@ -47,8 +61,23 @@ class RequestQueue {
   // The request that goes next. The queue must not be empty.
   Request& front();
 
-  // Cuts up to `limit` items off the front request. The request leaves the queue with its last item.
-  RequestRange take(std::size_t limit);
+  // What can be in a batch with a queued request, including it.
+  struct Company {
+    std::size_t items = 0;
+    int requests = 0;
+    bool full = false;  // it is enough for a batch
+  };
+  Company company_of(const Request& request) const;
+
+  // A request of a group that is enough for a batch; nullptr if there is none, or if the queue is not grouped.
+  Request* front_of_full_group();
+
+  // The request that goes next of those whose next item has this key; nullptr if there is none.
+  Request* next_alike(std::uint64_t key);
+
+  // Cuts `count` items off a queued request, not more than up to its `run_end`. The request leaves the queue with its
+  // last item.
+  RequestRange take(Request& request, std::uint32_t count);
 
   // Without requests that run alone.
   std::size_t items() const { return items_; }
@@ -66,7 +95,8 @@ class RequestQueue {
   // True if a request of a higher priority than that arrived in the last seconds. The queue must not be empty.
   bool expects_higher_priority(TimePoint now) const;
 
-  std::size_t max_items() const { return max_items_; }
+  std::size_t max_items() const { return options_.max_items; }
+  bool grouped() const { return grouped_; }
 
  private:
   // The requests of one priority.
@@ -80,16 +110,35 @@ class RequestQueue {
   };
   using Lanes = std::map<int, Lane, std::greater<>>;  // the highest priority first
 
+  // The items of one key that can be next.
+  struct Group {
+    std::map<int, AlikeList, std::greater<>> lanes;  // none is empty
+    std::size_t items = 0;
+    int requests = 0;
+    double weight = 0;
+  };
+  using Groups = std::unordered_map<std::uint64_t, Group>;
+
   bool fits(const Request& request) const;
   Lanes::const_iterator top_lane() const;
   Lanes::const_iterator next_lane() const;
+  bool goes_before(const Request& low, const Request& high) const;
   void add(Lane& lane, Request& request, Request* before);
   void drop_empty(Lanes::iterator lane);
   void unlink(Request& request);
+  void group_all();
+  void enter_group(Request& request);
+  void leave_group(Request& request);
+  void count_in_group(Groups::iterator group, const Request& request, std::uint32_t items, int sign);
+  bool is_full(const Group& group) const {
+    return group.items >= options_.limits.items || group.weight >= options_.limits.weight;
+  }
 
-  const std::size_t max_items_;
-  const Duration ageing_;
+  Options options_;
   Lanes lanes_;  // a lane may be empty
+  bool grouped_ = false;
+  Groups groups_;                           // by key; none is empty
+  std::unordered_set<std::uint64_t> full_;  // keys of the groups that are enough for a batch
   QueueList alone_;
   std::size_t items_ = 0;
   std::size_t alone_items_ = 0;

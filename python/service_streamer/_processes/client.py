@@ -46,6 +46,7 @@ class Client:
             dataclasses.replace(options, policy="greedy"),  # the owner's engine forms the batches
             workers=1,
             remote=True,
+            forwards=True,
             start=weakly(self._connect),
             start_timer=_nothing,
         )

@@ -58,7 +58,7 @@ class RandomQueueTest : public testing::TestWithParam<int>, protected Requests {
 
 TEST_P(RandomQueueTest, BehavesAsAPlainList) {
   simulation::Random random(3);
-  RequestQueue queue(30, GetParam() == 0 ? Duration::max() : Duration(GetParam()));
+  RequestQueue queue({.max_items = 30, .ageing = GetParam() == 0 ? Duration::max() : Duration(GetParam())});
   PlainQueue plain(30, GetParam());
   for (int step = 0; step < 50'000; ++step) {
     const int what = random.between(0, 9);
@@ -76,7 +76,7 @@ TEST_P(RandomQueueTest, BehavesAsAPlainList) {
       const auto limit = static_cast<std::uint32_t>(random.between(1, 6));
       const std::uint32_t count = std::min(limit, PlainQueue::left(expected));
       ASSERT_EQ(&queue.front(), expected);
-      const RequestRange range = queue.take(limit);
+      const RequestRange range = take(queue, limit);
       ASSERT_EQ(range.request, expected);
       ASSERT_EQ(range.begin, begin);
       ASSERT_EQ(range.count, count);

@@ -25,7 +25,7 @@ class RequestQueueTest : public ::testing::Test, protected Requests {
     return request;
   }
 
-  RequestQueue queue{10};
+  RequestQueue queue{{.max_items = 10}};
 };
 
 TEST_F(RequestQueueTest, IsEmptyAtFirst) {
@@ -42,8 +42,8 @@ TEST_F(RequestQueueTest, IsFirstInFirstOut) {
   Request& second = pushed(3);
   EXPECT_EQ(queue.items(), 5U);
   EXPECT_EQ(queue.requests(), 2);
-  EXPECT_EQ(queue.take(10).request, &first);
-  EXPECT_EQ(queue.take(10).request, &second);
+  EXPECT_EQ(take(queue, 10).request, &first);
+  EXPECT_EQ(take(queue, 10).request, &second);
   EXPECT_TRUE(queue.empty());
 }
 
@@ -56,21 +56,21 @@ TEST_F(RequestQueueTest, HigherPrioritiesGoFirst) {
   std::vector<int> tops;
   while (!queue.empty()) {
     tops.push_back(queue.top_priority());
-    order.push_back(queue.take(1).request);
+    order.push_back(take(queue, 1).request);
   }
   EXPECT_EQ(order, (std::vector<Request*>{&high, &second_high, &normal, &low}));
   EXPECT_EQ(tops, (std::vector<int>{7, 7, 0, -1}));
 }
 
 TEST_F(RequestQueueTest, WithAgeingARequestThatHasWaitedLongEnoughGoesFirst) {
-  RequestQueue ageing(100, Duration(10));
+  RequestQueue ageing({.max_items = 100, .ageing = Duration(10)});
   Request& low = make(1, -1, 0);
   Request& early = make(1, 1, 15);
   Request& late = make(1, 1, 25);
   Request& next_low = make(1, -1, 1);
   for (Request* request : {&low, &early, &late, &next_low}) ageing.push(*request);
   std::vector<Request*> order;
-  while (!ageing.empty()) order.push_back(ageing.take(1).request);
+  while (!ageing.empty()) order.push_back(take(ageing, 1).request);
   EXPECT_EQ(order, (std::vector<Request*>{&early, &low, &next_low, &late}));
 }
 
@@ -82,7 +82,7 @@ TEST_F(RequestQueueTest, ExpectsAHigherPriorityForSomeSecondsAfterTheLastOne) {
   high.arrived = now;
   queue.push(high);
   EXPECT_FALSE(queue.expects_higher_priority(now)) << "it is in the queue";
-  queue.take(1);
+  take(queue, 1);
   EXPECT_TRUE(queue.expects_higher_priority(now));
   EXPECT_FALSE(queue.expects_higher_priority(now + std::chrono::minutes(1)));
 }
@@ -91,7 +91,7 @@ TEST_F(RequestQueueTest, ARequestThatIsCutStaysInFront) {
   Request& large = pushed(7, 0);
   pushed(1, 0);
   for (const std::uint32_t begin : {0U, 3U}) {
-    const RequestRange range = queue.take(3);
+    const RequestRange range = take(queue, 3);
     EXPECT_EQ(range.request, &large);
     EXPECT_EQ(range.begin, begin);
     EXPECT_EQ(range.count, 3U);
@@ -100,7 +100,7 @@ TEST_F(RequestQueueTest, ARequestThatIsCutStaysInFront) {
   }
   EXPECT_EQ(queue.items(), 2U);
   EXPECT_EQ(queue.requests(), 2);
-  const RequestRange last = queue.take(3);
+  const RequestRange last = take(queue, 3);
   EXPECT_EQ(last.begin, 6U);
   EXPECT_EQ(last.count, 1U);
   EXPECT_EQ(large.phase, Phase::kDispatched);
@@ -138,7 +138,7 @@ TEST_F(RequestQueueTest, LowPrioritiesNeverKeepOutAHighOne) {
   queue.push(normal);
   EXPECT_FALSE(queue.has_room(make(1, 0)));
   EXPECT_TRUE(queue.has_room(make(1, 1)));
-  queue.take(10);
+  take(queue, 10);
   EXPECT_EQ(queue.admit(), nullptr) << "the first ten of the low priority are still there";
 }
 
@@ -147,16 +147,16 @@ TEST_F(RequestQueueTest, AdmitsTheHighestPriorityFirst) {
   Request& normal = make(1, 0);
   Request& high = make(10, 1);
   for (Request* request : {&normal, &high}) queue.push_waiting(*request);
-  queue.take(9);
+  take(queue, 9);
   EXPECT_EQ(queue.admit(), nullptr) << "the smaller one must not overtake";
-  queue.take(1);
+  take(queue, 1);
   EXPECT_EQ(queue.admit(), &high);
 }
 
 TEST_F(RequestQueueTest, TheBoundCountsItemsThatAreNotInABatch) {
   pushed(10);
   EXPECT_FALSE(queue.has_room(make(1)));
-  queue.take(3);
+  take(queue, 3);
   EXPECT_TRUE(queue.has_room(make(3)));
   EXPECT_FALSE(queue.has_room(make(4)));
 }
@@ -166,13 +166,13 @@ TEST_F(RequestQueueTest, AdmitsStrictlyInOrder) {
   Request& large = waiting(5);
   Request& small = waiting(1);
   EXPECT_EQ(queue.admit(), nullptr) << "the small request must not overtake";
-  queue.take(3);
+  take(queue, 3);
   EXPECT_EQ(queue.admit(), &large);
   EXPECT_EQ(large.phase, Phase::kQueued);
   EXPECT_EQ(queue.admit(), nullptr);
   EXPECT_EQ(small.phase, Phase::kWaiting);
   EXPECT_EQ(queue.waiting(), 1);
-  queue.take(1);
+  take(queue, 1);
   EXPECT_EQ(queue.admit(), &small);
   EXPECT_EQ(queue.waiting(), 0);
 }
@@ -181,7 +181,7 @@ TEST_F(RequestQueueTest, AdmitsARequestLargerThanTheBoundIntoAnEmptyQueue) {
   pushed(1);
   Request& large = waiting(11);
   EXPECT_EQ(queue.admit(), nullptr);
-  queue.take(1);
+  take(queue, 1);
   EXPECT_FALSE(queue.empty()) << "the waiting room counts";
   EXPECT_EQ(queue.admit(), &large);
   EXPECT_EQ(queue.items(), 11U);
@@ -198,14 +198,14 @@ TEST_F(RequestQueueTest, RemovesFromTheQueueAndTheWaitingRoom) {
   EXPECT_EQ(queue.requests(), 2);
   queue.remove(outside);
   EXPECT_EQ(queue.waiting(), 1);
-  EXPECT_EQ(queue.take(9).request, &first);
-  EXPECT_EQ(queue.take(9).request, &last);
+  EXPECT_EQ(take(queue, 9).request, &first);
+  EXPECT_EQ(take(queue, 9).request, &last);
   EXPECT_EQ(queue.admit(), &outside_last);
 }
 
 TEST_F(RequestQueueTest, RemovesTheRestOfARequestThatIsCut) {
   Request& request = pushed(8);
-  queue.take(3);
+  take(queue, 3);
   EXPECT_EQ(queue.items(), 5U);
   queue.remove(request);
   EXPECT_EQ(queue.items(), 0U);
@@ -215,7 +215,7 @@ TEST_F(RequestQueueTest, RemovesTheRestOfARequestThatIsCut) {
 TEST_F(RequestQueueTest, RemovingARequestThatIsNotQueuedDoesNothing) {
   Request& stays = pushed(1);
   Request& taken = pushed(1, 1);
-  queue.take(1);
+  take(queue, 1);
   queue.remove(taken);
   queue.remove(make(1));
   EXPECT_EQ(queue.items(), 1U);

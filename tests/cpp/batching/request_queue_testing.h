@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 
 #include "service_streamer/batching/request.h"
+#include "service_streamer/batching/request_queue.h"
 
 namespace service_streamer {
 
@@ -21,5 +23,11 @@ class Requests {
  private:
   std::deque<Request> requests_;
 };
+
+// Cuts up to `limit` items off the front request.
+inline RequestRange take(RequestQueue& queue, std::uint32_t limit) {
+  Request& front = queue.front();
+  return queue.take(front, std::min(limit, front.run_end - front.dispatched));
+}
 
 }  // namespace service_streamer

@@ -1,0 +1,163 @@
+"""Which items may share a batch: the options ``key`` and ``weight``."""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import math
+import operator
+import pickle
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+KeyFunction = Callable[[Any], Hashable]
+WeightFunction = Callable[[Any], float]
+
+Traits = tuple[bytes | None, bytes | None, list[int] | None]
+"""The keys of the items as 64-bit numbers, their weights as doubles, and their original indices."""
+
+_KNOWN_KEYS = 1 << 16  # numbers of keys that are remembered
+
+
+class Grouping:
+    """The keys and weights of items.
+
+    Args:
+        key: a function of an item, or the name of an attribute. None: all items are alike.
+        weight: the same, for a number of at least 0. None: each item weighs 1.
+        max_weight: the most that the items of a batch may weigh together. None: no limit, or
+            another process knows it.
+        padded: the weight of a batch is its number of items times the weight of the heaviest.
+        strict_weight: reject an item that is heavier than `max_weight`.
+
+    Raises:
+        TypeError, ValueError: an option is invalid. The message names it and its value.
+    """
+
+    def __init__(
+        self,
+        key: KeyFunction | str | None,
+        weight: WeightFunction | str | None,
+        max_weight: float | None = None,
+        padded: bool = False,
+        strict_weight: bool = False,
+    ) -> None:
+        self.max_weight = math.inf if max_weight is None else _weight("max_weight", max_weight)
+        if not self.max_weight > 0:
+            raise ValueError(f"max_weight must be more than 0, not {max_weight!r}")
+        self.padded = padded
+        self._strict = strict_weight
+        self._key = _function("key", key)
+        self._weight = _function("weight", weight)
+        self._numbers: dict[Hashable, int] = {}
+
+    def group(self, items: Sequence[Any]) -> tuple[Sequence[Any], Traits]:
+        """Return the items in an order in which equal keys are neighbours, and their traits.
+
+        Called by the core for each request.
+
+        Raises:
+            Exception: what ``key`` or ``weight`` raised for an item.
+            TypeError: a key is not hashable.
+            ValueError: a weight is not a finite number of at least 0, or, with ``strict_weight``,
+                more than ``max_weight``; or a key is not equal to itself.
+        """
+        keys: list[int] | None = None
+        order: list[int] | None = None
+        if self._key is not None:
+            keys = [self._number(self._key(item)) for item in items]
+            first = {key: index for index, key in reversed(list(enumerate(keys)))}
+            if any(first[key] > first[after] for key, after in zip(keys, keys[1:], strict=False)):
+                order = sorted(range(len(keys)), key=lambda index: first[keys[index]])
+                items = [items[index] for index in order]
+                keys = [keys[index] for index in order]
+        weights: bytes | None = None
+        if self._weight is not None:
+            weights = array.array("d", map(self._weigh, items)).tobytes()
+        return items, (None if keys is None else array.array("Q", keys).tobytes(), weights, order)
+
+    def _number(self, key: Hashable) -> int:
+        try:
+            number = self._numbers.get(key)
+        except TypeError:
+            raise TypeError(f"key must return something hashable, not {key!r}") from None
+        if number is None:
+            if key != key:
+                raise ValueError(f"key must return something that equals itself, not {key!r}")
+            # Not hash(): other processes must get the same number.
+            digest = hashlib.blake2b(pickle.dumps(key, 4), digest_size=8).digest()
+            number = int.from_bytes(digest, "little")
+            if len(self._numbers) >= _KNOWN_KEYS:
+                self._numbers.clear()
+            self._numbers[key] = number
+        return number
+
+    def _weigh(self, item: Any) -> float:
+        assert self._weight is not None
+        weight = _weight("weight", self._weight(item))
+        if self._strict and weight > self.max_weight:
+            raise ValueError(f"an item weighs {weight:g}, more than max_weight={self.max_weight:g}")
+        return weight
+
+
+def in_order(outputs: Any, order: list[int]) -> Any:
+    """Put the outputs of a request, whose items were sent in `order`, into the caller's order.
+
+    Called by the core. With ``output="batch"``, `outputs` may be an array or a tensor.
+    """
+    positions = [0] * len(order)
+    for position, index in enumerate(order):
+        positions[index] = position
+    if hasattr(outputs, "shape"):
+        return outputs[positions]
+    return type(outputs)(outputs[position] for position in positions)
+
+
+def _function(name: str, value: Any) -> Callable[[Any], Any] | None:
+    if isinstance(value, str):
+        return operator.attrgetter(value)
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be a function of an item or an attribute name, not {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def _weight(name: str, value: Any) -> float:
+    try:
+        weight = float(value)
+    except (TypeError, ValueError, OverflowError):
+        weight = -1.0
+    if isinstance(value, str | bytes) or not 0 <= weight < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+    return weight
+
+
+def grouping(
+    key: KeyFunction | str | None,
+    weight: WeightFunction | str | None,
+    max_weight: float | None,
+    padded: bool,
+    strict_weight: bool,
+) -> Grouping | None:
+    """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike."""
+    if (weight is None) != (max_weight is None):
+        raise ValueError(f"weight and max_weight belong together, not {weight!r} and {max_weight!r}")
+    for name, flag in (("padded", padded), ("strict_weight", strict_weight)):
+        if not isinstance(flag, bool):
+            raise ValueError(f"{name} must be True or False, not {flag!r}")
+        if flag and weight is None:
+            raise ValueError(f"{name}=True needs weight and max_weight")
+    if key is None and weight is None:
+        return None
+    return Grouping(key, weight, max_weight, padded, strict_weight)
+
+
+def worker_grouping(max_weight: float | None, padded: bool) -> Grouping | None:
+    """Return the `Grouping` of a worker machine, or None. Its clients send keys and weights."""
+    return None if max_weight is None else Grouping(None, None, max_weight, padded)
+
+
+def client_grouping(
+    key: KeyFunction | str | None, weight: WeightFunction | str | None
+) -> Grouping | None:
+    """Return the `Grouping` of a client, or None. The server knows the limit."""
+    return None if key is None and weight is None else Grouping(key, weight)
