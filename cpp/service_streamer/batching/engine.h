@@ -237,7 +237,7 @@ class Engine {
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   TimePoint next_deadline() const REQUIRES(mutex_);
   struct Fill {
-    BatchLimits limits;
+    BatchLimits limits = {};
     bool whole = false;  // no request is cut, and the last one may exceed the limit
     CloseReason reason = CloseReason::kIdle;
   };

@@ -8,8 +8,8 @@ namespace {
 // When a request would have arrived to have its turn in the order of arrival. Durations may be large, so it is a
 // floating-point number.
 double virtual_arrival(const Request& request, Duration ageing) {
-  using Seconds = std::chrono::duration<double>;
-  return Seconds(request.arrived.time_since_epoch()).count() - request.priority * Seconds(ageing).count();
+  const auto seconds_of = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+  return seconds_of(request.arrived.time_since_epoch()) - request.priority * seconds_of(ageing);
 }
 
 }  // namespace
@@ -145,9 +145,9 @@ int RequestQueue::top_priority() const {
 }
 
 bool RequestQueue::expects_higher_priority(TimePoint now) const {
-  constexpr Duration kLately = std::chrono::seconds(10);
+  const TimePoint lately = now - std::chrono::seconds(10);
   return std::any_of(lanes_.begin(), top_lane(),
-                     [now](const auto& lane) { return lane.second.last_arrival > now - kLately; });
+                     [lately](const auto& lane) { return lane.second.last_arrival > lately; });
 }
 
 // True if the bound allows the request, apart from what is in the waiting room.

@@ -34,7 +34,7 @@ class RequestQueue {
     std::size_t max_items = 0;
     Duration ageing = Duration::max();  // the maximum: none
     bool ignores_traits = false;        // then the queue is never grouped
-    BatchLimits limits;                 // of a batch, which say when a group is full
+    BatchLimits limits = {};            // of a batch, which say when a group is full
   };
   explicit RequestQueue(const Options& options) : options_(options) {}
 

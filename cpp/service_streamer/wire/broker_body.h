@@ -39,8 +39,8 @@ struct Chunk {
   TimePoint deadline = TimePoint::max();
   int priority = 0;
   std::shared_ptr<const Payload> payload;  // of the whole request
-  TraceContext context;
-  TraitsRef traits;  // of the whole request
+  TraceContext context = nullptr;
+  TraitsRef traits = nullptr;  // of the whole request
 
   // The size of the items, at most kMaxBodyBytes.
   std::uint64_t item_bytes() const { return payload->begin_of(begin + std::size_t{items}) - payload->begin_of(begin); }

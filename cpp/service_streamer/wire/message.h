@@ -89,7 +89,7 @@ struct RangeHead {
   std::uint32_t items = 0;
   TimePoint deadline = TimePoint::max();
   bool whole = false;  // the range has all items of its request
-  TraceContext context;
+  TraceContext context = nullptr;
   Duration queue_time{0};  // of the request
 };
 
@@ -121,8 +121,8 @@ struct SubmitHead {
   std::uint64_t id = 0;
   std::int32_t priority = 0;
   TimePoint deadline = TimePoint::max();
-  TraceContext context;
-  TraitsRef traits;
+  TraceContext context = nullptr;
+  TraitsRef traits = nullptr;
 };
 
 struct SubmittedRequest {

@@ -76,7 +76,7 @@ struct Terms {
   TimePoint deadline = TimePoint::max();
   bool watched = false;
   Tally* tally = nullptr;
-  TraceContext context = {};
+  TraceContext context = nullptr;
 };
 
 inline TraceContext context_of(std::string text) {

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from process_models import ProcessGate
 from waits import LONG, eventually
 
 from service_streamer import Streamer, ThreadedStreamer
@@ -54,7 +55,7 @@ def test_an_array_for_a_batch_is_put_in_order(streamers):
     streamer = streamers(lambda batch: numpy.array(batch) * 10, key=lambda x: x % 2, output="batch")
     assert streamer.predict([1, 2, 3, 4]).tolist() == [10, 20, 30, 40]
     streamer = streamers(lambda batch: tuple(batch), key=lambda x: x % 2, output="batch")
-    assert streamer.predict([1, 2, 3, 4]) == (1, 2, 3, 4)
+    assert streamer.predict([1, 2, 3, 4]) == [1, 2, 3, 4]
 
 
 @pytest.mark.not_redis
@@ -140,7 +141,9 @@ def test_keys_have_the_same_number_in_all_processes():
     assert len(printed) == 1
 
 
-def test_clients_share_batches_by_key(gate, leftovers):
+def test_clients_share_batches_by_key(tmp_path, leftovers):
+    gate = ProcessGate(tmp_path)
+    leftovers.append(gate.close)
     with Streamer(gate, 8, mp_start_method="fork", key=len) as streamer:
         with Streamer.connect(streamer.address, key=len) as client:
             first = streamer.submit(["x"])
