@@ -130,7 +130,10 @@ TEST_F(BrokerIngressTest, StopAndCancelRaceWithSubmit) {
       Thread submitter([&] {
         for (std::uint64_t id = 1; id <= 20; id += 2) {
           std::vector<BrokerIngress::Submission> pair(2);
-          for (std::size_t i = 0; i < 2; ++i) pair[i] = {.head = {.id = id + i}, .body = request_of({1})};
+          for (std::size_t i = 0; i < 2; ++i) {
+            pair[i].head.id = id + i;
+            pair[i].body = request_of({1});
+          }
           short_lived.submit(pair);
           for (const BrokerIngress::Submission& one : pair)
             accepted += one.submitted == SubmitStatus::kAccepted ? 1 : 0;

@@ -46,9 +46,10 @@ TEST_F(BrokerIngressTest, RequestsSubmittedTogetherCanBeOneBatch) {
   // Otherwise an earlier wake-up could make the server cut a batch between the submits.
   ASSERT_TRUE(eventually(io_thread_sleeps));
   std::vector<BrokerIngress::Submission> submissions(9);
-  for (std::size_t i = 0; i < 8; ++i) submissions[i] = {.head = {.id = i + 1}, .body = request_of({1})};
-  submissions[3].body = Bytes::copy_of("nonsense");
-  submissions[8] = {.head = {.id = 1}, .body = request_of({1})};
+  for (std::size_t i = 0; i < 9; ++i) {
+    submissions[i].head.id = i % 8 + 1;
+    submissions[i].body = i == 3 ? Bytes::copy_of("nonsense") : request_of({1});
+  }
   ingress->submit(submissions);
   for (std::size_t i = 0; i < 9; ++i) {
     const SubmitStatus expected = i == 3   ? SubmitStatus::kMalformed

@@ -88,6 +88,7 @@ inline CallPtr make_call(std::uint32_t items, const Terms& terms = {}) {
   call->priority = terms.priority;
   call->deadline = terms.deadline;
   call->watched = terms.watched;
+  call->context = terms.context;
   return call;
 }
 
