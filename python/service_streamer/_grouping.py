@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import hashlib
+import itertools
 import math
 import operator
 import pickle
@@ -62,19 +63,21 @@ class Grouping:
             ValueError: a weight is not a finite number of at least 0, or, with ``strict_weight``,
                 more than ``max_weight``; or a key is not equal to itself.
         """
-        keys: list[int] | None = None
+        packed: bytes | None = None
         order: list[int] | None = None
         if self._key is not None:
             keys = [self._number(self._key(item)) for item in items]
             first = {key: index for index, key in reversed(list(enumerate(keys)))}
-            if any(first[key] > first[after] for key, after in zip(keys, keys[1:], strict=False)):
-                order = sorted(range(len(keys)), key=lambda index: first[keys[index]])
+            places = [first[key] for key in keys]
+            if any(place > after for place, after in itertools.pairwise(places)):
+                order = sorted(range(len(keys)), key=places.__getitem__)
                 items = [items[index] for index in order]
                 keys = [keys[index] for index in order]
+            packed = array.array("Q", keys).tobytes()
         weights: bytes | None = None
         if self._weight is not None:
             weights = array.array("d", map(self._weigh, items)).tobytes()
-        return items, (None if keys is None else array.array("Q", keys).tobytes(), weights, order)
+        return items, (packed, weights, order)
 
     def _number(self, key: Hashable) -> int:
         try:
@@ -140,7 +143,9 @@ def grouping(
 ) -> Grouping | None:
     """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike."""
     if (weight is None) != (max_weight is None):
-        raise ValueError(f"weight and max_weight belong together, not {weight!r} and {max_weight!r}")
+        raise ValueError(
+            f"weight and max_weight belong together, not {weight!r} and {max_weight!r}"
+        )
     for name, flag in (("padded", padded), ("strict_weight", strict_weight)):
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, not {flag!r}")

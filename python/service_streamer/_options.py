@@ -115,7 +115,9 @@ def _ageing(value: Any) -> float | None:
     if value is None:
         return None
     if not _is_real(value) or not 0 < value < math.inf:
-        raise ValueError(f"ageing must be a finite number of seconds above 0, or None, not {value!r}")
+        raise ValueError(
+            f"ageing must be a finite number of seconds above 0, or None, not {value!r}"
+        )
     return float(value)
 
 

@@ -131,12 +131,14 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   double max_latency = -1, ageing = 0, max_weight = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, forwards = 0, padded = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy", "ageing",      "workers", "max_queue",
-                                "overflow",   "output",      "future_type", "start",   "start_timer",
-                                "group",      "forwards",    "max_weight",  "padded",      "remote", "inline", "model",       nullptr};
+  static const char* names[] = {"batch_size",  "max_latency", "policy",   "ageing",      "workers",
+                                "max_queue",   "overflow",    "output",   "future_type", "start",
+                                "start_timer", "group",       "forwards", "max_weight",  "padded",
+                                "remote",      "inline",      "model",    nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppO", const_cast<char**>(names), &batch_size,
-                                   &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output, &PyType_Type,
-                                   &future_type, &start, &start_timer, &group, &forwards, &max_weight, &padded, &remote, &inline_items, &model)) {
+                                   &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
+                                   &PyType_Type, &future_type, &start, &start_timer, &group, &forwards, &max_weight,
+                                   &padded, &remote, &inline_items, &model)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||

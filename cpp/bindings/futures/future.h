@@ -41,8 +41,9 @@ struct FutureObject {
   PyObject* outputs;  // set by the worker, becomes the value or the exception
   PyObject* value;    // for single outputs: a list, in which they replace the items
   PyObject* exception;
-  PyObject* order;  // list: the caller's index of each item, if they were sent in another order; nullptr once `value` is
-                    // in the caller's order
+  PyObject*
+      order;  // list: the caller's index of each item, if they were sent in another order; nullptr once `value` is
+              // in the caller's order
   std::vector<OutputRange>* output_ranges;
   PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
   PyObject* mailbox;    // gets the token when the request ends

@@ -33,7 +33,10 @@ Completion::Wait ended_by(Parker::Wake wake) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : id_(random_id()), options_(options.validated()), policy_(options_.policy_options()), queue_(options_.queue_options()) {}
+    : id_(random_id()),
+      options_(options.validated()),
+      policy_(options_.policy_options()),
+      queue_(options_.queue_options()) {}
 
 void Engine::Wakes::run() {
   if (worker != nullptr) worker->parker.unpark();

@@ -224,7 +224,8 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
       company.full = items >= options_.batch_size;
     }
     verdict = policy_.due(policy_queue(company, idle_workers), now);
-    if (verdict.at > now && queue_.front_of_full_group() != nullptr) verdict = {.at = now, .reason = CloseReason::kFull};
+    if (verdict.at > now && queue_.front_of_full_group() != nullptr)
+      verdict = {.at = now, .reason = CloseReason::kFull};
   }
   return true;
 }

@@ -25,9 +25,9 @@ namespace service_streamer {
 // there is no room may wait in the waiting room. admit() takes the highest priority first, and within it strictly in
 // order, so small requests cannot starve a large one.
 //
-// The queue is grouped once it had a request with traits. Then the items that can be next are in groups of one key each.
-// Of a request whose items have several keys, only those up to `run_end` are in a group; the next ones follow when these
-// are taken.
+// The queue is grouped once it had a request with traits. Then the items that can be next are in groups of one key
+// each. Of a request whose items have several keys, only those up to `run_end` are in a group; the next ones follow when
+// these are taken.
 class RequestQueue {
  public:
   struct Options {

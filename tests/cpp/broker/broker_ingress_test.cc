@@ -68,9 +68,8 @@ TEST_F(BrokerIngressTest, ATraceContextReachesTheWorker) {
     seen = contexts_of(batch);
     return add_one(batch, reply);
   });
-  const Chunk chunk{.items = 1,
-                    .payload = std::make_shared<const ipc::Payload>(payload_of({1})),
-                    .context = context_of("context")};
+  const Chunk chunk{
+      .items = 1, .payload = std::make_shared<const ipc::Payload>(payload_of({1})), .context = context_of("context")};
   EXPECT_EQ(submit_to(*ingress, {.id = 7}, body_of(chunk)), SubmitStatus::kAccepted);
   EXPECT_EQ(take_one().outcome, Outcome::kAnswered);
   EXPECT_EQ(seen, std::vector<std::string>{"context"});

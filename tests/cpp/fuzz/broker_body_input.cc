@@ -27,7 +27,8 @@ bool read_request(const Bytes& body) {
   TraitsRef traits;
   if (!parse_request(body, *payload, context, traits)) return false;
   const auto items = static_cast<std::uint32_t>(payload->items());
-  const Chunk range{.items = items, .payload = std::move(payload), .context = std::move(context), .traits = std::move(traits)};
+  const Chunk range{
+      .items = items, .payload = std::move(payload), .context = std::move(context), .traits = std::move(traits)};
   std::string written(range.body_size(), '\0');
   range.write_body(written.data());
   require(written == body.text());

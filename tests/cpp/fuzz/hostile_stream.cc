@@ -82,7 +82,8 @@ void touch(const Result& result) {
 }
 
 bool same(const TraitsRef& one, const TraitsRef& other) {
-  return one == nullptr ? other == nullptr : other != nullptr && one->keys == other->keys && one->weights == other->weights;
+  return one == nullptr ? other == nullptr
+                        : other != nullptr && one->keys == other->keys && one->weights == other->weights;
 }
 
 bool same(const TraceContext& one, const TraceContext& other) {

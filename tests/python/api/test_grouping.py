@@ -90,7 +90,12 @@ def raising(item):
         ({"weight": float, "max_weight": 1}, "nan", ValueError, "weight.*nan"),
         ({"weight": float, "max_weight": 1}, "-1", ValueError, "weight.*-1"),
         ({"weight": str, "max_weight": 1}, "1", ValueError, "weight.*'1'"),
-        ({"weight": len, "max_weight": 1, "strict_weight": True}, "xx", ValueError, "2.*max_weight=1"),
+        (
+            {"weight": len, "max_weight": 1, "strict_weight": True},
+            "xx",
+            ValueError,
+            "2.*max_weight=1",
+        ),
     ],
 )
 def test_a_wrong_key_or_weight_is_raised_to_its_caller_only(
