@@ -43,7 +43,7 @@ class ThreadedStreamer(BaseStreamer):
             when it is full, or its oldest item has waited ``max_latency``.
         ageing: seconds of waiting after which a request counts as one priority higher, so that a
             low priority does not starve. None: never.
-        key: a function of an item that returns something hashable, or the name of an attribute. Only
+        key: a function of an item that returns something hashable, or an attribute name. Only
             items with equal keys share a batch. The oldest request decides which key goes next.
         weight: a function of an item that returns a number of at least 0 (tokens, pixels, bytes),
             or the name of an attribute. Needs ``max_weight``.

@@ -26,8 +26,8 @@ namespace service_streamer {
 // order, so small requests cannot starve a large one.
 //
 // The queue is grouped once it had a request with traits. Then the items that can be next are in groups of one key
-// each. Of a request whose items have several keys, only those up to `run_end` are in a group; the next ones follow when
-// these are taken.
+// each. Of a request whose items have several keys, only those up to `run_end` are in a group; the next ones follow
+// when these are taken.
 class RequestQueue {
  public:
   struct Options {

@@ -28,7 +28,7 @@ Chunk chunk_of(const std::vector<std::string>& items, std::uint32_t begin, std::
 bool is_request(const std::string& text) {
   Payload payload;
   TraceContext context;
-  TraitsRef traits;
+  ipc::TraitsRef traits;
   return parse_request(Bytes::copy_of(text), payload, context, traits);
 }
 
@@ -55,7 +55,7 @@ TEST(RequestBody, HasTheItemsOfItsRange) {
   EXPECT_EQ(text_of(range), "\2\0\0\0"s + "\0\0\0\0"s + "\5\0\0\0"s + "three");
   Payload payload;
   TraceContext context = context_of("old");
-  TraitsRef traits;
+  ipc::TraitsRef traits;
   ASSERT_TRUE(parse_request(body_of(range), payload, context, traits));
   EXPECT_EQ(context, nullptr);
   ASSERT_EQ(payload.items(), 2U);
@@ -95,7 +95,7 @@ TEST(RequestBody, MayEndWithTheTraitsOfItsItems) {
   EXPECT_EQ(text.substr(0, plain.size()), plain);
   Payload payload;
   TraceContext context;
-  TraitsRef traits;
+  ipc::TraitsRef traits;
   ASSERT_TRUE(parse_request(Bytes::copy_of(text), payload, context, traits));
   EXPECT_EQ(context, nullptr);
   EXPECT_EQ(traits->keys, (std::vector<std::uint64_t>{8, 9}));
@@ -112,7 +112,7 @@ TEST(RequestBody, MayEndWithATraceContext) {
   EXPECT_EQ(text, plain + "\7\0context\0"s);
   Payload payload;
   TraceContext context;
-  TraitsRef traits;
+  ipc::TraitsRef traits;
   ASSERT_TRUE(parse_request(Bytes::copy_of(text), payload, context, traits));
   EXPECT_EQ(*context, "context");
   EXPECT_EQ(ipc::support::item_of(payload, 1), "two");

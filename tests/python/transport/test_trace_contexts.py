@@ -83,7 +83,7 @@ def test_each_run_of_a_part_has_the_contexts_of_its_requests(engines, runs):
     for items, contexts, reason, _ in runs:
         assert [context for context, _, _ in contexts] == [b"%d" % item for item in items if item]
         assert reason == "full"
-    assert [0, 1, 2, 3] == runs[0][0]
+    assert runs[0][0] == [0, 1, 2, 3]
     assert [3] in [items for items, *_ in runs]
 
 
