@@ -5,11 +5,9 @@
 namespace service_streamer {
 namespace {
 
-// When a request would have arrived to have its turn in the order of arrival. Durations may be large, so it is a
-// floating-point number.
-double virtual_arrival(const Request& request, Duration ageing) {
-  const auto seconds_of = [](Duration time) { return std::chrono::duration<double>(time).count(); };
-  return seconds_of(request.arrived.time_since_epoch()) - request.priority * seconds_of(ageing);
+// When a request would have arrived to have its turn in the order of arrival. Priorities and durations may be large.
+__int128 virtual_arrival(const Request& request, Duration ageing) {
+  return __int128{request.arrived.time_since_epoch().count()} - __int128{request.priority} * ageing.count();
 }
 
 }  // namespace

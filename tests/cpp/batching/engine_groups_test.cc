@@ -20,7 +20,7 @@ using Ready = Engine::Ready;
 using Keys = std::vector<std::uint64_t>;
 using Weights = std::vector<double>;
 
-constexpr EngineOptions kGrouped{.batch_size = 4, .policy = PolicyKind::kGreedy};
+constexpr EngineOptions kGrouped{.batch_size = 4, .policy = PolicyKind::kGreedy, .max_queue = 1'000'000};
 
 EngineOptions weighted(double max_weight, bool padded = false) {
   EngineOptions options = kGrouped;
@@ -157,8 +157,8 @@ TEST(EngineGroups, ExpiredAndCancelledRequestsLeaveTheirGroups) {
   EXPECT_TRUE(cancelled->ended_as(Outcome::kCancelled));
 }
 
-// Any mix: every item is answered once, a batch has one key and is not too heavy, and equal keys of a priority go in
-// order.
+// Any mix: every item is answered once, a batch has one key and is not too heavy, and requests of one priority that
+// begin with the same key go in order.
 TEST(EngineGroups, HoldsForAnyMix) {
   for (const bool padded : {false, true}) {
     simulation::Random random(5);
@@ -177,6 +177,7 @@ TEST(EngineGroups, HoldsForAnyMix) {
           sum += range.request->weight(i);
           heaviest = std::max(heaviest, range.request->weight(i));
         }
+        if (range.begin > 0) continue;  // these items could not be next before
         std::size_t& before = last[{key, range.request->priority}];
         EXPECT_GE(number[range.request], before);
         before = number[range.request];

@@ -63,7 +63,6 @@ TEST_P(RandomQueueTest, BehavesAsAPlainList) {
   for (int step = 0; step < 50'000; ++step) {
     const int what = random.between(0, 9);
     if (what < 5) {
-      // The times are far apart, so that rounding does not matter.
       Request& request = make(static_cast<std::uint32_t>(random.between(1, 12)), random.between(-10, 10), step);
       const bool room = plain.has_room(request);
       ASSERT_EQ(queue.has_room(request), room);
