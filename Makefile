@@ -25,6 +25,9 @@ export CCACHE_NOHASHDIR ?= 1
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
 endif
 
+# Without compiled files, each process of a test run compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DELETE_ON_ERROR:
 .PHONY: help install demo bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
 	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
@@ -89,8 +92,8 @@ main-python:
 # What has changed since the branch left main.
 changed = $$($(bin)/python tests/tools/changed.py $(1))
 
-quick: $(VENV)/.installed $(VENV)/.lint-tools  ## lint of what has changed and the fast tests, within a minute
-	@$(side_by_side) lint-changed changed-cpp
+quick: $(VENV)/.lint-tools  ## lint of what has changed and the fast tests, within a minute
+	@$(side_by_side) install lint-changed changed-cpp
 	$(pytest) -m "not (slow or endurance or over_redis or torch)" $(ARGS)
 
 changed-cpp: $(VENV)/.tools

@@ -33,15 +33,21 @@ def field(path: str, name: str) -> str:
 
 
 def commit() -> str:
-    """The revision of the checkout, marked if it has uncommitted changes."""
+    """The revision of the checkout, marked if it has uncommitted changes, apart from results."""
+    results = [":!benchmarks/results", ":!benchmarks/plots", ":!benchmarks/RESULTS.md"]
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", *results)
+    return (_git("describe", "--always") or "no commit") + ("-dirty" if changed else "")
+
+
+def _git(*arguments: str) -> str:
     done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent,
+        ["git", *arguments],
+        cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.stdout.strip() or "no commit"
+    return done.stdout.strip()
 
 
 def describe() -> Machine:

@@ -24,6 +24,10 @@ class Measurement:
     def environment(self) -> str:
         return self.peer.partition("-")[0]
 
+    @property
+    def needs_wrk(self) -> bool:
+        return self.module in ("cases.web", "cases.monitoring") or "--served" in self.arguments
+
 
 @dataclass(frozen=True)
 class Case:
@@ -231,6 +235,16 @@ CASES: tuple[Case, ...] = (
     ),
     redis("futures", "cases.futures", ("ours", ORIGINAL)),
     redis("memory", "cases.redis_memory", ("ours",), once=True),
+    case("monitoring", "cases.monitoring", ("ours", BARE), "--model", "model", seconds=15),
+    case("monitoring-scrape", "cases.scrape", ("ours",), seconds=3),
+    case("monitoring-threads", "cases.metrics_cost", ("ours",), seconds=2),
+    case(
+        "monitoring-servers",
+        "cases.metrics_cost",
+        ("ours", "litserve", "bentoml"),
+        *("--served", "1"),
+        seconds=2,
+    ),
     native("tasks", "tasks"),
     native("caller", "caller"),
     native("caller-switch", "caller", "--switch", "0.0005"),
@@ -255,6 +269,7 @@ PARTS = {
     "local": "In one process, and behind web servers",
     "processes": "Worker processes",
     "redis": "Over Redis",
+    "monitoring": "Probes and metrics",
     "native": "Native models",
 }
 """the parts, which are measured and shown separately: names and headings"""

@@ -17,6 +17,7 @@ from typing import Any
 import venvs
 from figures import Figure, Results, Row
 from plan import BARE, PARTS, part_of
+from rows_monitoring import MONITORING_ROWS
 from rows_native import NATIVE_ROWS
 from rows_processes import PROCESS_ROWS
 from rows_redis import REDIS_ROWS
@@ -28,6 +29,8 @@ VERDICTS = {True: "yes", False: "**no**", None: NONE}
 SHOWN_VERSIONS = (
     "batched",
     "mosec",
+    "litserve",
+    "bentoml",
     "flask",
     "gunicorn",
     "granian",
@@ -92,7 +95,7 @@ def targets_table(data: Part) -> list[str]:
     results = Results(data["medians"])
     lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for row in (*THREAD_ROWS, *PROCESS_ROWS, *REDIS_ROWS, *NATIVE_ROWS):
+    for row in (*THREAD_ROWS, *PROCESS_ROWS, *REDIS_ROWS, *MONITORING_ROWS, *NATIVE_ROWS):
         if not any(figure.case in data["cases"] for figure in row.figures):
             continue
         compared = [figure for figure in row.figures if not figure.is_ours_only]
@@ -132,7 +135,7 @@ def everything_table(data: Part) -> list[str]:
 def heading(data: Part) -> list[str]:
     machine = data["machine"]
     versions: dict[str, str] = {}
-    for name in ("ours", "original", "batched", "mosec"):
+    for name in ("ours", "original", "batched", "mosec", "litserve", "bentoml"):
         versions |= data["versions"].get(name, {})
     shown = ", ".join(f"{name} {versions[name]}" for name in SHOWN_VERSIONS if name in versions)
     package = data["package"]

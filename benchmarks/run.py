@@ -104,7 +104,7 @@ class Bench:
         seconds = case.quick_seconds if self.quick else case.seconds
         extra = ["--seed", str(run + 1)] if case.seeded else []
         ready = [m for m in case.measurements if m.environment in self.pythons]
-        if not shutil.which("wrk") and any(m.module == "cases.web" for m in ready):
+        if not shutil.which("wrk") and any(m.needs_wrk for m in ready):
             self.skip(case.name, "wrk is missing (a system package)")
             return
         if case.name.startswith("redis-") and broker.find_server() is None:

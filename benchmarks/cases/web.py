@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from cases import common
@@ -32,8 +32,16 @@ SERVERS = {
     " --host 127.0.0.1 --port {port} apps.fastapi_app:app",
     "asgi": "-m uvicorn --no-access-log --log-level warning --lifespan off"
     " --host 127.0.0.1 --port {port} apps.asgi_app:app",
+    "monitored": "-m uvicorn --no-access-log --log-level warning"
+    " --host 127.0.0.1 --port {port} apps.monitored_app:app",
+    "scraped": "-m gunicorn -k gthread -w 4 --threads 4 --graceful-timeout 1 --log-level warning"
+    " -b 127.0.0.1:{port} apps.scraped_app:app",
+    "litserve": "-m apps.litserve_app {port}",
+    "bentoml": "-m bentoml serve apps.bentoml_app:Service --host 127.0.0.1 --port {port}",
     "mosec": "-m apps.mosec_app --address 127.0.0.1 --port {port} --log-level error",
 }
+BODIES = {"mosec": "1", "litserve": "1", "bentoml": '{"items": [1]}'}
+"""the bodies of POST requests, by server; the others get GET requests"""
 
 
 def free_port() -> int:
@@ -42,10 +50,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def answers(port: int, method: str, path: str) -> bool:
+def answers(port: int, path: str, body: str | None) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request(method, path, body=b"1" if method == "POST" else None)
+        headers = {"Content-Type": "application/json"} if body else {}
+        connection.request("POST" if body else "GET", path, body, headers)
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
@@ -53,20 +62,27 @@ def answers(port: int, method: str, path: str) -> bool:
         connection.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(server: str, peer: str, model: str) -> Iterator[str]:
     """Runs the server in a session of its own; yields its address once it answers."""
     port = free_port()
-    method, path = ("POST", "/inference") if server == "mosec" else ("GET", "/")
+    body = BODIES.get(server)
+    path = "/inference" if body else "/"
     process = subprocess.Popen(
         [sys.executable, *SERVERS[server].format(port=port).split()],
-        env={**os.environ, "BENCH_PEER": peer, "BENCH_MODEL": model},
+        env={
+            **os.environ,
+            "BENCH_PEER": peer,
+            "BENCH_MODEL": model,
+            "BENTOML_DO_NOT_TRACK": "True",
+        },
         stdout=sys.stderr,
         start_new_session=True,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # then the server ends, too
     try:
         until = time.monotonic() + START_SECONDS
-        while not answers(port, method, path):
+        while not answers(port, path, body):
             if process.poll() is not None:
                 raise RuntimeError(f"the server ended with status {process.returncode}")
             if time.monotonic() > until:
@@ -74,20 +90,22 @@ def serving(server: str, peer: str, model: str) -> Iterator[str]:
             time.sleep(0.05)
         yield f"http://127.0.0.1:{port}{path}"
     finally:
+        children = common.descendants(process.pid)  # some outlive the server
         process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(2)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
-def wrk(url: str, connections: int, seconds: float) -> dict[str, float]:
+def wrk(url: str, connections: int, seconds: float, body: str | None = None) -> dict[str, float]:
     """One run of wrk. It takes whole seconds only, so a fraction is rounded up to the next."""
     command = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "10s"]
     command += ["-s", str(HERE / "wrk.lua"), url]
-    if url.endswith("/inference"):
-        command += ["--", "POST"]
+    if body:
+        command += ["--", body]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     line = next(line for line in output.splitlines() if line.startswith("JSON "))
     result = json.loads(line.removeprefix("JSON "))
@@ -106,12 +124,13 @@ def main() -> None:
     if not shutil.which("wrk"):
         sys.exit("wrk is missing: install the system package wrk to measure the web cases")
     levels = sorted(int(level) for level in options.connections.split(","))
+    body = BODIES.get(options.server)
     metrics: dict[str, float] = {}
     with serving(options.server, options.peer, options.model) as url:
         for level in levels:
             # Warm-up. Not with more connections: a server's threads, once made, take turns.
-            wrk(url, level, 1)
-            result = wrk(url, level, options.seconds)
+            wrk(url, level, 1, body)
+            result = wrk(url, level, options.seconds, body)
             metrics |= {f"{key}@{level}": value for key, value in result.items()}
     common.answer(metrics)
 

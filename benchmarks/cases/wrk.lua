@@ -1,8 +1,9 @@
--- Prints what wrk measured as one line of JSON. `wrk -s wrk.lua URL -- POST` sends a POST with the body "1".
+-- Prints what wrk measured as one line of JSON. `wrk -s wrk.lua URL -- BODY` sends a POST with this JSON.
 function init(args)
-  if args[1] == "POST" then
+  if args[1] then
     wrk.method = "POST"
-    wrk.body = "1"
+    wrk.body = args[1]
+    wrk.headers["Content-Type"] = "application/json"
   end
 end
 

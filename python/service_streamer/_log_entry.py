@@ -21,7 +21,7 @@ class LogEntry:
     """
 
     def __init__(self, batch: _core.Batch, name: str) -> None:
-        self._fields: dict[str, Any] = {
+        self.fields: dict[str, Any] = {
             "streamer": name,
             "worker_pid": os.getpid(),
             "device": os.environ.get("CUDA_VISIBLE_DEVICES"),
@@ -34,7 +34,7 @@ class LogEntry:
 
     def write(self) -> None:
         """Log the batch, which has ended."""
-        fields = {**self._fields, "run_seconds": time.perf_counter() - self._start}
+        fields = {**self.fields, "run_seconds": time.perf_counter() - self._start}
         _logger.debug(
             "batch: %d items of %d requests, close reason %s, oldest waited %.2f ms, ran %.2f ms",
             fields["items"],

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core, _map, _options
 from ._future import Future
 from ._options import Options
+
+if TYPE_CHECKING:
+    from .otel._requests import Tracing
 
 
 class Requests:
@@ -19,6 +22,8 @@ class Requests:
 
     _engine: _core.Engine
     _options: Options
+    _tracing: Tracing | None = None
+    """set by `service_streamer.otel`"""
 
     def predict(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
@@ -52,6 +57,8 @@ class Requests:
         """
         if timeout is None:
             timeout = self._options.worker_timeout
+        if self._tracing is not None:
+            return self._tracing.predict(self._engine, batch, timeout, priority)
         return self._engine.predict(batch, timeout, priority)
 
     def submit(
@@ -76,6 +83,8 @@ class Requests:
             RequestTimeout: the queue had no room within the timeout.
             QueueFull, StreamerClosed, TypeError: as for `predict`.
         """
+        if self._tracing is not None:
+            return self._tracing.submit(self._engine, batch, timeout, priority)
         return self._engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
 
     async def apredict(
@@ -88,6 +97,8 @@ class Requests:
         """
         if timeout is None:
             timeout = self._options.worker_timeout
+        if self._tracing is not None:
+            return await self._tracing.apredict(self._engine, batch, timeout, priority)
         return await self._engine.submit_async(batch, timeout, priority)
 
     def map(

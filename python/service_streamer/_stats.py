@@ -10,6 +10,9 @@ from typing import Any
 
 from ._time_summary import TimeSummary
 
+OUTCOMES = ("completed", "failed", "cancelled", "expired", "rejected", "dropped")
+"""how a request ends: the fields of `EventStats` that count it"""
+
 
 @dataclasses.dataclass(frozen=True)
 class WorkerStats:
@@ -34,6 +37,8 @@ class WorkerStats:
     """to pickle the outputs of one batch"""
     transport_time: TimeSummary
     """of one batch to the worker and back, without the three other times"""
+    busy_time: float
+    """seconds that it has worked on batches: the totals of decode, predict and encode"""
 
     @classmethod
     def from_server(cls, values: Mapping[str, Any]) -> WorkerStats:
@@ -51,6 +56,7 @@ class WorkerStats:
             batches=values["batches"],
             items=values["items"],
             **times,
+            busy_time=sum(times[f"{name}_time"].total for name in ("decode", "predict", "encode")),
         )
 
 
@@ -188,6 +194,9 @@ class StreamerStats(EventStats):
     replaced. Those that `restart`, `resize` or `close` ended do not count"""
     worker_processes: tuple[WorkerStats, ...] = ()
     """the running worker processes of a Streamer"""
+    busy_time: float = 0.0
+    """seconds that the workers have worked on batches: the sum of `worker_processes`, or of a
+    worker thread the total of `service_time`"""
 
     broker_errors: int = 0
     """requests of a RedisStreamer that raised `BrokerError`"""
@@ -207,6 +216,9 @@ class StreamerStats(EventStats):
             fields[name] = RecentStats.from_engine(values[name])
         workers = [WorkerStats.from_server(each) for each in values.get("worker_processes", ())]
         fields["worker_processes"] = tuple(workers)
+        fields["busy_time"] = fields["service_time"].total
+        if "worker_processes" in values:
+            fields["busy_time"] = sum(each.busy_time for each in workers)
         return cls(**fields)
 
     def _repr_html_(self) -> str:

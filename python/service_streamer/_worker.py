@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import copy
+import functools
 import logging
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import ModuleType
 from typing import Any
 
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
-from ._errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
 from ._log_entry import LogEntry
 from ._model import name_of
+from ._model_errors import FAULTS_OF_THE_MODEL, detached, is_out_of_memory, without_frames
 from ._options import Options
 from ._waiting import threads
 
@@ -109,14 +109,6 @@ def work(
         raise
 
 
-class OutputRefused(ValueError):
-    """The model's return value does not fit its settings, whatever the items are."""
-
-
-FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused)
-"""Errors that no item causes: the batch is not run again."""
-
-
 def is_logged() -> bool:
     """Return True if each batch should be logged. Called by the core."""
     try:
@@ -144,14 +136,16 @@ def serve(
         name: of the model, for the log.
     """
     if refused is not None:
-        batch.fail(_without_frames(refused, refused.__traceback__))
+        batch.fail(without_frames(refused, refused.__traceback__))
     elif raised is not None:
-        _resolve(batch, _without_frames(raised, raised.__traceback__), predict, budget)
+        _resolve(batch, without_frames(raised, raised.__traceback__), predict, budget)
     else:
         entry = LogEntry(batch, name)
-        error = run(batch, predict)
-        if error is not None:
-            _resolve(batch, error, predict, budget)
+        with _span(batch, entry) as record:
+            error = run(batch, predict, record)
+            if error is not None:
+                record(error)
+                _resolve(batch, error, predict, budget)
         entry.write()
 
 
@@ -170,8 +164,45 @@ def _report(error: BaseException, name: str) -> None:
         _logger.exception("a batch could not be answered", extra=about)
 
 
-def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | None:
-    """Run the model once. Answer the batch, or return the exception and leave it unanswered."""
+def _span(
+    batch: _core.Batch, entry: LogEntry
+) -> contextlib.AbstractContextManager[Callable[[Exception], None]]:
+    """Return the span of a batch, if a request of it has a trace context."""
+    contexts = batch.contexts
+    tracing = _tracing() if contexts else None
+    if tracing is None:
+        return contextlib.nullcontext(_ignore)
+    return tracing.batch_span(contexts, entry.fields)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _tracing() -> ModuleType | None:
+    try:
+        from .otel import _batches  # imported for the first trace context
+    except ImportError:  # opentelemetry is an extra
+        return None
+    return _batches
+
+
+def flush_spans() -> None:
+    """Export the spans of batches before this process ends."""
+    if (tracing := sys.modules.get(f"{__package__}.otel._batches")) is not None:
+        tracing.flush()
+
+
+def _ignore(error: Exception) -> None:
+    """Record nothing."""
+
+
+def run(
+    batch: _core.Batch,
+    predict: Callable[[list[Any]], Any],
+    refused: Callable[[Exception], None] = _ignore,
+) -> Exception | None:
+    """Run the model once. Answer the batch, or return the exception and leave it unanswered.
+
+    If the outputs do not fit the items, the requests fail and `refused` gets the error.
+    """
     try:
         outputs = predict(batch.items)
     except BaseException as error:
@@ -179,7 +210,9 @@ def run(batch: _core.Batch, predict: Callable[[list[Any]], Any]) -> Exception | 
     try:
         batch.complete(outputs)
     except BaseException as error:  # the model's return value is invalid
-        batch.fail(detached(error))
+        failure = detached(error)
+        batch.fail(failure)
+        refused(failure)
     return None
 
 
@@ -221,55 +254,6 @@ def isolate(
             batch.join(group)
 
 
-def detached(error: BaseException) -> Exception:
-    """Return a copy of an exception of the model, with the traceback as text.
-
-    A copy, because the model may raise the same object again. Text, because a traceback keeps the
-    frames, and so the items of all callers, alive. The text omits the frame of the caller of this
-    function. SystemExit, KeyboardInterrupt and the like become `WorkerLost`: a model that exits
-    must not end a caller's thread or event loop.
-    """
-    here = error.__traceback__
-    return _without_frames(error, here.tb_next if here is not None else None)
-
-
-def _without_frames(error: BaseException, trace: TracebackType | None) -> Exception:
-    text = None  # an exception of the core has no traceback
-    if trace is not None:
-        try:
-            text = "".join(traceback.format_exception(type(error), error, trace))
-        except Exception:  # no memory for it
-            text = type(error).__name__
-    # The model may keep the original; without its frames the memory of the batch is freed.
-    error.__traceback__ = error.__context__ = error.__cause__ = None
-    if isinstance(error, Exception):
-        copied = copy_error(error)
-    else:
-        copied = WorkerLost(f"predict_function raised {error!r}")
-    copied.__cause__ = WorkerTraceback(text) if text is not None else None
-    return copied
-
-
-def copy_error(error: Exception) -> Exception:
-    """Return a copy of an exception for another caller, or itself if it has no exact copy."""
-    try:
-        copied = copy.copy(error)
-        same = type(copied) is type(error) and len(copied.args) == len(error.args)
-        if not same or not all(map(_is_same, copied.args, error.args)):
-            return error
-    except BaseException:
-        return error  # user code: the class cannot be created from its args
-    if copied is not error:
-        copied.__cause__ = error.__cause__
-    return copied
-
-
-def _is_same(copied: Any, original: Any) -> bool:
-    # Other types than str may have an == that raises or does not return a bool.
-    are_strings = type(copied) is type(original) is str
-    return copied is original or (are_strings and copied == original)
-
-
 def join_outputs(pieces: list[Any]) -> Any:
     """Join the outputs of a request that was larger than a batch, for ``output="batch"``.
 
@@ -281,10 +265,3 @@ def join_outputs(pieces: list[Any]) -> Any:
     if concatenate is not None and all(hasattr(piece, "shape") for piece in pieces):
         return concatenate(pieces)
     return [output for piece in pieces for output in piece]
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return True if the host or a GPU had too little memory for the batch."""
-    return isinstance(error, MemoryError) or any(
-        base.__name__ == "OutOfMemoryError" for base in type(error).__mro__
-    )

@@ -188,9 +188,10 @@ def process_journal(tmp_path):
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items):
-    """What starts interpreters is slow."""
+    """What starts interpreters or Redis servers is slow."""
+    starting = {"child", "program", "cluster", "redis_server", "servers"}
     for item in items:
-        if not {"child", "program"}.isdisjoint(item.fixturenames):
+        if not starting.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.slow)
 
 

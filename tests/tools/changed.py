@@ -35,8 +35,14 @@ def changed() -> list[Path]:
 
 
 def cpp_tests(files: list[Path]) -> set[str]:
-    """Folders of tests/cpp with tests, beside the changed files or named as their folder."""
-    names = {file.parent.name for file in files if file.suffix in SUFFIXES["cpp"]}
+    """Folders of tests/cpp with tests, beside the changed files or named as their folder.
+
+    The simulation, which takes long, is about the policy only.
+    """
+    sources = [file for file in files if file.suffix in SUFFIXES["cpp"]]
+    names = {file.parent.name for file in sources}
+    if any(file.stem == "batch_policy" for file in sources):
+        names.add("simulation")
     folders = {test.parent.name for test in (ROOT / "tests/cpp").rglob("*_test.cc")}
     return names & folders
 

@@ -79,7 +79,7 @@ bool EngineBatch::fail(PyObject* error) {
   PyObject* copies = PyList_New(0);
   bool copied = copies != nullptr && PyList_Append(copies, error) == 0;
   for (std::size_t i = 1; copied && i < ranges(); ++i) {
-    PyObject* copy = call_helper("service_streamer._worker", "copy_error", error);
+    PyObject* copy = call_helper("service_streamer._model_errors", "copy_error", error);
     copied = copy != nullptr && PyList_Append(copies, copy) == 0;
     Py_XDECREF(copy);
   }

@@ -3,7 +3,6 @@
 #include "bindings/futures/callbacks.h"
 #include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
-#include "bindings/futures/mailbox.h"
 #include "bindings/python/arguments.h"
 
 namespace service_streamer::bindings {
@@ -41,7 +40,7 @@ void ThreadBackend::publish(EndedRequests& ended) {
   while (Request* request = ended.pop()) {
     FutureObject* future = future_of(*request);
     queue.publish(request->completion);
-    if (future->mailbox != nullptr) post(future->mailbox, future->token);
+    if (!future->observers->empty()) future->observers->notify();  // both this and attach() have the GIL
     in_order.push(*request);
   }
   queue.wake();

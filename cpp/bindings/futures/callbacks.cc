@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "bindings/futures/engine_object.h"
 #include "bindings/futures/mailbox.h"
@@ -39,23 +38,7 @@ bool will_be_followed(FutureObject* future) {
   return future->followed;
 }
 
-// attach() for a call. A mailbox that is closed meanwhile releases the token.
-bool mail(FutureObject* future, PyObject* mailbox, PyObject* token) {
-  std::shared_ptr<Mailbox> open = open_mailbox(mailbox);
-  if (open == nullptr) return true;
-  bool observed = false;
-  Py_INCREF(token);
-  const CaughtError failure = attempt([&] { observed = future->observers->add(std::move(open), token); });
-  if (!observed) Py_DECREF(token);
-  failure.raise();
-  return observed;
-}
-
 void run_callback(PyObject* callback, PyObject* future) {
-  if (PyTuple_CheckExact(callback)) {
-    post(PyTuple_GET_ITEM(callback, 0), PyTuple_GET_ITEM(callback, 1));
-    return;
-  }
   PyObject* none = call_helper("service_streamer._future", "run_callback", callback, future);
   if (none == nullptr) PyErr_WriteUnraisable(callback);
   Py_XDECREF(none);
@@ -83,7 +66,8 @@ PyObject* run_callbacks(PyObject*, PyObject*) {
     PyThreadState* state = PyEval_SaveThread();
     poll(&readable, 1, -1);
     PyEval_RestoreThread(state);
-    for (void* message : mailbox.drain()) {
+    Mailbox::Messages messages = mailbox.drain();
+    while (void* message = messages.pop()) {
       PyObject* object = static_cast<PyObject*>(message);
       if (PyObject_TypeCheck(object, future_base_type)) {
         follow_up(reinterpret_cast<FutureObject*>(object));
@@ -97,7 +81,12 @@ PyObject* run_callbacks(PyObject*, PyObject*) {
 
 PyObject* post_callback(PyObject*, PyObject* fn) {
   if (!thread_runs) Py_RETURN_FALSE;
-  (*ended_calls)->post(Py_NewRef(fn));
+  std::unique_ptr<Mailbox::Message> message;
+  const CaughtError failure =
+      attempt([&] { message = std::make_unique<Mailbox::Message>(Mailbox::Message{.to = *ended_calls, .value = fn}); });
+  if (failure.raise()) return nullptr;
+  Py_INCREF(fn);
+  Mailbox::post(std::move(message));
   Py_RETURN_TRUE;
 }
 
@@ -139,19 +128,17 @@ Added add_callback(FutureObject* future, PyObject* callback) {
   return PyList_Append(future->callbacks, callback) == 0 ? Added::kYes : Added::kError;
 }
 
+// A mailbox that is closed meanwhile releases the token.
 bool attach(FutureObject* future, PyObject* mailbox, PyObject* token) {
   if (is_done(future)) return false;
-  if (future->call != nullptr) return mail(future, mailbox, token);
-  if (future->mailbox == nullptr) {
-    future->mailbox = Py_NewRef(mailbox);
-    future->token = Py_NewRef(token);
-    return true;
-  }
-  PyObject* tuple = PyTuple_Pack(2, mailbox, token);
-  if (tuple == nullptr) return false;
-  const Added added = add_callback(future, tuple);
-  Py_DECREF(tuple);
-  return added == Added::kYes;
+  std::shared_ptr<Mailbox> open = open_mailbox(mailbox);
+  if (open == nullptr) return true;
+  bool observed = false;
+  Py_INCREF(token);
+  const CaughtError failure = attempt([&] { observed = future->observers->add(std::move(open), token); });
+  if (!observed) Py_DECREF(token);
+  failure.raise();
+  return observed;
 }
 
 PyObject* condition_of(FutureObject* future) {
@@ -177,8 +164,6 @@ PyObject* condition_of(FutureObject* future) {
 
 void follow_up(FutureObject* future) {
   PyObject* self = reinterpret_cast<PyObject*>(future);
-  Py_CLEAR(future->mailbox);
-  Py_CLEAR(future->token);
   if (future->condition != nullptr && !future->announced) {
     if (!settle(future)) end_unsettled(future);
     PyObject* none = call_helper("service_streamer._future", "notify_waiters", self);

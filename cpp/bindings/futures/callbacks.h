@@ -15,7 +15,7 @@ bool make_callback_functions(PyObject* module);
 
 enum class Added { kYes, kTooLate, kError };
 
-// Adds a function to be called, or a tuple (mailbox, token) to be posted, when the request ends.
+// Adds a function to be called when the request ends.
 Added add_callback(FutureObject* future, PyObject* callback);
 
 // Has the token posted to the mailbox when the request ends. False: it has ended, or an exception is set.

@@ -170,8 +170,6 @@ int future_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(future->exception);
   Py_VISIT(future->order);
   Py_VISIT(future->callbacks);
-  Py_VISIT(future->mailbox);
-  Py_VISIT(future->token);
   Py_VISIT(future->condition);
   Py_VISIT(future->waiters);
   if (future->output_ranges != nullptr) {
@@ -188,8 +186,6 @@ int future_clear(PyObject* self) {
   Py_CLEAR(future->exception);
   Py_CLEAR(future->order);
   Py_CLEAR(future->callbacks);
-  Py_CLEAR(future->mailbox);
-  Py_CLEAR(future->token);
   Py_CLEAR(future->condition);
   Py_CLEAR(future->waiters);
   drop_output_ranges(future);
@@ -203,7 +199,10 @@ void future_dealloc(PyObject* self) {
   Py_CLEAR(future->engine);
   // A forked child leaks the parent's call: another thread may have been using it at the fork.
   if (future->call != nullptr && future->fork_generation == fork_generation()) future->call->unref();
-  if (future->call == nullptr) future->own.~Request();
+  if (future->call == nullptr) {
+    future->own_observers.~Observers();
+    future->own.~Request();
+  }
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -245,6 +244,10 @@ PyMethodDef methods[] = {
      "_timing($self)\n--\n\n"
      "(seconds in the queue, seconds from there to the end, items of the last batch, why that was closed).\n\n"
      "None: the request has not ended, or this process' engine has not put it into a batch."},
+    {"_ended", future_ended, METH_NOARGS,
+     "_ended($self)\n--\n\n"
+     "(the field of the statistics that counts it, seconds since the end), without decoding the outputs.\n\n"
+     "None: the request has not ended."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -280,6 +283,7 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Py_ssize_t s
   FutureObject* future = new_future(type, engine);
   if (future == nullptr) return nullptr;
   future->request = new (&future->own) Request;
+  future->observers = new (&future->own_observers) Observers;
   future->request->size = static_cast<std::uint32_t>(size);
   return future;
 }

@@ -32,10 +32,11 @@ struct OutputRange {
 // (decision 004).
 struct FutureObject {
   PyObject_HEAD
-  Request* request;      // `own`, or that of `call`
-  Request own;           // not constructed if there is a call
-  Call* call;            // counted; ipc::LocalCall or native::TensorCall; nullptr: the request is `own`
-  Observers* observers;  // of the call
+  Request* request;         // `own`, or that of `call`
+  Request own;              // not constructed if there is a call
+  Call* call;               // counted; ipc::LocalCall or native::TensorCall; nullptr: the request is `own`
+  Observers* observers;     // `own_observers`, or those of `call`
+  Observers own_observers;  // not constructed if there is a call
   EngineObject* engine;
   PyObject* items;    // tuple, as long as the request has holds; nullptr if the items are in `value`
   PyObject* outputs;  // set by the worker, becomes the value or the exception
@@ -45,9 +46,7 @@ struct FutureObject {
       order;  // list: the caller's index of each item, if they were sent in another order; nullptr once `value` is
               // in the caller's order
   std::vector<OutputRange>* output_ranges;
-  PyObject* callbacks;  // list of callables, and of tuples (mailbox, token) beyond the first of these
-  PyObject* mailbox;    // gets the token when the request ends
-  PyObject* token;
+  PyObject* callbacks;  // list of callables
   PyObject* condition;  // made when concurrent.futures.wait() needs it
   PyObject* waiters;
   std::uint32_t fork_generation;
@@ -93,8 +92,9 @@ bool settle(FutureObject* future);
 // The value of a future that is done, a new reference; nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);
 
-// The method _timing(); future.cc has its docstring.
+// The methods _timing() and _ended(); future.cc has their docstrings.
 PyObject* future_timing(PyObject* self, PyObject*);
+PyObject* future_ended(PyObject* self, PyObject*);
 
 // Ends the request before it is answered, unless it has ended, and publishes that.
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);

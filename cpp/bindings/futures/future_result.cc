@@ -57,6 +57,25 @@ PyObject* raise_expired(FutureObject* future) {
   return nullptr;
 }
 
+// The field of the statistics that counts a request.
+const char* counted_as(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kAnswered:
+      return "completed";
+    case Outcome::kExpired:
+      return "expired";
+    case Outcome::kCancelled:
+      return "cancelled";
+    case Outcome::kClosed:
+      return "dropped";
+    case Outcome::kNone:
+    case Outcome::kFailed:
+    case Outcome::kLost:
+      break;
+  }
+  return "failed";
+}
+
 }  // namespace
 
 // A request that was unfinished at the fork is answered in the parent. In the child it ends as closed.
@@ -121,6 +140,14 @@ PyObject* future_timing(PyObject* self, PyObject*) {
   using Seconds = std::chrono::duration<double>;
   return Py_BuildValue("(ddIs)", Seconds(request.taken - request.arrived).count(),
                        Seconds(request.ended - request.taken).count(), request.batch_items, to_string(request.reason));
+}
+
+PyObject* future_ended(PyObject* self, PyObject*) {
+  auto* future = reinterpret_cast<FutureObject*>(self);
+  if (!is_done(future)) Py_RETURN_NONE;
+  const Request& request = *future->request;
+  return Py_BuildValue("(sd)", counted_as(request.outcome),
+                       std::chrono::duration<double>(Clock::now() - request.ended).count());
 }
 
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {

@@ -25,26 +25,17 @@ MailboxObject* self_of(PyObject* self) {
   return reinterpret_cast<MailboxObject*>(self);
 }
 
-// --- messages left in a mailbox that is deleted, perhaps without the GIL ---
-
-class UnreadMessages final : public DeferredDelete {
+// Releases what was not read. Its last user may be a thread without the GIL.
+class ObjectMailbox final : public Mailbox, public DeferredDelete {
  public:
-  explicit UnreadMessages(std::vector<void*> messages) : messages_(std::move(messages)) {}
-  ~UnreadMessages() override {
-    for (void* message : messages_) Py_DECREF(static_cast<PyObject*>(message));
+  ObjectMailbox() = default;
+  ~ObjectMailbox() override {
+    Messages messages = drain();
+    while (void* message = messages.pop()) Py_DECREF(static_cast<PyObject*>(message));
   }
-  UnreadMessages(const UnreadMessages&) = delete;
-  UnreadMessages& operator=(const UnreadMessages&) = delete;
-
- private:
-  const std::vector<void*> messages_;
+  ObjectMailbox(const ObjectMailbox&) = delete;
+  ObjectMailbox& operator=(const ObjectMailbox&) = delete;
 };
-
-void bury(Mailbox* mailbox) {
-  std::vector<void*> messages = mailbox->drain();
-  delete mailbox;
-  if (!messages.empty()) leave(new UnreadMessages(std::move(messages)));
-}
 
 // --- the object ---
 
@@ -60,9 +51,9 @@ PyObject* mailbox_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   return self;
 }
 
-std::vector<void*> drain(PyObject* self) {
+Mailbox::Messages drain(PyObject* self) {
   const std::shared_ptr<Mailbox> mailbox = open_mailbox(self);
-  return mailbox != nullptr ? mailbox->drain() : std::vector<void*>{};
+  return mailbox != nullptr ? mailbox->drain() : Mailbox::Messages(nullptr, 0);
 }
 
 PyObject* mailbox_fileno(PyObject* self, PyObject*) {
@@ -71,10 +62,10 @@ PyObject* mailbox_fileno(PyObject* self, PyObject*) {
 }
 
 PyObject* mailbox_drain(PyObject* self, PyObject*) {
-  const std::vector<void*> messages = drain(self);
+  Mailbox::Messages messages = drain(self);
   PyObject* tokens = PyList_New(static_cast<Py_ssize_t>(messages.size()));
   Py_ssize_t next = 0;
-  for (void* message : messages) {
+  while (void* message = messages.pop()) {
     if (tokens != nullptr) {
       PyList_SET_ITEM(tokens, next++, static_cast<PyObject*>(message));
     } else {
@@ -85,7 +76,8 @@ PyObject* mailbox_drain(PyObject* self, PyObject*) {
 }
 
 PyObject* mailbox_resume(PyObject* self, PyObject*) {
-  for (void* message : drain(self)) {
+  Mailbox::Messages messages = drain(self);
+  while (void* message = messages.pop()) {
     PyObject* token = static_cast<PyObject*>(message);
     resume(token);
     Py_DECREF(token);
@@ -104,9 +96,10 @@ PyObject* mailbox_close(PyObject* self, PyObject*) {
     parents->push_back(std::exchange(mailbox, nullptr));
     Py_RETURN_NONE;
   }
-  const std::vector<void*> messages = mailbox->drain();
+  Mailbox::Messages messages = mailbox->drain();
+  mailbox->close();
   mailbox.reset();
-  for (void* message : messages) Py_DECREF(static_cast<PyObject*>(message));
+  while (void* message = messages.pop()) Py_DECREF(static_cast<PyObject*>(message));
   delete_deferred();
   Py_RETURN_NONE;
 }
@@ -163,16 +156,11 @@ bool check_mailbox(PyObject* object) {
 
 std::shared_ptr<Mailbox> make_mailbox() {
   delete_deferred();
-  return {new Mailbox, bury};
+  return {new ObjectMailbox, [](ObjectMailbox* mailbox) { leave(mailbox); }};
 }
 
 std::shared_ptr<Mailbox> open_mailbox(PyObject* object) {
   MailboxObject* self = self_of(object);
   return self->fork_generation == fork_generation() ? self->mailbox : nullptr;
 }
-
-void post(PyObject* object, PyObject* token) {
-  if (Mailbox* open = self_of(object)->mailbox.get()) open->post(Py_NewRef(token));
-}
-
 }  // namespace service_streamer::bindings

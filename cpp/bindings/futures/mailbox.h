@@ -20,7 +20,4 @@ std::shared_ptr<Mailbox> make_mailbox();
 // The mailbox of a Mailbox object; nullptr: it is closed, or the parent's.
 std::shared_ptr<Mailbox> open_mailbox(PyObject* mailbox);
 
-// Posts a token, with a new reference, to a Mailbox object. Does nothing if that is closed. Cannot fail.
-void post(PyObject* mailbox, PyObject* token);
-
 }  // namespace service_streamer::bindings

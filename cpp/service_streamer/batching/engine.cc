@@ -99,7 +99,7 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   live_.push_back(request);
   counters_.peak_requests = std::max(counters_.peak_requests, live_count_.fetch_add(1, std::memory_order_relaxed) + 1);
   ++counters_.submitted;
-  if (log_ != nullptr) [[unlikely]]
+  if (recording()) [[unlikely]]
     log_request(LoggedEvent::Kind::kArrived, request, request.arrived);
   if (!request.watched && request.deadline < timer_until_ && timer_ != nullptr) {
     timer_until_ = request.deadline;
@@ -219,14 +219,12 @@ Completion::Wait Engine::wait_until_drained(Waiter& waiter, TimePoint deadline) 
   }
 }
 
-EngineStats Engine::stats() const {
+EngineStats Engine::stats(TimePoint now) const {
   using std::chrono::seconds;
   EngineStats stats;
-  TimePoint now;
   StatsHistory::Snapshot start_of_10s, start_of_minute;
   {
     MutexLock lock(mutex_);
-    now = Clock::now();
     start_of_10s = history_.at_start_of(seconds(10), now, counters_, times_);
     start_of_minute = history_.at_start_of(seconds(60), now, counters_, times_);
     stats.workers = options_.workers;
@@ -276,7 +274,7 @@ void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests
   request.ended = now;
   if (Waiter* sleeper = std::exchange(request.admission, nullptr)) wakes.others.push_back(sleeper);
   ++counter_of(counters_, outcome);
-  if (log_ != nullptr) [[unlikely]]
+  if (recording()) [[unlikely]]
     log_request(LoggedEvent::Kind::kEnded, request, now);
   ended.push(request);
 }

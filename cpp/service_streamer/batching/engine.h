@@ -161,8 +161,8 @@ class Engine {
   TimePoint watch_deadlines(Waiter& waiter, EndedRequests& ended) EXCLUDES(mutex_);
   void stop_watching(const Waiter& waiter) EXCLUDES(mutex_);
 
-  // Ends the requests that arrived before `time`, also those that run.
-  void expire_arrived_before(TimePoint time, EndedRequests& ended) EXCLUDES(mutex_);
+  // Ends the requests that arrived before `time`, also those that run. Returns when the oldest of the others arrived.
+  TimePoint expire_arrived_before(TimePoint time, EndedRequests& ended) EXCLUDES(mutex_);
 
   // --- life ---
 
@@ -185,10 +185,11 @@ class Engine {
   // this thread.
   Completion::Wait wait_until_drained(Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
 
-  EngineStats stats() const EXCLUDES(mutex_);
+  // `now` is only for tests.
+  EngineStats stats(TimePoint now = Clock::now()) const EXCLUDES(mutex_);
 
-  // Notes that the caller has its result now. Takes no lock.
-  void delivered(const Request& request, TimePoint now) { times_.delivery_time.add(now - request.ended); }
+  // Notes that the caller has its result now. Takes the lock only if no other event of the same second came before.
+  void delivered(const Request& request, TimePoint now) EXCLUDES(mutex_);
 
   // The seconds until the items queued now will be in a batch, estimated from the last batches; max_latency before
   // the first.
@@ -202,15 +203,19 @@ class Engine {
   // Records what happens from now on, for a timeline, for at most `limit` and at most the last `max_events` events.
   // Returns the number of the recording, or 0 if there is one already. Throws std::bad_alloc.
   std::uint64_t start_recording(Duration limit, std::size_t max_events) EXCLUDES(mutex_);
-  // Ends the recording, and returns EventLog::bytes(). Empty: there is no such recording. Throws std::bad_alloc.
+  // Ends the recording, and returns EventLog::finish(). Empty: there is no such recording. Throws std::bad_alloc.
   std::string finish_recording(std::uint64_t recording) EXCLUDES(mutex_);
   // Ends the recording and drops its events. Does nothing if there is no such recording.
   void drop_recording(std::uint64_t recording) EXCLUDES(mutex_);
 
-  // What the engine does not see of a worker process. Nothing happens if there is no recording.
+  // False if there is no recording, or once an event came after its limit. Takes no lock.
+  bool recording() const { return recording_.load(std::memory_order_relaxed); }
+
+  // What the engine does not see of a worker. Nothing happens if there is no recording.
   void record_sent(const Batch& batch, std::uint32_t worker) EXCLUDES(mutex_);
   void record_returned(const Batch& batch) EXCLUDES(mutex_);
   void record_times(const Batch& batch, Duration decode, Duration predict, Duration encode) EXCLUDES(mutex_);
+  void record_phases(const Batch& batch, std::span<const BatchPhase> phases) EXCLUDES(mutex_);
 
  private:
   // Threads to wake after the mutex is released.
@@ -248,11 +253,14 @@ class Engine {
   void queue_alone(const RequestRange& range, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                    Wakes& wakes) REQUIRES(mutex_);
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
-  void before_event(TimePoint now) REQUIRES(mutex_) { history_.before_event(now, counters_, times_); }
+  void before_event(TimePoint now) REQUIRES(mutex_) {
+    if (now < next_second_.load(std::memory_order_relaxed)) return;
+    next_second_.store(history_.before_event(now, counters_, times_), std::memory_order_relaxed);
+  }
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
 
   std::unique_ptr<EventLog> take_log(std::uint64_t recording) REQUIRES(mutex_);
-  // Called only if log_ is set.
+  // Called only if recording().
   void log_request(LoggedEvent::Kind kind, const Request& request, TimePoint now) REQUIRES(mutex_);
   void log_batch(LoggedEvent::Kind kind, const Batch& batch, TimePoint now, std::uint32_t worker, std::int64_t value)
       REQUIRES(mutex_);
@@ -266,8 +274,9 @@ class Engine {
   const TimePoint created_ = Clock::now();
 
   // Own synchronisation.
-  std::atomic<bool> closed_{false};     // written under mutex_
-  std::atomic<bool> recording_{false};  // the same
+  std::atomic<bool> closed_{false};                       // written under mutex_
+  std::atomic<bool> recording_{false};                    // the same; true: log_ is set
+  std::atomic<TimePoint> next_second_{TimePoint::min()};  // written under mutex_: when history_ takes a snapshot
   Times<DurationHistogram> times_;
 
   mutable Mutex mutex_;
@@ -289,7 +298,7 @@ class Engine {
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);
   Counters counters_ GUARDED_BY(mutex_);
   StatsHistory history_ GUARDED_BY(mutex_){created_};
-  std::unique_ptr<EventLog> log_ GUARDED_BY(mutex_);  // nullptr: no recording
+  std::unique_ptr<EventLog> log_ GUARDED_BY(mutex_);  // until the recording is finished or dropped
   std::uint64_t last_recording_ GUARDED_BY(mutex_) = 0;
 };
 

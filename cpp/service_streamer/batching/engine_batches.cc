@@ -4,7 +4,7 @@
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/engine.h"
 
-// Batches that have run: they are given back, or cut to be run again.
+// Batches that have run: they are given back, or cut to be run again, and their results are delivered.
 
 namespace service_streamer {
 
@@ -16,7 +16,7 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
     if (!batch.rerun) note_completed(batch, now);
     --running_batches_;
     running_items_ -= batch.items;
-    if (log_ != nullptr) [[unlikely]]
+    if (recording()) [[unlikely]]
       log_completed(batch, outcome, now);
     const std::uint64_t answered_before = counters_.completed;
     for (const RequestRange& range : batch.ranges) {
@@ -46,7 +46,7 @@ void Engine::split(Batch& batch, const BatchCut& cut, Batch& first) {
   batch.items -= cut.items;
   first.id = ++last_batch_;
   ++running_batches_;
-  if (log_ != nullptr) [[unlikely]]
+  if (recording()) [[unlikely]]
     log_split(first, batch, now);
 }
 
@@ -58,7 +58,7 @@ void Engine::join(Batch& batch, Batch& first) {
   const Batch joined = std::exchange(first, {});
   MutexLock lock(mutex_);
   --running_batches_;
-  if (log_ != nullptr) [[unlikely]]
+  if (recording()) [[unlikely]]
     log_batch(LoggedEvent::Kind::kJoined, joined, Clock::now(), 0, 0);
 }
 
@@ -96,6 +96,14 @@ void Engine::drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& re
     settle(now, wakes);
   }
   wakes.run();
+}
+
+void Engine::delivered(const Request& request, TimePoint now) {
+  if (now >= next_second_.load(std::memory_order_relaxed)) {
+    MutexLock lock(mutex_);
+    before_event(now);
+  }
+  times_.delivery_time.add(now - request.ended);
 }
 
 // --- under the mutex ---

@@ -60,17 +60,20 @@ void Engine::stop_watching(const Waiter& waiter) {
   if (timer_ == &waiter) timer_ = nullptr;
 }
 
-void Engine::expire_arrived_before(TimePoint time, EndedRequests& ended) {
+TimePoint Engine::expire_arrived_before(TimePoint time, EndedRequests& ended) {
   Wakes wakes;
+  TimePoint oldest = TimePoint::max();
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
     while (!live_.empty() && live_.first()->arrived < time) {
       end(*live_.first(), Outcome::kExpired, now, ended, wakes);
     }
-    settle(now, wakes);
+    if (!live_.empty()) oldest = live_.first()->arrived;
+    if (ended.count > 0) settle(now, wakes);
   }
   wakes.run();
+  return oldest;
 }
 
 // --- under the mutex ---

@@ -42,7 +42,7 @@ std::string Engine::finish_recording(std::uint64_t recording) {
     log = take_log(recording);
     end = Clock::now();
   }
-  return log != nullptr ? log->bytes(end) : std::string();
+  return log != nullptr ? log->finish(end) : std::string();
 }
 
 void Engine::drop_recording(std::uint64_t recording) {
@@ -52,25 +52,33 @@ void Engine::drop_recording(std::uint64_t recording) {
 }
 
 void Engine::record_sent(const Batch& batch, std::uint32_t worker) {
-  if (!recording_.load(std::memory_order_relaxed)) return;
+  if (!recording()) return;
   MutexLock lock(mutex_);
-  if (log_ != nullptr) log_batch(Kind::kSent, batch, Clock::now(), worker, 0);
+  if (recording()) log_batch(Kind::kSent, batch, Clock::now(), worker, 0);
 }
 
 void Engine::record_returned(const Batch& batch) {
-  if (!recording_.load(std::memory_order_relaxed)) return;
+  if (!recording()) return;
   MutexLock lock(mutex_);
-  if (log_ != nullptr) log_batch(Kind::kReturned, batch, Clock::now(), 0, 0);
+  if (recording()) log_batch(Kind::kReturned, batch, Clock::now(), 0, 0);
 }
 
 void Engine::record_times(const Batch& batch, Duration decode, Duration predict, Duration encode) {
-  if (!recording_.load(std::memory_order_relaxed)) return;
+  if (!recording()) return;
   MutexLock lock(mutex_);
-  if (log_ == nullptr) return;
+  if (!recording()) return;
   const TimePoint now = Clock::now();
   log_batch(Kind::kDecoded, batch, now, 0, decode.count());
   log_batch(Kind::kPredicted, batch, now, 0, predict.count());
   log_batch(Kind::kEncoded, batch, now, 0, encode.count());
+}
+
+void Engine::record_phases(const Batch& batch, std::span<const BatchPhase> phases) {
+  MutexLock lock(mutex_);
+  if (!recording()) return;
+  for (const BatchPhase& phase : phases) {
+    log_batch(phase.kind, batch, phase.end, 0, (phase.end - phase.begin).count());
+  }
 }
 
 // --- under the mutex ---
@@ -131,7 +139,7 @@ void Engine::log(LoggedEvent event) {
   constexpr int kMost = std::numeric_limits<std::uint16_t>::max();
   event.queued_items = static_cast<std::uint32_t>(queue_.items() + queue_.alone_items());
   event.running_batches = static_cast<std::uint16_t>(std::clamp(running_batches_, 0, kMost));
-  log_->add(event);
+  if (!log_->add(event)) recording_.store(false, std::memory_order_relaxed);  // its time is over
 }
 
 }  // namespace service_streamer

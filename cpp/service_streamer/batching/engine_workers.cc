@@ -108,7 +108,7 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
       batch.id = ++last_batch_;
       ++running_batches_;
       running_items_ += batch.items;
-      if (log_ != nullptr) [[unlikely]]
+      if (recording()) [[unlikely]]
         log_cut(batch, now);
     }
     if (batch.items > 0 && !batch.rerun) {

@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/request.h"
 
 namespace service_streamer {
 namespace {
+
+constexpr std::size_t kRoomForJson = 1024;
 
 constexpr const char* kOutcomes = R"(["none","answered","failed","expired","cancelled","closed","lost"])";
 
@@ -30,10 +33,6 @@ std::string close_reasons() {
   return names + ']';
 }
 
-void append(std::string& out, const LoggedEvent* events, std::size_t count) {
-  out.append(reinterpret_cast<const char*>(events), count * sizeof(LoggedEvent));
-}
-
 }  // namespace
 
 EventLog::EventLog(TimePoint start, Duration limit, std::size_t max_events)
@@ -41,18 +40,16 @@ EventLog::EventLog(TimePoint start, Duration limit, std::size_t max_events)
       until_(nanoseconds(start + std::clamp(limit, Duration::zero(), kLongest))),
       unix_start_(microseconds_since_1970()),
       capacity_(std::clamp<std::size_t>(max_events, 1, kMostEvents)) {
-  events_.reserve(capacity_);
+  bytes_.reserve(capacity_ * sizeof(LoggedEvent) + kRoomForJson);
 }
 
-std::string EventLog::bytes(TimePoint end) const {
-  std::string out = "{\"pid\":" + std::to_string(getpid()) + ",\"start\":" + std::to_string(start_) +
-                    ",\"end\":" + std::to_string(std::min(nanoseconds(end), until_)) +
-                    ",\"unix_start\":" + std::to_string(unix_start_) + "e-6,\"lost\":" + std::to_string(lost_) +
-                    ",\"close_reasons\":" + close_reasons() + ",\"outcomes\":" + kOutcomes + "}\n";
-  out.reserve(out.size() + events_.size() * sizeof(LoggedEvent));
-  append(out, events_.data() + oldest_, events_.size() - oldest_);
-  append(out, events_.data(), oldest_);
-  return out;
+std::string EventLog::finish(TimePoint end) {
+  bytes_ += "\n{\"pid\":" + std::to_string(getpid()) + ",\"start\":" + std::to_string(start_) +
+            ",\"end\":" + std::to_string(std::min(nanoseconds(end), until_)) +
+            ",\"unix_start\":" + std::to_string(unix_start_) + "e-6,\"lost\":" + std::to_string(lost_) +
+            ",\"oldest\":" + std::to_string(oldest_) + ",\"close_reasons\":" + close_reasons() +
+            ",\"outcomes\":" + kOutcomes + "}";
+  return std::move(bytes_);
 }
 
 }  // namespace service_streamer

@@ -2,14 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
-#include <vector>
 
 #include "service_streamer/base/clock.h"
 
 namespace service_streamer {
 
-// Something that happened to a request or a batch, for a timeline. The layout is also that of EventLog::bytes().
+// Something that happened to a request or a batch, for a timeline. The layout is also that of EventLog::finish().
 struct LoggedEvent {
   enum class Kind : std::uint8_t {
     kArrived,    // a request; `items` are its size
@@ -24,6 +24,14 @@ struct LoggedEvent {
     kJoined,     // a front that failed and was put back
     kCompleted,  // a batch; `detail` is the Outcome
     kEnded,      // a request; `detail` is the Outcome
+
+    // A phase of a batch in a thread of a native model. It took `value` nanoseconds and ended at `time`, which may be
+    // before the time of earlier events. With a device, the thread only enqueues the copies and the computation.
+    kCollated,
+    kCopiedIn,
+    kComputed,
+    kCopiedOut,
+    kWaited,  // for the device
   };
 
   std::int64_t time = 0;    // nanoseconds, of Clock
@@ -39,6 +47,13 @@ struct LoggedEvent {
 };
 static_assert(sizeof(LoggedEvent) == 40, "Python reads these bytes");
 
+// A phase of a batch in the thread that runs it.
+struct BatchPhase {
+  LoggedEvent::Kind kind = LoggedEvent::Kind::kComputed;
+  TimePoint begin;
+  TimePoint end;
+};
+
 // The last events before the end of a recording. If there is no room for more, an event replaces the oldest one. The
 // owner serialises all calls. The constructor reserves the memory, which takes no pages before they are written.
 class EventLog {
@@ -49,30 +64,34 @@ class EventLog {
   // Larger limits are lowered to the constants above. Throws std::bad_alloc.
   EventLog(TimePoint start, Duration limit, std::size_t max_events);
 
-  // Ignores events after the limit. Does not allocate.
-  void add(const LoggedEvent& event) {
-    if (event.time > until_) return;
-    if (events_.size() < capacity_) {
-      events_.push_back(event);
+  // Ignores events after the limit, and returns false for them. Does not allocate.
+  bool add(const LoggedEvent& event) {
+    if (event.time > until_) return false;
+    if (count_ < capacity_) {
+      bytes_.append(reinterpret_cast<const char*>(&event), sizeof event);
+      ++count_;
     } else {
-      events_[oldest_] = event;
+      std::memcpy(bytes_.data() + oldest_ * sizeof event, &event, sizeof event);
       if (++oldest_ == capacity_) oldest_ = 0;
       ++lost_;
     }
+    return true;
   }
 
   std::uint64_t lost() const { return lost_; }  // events that were replaced
 
-  // A line of JSON: process, start, end, number of lost events, and the names of reasons and outcomes. After it, the
-  // events in their order. Throws std::bad_alloc.
-  std::string bytes(TimePoint end) const;
+  // Returns the events, a line feed, and a line of JSON: process, start, end, number of lost events, position of the
+  // oldest event, and the names of reasons and outcomes. The event before the oldest one is the latest. To be called
+  // once. The events are not copied: they can be many.
+  std::string finish(TimePoint end);
 
  private:
   const std::int64_t start_;
   const std::int64_t until_;
   const std::int64_t unix_start_;  // microseconds
   const std::size_t capacity_;
-  std::vector<LoggedEvent> events_;
+  std::string bytes_;  // the events
+  std::size_t count_ = 0;
   std::size_t oldest_ = 0;
   std::uint64_t lost_ = 0;
 };

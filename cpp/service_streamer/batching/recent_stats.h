@@ -27,10 +27,11 @@ class StatsHistory {
 
   explicit StatsHistory(TimePoint start);
 
-  // Call this before an event at `now` is added to the counts or the times. A window may miss a duration that is added
-  // without this call more than a second after the last event.
-  void before_event(TimePoint now, const EventCounts& counts, const Times<DurationHistogram>& times) {
+  // Call this before an event at `now` is added to the counts or the times. Returns the end of the second: earlier
+  // events need no call.
+  TimePoint before_event(TimePoint now, const EventCounts& counts, const Times<DurationHistogram>& times) {
     if (now >= next_) take_snapshot(now, counts, times);
+    return next_;
   }
 
   // What had been counted before the window of the given length, at most kLongest, that ends now. `time` is the

@@ -1,6 +1,7 @@
 #include "service_streamer/broker/forwarded_requests.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace service_streamer::ipc {
@@ -161,13 +162,16 @@ void ForwardedRequests::close() {
 }
 
 // The request has ended in the engine, and only the engine's hold must be given back. Not found: it ended here first.
-void ForwardedRequests::cancel(std::uint64_t id, Outcome outcome) {
+void ForwardedRequests::cancel(std::uint64_t id, Outcome outcome) noexcept {
   Deferred deferred;
-  {
+  try {
+    deferred.returned.reserve(1);
     MutexLock lock(mutex_);
     const auto found = requests_.find(id);
     if (found == requests_.end()) return;
     end(found, outcome, deferred);
+  } catch (const std::bad_alloc&) {
+    return;  // its answer gives the hold back
   }
   run(deferred);
 }

@@ -68,7 +68,7 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
   // All requests, also those that are added later, end as kClosed. Idempotent.
   void close() EXCLUDES(mutex_);
 
-  void cancel(std::uint64_t id, Outcome outcome) override EXCLUDES(mutex_);
+  void cancel(std::uint64_t id, Outcome outcome) noexcept override EXCLUDES(mutex_);
 
  private:
   struct ForwardedRequest {

@@ -12,45 +12,40 @@ void Call::unref() {
 
 // --- Observers ---
 
-struct Observers::Observer {
-  std::shared_ptr<Mailbox> mailbox;
-  void* message;
-  Observer* next;
-};
-
 // The value of first_ after notify(): no observer may be added any more.
-Observers::Observer* Observers::closed() {
-  static Observer sentinel{};
+Mailbox::Message* Observers::closed() {
+  static Mailbox::Message sentinel{};
   return &sentinel;
 }
 
 Observers::~Observers() {
-  Observer* first = first_.load(std::memory_order_acquire);
+  Mailbox::Message* first = first_.load(std::memory_order_acquire);
   while (first != nullptr && first != closed()) delete std::exchange(first, first->next);
 }
 
 bool Observers::add(std::shared_ptr<Mailbox> mailbox, void* message) {
   if (first_.load(std::memory_order_acquire) == closed()) return false;
-  auto observer = std::make_unique<Observer>(Observer{std::move(mailbox), message, nullptr});
+  auto observer = std::make_unique<Mailbox::Message>(Mailbox::Message{.to = std::move(mailbox), .value = message});
   observer->next = first_.load(std::memory_order_acquire);
   do {
     if (observer->next == closed()) return false;
   } while (!first_.compare_exchange_weak(observer->next, observer.get(), std::memory_order_acq_rel,
                                          std::memory_order_acquire));
-  [[maybe_unused]] const Observer* registered = observer.release();
+  [[maybe_unused]] const Mailbox::Message* registered = observer.release();
   return true;
 }
 
-void Observers::notify() {
-  Observer* latest = first_.exchange(closed(), std::memory_order_acq_rel);
-  Observer* in_order = nullptr;
+void Observers::notify() noexcept {
+  Mailbox::Message* latest = first_.exchange(closed(), std::memory_order_acq_rel);
+  Mailbox::Message* in_order = nullptr;
   while (latest != nullptr) {
-    Observer* next = std::exchange(latest->next, in_order);
+    Mailbox::Message* next = std::exchange(latest->next, in_order);
     in_order = std::exchange(latest, next);
   }
   while (in_order != nullptr) {
-    in_order->mailbox->post(in_order->message);
-    delete std::exchange(in_order, in_order->next);
+    std::unique_ptr<Mailbox::Message> message(in_order);
+    in_order = std::exchange(message->next, nullptr);
+    Mailbox::post(std::move(message));
   }
 }
 
@@ -67,7 +62,7 @@ void let_go(Request& request) {
 
 }  // namespace
 
-void publish(EndedRequests& ended) {
+void publish(EndedRequests& ended) noexcept {
   if (ended.count == 0) return;
   EndedRequests in_order;
   while (Request* request = ended.pop()) {

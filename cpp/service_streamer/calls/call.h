@@ -37,7 +37,7 @@ class Call {
 
   // Makes the end of the request known: to threads through the WakeQueue, to a client through its socket. Called
   // once, after the request has ended. Any thread.
-  virtual void publish() = 0;
+  virtual void publish() noexcept = 0;
 
   // Frees the items, and outputs that came after the end. Called when the last hold is dropped, so no worker uses
   // them. A result that the future keeps is not freed. Any thread.
@@ -54,7 +54,7 @@ class Call {
   std::atomic<std::uint32_t> references_{1};
 };
 
-// The event loops and done callbacks that are notified of the end of a call. Any thread, without a lock.
+// The event loops and done callbacks that are notified of the end of a request. Any thread, without a lock.
 class Observers {
  public:
   Observers() = default;
@@ -62,19 +62,21 @@ class Observers {
   Observers(const Observers&) = delete;
   Observers& operator=(const Observers&) = delete;
 
-  // Posts `message` to the mailbox when the call has ended, and keeps the mailbox alive until then. Returns false if
-  // the call has already ended.
+  // Posts `message` to the mailbox when the request has ended, and keeps the mailbox alive until then. Returns false if
+  // the request has already ended. Throws std::bad_alloc.
   bool add(std::shared_ptr<Mailbox> mailbox, void* message);
 
   // Posts to all mailboxes, in the order of add(). Called once, after the completion was published: if add() returns
   // false, the completion must be done.
-  void notify();
+  void notify() noexcept;
+
+  // True if none has been added.
+  bool empty() const { return first_.load(std::memory_order_relaxed) == nullptr; }
 
  private:
-  struct Observer;
-  static Observer* closed();
+  static Mailbox::Message* closed();
 
-  std::atomic<Observer*> first_{nullptr};  // a stack; closed() after notify()
+  std::atomic<Mailbox::Message*> first_{nullptr};  // a stack; closed() after notify()
 };
 
 namespace calls {
@@ -82,7 +84,7 @@ namespace calls {
 // The last steps of requests that are Calls. (bindings/futures/publish.cc has those of Python workers.) publish()
 // makes their ends known and drops the engine's hold. let_go() drops the references of requests without holds. Any
 // thread.
-void publish(EndedRequests& ended);
+void publish(EndedRequests& ended) noexcept;
 void let_go(ReleasedRequests& released);
 
 // Ends and publishes the requests whose deadline has passed. Returns when to call it again, as

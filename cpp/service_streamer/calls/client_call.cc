@@ -4,31 +4,38 @@
 
 namespace service_streamer::ipc {
 
-void EndedCalls::push(ClientCall& call) {
+void EndedCalls::push(ClientCall& call) noexcept {
   bool was_empty;
   {
     MutexLock lock(mutex_);
     if (closed_) return;
-    was_empty = ended_.empty();
+    was_empty = first_ == nullptr;
     call.ref();
-    ended_.push_back(&call);
+    (was_empty ? first_ : last_->next_) = &call;
+    last_ = &call;
+    ++count_;
   }
   if (was_empty && owner_.load(std::memory_order_relaxed) != std::this_thread::get_id()) waiter_.parker.unpark();
 }
 
 std::vector<ClientCall*> EndedCalls::take() {
+  std::vector<ClientCall*> calls;
   MutexLock lock(mutex_);
-  return std::exchange(ended_, {});
+  calls.reserve(count_);
+  for (ClientCall* call = std::exchange(first_, nullptr); call != nullptr; call = call->next_) calls.push_back(call);
+  count_ = 0;
+  return calls;
 }
 
 void EndedCalls::close() {
-  std::vector<ClientCall*> dropped;
+  ClientCall* dropped;
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    dropped = std::exchange(ended_, {});
+    dropped = std::exchange(first_, nullptr);
+    count_ = 0;
   }
-  for (ClientCall* call : dropped) call->unref();
+  while (dropped != nullptr) std::exchange(dropped, dropped->next_)->unref();
 }
 
 EndedCall ClientCall::take_end() {

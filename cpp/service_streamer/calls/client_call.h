@@ -22,10 +22,11 @@ class EndedCalls {
   EndedCalls(const EndedCalls&) = delete;
   EndedCalls& operator=(const EndedCalls&) = delete;
 
-  // Wakes the IO thread. If the IO thread itself calls this, it does not wake itself: it calls take() before it sleeps.
-  void push(ClientCall& call) EXCLUDES(mutex_);
+  // Wakes the IO thread, unless the IO thread itself calls this: it calls take() before it sleeps. Does not allocate.
+  void push(ClientCall& call) noexcept EXCLUDES(mutex_);
 
-  // Returns everything pushed since the last call, in order. The caller must unref() each.
+  // Returns everything pushed since the last call, in order. The caller must unref() each. Throws std::bad_alloc, and
+  // then loses nothing.
   std::vector<ClientCall*> take() EXCLUDES(mutex_);
 
   // Drops what was not taken, and everything that is pushed later. Idempotent.
@@ -39,7 +40,9 @@ class EndedCalls {
   std::atomic<std::thread::id> owner_{};
 
   Mutex mutex_;
-  std::vector<ClientCall*> ended_ GUARDED_BY(mutex_);
+  ClientCall* first_ GUARDED_BY(mutex_) = nullptr;
+  ClientCall* last_ GUARDED_BY(mutex_) = nullptr;
+  std::size_t count_ GUARDED_BY(mutex_) = 0;
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 
@@ -55,14 +58,16 @@ class ClientCall final : public SerializedCall {
   // The reply to the client, with the results moved out. To be called once, after the request has ended.
   EndedCall take_end();
 
-  void publish() override { ended_calls_->push(*this); }
+  void publish() noexcept override { ended_calls_->push(*this); }
 
  private:
+  friend class EndedCalls;
   ~ClientCall() override = default;
 
   const std::uint64_t client_;
   const std::uint64_t id_;
   const std::shared_ptr<EndedCalls> ended_calls_;  // shared, because a request may outlive its Server
+  ClientCall* next_ = nullptr;                     // in EndedCalls
 };
 
 }  // namespace service_streamer::ipc

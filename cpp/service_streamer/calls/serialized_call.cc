@@ -21,7 +21,7 @@ void SerializedCall::drop_inputs() {
 
 // --- LocalCall ---
 
-void LocalCall::publish() {
+void LocalCall::publish() noexcept {
   // Of publish() and forwarded(), the one that sets its bit second tells the forwarder.
   if (!has_result() && (state_.fetch_or(kEnded, std::memory_order_acq_rel) & kForwarded) != 0) {
     forwarder_->cancel(id_, request.outcome);

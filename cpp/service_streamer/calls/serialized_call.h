@@ -45,8 +45,9 @@ class Forwarder {
  public:
   virtual ~Forwarder() = default;
   // Called when a forwarded request has ended here as `outcome` without a result, also if the forwarder itself ended
-  // it. The other process need not run it any more. Any thread; the caller holds no lock.
-  virtual void cancel(std::uint64_t id, Outcome outcome) = 0;
+  // it. The other process need not run it any more, but it may: without memory the notice is dropped. Any thread; the
+  // caller holds no lock.
+  virtual void cancel(std::uint64_t id, Outcome outcome) noexcept = 0;
 };
 
 // A SerializedCall of this process; a future waits for it.
@@ -54,7 +55,7 @@ class LocalCall final : public SerializedCall {
  public:
   LocalCall() = default;
 
-  void publish() override;
+  void publish() noexcept override;
 
   Observers observers;
 

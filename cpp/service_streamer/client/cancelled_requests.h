@@ -16,7 +16,7 @@ class CancelledRequests final : public Forwarder {
  public:
   explicit CancelledRequests(Waiter& to_wake) : waiter_(to_wake) {}
 
-  void cancel(std::uint64_t id, Outcome outcome) override EXCLUDES(mutex_);
+  void cancel(std::uint64_t id, Outcome outcome) noexcept override EXCLUDES(mutex_);
 
   // Returns the ids since the last call. For the IO thread.
   std::vector<std::uint64_t> take() EXCLUDES(mutex_);

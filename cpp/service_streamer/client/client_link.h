@@ -13,8 +13,7 @@ struct ClientLinkOptions {
   // False: when the Server is gone, no other will listen at the address. Requests that it did not accept then end as
   // kClosed, and a failed attempt to connect closes the engine.
   bool owner_returns = true;
-  // Until the first connection is made, requests that have waited this long end as kExpired when an attempt to connect
-  // fails.
+  // Until a Server has said hello for the first time, requests that have waited this long end as kExpired.
   Duration first_patience = Duration::max();
 };
 
@@ -69,7 +68,7 @@ class ClientLink {
     std::uint64_t max_events = 0;
   };
   Completion::Wait start_recording(const Recording& recording, QueryReply& reply, Waiter& waiter, TimePoint deadline);
-  // The text of the reply is EventLog::bytes(). No: there is no recording of this client.
+  // The text of the reply is EventLog::finish(). No: there is no recording of this client.
   Completion::Wait finish_recording(QueryReply& reply, Waiter& waiter, TimePoint deadline);
 
  private:

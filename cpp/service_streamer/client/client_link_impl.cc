@@ -72,12 +72,10 @@ void ClientLink::Impl::run() {
     TimePoint until = std::min(deadline, forward_queued());
     if (!server_ && wants_connection()) {
       const TimePoint now = Clock::now();
-      if (now >= connect_at_) {
-        connect(now);
-        if (!connected_once_) end_overdue(now);
-      }
+      if (now >= connect_at_) connect(now);
       until = server_ ? TimePoint::min() : std::min(until, connect_at_);
     }
+    if (!greeted_once_) until = std::min(until, end_overdue(Clock::now()));
     if (server_) send_controls();
     if (server_ && server_->broken()) until = TimePoint::min();  // do not sleep: no event would report this
     for (const Poller::Event& event : poller_.sleep(until, engine_changed)) {
@@ -97,6 +95,10 @@ void ClientLink::Impl::run() {
 // Forwards queued requests. Without a connection, or while the server closes, the reservation is kept for the next
 // server. Returns when to ask the engine again.
 TimePoint ClientLink::Impl::forward_queued() {
+  if (has_reservation_ && engine_.requests() == 0) {  // they have ended: do not connect, wait for the next one
+    has_reservation_ = false;
+    engine_.decline();
+  }
   while (!server_ || (!server_->broken() && server_->unsent() < kMaxUnsent)) {
     if (!has_reservation_) {
       CloseReason reason{};
@@ -141,7 +143,6 @@ void ClientLink::Impl::forward() {
 void ClientLink::Impl::connect(TimePoint now) {
   try {
     server_ = std::make_unique<Peer>(poller_, kServerKey, connect_to(address_));
-    connected_once_ = true;
     server_->send(make_hello(Role::kClient));
   } catch (const std::system_error& error) {
     disconnect(Outcome::kLost);
@@ -155,11 +156,14 @@ void ClientLink::Impl::connect(TimePoint now) {
   back_off_ = std::min(2 * back_off_, kMaxBackOff);
 }
 
-// Ends the requests that have waited too long for the first connection.
-void ClientLink::Impl::end_overdue(TimePoint now) {
+// Ends the requests that have waited too long for the first hello. Returns when to call it again.
+TimePoint ClientLink::Impl::end_overdue(TimePoint now) {
+  if (options_.first_patience == Duration::max()) return TimePoint::max();
   EndedRequests ended;
-  engine_.expire_arrived_before(now - options_.first_patience, ended);
+  const TimePoint oldest = engine_.expire_arrived_before(now - options_.first_patience, ended);
+  if (ended.count > 0 && server_) set_connect_error("the process that listens at " + address_ + " does not answer");
   publish(ended);
+  return oldest == TimePoint::max() ? oldest : oldest + options_.first_patience;
 }
 
 // For a server that is gone and will not be replaced.
@@ -194,6 +198,7 @@ bool ClientLink::Impl::handle_message(InMessage& message) {
   if (dropped_bytes_ > 0) return false;
   if (!std::exchange(received_hello_, true)) {
     Hello hello;
+    greeted_once_ = true;
     back_off_ = kFirstBackOff;
     set_connect_error({});
     return message.type == MessageType::kHello && parse(message, hello) && hello.version == kProtocolVersion &&

@@ -43,7 +43,7 @@ class ClientLink::Impl {
   void forward();
   bool wants_connection() { return has_reservation_ || pending_queries_.has_unsent(); }
   void connect(TimePoint now);
-  void end_overdue(TimePoint now);
+  TimePoint end_overdue(TimePoint now);
   void set_connect_error(std::string words) EXCLUDES(connect_error_mutex_);
   void close_engine();
   void send_controls();
@@ -70,7 +70,7 @@ class ClientLink::Impl {
   const std::shared_ptr<CancelledRequests> cancelled_requests_ = std::make_shared<CancelledRequests>(poller_.waiter());
   Engine::IdleWorker idle_{poller_.waiter()};
   std::unique_ptr<Peer> server_;  // nullptr: not connected
-  bool connected_once_ = false;
+  bool greeted_once_ = false;     // a server has said hello
   Duration back_off_ = kFirstBackOff;
   TimePoint connect_at_ = TimePoint::min();
   std::unordered_map<std::uint64_t, LocalCall*> forwarded_;  // by id; the engine keeps each alive

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "service_streamer/native/phases.h"
+
 namespace service_streamer::native {
 
 // The interface of a model that worker threads run without the GIL. The core knows neither tensors nor libraries. A
@@ -71,6 +73,10 @@ class LaunchedBatch {
 class Runner {
  public:
   virtual ~Runner() = default;
+
+  // Where the runner notes the phases of a batch; nullptr if they are not recorded. Set before run() and launch(). A
+  // launched batch keeps what was set at its launch.
+  std::shared_ptr<PhaseLog> phases;
 
   // Blocks while the model runs. Fills in the outputs of each range. Throws RunError, std::bad_alloc, or another
   // std::exception with the reason.

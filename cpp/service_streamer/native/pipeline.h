@@ -8,6 +8,7 @@
 
 #include "service_streamer/native/collate.h"
 #include "service_streamer/native/device.h"
+#include "service_streamer/native/phases.h"
 
 namespace service_streamer::native {
 
@@ -19,7 +20,9 @@ class DeviceRun {
 
   virtual ~DeviceRun() = default;
 
-  bool outputs_stay_on_device = false;  // set before the launch
+  // Set before the launch.
+  bool outputs_stay_on_device = false;
+  std::shared_ptr<PhaseLog> phases;  // see Runner
 
   // Enqueues the model's work on kCompute and does not wait. The inputs are on the device. Returns the outputs, also on
   // the device; their memory must stay until collect() or the destructor.

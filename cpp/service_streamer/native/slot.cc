@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "service_streamer/base/trace.h"
+#include "service_streamer/native/phases.h"
 
 namespace service_streamer::native {
 namespace {
 
+using Kind = LoggedEvent::Kind;
 using Stream = Device::Stream;
 
 }  // namespace
@@ -27,17 +28,17 @@ Slot::Slot(Device& device, const Signature& signature, const CollateOptions& opt
 void Slot::launch(std::span<const Collator::Item> items, DeviceRun& run) {
   results_.clear();
   try {
-    copy_in(items);
+    copy_in(items, run.phases.get());
     device_.record(*copied_in_, Stream::kCopyIn);
     device_.wait(Stream::kCompute, *copied_in_);
     std::vector<DeviceRun::Bytes> outputs;
     {
-      const TraceRange range("compute");
+      const PhaseRange range(run.phases.get(), Kind::kComputed);
       outputs = run.compute(tensors_);
     }
     device_.record(*computed_, Stream::kCompute);
     last_ = computed_.get();
-    if (!run.outputs_stay_on_device) copy_out(outputs);
+    if (!run.outputs_stay_on_device) copy_out(outputs, run.phases.get());
   } catch (...) {
     synchronize();
     throw;
@@ -52,7 +53,11 @@ void Slot::finish() noexcept {
   DeviceRun& run = *std::exchange(run_, nullptr);
   run.in_flight_ = false;
   try {
-    device_.synchronize(*last_);
+    {
+      const PhaseRange range(run.phases.get(), Kind::kWaited);
+      device_.synchronize(*last_);
+    }
+    const PhaseRange range(run.phases.get(), Kind::kCopiedOut);
     run.collect(results_);
   } catch (const std::exception&) {
     run.failure_ = std::current_exception();
@@ -60,19 +65,19 @@ void Slot::finish() noexcept {
 }
 
 // Inputs that were collated or generated on the host are copied. Items that are on the device are gathered there.
-void Slot::copy_in(std::span<const Collator::Item> items) {
+void Slot::copy_in(std::span<const Collator::Item> items, PhaseLog* phases) {
   const bool on_device = items.front().ready != nullptr;
   const std::span<const std::size_t> item_inputs = collator_.item_inputs();
   const std::span<Collator::Tensor> host = collator_.arrange(items);
   {
-    const TraceRange range("collate");
+    const PhaseRange range(phases, Kind::kCollated);
     for (std::size_t i = 0; i < host.size(); ++i) {
       const bool gathered = on_device && std::ranges::find(item_inputs, i) != item_inputs.end();
       if (!gathered) host[i].data = pinned_[i].reserve(bytes_of(host[i]));
     }
     collator_.fill(items);
   }
-  const TraceRange range("copy in");
+  const PhaseRange range(phases, Kind::kCopiedIn);
   tensors_.assign(host.begin(), host.end());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const std::size_t bytes = bytes_of(tensors_[i]);
@@ -99,8 +104,8 @@ void Slot::gather(std::span<const Collator::Item> items) {
   }
 }
 
-void Slot::copy_out(std::span<const DeviceRun::Bytes> outputs) {
-  const TraceRange range("copy out");
+void Slot::copy_out(std::span<const DeviceRun::Bytes> outputs, PhaseLog* phases) {
+  const PhaseRange range(phases, Kind::kCopiedOut);
   device_.wait(Stream::kCopyOut, *computed_);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (i == outputs_.size()) {

@@ -25,9 +25,9 @@ class Slot {
   void finish() noexcept;
 
  private:
-  void copy_in(std::span<const Collator::Item> items);
+  void copy_in(std::span<const Collator::Item> items, PhaseLog* phases);
   void gather(std::span<const Collator::Item> items);
-  void copy_out(std::span<const DeviceRun::Bytes> outputs);
+  void copy_out(std::span<const DeviceRun::Bytes> outputs, PhaseLog* phases);
   void synchronize() noexcept;
 
   Device& device_;

@@ -27,7 +27,7 @@ void TensorCall::fail(const RunFailure& why) {
   }
 }
 
-void TensorCall::publish() {
+void TensorCall::publish() noexcept {
   // Swapped out under the lock, but destroyed after it: outputs of a failed request may be large.
   std::vector<OutputRange> arrived;
   {

@@ -54,7 +54,7 @@ class TensorCall final : public Call {
 
   Observers observers;
 
-  void publish() override;
+  void publish() noexcept override;
   void drop_inputs() override;
 
  private:

@@ -156,7 +156,8 @@ void Worker::launch(HeldBatch held) {
   InFlight& latest = in_flight_.emplace_back(engine_);
   latest.held = std::move(held);
   try {
-    read_ranges(latest.held.batch);
+    prepare_run(latest.held.batch);
+    latest.phases = runner_->phases;
     latest.run = runner_->launch(ranges_);
   } catch (const std::exception& error) {
     HeldBatch failed = std::move(latest.held);
@@ -175,6 +176,7 @@ void Worker::finish_oldest() {
     outputs_.resize(oldest.held.batch.ranges.size());
     const TraceRange trace("finish");
     oldest.run->finish(outputs_);
+    record(oldest.held.batch, oldest.phases);
   } catch (const std::exception& error) {
     oldest.held.failure = failure_of(error);
     outputs_.clear();
@@ -255,7 +257,8 @@ void Worker::answer(HeldBatch& held) {
   held.complete(Outcome::kAnswered);
 }
 
-void Worker::read_ranges(const Batch& batch) {
+void Worker::prepare_run(const Batch& batch) {
+  runner_->phases = engine_.recording() ? std::make_shared<PhaseLog>() : nullptr;
   ranges_.clear();
   for (const RequestRange& range : batch.ranges) {
     ranges_.push_back({.items = &TensorCall::of(*range.request).items(), .begin = range.begin, .count = range.count});
@@ -264,9 +267,14 @@ void Worker::read_ranges(const Batch& batch) {
 
 void Worker::run_model(const Batch& batch) {
   if (runner_ == nullptr) runner_ = model_.make_runner();
-  read_ranges(batch);
+  prepare_run(batch);
   outputs_.resize(ranges_.size());
   runner_->run(ranges_, outputs_);
+  record(batch, runner_->phases);
+}
+
+void Worker::record(const Batch& batch, const std::shared_ptr<PhaseLog>& phases) {
+  if (phases != nullptr) engine_.record_phases(batch, phases->phases());
 }
 
 }  // namespace service_streamer::native

@@ -87,6 +87,7 @@ class Worker {
     explicit InFlight(Engine& engine) : held(engine) {}
 
     HeldBatch held;
+    std::shared_ptr<PhaseLog> phases;
     std::unique_ptr<LaunchedBatch> run;
   };
 
@@ -100,7 +101,8 @@ class Worker {
   void isolate(HeldBatch failed);
   bool attempt(HeldBatch& held);
   void answer(HeldBatch& held);
-  void read_ranges(const Batch& batch);
+  void prepare_run(const Batch& batch);
+  void record(const Batch& batch, const std::shared_ptr<PhaseLog>& phases);
   void run_model(const Batch& batch);
 
   Engine& engine_;

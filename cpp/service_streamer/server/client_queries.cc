@@ -58,8 +58,8 @@ QueryReply Clients::reply_to(Client& client, const Query& query) {
   return {};
 }
 
-void Clients::send_reply(Client& client, std::uint64_t id, const QueryReply& reply) {
-  client.peer.send(make_query_reply(id, reply));
+void Clients::send_reply(Client& client, std::uint64_t id, QueryReply reply) {
+  client.peer.send(make_query_reply(id, std::move(reply)));
 }
 
 // Replies to kWaitReady queries if a worker is ready, or if none will be.

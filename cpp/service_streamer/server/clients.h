@@ -90,7 +90,7 @@ class Clients {
   bool cancel(Client& client, const InMessage& message);
   bool handle_query(Client& client, const InMessage& message);
   QueryReply reply_to(Client& client, const Query& query);
-  void send_reply(Client& client, std::uint64_t id, const QueryReply& reply);
+  void send_reply(Client& client, std::uint64_t id, QueryReply reply);
   void answer_ready_queries();
   void send_results();
   void end_all(Client& client, Outcome outcome);

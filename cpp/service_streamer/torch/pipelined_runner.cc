@@ -114,6 +114,7 @@ std::shared_ptr<const RunResult> PipelinedRunner::run_group() {
 std::unique_ptr<PipelinedRunner::Group> PipelinedRunner::launch_group() {
   collator_.arrange(group_);
   auto group = std::make_unique<Group>(*this);
+  group->phases = phases;
   with_run_errors([&] { pipeline_.launch(group_, *group); });
   return group;
 }

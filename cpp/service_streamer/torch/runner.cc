@@ -121,7 +121,15 @@ bool Runner::pick_group() {
 
 std::shared_ptr<const RunResult> Runner::run_group() {
   const auto result = std::make_shared<RunResult>();
-  with_run_errors([&] { result->tensors = compute(collator_.collate(group_)); });
+  with_run_errors([&] {
+    std::span<const native::Collator::Tensor> inputs;
+    {
+      const native::PhaseRange range(phases.get(), LoggedEvent::Kind::kCollated);
+      inputs = collator_.collate(group_);
+    }
+    const native::PhaseRange range(phases.get(), LoggedEvent::Kind::kComputed);
+    result->tensors = compute(inputs);
+  });
   // The next batch reuses the memory of the inputs, so an output that is also an input must be copied.
   for (at::Tensor& tensor : result->tensors) {
     if (tensor.has_storage() && collator_.holds(tensor.storage().data())) tensor = tensor.clone();

@@ -22,28 +22,53 @@ int open_eventfd() {
 Mailbox::Mailbox() : fd_(open_eventfd()) {}
 
 Mailbox::~Mailbox() {
-  close(fd_);
+  close();
+  drain();
 }
 
-void Mailbox::post(void* message) {
-  bool was_empty;
-  {
-    MutexLock lock(mutex_);
-    was_empty = messages_.empty();
-    messages_.push_back(message);
-  }
-  if (!was_empty) return;
+void* Mailbox::Messages::pop() {
+  if (first_ == nullptr) return nullptr;
+  const std::unique_ptr<Message> oldest(first_);
+  first_ = oldest->next;
+  --count_;
+  return oldest->value;
+}
+
+void Mailbox::post(std::unique_ptr<Message> message) noexcept {
+  const std::shared_ptr<Mailbox> to = std::move(message->to);
+  if (to->add(message.release())) to->wake();
+}
+
+Mailbox::Messages Mailbox::drain() noexcept {
+  MutexLock lock(mutex_);
+  // A thread in wake() may write after this. That causes an extra wake-up, never a lost one.
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = closed_ ? 0 : read(fd_, &count, sizeof count);
+  return {std::exchange(first_, nullptr), std::exchange(count_, 0)};
+}
+
+void Mailbox::close() {
+  MutexLock lock(mutex_);
+  if (!std::exchange(closed_, true) && writers_ == 0) ::close(fd_);
+}
+
+// Returns whether the caller must wake the loop.
+bool Mailbox::add(Message* message) {
+  MutexLock lock(mutex_);
+  (first_ == nullptr ? first_ : last_->next) = message;
+  last_ = message;
+  if (++count_ > 1 || closed_) return false;
+  ++writers_;
+  return true;
+}
+
+// Writes without the lock, because the woken thread takes it. close() leaves the descriptor to the last writer.
+void Mailbox::wake() {
   const std::uint64_t one = 1;
   // The only possible failure is a full counter, and then the descriptor is readable anyway.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
-}
-
-std::vector<void*> Mailbox::drain() {
-  // Clear the descriptor first. A message that is posted in between then causes an extra wake-up, never a lost one.
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);
   MutexLock lock(mutex_);
-  return std::exchange(messages_, {});
+  if (--writers_ == 0 && closed_) ::close(fd_);
 }
 
 }  // namespace service_streamer

@@ -157,7 +157,7 @@ OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids);  // k
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads);
 OutMessage make_results(std::span<const EndedCall> calls);
 OutMessage make_query(std::uint64_t id, const Query& query);
-OutMessage make_query_reply(std::uint64_t id, const QueryReply& reply);
+OutMessage make_query_reply(std::uint64_t id, QueryReply reply);
 
 // --- parsing messages ---
 //

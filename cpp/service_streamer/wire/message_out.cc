@@ -211,9 +211,11 @@ OutMessage make_query(std::uint64_t id, const Query& query) {
   return message;
 }
 
-OutMessage make_query_reply(std::uint64_t id, const QueryReply& reply) {
-  OutMessage message = make_text(MessageType::kQueryReply, reply.yes ? "y" : "n", id);
-  message.head += reply.text;
+// The text of a recording is large, so it is moved.
+OutMessage make_query_reply(std::uint64_t id, QueryReply reply) {
+  OutMessage message = make_text(MessageType::kQueryReply, {}, id);
+  message.head = std::move(reply.text);
+  message.head.insert(0, 1, reply.yes ? 'y' : 'n');
   return message;
 }
 

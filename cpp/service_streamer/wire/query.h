@@ -16,7 +16,7 @@ enum class QueryKind : std::uint8_t {
   kConfigure,        // no: the settings were rejected, and the text says why
   kWaitReady,        // replied to when a worker is ready; no: no worker will come, and the text says why
   kStartRecording,   // no: the engine has a recording already
-  kFinishRecording,  // the text of the reply is EventLog::bytes(); no: this client has no recording
+  kFinishRecording,  // the text of the reply is EventLog::finish(); no: this client has no recording
 };
 
 struct Query {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ class HttpServer:
         except OSError as error:
             why = error.strerror or str(error)
             raise CommandError(f"--http: cannot listen at {host}:{port}: {why}") from None
+        # a forked worker, or what its model starts, would keep the port in use
+        os.register_at_fork(after_in_child=self._socket.close)
         self._server: Any = None
         self._thread: threading.Thread | None = None
 

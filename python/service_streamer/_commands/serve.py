@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from typing import Any, NoReturn
@@ -57,25 +58,22 @@ def run(
 ) -> int:
     """Serve until a signal comes."""
     logs.set_up(log_level, log_format)
-    streamer = None
     for number in _SIGNALS:
         signal.signal(number, _stop)
-    try:
-        with http_server(http) as server:
-            streamer = Streamer(find(model), **options)
+    with contextlib.suppress(_Stop), http_server(http) as server:  # it answers during the drain
+        streamer = Streamer(find(model), **options)
+        try:
             if server is not None:
                 server.start(streamer)
             streamer.wait_ready()
             logs.say(f"{model} is served at {streamer.address}")
             threading.Event().wait()
-    except _Stop:
-        if streamer is not None:
+        except _Stop:
             logs.say("stopping: waiting for the requests in flight")
             streamer.close(timeout=drain_timeout)
-    except BaseException:
-        if streamer is not None:
+        except BaseException:
             streamer.close(drain=False, timeout=0)
-        raise
+            raise
     return 0
 
 

@@ -33,21 +33,21 @@ def add_to(commands: Any) -> None:
     ).add_argument
     add("address", metavar="ADDRESS", help="address of a Streamer")
     add("--seconds", type=float, default=5.0, help="length of the recording (5)")
+    add("--max-events", type=int, default=500_000, help="most events to keep (500000)")
     add(
-        "-o",
-        "--output",
+        *("-o", "--file"),
         default="trace.json.gz",
         metavar="FILE",
         help="compressed if the name ends with .gz (trace.json.gz)",
     )
 
 
-def run(address: str, *, seconds: float, output: str) -> int:
+def run(address: str, *, seconds: float, max_events: int, file: str) -> int:
     """Record until the time is over or Ctrl-C."""
     try:
         _options.address(address)
         streamer = Streamer.connect(address)
-        recorder = streamer.record(output, seconds=seconds)
+        recorder = streamer.record(file, seconds=seconds, max_events=max_events)
     except ValueError as error:
         raise CommandError(str(error)) from None
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as after Ctrl-C
@@ -58,5 +58,5 @@ def run(address: str, *, seconds: float, output: str) -> int:
             raise CommandError(str(error)) from None
         with contextlib.suppress(KeyboardInterrupt):
             time.sleep(seconds)
-    say(f"written: {output}")
+    say(f"written: {file}")
     return 0

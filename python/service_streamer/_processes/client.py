@@ -19,14 +19,14 @@ from .._waiting.threads import original
 _logger = logging.getLogger("service_streamer")
 
 QUERY_TIMEOUT = 10.0  # s to wait for statistics or the reply to configure()
-FIRST_PATIENCE = 5.0  # s without a first connection, after which requests end with RequestTimeout
+FIRST_PATIENCE = 5.0  # s without a first answer, after which requests end with RequestTimeout
 
 
 class Client:
     """A `Backend`: a local engine that queues requests, and a link that forwards them to the owner.
 
     It connects when it is first used. After the owner has ended, it reconnects with back-off. Until
-    it was connected once, a request waits for `FIRST_PATIENCE` at most.
+    the owner has answered once, a request waits for `FIRST_PATIENCE` at most.
 
     Args:
         options: of this client.

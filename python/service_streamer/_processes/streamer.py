@@ -172,8 +172,9 @@ class Streamer(BaseStreamer):
 
         If the process with the Streamer ends, the client reconnects to its successor. Requests that
         the old process had accepted and not answered raise `WorkerLost`; new requests wait until
-        their timeout. Before the first connection of this client, a request waits for 5 seconds at
-        most. Then it raises `RequestTimeout`, and the message tells why. The log does so at once.
+        their timeout. Before the process has answered this client for the first time, a request
+        waits for 5 seconds at most. Then it raises `RequestTimeout`, and the message tells why. If
+        nothing listens at the address, the log does so at once.
 
         Args:
             address: of the Streamer: a path, or "@name".

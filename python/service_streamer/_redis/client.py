@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -109,16 +108,17 @@ class RedisClient:
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
         pair = self._pair
         stream: StreamStats | None = None
+        refused = 0 if pair is None else pair.reader.refused
         if timeout != 0:
             self.unreachable = ""
             try:
-                refused = 0 if pair is None else pair.reader.refused
                 stream = queue_stats.read(self._broker, self._keys.queue, refused, timeout)
             except BrokerError as error:
                 self.unreachable = str(error)
-        with contextlib.nullcontext() if pair is None else pair.session.counting:
-            unsent = 0 if pair is None else pair.session.failed
-            values = self.engine.stats()
+        if pair is None:
+            return {**self.engine.stats(), "broker_errors": 0, "stream": stream}
+        with pair.session.counting:
+            unsent, values = pair.session.failed, self.engine.stats()
         failed = values["failed"] - unsent
         return {**values, "failed": failed, "broker_errors": unsent, "stream": stream}
 

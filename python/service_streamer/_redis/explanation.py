@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from .._explain import count, duration, times, troubles
-from .._stats import StreamerStats, StreamStats
-
-STALE = 30.0  # s without a command after which a worker counts as silent
+from .._stats import ConsumerStats, StreamerStats, StreamStats
+from .protocol import CLAIM_AFTER
 
 
 def explain(name: str, stats: StreamerStats, unreachable: str) -> str:
@@ -38,6 +37,11 @@ def _queue(stream: StreamStats) -> list[str]:
     return lines
 
 
+def is_silent(worker: ConsumerStats) -> bool:
+    """Return True if other workers may claim what it has: it is stalled, dead or disconnected."""
+    return worker.idle >= CLAIM_AFTER
+
+
 def verdict(stream: StreamStats) -> str:
     """Return one sentence: what requests wait for, and what to change."""
     waiting = stream.length - stream.pending
@@ -46,10 +50,10 @@ def verdict(stream: StreamStats) -> str:
             "No worker has joined. Start one with the same broker and prefix "
             "(run_redis_workers_forever, or python -m service_streamer redis-worker)."
         )
-    if waiting > 0 and all(worker.idle > STALE for worker in stream.consumers):
+    if waiting > 0 and all(map(is_silent, stream.consumers)):
         return (
             f"{count(waiting, 'request')} wait, and all workers have been silent for more than "
-            f"{duration(STALE)}. Check whether they still run."
+            f"{duration(CLAIM_AFTER)}. Check whether they still run."
         )
     if waiting > stream.pending:
         return (

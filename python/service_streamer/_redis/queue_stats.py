@@ -8,7 +8,8 @@ from typing import Any
 
 from .._stats import ConsumerStats, StreamStats
 from .broker import Broker
-from .protocol import CLAIM_AFTER, GROUP
+from .explanation import is_silent
+from .protocol import GROUP
 from .session import entry_time
 
 _MISSING = ("NOGROUP", "no such key")  # in the errors before the first request
@@ -56,7 +57,7 @@ def has_worker(broker: Broker, queue: bytes, timeout: float) -> bool:
     """
     with contextlib.closing(broker.connection(timeout)) as connection:
         (consumers,) = connection.query([("XINFO", "CONSUMERS", queue, GROUP)], *_MISSING)
-    return any(_consumer(row).idle < CLAIM_AFTER for row in consumers or ())
+    return not all(is_silent(_consumer(row)) for row in consumers or ())
 
 
 def _consumer(row: list[Any]) -> ConsumerStats:

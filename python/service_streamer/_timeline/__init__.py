@@ -5,6 +5,6 @@ trace file. Nothing is imported from here before a streamer is recorded.
 """
 
 from ._chrome import to_chrome
-from ._recorder import Recorder, trace_of
+from ._recorder import AlreadyRecording, Recorder, Wait, trace_of
 
-__all__ = ["Recorder", "to_chrome", "trace_of"]
+__all__ = ["AlreadyRecording", "Recorder", "Wait", "to_chrome", "trace_of"]

@@ -5,6 +5,7 @@ The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,8 +31,14 @@ def to_chrome(events: bytes, name: str = "service-streamer") -> bytes:
     recording = Recording.parse(events)
     trace = _Trace(recording, name)
     head = json.dumps({"displayTimeUnit": "ms", "metadata": trace.metadata()})
-    lines = ",\n".join(map(_ENCODER.encode, trace.entries()))
-    return f'{head[:-1]}, "traceEvents": [\n{lines}\n]}}\n'.encode()
+    out = io.BytesIO()  # a trace may be large, so there is only one copy of it
+    out.write(f'{head[:-1]}, "traceEvents": ['.encode())
+    before = b"\n"
+    for entry in trace.entries():
+        out.write(before + _ENCODER.encode(entry).encode())
+        before = b",\n"
+    out.write(b"\n]}\n")
+    return out.getvalue()
 
 
 class _Trace:
@@ -124,10 +131,12 @@ class _Trace:
             yield {**part, "bind_id": request.number, "flow_in": True}
 
     def _phases(self, run: Run, pid: int, tid: int) -> Iterator[dict[str, Any]]:
-        """Yield what the worker process did.
+        """Yield what the worker did.
 
-        It reports durations only, so the remaining time is divided between both ways.
+        A worker process reports durations only, so the remaining time is divided between both ways.
         """
+        for name, begin, end in run.phases:
+            yield self._slice("phase", name, begin, end, pid, tid, {})
         if not run.times:
             return
         transport = max(0, run.end - run.begin - sum(run.times.values()))

@@ -1,9 +1,10 @@
-"""The events of a recording, as the core returns them: a line of JSON, then packed records."""
+"""The events of a recording, as the core returns them: packed records, then a line of JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import json
 import struct
 from collections.abc import Iterator
@@ -28,6 +29,11 @@ class Kind(enum.IntEnum):
     JOINED = 9
     COMPLETED = 10
     ENDED = 11
+    COLLATED = 12
+    COPIED_IN = 13
+    COMPUTED = 14
+    COPIED_OUT = 15
+    WAITED = 16
 
 
 class Event(NamedTuple):
@@ -55,16 +61,20 @@ class Recording:
     unix_start: float
     lost: int
     """events that were dropped, because the log was full; all are older than the others"""
+    oldest: int
+    """position of the oldest event in `records`; the event before it is the latest"""
     close_reasons: list[str]
     outcomes: list[str]
-    records: bytes = dataclasses.field(repr=False)
+    records: memoryview = dataclasses.field(repr=False)
 
     @classmethod
     def parse(cls, data: bytes) -> Recording:
         """Create it from what ``finish_recording`` returned."""
-        header, _, records = data.partition(b"\n")
-        return cls(**json.loads(header), records=records)
+        end = data.rindex(b"\n")
+        return cls(**json.loads(data[end:]), records=memoryview(data)[:end])
 
     def events(self) -> Iterator[Event]:
         """Yield the events, oldest first."""
-        return map(Event._make, _RECORD.iter_unpack(self.records))
+        middle = self.oldest * _RECORD.size
+        halves = (self.records[middle:], self.records[:middle])
+        return map(Event._make, itertools.chain.from_iterable(map(_RECORD.iter_unpack, halves)))

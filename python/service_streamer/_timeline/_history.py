@@ -6,7 +6,14 @@ import dataclasses
 
 from ._events import Event, Kind, Recording
 
-_PHASES = {Kind.DECODED: "decode", Kind.PREDICTED: "predict", Kind.ENCODED: "encode"}
+_TIMES = {Kind.DECODED: "decode", Kind.PREDICTED: "predict", Kind.ENCODED: "encode"}
+_PHASES = {
+    Kind.COLLATED: "collate",
+    Kind.COPIED_IN: "copy in",
+    Kind.COMPUTED: "compute",
+    Kind.COPIED_OUT: "copy out",
+    Kind.WAITED: "wait",
+}
 
 
 @dataclasses.dataclass(slots=True)
@@ -51,6 +58,8 @@ class Run:
     """empty: it had not ended when the recording ended"""
     times: dict[str, int] = dataclasses.field(default_factory=dict)
     """decode, predict and encode in a worker process, in nanoseconds"""
+    phases: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
+    """the phases of a native model, with begin and end, in order"""
 
 
 class History:
@@ -68,10 +77,9 @@ class History:
         self._live: dict[int, Request] = {}  # by address
         self._cuts: dict[int, Cut] = {}  # batches that are not completed
         self._open: dict[int, Run] = {}  # runs that have not ended, by batch
-        events = list(recording.events())
         # Then the thread that cuts a batch is not the worker.
-        self.processes = any(event.kind == Kind.SENT for event in events)
-        for event in events:
+        self.processes = any(event.kind == Kind.SENT for event in recording.events())
+        for event in recording.events():
             self._add(event)
         for request in self._live.values():
             request.end = recording.end
@@ -108,7 +116,11 @@ class History:
                 self._end(batch, time, "lost")
             case Kind.DECODED | Kind.PREDICTED | Kind.ENCODED:
                 if (run := self._open.get(batch)) is not None:
-                    run.times[_PHASES[Kind(event.kind)]] = event.value
+                    run.times[_TIMES[Kind(event.kind)]] = event.value
+                return
+            case kind if kind >= Kind.COLLATED:
+                if (run := self._open.get(batch)) is not None:
+                    run.phases.append((_PHASES[Kind(kind)], time - event.value, time))
                 return
             case Kind.SPLIT:
                 if self.processes:  # both halves are sent again

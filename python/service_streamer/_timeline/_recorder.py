@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import BinaryIO
 
@@ -20,6 +20,13 @@ MOST_EVENTS = 1 << 22
 _DEFAULT_EVENTS = 500_000
 
 _EMPTY = b'{"traceEvents": []}\n'
+
+Wait = Callable[[float], object]
+"""waits for some seconds; returns True if the result is not wanted any more"""
+
+
+class AlreadyRecording(StreamerError):
+    """The streamer has a recording that has not ended."""
 
 
 class Recorder:
@@ -83,8 +90,14 @@ class Recorder:
             raise lost
 
 
-def trace_of(backend: Backend, name: str, seconds: float) -> bytes:
-    """Record for some seconds and return a trace. Blocks meanwhile.
+def trace_of(backend: Backend, name: str, seconds: float, wait: Wait) -> bytes:
+    """Record for some seconds and return a trace; ``b""`` if it is not wanted any more.
+
+    Args:
+        backend: to record.
+        name: of the streamer.
+        seconds: length of the recording.
+        wait: is called with that length.
 
     Raises:
         StreamerError, ValueError, NotImplementedError: as for ``streamer.record``.
@@ -92,18 +105,19 @@ def trace_of(backend: Backend, name: str, seconds: float) -> bytes:
     length = _seconds(seconds)
     number = _start(backend, name, length, _DEFAULT_EVENTS)
     try:
-        time.sleep(length)
+        unwanted = wait(length)
     except BaseException:
         with contextlib.suppress(StreamerError):
             _finish(backend, number)
         raise
-    return to_chrome(_finish(backend, number), name)
+    events = _finish(backend, number)
+    return b"" if unwanted else to_chrome(events, name)
 
 
 def _start(backend: Backend, name: str, seconds: float, max_events: int) -> int:
     number: int = greenlets.call(backend.start_recording, seconds, max_events)
     if number == 0:
-        raise StreamerError(f"{name} is being recorded already: wait until that recording ends")
+        raise AlreadyRecording(f"{name} is being recorded already: wait until that recording ends")
     return number
 
 

@@ -44,8 +44,9 @@ def register(streamer: BaseStreamer, name: str, registry: Any = REGISTRY) -> Non
         registry: a ``prometheus_client.CollectorRegistry``.
 
     Raises:
-        ValueError: the name is invalid, or in use by another streamer of this registry; the
-            streamer is registered already; or ``PROMETHEUS_MULTIPROC_DIR`` names no directory.
+        ValueError: the name is invalid, or in use by another streamer of this registry, or of this
+            process if ``PROMETHEUS_MULTIPROC_DIR`` is set; the streamer is registered already; or
+            that variable names no directory.
         TypeError: an argument has the wrong type.
         StreamerClosed: the streamer is closed.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._streamer import BaseStreamer
 from ._families import families
-from ._process import PROCESS, Entry
+from ._process import PROCESS, Entry, name_in_use
 from ._records import Totals
 
 
@@ -36,7 +36,7 @@ class Collector:
                 if other is streamer:
                     raise ValueError(f"{other!r} is already registered, as {entry.name!r}")
                 if entry.name == name:
-                    raise ValueError(f"the name {name!r} is in use by another streamer: {other!r}")
+                    raise name_in_use(name, other)
             entry = PROCESS.entry(streamer, name)
             if not self._entries and (registry := self._registry()) is not None:
                 registry.register(self)

@@ -7,6 +7,8 @@
     service_streamer_ended.json         the last records of processes and streamers that have ended
     service_streamer.lock               locked to change or read all of that at one time
 
+A socket has the suffix ``.new`` until the process listens.
+
 The files of a process that has ended are removed, and its records move to the file of the ended
 ones. That file keeps the last `KEPT` engines of each streamer, and the sums of the older ones. An
 engine is listed there for as long as another process may have a record of it, so it is counted
@@ -19,14 +21,17 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypedDict
 
-from ._records import Records, Totals, Values, add, newest, total, without_gauges
+from .._measurements import Values
+from ._records import Records, Totals, add, newest, total, without_gauges
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 KEPT = 32  # engines of one streamer
 KEPT_IDS = 256  # of engines that are in the sums
+ABANDONED = 60.0  # s after which the process of a new socket has ended
 
 _PREFIX = "service_streamer_"
 _ENDED = f"{_PREFIX}ended.json"
@@ -85,6 +90,7 @@ class Directory:
                     self._move(records.pop(process), live)
                     self._remove(process)
             ended = self._read_ended()
+            self._remove_abandoned()
         fresh = [records.pop(process) for process in answered if process in records]
         rest = [*records.values(), ended["engines"]]
         names = {name for each in [*fresh, *rest] for name in each}.union(ended["sums"])
@@ -138,6 +144,14 @@ class Directory:
         for kind in ("sock", "json", "json.new"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._join(f"{process}.{kind}"))
+
+    def _remove_abandoned(self) -> None:
+        """Remove the sockets of processes that ended before they listened."""
+        for file in os.scandir(self.path):
+            if file.name.startswith(_PREFIX) and file.name.endswith(".sock.new"):
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - file.stat().st_mtime > ABANDONED:
+                        os.unlink(file)
 
     def _join(self, name: str) -> str:
         return os.path.join(self.path, name)

@@ -14,15 +14,14 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator
 
 from .. import _lifecycle
-from .._processes.streamer import Streamer
-from .._redis.streamer import RedisStreamer
+from .._measurements import is_open, kind_of
 from .._stats import StreamerStats
-from .._streamer import BaseStreamer, LifeCycle
+from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .._waiting.threads import original
 from ._directory import VARIABLE, Directory
 from ._peer import Peer, Question
-from ._records import Kind, Record, Records, Totals, make_record, total, without_gauges
+from ._records import Record, Records, Totals, make_record, total, without_gauges
 
 _logger = logging.getLogger("service_streamer")
 
@@ -35,27 +34,21 @@ class Entry:
 
     def __init__(self, streamer: BaseStreamer, name: str) -> None:
         self.name = name
+        self.pid = os.getpid()
+        """of the process that registered it; a forked child has it too"""
         self.streamer = weakref.ref(streamer, self._read_finally)
         self.record: Record | None = None
         self.engine = ""
         """the id of the engine of the record"""
         self.ended = False
         """the streamer was closed or deleted, and the record is final"""
-        self._kind = Kind.THREADS
-        if isinstance(streamer, Streamer):
-            self._kind = Kind.PROCESSES
-        elif isinstance(streamer, RedisStreamer):
-            self._kind = Kind.REDIS
+        self._kind = kind_of(streamer)
         self._backend = streamer._backend  # has no reference to the streamer
 
     def is_open(self) -> bool:
         """Return False once the streamer has no more requests."""
         streamer = self.streamer()
-        if streamer is None or streamer._state is not LifeCycle.CLOSING:
-            return streamer is not None and streamer._state is LifeCycle.OPEN
-        # close() in a done callback never gets as far as CLOSED
-        stats = streamer._engine.stats()
-        return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
+        return streamer is not None and is_open(streamer)
 
     def read(self, timeout: float) -> Iterator[tuple[str, Record]]:
         """Read the statistics; yield the id and the final record of each engine that has ended."""
@@ -128,14 +121,24 @@ class Process:
             _lifecycle.after_close_all(self._end)
 
     def entry(self, streamer: BaseStreamer, name: str) -> Entry:
-        """Return the entry of a streamer; the same one for all registries."""
+        """Return the entry of a streamer; the same one for all registries.
+
+        Raises:
+            ValueError: a directory, which has sums by name, is used, and another streamer that this
+                process has registered has the name.
+        """
         begun = streamer._engine.stats()["submitted"] > 0
         with self._lock:
             if not self._is_started():
                 self._entries = [entry for entry in self._entries if not entry.ended]
             for entry in self._entries:
-                if entry.streamer() is streamer and entry.name == name:
-                    return entry
+                if entry.name == name:
+                    other = entry.streamer()
+                    if other is streamer:
+                        return entry
+                    own = self._directory is not None and entry.pid == os.getpid()
+                    if own and entry.is_open():
+                        raise name_in_use(name, other)
             entry = Entry(streamer, name)
             self._entries.append(entry)
         if begun:
@@ -252,6 +255,11 @@ class Process:
                 error,
                 extra={"error": str(error)},
             )
+
+
+def name_in_use(name: str, streamer: BaseStreamer | None) -> ValueError:
+    """Return the error for a name that another streamer has."""
+    return ValueError(f"the name {name!r} is in use by another streamer: {streamer!r}")
 
 
 def _records(entries: Iterable[Entry]) -> Records:

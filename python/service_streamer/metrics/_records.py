@@ -7,20 +7,15 @@ the engine, and the newest one counts.
 from __future__ import annotations
 
 import bisect
-import collections
 import dataclasses
-import enum
 import math
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
+from .._measurements import TIMES, Kind, Values, counters, gauges
 from .._stats import StreamerStats, StreamStats
 from .._time_summary import TimeSummary
 
-Values = dict[str, dict[str, float]]
-"""numbers by the name of the metric family, and by label values joined by `SEPARATOR`"""
-
-SEPARATOR = "|"
 SUM = "sum"
 """the key of a histogram's sum; its other keys are upper bounds, and the counts not cumulative.
 
@@ -28,15 +23,6 @@ A sum of times is in nanoseconds: sums of integers do not depend on the order of
 sum of floats does, and Prometheus takes the slightest decrease for a restart.
 """
 
-OUTCOMES = ("completed", "failed", "cancelled", "expired", "rejected", "dropped")
-TIMES = ("queue_time", "service_time", "delivery_time")
-LOAD = (
-    "queued_items",
-    "queued_requests",
-    "waiting_requests",
-    "running_batches",
-    "running_items",
-)
 BOUNDS = (
     *(0.0001, 0.0002, 0.0005),
     *(0.001, 0.002, 0.003, 0.005, 0.007),
@@ -66,21 +52,13 @@ Records = dict[str, dict[str, Record]]
 """by the name of the streamer and the id of the engine"""
 
 
-class Kind(enum.Enum):
-    """What runs the model of a streamer."""
-
-    THREADS = enum.auto()
-    PROCESSES = enum.auto()
-    REDIS = enum.auto()
-
-
 def make_record(stats: StreamerStats, kind: Kind) -> Record:
     """Create the record of a streamer."""
     stream = None if stats.stream is None else _stream(stats.stream)
     return {
         "uptime": stats.uptime,
         "counters": _counters(stats, kind),
-        "gauges": _gauges(stats, kind),
+        "gauges": gauges(stats, kind),
         "stream": stream,
         "complete": stream is not None or kind is not Kind.REDIS,
     }
@@ -92,34 +70,10 @@ def without_gauges(record: Record) -> Record:
 
 
 def _counters(stats: StreamerStats, kind: Kind) -> Values:
-    values: Values = {
-        "requests": {outcome: getattr(stats, outcome) for outcome in OUTCOMES},
-        "requests_submitted": {"": stats.submitted},
-        "requests_isolated": {"": stats.isolated},
-        "items": {"": stats.items},
-        "batches": {"": stats.batches},
-        "batches_closed": dict(stats.close_reasons),
-        "batch_size": _size_histogram(stats.batch_sizes, stats.batch_size),
-    }
-    if kind is Kind.REDIS:
-        values["broker_errors"] = {"": stats.broker_errors}
-    else:
-        values["worker_restarts"] = {"": stats.worker_restarts}
-    for name in TIMES:
-        values[f"{name}_seconds"] = _time_histogram(getattr(stats, name))
-    return values
-
-
-def _gauges(stats: StreamerStats, kind: Kind) -> Values:
-    values: Values = {name: {"": getattr(stats, name)} for name in LOAD}
-    values["max_queue_items"] = {"": stats.max_queue}
-    if kind is not Kind.REDIS:
-        values["configured_workers"] = {"": stats.workers}
-        values["idle_workers"] = {"": stats.idle_workers}
-        values["workers"] = {f"ready{SEPARATOR}": stats.workers}
-    if kind is Kind.PROCESSES:
-        states = [f"{w.state}{SEPARATOR}{w.device or ''}" for w in stats.worker_processes]
-        values["workers"] = dict(collections.Counter(states))
+    values = counters(stats, kind)
+    values["batch_size"] = _size_histogram(stats.batch_sizes, stats.batch_size)
+    for time in TIMES:
+        values[f"{time.name}_seconds"] = _time_histogram(getattr(stats, time.name))
     return values
 
 

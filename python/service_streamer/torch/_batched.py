@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from .._model import check_callable, name_of
+from .._model_errors import FAULTS_OF_THE_MODEL, copy_error, detached, is_out_of_memory
 from .._native import NativeSource
 from .._options import one_of
-from .._worker import FAULTS_OF_THE_MODEL, copy_error, detached, is_out_of_memory
 from ._collate import check_key, collate_options, number_keys, pad_values
 from ._module import load_module
 from ._placement import Placement, check_device

@@ -6,8 +6,8 @@ import numbers
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from .._model_errors import detached
 from .._options import count, one_of
-from .._worker import detached
 
 COLLATES = ("stack", "pad")
 SIDES = ("right", "left")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .._errors import OutputSizeMismatch
-from .._worker import OutputRefused
+from .._model_errors import OutputRefused
 from ._placement import wait_until_computed
 
 OUTPUTS = ("tensor", "cpu", "numpy")

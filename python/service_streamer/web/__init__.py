@@ -91,7 +91,7 @@ def flask_blueprint(
     *,
     name: str = "service_streamer",
     ready_queue_share: float | None = 0.9,
-    event_streams: int = 8,
+    event_streams: int = 2,
 ) -> Blueprint:
     """Return a Flask blueprint with the routes of this package.
 
@@ -100,7 +100,8 @@ def flask_blueprint(
             and is an ordinary function.
         name: of the blueprint.
         event_streams: most readers of ``/events`` at the same time. Each needs a thread or greenlet
-            of the web server. Further pages ask for ``/stats`` instead.
+            of the web server, so give less than it has. Further pages ask for ``/stats`` instead,
+            and all pages of a server with one thread.
 
     Raises:
         ImportError: Flask is not installed.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,13 +22,23 @@ from ._broadcaster import RETRY, STALL, Full, Reader
 from ._control import MOST_BYTES, Refused
 from ._site import EVENTS_HEADERS, TEXT, Answer, Site
 
+MOST_THREADS = 32  # of one application; Starlette's own threads may all be busy
+
 
 def make_app(site: Site) -> Starlette:
     """Return the application."""
 
+    @functools.cache  # created in an event loop, as older versions of anyio demand
+    def threads() -> anyio.CapacityLimiter:
+        return anyio.CapacityLimiter(MOST_THREADS)
+
+    async def in_thread(function: Callable[..., Answer], *arguments: Any) -> Answer:
+        answer: Answer = await anyio.to_thread.run_sync(function, *arguments, limiter=threads())
+        return answer
+
     def get(path: str, answer: Callable[[], Answer], blocks: bool = False) -> Route:
         async def endpoint(request: Request) -> Response:
-            return _response(await _in_thread(answer) if blocks else answer())
+            return _response(await in_thread(answer) if blocks else answer())
 
         return Route(path, endpoint, methods=["GET"])
 
@@ -55,7 +67,7 @@ def make_app(site: Site) -> Starlette:
             body = await _body(request)
         except Refused as why:
             return _response(site.refused(name, why))
-        return _response(await _in_thread(site.control, name, body))
+        return _response(await in_thread(site.control, name, body))
 
     async def trace(request: Request) -> Response:
         name = request.query_params.get("streamer", "default")
@@ -64,7 +76,19 @@ def make_app(site: Site) -> Starlette:
         except Refused as why:
             return _response(site.refused(name, why))
         seconds = request.query_params.get("seconds", "5")
-        return _response(await _in_thread(site.trace, name, seconds))
+        gone = threading.Event()
+
+        async def notice_disconnect() -> None:
+            try:
+                await _disconnected(request.receive)
+            finally:  # the server may cancel the request
+                gone.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(notice_disconnect)
+            answer = await in_thread(site.trace, name, seconds, gone.wait)
+            group.cancel_scope.cancel()
+        return _response(answer)
 
     async def events(request: Request) -> Response:
         return EventStream(site)
@@ -109,8 +133,7 @@ class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not
         self, reader: Reader, changed: asyncio.Event, receive: Receive, send: Send
     ) -> None:
         async def leave_on_disconnect() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await _disconnected(receive)
             group.cancel_scope.cancel()
 
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
@@ -137,10 +160,9 @@ async def _send_frames(reader: Reader, changed: asyncio.Event, send: Send) -> No
     await put(b"", more=False)
 
 
-async def _in_thread(function: Callable[..., Answer], *arguments: Any) -> Answer:
-    own = anyio.CapacityLimiter(1)  # all threads of the application may be busy
-    answer: Answer = await anyio.to_thread.run_sync(function, *arguments, limiter=own)
-    return answer
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _body(request: Request) -> bytes:

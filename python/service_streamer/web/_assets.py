@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._explain import REASONS
+from .._redis.protocol import CLAIM_AFTER
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -38,8 +39,9 @@ def assets() -> dict[str, Asset]:
         path: _asset(path, file.read_bytes())
         for path, file in _files(importlib.resources.files(__package__) / "static", "")
     }
-    reasons = f"export default {json.dumps(REASONS)};\n"
-    return {**found, "js/reasons.js": _asset("js/reasons.js", reasons.encode())}
+    constants = {"REASONS": REASONS, "SILENT_AFTER": CLAIM_AFTER}
+    lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
+    return {**found, "js/constants.js": _asset("js/constants.js", "".join(lines).encode())}
 
 
 def _asset(path: str, body: bytes) -> Asset:

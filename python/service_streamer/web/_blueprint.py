@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from flask import Blueprint, Response, request
 
+from .._waiting import greenlets
 from ._broadcaster import RETRY, Full, Reader
 from ._control import MOST_BYTES, Refused
 from ._site import EVENTS_HEADERS, TEXT, Answer, Site
@@ -23,16 +25,20 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
         return _response(site.asset(path, request.headers.get("If-None-Match")))
 
     def events() -> Response:
+        one_thread = not request.environ.get("wsgi.multithread")
+        if one_thread and greenlets.hub_of_this_thread() is None:
+            text = b"an event stream would block the only thread of this server\n"
+            return _response(Answer(503, text, TEXT))
         changed = threading.Event()
         reader = Reader(site.broadcaster, changed.set)
         try:
-            site.broadcaster.join(reader)
+            reader.join()
         except Full as error:
             return _response(Answer(503, f"{error}\n".encode(), TEXT))
-        stream = _stream(site, reader, changed)
+        stream = _stream(reader, changed)
         response = Response(stream, headers=EVENTS_HEADERS, mimetype="text/event-stream")
         # also if the stream never begins
-        response.call_on_close(lambda: site.broadcaster.leave(reader))
+        response.call_on_close(reader.leave)
         return response
 
     def refusal(streamer: str) -> Response | None:
@@ -52,7 +58,7 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
     def trace() -> Response:
         name = request.args.get("streamer", "default")
         seconds = request.args.get("seconds", "5")
-        return refusal(name) or _response(site.trace(name, seconds))
+        return refusal(name) or _response(site.trace(name, seconds, time.sleep))
 
     def control(streamer: str) -> Response:
         if (refused := refusal(streamer)) is not None:
@@ -77,7 +83,7 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
     return blueprint
 
 
-def _stream(site: Site, reader: Reader, changed: threading.Event) -> Iterator[bytes]:
+def _stream(reader: Reader, changed: threading.Event) -> Iterator[bytes]:
     try:
         yield RETRY
         while (left := reader.left()) > 0:
@@ -86,7 +92,7 @@ def _stream(site: Site, reader: Reader, changed: threading.Event) -> Iterator[by
                 yield frame
             changed.wait(left)
     finally:
-        site.broadcaster.leave(reader)
+        reader.leave()
 
 
 def _response(answer: Answer) -> Response:

@@ -113,10 +113,18 @@ class Reader:
         self.wake = wake
 
     def __enter__(self) -> Reader:
-        self._broadcaster.join(self)
+        self.join()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.leave()
+
+    def join(self) -> None:
+        """Begin to read. Raises Full."""
+        self._broadcaster.join(self)
+
+    def leave(self) -> None:
+        """End. May be called more than once."""
         self._broadcaster.leave(self)
 
     def left(self) -> float:

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from .._errors import StreamerError
+from .._errors import StreamerClosed, StreamerError
 from .._stats import StreamerStats
+from .._timeline import AlreadyRecording, Wait
 from ._targets import CONFIGURABLE, Target
 
 _logger = logging.getLogger("service_streamer.web")
@@ -127,18 +128,23 @@ class Steering:
             same = site == "same-origin"
         elif origin is not None:
             same = urlsplit(origin).netloc == header("Host")
-        else:
-            same = authorization is not None  # not from a browser
+        else:  # not from a browser, or from one that does not tell
+            same = authorization is not None or isinstance(self._control, str)
         if not same:
             raise Refused(403, "a request of another origin may not change settings")
         if isinstance(self._control, str):
             scheme, _, token = (authorization or "").partition(" ")
             equal = hmac.compare_digest(token.strip().encode(), self._control.strip().encode())
             if scheme.lower() != "bearer" or not equal:
-                raise Refused(403, "the token is missing or wrong")
+                raise Refused(401, "the token is missing or wrong")
 
-    def trace(self, name: str, seconds: str) -> bytes:
+    def trace(self, name: str, seconds: str, wait: Wait) -> bytes:
         """Record a target for some seconds and return a trace. Blocks meanwhile.
+
+        Args:
+            name: of the target.
+            seconds: as the request has it.
+            wait: as for `trace_of`.
 
         Raises:
             Refused: nothing was recorded. The message says why.
@@ -150,10 +156,10 @@ class Steering:
             length = float(seconds)
             if not length <= LONGEST_TRACE:
                 raise ValueError(f"seconds must be at most {LONGEST_TRACE:g}, not {seconds}")
-            return target.trace(length)
+            return target.trace(length, wait)
         except ValueError as error:
             raise Refused(422, str(error)) from error
-        except NotImplementedError as error:
+        except (NotImplementedError, StreamerClosed, AlreadyRecording) as error:
             raise Refused(409, str(error)) from error
         except StreamerError as error:
             raise Refused(503, str(error)) from error
@@ -185,12 +191,12 @@ class Steering:
         if "restart" in wanted and name in self._restarting:
             raise Refused(409, f"{name} is being restarted already")
         if why := target.closing():
-            raise Refused(503, why)
+            raise Refused(409, why)
         try:
             restart = target.change(wanted)
         except (ValueError, TypeError) as error:
             raise Refused(422, str(error)) from error
-        except (NotImplementedError, RuntimeError) as error:
+        except (NotImplementedError, RuntimeError, StreamerClosed) as error:
             raise Refused(409, str(error)) from error
         except StreamerError as error:
             raise Refused(503, str(error)) from error
@@ -211,19 +217,27 @@ class Steering:
                 return "started already"
             self._restarting.add(name)
 
+        def end(text: str) -> None:
+            self._restarting.discard(name)
+            self._events.add(name, text)
+
+        def fail(error: Exception) -> None:
+            why = (str(error) or repr(error)).partition("\n")[0]
+            end(f"the restart failed: {why}")
+
         def run() -> None:
             try:
                 restart()
             except Exception as error:
-                why = (str(error) or repr(error)).partition("\n")[0]
-                self._events.add(name, f"the restart failed: {why}")
+                fail(error)
             else:
-                self._events.add(name, "restarted: all workers are new")
-            finally:
-                self._restarting.discard(name)
+                end("restarted: all workers are new")
 
         self._events.add(name, "restart: the workers are replaced one after the other")
-        threading.Thread(target=run, name="service-streamer-restart", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="service-streamer-restart", daemon=True).start()
+        except RuntimeError as error:  # too many threads
+            fail(error)
         return "started"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .._errors import RequestTimeout
 from .._processes.streamer import Streamer
+from .._redis.explanation import is_silent
+from .._redis.protocol import CLAIM_AFTER
 from .._redis.streamer import RedisStreamer
 from .._redis.worker import RedisWorker
 from .._stats import StreamerStats, StreamStats
@@ -80,11 +82,9 @@ def _none_ready(stats: StreamerStats) -> str:
 
 
 def _of_consumers(stream: StreamStats) -> str:
-    from .._redis.protocol import CLAIM_AFTER
-
     if not stream.consumers:
         return "no worker has joined the queue at the broker"
-    if all(worker.idle >= CLAIM_AFTER for worker in stream.consumers):
+    if all(map(is_silent, stream.consumers)):
         return (
             f"all {len(stream.consumers)} workers at the broker have been silent for more than "
             f"{CLAIM_AFTER:g} s"

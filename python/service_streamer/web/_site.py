@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from .._backend import weakly
+from .._timeline import Wait
 from ._assets import assets
 from ._broadcaster import Broadcaster
 from ._control import Control, Events, Refused, Steering
@@ -63,11 +66,18 @@ class Site:
         event_streams: int = 1000,
     ) -> None:
         self._targets = targets(streamers, ready_queue_share)
+        self._control = control
+        self._event_streams = event_streams
+        self._begin()
+        self._metrics = Metrics(self._targets)
+        os.register_at_fork(after_in_child=weakly(self._begin))
+
+    def _begin(self) -> None:
+        """Create what has locks and threads. A forked child has its own."""
         self._snapshots = Snapshots(self._targets)
         self._events = Events()
-        self.steering = Steering(self._targets, control, self._events)
-        self.broadcaster = Broadcaster(self._frame, INTERVAL, event_streams)
-        self._metrics = Metrics(self._targets)
+        self.steering = Steering(self._targets, self._control, self._events)
+        self.broadcaster = Broadcaster(self._frame, INTERVAL, self._event_streams)
 
     def live(self) -> Answer:
         """Answer ``/live``."""
@@ -117,10 +127,10 @@ class Site:
             return self.refused(name, why)
         return _json({"changed": done}, 202 if "restart" in done else 200)
 
-    def trace(self, name: str, seconds: str) -> Answer:
-        """Answer ``/trace`` after the request was allowed. Blocks for that many seconds."""
+    def trace(self, name: str, seconds: str, wait: Wait) -> Answer:
+        """Answer ``/trace`` after the request was allowed. Blocks while `wait` does."""
         try:
-            body = self.steering.trace(name, seconds)
+            body = self.steering.trace(name, seconds, wait)
         except Refused as why:
             return self.refused(name, why)
         attached = {**HEADERS, "Content-Disposition": 'attachment; filename="trace.json"'}
@@ -129,7 +139,10 @@ class Site:
     def refused(self, name: str, why: Refused) -> Answer:
         """Answer a request that changes nothing."""
         self.steering.refused(name, why)
-        return _json({"error": str(why)}, why.status)
+        answer = _json({"error": str(why)}, why.status)
+        if why.status == 401:
+            answer.headers = {**HEADERS, "WWW-Authenticate": 'Bearer realm="service-streamer"'}
+        return answer
 
     # -------------------------------------------------------------------- private
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import os
 import threading
 import time
 from collections.abc import Mapping
@@ -58,14 +57,11 @@ class _Shared:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._process = os.getpid()
         self._lock = threading.Lock()
         self._newest: concurrent.futures.Future[Snapshot] | None = None
         """done, or being taken by a thread"""
 
     def request(self, max_age: float) -> concurrent.futures.Future[Snapshot]:
-        if self._process != os.getpid():
-            self.__init__(self._target)  # type: ignore[misc]  # the thread is not in this fork
         with self._lock:
             newest = self._newest
             if newest is not None and not _is_old(newest, max_age):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from .._redis.worker import RedisWorker
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer, LifeCycle
 from .._threaded import ThreadedStreamer
-from .._timeline import trace_of
+from .._timeline import Wait, trace_of
 from . import _health as health
 
 _KINDS = (ThreadedStreamer, Streamer, RedisStreamer, BaseStreamer)
@@ -49,8 +50,12 @@ class Target(Protocol):
     def closing(self) -> str:
         """Return why it no longer takes requests; empty: it does. Never blocks."""
 
-    def trace(self, seconds: float) -> bytes:
+    def trace(self, seconds: float, wait: Wait) -> bytes:
         """Record for some seconds and return a trace for Perfetto. Blocks meanwhile.
+
+        Args:
+            seconds: length of the recording.
+            wait: as for `trace_of`.
 
         Raises:
             ValueError, StreamerError, NotImplementedError: as ``record`` of a streamer.
@@ -62,9 +67,11 @@ class Target(Protocol):
         Returns a function that does the restart, if there is to be one. It blocks for long.
 
         Raises:
-            ValueError, TypeError: a value is invalid, and nothing has changed.
+            ValueError, TypeError: a value is invalid.
             NotImplementedError, RuntimeError: this kind of target cannot be changed like that.
-            StreamerError: the owner of the streamer did not answer.
+            StreamerError: it is closed, or its owner did not answer.
+
+        Nothing has changed then, unless an owner was too slow to answer.
         """
 
 
@@ -98,33 +105,33 @@ class StreamerTarget:
         state = self.streamer._state
         return "" if state is LifeCycle.OPEN else f"the streamer is {state.value}"
 
-    def trace(self, seconds: float) -> bytes:
-        return trace_of(self.streamer._backend, self.label, seconds)
+    def trace(self, seconds: float, wait: Wait) -> bytes:
+        return trace_of(self.streamer._backend, self.label, seconds, wait)
 
     def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
         streamer = self.streamer
+        resize: Callable[[], None] | None = None
+        restart: Callable[[], None] | None = None
         if "resize" in wanted or "restart" in wanted:
             if not isinstance(streamer, Streamer):
                 raise NotImplementedError(f"a {self.kind} has no worker processes of its own")
+            processes = streamer._owned("resize" if "resize" in wanted else "restart")
             if "resize" in wanted:
-                _options.count("resize", wanted["resize"])
-                streamer._owned("resize")
+                workers = _options.count("resize", wanted["resize"])
+                resize = functools.partial(processes.resize, workers)
             if "restart" in wanted:
                 if wanted["restart"] is not True:
                     raise ValueError(f"restart must be true, not {wanted['restart']!r}")
-                streamer._owned("restart")
+                restart = streamer.restart
         settings = {name: wanted[name] for name in CONFIGURABLE if name in wanted}
         for name, value in settings.items():
             if value is None:
                 raise ValueError(f"{name} must not be null")
         if settings:
             streamer.configure(**settings)
-        if isinstance(streamer, Streamer):
-            if "resize" in wanted:
-                streamer.resize(wanted["resize"])
-            if "restart" in wanted:
-                return streamer.restart
-        return None
+        if resize is not None:
+            resize()  # raises nothing: all was checked before
+        return restart
 
     def _verdict(self, stats: StreamerStats) -> str:
         if not isinstance(self.streamer, RedisStreamer):
@@ -159,10 +166,10 @@ class WorkerTarget:
     def closing(self) -> str:
         return "the worker is stopping" if self._worker._closed else ""
 
-    def trace(self, seconds: float) -> bytes:
+    def trace(self, seconds: float, wait: Wait) -> bytes:
         if self._worker._processes is None:
             raise StreamerError("the worker is starting")
-        return trace_of(self._worker._processes, self.label, seconds)
+        return trace_of(self._worker._processes, self.label, seconds, wait)
 
     def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
         raise NotImplementedError("a RedisWorker cannot be changed: start another one")

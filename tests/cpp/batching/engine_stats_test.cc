@@ -11,6 +11,7 @@ namespace service_streamer::support {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 constexpr EngineOptions kByFour{.batch_size = 4, .policy = PolicyKind::kGreedy, .workers = 2, .max_queue = 8};
 
@@ -172,6 +173,18 @@ TEST(EngineStats, TheRecentOnesOfAYoungEngineAreAllOfThem) {
     EXPECT_EQ(recent->times.delivery_time.max, milliseconds(4));
   }
   serve_all(engine);
+}
+
+TEST(EngineStats, ADeliveryLongAfterTheLastEventIsInItsWindow) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 1);
+  serve_all(engine);
+  const TimePoint delivery = Clock::now() + seconds(30);
+  engine.delivered(*call, delivery);
+  const EngineStats soon = engine.stats(delivery + seconds(9));
+  EXPECT_EQ(soon.last_10s.counts.completed, 0U);
+  EXPECT_EQ(soon.last_10s.times.delivery_time.count, 1U);
+  EXPECT_EQ(engine.stats(delivery + seconds(11)).last_10s.times.delivery_time.count, 0U);
 }
 
 TEST(EngineStats, EachEngineHasAnIdOfItsOwn) {

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <clocale>
-#include <cstring>
 #include <string>
 #include <vector>
 
+#include "support/recording.h"
 #include "support/threads.h"
 
 namespace service_streamer::support {
@@ -21,13 +21,6 @@ using std::chrono::minutes;
 using std::chrono::seconds;
 
 constexpr EngineOptions kByFour{.batch_size = 4, .policy = PolicyKind::kGreedy};
-
-std::vector<LoggedEvent> events_in(const std::string& bytes) {
-  const std::size_t begin = bytes.find('\n') + 1;
-  std::vector<LoggedEvent> events((bytes.size() - begin) / sizeof(LoggedEvent));
-  if (!events.empty()) std::memcpy(events.data(), bytes.data() + begin, events.size() * sizeof(LoggedEvent));
-  return events;
-}
 
 std::vector<Kind> kinds_in(const std::string& bytes) {
   std::vector<Kind> kinds;
@@ -51,14 +44,14 @@ TEST(EventLog, KeepsEventsInOrder) {
   EventLog log(TimePoint(seconds(0)), seconds(1), 3);
   for (const std::int64_t time : {5, 6, 7}) log.add({.time = time});
   EXPECT_EQ(log.lost(), 0U);
-  EXPECT_EQ(times_in(log.bytes(TimePoint(seconds(1)))), (std::vector<std::int64_t>{5, 6, 7}));
+  EXPECT_EQ(times_in(log.finish(TimePoint(seconds(1)))), (std::vector<std::int64_t>{5, 6, 7}));
 }
 
 TEST(EventLog, ReplacesTheOldestEventsAndCountsThem) {
   EventLog log(TimePoint(seconds(0)), seconds(1), 3);
   for (std::int64_t time = 1; time <= 8; ++time) log.add({.time = time});
   EXPECT_EQ(log.lost(), 5U);
-  const std::string bytes = log.bytes(TimePoint(seconds(1)));
+  const std::string bytes = log.finish(TimePoint(seconds(1)));
   EXPECT_EQ(times_in(bytes), (std::vector<std::int64_t>{6, 7, 8}));
   EXPECT_TRUE(contains(bytes, "\"lost\":5")) << bytes;
 }
@@ -66,7 +59,7 @@ TEST(EventLog, ReplacesTheOldestEventsAndCountsThem) {
 TEST(EventLog, ItsHeaderIsJsonInEveryLocale) {
   const std::string before = setlocale(LC_NUMERIC, nullptr);
   if (setlocale(LC_NUMERIC, "de_DE.UTF-8") == nullptr) GTEST_SKIP() << "no locale with a decimal comma";
-  const std::string bytes = EventLog(TimePoint(seconds(0)), seconds(1), 3).bytes(TimePoint(seconds(1)));
+  const std::string bytes = EventLog(TimePoint(seconds(0)), seconds(1), 3).finish(TimePoint(seconds(1)));
   setlocale(LC_NUMERIC, before.c_str());
   const std::size_t number = bytes.find("\"unix_start\":") + 13;
   EXPECT_EQ(bytes.find(',', number), bytes.find(",\"lost\"", number)) << bytes;
@@ -74,11 +67,13 @@ TEST(EventLog, ItsHeaderIsJsonInEveryLocale) {
 
 TEST(EventLog, IgnoresEventsAfterItsLimit) {
   EventLog log(TimePoint(seconds(1)), seconds(1), 3);
-  log.add({.time = Duration(seconds(2)).count()});
-  log.add({.time = Duration(seconds(2)).count() + 1});
-  EXPECT_EQ(times_in(log.bytes(TimePoint(seconds(9)))).size(), 1U);
-  EXPECT_TRUE(contains(log.bytes(TimePoint(seconds(9))), "\"end\":2000000000,"));
-  EXPECT_TRUE(contains(log.bytes(TimePoint(Duration(1'500'000'000))), "\"end\":1500000000,"));
+  EXPECT_TRUE(log.add({.time = Duration(seconds(2)).count()}));
+  EXPECT_FALSE(log.add({.time = Duration(seconds(2)).count() + 1}));
+  const std::string bytes = log.finish(TimePoint(seconds(9)));
+  EXPECT_EQ(times_in(bytes).size(), 1U);
+  EXPECT_TRUE(contains(bytes, "\"end\":2000000000,")) << bytes;
+  EventLog other(TimePoint(seconds(1)), seconds(1), 3);
+  EXPECT_TRUE(contains(other.finish(TimePoint(Duration(1'500'000'000))), "\"end\":1500000000,"));
 }
 
 TEST(EventLog, LowersLimitsThatAreTooLarge) {
@@ -90,10 +85,10 @@ TEST(EventLog, LowersLimitsThatAreTooLarge) {
 }
 
 TEST(EventLog, NamesReasonsAndOutcomes) {
-  const std::string bytes = EventLog(TimePoint(seconds(0)), seconds(1), 1).bytes(TimePoint(seconds(1)));
+  const std::string bytes = EventLog(TimePoint(seconds(0)), seconds(1), 1).finish(TimePoint(seconds(1)));
   EXPECT_TRUE(contains(bytes, R"("close_reasons":["full","idle",)")) << bytes;
   EXPECT_TRUE(contains(bytes, R"(,"drain"],"outcomes":["none","answered",)")) << bytes;
-  EXPECT_EQ(bytes.back(), '\n') << "there is no event";
+  EXPECT_EQ(bytes.front(), '\n') << "there is no event";
 }
 
 // --- the engine ---
@@ -174,6 +169,38 @@ TEST(EngineRecording, HasWhatTheEngineIsToldOfWorkerProcesses) {
   EXPECT_EQ(events[0].batch, id);
   EXPECT_EQ(events[3].value, 2U);
   EXPECT_EQ(events[4].value, 0U) << "a worker process is not trusted";
+}
+
+TEST(EngineRecording, HasThePhasesOfABatch) {
+  Engine engine(kByFour);
+  const CallPtr call = submitted(engine, 1);
+  Batch batch = take(engine);
+  const TimePoint begin = Clock::now();
+  const BatchPhase collate{.kind = Kind::kCollated, .begin = begin, .end = begin + Duration(7)};
+  engine.record_phases(batch, {&collate, 1});  // there is no recording
+  const std::uint64_t recording = engine.start_recording(minutes(1), 100);
+  engine.record_phases(batch, {&collate, 1});
+  const std::vector<LoggedEvent> events = events_in(engine.finish_recording(recording));
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, Kind::kCollated);
+  EXPECT_EQ(events[0].batch, batch.id);
+  EXPECT_EQ(events[0].time, (begin + Duration(7)).time_since_epoch().count());
+  EXPECT_EQ(events[0].value, 7U);
+  answer(engine, batch);
+}
+
+TEST(EngineRecording, StopsByItselfAfterItsLimit) {
+  Engine engine(kByFour);
+  const std::uint64_t recording = engine.start_recording(Duration::zero(), 100);
+  EXPECT_TRUE(engine.recording());
+  pass_time_until(Clock::now() + Duration(1));
+  const CallPtr call = submitted(engine, 1);
+  EXPECT_FALSE(engine.recording());
+  serve_all(engine);
+  EXPECT_EQ(engine.start_recording(minutes(1), 100), 0U) << "its events are kept";
+  EXPECT_NE(engine.finish_recording(recording), "");
+  EXPECT_NE(engine.start_recording(minutes(1), 100), 0U);
+  EXPECT_TRUE(engine.recording());
 }
 
 TEST(EngineRecording, IsRefusedWhileThereIsAnother) {

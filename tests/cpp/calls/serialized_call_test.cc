@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "support/mailbox.h"
 #include "support/server.h"
 
 namespace service_streamer::support {
@@ -43,7 +44,7 @@ TEST_F(CallEnds, ObserversAreNotifiedOnceAndInOrder) {
   EXPECT_TRUE(request.call().observers.add(mailbox, message(2)));
   EXPECT_TRUE(mailbox->drain().empty());
   end(engine, request, Outcome::kExpired);
-  EXPECT_EQ(mailbox->drain(), (std::vector<void*>{message(1), message(2)}));
+  EXPECT_EQ(drained(*mailbox), (std::vector<void*>{message(1), message(2)}));
   EXPECT_FALSE(request.call().observers.add(mailbox, message(3))) << "it has ended";
   EXPECT_TRUE(request.done()) << "a refused observer sees the end";
   EXPECT_TRUE(mailbox->drain().empty());
@@ -121,7 +122,7 @@ TEST_F(CallEnds, AnErrorReplacesEarlierResultsAndLaterResultsAreIgnored) {
 
 class Counting final : public Forwarder {
  public:
-  void cancel(std::uint64_t id, Outcome outcome) override {
+  void cancel(std::uint64_t id, Outcome outcome) noexcept override {
     EXPECT_EQ(id, 7U);
     as = outcome;
     ++cancelled;

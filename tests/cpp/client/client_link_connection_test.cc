@@ -15,18 +15,6 @@ using ipc::QueryReply;
 using std::chrono::milliseconds;
 using Wait = Completion::Wait;
 
-// Accepts the next connection, and waits for a request on it.
-std::shared_ptr<ipc::Connection> connection_that_submits(const FileDescriptor& listener) {
-  FileDescriptor socket;
-  EXPECT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
-  auto connection = ipc::Connection::make(std::move(socket));
-  ipc::InMessage message;
-  do {
-    EXPECT_EQ(ipc::support::receive(*connection, message), ipc::Received::kMessage);
-  } while (message.type != ipc::MessageType::kSubmit);
-  return connection;
-}
-
 TEST(ClientLinkConnection, ForwardedRequestsAreLostAtOnceWhenTheServerDies) {
   const std::string address = unused_address();
   Client client(address);
@@ -42,43 +30,6 @@ TEST(ClientLinkConnection, ForwardedRequestsAreLostAtOnceWhenTheServerDies) {
   }
   EXPECT_TRUE(running->ends_as(Outcome::kLost));
   EXPECT_NE(running->call().note.find(address), std::string::npos) << running->call().note;
-}
-
-TEST(ClientLinkConnection, RequestsWaitForAServerThatStartsLater) {
-  const std::string address = unused_address();
-  Client client(address);
-  const RemoteRequest early = sent(client.engine, {1});
-  const RemoteRequest impatient = sent(client.engine, {1}, {.deadline = Clock::now() + milliseconds(20)});
-  EXPECT_TRUE(impatient.ends_as(Outcome::kExpired));
-  EXPECT_FALSE(early.done());
-  Owner owner(kServed, {.address = address});
-  owner.add();
-  EXPECT_TRUE(early.answered());
-}
-
-TEST(ClientLinkConnection, BeforeTheFirstConnectionRequestsWaitOnlyForTheFirstPatience) {
-  constexpr Duration kFirstPatience = milliseconds(50);
-  const std::string address = unused_address();
-  Client client(address, kWaitingRoom, {.first_patience = kFirstPatience});
-  std::vector<RemoteRequest> requests;
-  for (int i = 0; i < 4; ++i) {
-    requests.push_back(sent(client.engine, {1}, {.deadline = soon()}));
-    pass_time_until(requests.back().request().arrived + kFirstPatience / 3);
-  }
-  for (const RemoteRequest& request : requests) {
-    EXPECT_TRUE(request.ends_as(Outcome::kExpired));
-    EXPECT_GE(request.request().ended - request.request().arrived, kFirstPatience);
-    EXPECT_LT(request.request().ended, request.request().deadline);
-  }
-
-  {
-    Owner owner(kServed, {.address = address});
-    owner.add();
-    ASSERT_TRUE(eventually([&] { return sent(client.engine, {1}).answered(); }));
-  }
-  const RemoteRequest later = sent(client.engine, {1}, {.deadline = Clock::now() + 4 * kFirstPatience});
-  EXPECT_TRUE(later.ends_as(Outcome::kExpired));
-  EXPECT_GE(later.request().ended, later.request().deadline) << "it was connected once";
 }
 
 TEST(ClientLinkConnection, SurvivesRestartsOfTheServer) {
@@ -234,15 +185,6 @@ TEST(ClientLinkConnection, StopEndsForwardedRequestsOnly) {
   EXPECT_EQ(client.client_link->stats(reply, client.sleeping.waiter(), soon()), Wait::kTimeout);
 }
 
-TEST(ClientLinkConnection, StopsWithoutAConnection) {
-  Client client(unused_address());
-  const RemoteRequest request = sent(client.engine, {1});
-  client.client_link->stop();
-  EXPECT_FALSE(request.done());
-  EXPECT_EQ(client.engine.stats().queued_requests, 1);
-  EXPECT_TRUE(request.cancel(client.engine));
-}
-
 TEST(ClientLinkConnection, WaitReadySurvivesBrokenConnections) {
   const std::string address = unused_address();
   Client client(address);
@@ -260,17 +202,6 @@ TEST(ClientLinkConnection, WaitReadySurvivesBrokenConnections) {
   Owner second(kServed, {.address = address});
   second.add();
   EXPECT_TRUE(eventually([&] { return ready.load(); }));
-}
-
-TEST(ClientLinkConnection, ConnectsOnlyWhenThereIsSomethingToSend) {
-  const std::string address = unused_address();
-  const FileDescriptor listener = ipc::listen_on(address);
-  Client client(address);
-  Parker nobody_calls;
-  nobody_calls.park(Clock::now() + milliseconds(20));
-  EXPECT_FALSE(ipc::accept_from(listener));
-  const RemoteRequest request = sent(client.engine, {1});
-  EXPECT_TRUE(eventually([&] { return static_cast<bool>(ipc::accept_from(listener)); }));
 }
 
 TEST(ClientLinkConnection, DisconnectsFromAServerThatBreaksTheProtocol) {

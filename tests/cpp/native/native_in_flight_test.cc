@@ -14,6 +14,7 @@
 
 #include "service_streamer/native/workers.h"
 #include "support/native.h"
+#include "support/recording.h"
 
 namespace service_streamer::support {
 namespace {
@@ -90,6 +91,7 @@ class DeepModel final : public native::Model {
       answer(ranges, outputs);
     }
     std::unique_ptr<native::LaunchedBatch> launch(std::span<const native::ItemRange> ranges) override {
+      const native::PhaseRange range(phases.get(), LoggedEvent::Kind::kCollated);
       model_.note("launch", all_of(ranges), model_.at_launch);
       return std::make_unique<LaunchedBatch>(model_, ranges);
     }
@@ -115,7 +117,7 @@ class InFlight : public testing::Test {
 
   std::latch let_go{1};
   const std::shared_ptr<DeepModel> model = std::make_shared<DeepModel>();
-  NativeServing serving{model, {}, kPairs};
+  NativeServing serving{model, {.isolation_budget = 1e9}, kPairs};  // a busy machine must not use it up
 };
 
 TEST_F(InFlight, AFullBatchIsLaunchedBeforeThePreviousOneIsFinished) {
@@ -251,6 +253,25 @@ TEST_F(InFlight, TheTimeOfABatchIsNotCountedAgainForTheNextOne) {
   const DurationSummary service = serving.engine.stats().service_time;
   ASSERT_EQ(service.count, 2U);
   EXPECT_LE(service.total, Clock::now() - begin);
+}
+
+TEST_F(InFlight, EachBatchHasThePhasesOfItsLaunch) {
+  const NativeRequest first = serving.sent({1, 2});
+  const NativeRequest second = serving.sent({3, 4});
+  const std::uint64_t recording = serving.engine.start_recording(std::chrono::minutes(1), 100);
+  serving.start();
+  let_go.count_down();
+  EXPECT_TRUE(first.answered());
+  EXPECT_TRUE(second.answered());
+  const std::string events = serving.engine.finish_recording(recording);
+  const std::vector<LoggedEvent> cuts = events_in(events, LoggedEvent::Kind::kCut);
+  const std::vector<LoggedEvent> collated = events_in(events, LoggedEvent::Kind::kCollated);
+  ASSERT_EQ(cuts.size(), 2U);
+  ASSERT_EQ(collated.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(collated[i].batch, cuts[i].batch);
+    EXPECT_GE(collated[i].time - static_cast<std::int64_t>(collated[i].value), cuts[i].time);
+  }
 }
 
 TEST_F(InFlight, ManyCallersGetTheirOutputs) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/native.h"
+#include "support/recording.h"
 
 namespace service_streamer::support {
 namespace {
@@ -48,6 +49,22 @@ std::vector<NativeRequest> sent_together(NativeServing& serving, const std::vect
   for (const std::vector<int>& items : requests) sent.push_back(serving.sent(items));
   serving.start();
   return sent;
+}
+
+TEST(NativeWorkers, RecordThePhasesOfEachRunThatSucceeds) {
+  NativeServing serving(std::make_shared<IntModel>(refuse_13), {.isolation_budget = 1e9});
+  const std::uint64_t recording = serving.engine.start_recording(std::chrono::minutes(1), 100);
+  const auto requests = sent_together(serving, {{1}, {13}, {4}});
+  EXPECT_TRUE(requests[0].answered());
+  EXPECT_TRUE(requests[1].ends_as(Outcome::kFailed));
+  EXPECT_TRUE(requests[2].answered());
+  const std::string events = serving.engine.finish_recording(recording);
+  const std::vector<LoggedEvent> parts = events_in(events, LoggedEvent::Kind::kSplit);
+  const std::vector<LoggedEvent> computed = events_in(events, LoggedEvent::Kind::kComputed);
+  ASSERT_EQ(computed.size(), 2U);
+  EXPECT_TRUE(std::any_of(parts.begin(), parts.end(), [&](const LoggedEvent& part) {
+    return part.batch == computed[0].batch && part.time <= computed[0].time;
+  }));
 }
 
 TEST(NativeWorkers, AnswerEachRequestWithItsOutputs) {

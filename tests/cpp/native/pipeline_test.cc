@@ -47,6 +47,26 @@ TEST_F(Pipelines, CopyTheOutputsBack) {
   EXPECT_EQ(group.numbers, (Numbers{2, 3, 4, 1}));
 }
 
+TEST_F(Pipelines, NoteThePhasesOfARun) {
+  using Kind = LoggedEvent::Kind;
+  Pipeline& pipeline = make();
+  Group group(*streams, {{1, 2}, {3}});
+  group.phases = std::make_shared<native::PhaseLog>();
+  pipeline.launch(group.items, group);
+  streams->step_all();
+  pipeline.finish(group);
+  std::vector<Kind> kinds;
+  TimePoint time;
+  for (const BatchPhase& phase : group.phases->phases()) {
+    kinds.push_back(phase.kind);
+    EXPECT_GE(phase.begin, time);
+    EXPECT_GE(phase.end, phase.begin);
+    time = phase.end;
+  }
+  EXPECT_EQ(kinds, (std::vector<Kind>{Kind::kCollated, Kind::kCopiedIn, Kind::kComputed, Kind::kCopiedOut,
+                                      Kind::kWaited, Kind::kCopiedOut}));
+}
+
 TEST_F(Pipelines, CopyTheInputsOfTheNextGroupWhileOneIsComputed) {
   Pipeline& pipeline = make();
   Group first(*streams, {{1}});

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "support/raw_client.h"
+#include "support/recording.h"
 
 namespace service_streamer::support {
 namespace {
@@ -35,9 +36,8 @@ TEST(ServerRecording, AClientGetsTheEventsOfTheEngine) {
   EXPECT_EQ(client.result().outcome, Outcome::kAnswered);
   std::string text;
   ASSERT_TRUE(ask(client, kFinish, &text));
-  const std::size_t events = text.size() - text.find('\n') - 1;
   // arrived, cut, part, sent, decoded, predicted, encoded, completed, ended
-  EXPECT_EQ(events, 9 * sizeof(LoggedEvent));
+  EXPECT_EQ(events_in(text).size(), 9U);
   EXPECT_FALSE(ask(client, kFinish)) << "it has ended";
 }
 

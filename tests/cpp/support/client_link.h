@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "service_streamer/client/client_link.h"
+#include "support/ipc.h"
 #include "support/server.h"
 
 namespace service_streamer::support {
@@ -42,6 +43,18 @@ class Client {
 inline std::string unused_address() {
   static std::atomic<int> count{0};
   return "@client_link_test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+}
+
+// Accepts the next connection, and waits for a request on it.
+inline std::shared_ptr<ipc::Connection> connection_that_submits(const FileDescriptor& listener) {
+  FileDescriptor socket;
+  EXPECT_TRUE(eventually([&] { return static_cast<bool>(socket = ipc::accept_from(listener)); }));
+  auto connection = ipc::Connection::make(std::move(socket));
+  ipc::InMessage message;
+  do {
+    EXPECT_EQ(ipc::support::receive(*connection, message), ipc::Received::kMessage);
+  } while (message.type != ipc::MessageType::kSubmit);
+  return connection;
 }
 
 inline TimePoint soon() {

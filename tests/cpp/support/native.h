@@ -72,6 +72,7 @@ class IntModel final : public native::Model {
       for (const native::ItemRange& range : ranges) {
         for (const int number : numbers_of(range)) all.push_back(number);
       }
+      const native::PhaseRange range(phases.get(), LoggedEvent::Kind::kComputed);
       if (model_.look_) model_.look_(all);
       for (std::size_t i = 0; i < ranges.size(); ++i) {
         std::vector<int> numbers = numbers_of(ranges[i]);

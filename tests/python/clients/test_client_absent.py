@@ -95,6 +95,7 @@ def test_after_the_first_connection_a_request_waits_for_its_timeout(absent):
     client.close(timeout=LONG)
 
 
+@pytest.mark.slow
 def test_uvicorn_shuts_down_while_a_request_waits(absent, port, tmp_path, threads):
     program = tmp_path / "program.py"
     program.write_text(

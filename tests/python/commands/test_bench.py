@@ -99,6 +99,7 @@ def test_a_web_service_is_measured(bench, url, tmp_path):
         (["thread_models:double", "--items", "[]"], "--items must be a JSON list"),
         (["thread_models:double", "--items-per-request", "0"], "--items-per-request must be"),
         (["thread_models:double", "--timeout", "0"], "--timeout must be"),
+        (["thread_models:double", "--p99-limit", "0"], "--p99-limit must be"),
         (["thread_models:double", "--batch-size", "0"], "batch_size must be"),
     ],
 )
@@ -118,7 +119,7 @@ def test_an_error_status_is_an_error(bench, url, tmp_path):
 
 
 def test_a_report_that_cannot_be_written_is_refused_at_once(capsys):
-    assert main(["bench", "thread_models:double", "--output", "/none/report.html"]) == 2
+    assert main(["bench", "thread_models:double", "--report", "/none/report.html"]) == 2
     assert "/none/report.html cannot be written" in capsys.readouterr().err
 
 

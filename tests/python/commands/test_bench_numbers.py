@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from service_streamer._commands.bench import advice, load, plots, report
+from service_streamer._commands.bench import advice, load, plots, report, table
 from service_streamer._commands.bench.plan import Plan, measure
 from service_streamer._commands.bench.results import (
     Interval,
@@ -42,7 +42,7 @@ class FakeTarget:
         self._clock = clock
         self.times = iter(times)
 
-    def call(self):
+    def call(self, limit):
         self._clock.now += next(self.times)
 
     def stats(self):
@@ -88,7 +88,7 @@ def test_a_percentile_is_one_of_the_values():
 
 
 def test_the_closed_loop_counts_what_ends_in_its_time(clock):
-    sample = load.closed_loop(FakeTarget(clock, itertools.repeat(0.25)), 1, 1.1, 1.0)
+    sample = load.closed_loop(FakeTarget(clock, itertools.repeat(0.25)), 1, 1.1, 1.0, 0.5)
     assert sample.latencies == [0.25] * 4
 
 
@@ -105,17 +105,41 @@ def test_what_cannot_be_sent_in_time_is_counted(clock):
     assert len(sample.latencies) + sample.unfinished == pytest.approx(20, abs=12)
 
 
+def test_a_request_without_an_answer_after_the_grace_is_given_up(clock):
+    target = FakeTarget(clock, [])
+
+    def call(limit):
+        clock.now += limit
+        raise TimeoutError
+
+    target.call = call
+    sample = load.open_loop(target, 10, 0, 2.0, 1.0, seed=1)
+    assert clock.now == pytest.approx(103.0)
+    assert (sample.latencies, sample.errors) == ([], {})
+    assert sample.unfinished == pytest.approx(20, abs=12)
+
+
+def test_what_is_not_answered_is_slower_than_all_answers():
+    loaded = Point(100.0, [load.Sample(1.0, [0.01] * 90, unfinished=10)] * 2)
+    assert loaded.latency(0.5).mean == 0.01
+    assert loaded.latency(0.99).mean == math.inf
+    assert table.cells(loaded)[2] == "unanswered"
+    assert table.cells(loaded)[-1] == "0 + 20 unanswered"
+    page = report.page(Results("a", open=[loaded]), Plan((1,), (0.5,), 1, 1.0))
+    assert "inf" not in page.partition("<div")[2]
+
+
 def test_errors_are_counted_by_their_text(clock):
     target = FakeTarget(clock, [])
     replies = itertools.chain([0.5], itertools.repeat(None))
 
-    def call():
+    def call(limit):
         clock.now += 0.25
         if next(replies) is None:
             raise ValueError("no\nsecond line")
 
     target.call = call
-    sample = load.closed_loop(target, 1, 0, 1.1)
+    sample = load.closed_loop(target, 1, 0, 1.1, 0.5)
     assert sample.latencies == [0.25]
     assert sample.errors == {"ValueError: no": 3}
 
@@ -138,6 +162,24 @@ def test_the_smallest_batch_of_nearly_the_best_rate_is_chosen():
     results = Results("a", 32, 1, closed=[point(1, 100)], model=times)
     assert values(results)["batch_size"] == 16
     assert "needs more clients" in advice.advise(results)[0].why
+
+
+@pytest.mark.parametrize(
+    ("limit", "chosen", "why"),
+    [
+        (None, 16, "takes up to 41 ms. Give --p99-limit"),
+        (0.03, 8, "two batches keep the limit of p99"),
+        (0.001, None, "take longer than the limit"),
+    ],
+)
+def test_a_limit_of_p99_gives_smaller_batches(limit, chosen, why):
+    times = [ModelTime(1, 0.010), ModelTime(8, 0.011), ModelTime(16, 0.0205), ModelTime(32, 0.041)]
+    closed = [point(1, 100, 0.011), point(8, 200, 0.022), point(64, 300, 0.05)]
+    results = Results("a", 32, 1, limit, closed=closed, model=times)
+    assert values(results)["batch_size"] == chosen
+    assert why in advice.advise(results)[0].why
+    sentence = advice.limit_sentence(results)
+    assert {None: "", 0.03: "8 clients", 0.001: "no number"}[limit] in sentence
 
 
 @pytest.mark.parametrize(("busy", "expected"), [(0.95, 4), (0.5, 3), (0.1, 1)])

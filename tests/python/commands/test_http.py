@@ -6,8 +6,12 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
+from descriptors import open_files
+from process_models import ProcessGate
 from scripts import SUPPORT
 from waits import LONG, eventually
 
@@ -50,6 +54,45 @@ def test_serve_shows_its_streamer(serve, address):
     assert get(url + "ready")
     service.signal(signal.SIGTERM)
     assert service.wait() == 0
+
+
+@pytest.mark.usefixtures("web")
+def test_probes_are_answered_until_the_last_request_is(serve, address, tmp_path):
+    gate = ProcessGate(tmp_path)
+    service = serve(
+        *("process_models:PathGate", "--model-init-args", f'["{tmp_path}"]'),
+        *("--http", "127.0.0.1:0"),
+    )
+    url = url_in(service.line("the web interface is at"))
+    service.line("is served")
+    with Streamer.connect(address) as client:
+        future = client.submit([1])
+        gate.wait_entered()
+        service.signal(signal.SIGTERM)
+        service.line("stopping")
+        eventually(lambda: httpx.get(url + "ready", timeout=LONG).status_code == 503)
+        assert "the streamer is closing" in httpx.get(url + "ready", timeout=LONG).text
+        assert httpx.get(url + "live", timeout=LONG).status_code == 200
+        gate.open()
+        assert future.result(LONG) == [2]
+        assert service.wait() == 0
+    gate.close()
+
+
+@pytest.mark.usefixtures("web")
+def test_a_forked_worker_does_not_keep_the_port(serve, address):
+    service = serve(
+        *("process_models:double", "--mp-start-method", "fork", "--http", "127.0.0.1:0")
+    )
+    port = urlsplit(url_in(service.line("the web interface is at"))).port
+    service.line("is served")
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table]
+    (inode,) = [row[9] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "0A"]
+    with Streamer.connect(address) as client:
+        (worker,) = client.stats().worker_processes
+    assert f"socket:[{inode}]" in open_files(service.process.pid)
+    assert f"socket:[{inode}]" not in open_files(worker.pid)
 
 
 @pytest.mark.over_redis

@@ -11,7 +11,12 @@ from command_processes import COMMAND, Terminal
 from waits import LONG, eventually
 
 from service_streamer import Streamer, StreamerStats, StreamStats, ThreadedStreamer
+from service_streamer._commands.bench.results import Window
+from service_streamer._commands.top.sources import is_broker
+from service_streamer._redis import explanation
+from service_streamer._redis.protocol import CLAIM_AFTER
 from service_streamer._stats import ConsumerStats
+from service_streamer.web import _health
 
 pytest_plugins = ["commands"]
 
@@ -83,6 +88,25 @@ def test_the_busy_share_needs_two_readings_of_one_engine(two_readings):
     assert "%" not in printed(other, 100, now).partition("busy")[2]
 
 
+def test_busy_is_the_same_for_top_and_bench(two_readings):
+    pytest.importorskip("rich")
+    from service_streamer._commands.top.streamer_view import _busy
+
+    before, now = two_readings
+    (worker,) = now.worker_processes
+    times = (worker.decode_time, worker.predict_time, worker.encode_time)
+    assert worker.busy_time == now.busy_time == sum(time.total for time in times)
+    shown = _busy(worker, before.worker_processes[0], now.uptime - before.uptime)
+    assert shown == Window.between(before, now).busy > 0
+
+
+@pytest.mark.parametrize(("idle", "silent"), [(CLAIM_AFTER - 1, False), (CLAIM_AFTER, True)])
+def test_a_worker_is_silent_for_the_verdict_when_it_is_for_the_probe(idle, silent):
+    stream = dataclasses.replace(STREAM, consumers=(ConsumerStats("host-1-abc", 4, idle),))
+    assert ("silent" in explanation.verdict(stream)) == silent
+    assert ("silent" in _health._of_consumers(stream)) == silent
+
+
 def test_a_streamer_without_a_request_is_shown(process_streamers):
     assert "nothing to explain" in printed(process_streamers().stats(), 80)
 
@@ -142,10 +166,22 @@ def test_what_cannot_be_shown_is_said_in_one_line(arguments, message):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("place", "is_one"),
+    [
+        *(("broker:6379", True), ("[::1]:6379", True), ("rediss+cluster://a,b", True)),
+        *(("@broker:6379", False), ("/run/broker:6379", False), ("./broker:6379", False)),
+    ],
+)
+def test_a_broker_is_told_from_the_address_of_a_streamer(place, is_one):
+    assert is_broker(place) == is_one
+
+
 @pytest.mark.slow
-def test_a_broker_that_is_unreachable_is_named(port):
+@pytest.mark.parametrize("scheme", ["redis://", ""])
+def test_a_broker_that_is_unreachable_is_named(port, scheme):
     pytest.importorskip("redis")
-    done = top(f"redis://127.0.0.1:{port}", "--once")
+    done = top(f"{scheme}127.0.0.1:{port}", "--once")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert f"127.0.0.1:{port} is unreachable" in line

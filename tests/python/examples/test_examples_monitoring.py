@@ -12,8 +12,8 @@ from web_services import LONG, answers, ask, running
 
 pytest.importorskip("prometheus_client")
 
+from service_streamer._stats import OUTCOMES
 from service_streamer.metrics import _families
-from service_streamer.metrics._records import OUTCOMES
 
 yaml = pytest.importorskip("yaml")
 
@@ -53,7 +53,7 @@ def expressions():
 
 def exported():
     """The labels of each sample, by its name, without `streamer`."""
-    labels = {f"service_streamer_{each.name}_total": each.labels for each in _families._COUNTERS}
+    labels = {f"service_streamer_{each.name}_total": each.labels for each in _families.COUNTERS}
     for each in (*_families._GAUGES, _families._UP):
         labels[f"service_streamer_{each.name}"] = each.labels
     for each in _families._HISTOGRAMS:

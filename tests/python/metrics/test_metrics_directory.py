@@ -80,6 +80,15 @@ def test_an_engine_that_still_runs_stays_listed(directory):
     assert completed(directory, answered=[1]) == 9 + 2 * KEPT
 
 
+def test_a_socket_that_never_listened_is_removed(directory, tmp_path):
+    old, young = (tmp_path / f"{process(number)}.sock.new" for number in (1, 2))
+    for file in (old, young):
+        file.touch()
+    os.utime(old, (0, 0))
+    directory.totals((), ())
+    assert [old.exists(), young.exists()] == [False, True]
+
+
 def test_the_directory_stays_small(directory, tmp_path):
     many = KEPT_IDS + 2 * KEPT
     for number in range(many):

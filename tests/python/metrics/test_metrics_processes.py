@@ -46,6 +46,22 @@ assert len(files(".sock")) == len(files(".json")) - 1 == 1
     assert len(os.listdir(folder)) == 2  # and the lock
 
 
+def test_a_name_is_used_once_in_a_process(share):
+    share("""
+streamer, other = ThreadedStreamer(predict, 8), ThreadedStreamer(predict, 8)
+metrics.register(streamer, "one", registry)
+metrics.register(streamer, "one", CollectorRegistry())
+try:
+    metrics.register(other, "one", CollectorRegistry())
+except ValueError as error:
+    assert str(error).startswith("the name 'one' is in use by another streamer: <Threaded")
+else:
+    sys.exit("accepted")
+streamer.close()
+metrics.register(other, "one", CollectorRegistry())
+""")
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_engine_that_processes_share_is_counted_once(share, killed):
     share(f"""

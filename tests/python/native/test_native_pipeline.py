@@ -16,14 +16,6 @@ pytest_plugins = ["native_fixtures"]
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture
-def cpu_as_device(torch, monkeypatch):
-    pytest.importorskip("service_streamer._torch")
-    from service_streamer.torch import _native
-
-    monkeypatch.setattr(_native, "PIPELINED", ("cpu", "cuda"))
-
-
 @pytest.fixture(
     params=[
         "cpu",

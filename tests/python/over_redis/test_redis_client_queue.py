@@ -17,7 +17,7 @@ from service_streamer import (
     RequestTimeout,
     StreamerClosed,
 )
-from service_streamer._redis import protocol, queue_stats
+from service_streamer._redis import explanation, protocol, queue_stats
 from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]
@@ -132,7 +132,7 @@ def test_stats_tell_what_each_of_several_workers_has(make, workers, tmp_path, le
 def test_a_worker_that_has_died_is_not_waited_for_as_one_that_is_ready(
     make, workers, queue, monkeypatch
 ):
-    monkeypatch.setattr(queue_stats, "CLAIM_AFTER", QUICK)
+    monkeypatch.setattr(explanation, "CLAIM_AFTER", QUICK)
     queue.redis.xgroup_create(queue.keys.queue, GROUP, id="0", mkstream=True)
     queue.redis.xgroup_createconsumer(queue.keys.queue, GROUP, "dead")
     streamer = make()

@@ -85,6 +85,19 @@ def test_the_metrics_run(program, tmp_path):
     assert '\nservice_streamer_items_total{streamer="sentiment"} 2.0\n' in done.stdout
 
 
+def test_the_tracing_runs(program):
+    pytest.importorskip("opentelemetry.sdk")
+    text = SETUP + "streamer = ThreadedStreamer(model.predict, 8)\n"
+    text += snippet("docs/tracing.md", 'otel.instrument(streamer, "sentiment")')
+    exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter"
+    text = text.replace(
+        exporter, "opentelemetry.sdk.trace.export import ConsoleSpanExporter as OTLPSpanExporter"
+    )
+    done = program(text + "streamer.predict([1, 2])\nstreamer.close()")
+    assert '"name": "predict sentiment"' in done.stdout
+    assert '"name": "batch ' in done.stdout
+
+
 @pytest.mark.over_redis
 def test_the_redis_client_runs(program, shared_redis_server):
     text = WORKER + snippet("docs/redis.md", "RedisStreamer(") + "print(outputs)"

@@ -142,8 +142,9 @@ PACKAGES = {
     "_processes": {"_waiting"},
     "_redis": {"_waiting", "_processes", "_timeline"},
     "_timeline": {"_waiting"},
-    "metrics": {"_waiting", "_processes", "_redis"},
-    "web": {"_processes", "_redis", "_timeline", "metrics"},
+    "metrics": {"_waiting"},
+    "otel": {"_processes"},
+    "web": {"_waiting", "_processes", "_redis", "_timeline", "metrics"},
     "_commands": {"_processes", "_redis", "web"},
 }
 
@@ -224,7 +225,7 @@ def test_a_wrong_import_is_found(tmp_path, module, code, complaint):
 # What an application must not pay for by importing the package: third parties and slow modules of
 # the standard library. They are imported where they are first needed.
 HEAVY = ["asyncio", "gevent", "numpy", "torch", "flask", "fastapi", "redis", "rich"]
-HEAVY += ["prometheus_client", "starlette", "tqdm", "uvicorn"]
+HEAVY += ["opentelemetry", "prometheus_client", "starlette", "tqdm", "uvicorn"]
 HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
 
 LOOK_AT_IMPORT = """

@@ -11,7 +11,9 @@ from waits import LONG, eventually
 from service_streamer import RequestTimeout, WorkerLost
 from service_streamer._processes import pool
 
-every_method = pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+# What starts interpreters is slow.
+SLOW = [pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver")]
+every_method = pytest.mark.parametrize("method", ["fork", *SLOW])
 
 
 def pid_of(streamer):

@@ -14,6 +14,8 @@ import pytest
 from process_models import die, first_time, is_alive
 from waits import LONG, eventually
 
+pytestmark = pytest.mark.slow
+
 MB = 2**20
 GROUPS = Path("/sys/fs/cgroup")
 

@@ -13,7 +13,7 @@ def bench(tmp_path, capsys):
 
     def run(*arguments):
         report = tmp_path / "report.html"
-        code = main(["bench", *arguments, *FAST, "--output", str(report)])
+        code = main(["bench", *arguments, *FAST, "--report", str(report)])
         printed = capsys.readouterr()
         return code, printed.out, printed.err, report.read_text() if report.exists() else None
 

@@ -35,6 +35,15 @@ def model(files):
 
 
 @pytest.fixture
+def cpu_as_device(torch, monkeypatch):
+    """Models on the CPU run as on a device: two batches in flight."""
+    pytest.importorskip("service_streamer._torch")
+    from service_streamer.torch import _native
+
+    monkeypatch.setattr(_native, "PIPELINED", ("cpu", "cuda"))
+
+
+@pytest.fixture
 def served(model):
     """Makes streamers of native models and closes them after the test."""
     made = []

@@ -71,6 +71,7 @@ class RedisServer:
             "appendonly": "no",
             "dir": self.folder,
             "loglevel": "notice",
+            "repl-diskless-sync-delay": 0,  # s to wait for more replicas
             **{name.replace("_", "-"): value for name, value in options.items()},
         }
         if self._options["appendonly"] == "yes":

@@ -96,14 +96,15 @@ REASONS = ["full", "idle"]
 OUTCOMES = ["none", "answered", "failed"]
 
 
-def recording(*events, end=1000):
+def recording(*events, end=1000, oldest=0):
     """What the core returns for events, each a tuple (time, kind) and other fields."""
-    header = {"pid": 1, "start": 0, "end": end, "unix_start": 0.0, "lost": 0}
-    data = json.dumps({**header, "close_reasons": REASONS, "outcomes": OUTCOMES}).encode() + b"\n"
+    header = {"pid": 1, "start": 0, "end": end, "unix_start": 0.0, "lost": 0, "oldest": oldest}
+    data = b""
     for time, kind, fields in events:
         values = {"value": 0, "batch": 0, "worker": 0, "items": 0, "priority": 0, "detail": 0}
         assert fields.keys() <= values.keys()
         values |= fields
         detail = values.pop("detail")
         data += struct.pack("<qQIIIiIHBB", time, *values.values(), 0, 0, kind, detail)
-    return data
+    data += b"\n"
+    return data + json.dumps({**header, "close_reasons": REASONS, "outcomes": OUTCOMES}).encode()

@@ -171,6 +171,7 @@ def test_the_command_says_what_is_wrong(process_streamers, address, tmp_path):
     for arguments, complaint in (
         ((address, "-o", str(tmp_path / "a")), "no answer to record"),
         ((address, "--seconds", "0"), "seconds must be more than 0"),
+        ((address, "--max-events", "0"), "max_events must be"),
         (("",), "address must be"),
         ((process_streamers(double).address, "-o", str(tmp_path)), "Is a directory"),
     ):

@@ -130,6 +130,33 @@ def test_the_phases_of_a_process_lie_in_its_batch(predict):
     assert traces.phases(entries) == ["transport", "decode", "predict", "encode", "transport"]
 
 
+def test_the_phases_of_a_native_model_are_where_they_were():
+    entries = trace(
+        event(10, Kind.CUT, batch=1, worker=7, items=1),
+        event(12, Kind.CUT, batch=2, worker=7, items=1),
+        event(15, Kind.COLLATED, batch=1, value=5),
+        event(30, Kind.COMPUTED, batch=1, value=10),
+        event(41, Kind.COMPLETED, batch=1, detail=1),
+        event(20, Kind.COLLATED, batch=2, value=2),
+        event(42, Kind.COMPUTED, batch=2, value=1),
+        event(43, Kind.COMPLETED, batch=2, detail=1),
+    )
+    phases = [each for each in entries if each.get("cat") == "phase"]
+    times = [tuple(map(traces.nanoseconds, (each["ts"], each["dur"]))) for each in phases]
+    assert traces.phases(entries) == ["collate", "compute"] * 2
+    assert times == [(10, 5), (20, 10), (18, 2), (41, 1)]
+    assert phases[0]["tid"] == phases[1]["tid"] != phases[2]["tid"]
+
+
+def test_the_oldest_event_may_be_in_the_middle():
+    entries = trace(
+        event(9, Kind.ENDED, value=8, detail=1),
+        event(4, Kind.ARRIVED, value=8, items=1),
+        oldest=1,
+    )
+    assert [each["outcome"] for each in traces.requests(entries)] == ["answered"]
+
+
 @given(st.integers(min_value=0, max_value=4_000_000_000_000_000))
 def test_a_viewer_that_rounds_down_gets_the_exact_time(time):
     assert traces.nanoseconds(_micros(time)) == time

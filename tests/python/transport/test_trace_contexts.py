@@ -48,9 +48,9 @@ def runs(monkeypatch):
     runs = []
     run = _worker.run
 
-    def noted(batch, predict):
+    def noted(batch, predict, *rest):
         runs.append((batch.items, batch.contexts, batch.reason, batch.age))
-        return run(batch, predict)
+        return run(batch, predict, *rest)
 
     monkeypatch.setattr(_worker, "run", noted)
     return runs

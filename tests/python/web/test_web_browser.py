@@ -170,3 +170,70 @@ def test_two_streamers_on_one_page(browsers, web_servers, streamer):
         browser.wait_for(".health", "Not ready: the streamer is closed")
         assert browser.texts(".health")[0] == "Ready"
         assert browser.errors() == []
+
+
+HISTORY = """
+const [seconds, jumps] = arguments;
+const load = (name) => import(`/static/js/${name}.js`);
+return Promise.all(["history", "lane_data", "changes"].map(load)).then((modules) => {
+  const [{ History }, { Lanes, workersOf }, { Changes }] = modules;
+  const history = new History(), lanes = new Lanes();
+  const changes = new Changes(document.querySelector(".changes").cloneNode(true));
+  const summary = { count: 1, p50: 0.001, p99: 0.002 };
+  const events = [];
+  let time = 1e9;
+  for (let i = 0; i < seconds; i++) {
+    time += jumps[i] ?? 1;
+    const counters = Object.fromEntries(history.names().map((name) => [name, i]));
+    const worker = { pid: Math.floor(i / 50), state: "ready", busy_time: i / 2, items: i };
+    const stats = {
+      ...counters, engine_id: Math.floor(i / 500), uptime: i, running_items: 1, queued_items: 1,
+      stream: null, batch_sizes: { 1: i }, worker_processes: [worker],
+      workers: Math.floor(i / 20) % 7,
+      last_10s: { queue_time: summary, service_time: summary, delivery_time: summary },
+    };
+    if (i % 10 === 0) events.push({ id: `event ${i}`, time, text: "", settings: {} });
+    changes.move(history.follow(time));
+    const step = history.add(time, stats);
+    changes.tell(events.slice(-50));
+    changes.compare(time, step.before, stats, step.restarted);
+    lanes.add(workersOf("Streamer", stats), step.passed || 1);
+  }
+  const { times, columns, recent, engines } = history;
+  const cells = Math.max(...lanes.lanes.map((lane) => lane.cells.length));
+  const steps = times.slice(1).map((each, i) => each - times[i]);
+  return {
+    time, times, steps, cells, recent: recent.length, engines: engines.size,
+    columns: Math.max(...Object.values(columns).map((each) => each.length)),
+    lanes: lanes.lanes.length, changes: changes.all, ids: changes.ids.size,
+  };
+});
+"""
+
+
+@pytest.fixture
+def history(browsers, web_servers, streamer):
+    """What the page keeps after some seconds of frames, and jumps of the clock by their number."""
+    browser = browsers()
+    browser.open(web_servers(web.create_app(streamer)).url)
+    browser.wait_for(CONNECTION, "Live")
+    return lambda seconds, jumps=None: browser.run(HISTORY, seconds, jumps or {})
+
+
+def test_a_page_that_is_open_for_more_than_a_day_stays_small(history):
+    kept = history(25 * 3600)
+    assert 290 < len(kept["times"]) == kept["columns"] <= 400
+    assert (kept["cells"], len(kept["changes"])) == (300, 30)
+    assert kept["recent"] <= 12
+    assert max(kept["engines"], kept["ids"]) <= 200
+    assert kept["lanes"] <= 2
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_plots(history):
+    kept = history(200, {"100": -3600})
+    assert kept["times"][-1] == kept["time"]
+    assert len(kept["times"]) >= 200
+    assert set(kept["steps"]) <= {0.5, 1}
+    told = [each["time"] for each in kept["changes"]]
+    assert told == sorted(told)
+    assert told[-1] <= kept["time"]

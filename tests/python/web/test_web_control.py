@@ -1,6 +1,7 @@
 """POST /control: who may change what, and what is told of it."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from process_models import Version
@@ -9,6 +10,7 @@ from waits import LONG, eventually
 from web_clients import BEARER, BROWSER, TOKEN
 
 from service_streamer import Streamer, ThreadedStreamer
+from service_streamer.web import _control
 
 pytest_plugins = ["web_fixtures"]
 
@@ -91,12 +93,41 @@ def test_only_one_restart_at_a_time(serves, process_streamers, process_gate):
     eventually(lambda: len(events(client)) == 2)
 
 
-def test_a_restart_that_fails_is_told(serves_asgi, process_streamers, monkeypatch):
+def fail(*_, **__):
+    raise RuntimeError("no luck")
+
+
+@pytest.mark.parametrize("part", ["restart", "thread"])
+def test_a_restart_that_fails_is_told_and_may_be_tried_again(
+    serves_asgi, process_streamers, monkeypatch, part
+):
     streamer = process_streamers()
-    monkeypatch.setattr(streamer, "restart", lambda: 1 / 0)
     client = serves_asgi(streamer, TOKEN)
-    assert client.post("/control/default", {"restart": True}, BEARER).status == 202
-    eventually(lambda: ("the restart failed: division by zero", {}) in events(client))
+    if part == "restart":
+        monkeypatch.setattr(streamer, "restart", fail)
+    else:
+        monkeypatch.setattr(_control, "threading", SimpleNamespace(Thread=fail))
+    failed = ("the restart failed: no luck", {})
+    for attempt in (1, 2):
+        assert client.post("/control/default", {"restart": True}, BEARER).status == 202
+        eventually(lambda n=attempt: events(client).count(failed) == n)
+
+
+def test_what_was_checked_is_changed_even_if_the_streamer_closes_meanwhile(
+    serves_asgi, process_streamers, monkeypatch
+):
+    streamer = process_streamers()
+    configure = streamer.configure
+
+    def configure_and_close(**change):
+        configure(**change)
+        streamer.close()
+
+    monkeypatch.setattr(streamer, "configure", configure_and_close)
+    client = serves_asgi(streamer, TOKEN)
+    change = {"batch_size": 9, "resize": 2}
+    answer = client.post("/control/default", change, BEARER)
+    assert (answer.status, answer.json) == (200, {"changed": change})
 
 
 def test_a_client_configures_the_owner_but_not_its_workers(serves, process_streamers):
@@ -146,7 +177,7 @@ def test_what_is_not_there_or_closed_is_not_changed(serves, streamer):
     client = serves(streamer, TOKEN)
     assert client.post("/control/other", {"batch_size": 9}, BEARER).status == 404
     streamer.close()
-    assert client.post("/control/default", {"batch_size": 9}, BEARER).status == 503
+    assert client.post("/control/default", {"batch_size": 9}, BEARER).status == 409
 
 
 # ------------------------------------------------------------------------ refusals
@@ -156,6 +187,7 @@ def check_refused(client, streamer, headers, content_type="application/json", st
     answer = client.post("/control/default", {"batch_size": 9}, headers, content_type)
     assert answer.status == status
     assert answer.json["error"]
+    assert answer.headers.get("www-authenticate", "").startswith("Bearer") == (status == 401)
     assert streamer.stats().batch_size == 8
 
 
@@ -179,13 +211,12 @@ def test_without_control_nothing_can_be_changed(serves, streamer):
     ],
 )
 def test_a_wrong_token_is_refused(serves, streamer, headers):
-    check_refused(serves(streamer, TOKEN), streamer, headers)
+    check_refused(serves(streamer, TOKEN), streamer, headers, status=401)
 
 
 @pytest.mark.parametrize(
     "headers",
     [
-        {},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
         {"Sec-Fetch-Site": "none"},
@@ -199,6 +230,10 @@ def test_a_wrong_token_is_refused(serves, streamer, headers):
 @pytest.mark.parametrize("control", [TOKEN, lambda request: True])
 def test_another_origin_is_refused(serves, streamer, headers, control):
     check_refused(serves(streamer, control), streamer, headers)
+
+
+def test_an_unknown_origin_is_refused_without_a_token(serves, streamer):
+    check_refused(serves(streamer, lambda request: True), streamer, {})
 
 
 @pytest.mark.parametrize(
@@ -217,7 +252,7 @@ def test_the_same_origin_is_known_without_fetch_metadata(serves, streamer):
 
 def test_a_refusal_is_logged_without_the_token(serves, streamer, caplog):
     client = serves(streamer, TOKEN)
-    check_refused(client, streamer, {"Authorization": "Bearer guess"})
+    check_refused(client, streamer, {"Authorization": "Bearer guess"}, status=401)
     assert caplog.messages == ["default: a change was refused: the token is missing or wrong"]
 
 

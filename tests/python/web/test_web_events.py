@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from process_models import Version
+from scripts import SUPPORT
 from thread_models import double
 from waits import LONG, eventually
 from web_clients import BEARER, TOKEN
@@ -215,31 +216,71 @@ def test_a_frame_that_cannot_be_made_is_left_out(site, monkeypatch, caplog):
     assert "no frame for the readers of /events" in caplog.text
 
 
+def test_a_forked_child_has_readers_of_its_own(child):
+    child(
+        f"""
+        import os, sys, threading
+        sys.path.insert(0, {SUPPORT!r})
+        from thread_models import double
+        from service_streamer import ThreadedStreamer
+        from service_streamer.web._broadcaster import Reader
+        from service_streamer.web._site import Site
+
+        def read():
+            woken = threading.Event()
+            with Reader(site.broadcaster, woken.set) as reader:
+                assert woken.wait({LONG})
+                return reader.take()
+
+        with ThreadedStreamer(double, 8) as streamer:
+            site = Site(streamer, None, None, 1)
+            with Reader(site.broadcaster, lambda: None):
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(0 if read() else 1)
+                assert os.waitpid(pid, 0)[1] == 0
+        """
+    )
+
+
 # --------------------------------------------------------------------------- Flask
 
 
-def test_flask_streams_events_to_as_many_readers_as_allowed(streamer):
+@pytest.fixture
+def flask_events(streamer):
+    """Reads /events of a Flask application, whose server has several threads."""
     flask = pytest.importorskip("flask")
     app = flask.Flask("test")
     app.register_blueprint(web.flask_blueprint(streamer, event_streams=1))
-    first = app.test_client().get("/events", buffered=False)
+
+    def get(threads=True):
+        environ = {"wsgi.multithread": threads}
+        return app.test_client().get("/events", buffered=False, environ_overrides=environ)
+
+    return get
+
+
+def test_a_server_with_one_thread_streams_no_events(flask_events):
+    answer = flask_events(threads=False)
+    assert (answer.status_code, "the only thread" in answer.text) == (503, True)
+
+
+def test_flask_streams_events_to_as_many_readers_as_allowed(flask_events):
+    first = flask_events()
     assert (first.status_code, first.mimetype) == (200, "text/event-stream")
     parts = iter(first.response)
     assert next(parts) == _broadcaster.RETRY
     data = next(part for part in parts if part.startswith(b"data: "))
     assert "default" in json.loads(data.removeprefix(b"data: "))["streamers"]
-    assert app.test_client().get("/events").status_code == 503
+    assert flask_events().status_code == 503
     first.close()
     eventually(lambda: not threads_of_the_page())
-    second = app.test_client().get("/events", buffered=False)
+    second = flask_events()
     assert second.status_code == 200
     second.close()
 
 
-def test_the_stream_of_flask_ends_by_itself(streamer, monkeypatch):
-    flask = pytest.importorskip("flask")
+def test_the_stream_of_flask_ends_by_itself(flask_events, monkeypatch):
     monkeypatch.setattr(_broadcaster, "LIFETIME", 0.1)
-    app = flask.Flask("test")
-    app.register_blueprint(web.flask_blueprint(streamer))
-    assert app.test_client().get("/events").data.startswith(_broadcaster.RETRY)
+    assert flask_events().data.startswith(_broadcaster.RETRY)
     eventually(lambda: not threads_of_the_page())

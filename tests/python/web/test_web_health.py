@@ -1,17 +1,19 @@
 """/live and /ready."""
 
+import asyncio
 import os
 import re
 import signal
 import threading
 
+import httpx
 import pytest
 from process_models import BadInit, Version, first_time
 from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import ManagedModel, Streamer, ThreadedStreamer
-from service_streamer.web import _snapshots
+from service_streamer.web import _app, _snapshots
 
 pytest_plugins = ["web_fixtures"]
 pytestmark = pytest.mark.slow
@@ -173,6 +175,29 @@ def test_statistics_that_block_do_not_block_the_probe(serves, monkeypatch):
         assert blocked.calls == 1  # all have waited for the same thread
         blocked.go_on.set()
         eventually(lambda: client.ready() == (200, ""))
+
+
+def test_statistics_that_block_use_few_threads(serves_asgi, monkeypatch):
+    monkeypatch.setattr(_snapshots, "LIMIT", LONG)
+
+    def used():
+        return sum("AnyIO" in each.name for each in threading.enumerate())
+
+    async def ask(app, blocked):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            answers = [asyncio.create_task(http.get("/streamer/ready")) for _ in range(50)]
+            while used() < _app.MOST_THREADS:
+                await asyncio.sleep(0)
+            for _ in range(100):  # all requests have come as far as they can
+                await asyncio.sleep(0)
+            blocked.go_on.set()
+            assert {(await each).status_code for each in answers} == {200}
+            return used()
+
+    with ThreadedStreamer(double, 8) as streamer:
+        blocked = Blocked(streamer, monkeypatch)
+        assert asyncio.run(ask(serves_asgi(streamer).app, blocked)) == _app.MOST_THREADS == 32
 
 
 def test_an_error_of_the_statistics_is_told_and_passes(serves, monkeypatch):

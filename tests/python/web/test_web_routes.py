@@ -127,7 +127,7 @@ def test_every_module_of_the_page_can_be_loaded(serves, streamer):
         assert "http:" not in answer.text
         assert "https:" not in answer.text
         left |= set(re.findall(r'from "\./(.+?)"', answer.text)) - seen
-    assert {"plots.js", "reasons.js"} <= seen
+    assert {"plots.js", "constants.js"} <= seen
 
 
 def test_an_unchanged_file_is_not_sent_again(serves, streamer):

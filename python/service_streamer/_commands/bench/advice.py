@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Sequence
 
@@ -53,6 +54,16 @@ def knee_sentence(points: Sequence[Point]) -> str:
     )
 
 
+def limit_sentence(results: Results) -> str:
+    """Return which loads of the closed loop keep the limit of p99; empty without a limit."""
+    limit = results.p99_limit
+    if limit is None or not results.closed:
+        return ""
+    kept = list(itertools.takewhile(lambda p: p.latency(0.99).mean <= limit, results.closed))
+    up_to = f"with up to {kept[-1].load:.0f} clients" if kept else "with no number of clients"
+    return f"p99 is at most {duration(limit)} {up_to}."
+
+
 def advise(results: Results) -> list[Advice]:
     """Return what to choose."""
     return [_batch_size(results), _worker_num(results)]
@@ -61,21 +72,37 @@ def advise(results: Results) -> list[Advice]:
 def _batch_size(results: Results) -> Advice:
     model, option = results.model, "batch_size"
     if not model:
-        return Advice(option, None, "unknown, because the target does not report its batches")
-    best = max(model, key=lambda each: each.rate)
-    chosen = next(each for each in model if each.rate >= ENOUGH * best.rate)
+        why = "the target does not report its batches"
+        if results.batch_size is not None:
+            why = "the model alone was not measured"
+        return Advice(option, None, f"unknown, because {why}")
+    limit = results.p99_limit
+    # Under full load a request waits for the batch that runs, and then for its own.
+    fast = model if limit is None else [each for each in model if 2 * each.seconds <= limit]
+    if limit is not None and not fast:
+        why = f"two batches of {model[0].size:.0f} take longer than the limit of {duration(limit)}"
+        return Advice(option, None, f"none keeps p99: {why}.")
+    best = max(fast, key=lambda each: each.rate)
+    chosen = next(each for each in fast if each.rate >= ENOUGH * best.rate)
     size = round(chosen.size)
     why = f"a batch of {size} takes {duration(chosen.seconds)}, {chosen.rate:,.0f} items/s"
     if best is chosen:
         why += ", the most of all sizes that were tried"
         if chosen is model[-1]:
             why += "; larger ones may be faster still"
+        elif chosen is fast[-1]:
+            why += " of which two batches keep the limit of p99"
     else:
         share = chosen.rate / best.rate
         why += f"; that is {share:.0%} of the {best.rate:,.0f} items/s with {best.size:.0f} items"
     reached = max((max(point.batch_sizes, default=0) for point in results.closed), default=0)
     if reached < min(size, results.batch_size or size):
         why += f". No batch of the closed loop had more than {reached} items: it needs more clients"
+    if limit is None:
+        why += (
+            ". It is chosen for throughput: a request that waits for the running batch takes up to "
+            f"{duration(2 * chosen.seconds)}. Give --p99-limit for less"
+        )
     return Advice(option, size, why + ".")
 
 
@@ -86,12 +113,12 @@ def _worker_num(results: Results) -> Advice:
     best = max(results.closed, key=lambda point: point.throughput.mean, default=None)
     if best is None or best.busy is None or workers is None:
         return Advice(option, None, "unknown, because the target does not report its workers")
-    at = f"at {best.load:.0f} clients the model runs {best.busy:.0%} of the time"
+    at = f"at {best.load:.0f} clients the workers are busy {best.busy:.0%} of the time"
     if best.busy >= BUSY:
         more = "more may give more, if there are GPUs or cores left"
         return Advice(option, workers, f"{at}, so no worker has a reserve; {more} (--workers).")
     needed = max(1, min(workers, -int(-workers * best.busy // BUSY)))
-    return Advice(option, needed, f"{at}, so the callers are the limit, not the model.")
+    return Advice(option, needed, f"{at}, so the callers are the limit, not the workers.")
 
 
 def _from_fewer(points: Sequence[Point]) -> Advice:

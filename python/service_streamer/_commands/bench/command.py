@@ -9,7 +9,7 @@ from typing import Any
 
 from ..options import CommandError, add_model_options, new_parser, read_secret
 from . import report, table
-from .advice import advise, knee_sentence
+from .advice import advise, knee_sentence, limit_sentence
 from .plan import Plan, measure
 from .results import Results
 from .targets import Settings, open_target
@@ -23,7 +23,7 @@ TARGET is
   module:Model          a predict function or ManagedModel class, run in a thread of this process,
                         or with --workers in worker processes
   ADDRESS               the address of a Streamer that runs
-  redis://broker:6379   a queue at a Redis broker, with --prefix
+  redis://broker:6379   a queue at a Redis broker, with --prefix; or broker:6379
   http://host/path      a web service; each request POSTs --body, or --items as a JSON list
 
 The closed loop has clients that send their next request when they have the answer. In the open loop
@@ -50,7 +50,13 @@ def add_to(commands: Any) -> None:
     add("target", metavar="TARGET", help="what is measured, see below")
     add("--items", type=json.loads, metavar="JSON", default=None, help="a list of sample items")
     add("--items-per-request", type=int, default=1, metavar="N", help="items of one request (1)")
-    add("--output", default="service-streamer-bench.html", metavar="FILE", help="of the report")
+    add(
+        *("-o", "--report"),
+        dest="path",
+        default="service-streamer-bench.html",
+        metavar="FILE",
+        help="where the report is written (service-streamer-bench.html)",
+    )
     add("--quick", action="store_true", default=False, help="fewer loads, about 10 seconds")
     add("--seconds", type=float, default=None, help="time for all measurements (50)")
     add("--clients", type=int, nargs="+", default=None, metavar="N", help="of the closed loop")
@@ -64,6 +70,13 @@ def add_to(commands: Any) -> None:
     )
     add("--repetitions", type=int, default=None, metavar="N", help="of each measurement (3)")
     add("--timeout", type=float, default=10.0, help="seconds after which a request fails (10)")
+    add(
+        "--p99-limit",
+        type=float,
+        default=None,
+        metavar="SECONDS",
+        help="choose a batch_size for which 99 %% of the answers take no longer",
+    )
     add("--prefix", default="", help="name of the queue at the broker")
     add("--secret-file", default=None, metavar="FILE", help="contains the secret of the queue")
     add("--body", default=None, metavar="FILE", help="contains the body of each HTTP request")
@@ -79,13 +92,14 @@ def run(
     *,
     items: Any,
     items_per_request: int,
-    output: str,
+    path: str,
     quick: bool,
     seconds: float | None,
     clients: list[int] | None,
     shares: list[float] | None,
     repetitions: int | None,
     timeout: float,
+    p99_limit: float | None,
     prefix: str,
     secret_file: str | None,
     body: str | None,
@@ -103,8 +117,9 @@ def run(
         tuple(sorted(shares)) if shares else usual.shares,
         usual.repetitions if repetitions is None else repetitions,
         usual.seconds if seconds is None else seconds,
+        p99_limit,
     )
-    _check(plan, items_per_request, timeout, output)
+    _check(plan, items_per_request, timeout, path)
     model = {k: v for k, v in options.items() if k.startswith("model_init") or k == "warmup"}
     settings = Settings(
         items,
@@ -129,13 +144,13 @@ def run(
     finally:
         opened.close()
     _print(results)
-    with open(output, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.write(report.page(results, plan))
-    print(f"report: {output}")
+    print(f"report: {path}")
     return 0
 
 
-def _check(plan: Plan, items_per_request: int, timeout: float, output: str) -> None:
+def _check(plan: Plan, items_per_request: int, timeout: float, path: str) -> None:
     """Refuse settings that cannot be measured, before anything is started."""
     checks = [
         (min(plan.clients) >= 1, "--clients must be at least 1"),
@@ -144,13 +159,14 @@ def _check(plan: Plan, items_per_request: int, timeout: float, output: str) -> N
         (plan.seconds > 0, "--seconds must be more than 0"),
         (items_per_request >= 1, "--items-per-request must be at least 1"),
         (timeout > 0, "--timeout must be more than 0"),
+        (plan.p99_limit is None or plan.p99_limit > 0, "--p99-limit must be more than 0"),
     ]
     for holds, text in checks:
         if not holds:
             raise CommandError(text)
-    folder = os.path.dirname(os.path.abspath(output))
-    if os.path.isdir(output) or not os.access(folder, os.W_OK):
-        raise CommandError(f"--output: {output} cannot be written")
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.access(folder, os.W_OK):
+        raise CommandError(f"--report: {path} cannot be written")
 
 
 def _read(path: str) -> bytes:
@@ -171,6 +187,6 @@ def _print(results: Results) -> None:
         if points:
             rows = [[f"{point.load:,.0f}", *table.cells(point)] for point in points]
             table.print_table(title, [load, *table.HEADINGS], rows)
-    sentences = filter(None, [knee_sentence(results.closed)])
+    sentences = filter(None, [knee_sentence(results.closed), limit_sentence(results)])
     for line in (*sentences, *advise(results), *results.notes, *results.errors()):
         print(line)

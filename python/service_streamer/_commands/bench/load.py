@@ -5,6 +5,9 @@ its next request when it has the answer. In the open loop requests are due at ra
 Poisson process), whatever became of those before. There the latency counts from the time when a
 request was due, not from when a thread was free to send it: otherwise a slow answer would hide the
 waiting of the requests behind it (coordinated omission).
+
+A measurement ends `grace` seconds after its time. Requests that have no answer by then are given
+up.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class Sample:
     latencies: list[float] = dataclasses.field(default_factory=list)
     errors: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     unfinished: int = 0
-    """requests of the open loop that were due and not sent when the time was over"""
+    """requests of the open loop that were due and had no answer when the grace was over"""
 
     def merge(self, other: Sample) -> None:
         """Add what another thread has seen."""
@@ -43,7 +46,9 @@ class Sample:
         return len(self.latencies) / self.seconds
 
 
-def closed_loop(target: AnyTarget, clients: int, warm_up: float, seconds: float) -> Sample:
+def closed_loop(
+    target: AnyTarget, clients: int, warm_up: float, seconds: float, grace: float
+) -> Sample:
     """Measure with clients that send one request after the other.
 
     Requests count that end after the warm-up and within `seconds` after that.
@@ -55,7 +60,7 @@ def closed_loop(target: AnyTarget, clients: int, warm_up: float, seconds: float)
         now = time.perf_counter()
         while now < end:
             start = now
-            error = _error_of(call)
+            error = _error_of(call, end + grace - now)
             now = time.perf_counter()
             if begin <= now < end:
                 _count(seen, error, now - start)
@@ -68,8 +73,8 @@ def open_loop(
 ) -> Sample:
     """Measure with requests that are due at random times, `rate` per second on average.
 
-    Requests count that are due after the warm-up and within `seconds` after that. Those that are
-    not sent `grace` seconds later count as unfinished.
+    Requests count that are due after the warm-up and within `seconds` after that. Those without an
+    answer `grace` seconds later count as unfinished.
     """
     generator = random.Random(seed)
     lock = threading.Lock()
@@ -88,12 +93,15 @@ def open_loop(
             now = time.perf_counter()
             if now < due:
                 time.sleep(due - now)
-            elif now > end + grace:
-                seen.unfinished += due >= begin
+            left = end + grace - max(now, due)
+            error = _error_of(call, left) if left > 0 else "not sent"
+            now = time.perf_counter()
+            if due < begin:
                 continue
-            error = _error_of(call)
-            if due >= begin:
-                _count(seen, error, time.perf_counter() - due)
+            if error is not None and now >= end + grace:
+                seen.unfinished += 1
+            else:
+                _count(seen, error, now - due)
 
     threads = max(8, min(MAX_THREADS, round(rate)))
     return _run(target, threads, seconds, sender)
@@ -117,9 +125,9 @@ def _run(target: AnyTarget, threads: int, seconds: float, work: Any) -> Sample:
     return whole
 
 
-def _error_of(call: Call) -> str | None:
+def _error_of(call: Call, limit: float) -> str | None:
     try:
-        call()
+        call(limit)
     except Exception as error:
         return one_line(error)
     return None

@@ -22,6 +22,7 @@ _MODEL_UNITS = 4  # of time, for the model alone
 _WORKER_UNITS = 4  # and for fewer workers
 _WARM_UP, _MEASURED = 0.2, 0.7  # of a unit; the rest is for threads to start and end
 _PATIENCE = 5.0  # s after the budget; then the rest is left out
+_GRACE = 2.0  # s for the requests in flight at the end of a measurement
 _MARGIN = 4  # the model is tried with batches so many times larger than batch_size
 
 
@@ -42,6 +43,8 @@ class Plan:
     repetitions: int
     seconds: float
     """the time budget"""
+    p99_limit: float | None = None
+    """seconds that 99 % of the answers may take; None: `batch_size` is for throughput alone"""
 
     @property
     def steps(self) -> int:
@@ -59,7 +62,7 @@ class _OutOfTime(Exception):
 
 
 def measure(target: AnyTarget, plan: Plan, progress: Progress) -> Results:
-    """Measure a target. Takes about the time of the plan."""
+    """Measure a target. Takes the time of the plan, and at most `_PATIENCE` and a unit more."""
     return _Measurement(target, plan, progress).run()
 
 
@@ -69,7 +72,7 @@ class _Measurement:
         self._plan = plan
         self._progress = progress
         self._until = time.perf_counter() + plan.seconds + _PATIENCE
-        self._results = Results(target.name)
+        self._results = Results(target.name, p99_limit=plan.p99_limit)
         self._seeds = itertools.count(1)
         self._warm_up = _WARM_UP * plan.unit
         self._seconds = _MEASURED * plan.unit
@@ -109,16 +112,20 @@ class _Measurement:
         for n in range(self._plan.repetitions):
             for point in points:
                 self._begin(f"open loop, {point.load:,.0f} requests/s, round {n + 1}")
-                grace = max(0.0, min(2.0, self._until - time.perf_counter()))
-                times = (self._warm_up, self._seconds, grace)
                 with self._window(point):
-                    sample = open_loop(self._target, point.load, *times, seed=next(self._seeds))
+                    sample = open_loop(
+                        self._target, point.load, *self._times(), seed=next(self._seeds)
+                    )
                 point.samples.append(sample)
 
     def _measure_clients(self, point: Point, clients: int) -> None:
         with self._window(point):
-            sample = closed_loop(self._target, clients, self._warm_up, self._seconds)
+            sample = closed_loop(self._target, clients, *self._times())
         point.samples.append(sample)
+
+    def _times(self) -> tuple[float, float, float]:
+        """Return warm-up, measured time and grace of the next measurement."""
+        return self._warm_up, self._seconds, max(0.0, min(_GRACE, self._left()))
 
     @contextlib.contextmanager
     def _window(self, point: Point) -> Iterator[None]:
@@ -147,6 +154,7 @@ class _Measurement:
         except _OutOfTime:
             raise
         except Exception as error:  # for instance too little memory for such a batch
+            self._check_time()
             self._results.notes.append(
                 f"The model was not tried with more items: {one_line(error)}"
             )
@@ -155,13 +163,14 @@ class _Measurement:
                 target.streamer.configure(batch_size=size)
 
     def _measure_model(self, target: Target, size: int, seconds: float) -> None:
-        target.predict(size)
+        target.predict(size, self._left())
         before = target.stats()
         end = time.perf_counter() + seconds
         for n in itertools.count():
             if n >= 3 and time.perf_counter() >= end:
                 break
-            target.predict(size)
+            self._check_time()
+            target.predict(size, self._left())
         window = Window.between(before, target.stats())
         if window is not None and window.batches:
             mean = window.items / window.batches
@@ -190,6 +199,10 @@ class _Measurement:
         self._progress.step(text)
         self._check_time()
 
+    def _left(self) -> float:
+        """Return the seconds until the rest is left out."""
+        return self._until - time.perf_counter()
+
     def _check_time(self) -> None:
-        if time.perf_counter() > self._until:
+        if self._left() <= 0:
             raise _OutOfTime

@@ -7,11 +7,12 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from math import inf
 
 from ... import __version__
 from ..._explain import duration, size_rows
 from . import table
-from .advice import Advice, advise, knee, knee_sentence
+from .advice import Advice, advise, knee, knee_sentence, limit_sentence
 from .plan import Plan
 from .plots import Axis, Line, at_values, linear, logarithmic, plot
 from .results import Point, Results
@@ -45,8 +46,9 @@ _METHOD = (
     "Closed loop: each client sends its next request when it has the answer. Open loop: requests "
     "are due at random times (a Poisson process), whatever became of those before. The latency of "
     "the open loop counts from when a request was due, so the time that it could not be sent is "
-    "part of it; no waiting is omitted. Each measurement has a warm-up that is not counted. ± and "
-    "the vertical lines are 95 % confidence intervals over the repetitions."
+    "part of it; no waiting is omitted. Percentiles count requests without an answer as slower "
+    "than all others. Each measurement has a warm-up that is not counted. ± and the vertical lines "
+    "are 95 % confidence intervals over the repetitions."
 )
 
 
@@ -89,7 +91,7 @@ def _summary(results: Results, found: Point | None) -> str:
         most = max(results.closed, key=lambda point: point.throughput.mean)
         lines.append(
             f"<b>{table.number(most.throughput)} requests/s</b> at most, with {most.load:.0f} "
-            f"clients. {knee_sentence(results.closed)}"
+            f"clients. {knee_sentence(results.closed)} {limit_sentence(results)}"
         )
     lines += [_advice(each) for each in advise(results)]
     lines += [html.escape(line) for line in (*results.notes, *results.errors())]
@@ -125,7 +127,7 @@ def _latency_plot(
     lines = []
     for name, fraction in (("p50", 0.5), ("p99", 0.99)):
         latencies = [(point.load, point.latency(fraction)) for point in points]
-        shown = [(load, each.mean, each.half) for load, each in latencies if each.mean > 0]
+        shown = [(load, each.mean, each.half) for load, each in latencies if 0 < each.mean < inf]
         lines.append(Line(name, shown))
     values = [each[1] for line in lines for each in line.points]
     if not values:

@@ -28,8 +28,8 @@ class Interval:
         """Create it from one value per repetition."""
         if not values:
             return cls(math.nan, math.nan)
-        if len(values) < 2:
-            return cls(values[0], math.nan)
+        if len(values) < 2 or math.inf in values:
+            return cls(max(values), math.nan)
         t = _T[min(len(values) - 2, len(_T) - 1)]
         return cls(statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values)))
 
@@ -44,7 +44,7 @@ class Window:
     model_time: float
     """seconds that the model ran, of all workers together"""
     busy: float
-    """the share of the workers' time in which the model ran"""
+    """the share of their time that the workers have worked on batches"""
 
     @classmethod
     def between(cls, before: StreamerStats | None, after: StreamerStats | None) -> Window | None:
@@ -53,14 +53,14 @@ class Window:
             return None
         sizes = collections.Counter(after.batch_sizes)
         sizes.subtract(before.batch_sizes)
-        model_time = after.service_time.total - before.service_time.total
+        busy_time = after.busy_time - before.busy_time
         seconds = (after.uptime - before.uptime) * max(1, after.workers)
         return cls(
             after.batches - before.batches,
             after.items - before.items,
             {size: n for size, n in sorted(sizes.items()) if n > 0},
-            model_time,
-            min(1.0, model_time / seconds) if seconds > 0 else 0.0,
+            after.service_time.total - before.service_time.total,
+            max(0.0, min(busy_time / seconds, 1.0)) if seconds > 0 else 0.0,
         )
 
 
@@ -78,9 +78,9 @@ class Point:
         return Interval.of([sample.throughput for sample in self.samples])
 
     def latency(self, fraction: float) -> Interval:
-        """Return a percentile of the latency in seconds."""
-        measured = [sample.latencies for sample in self.samples if sample.latencies]
-        return Interval.of([percentile(latencies, fraction) for latencies in measured])
+        """Return a percentile of the latency in seconds; inf: that request was not answered."""
+        measured = [sample.latencies + [math.inf] * sample.unfinished for sample in self.samples]
+        return Interval.of([percentile(each, fraction) for each in measured if each])
 
     @property
     def batch_size(self) -> float | None:
@@ -98,7 +98,7 @@ class Point:
 
     @property
     def busy(self) -> float | None:
-        """The share of the workers' time in which the model ran; None: unknown."""
+        """The share of their time that the workers have worked on batches; None: unknown."""
         return statistics.fmean(w.busy for w in self.windows) if self.windows else None
 
     @property
@@ -111,7 +111,7 @@ class Point:
 
     @property
     def unfinished(self) -> int:
-        """Requests of the open loop that were not sent in time."""
+        """Requests of the open loop without an answer in time."""
         return sum(sample.unfinished for sample in self.samples)
 
 
@@ -136,6 +136,7 @@ class Results:
     target: str
     batch_size: int | None = None
     workers: int | None = None
+    p99_limit: float | None = None
     closed: list[Point] = dataclasses.field(default_factory=list)
     open: list[Point] = dataclasses.field(default_factory=list)
     model: list[ModelTime] = dataclasses.field(default_factory=list)

@@ -11,7 +11,7 @@ from ..._explain import duration
 from .plan import Progress
 from .results import Interval, Point
 
-HEADINGS = ("requests/s", "p50", "p99", "items/batch", "model busy", "errors")
+HEADINGS = ("requests/s", "p50", "p99", "items/batch", "workers busy", "errors")
 
 
 def cells(point: Point) -> list[str]:
@@ -19,7 +19,7 @@ def cells(point: Point) -> list[str]:
     busy, size = point.busy, point.batch_size
     errors = f"{sum(point.errors.values()):,}"
     if point.unfinished:
-        errors += f" + {point.unfinished:,} not sent"
+        errors += f" + {point.unfinished:,} unanswered"
     return [
         number(point.throughput),
         time(point.latency(0.5)),
@@ -37,7 +37,9 @@ def number(interval: Interval) -> str:
 
 
 def time(interval: Interval) -> str:
-    """Return a duration."""
+    """Return a duration, or what there is instead."""
+    if math.isinf(interval.mean):
+        return "unanswered"
     return "-" if math.isnan(interval.mean) else duration(interval.mean)
 
 

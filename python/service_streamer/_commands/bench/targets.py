@@ -20,14 +20,14 @@ from ..._stats import StreamerStats
 from ..._streamer import BaseStreamer
 from ..._threaded import ThreadedStreamer
 from ..options import CommandError, find
-from ..top.sources import BROKERS
+from ..top.sources import is_broker
 
 CONNECT = 5.0  # s for the first answer of a server that should run already
 _MODEL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SAMPLES = (["hello"], [1])  # items for a model without --items
 
-Call = Callable[[], object]
-"""sends one request and waits for its answer"""
+Call = Callable[[float], object]
+"""sends one request and waits for its answer, at most so many seconds"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +112,11 @@ class Target:
     def session(self) -> Iterator[Call]:
         """Return a function that makes one request after the other, for one thread."""
         predict, requests, timeout = self.streamer.predict, self._requests, self._timeout
-        yield lambda: predict(next(requests), timeout=timeout)
+        yield lambda limit: predict(next(requests), timeout=min(limit, timeout))
 
-    def predict(self, size: int) -> None:
-        """Send one request of `size` items."""
-        self.streamer.predict(self._request(size), timeout=self._timeout)
+    def predict(self, size: int, limit: float) -> None:
+        """Send one request of `size` items and wait for at most `limit` seconds."""
+        self.streamer.predict(self._request(size), timeout=min(limit, self._timeout))
 
     def stats(self) -> StreamerStats | None:
         """Return the statistics of the streamer that forms the batches, if they are known."""
@@ -151,7 +151,8 @@ class HttpTarget:
             raise CommandError(f"{url}: {error}") from None
         if not host:
             raise CommandError(f"{url} has no host")
-        self._connection: Callable[[], Any] = lambda: kind(host, port, timeout=settings.timeout)
+        self._connection: Callable[[], Any] = lambda: kind(host, port)
+        self._timeout = settings.timeout
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = {"Content-Type": settings.content_type}
         if settings.body is not None:
@@ -169,7 +170,10 @@ class HttpTarget:
         """Return a function that makes one request after the other, on one connection."""
         connection = self._connection()
 
-        def call() -> None:
+        def call(limit: float) -> None:
+            connection.timeout = min(limit, self._timeout)
+            if connection.sock is not None:
+                connection.sock.settimeout(connection.timeout)
             try:
                 connection.request("POST", self._path, next(self._bodies), self._headers)
                 response = connection.getresponse()
@@ -213,7 +217,7 @@ def open_target(place: str, settings: Settings) -> AnyTarget:
         if isinstance(target, Target) and settings.items is None:
             target.choose_items()
         with target.session() as call:
-            call()
+            call(settings.timeout)
     except CommandError:
         target.close()
         raise
@@ -234,7 +238,7 @@ def _open(place: str, settings: Settings) -> AnyTarget:
     if is_model:
         return _open_model(place, settings)
     streamer: BaseStreamer
-    if place.startswith(BROKERS):
+    if is_broker(place):
         secret = settings.secret
         streamer = RedisStreamer(place, settings.prefix, secret=secret)
         return _connected(Target(place, streamer, settings, has_batches=False))

@@ -33,10 +33,11 @@ def add_to(commands: Any) -> None:
         "top",
         run,
         help="show the live numbers of a streamer",
-        description="Shows the live numbers of a Streamer, or of a queue at a Redis broker.",
+        description="Shows the live numbers of a Streamer, or of a queue at a Redis broker "
+        "(host:port or a URL).",
         epilog=_EXAMPLE,
     ).add_argument
-    add("place", metavar="ADDRESS|URL", help="address of a Streamer, or redis:// URL of a broker")
+    add("place", metavar="ADDRESS|BROKER", help="address of a Streamer, or a broker")
     add("--prefix", default="", help="name of the queue at the broker")
     add("--interval", type=float, default=1.0, help="seconds between two readings (1)")
     add("--once", action="store_true", default=False, help="print the numbers once and end")

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..._explain import count, duration
-from ..._redis.explanation import STALE, verdict
+from ..._redis.explanation import is_silent, verdict
 from ..._stats import StreamStats
 from .parts import NARROW, bar, bar_width, line, table
 
@@ -34,6 +34,6 @@ def _workers(stream: StreamStats, width: int) -> RenderableType:
     rows = []
     for worker in sorted(stream.consumers, key=lambda each: each.name):
         name = worker.name if len(worker.name) <= room else "…" + worker.name[1 - room :]
-        style = "red" if worker.idle > STALE else ""
+        style = "red" if is_silent(worker) else ""
         rows.append([name, f"{worker.pending:,}", Text(duration(worker.idle), style=style)])
     return table(("worker", "requests", "silent for"), rows)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from ..._processes.streamer import Streamer
 from ..._stats import StreamerStats, StreamStats
 from ..options import CommandError
 
-BROKERS = ("redis://", "rediss://", "unix://", "redis+", "rediss+")
-"""how the URL of a broker begins"""
+_BROKER = re.compile(r"(rediss?(\+\w+)?|unix)://.*|(\[[^\]/]*\]|[^@/:\[]+):\d+")
+
+
+def is_broker(place: str) -> bool:
+    """Return True for the URL of a Redis broker, or host:port."""
+    return _BROKER.fullmatch(place) is not None
 
 
 class Source(Protocol):
@@ -35,7 +40,7 @@ def open_source(place: str, prefix: str) -> Source:
         CommandError: the address is invalid, or the extra ``redis`` is missing.
     """
     try:
-        if place.startswith(BROKERS):
+        if is_broker(place):
             return QueueSource(place, prefix)
         return StreamerSource(place)
     except (TypeError, ValueError, ImportError) as error:

@@ -6,17 +6,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..._explain import age, count, duration, settings, verdict
-from ..._stats import RecentStats, StreamerStats, WorkerStats
+from ..._stats import OUTCOMES, RecentStats, StreamerStats, WorkerStats
 from .parts import NARROW, bar, bar_width, line, table
 
-_OUTCOMES = (
-    ("completed", "green"),
-    ("failed", "bold red"),
-    ("expired", "yellow"),
-    ("rejected", "yellow"),
-    ("cancelled", ""),
-    ("dropped", ""),
-)
+_STYLES = {
+    "completed": "green",
+    "failed": "bold red",
+    "expired": "yellow",
+    "rejected": "yellow",
+}
 
 
 def view(
@@ -55,9 +53,10 @@ def _settings(stats: StreamerStats) -> str:
 def _rates(recent: RecentStats) -> list[Text]:
     seconds = recent.seconds or 1.0
     texts = []
-    for outcome, style in _OUTCOMES:
+    for outcome in OUTCOMES:
         n = getattr(recent, outcome)
         if n or outcome == "completed":
+            style = _STYLES.get(outcome, "")
             texts.append(Text(f"{_rate(n / seconds)} {outcome}  ", style=f"not dim {style}"))
     return texts
 
@@ -126,8 +125,4 @@ def _busy(worker: WorkerStats, before: WorkerStats | None, seconds: float) -> fl
     """Return the share of the time since the last reading that it has spent on batches."""
     if before is None or seconds <= 0:
         return None
-    spent: float = sum(
-        getattr(worker, name).total - getattr(before, name).total
-        for name in ("decode_time", "predict_time", "encode_time")
-    )
-    return max(0.0, min(spent / seconds, 1.0))
+    return max(0.0, min((worker.busy_time - before.busy_time) / seconds, 1.0))

@@ -2,7 +2,7 @@
 
 import { element, keyed, setText } from "./dom.js";
 import { count, percent, rate } from "./format.js";
-import REASONS from "./reasons.js";
+import { REASONS } from "./constants.js";
 
 const MOST = 12; // bars
 

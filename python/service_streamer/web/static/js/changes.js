@@ -4,6 +4,7 @@ import { element, keyed } from "./dom.js";
 import { clock } from "./format.js";
 
 const MOST = 30;
+const MOST_IDS = 200; // more than a server tells
 const SETTINGS = ["batch_size", "max_latency", "policy", "workers"];
 
 export class Changes {
@@ -19,7 +20,13 @@ export class Changes {
     if (this.ids.has(id)) return;
     this.ids.add(id);
     this.all.push({ id, time, text, settings, number: ++this.total });
-    if (this.all.length > MOST) this.ids.delete(this.all.shift().id);
+    if (this.all.length > MOST) this.all.shift();
+    if (this.ids.size > MOST_IDS) this.ids.delete(this.ids.values().next().value);
+  }
+
+  // The clock of the server was set back.
+  move(seconds) {
+    for (const each of this.all) each.time -= seconds;
   }
 
   // Changes by this server, told in each frame.

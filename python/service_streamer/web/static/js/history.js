@@ -4,6 +4,7 @@ export const SECONDS = 300;
 const MOST = 400; // points
 const GAP = 3.5; // s without data that a plot shows as a gap
 const WINDOW = 10; // s of the batch sizes
+const LATE = 2; // s that the clocks of two servers may differ
 export const OUTCOMES = ["completed", "failed", "expired", "cancelled", "rejected", "dropped"];
 export const STAGES = { queue: "queue_time", model: "service_time", delivery: "delivery_time" };
 
@@ -21,6 +22,17 @@ export class History {
   names() {
     const latency = Object.keys(STAGES).flatMap((stage) => [`${stage}_p50`, `${stage}_p99`]);
     return [...OUTCOMES, "items", ...latency, "queued", "running"];
+  }
+
+  // Returns the seconds by which the server's clock was set back since the last point, and moves
+  // all points, so that they keep their distances.
+  follow(time) {
+    const back = (this.times.at(-1) ?? 0) - time;
+    if (back < LATE) return 0;
+    const move = (each) => each - back - 1;
+    this.times = this.times.map(move);
+    if (this.last !== null) this.last.time = move(this.last.time);
+    return back + 1;
   }
 
   // Adds a point; returns what has changed since the point before, or null if it is the same one.
@@ -72,7 +84,7 @@ export class History {
   }
 
   push(time, point) {
-    if (time <= (this.times.at(-1) ?? 0)) return; // the clock of the server was set back
+    if (time <= (this.times.at(-1) ?? 0)) return; // of another server, whose clock is behind
     this.times.push(time);
     for (const name of this.names()) this.columns[name].push(point[name] ?? null);
     while (this.times.length > MOST || this.times[0] < time - SECONDS) {

@@ -1,8 +1,8 @@
 // How busy each worker was in each second, from its counters.
 
+import { SILENT_AFTER } from "./constants.js";
 import { SECONDS } from "./history.js";
 
-const SILENT = 6; // s without a command after which other workers claim the requests of a consumer
 const KEEP = 10; // s that the lane of a worker that has ended stays, if no other worker takes it
 
 class Lane {
@@ -103,7 +103,7 @@ export class Lanes {
 export function workersOf(kind, stats) {
   if (kind === "RedisStreamer") return (stats.stream?.consumers ?? []).map(consumer);
   if (kind === "ThreadedStreamer") {
-    const busy = stats.service_time.total / stats.workers;
+    const busy = stats.busy_time / stats.workers;
     const name = stats.workers > 1 ? `${stats.workers} threads` : "worker thread";
     return [{ key: "threads", name, extra: "", state: "ready", busy, items: stats.items }];
   }
@@ -112,7 +112,7 @@ export function workersOf(kind, stats) {
     name: `pid ${each.pid}`,
     extra: each.device ? `GPU ${each.device}` : "",
     state: each.state,
-    busy: each.predict_time.total,
+    busy: each.busy_time,
     items: each.items,
   }));
 }
@@ -123,7 +123,7 @@ function consumer(each, _, all) {
     key: each.name,
     name: each.name,
     extra: "",
-    state: each.idle < SILENT ? "ready" : `silent for ${Math.round(each.idle)} s`,
+    state: each.idle < SILENT_AFTER ? "ready" : `silent for ${Math.round(each.idle)} s`,
     level: each.pending / most,
     items: each.pending,
   };

@@ -48,6 +48,7 @@ export class Panel {
   update(time, shown, protection, events) {
     const { stats } = shown;
     this.head(shown);
+    this.changes.move(this.history.follow(time));
     const step = this.history.add(time, stats);
     this.changes.tell(events);
     if (step !== null) {

@@ -1,7 +1,7 @@
 // Compares the adaptive policy with greedy, window and the loop of service_streamer 0.1.2, in the 7,344 cells of
 // simulation/matrix.h. With -O2 the matrix takes about 15 s. Under a sanitizer only every 20th cell is run. This prints
 // the figures of decision 002:
-//   batching_test --gtest_filter='*Table*'
+//   simulation_test --gtest_filter='*Table*'
 
 #include <gtest/gtest.h>
 

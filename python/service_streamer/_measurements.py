@@ -1,0 +1,122 @@
+"""The statistics of a streamer as numbers with labels, which `metrics` and `otel` export."""
+
+from __future__ import annotations
+
+import collections
+import enum
+from typing import NamedTuple
+
+from ._processes.streamer import Streamer
+from ._redis.streamer import RedisStreamer
+from ._stats import OUTCOMES, StreamerStats
+from ._streamer import BaseStreamer, LifeCycle
+
+Values = dict[str, dict[str, float]]
+"""numbers by the name of the family, and by label values joined by `SEPARATOR`"""
+
+SEPARATOR = "|"
+
+
+class Family(NamedTuple):
+    """Numbers that differ in their labels only."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def split(self, key: str) -> list[str]:
+        """Return the label values that a key of `Values` joins."""
+        return key.split(SEPARATOR, len(self.labels) - 1) if self.labels else []
+
+
+COUNTERS = (
+    Family("requests", "Requests that have ended, by outcome.", ("outcome",)),
+    Family("requests_submitted", "Requests that were submitted and not rejected."),
+    Family(
+        "requests_isolated",
+        "Requests that were answered although another request of their batch raised.",
+    ),
+    Family("items", "Items in batches."),
+    Family("batches", "Batches that were formed."),
+    Family("batches_closed", "Batches, by the reason why they closed.", ("reason",)),
+    Family("worker_restarts", "Worker processes that were replaced after they died or hung."),
+    Family("broker_errors", "Requests that ended with BrokerError."),
+)
+GAUGES = (
+    Family("queued_items", "Items in the queue."),
+    Family("queued_requests", "Requests in the queue."),
+    Family("waiting_requests", "Requests that wait because the queue is full."),
+    Family("running_batches", "Batches at workers."),
+    Family("running_items", "Items in batches at workers."),
+    Family("max_queue_items", "Most items in the queue."),
+    Family("configured_workers", "Workers that should run."),
+    Family("idle_workers", "Workers without a batch."),
+    Family("workers", "Workers that run, by state and device.", ("state", "device")),
+)
+TIMES = (
+    Family("queue_time", "Time of a request in the queue, until a worker takes it."),
+    Family("service_time", "Time of a batch in the model."),
+    Family("delivery_time", "Time from the end of a batch until the caller has its outputs."),
+)
+"""distributions of seconds: attributes of `EventStats`"""
+
+
+class Kind(enum.Enum):
+    """What runs the model of a streamer."""
+
+    THREADS = enum.auto()
+    PROCESSES = enum.auto()
+    REDIS = enum.auto()
+
+
+def kind_of(streamer: BaseStreamer) -> Kind:
+    """Return what runs the model of a streamer."""
+    if isinstance(streamer, Streamer):
+        return Kind.PROCESSES
+    return Kind.REDIS if isinstance(streamer, RedisStreamer) else Kind.THREADS
+
+
+def is_open(streamer: BaseStreamer) -> bool:
+    """Return False once the streamer has no more requests."""
+    if streamer._state is not LifeCycle.CLOSING:
+        return streamer._state is LifeCycle.OPEN
+    # close() in a done callback never gets as far as CLOSED
+    stats = streamer._engine.stats()
+    return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
+
+
+def counters(stats: StreamerStats, kind: Kind) -> Values:
+    """Return the numbers of `COUNTERS` that a streamer of this kind has."""
+    values: Values = {
+        "requests": {outcome: getattr(stats, outcome) for outcome in OUTCOMES},
+        "requests_submitted": {"": stats.submitted},
+        "requests_isolated": {"": stats.isolated},
+        "items": {"": stats.items},
+        "batches": {"": stats.batches},
+        "batches_closed": dict(stats.close_reasons),
+    }
+    if kind is Kind.REDIS:
+        values["broker_errors"] = {"": stats.broker_errors}
+    else:
+        values["worker_restarts"] = {"": stats.worker_restarts}
+    return values
+
+
+def gauges(stats: StreamerStats, kind: Kind) -> Values:
+    """Return the numbers of `GAUGES` that a streamer of this kind has."""
+    values: Values = {
+        "queued_items": {"": stats.queued_items},
+        "queued_requests": {"": stats.queued_requests},
+        "waiting_requests": {"": stats.waiting_requests},
+        "running_batches": {"": stats.running_batches},
+        "running_items": {"": stats.running_items},
+        "max_queue_items": {"": stats.max_queue},
+    }
+    if kind is not Kind.REDIS:
+        values["configured_workers"] = {"": stats.workers}
+        values["idle_workers"] = {"": stats.idle_workers}
+        values["workers"] = {f"ready{SEPARATOR}": stats.workers}
+    if kind is Kind.PROCESSES:
+        states = [f"{w.state}{SEPARATOR}{w.device or ''}" for w in stats.worker_processes]
+        values["workers"] = dict(collections.Counter(states))
+    return values

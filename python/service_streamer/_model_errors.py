@@ -1,0 +1,75 @@
+"""Exceptions that the model raises, made fit for callers in other threads."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from types import TracebackType
+from typing import Any
+
+from ._errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
+
+
+class OutputRefused(ValueError):
+    """The model's return value does not fit its settings, whatever the items are."""
+
+
+FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused)
+"""Errors that no item causes: the batch is not run again."""
+
+
+def detached(error: BaseException) -> Exception:
+    """Return a copy of an exception of the model, with the traceback as text.
+
+    A copy, because the model may raise the same object again. Text, because a traceback keeps the
+    frames, and so the items of all callers, alive. The text omits the frame of the caller of this
+    function. SystemExit, KeyboardInterrupt and the like become `WorkerLost`: a model that exits
+    must not end a caller's thread or event loop.
+    """
+    here = error.__traceback__
+    return without_frames(error, here.tb_next if here is not None else None)
+
+
+def without_frames(error: BaseException, trace: TracebackType | None) -> Exception:
+    """Return a copy of an exception of the model whose cause is this traceback as text."""
+    text = None  # an exception of the core has no traceback
+    if trace is not None:
+        try:
+            text = "".join(traceback.format_exception(type(error), error, trace))
+        except Exception:  # no memory for it
+            text = type(error).__name__
+    # The model may keep the original; without its frames the memory of the batch is freed.
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    if isinstance(error, Exception):
+        copied = copy_error(error)
+    else:
+        copied = WorkerLost(f"predict_function raised {error!r}")
+    copied.__cause__ = WorkerTraceback(text) if text is not None else None
+    return copied
+
+
+def copy_error(error: Exception) -> Exception:
+    """Return a copy of an exception for another caller, or itself if it has no exact copy."""
+    try:
+        copied = copy.copy(error)
+        same = type(copied) is type(error) and len(copied.args) == len(error.args)
+        if not same or not all(map(_is_same, copied.args, error.args)):
+            return error
+    except BaseException:
+        return error  # user code: the class cannot be created from its args
+    if copied is not error:
+        copied.__cause__ = error.__cause__
+    return copied
+
+
+def _is_same(copied: Any, original: Any) -> bool:
+    # Other types than str may have an == that raises or does not return a bool.
+    are_strings = type(copied) is type(original) is str
+    return copied is original or (are_strings and copied == original)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return True if the host or a GPU had too little memory for the batch."""
+    return isinstance(error, MemoryError) or any(
+        base.__name__ == "OutOfMemoryError" for base in type(error).__mro__
+    )

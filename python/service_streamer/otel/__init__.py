@@ -1,0 +1,109 @@
+"""OpenTelemetry traces and metrics; needs ``pip install "service-streamer[otel]"``.
+
+::
+
+    from service_streamer import otel
+
+    otel.instrument(streamer, "sentiment")
+
+Each request then has a span, a child of the caller's. Each batch has a span too, which is current
+while ``predict_function`` runs and has links to the requests. It is made where the model runs: in
+this process, in a worker process, or in a `RedisWorker`. No call is needed there, only a tracer
+provider.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from types import TracebackType
+from typing import Any
+
+from .._core import __version__
+from .._streamer import BaseStreamer
+
+try:
+    from opentelemetry import trace
+except ImportError as _error:
+    raise ImportError(
+        'tracing needs opentelemetry-api: pip install "service-streamer[otel]"'
+    ) from _error
+
+from . import _meters
+from ._requests import Tracing
+
+__all__ = ["Instrumentation", "instrument"]
+
+_logger = logging.getLogger("service_streamer")
+
+
+class Instrumentation:
+    """What `instrument` has done to a streamer. Leaving its ``with`` block undoes it."""
+
+    def __init__(self, streamer: BaseStreamer, tracing: Tracing) -> None:
+        self._streamer = weakref.ref(streamer)
+        self._tracing = tracing
+
+    def uninstrument(self) -> None:
+        """Make no more spans and metrics for the streamer. May be called more than once.
+
+        Requests in flight keep their spans.
+        """
+        streamer = self._streamer()
+        if streamer is not None and streamer._tracing is self._tracing:
+            streamer._tracing = None
+            _meters.remove(streamer)
+
+    def __enter__(self) -> Instrumentation:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.uninstrument()
+
+
+def instrument(
+    streamer: BaseStreamer,
+    name: str | None = None,
+    *,
+    tracer_provider: Any = None,
+    meter_provider: Any = None,
+) -> Instrumentation:
+    """Make spans for the requests of a streamer, and report its statistics as metrics.
+
+    It does not keep the streamer alive. A child that is forked later is instrumented too. If the
+    streamer is instrumented already, that is logged and nothing changes.
+
+    Args:
+        streamer: any streamer.
+        name: the name of the streamer in spans and metrics. None: the one in its ``repr``.
+        tracer_provider: of the spans of requests. None: the global one. The spans of batches
+            always come from the global tracer provider of the process where the model runs.
+        meter_provider: of the metrics. None: the global one. A client process reports none: the
+            process with the `Streamer` does.
+
+    Raises:
+        ValueError: the name is empty, or in use by another streamer of this meter provider.
+        TypeError: `streamer` or `name` has the wrong type.
+        StreamerClosed: the streamer is closed.
+    """
+    if not isinstance(streamer, BaseStreamer):
+        raise TypeError(f"streamer must be a streamer, not {streamer!r}")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {name!r}")
+    if name == "":
+        raise ValueError("name must not be empty")
+    streamer._check_open()
+    shown = streamer._name() if name is None else name
+    if (tracing := streamer._tracing) is not None:
+        _logger.warning("%r is already instrumented", streamer, extra={"streamer": shown})
+    else:
+        _meters.add(streamer, shown, meter_provider)
+        tracer = trace.get_tracer("service_streamer", __version__, tracer_provider)
+        tracing = Tracing(tracer, "predict" if name is None else f"predict {name}", shown)
+        streamer._tracing = tracing
+    return Instrumentation(streamer, tracing)

@@ -1,0 +1,129 @@
+"""The spans of requests."""
+
+from __future__ import annotations
+
+import operator
+from types import TracebackType
+from typing import Any
+
+from opentelemetry import trace
+
+from .. import _core
+from .._errors import QueueFull, RequestTimeout, StreamerClosed
+from .._future import Future
+from ._context import pack
+from ._errors import record
+
+_REFUSED = {QueueFull: "rejected", RequestTimeout: "expired", StreamerClosed: "dropped"}
+_TIMING = (
+    "service_streamer.queue_time_seconds",
+    "service_streamer.service_time_seconds",
+    "service_streamer.batch_items",
+    "service_streamer.close_reason",
+)
+"""the values of ``Future._timing``"""
+
+
+class Tracing:
+    """Makes the requests of one streamer, with spans. Any thread may call the methods."""
+
+    def __init__(self, tracer: trace.Tracer, span_name: str, streamer: str) -> None:
+        self._tracer = tracer
+        self._span_name = span_name
+        self._streamer = streamer
+
+    def predict(
+        self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
+    ) -> Any:
+        """Do what ``engine.predict`` does."""
+        span = self._start(batch, priority)
+        if not span.is_recording():
+            return engine.predict(batch, timeout, priority)
+        with _Request(span) as request:
+            request.future = engine.submit(batch, timeout, priority, pack(span))
+            return request.future.result()
+
+    def submit(
+        self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
+    ) -> Future:
+        """Do what ``engine.submit`` does. The span lasts until the request has ended."""
+        span = self._start(batch, priority)
+        if not span.is_recording():
+            return engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
+        request = _Request(span)
+        try:
+            future: Future = engine.submit(batch, timeout, priority, pack(span))
+        except BaseException as error:
+            request.refused(error)
+            raise
+        future.add_done_callback(request.done)
+        return future
+
+    async def apredict(
+        self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
+    ) -> Any:
+        """Do what ``engine.submit_async`` does, and wait for the outputs."""
+        span = self._start(batch, priority)
+        if not span.is_recording():
+            return await engine.submit_async(batch, timeout, priority)
+        with _Request(span) as request:
+            request.future = engine.submit_async(batch, timeout, priority, pack(span))
+            return await request.future
+
+    def _start(self, batch: Any, priority: int) -> trace.Span:
+        attributes = {
+            "service_streamer.streamer": self._streamer,
+            "service_streamer.items": operator.length_hint(batch),
+            "service_streamer.priority": priority,
+        }
+        return self._tracer.start_span(self._span_name, attributes=attributes)
+
+
+class _Request:
+    """The span of a request. As a context manager it lasts until the caller has the outputs."""
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+        self.future: Any = None
+
+    def __enter__(self) -> _Request:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        future, self.future = self.future, None  # or the traceback would keep it and its exception
+        if future is None:
+            self.refused(error)
+            return
+        future._abandon()  # an exception may have ended the wait, and not the request
+        outcome, delivery_time = future._ended() or ("cancelled", 0.0)
+        if outcome != "cancelled":
+            self._span.set_attribute("service_streamer.delivery_time_seconds", delivery_time)
+        self._end(future, outcome, error)
+
+    def done(self, future: Future) -> None:
+        """End the span of a request that has ended: a done callback."""
+        outcome, _ = future._ended() or ("failed", 0.0)
+        # The outputs are not decoded: the caller may not want them.
+        error = None if outcome in ("completed", "cancelled") else future.exception()
+        self._end(future, outcome, error)
+
+    def refused(self, error: BaseException | None) -> None:
+        """End the span of a request that could not be submitted."""
+        default = "failed" if isinstance(error, Exception) else "cancelled"
+        self._end(None, _REFUSED.get(type(error), default), error)
+
+    def _end(self, future: Any, outcome: str, error: BaseException | None) -> None:
+        timing = None if future is None else future._timing()
+        known = {
+            "service_streamer.outcome": outcome,
+            **dict(zip(_TIMING, timing or (), strict=False)),
+        }
+        self._span.set_attributes(known)
+        if isinstance(error, Exception) and outcome != "cancelled":
+            record(self._span, error)
+        self._span.end()
