@@ -57,8 +57,8 @@ class Requests:
         """
         if timeout is None:
             timeout = self._options.worker_timeout
-        if self._tracing is not None:
-            return self._tracing.predict(self._engine, batch, timeout, priority)
+        if (tracing := self._tracing) is not None:
+            return tracing.predict(self._engine, batch, timeout, priority)
         return self._engine.predict(batch, timeout, priority)
 
     def submit(
@@ -83,8 +83,8 @@ class Requests:
             RequestTimeout: the queue had no room within the timeout.
             QueueFull, StreamerClosed, TypeError: as for `predict`.
         """
-        if self._tracing is not None:
-            return self._tracing.submit(self._engine, batch, timeout, priority)
+        if (tracing := self._tracing) is not None:
+            return tracing.submit(self._engine, batch, timeout, priority)
         return self._engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
 
     async def apredict(
@@ -97,8 +97,8 @@ class Requests:
         """
         if timeout is None:
             timeout = self._options.worker_timeout
-        if self._tracing is not None:
-            return await self._tracing.apredict(self._engine, batch, timeout, priority)
+        if (tracing := self._tracing) is not None:
+            return await tracing.apredict(self._engine, batch, timeout, priority)
         return await self._engine.submit_async(batch, timeout, priority)
 
     def map(

@@ -22,6 +22,8 @@ from ._waiting import threads
 
 _logger = logging.getLogger("service_streamer")
 
+Predict = Callable[[list[Any]], Any]
+
 
 class Workers:
     """A `Backend`: an engine and its worker threads. The first request starts them."""
@@ -141,11 +143,11 @@ def serve(
         _resolve(batch, without_frames(raised, raised.__traceback__), predict, budget)
     else:
         entry = LogEntry(batch, name)
-        with _span(batch, entry) as record:
-            error = run(batch, predict, record)
+        with _span(batch, entry, predict) as (traced, record):
+            error = run(batch, traced, record)
             if error is not None:
                 record(error)
-                _resolve(batch, error, predict, budget)
+                _resolve(batch, error, traced, budget)
         entry.write()
 
 
@@ -165,18 +167,18 @@ def _report(error: BaseException, name: str) -> None:
 
 
 def _span(
-    batch: _core.Batch, entry: LogEntry
-) -> contextlib.AbstractContextManager[Callable[[Exception], None]]:
+    batch: _core.Batch, entry: LogEntry, predict: Predict
+) -> contextlib.AbstractContextManager[tuple[Predict, Callable[[Exception], None]]]:
     """Return the span of a batch, if a request of it has a trace context."""
     contexts = batch.contexts
-    tracing = _tracing() if contexts else None
-    if tracing is None:
-        return contextlib.nullcontext(_ignore)
-    return tracing.batch_span(contexts, entry.fields)  # type: ignore[no-any-return]
+    spans = _batch_spans() if contexts else None
+    if spans is None:
+        return contextlib.nullcontext((predict, _ignore))
+    return spans.batch_span(contexts, entry.fields, predict)  # type: ignore[no-any-return]
 
 
 @functools.cache
-def _tracing() -> ModuleType | None:
+def _batch_spans() -> ModuleType | None:
     try:
         from .otel import _batches  # imported for the first trace context
     except ImportError:  # opentelemetry is an extra
@@ -186,8 +188,8 @@ def _tracing() -> ModuleType | None:
 
 def flush_spans() -> None:
     """Export the spans of batches before this process ends."""
-    if (tracing := sys.modules.get(f"{__package__}.otel._batches")) is not None:
-        tracing.flush()
+    if (spans := sys.modules.get(f"{__package__}.otel._batches")) is not None:
+        spans.flush()
 
 
 def _ignore(error: Exception) -> None:

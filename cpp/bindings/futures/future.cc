@@ -222,9 +222,7 @@ PyMethodDef methods[] = {
     {"running", future_running, METH_NOARGS,
      "running($self)\n--\n\n"
      "Whether a worker has any of its items."},
-    {"cancelled", future_cancelled, METH_NOARGS,
-     "cancelled($self)\n--\n\n"
-     "Whether the request was cancelled."},
+    {"cancelled", future_cancelled, METH_NOARGS, "cancelled($self)\n--\n\nWhether the request was cancelled."},
     {"cancel", future_cancel, METH_NOARGS,
      "cancel($self)\n--\n\n"
      "Takes the request out of the queue; False: it has ended, or workers have all its items."},

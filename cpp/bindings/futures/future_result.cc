@@ -146,8 +146,9 @@ PyObject* future_ended(PyObject* self, PyObject*) {
   auto* future = reinterpret_cast<FutureObject*>(self);
   if (!is_done(future)) Py_RETURN_NONE;
   const Request& request = *future->request;
-  return Py_BuildValue("(sd)", counted_as(request.outcome),
-                       std::chrono::duration<double>(Clock::now() - request.ended).count());
+  // In a forked child, a request of the parent has no time of its end.
+  const Duration since = request.ended != TimePoint{} ? Clock::now() - request.ended : Duration::zero();
+  return Py_BuildValue("(sd)", counted_as(request.outcome), std::chrono::duration<double>(since).count());
 }
 
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {

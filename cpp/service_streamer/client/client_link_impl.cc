@@ -57,11 +57,6 @@ std::string ClientLink::Impl::connect_error() const {
   return connect_error_;
 }
 
-void ClientLink::Impl::set_connect_error(std::string words) {
-  MutexLock lock(connect_error_mutex_);
-  connect_error_ = std::move(words);
-}
-
 // --- the IO thread ---
 
 void ClientLink::Impl::run() {
@@ -198,11 +193,11 @@ bool ClientLink::Impl::handle_message(InMessage& message) {
   if (dropped_bytes_ > 0) return false;
   if (!std::exchange(received_hello_, true)) {
     Hello hello;
+    if (!parse(message, hello) || hello.version != kProtocolVersion || hello.role != Role::kEngine) return false;
     greeted_once_ = true;
     back_off_ = kFirstBackOff;
     set_connect_error({});
-    return message.type == MessageType::kHello && parse(message, hello) && hello.version == kProtocolVersion &&
-           hello.role == Role::kEngine;
+    return true;
   }
   if (message.type == MessageType::kResults) return handle_results(message);
   if (message.type == MessageType::kClosed) {

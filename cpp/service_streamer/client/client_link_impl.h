@@ -44,7 +44,10 @@ class ClientLink::Impl {
   bool wants_connection() { return has_reservation_ || pending_queries_.has_unsent(); }
   void connect(TimePoint now);
   TimePoint end_overdue(TimePoint now);
-  void set_connect_error(std::string words) EXCLUDES(connect_error_mutex_);
+  void set_connect_error(std::string words) EXCLUDES(connect_error_mutex_) {
+    MutexLock lock(connect_error_mutex_);
+    connect_error_ = std::move(words);
+  }
   void close_engine();
   void send_controls();
   void receive();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import sys
 import threading
 import time
@@ -43,7 +44,9 @@ class NativeThread:
         if is_patched("threading"):
             original("_thread", "start_new_thread")(self._run_unmanaged, (begun,))
         else:
-            threading.Thread(target=self._run, args=(begun,), name=self._name, daemon=True).start()
+            thread = threading.Thread(target=self._run, args=(begun,), name=self._name, daemon=True)
+            # In an empty context: instrumentation of threads may pass that of this request on.
+            contextvars.Context().run(thread.start)
         begun.acquire()
 
     def join(self, timeout: float | None = None) -> bool:

@@ -102,8 +102,8 @@ def instrument(
     if (tracing := streamer._tracing) is not None:
         _logger.warning("%r is already instrumented", streamer, extra={"streamer": shown})
     else:
-        _meters.add(streamer, shown, meter_provider)
         tracer = trace.get_tracer("service_streamer", __version__, tracer_provider)
+        _meters.add(streamer, shown, meter_provider)
         tracing = Tracing(tracer, "predict" if name is None else f"predict {name}", shown)
         streamer._tracing = tracing
     return Instrumentation(streamer, tracing)

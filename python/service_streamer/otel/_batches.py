@@ -12,26 +12,44 @@ from opentelemetry.context import Context
 
 from .._core import __version__
 from ._context import unpack
-from ._errors import record
+from ._errors import record, safely
 
 FLUSH_TIMEOUT = 2000  # ms
 
 _tracer = trace.get_tracer("service_streamer", __version__)
 
 
+Predict = Callable[[list[Any]], Any]
+
+
 @contextlib.contextmanager
 def batch_span(
-    contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any]
-) -> Iterator[Callable[[BaseException], None]]:
-    """Make a span for a batch and make it current in the ``with`` block.
+    contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any], predict: Predict
+) -> Iterator[tuple[Predict, Callable[[BaseException], None]]]:
+    """Make a span for a batch, which lasts until the end of the ``with`` block.
 
     Args:
         contexts: ``Batch.contexts``. The first one is the parent, and all of them are links.
         fields: those of the log record.
+        predict: the model.
 
     Yields:
-        A function that records an error of the batch.
+        The model, for which the span is current while it runs; and a function that records an
+        error of the batch.
     """
+    span = safely(_start, contexts, fields) or trace.INVALID_SPAN
+
+    def traced(items: list[Any]) -> Any:
+        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            return predict(items)
+
+    try:
+        yield traced, functools.partial(record, span)
+    finally:
+        safely(span.end)
+
+
+def _start(contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any]) -> trace.Span:
     links = [
         trace.Link(
             unpack(packed),
@@ -43,10 +61,9 @@ def batch_span(
     attributes = {
         f"service_streamer.{name}": value for name, value in fields.items() if value is not None
     }
-    with _tracer.start_as_current_span(
+    return _tracer.start_span(
         f"batch {fields['streamer']}", parent, attributes=attributes, links=links
-    ) as span:
-        yield functools.partial(record, span)
+    )
 
 
 def flush() -> None:

@@ -51,13 +51,13 @@ def add(streamer: BaseStreamer, name: str, provider: Any) -> None:
         of_provider = None if provider is metrics else provider
         _make_instruments(metrics.get_meter("service_streamer", __version__, of_provider), new)
     other = streamers.get(name, lambda: None)()
-    if other is not None and is_open(other):
+    if other is not None and other is not streamer and is_open(other):
         raise ValueError(f"the name {name!r} is in use by another streamer: {other!r}")
     streamers[name] = weakref.ref(streamer)
 
 
 def remove(streamer: BaseStreamer) -> None:
-    """Stop to report the statistics of a streamer."""
+    """Stop reporting the statistics of a streamer."""
     for streamers in list(_providers.values()):
         for name, reference in list(streamers.items()):
             if reference() is streamer:
@@ -113,6 +113,11 @@ def _read(streamers: _Streamers) -> Iterator[tuple[str, StreamerStats, Kind]]:
     for name, reference in list(streamers.items()):
         streamer = reference()
         if streamer is None or not is_open(streamer):
-            streamers.pop(name, None)
+            if streamers.get(name) is reference:  # else another streamer has the name now
+                del streamers[name]
         elif not isinstance(streamer._backend, Client):  # the owner reports these
-            yield name, StreamerStats.from_engine(streamer._backend.stats(0)), kind_of(streamer)
+            try:
+                values = streamer._backend.stats(0)
+            except Exception:  # of a backend that could not be made after a fork
+                continue  # the others are still reported
+            yield name, StreamerStats.from_engine(values), kind_of(streamer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +13,7 @@ from .. import _core
 from .._errors import QueueFull, RequestTimeout, StreamerClosed
 from .._future import Future
 from ._context import pack
-from ._errors import record
+from ._errors import record, safely
 
 _REFUSED = {QueueFull: "rejected", RequestTimeout: "expired", StreamerClosed: "dropped"}
 _TIMING = (
@@ -76,7 +77,8 @@ class Tracing:
             "service_streamer.items": operator.length_hint(batch),
             "service_streamer.priority": priority,
         }
-        return self._tracer.start_span(self._span_name, attributes=attributes)
+        span = safely(self._tracer.start_span, self._span_name, attributes=attributes)
+        return span or trace.INVALID_SPAN
 
 
 class _Request:
@@ -107,17 +109,25 @@ class _Request:
 
     def done(self, future: Future) -> None:
         """End the span of a request that has ended: a done callback."""
-        outcome, _ = future._ended() or ("failed", 0.0)
+        outcome, since = future._ended() or ("failed", 0.0)
+        # Callbacks of other requests may have run since then.
+        end_time = time.time_ns() - round(since * 1e9)
         # The outputs are not decoded: the caller may not want them.
         error = None if outcome in ("completed", "cancelled") else future.exception()
-        self._end(future, outcome, error)
+        self._end(future, outcome, error, end_time)
 
     def refused(self, error: BaseException | None) -> None:
         """End the span of a request that could not be submitted."""
         default = "failed" if isinstance(error, Exception) else "cancelled"
         self._end(None, _REFUSED.get(type(error), default), error)
 
-    def _end(self, future: Any, outcome: str, error: BaseException | None) -> None:
+    def _end(
+        self,
+        future: Any,
+        outcome: str,
+        error: BaseException | None,
+        end_time: int | None = None,
+    ) -> None:
         timing = None if future is None else future._timing()
         known = {
             "service_streamer.outcome": outcome,
@@ -126,4 +136,4 @@ class _Request:
         self._span.set_attributes(known)
         if isinstance(error, Exception) and outcome != "cancelled":
             record(self._span, error)
-        self._span.end()
+        safely(self._span.end, end_time)

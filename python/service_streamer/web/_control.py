@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from .._errors import StreamerClosed, StreamerError
 from .._stats import StreamerStats
@@ -85,8 +84,8 @@ class Steering:
     ) -> None:
         if control is not None and not isinstance(control, str) and not callable(control):
             raise TypeError(f"control must be a str, a callable or None, not {control!r}")
-        if isinstance(control, str) and not control.strip():
-            raise ValueError("control must not be an empty token")
+        if isinstance(control, str) and not (control.strip() and control.isascii()):
+            raise ValueError("control must be a token of ASCII characters, not empty")
         self._targets = targets
         self._control = control
         self._events = events
@@ -127,7 +126,7 @@ class Steering:
         if site is not None:
             same = site == "same-origin"
         elif origin is not None:
-            same = urlsplit(origin).netloc == header("Host")
+            same = origin.partition("://")[2] == header("Host")
         else:  # not from a browser, or from one that does not tell
             same = authorization is not None or isinstance(self._control, str)
         if not same:
@@ -232,6 +231,8 @@ class Steering:
                 fail(error)
             else:
                 end("restarted: all workers are new")
+            finally:
+                self._restarting.discard(name)
 
         self._events.add(name, "restart: the workers are replaced one after the other")
         try:

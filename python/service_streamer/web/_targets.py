@@ -130,7 +130,7 @@ class StreamerTarget:
         if settings:
             streamer.configure(**settings)
         if resize is not None:
-            resize()  # raises nothing: all was checked before
+            resize()  # all was checked before
         return restart
 
     def _verdict(self, stats: StreamerStats) -> str:
