@@ -1,28 +1,12 @@
 #include <algorithm>
 #include <cstddef>
-#include <new>
 #include <vector>
 
 #include "service_streamer/batching/engine.h"
 
-// How workers get batches: waiting until one is due, waking a worker for it, and cutting it.
+// When a batch is due: how workers wait for it, and are woken.
 
 namespace service_streamer {
-namespace {
-
-// Reserves memory for one more range. False if there is none.
-bool make_room(std::vector<RequestRange>& ranges) {
-  if (ranges.size() < ranges.capacity()) return true;
-  try {
-    ranges.reserve(std::max<std::size_t>(2 * ranges.size(), 64));
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 Engine::Ready Engine::poll(CloseReason& reason) {
   TimePoint until;
   MutexLock lock(mutex_);
@@ -73,67 +57,6 @@ void Engine::stop_waiting(IdleWorker& worker) {
   wakes.run();
 }
 
-bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
-  batch = {};
-  try {
-    batch.ranges.reserve(64);
-  } catch (const std::bad_alloc&) {
-    decline();  // otherwise the reservation would stay for ever
-    throw;
-  }
-  Wakes wakes;
-  {
-    MutexLock lock(mutex_);
-    const TimePoint now = Clock::now();
-    // Workers with a reservation count as idle: they are about to cut their batches, too.
-    const std::size_t idle_workers = idle_.size() + static_cast<std::size_t>(reserved_);
-    const Request* first = first_for_batch(reason);
-    const RequestQueue::Company company = first != nullptr ? queue_.company_of(*first) : RequestQueue::Company{};
-    BatchLimits limits = options_.queue_options().limits;
-    limits.items = policy_.share(policy_queue(company, idle_workers));
-    const bool full = fill(batch, {.limits = limits, .reason = reason}, now, ended, wakes);
-    if (batch.items > 0) {
-      batch.dispatched = now;
-      batch.rerun = batch.ranges.front().request->alone;
-      batch.reason = reason;
-      if (full || batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
-      const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
-      if (from_policy && limits.items < options_.batch_size && company.items > batch.items) {
-        batch.reason = CloseReason::kShare;
-      }
-      for (const RequestRange& range : batch.ranges) {
-        range.request->batch_items = static_cast<std::uint32_t>(batch.items);
-        range.request->reason = batch.reason;
-      }
-      batch.id = ++last_batch_;
-      ++running_batches_;
-      running_items_ += batch.items;
-      if (recording()) [[unlikely]]
-        log_cut(batch, now);
-    }
-    if (batch.items > 0 && !batch.rerun) {
-      policy_.dispatched(now, batch.finishing);
-      ++counters_.batches;
-      counters_.items += batch.items;
-      ++counters_.batch_sizes[batch.items];
-      ++counters_.close_reasons[static_cast<std::size_t>(batch.reason)];
-    }
-    settle(now, wakes);
-  }
-  wakes.run();
-  return batch.items > 0;
-}
-
-void Engine::decline() {
-  Wakes wakes;
-  {
-    MutexLock lock(mutex_);
-    --reserved_;
-    wakes.worker = worker_to_wake(Clock::now());
-  }
-  wakes.run();
-}
-
 // --- under the mutex ---
 
 // kBatch if a batch is due for a worker that is one of `idle_workers` idle ones, and is now reserved for it. kNotYet:
@@ -149,51 +72,6 @@ Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, Cl
   reason = verdict.reason;
   ++reserved_;
   return Ready::kBatch;
-}
-
-// The request that a reserved batch begins with; nullptr: nothing is queued.
-Request* Engine::first_for_batch(CloseReason reason) {
-  if (queue_.requests() == 0 && queue_.alone_requests() == 0) return nullptr;
-  Request& front = queue_.front();
-  if (reason != CloseReason::kFull || queue_.company_of(front).full) return &front;
-  Request* full = queue_.front_of_full_group();
-  return full != nullptr ? full : &front;
-}
-
-// Takes a reserved batch from the queue, or less if memory runs out. If only requests that run alone are queued, takes
-// one of them. Returns true if the next item of the same key was too heavy.
-bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& ended, Wakes& wakes) {
-  before_event(now);
-  --reserved_;
-  BatchLoad load(how.limits);
-  std::uint64_t key = 0;
-  bool too_heavy = false;
-  while (batch.items < how.limits.items && make_room(batch.ranges)) {
-    Request* next = batch.items == 0 ? first_for_batch(how.reason) : queue_.next_alike(key);
-    if (next == nullptr) break;
-    if (next->deadline <= now) {
-      end(*next, Outcome::kExpired, now, ended, wakes);
-      continue;
-    }
-    const std::uint32_t count = how.whole || next->alone ? next->size : load.room_for(*next);
-    too_heavy = count == 0;
-    if (too_heavy) break;
-    if (next->dispatched == 0 && !next->alone) {
-      times_.queue_time.add(now - next->arrived);
-      next->taken = now;
-    }
-    key = next->key(next->dispatched);
-    batch.age = std::max(batch.age, now - next->arrived);
-    batch.ranges.push_back(queue_.take(*next, count));
-    load.add(batch.ranges.back());
-    next->holds.fetch_add(1, std::memory_order_relaxed);
-    batch.items += count;
-    if (next->phase == Request::Phase::kDispatched) ++batch.finishing;
-    if (next->alone) break;
-  }
-  // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.
-  if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
-  return too_heavy;
 }
 
 // The number of queued items that are not reserved. A reservation counts as a full batch.
@@ -224,8 +102,12 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
       company.full = items >= options_.batch_size;
     }
     verdict = policy_.due(policy_queue(company, idle_workers), now);
-    if (verdict.at > now && queue_.front_of_full_group() != nullptr)
+    if (verdict.at <= now) return true;
+    if (first_of_full_batch(now) != nullptr) {
       verdict = {.at = now, .reason = CloseReason::kFull};
+    } else if (overdue(queue_.front(), now) && queue_.first_of_full_group() != nullptr) {
+      verdict = {.at = now, .reason = CloseReason::kMaxLatency};
+    }
   }
   return true;
 }

@@ -10,6 +10,7 @@
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
+#include "service_streamer/batching/intrusive_list.h"
 #include "service_streamer/waiting/waiter.h"
 
 namespace service_streamer {
@@ -58,6 +59,14 @@ struct Request {
   }
   std::uint64_t key(std::uint32_t item) const {
     return traits == nullptr || traits->keys.empty() ? 0 : traits->keys[item];
+  }
+  // The end of the items from `item` on that have its key.
+  std::uint32_t end_of_run(std::uint32_t item) const {
+    if (traits == nullptr || traits->keys.empty()) return size;
+    const auto& keys = traits->keys;
+    std::uint32_t end = item + 1;
+    while (end < size && keys[end] == keys[item]) ++end;
+    return end;
   }
 
   Completion completion;
@@ -120,38 +129,8 @@ using EndedRequests = RequestChain<&Request::next_ended>;
 // Requests that were published before and have no hold any more. The caller frees them.
 using ReleasedRequests = RequestChain<&Request::next>;
 
-// An intrusive doubly linked list of requests, without allocation. `Previous` and `Next` are the links that it uses.
-template <Request* Request::* Previous, Request* Request::* Next>
-class RequestList {
- public:
-  bool empty() const { return first_ == nullptr; }
-  Request* first() const { return first_; }
-  Request* last() const { return last_; }
-
-  void push_back(Request& request) { insert(request, nullptr); }
-
-  // Inserts before `before`, or at the end if that is nullptr.
-  void insert(Request& request, Request* before) {
-    Request* after = before != nullptr ? before->*Previous : last_;
-    request.*Previous = after;
-    request.*Next = before;
-    (after != nullptr ? after->*Next : first_) = &request;
-    (before != nullptr ? before->*Previous : last_) = &request;
-  }
-
-  void erase(Request& request) {
-    (request.*Previous != nullptr ? request.*Previous->*Next : first_) = request.*Next;
-    (request.*Next != nullptr ? request.*Next->*Previous : last_) = request.*Previous;
-    request.*Previous = request.*Next = nullptr;
-  }
-
- private:
-  Request* first_ = nullptr;
-  Request* last_ = nullptr;
-};
-
-using QueueList = RequestList<&Request::previous, &Request::next>;
-using AlikeList = RequestList<&Request::previous_alike, &Request::next_alike>;
-using LiveList = RequestList<&Request::previous_live, &Request::next_live>;
+using QueueList = IntrusiveList<Request, &Request::previous, &Request::next>;
+using AlikeList = IntrusiveList<Request, &Request::previous_alike, &Request::next_alike>;
+using LiveList = IntrusiveList<Request, &Request::previous_live, &Request::next_live>;
 
 }  // namespace service_streamer

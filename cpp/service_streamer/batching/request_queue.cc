@@ -1,42 +1,29 @@
 #include "service_streamer/batching/request_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace service_streamer {
-namespace {
-
-// When a request would have arrived to have its turn in the order of arrival. Priorities and durations may be large.
-__int128 virtual_arrival(const Request& request, Duration ageing) {
-  return __int128{request.arrived.time_since_epoch().count()} - __int128{request.priority} * ageing.count();
-}
-
-}  // namespace
-
 bool RequestQueue::has_room(const Request& request) const {
-  if (waiting_count_ > 0) {
-    for (const auto& [priority, lane] : lanes_) {
-      if (priority < request.priority) break;
-      if (!lane.waiting.empty()) return false;
-    }
-  }
-  return fits(request);
+  const Request* first = waiting_count_ > 0 ? order_.first_of(lanes_, &Lane::waiting) : nullptr;
+  return (first == nullptr || order_.before(request, *first)) && fits(request);
 }
 
 void RequestQueue::push(Request& request) {
-  add(lanes_[request.priority], request, nullptr);
+  add(prepare(request), request, nullptr);
 }
 
 void RequestQueue::push_waiting(Request& request) {
-  lanes_[request.priority].waiting.push_back(request);
+  prepare(request).waiting.push_back(request);
   request.phase = Request::Phase::kWaiting;
   ++waiting_count_;
 }
 
 void RequestQueue::push_again(Request& request) {
-  Lane& lane = lanes_[request.priority];
+  request.dispatched = 0;
+  Lane& lane = prepare(request);
   Request* later = lane.queued.first();
   while (later != nullptr && later->arrived <= request.arrived) later = later->next;
-  request.dispatched = 0;
   add(lane, request, later);
 }
 
@@ -52,20 +39,17 @@ void RequestQueue::push_alone(Request& request) {
 
 void RequestQueue::set_batch_size(std::size_t items) {
   options_.limits.items = items;
-  full_.clear();
-  for (const auto& [key, group] : groups_) {
-    if (is_full(group)) full_.insert(key);
-  }
+  if (grouped()) groups_->set_batch_size(items);
 }
 
 Request* RequestQueue::admit() {
   if (waiting_count_ == 0) return nullptr;
-  const auto lane = std::ranges::find_if(lanes_, [](const auto& each) { return !each.second.waiting.empty(); });
-  Request& request = *lane->second.waiting.first();
+  Request& request = *order_.first_of(lanes_, &Lane::waiting);
   if (!fits(request)) return nullptr;
-  lane->second.waiting.erase(request);
+  Lane& lane = lanes_.find(request.priority)->second;
+  lane.waiting.erase(request);
   --waiting_count_;
-  add(lane->second, request, nullptr);
+  add(lane, request, nullptr);
   return &request;
 }
 
@@ -74,36 +58,26 @@ void RequestQueue::remove(Request& request) {
     const auto lane = lanes_.find(request.priority);
     lane->second.waiting.erase(request);
     --waiting_count_;
+    if (grouped()) groups_->release(request, 0);
     drop_empty(lane);
   } else if (request.phase == Request::Phase::kQueued) {
     unlink(request);
   }
 }
 
-Request& RequestQueue::front() {
-  return requests_ > 0 ? *next_lane()->second.queued.first() : *alone_.first();
+Request& RequestQueue::front() const {
+  return requests_ > 0 ? *order_.first_of(lanes_, &Lane::queued) : *alone_.first();
 }
 
-RequestQueue::Company RequestQueue::company_of(const Request& request) const {
+RequestQueue::Company RequestQueue::company_of(const Request& request) {
   if (request.alone) return {.items = request.size, .requests = 1};
-  if (!grouped_) return {.items = items_, .requests = requests_, .full = items_ >= options_.limits.items};
-  const Group& group = groups_.find(request.key(request.dispatched))->second;
-  return {.items = group.items, .requests = group.requests, .full = is_full(group)};
+  if (grouped()) return groups_->company_of(request);
+  return {.items = items_, .requests = requests_, .full = items_ >= options_.limits.items};
 }
 
-Request* RequestQueue::front_of_full_group() {
-  return full_.empty() ? nullptr : next_alike(*full_.begin());
-}
-
-Request* RequestQueue::next_alike(std::uint64_t key) {
-  if (!grouped_) return requests_ > 0 ? &front() : nullptr;
-  const auto group = groups_.find(key);
-  if (group == groups_.end()) return nullptr;
-  Request* next = nullptr;
-  for (const auto& [priority, list] : group->second.lanes) {
-    if (next == nullptr || goes_before(*list.first(), *next)) next = list.first();
-  }
-  return next;
+Request* RequestQueue::next_alike(std::uint64_t key) const {
+  if (grouped()) return groups_->first(key);
+  return requests_ > 0 ? &front() : nullptr;
 }
 
 RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
@@ -118,14 +92,14 @@ RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
   } else {
     items_ -= count;
     lanes_.find(request.priority)->second.items -= count;
-    const bool ends_run = request.dispatched + count == request.run_end;
+    const bool ends_run = request.dispatched + count == request.run_end;  // only if the queue is grouped
     if (ends_run) {
-      leave_group(request);
-    } else if (grouped_) {
-      count_in_group(groups_.find(request.key(request.dispatched)), request, count, -1);
+      groups_->leave(request);
+    } else if (grouped()) {
+      groups_->shrink(request, count);
     }
     request.dispatched += count;
-    if (ends_run) enter_group(request);
+    if (ends_run) groups_->enter(request);
   }
   return range;
 }
@@ -162,84 +136,40 @@ RequestQueue::Lanes::const_iterator RequestQueue::top_lane() const {
   return std::ranges::find_if(lanes_, [](const auto& lane) { return !lane.second.queued.empty(); });
 }
 
-// The lane of the request that goes next.
-RequestQueue::Lanes::const_iterator RequestQueue::next_lane() const {
-  auto next = top_lane();
-  if (options_.ageing == Duration::max()) return next;
-  for (auto lane = next; lane != lanes_.end(); ++lane) {
-    if (lane->second.queued.empty()) continue;
-    if (goes_before(*lane->second.queued.first(), *next->second.queued.first())) next = lane;
+// Allocates what the request needs to be queued later, and returns its lane.
+RequestQueue::Lane& RequestQueue::prepare(const Request& request) {
+  Lane& lane = lanes_[request.priority];
+  if (request.traits != nullptr && !grouped() && !options_.ignores_traits) group_all();
+  if (grouped()) groups_->hold(request);
+  return lane;
+}
+
+void RequestQueue::group_all() {
+  RequestGroups groups(options_.limits, order_);
+  const auto for_each = [](const QueueList& list, auto call) {
+    for (Request* request = list.first(); request != nullptr; request = request->next) call(*request);
+  };
+  for (const auto& [priority, lane] : lanes_) {
+    for (const QueueList* list : {&lane.queued, &lane.waiting}) {
+      for_each(*list, [&](const Request& request) { groups.hold(request); });
+    }
   }
-  return next;
+  groups_ = std::move(groups);
+  for (const auto& [priority, lane] : lanes_) {
+    for_each(lane.queued, [this](Request& request) { groups_->enter(request); });
+  }
 }
 
-// Whether a request goes before one of a higher priority.
-bool RequestQueue::goes_before(const Request& low, const Request& high) const {
-  return options_.ageing != Duration::max() &&
-         virtual_arrival(low, options_.ageing) < virtual_arrival(high, options_.ageing);
-}
-
+// Links a request that is prepared.
 void RequestQueue::add(Lane& lane, Request& request, Request* before) {
   lane.queued.insert(request, before);
   lane.items += request.size;
   lane.last_arrival = std::max(lane.last_arrival, request.arrived);
   request.phase = Request::Phase::kQueued;
+  request.run_end = request.size;
   items_ += request.size;
   ++requests_;
-  if (request.traits != nullptr && !grouped_ && !options_.ignores_traits) {
-    group_all();
-  } else {
-    enter_group(request);
-  }
-}
-
-void RequestQueue::group_all() {
-  grouped_ = true;
-  for (auto& [priority, lane] : lanes_) {
-    for (Request* request = lane.queued.first(); request != nullptr; request = request->next) enter_group(*request);
-  }
-}
-
-// Adds the request to the group of its next items.
-void RequestQueue::enter_group(Request& request) {
-  request.run_end = request.size;
-  if (!grouped_) return;
-  const std::uint64_t key = request.key(request.dispatched);
-  const auto group = groups_.try_emplace(key).first;
-  AlikeList& list = group->second.lanes[request.priority];
-  Request* later = nullptr;
-  if (!list.empty() && list.last()->arrived > request.arrived) {
-    later = list.first();
-    while (later->arrived <= request.arrived) later = later->next_alike;
-  }
-  list.insert(request, later);
-  ++group->second.requests;
-  request.run_end = request.dispatched + 1;
-  while (request.run_end < request.size && request.key(request.run_end) == key) ++request.run_end;
-  count_in_group(group, request, request.run_end - request.dispatched, 1);
-}
-
-void RequestQueue::leave_group(Request& request) {
-  if (!grouped_) return;
-  const auto group = groups_.find(request.key(request.dispatched));
-  const auto lane = group->second.lanes.find(request.priority);
-  lane->second.erase(request);
-  if (lane->second.empty()) group->second.lanes.erase(lane);
-  --group->second.requests;
-  count_in_group(group, request, request.run_end - request.dispatched, -1);
-  if (group->second.requests == 0) groups_.erase(group);
-}
-
-// Adds the next items of the request to the counts of its group, or subtracts them.
-void RequestQueue::count_in_group(Groups::iterator group, const Request& request, std::uint32_t items, int sign) {
-  auto& [key, counts] = *group;
-  counts.items += static_cast<std::size_t>(sign * static_cast<std::int64_t>(items));
-  for (std::uint32_t i = 0; i < items; ++i) counts.weight += sign * request.weight(request.dispatched + i);
-  if (is_full(counts)) {
-    full_.insert(key);
-  } else {
-    full_.erase(key);
-  }
+  if (grouped()) groups_->enter(request);
 }
 
 void RequestQueue::drop_empty(Lanes::iterator lane) {
@@ -256,7 +186,7 @@ void RequestQueue::unlink(Request& request) {
     --alone_count_;
     return;
   }
-  leave_group(request);
+  if (grouped()) groups_->leave_all(request);
   const auto lane = lanes_.find(request.priority);
   lane->second.queued.erase(request);
   lane->second.items -= left;

@@ -4,30 +4,29 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <unordered_map>
-#include <unordered_set>
+#include <optional>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch.h"
 #include "service_streamer/batching/batch_limits.h"
 #include "service_streamer/batching/request.h"
+#include "service_streamer/batching/request_groups.h"
+#include "service_streamer/batching/request_order.h"
 
 namespace service_streamer {
 
 // The bounded queue of requests, and the waiting room in front of it. It has no lock and no clock; the engine calls it
-// under its mutex. No call blocks. push(), push_waiting() and push_again() may throw std::bad_alloc.
+// under its mutex. No call blocks. push(), push_waiting() and push_again() may throw std::bad_alloc, and then the
+// request is not in the queue. No other call throws.
 //
-// Requests of one priority are first in, first out. A higher priority goes first. With `ageing`, a request gains one
-// priority for each such time that it has waited: the request with the least `arrived - priority * ageing` goes first.
+// RequestOrder says which request goes next.
 //
 // The bound counts items that are not in a batch yet. It holds for the items of each priority together with those of
-// higher priorities, so that many requests of a low priority never keep out one of a high priority. A request for which
-// there is no room may wait in the waiting room. admit() takes the highest priority first, and within it strictly in
-// order, so small requests cannot starve a large one.
+// higher priorities, so that many requests of a low priority never keep out one of a high priority. So the queue has at
+// most as many items as the bound times the number of priorities. A request for which there is no room may wait in the
+// waiting room. admit() takes the request that goes first, so small requests cannot starve a large one.
 //
-// The queue is grouped once it had a request with traits. Then the items that can be next are in groups of one key
-// each. Of a request whose items have several keys, only those up to `run_end` are in a group; the next ones follow
-// when these are taken.
+// The queue is grouped once it had a request with traits.
 class RequestQueue {
  public:
   struct Options {
@@ -36,7 +35,7 @@ class RequestQueue {
     bool ignores_traits = false;        // then the queue is never grouped
     BatchLimits limits = {};            // of a batch, which say when a group is full
   };
-  explicit RequestQueue(const Options& options) : options_(options) {}
+  explicit RequestQueue(const Options& options) : options_(options), order_(options.ageing) {}
 
   void set_batch_size(std::size_t items);
 
@@ -59,21 +58,18 @@ class RequestQueue {
   void remove(Request& request);
 
   // The request that goes next. The queue must not be empty.
-  Request& front();
+  Request& front() const;
 
   // What can be in a batch with a queued request, including it.
-  struct Company {
-    std::size_t items = 0;
-    int requests = 0;
-    bool full = false;  // it is enough for a batch
-  };
-  Company company_of(const Request& request) const;
+  using Company = RequestGroups::Company;
+  Company company_of(const Request& request);
 
-  // A request of a group that is enough for a batch; nullptr if there is none, or if the queue is not grouped.
-  Request* front_of_full_group();
+  // The request that goes first of those in groups that are enough for a batch; nullptr if there is none, or if the
+  // queue is not grouped.
+  Request* first_of_full_group() { return grouped() ? groups_->first_of_full() : nullptr; }
 
   // The request that goes next of those whose next item has this key; nullptr if there is none.
-  Request* next_alike(std::uint64_t key);
+  Request* next_alike(std::uint64_t key) const;
 
   // Cuts `count` items off a queued request, not more than up to its `run_end`. The request leaves the queue with its
   // last item.
@@ -96,7 +92,9 @@ class RequestQueue {
   bool expects_higher_priority(TimePoint now) const;
 
   std::size_t max_items() const { return options_.max_items; }
-  bool grouped() const { return grouped_; }
+  bool grouped() const { return groups_.has_value(); }
+  // The number of groups with a request.
+  int groups() const { return grouped() ? groups_->count() : 1; }
 
  private:
   // The requests of one priority.
@@ -110,35 +108,18 @@ class RequestQueue {
   };
   using Lanes = std::map<int, Lane, std::greater<>>;  // the highest priority first
 
-  // The items of one key that can be next.
-  struct Group {
-    std::map<int, AlikeList, std::greater<>> lanes;  // none is empty
-    std::size_t items = 0;
-    int requests = 0;
-    double weight = 0;
-  };
-  using Groups = std::unordered_map<std::uint64_t, Group>;
-
   bool fits(const Request& request) const;
   Lanes::const_iterator top_lane() const;
-  Lanes::const_iterator next_lane() const;
-  bool goes_before(const Request& low, const Request& high) const;
+  Lane& prepare(const Request& request);
+  void group_all();
   void add(Lane& lane, Request& request, Request* before);
   void drop_empty(Lanes::iterator lane);
   void unlink(Request& request);
-  void group_all();
-  void enter_group(Request& request);
-  void leave_group(Request& request);
-  void count_in_group(Groups::iterator group, const Request& request, std::uint32_t items, int sign);
-  bool is_full(const Group& group) const {
-    return group.items >= options_.limits.items || group.weight >= options_.limits.weight;
-  }
 
   Options options_;
+  RequestOrder order_;
   Lanes lanes_;  // a lane may be empty
-  bool grouped_ = false;
-  Groups groups_;                           // by key; none is empty
-  std::unordered_set<std::uint64_t> full_;  // keys of the groups that are enough for a batch
+  std::optional<RequestGroups> groups_;
   QueueList alone_;
   std::size_t items_ = 0;
   std::size_t alone_items_ = 0;

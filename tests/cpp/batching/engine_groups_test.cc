@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "batching/engine_groups_testing.h"
 #include "simulation/random.h"
 #include "support/threads.h"
 
@@ -17,35 +18,6 @@ namespace {
 
 using std::chrono::hours;
 using Ready = Engine::Ready;
-using Keys = std::vector<std::uint64_t>;
-using Weights = std::vector<double>;
-
-constexpr EngineOptions kGrouped{.batch_size = 4, .policy = PolicyKind::kGreedy, .max_queue = 1'000'000};
-
-EngineOptions weighted(double max_weight, bool padded = false) {
-  EngineOptions options = kGrouped;
-  options.max_weight = max_weight;
-  options.padded = padded;
-  return options;
-}
-
-CallPtr submitted_as(Engine& engine, Keys keys, Weights weights = {}, const Terms& terms = {}) {
-  const CallPtr call = make_call(static_cast<std::uint32_t>(std::max(keys.size(), weights.size())), terms);
-  call->traits = std::make_shared<ItemTraits>(ItemTraits{.keys = std::move(keys), .weights = std::move(weights)});
-  EXPECT_EQ(submit(engine, call), Engine::Admission::kQueued);
-  return call;
-}
-
-// Takes the next batch, answers it, and returns its requests and their items.
-std::vector<std::pair<Request*, std::uint32_t>> served(Engine& engine) {
-  Batch batch = take(engine);
-  std::vector<std::pair<Request*, std::uint32_t>> ranges;
-  for (const RequestRange& range : batch.ranges) ranges.emplace_back(range.request, range.count);
-  if (!ranges.empty()) answer(engine, batch);
-  return ranges;
-}
-
-using Ranges = std::vector<std::pair<Request*, std::uint32_t>>;
 
 TEST(EngineGroups, OnlyItemsWithEqualKeysShareABatchAndTheOldestRequestGoesFirst) {
   Engine engine(kGrouped);

@@ -131,6 +131,23 @@ TEST(EngineOverflow, ALargeRequestOfALowPriorityDelaysAHighOneByABatch) {
   }
 }
 
+TEST(EngineOverflow, ManyRequestsOfALowPriorityDelayAHighOneByABatch) {
+  EngineOptions options = kReject;
+  options.max_queue = 200'000;
+  Engine engine(options);
+  std::vector<CallPtr> bulk;
+  for (int i = 0; i < 100'000 / kStressShare; ++i) bulk.push_back(submitted(engine, 1, {.priority = -1}));
+  for (int i = 0; i < 10; ++i) {
+    Batch running = take(engine);
+    const CallPtr interactive = submitted(engine, 1);
+    answer(engine, running);
+    Batch next = take(engine);
+    EXPECT_EQ(next.ranges[0].request, interactive.get());
+    answer(engine, next);
+  }
+  close(engine, false);
+}
+
 TEST(EngineOverflow, WaitForRoomReturnsAtOnceIfTheRequestWasAdmitted) {
   Engine engine(kBlock);
   const CallPtr first = submitted(engine, 4);

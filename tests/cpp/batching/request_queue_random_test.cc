@@ -22,7 +22,7 @@ class PlainQueue {
   static std::uint32_t left(const Request* request) { return request->size - request->dispatched; }
 
   bool has_room(const Request& request) const {
-    const auto goes_first = [&](const Request* other) { return other->priority >= request.priority; };
+    const auto goes_first = [&](const Request* other) { return turn(other) < turn(&request); };
     return std::ranges::none_of(waiting, goes_first) && fits(request);
   }
 
@@ -32,17 +32,18 @@ class PlainQueue {
     return ahead == 0 || ahead + request.size <= max_items_;
   }
 
+  std::tuple<std::int64_t, int, std::int64_t> turn(const Request* request) const {
+    const auto arrived = request->arrived.time_since_epoch().count();
+    return {ageing_ == 0 ? 0 : arrived - request->priority * std::int64_t{ageing_}, -request->priority, arrived};
+  }
+
   std::vector<Request*>::iterator next() {
-    return std::ranges::min_element(queued, {}, [this](const Request* request) {
-      const auto arrived = request->arrived.time_since_epoch().count();
-      const std::int64_t order = ageing_ == 0 ? 0 : arrived - request->priority * std::int64_t{ageing_};
-      return std::tuple(order, -request->priority, arrived);
-    });
+    return std::ranges::min_element(queued, {}, [this](const Request* request) { return turn(request); });
   }
 
   // The request that admit() should return.
   Request* next_waiting() const {
-    const auto first = std::ranges::max_element(waiting, {}, &Request::priority);
+    const auto first = std::ranges::min_element(waiting, {}, [this](const Request* request) { return turn(request); });
     return first != waiting.end() && fits(**first) ? *first : nullptr;
   }
 

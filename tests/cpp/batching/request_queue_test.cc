@@ -153,6 +153,21 @@ TEST_F(RequestQueueTest, AdmitsTheHighestPriorityFirst) {
   EXPECT_EQ(queue.admit(), &high);
 }
 
+TEST_F(RequestQueueTest, WithAgeingTheWaitingRoomHasTheOrderOfTheQueue) {
+  RequestQueue ageing({.max_items = 1, .ageing = Duration(10)});
+  ageing.push(make(1, 5));
+  Request& low = make(1, 0, 0);
+  Request& early = make(1, 1, 5);
+  for (Request* request : {&low, &early}) ageing.push_waiting(*request);
+  take(ageing, 1);
+  EXPECT_FALSE(ageing.has_room(make(1, 1, 20))) << "both waiting ones go before it";
+  EXPECT_EQ(ageing.admit(), &early);
+  Request& late = make(1, 1, 20);
+  ageing.push_waiting(late);
+  take(ageing, 1);
+  EXPECT_EQ(ageing.admit(), &low);
+}
+
 TEST_F(RequestQueueTest, TheBoundCountsItemsThatAreNotInABatch) {
   pushed(10);
   EXPECT_FALSE(queue.has_room(make(1)));
