@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import hashlib
+import io
 import itertools
 import math
 import operator
@@ -17,6 +18,7 @@ WeightFunction = Callable[[Any], float]
 Traits = tuple[bytes | None, bytes | None, list[int] | None]
 """The keys of the items as 64-bit numbers, their weights as doubles, and their original indices."""
 
+_MAX_WEIGHT = 1e15  # sums of weights stay exact enough
 _KNOWN_KEYS = 1 << 16  # numbers of keys that are remembered
 
 
@@ -60,8 +62,8 @@ class Grouping:
         Raises:
             Exception: what ``key`` or ``weight`` raised for an item.
             TypeError: a key is not hashable.
-            ValueError: a weight is not a finite number of at least 0, or, with ``strict_weight``,
-                more than ``max_weight``; or a key is not equal to itself.
+            ValueError: a weight is not a number from 0 to 1e15, or, with ``strict_weight``, more
+                than ``max_weight``; or a key is not equal to itself.
         """
         packed: bytes | None = None
         order: list[int] | None = None
@@ -88,7 +90,7 @@ class Grouping:
             if key != key:
                 raise ValueError(f"key must return something that equals itself, not {key!r}")
             # Not hash(): other processes must get the same number.
-            digest = hashlib.blake2b(pickle.dumps(key, 4), digest_size=8).digest()
+            digest = hashlib.blake2b(_pickle(key), digest_size=8).digest()
             number = int.from_bytes(digest, "little")
             if len(self._numbers) >= _KNOWN_KEYS:
                 self._numbers.clear()
@@ -103,19 +105,6 @@ class Grouping:
         return weight
 
 
-def in_order(outputs: Any, order: list[int]) -> Any:
-    """Put the outputs of a request, whose items were sent in `order`, into the caller's order.
-
-    Called by the core. With ``output="batch"``, `outputs` may be an array or a tensor.
-    """
-    positions = [0] * len(order)
-    for position, index in enumerate(order):
-        positions[index] = position
-    if hasattr(outputs, "shape"):
-        return outputs[positions]
-    return type(outputs)(outputs[position] for position in positions)
-
-
 def _function(name: str, value: Any) -> Callable[[Any], Any] | None:
     if isinstance(value, str):
         return operator.attrgetter(value)
@@ -124,13 +113,22 @@ def _function(name: str, value: Any) -> Callable[[Any], Any] | None:
     return value  # type: ignore[no-any-return]
 
 
+def _pickle(key: Hashable) -> bytes:
+    """Return the pickle of a key, which does not depend on which of its parts are one object."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, 4)
+    pickler.fast = True  # no references to earlier parts
+    pickler.dump(key)
+    return file.getvalue()
+
+
 def _weight(name: str, value: Any) -> float:
     try:
         weight = float(value)
     except (TypeError, ValueError, OverflowError):
         weight = -1.0
-    if isinstance(value, str | bytes) or not 0 <= weight < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+    if isinstance(value, str | bytes) or not 0 <= weight <= _MAX_WEIGHT:
+        raise ValueError(f"{name} must be a number from 0 to {_MAX_WEIGHT:g}, not {value!r}")
     return weight
 
 
@@ -146,18 +144,23 @@ def grouping(
         raise ValueError(
             f"weight and max_weight belong together, not {weight!r} and {max_weight!r}"
         )
-    for name, flag in (("padded", padded), ("strict_weight", strict_weight)):
-        if not isinstance(flag, bool):
-            raise ValueError(f"{name} must be True or False, not {flag!r}")
-        if flag and weight is None:
-            raise ValueError(f"{name}=True needs weight and max_weight")
+    _check_flag("padded", padded, max_weight)
+    _check_flag("strict_weight", strict_weight, max_weight)
     if key is None and weight is None:
         return None
     return Grouping(key, weight, max_weight, padded, strict_weight)
 
 
+def _check_flag(name: str, flag: Any, max_weight: float | None) -> None:
+    if not isinstance(flag, bool):
+        raise ValueError(f"{name} must be True or False, not {flag!r}")
+    if flag and max_weight is None:
+        raise ValueError(f"{name}=True needs max_weight")
+
+
 def worker_grouping(max_weight: float | None, padded: bool) -> Grouping | None:
     """Return the `Grouping` of a worker machine, or None. Its clients send keys and weights."""
+    _check_flag("padded", padded, max_weight)
     return None if max_weight is None else Grouping(None, None, max_weight, padded)
 
 

@@ -114,9 +114,9 @@ def _multiple(name: str, value: Any) -> float:
 def _ageing(value: Any) -> float | None:
     if value is None:
         return None
-    if not _is_real(value) or not 0 < value < math.inf:
+    if not _is_real(value) or not 1e-9 <= value < math.inf:
         raise ValueError(
-            f"ageing must be a finite number of seconds above 0, or None, not {value!r}"
+            f"ageing must be a finite number of seconds, at least 1e-9, or None, not {value!r}"
         )
     return float(value)
 

@@ -137,7 +137,11 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
     return false;
   }
   hold(future);
-  const Engine::Admission admission = self->engine->submit(*future->request);
+  Engine::Admission admission{};
+  if (attempt([&] { admission = self->engine->submit(*future->request); }).raise()) {
+    drop(future);
+    return false;
+  }
   switch (admission) {
     case Engine::Admission::kQueued:
     case Engine::Admission::kWaiting:

@@ -34,7 +34,7 @@ bool put_in_order(FutureObject* future) {
   if (future->order == nullptr) return true;
   PyObject* order = Py_NewRef(future->order);
   PyObject* outputs = Py_NewRef(future->value);
-  PyObject* sorted = call_helper("service_streamer._grouping", "in_order", outputs, order);
+  PyObject* sorted = call_helper("service_streamer._outputs", "in_order", outputs, order);
   if (sorted != nullptr && future->order != nullptr) {  // else another thread was first
     Py_CLEAR(future->order);
     Py_SETREF(future->value, Py_NewRef(sorted));

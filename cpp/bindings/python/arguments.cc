@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/errors.h"
+
 namespace service_streamer::bindings {
 namespace {
 
@@ -112,7 +114,7 @@ static bool array_from(PyObject* value, std::uint32_t size, std::vector<T>& arra
     PyErr_SetString(PyExc_ValueError, "the keys and weights of a request are as many as its items");
     return false;
   }
-  array.resize(size);
+  if (attempt([&] { array.resize(size); }).raise()) return false;
   if (size > 0) std::memcpy(array.data(), bytes, static_cast<std::size_t>(length));
   return true;
 }
@@ -121,9 +123,10 @@ bool traits_from(PyObject* value, std::uint32_t size, std::shared_ptr<const Item
   if (value == Py_None) return true;
   PyObject *keys, *weights, *indices;
   if (!PyArg_ParseTuple(value, "OOO", &keys, &weights, &indices)) return false;
-  const auto own = std::make_shared<ItemTraits>();
+  std::shared_ptr<ItemTraits> own;
+  if (attempt([&] { own = std::make_shared<ItemTraits>(); }).raise()) return false;
   if (!array_from(keys, size, own->keys) || !array_from(weights, size, own->weights)) return false;
-  traits = own;
+  traits = std::move(own);
   if (indices != Py_None) order = Py_NewRef(indices);
   return true;
 }

@@ -55,7 +55,7 @@ Engine::Admission Engine::submit_accepted(Request& request) {
 
 bool Engine::submit_accepted(std::span<Request* const> requests) {
   Wakes wakes;
-  wakes.others.reserve(2 * requests.size());  // allocate first: either all requests are queued or none
+  wakes.others.reserve(2 * requests.size());  // allocate first: only the queue may throw below
   {
     MutexLock lock(mutex_);
     if (closed()) return false;

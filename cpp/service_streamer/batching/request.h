@@ -30,10 +30,12 @@ enum class Outcome : std::uint8_t {
 using TraceContext = std::shared_ptr<const std::string>;
 constexpr std::size_t kMaxTraceContext = 1024;
 
+constexpr double kMaxWeight = 1e15;
+
 // What decides which items share a batch. The index is that of the item. Constant.
 struct ItemTraits {
   std::vector<std::uint64_t> keys;  // only items with equal keys share a batch; equal ones are neighbours. Empty: all 0
-  std::vector<double> weights;      // at least 0. Empty: each is 1
+  std::vector<double> weights;      // from 0 to kMaxWeight. Empty: each is 1
 };
 
 // One call of predict or submit: a node of the engine's queue, embedded in a future or a Call.

@@ -1,7 +1,6 @@
 #include "service_streamer/wire/traits.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 #include <vector>
 
@@ -42,7 +41,7 @@ bool read_traits(wire::ByteReader& reader, std::uint8_t flags, std::size_t items
   const auto read = std::make_shared<ItemTraits>();
   if (flags > kAllTraits || !reader.read(read->keys, (flags & kHasKeys) != 0 ? items : 0) ||
       !reader.read(read->weights, (flags & kHasWeights) != 0 ? items : 0) ||
-      !std::ranges::all_of(read->weights, [](double weight) { return std::isfinite(weight) && weight >= 0; })) {
+      !std::ranges::all_of(read->weights, [](double weight) { return weight >= 0 && weight <= kMaxWeight; })) {
     return false;
   }
   traits = read;

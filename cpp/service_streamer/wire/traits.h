@@ -25,7 +25,7 @@ std::size_t traits_size(const TraitsRef& traits, std::size_t items);
 void write_traits(const TraitsRef& traits, std::size_t begin, std::size_t items, char*& to);
 
 // Sets `traits` to nullptr if there are no flags. False: unknown flags, too few bytes, or a weight that is negative or
-// not finite. Throws std::bad_alloc.
+// more than kMaxWeight. Throws std::bad_alloc.
 bool read_traits(wire::ByteReader& reader, std::uint8_t flags, std::size_t items, TraitsRef& traits);
 
 }  // namespace service_streamer::ipc

@@ -82,28 +82,34 @@ TEST(EngineFullGroups, AReservedBatchIsNotOneThatMayNoLongerOvertake) {
   EXPECT_EQ(served(engine), (Ranges{{full.get(), 4}}));
 }
 
-// The policy waits again and again for callers that come back, and each time another group becomes full.
+// The policy spaces the starts of two workers, and the time starts again with each batch of the second one.
 TEST(EngineFullGroups, TheyDoNotOvertakeForEver) {
-  Engine engine(with_latency(milliseconds(50), PolicyKind::kAdaptive));
+  EngineOptions options = with_latency(milliseconds(20), PolicyKind::kAdaptive);
+  options.workers = 2;
+  Engine engine(options);
   const auto serve = [&engine] {
     Batch batch = take(engine);
     if (batch.items == 0) return;
-    batch.dispatched = Clock::now() - minutes(1);  // so that it pays to wait
+    batch.dispatched = Clock::now() - minutes(1);  // the model is slow
     answer(engine, batch);
   };
-  for (int round = 0; round < 8; ++round) {
-    const TimePoint completed = Clock::now();
-    pass_time_until(completed + milliseconds(3));
-    const CallPtr first = submitted_as(engine, {1, 1}), second = submitted_as(engine, {1, 1});
+  std::vector<CallPtr> calls;
+  const auto submit_full_group = [&] { calls.push_back(submitted_as(engine, {1, 1, 1, 1})); };
+  for (int i = 0; i < 10; ++i) {
+    submit_full_group();
     serve();
   }
-  const CallPtr rare = submitted_as(engine, {1});
+  submit_full_group();
+  Batch running = take(engine);
+  const CallPtr rare = submitted_as(engine, {2});
   EXPECT_TRUE(eventually([&] {
-    const CallPtr one = submitted_as(engine, {2, 2}), other = submitted_as(engine, {2, 2});
+    submit_full_group();
     serve();
     return rare->done();
   }));
+  answer(engine, running);
   serve_all(engine);
+  abort(engine);
 }
 
 TEST(EngineFullGroups, PaddingCountsForWhetherOneIsFull) {

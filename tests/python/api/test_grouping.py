@@ -12,6 +12,8 @@ from process_models import ProcessGate
 from waits import LONG, eventually
 
 from service_streamer import Streamer, ThreadedStreamer
+from service_streamer._grouping import Grouping, worker_grouping
+from service_streamer._outputs import parts_in_order
 
 
 def lengths(batch):
@@ -56,6 +58,40 @@ def test_an_array_for_a_batch_is_put_in_order(streamers):
     assert streamer.predict([1, 2, 3, 4]).tolist() == [10, 20, 30, 40]
     streamer = streamers(lambda batch: tuple(batch), key=lambda x: x % 2, output="batch")
     assert streamer.predict([1, 2, 3, 4]) == [1, 2, 3, 4]
+
+
+class Rows:
+    """An array whose rows cannot be chosen by a list, such as those of JAX and pandas."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.shape = (len(rows),)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        assert isinstance(index, slice)
+        return Rows(self.rows[index])
+
+
+def concat(pieces, axis):
+    return Rows([row for piece in pieces for row in piece.rows])
+
+
+@pytest.mark.in_process
+def test_any_array_for_a_batch_is_put_in_order(streamers):
+    streamer = streamers(Rows, key=lambda x: x % 2, output="batch")
+    assert streamer.predict([1, 2, 3, 4]).rows == [1, 2, 3, 4]
+
+
+def test_each_tensor_of_a_native_model_is_put_in_order():
+    numpy = pytest.importorskip("numpy")
+    logits, hidden = numpy.arange(3), numpy.arange(6).reshape(3, 2)
+    parts = parts_in_order({"logits": logits, "states": (hidden, [logits])}, [2, 0, 1])
+    assert parts["logits"].tolist() == [1, 2, 0]
+    assert parts["states"][0].tolist() == [[2, 3], [4, 5], [0, 1]]
+    assert parts["states"][1][0].tolist() == [1, 2, 0]
 
 
 @pytest.mark.not_redis
@@ -118,13 +154,27 @@ def test_a_wrong_key_or_weight_is_raised_to_its_caller_only(
         ({"weight": len, "max_weight": float("nan")}, ValueError, "max_weight.*nan"),
         ({"padded": True}, ValueError, "padded"),
         ({"weight": len, "max_weight": 1, "padded": 1}, ValueError, "padded.*1"),
+        ({"weight": len, "max_weight": 1e16}, ValueError, r"max_weight.*1e\+16"),
         ({"ageing": 0}, ValueError, "ageing.*0"),
+        ({"ageing": 1e-12}, ValueError, "ageing.*1e-12"),
         ({"ageing": float("inf")}, ValueError, "ageing.*inf"),
     ],
 )
 def test_a_wrong_option_is_named(options, error, message):
     with pytest.raises(error, match=message):
         ThreadedStreamer(squares, 8, **options)
+
+
+def test_a_worker_machine_refuses_padding_without_a_limit():
+    with pytest.raises(ValueError, match="padded.*max_weight"):
+        worker_grouping(None, True)
+
+
+def test_equal_keys_have_one_number_whichever_objects_they_consist_of():
+    part = "x" * 2
+    same, other = Grouping(None, None), Grouping(None, None)
+    key, equal = (part, part), (part, "".join(["x", "x"]))
+    assert same._number(key) == other._number(equal)
 
 
 def test_keys_have_the_same_number_in_all_processes():
