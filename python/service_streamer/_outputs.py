@@ -16,7 +16,7 @@ def join_outputs(pieces: list[Any]) -> Any:
     else becomes a list.
     """
     name = _library_of(pieces[0])
-    library = sys.modules.get(_MODULES.get(name, name))
+    library: Any = sys.modules.get(_MODULES.get(name, name))
     if all(hasattr(piece, "shape") for piece in pieces):
         if hasattr(library, "concatenate"):  # numpy, torch, cupy, jax
             return library.concatenate(pieces)

@@ -62,9 +62,9 @@ class RequestGroups {
     std::map<int, Lane, std::greater<>> lanes;  // by priority
     std::size_t items = 0;
     int requests = 0;
-    double sum = 0;       // of the weights; only if they are limited
-    double heaviest = 0;  // the same
-    bool stale = false;   // items have left: `sum` and `heaviest` may be too high
+    double sum = 0;            // of the weights; only if they are limited
+    double heaviest = 0;       // the same
+    bool stale = false;        // items have left: `sum` and `heaviest` may be too high
     bool may_be_full = false;  // it is in full_
     Group* previous_full = nullptr;
     Group* next_full = nullptr;
@@ -81,7 +81,7 @@ class RequestGroups {
 
   BatchLimits limits_;
   RequestOrder order_;
-  Groups groups_;  // each is held
+  Groups groups_;                                                        // each is held
   IntrusiveList<Group, &Group::previous_full, &Group::next_full> full_;  // also some that were full before
   int count_ = 0;
 };

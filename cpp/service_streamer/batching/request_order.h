@@ -23,7 +23,7 @@ class RequestOrder {
   // The request that goes first of those in `lanes`, which begin with the highest priority. `list` is the member of a
   // lane that has its requests. nullptr if there is none.
   template <typename Lanes, typename Lane, typename List>
-  Request* first_of(const Lanes& lanes, List Lane::*list) const {
+  Request* first_of(const Lanes& lanes, List Lane::* list) const {
     Request* best = nullptr;
     for (const auto& [priority, lane] : lanes) {
       Request* first = (lane.*list).first();

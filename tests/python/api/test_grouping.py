@@ -166,7 +166,7 @@ def test_a_wrong_option_is_named(options, error, message):
 
 
 def test_a_worker_machine_refuses_padding_without_a_limit():
-    with pytest.raises(ValueError, match="padded.*max_weight"):
+    with pytest.raises(ValueError, match=r"padded.*max_weight"):
         worker_grouping(None, True)
 
 
