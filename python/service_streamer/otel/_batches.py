@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from .._core import __version__
+from .. import _core
 from ._context import unpack
 from ._errors import record, safely
 
 FLUSH_TIMEOUT = 2000  # ms
 
-_tracer = trace.get_tracer("service_streamer", __version__)
+_tracer = trace.get_tracer("service_streamer", _core.__version__)
 
 
 Predict = Callable[[list[Any]], Any]
@@ -37,7 +39,7 @@ def batch_span(
         The model, for which the span is current while it runs; and a function that records an
         error of the batch.
     """
-    span = safely(_start, contexts, fields) or trace.INVALID_SPAN
+    span = safely(_start, _tracer, contexts, fields) or trace.INVALID_SPAN
 
     def traced(items: list[Any]) -> Any:
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
@@ -49,7 +51,31 @@ def batch_span(
         safely(span.end)
 
 
-def _start(contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any]) -> trace.Span:
+def ended_batch(tracer: trace.Tracer, name: str, record: _core._BatchRecord) -> None:
+    """Make the span of a batch that has ended in a thread of a native model."""
+    contexts, items, requests, close_reason, oldest_wait, since_begin, since_end, error = record
+    now = time.time_ns()
+    fields = {
+        "streamer": name,
+        "worker_pid": os.getpid(),
+        "items": items,
+        "requests": requests,
+        "close_reason": close_reason,
+        "oldest_wait_seconds": oldest_wait,
+    }
+    start_time = now - round(since_begin * 1e9)
+    span = safely(_start, tracer, contexts, fields, start_time) or trace.INVALID_SPAN
+    if error is not None:
+        span.set_status(trace.StatusCode.ERROR, error)
+    safely(span.end, now - round(since_end * 1e9))
+
+
+def _start(
+    tracer: trace.Tracer,
+    contexts: list[tuple[bytes, int, float]],
+    fields: Mapping[str, Any],
+    start_time: int | None = None,
+) -> trace.Span:
     links = [
         trace.Link(
             unpack(packed),
@@ -61,8 +87,12 @@ def _start(contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any]) 
     attributes = {
         f"service_streamer.{name}": value for name, value in fields.items() if value is not None
     }
-    return _tracer.start_span(
-        f"batch {fields['streamer']}", parent, attributes=attributes, links=links
+    return tracer.start_span(
+        f"batch {fields['streamer']}",
+        parent,
+        attributes=attributes,
+        links=links,
+        start_time=start_time,
     )
 
 

@@ -12,6 +12,7 @@ from opentelemetry import trace
 from .. import _core
 from .._errors import QueueFull, RequestTimeout, StreamerClosed
 from .._future import Future
+from ._batches import ended_batch
 from ._context import pack
 from ._errors import record, safely
 
@@ -40,7 +41,7 @@ class Tracing:
         span = self._start(batch, priority)
         if not span.is_recording():
             return engine.predict(batch, timeout, priority)
-        with _Request(span) as request:
+        with _Request(span, self) as request:
             request.future = engine.submit(batch, timeout, priority, pack(span))
             return request.future.result()
 
@@ -51,7 +52,7 @@ class Tracing:
         span = self._start(batch, priority)
         if not span.is_recording():
             return engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
-        request = _Request(span)
+        request = _Request(span, self)
         try:
             future: Future = engine.submit(batch, timeout, priority, pack(span))
         except BaseException as error:
@@ -67,9 +68,13 @@ class Tracing:
         span = self._start(batch, priority)
         if not span.is_recording():
             return await engine.submit_async(batch, timeout, priority)
-        with _Request(span) as request:
+        with _Request(span, self) as request:
             request.future = engine.submit_async(batch, timeout, priority, pack(span))
             return await request.future
+
+    def add_batch(self, batch: _core._BatchRecord) -> None:
+        """Make the span of a batch of a native model."""
+        ended_batch(self._tracer, self._streamer, batch)
 
     def _start(self, batch: Any, priority: int) -> trace.Span:
         attributes = {
@@ -84,8 +89,9 @@ class Tracing:
 class _Request:
     """The span of a request. As a context manager it lasts until the caller has the outputs."""
 
-    def __init__(self, span: trace.Span) -> None:
+    def __init__(self, span: trace.Span, tracing: Tracing) -> None:
         self._span = span
+        self._tracing = tracing
         self.future: Any = None
 
     def __enter__(self) -> _Request:
@@ -128,7 +134,11 @@ class _Request:
         error: BaseException | None,
         end_time: int | None = None,
     ) -> None:
-        timing = None if future is None else future._timing()
+        timing = None
+        if future is not None:
+            timing = future._timing()
+            for batch in future._batches():
+                self._tracing.add_batch(batch)
         known = {
             "service_streamer.outcome": outcome,
             **dict(zip(_TIMING, timing or (), strict=False)),
