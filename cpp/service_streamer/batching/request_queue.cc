@@ -1,6 +1,7 @@
 #include "service_streamer/batching/request_queue.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace service_streamer {
@@ -145,13 +146,13 @@ RequestQueue::Lane& RequestQueue::prepare(const Request& request) {
 }
 
 void RequestQueue::group_all() {
-  RequestGroups groups(options_.limits, order_);
+  auto groups = std::make_unique<RequestGroups>(options_.limits, order_);
   const auto for_each = [](const QueueList& list, auto call) {
     for (Request* request = list.first(); request != nullptr; request = request->next) call(*request);
   };
   for (const auto& [priority, lane] : lanes_) {
     for (const QueueList* list : {&lane.queued, &lane.waiting}) {
-      for_each(*list, [&](const Request& request) { groups.hold(request); });
+      for_each(*list, [&](const Request& request) { groups->hold(request); });
     }
   }
   groups_ = std::move(groups);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch.h"
@@ -92,7 +92,7 @@ class RequestQueue {
   bool expects_higher_priority(TimePoint now) const;
 
   std::size_t max_items() const { return options_.max_items; }
-  bool grouped() const { return groups_.has_value(); }
+  bool grouped() const { return groups_ != nullptr; }
   // The number of groups with a request.
   int groups() const { return grouped() ? groups_->count() : 1; }
 
@@ -119,7 +119,7 @@ class RequestQueue {
   Options options_;
   RequestOrder order_;
   Lanes lanes_;  // a lane may be empty
-  std::optional<RequestGroups> groups_;
+  std::unique_ptr<RequestGroups> groups_;
   QueueList alone_;
   std::size_t items_ = 0;
   std::size_t alone_items_ = 0;

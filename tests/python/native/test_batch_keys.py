@@ -91,7 +91,7 @@ def test_the_tensors_of_a_batch_are_in_the_order_of_the_items(torch, served):
     streamer = served("Pairs", PAIRS, streamer=options)
     items = [(torch.full((2,), float(n)), torch.zeros(2)) for n in (1, 2, 3, 4)]
     one_by_one = [streamer.predict([item]) for item in items]
-    for together, parts in zip(streamer.predict(items), zip(*one_by_one), strict=True):
+    for together, parts in zip(streamer.predict(items), zip(*one_by_one, strict=True), strict=True):
         assert torch.equal(together, torch.cat(parts))
 
 
