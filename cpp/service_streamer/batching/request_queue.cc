@@ -1,6 +1,7 @@
 #include "service_streamer/batching/request_queue.h"
 
 #include <algorithm>
+#include <cassert>
 #include <memory>
 #include <utility>
 
@@ -67,7 +68,9 @@ void RequestQueue::remove(Request& request) {
 }
 
 Request& RequestQueue::front() const {
-  return requests_ > 0 ? *order_.first_of(lanes_, &Lane::queued) : *alone_.first();
+  Request* next = requests_ > 0 ? order_.first_of(lanes_, &Lane::queued) : alone_.first();
+  assert(next != nullptr);
+  return *next;
 }
 
 RequestQueue::Company RequestQueue::company_of(const Request& request) {
