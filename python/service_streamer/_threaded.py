@@ -45,6 +45,7 @@ class ThreadedStreamer(BaseStreamer):
             low priority does not starve. None: never.
         key: a function of an item that returns something hashable, or an attribute name. Only
             items with equal keys share a batch. The oldest request decides which key goes next.
+            A ``NativeModel`` may have its own.
         weight: a function of an item that returns a number of at least 0 (tokens, pixels, bytes),
             or the name of an attribute. Needs ``max_weight``.
         max_weight: the most that the items of a batch may weigh together. An item that is heavier
@@ -115,6 +116,10 @@ class ThreadedStreamer(BaseStreamer):
                 predict_function, collate="stack" if collate is None else collate, device=device
             )
         self._predict_function = predict_function
+        if isinstance(predict_function, NativeSource) and predict_function.key is not None:
+            if key is not None:
+                raise ValueError("key is given twice: for the model and for the streamer")
+            key = predict_function.key
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,
