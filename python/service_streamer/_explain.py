@@ -130,8 +130,9 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
         )
     if recent.other_keys >= 0.5 * batches:
         return (
-            f"The keys are the limit: when {recent.other_keys / batches:.0%} of the batches closed, "
-            "all other queued items had other keys. Fewer different keys give larger batches."
+            f"The keys are the limit: when {recent.other_keys / batches:.0%} of the batches "
+            "closed, all other queued items had other keys. Fewer different keys give larger "
+            "batches."
         )
     if share["max_latency"] + share["window"] >= 0.5:
         hint = ' or use policy="adaptive"' if stats.policy == "window" else ""
