@@ -24,6 +24,7 @@ from ..managed_model import ManagedModel
 if TYPE_CHECKING:
     from .._timeline import Recorder
     from .gateway import Gateway
+    from .stream_relay import StreamRelay
 
 _logger = logging.getLogger("service_streamer")
 
@@ -125,6 +126,7 @@ class RedisWorker:
         self._claim_after = _claim_after
         self._processes: Processes | None = None
         self._gateway: Gateway | None = None
+        self._relay: StreamRelay | None = None
         self._closed = False
         self._wait_mode = _WaitMode.NONE
 
@@ -188,6 +190,7 @@ class RedisWorker:
     def _serve(self, gpu_id: int | str | None) -> None:
         from .gateway import Gateway, check_queue
         from .protocol import CLAIM_AFTER
+        from .stream_relay import StreamRelay
 
         options, process_options = self._options, self._process_options
         if gpu_id is not None:
@@ -196,7 +199,14 @@ class RedisWorker:
         model = self._model
         packed = b"" if process_options.start_method == "fork" else pack(model)
         greenlets.call(check_queue, self._broker, self._keys)
-        self._processes = Processes(options, process_options, Version(model, packed), inline=True)
+        self._relay = StreamRelay(self._broker, self._keys, self._signer)
+        self._processes = Processes(
+            options,
+            process_options,
+            Version(model, packed),
+            inline=True,
+            relay=self._relay.address,
+        )
         self._gateway = Gateway(
             self._processes,
             self._broker,
@@ -225,6 +235,8 @@ class RedisWorker:
             if not processes.engine.join(0):
                 processes.engine.abort()
             greenlets.call(processes.join, None)
+        if self._relay is not None:
+            greenlets.call(self._relay.stop)
 
     @contextlib.contextmanager
     def _handling_signals(self) -> Iterator[None]:
