@@ -38,7 +38,7 @@ class _Route:
 
 
 class StreamRelay:
-    """A `Receiver` for the writers of a worker. Its two threads start with the first stream.
+    """A `Receiver` for the writers of a worker. Its threads start with the first stream.
 
     Args:
         broker: of the queue.
@@ -63,6 +63,10 @@ class StreamRelay:
         self._listener = Listener(self, secret)
         self.address = Address(secret, 0, 0, self._listener.name)
         """where the processes of the worker connect"""
+
+    def start(self) -> None:
+        """Begin to accept writers, because a request of a stream has come. May be called again."""
+        self._listener.start()
 
     def stop(self) -> None:
         """Send the rest, and end the threads. Called after the processes have ended."""

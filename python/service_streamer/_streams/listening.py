@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import pickle
 import secrets
@@ -29,7 +30,7 @@ class Receiver(Protocol):
 
 
 class Listener:
-    """A socket to which writers connect.
+    """A socket to which writers connect. `start` begins to accept them.
 
     Args:
         receiver: gets the messages of writers that know the secret.
@@ -41,28 +42,33 @@ class Listener:
         self.name = f"service-streamer-streams-{secrets.token_hex(16)}"
         self._receiver = receiver
         self._secret = secret.encode()
-        self._mover = this_mover()
+        self._mover: Mover | None = None
         self._socket = new_socket()
         self._socket.setblocking(False)
         self._socket.bind(f"\0{self.name}")
         self._socket.listen(1024)
-        self._mover.call(self._watch)
+
+    def start(self) -> None:
+        """Start the thread of the mover, unless it runs, and accept connections."""
+        if self._mover is None:
+            self._mover = mover = this_mover()
+            mover.call(lambda: mover.watch(self._socket, select.POLLIN, self._accept))
 
     def close(self) -> None:
         """Accept no more connections. Those that there are remain."""
-        self._mover.call(self._close)
+        if self._mover is None:
+            self._socket.close()
+        else:
+            self._mover.call(functools.partial(self._close, self._mover))
 
-    def _watch(self) -> None:
-        self._mover.watch(self._socket, select.POLLIN, self._accept)
-
-    def _close(self) -> None:
-        self._mover.forget(self._socket)
+    def _close(self, mover: Mover) -> None:
+        mover.forget(self._socket)
         self._socket.close()
 
     def _accept(self, events: int) -> None:
         with contextlib.suppress(OSError):
             descriptor, _ = self._socket._accept()
-            _Intake(self._receiver, self._secret, self._mover, new_socket(descriptor))
+            _Intake(self._receiver, self._secret, this_mover(), new_socket(descriptor))
 
 
 class _Intake:
@@ -117,7 +123,9 @@ def listen(hub: Hub) -> None:
     """Make a hub listen, if it does not."""
     with hub.listening:
         if not hub.socket:
-            hub.socket = Listener(HubReceiver(hub), hub.secret).name
+            listener = Listener(HubReceiver(hub), hub.secret)
+            listener.start()
+            hub.socket = listener.name
 
 
 def unpack_end(payload: bytes) -> BaseException | None:
