@@ -14,6 +14,7 @@ from typing import Any
 
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
+from ._future import Future
 from ._log_entry import LogEntry
 from ._model import name_of, whole
 from ._model_errors import FAULTS_OF_THE_MODEL, detached, is_out_of_memory, without_frames
@@ -32,7 +33,13 @@ class Workers:
 
     remote = False
 
-    def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
+    def __init__(
+        self,
+        predict: Callable[[list[Any]], Any],
+        options: Options,
+        count: int,
+        future_type: type[Future] = Future,
+    ) -> None:
         self._predict = whole(predict)
         self._name = name_of(predict)
         self._budget = options.budget
@@ -41,6 +48,7 @@ class Workers:
         self.engine = make_engine(
             options,
             workers=count,
+            future_type=future_type,
             start=weakly(self._start_workers),
             start_timer=weakly(self._start_timer),
         )

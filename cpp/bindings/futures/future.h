@@ -89,9 +89,10 @@ bool settle(FutureObject* future);
 // The value of a future that is done, a new reference; nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);
 
-// The methods _timing() and _ended(); future.cc has their docstrings.
+// The methods _timing(), _ended() and _batches(); future.cc has their docstrings.
 PyObject* future_timing(PyObject* self, PyObject*);
 PyObject* future_ended(PyObject* self, PyObject*);
+PyObject* future_batches(PyObject* self, PyObject*);
 
 // Ends the request before it is answered, unless it has ended, and publishes that.
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
