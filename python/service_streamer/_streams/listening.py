@@ -79,12 +79,14 @@ class _Intake:
         self._secret = secret
         self._trusted = False
         self._link = Link(mover, sock, self._receive, self._lose)
+        self._link.largest = len(secret)
 
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         if self._trusted:
             self._receiver.receive(self._link, kind, number, payload)
         elif kind == Kind.HELLO and hmac.compare_digest(payload, self._secret):
             self._trusted = True
+            self._link.largest = Link.largest
         else:
             raise ValueError("the other process does not know the secret")
 

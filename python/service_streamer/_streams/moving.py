@@ -110,7 +110,12 @@ class Link:
         on_message: called in the thread with kind, number and payload. If it raises ValueError the
             connection is closed.
         on_closed: called in the thread, once.
+
+    Attributes:
+        largest: most bytes of a payload; a larger one closes the connection.
     """
+
+    largest = 2**32
 
     def __init__(
         self,
@@ -201,6 +206,8 @@ class Link:
         try:
             while len(self._received) - begin >= _HEAD.size:
                 size, kind, number = _HEAD.unpack_from(self._received, begin)
+                if size > self.largest:
+                    raise ValueError(f"a message of {size} bytes")
                 end = begin + _HEAD.size + size
                 if end > len(self._received):
                     break
