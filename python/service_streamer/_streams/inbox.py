@@ -82,15 +82,17 @@ class Inbox:
             decode: called by the reader with each piece.
         """
         with self._taking:
+            if self.closed or self._end is not None:  # an earlier run has sent all pieces
+                return False
             again = self.taken > 0
-            if not again and not self.closed:
+            if not again:
                 self.pieces.clear()
                 self.run, self.arrived, self._lost = run, 0, False
                 self.on_taken, self.source, self._decode = on_taken, source, decode
         if again:
             self.end(WorkerLost("the worker was lost after it had sent a part of the stream"))
             self._close()
-        return not self.closed
+        return not again
 
     def put(self, piece: Any) -> None:
         """Add a piece. Never waits."""

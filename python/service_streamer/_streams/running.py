@@ -108,7 +108,8 @@ def _distribute(pieces: Sequence[Any], outputs: list[Any]) -> None:
             continue
         if isinstance(output, Writer):
             if isinstance(piece, BaseException):
-                output.end(piece)
+                # A copy: the model may use the same exception for several items.
+                output.end(copy_error(piece) if isinstance(piece, Exception) else piece)
             else:
                 output.put(piece)
         elif isinstance(output, list):

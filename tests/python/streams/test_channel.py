@@ -62,6 +62,16 @@ def test_a_new_run_after_a_piece_was_taken_ends_the_stream(inbox, new_run):
         inbox.take()
 
 
+def test_a_new_run_after_the_end_sends_nothing(inbox, new_run):
+    first = new_run()
+    first.put("a")
+    first.end()
+    second = new_run()
+    assert second.cancelled
+    second.put("b")
+    assert [inbox.take(), inbox.take()] == ["a", END]
+
+
 def test_a_reader_that_leaves_cancels_and_wakes_the_writer(inbox, new_run):
     writer = new_run()
     woken = []

@@ -110,6 +110,19 @@ def test_an_exception_as_a_piece_ends_its_stream(streamers):
     assert list(even) == [2, 2, 2]
 
 
+def test_streams_may_end_with_the_same_exception(streamers):
+    def generate(items):
+        yield items
+        error = ValueError("both")
+        yield [error for _ in items]
+
+    streamer = streamers(generate, batch_size=2, policy="window", max_latency=LONG)
+    for stream in [streamer.stream(1), streamer.stream(2)]:
+        next(stream)
+        with pytest.raises(ValueError, match="both"):
+            next(stream)
+
+
 def test_an_error_after_a_piece_is_not_isolated(streamers):
     def generate(items):
         yield items
