@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._errors import StreamerClosed, StreamerError, WorkerLost
+from .._errors import (
+    CancelledError,
+    RequestTimeout,
+    StreamerClosed,
+    StreamerError,
+    WorkerLost,
+)
 from .._future import Future
 from .._waiting.threads import original
 
@@ -129,6 +136,12 @@ class Inbox:
         """Wake the reader."""
         if (wake := self._wake) is not None:
             wake()
+
+    def check_wait(self) -> None:
+        """Raise RuntimeError in the thread that runs the model: it would wait in vain."""
+        if self.arrived == 0 and (future := self._future) is not None and not future.done():
+            with contextlib.suppress(RequestTimeout, CancelledError):
+                future.exception(0)
 
     def take(self) -> Any:
         """Return the next piece, or `NOTHING` or `END`.

@@ -86,6 +86,8 @@ class Stream(_Reader, Iterator[Any]):
     def _wait(self) -> Any:
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         hub = greenlets.hub_of_this_thread()
+        if hub is None:
+            self._inbox.check_wait()
         wait = _ThreadWait() if hub is None else _GreenletWait(hub)
         self._inbox.wake_by(wait.wake)
         try:

@@ -250,3 +250,13 @@ def test_no_request_is_made_twice(streamers):
     list(streamer.stream(3))
     eventually(lambda: streamer.stats().completed == 1)
     assert streamer.stats().submitted == 1
+
+
+@pytest.mark.in_process
+def test_the_model_cannot_wait_for_its_own_streamer(streamers):
+    def predict(items):
+        return [next(streamer.stream(item)) for item in items]
+
+    streamer = streamers(predict)
+    with pytest.raises(RuntimeError):
+        streamer.predict([1])
