@@ -1,7 +1,7 @@
 """The context of a request: lines of bytes that travel with it to the process of its model.
 
 The lines are those of `otel`, if the request has a sampled span, and ``stream:<reader>``, if its
-outputs are read piece by piece. `_streams.address` describes the reader.
+outputs are read piece by piece. `_streams.hub.Address` describes the reader.
 """
 
 from __future__ import annotations

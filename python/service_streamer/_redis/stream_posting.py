@@ -20,7 +20,7 @@ STOP_PATIENCE = 2.0  # s to send the rest
 
 
 class StreamPoster:
-    """Sends frames. `add` never waits and takes no lock; a destructor may call it.
+    """Sends frames. `add` never waits for the broker; a destructor may call it.
 
     Args:
         broker: of the queue.

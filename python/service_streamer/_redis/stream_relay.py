@@ -83,8 +83,13 @@ class StreamRelay:
     def receive(self, link: Link, kind: int, number: int, payload: bytes) -> None:
         """Handle a message of a process of the worker."""
         if kind == Kind.OPEN:
-            address = Address.unpack(payload[8:])
-            key = self._keys.replies(bytes.fromhex(address.hub.removeprefix(CLIENT)))
+            try:
+                address = Address.unpack(payload[8:])
+                key = self._keys.replies(bytes.fromhex(address.hub.removeprefix(CLIENT)))
+            except ValueError:  # of the request of a damaged or foreign client
+                link.post(Kind.CLOSED, number)
+                link.flush()
+                return
             route = _Route(link, number, key, address.number, payload[:8])
             self._routes[link, number] = self._by_run[route.run] = route
             self._poster.thread.start()

@@ -89,27 +89,22 @@ class Hub:
             inbox.abandon()
 
 
-_hub: Hub | None = None
+_hub = Hub()
 
 
 def this_hub() -> Hub:
     """Return the hub of this process."""
-    global _hub
-    if _hub is None:
-        _hub = Hub()
     return _hub
 
 
 def _close_streams() -> None:
-    if _hub is not None:
-        _hub.close_streams()
+    _hub.close_streams()
 
 
 def _reset_after_fork() -> None:
     global _hub
-    old, _hub = _hub, None
-    if old is not None:
-        old.abandon()
+    old, _hub = _hub, Hub()
+    old.abandon()
 
 
 _lifecycle.before_close_all(_close_streams)

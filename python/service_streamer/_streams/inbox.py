@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from .._errors import (
 from .._future import Future
 from .._waiting.threads import original
 
+LATE = 2.0  # s without a piece, after which the rest of an ended request is lost
+
 NOTHING = object()
 """what `Inbox.take` returns if there is no piece yet"""
 
@@ -27,7 +30,8 @@ END = object()
 class Sent(NamedTuple):
     """The output of a request whose outputs were sent piece by piece.
 
-    If the request fails after that, the exception has it as its attribute ``_sent``.
+    If the request fails after that, the exception has it as its attribute
+    ``_service_streamer_sent``.
     """
 
     run: bytes
@@ -68,6 +72,7 @@ class Inbox:
         self._future: Future | None = None
         self._end: tuple[BaseException | None] | None = None
         self._lost = False
+        self._late_at: tuple[tuple[bytes, int], float] | None = None
         self._wake: Callable[[], object] | None = None
         self._taking = original("_thread", "allocate_lock")()
 
@@ -92,13 +97,16 @@ class Inbox:
             if self.closed or self._end is not None:  # an earlier run has sent all pieces
                 return False
             again = self.taken > 0
+            dropped = self.pieces
             if not again:
-                self.pieces.clear()
+                self.pieces = collections.deque()
                 self.run, self.arrived, self._lost = run, 0, False
                 self.on_taken, self.source, self._decode = on_taken, source, decode
         if again:
             self.end(WorkerLost("the worker was lost after it had sent a part of the stream"))
             self._close()
+        else:
+            dropped.clear()  # not under the lock: it runs destructors
         return not again
 
     def put(self, piece: Any) -> None:
@@ -137,6 +145,13 @@ class Inbox:
         if (wake := self._wake) is not None:
             wake()
 
+    def wait_until(self, deadline: float | None) -> float | None:
+        """Return when to `take` again, at the latest. Times are those of ``time.monotonic``."""
+        if self._late_at is None:
+            return deadline
+        late_at = self._late_at[1]
+        return late_at if deadline is None else min(late_at, deadline)
+
     def check_wait(self) -> None:
         """Raise RuntimeError in the thread that runs the model: it would wait in vain."""
         if self.arrived == 0 and (future := self._future) is not None and not future.done():
@@ -156,8 +171,8 @@ class Inbox:
                 return end()
         if piece is NOTHING:
             return NOTHING
-        if self.on_taken is not None:
-            self.on_taken()
+        if (on_taken := self.on_taken) is not None:
+            on_taken()
         return piece if self._decode is None else self._decode(piece)
 
     def cancel(self) -> None:
@@ -209,18 +224,24 @@ class Inbox:
                 return lambda: self._only(output)
             sent = output
         else:
-            sent = Sent(*getattr(error, "_sent", (b"", 0)))
+            sent = Sent(*getattr(error, "_service_streamer_sent", (b"", 0)))
         if sent.pieces == 0:
             return self._finish
-        if sent.run != self.run:
-            return None  # no message of this run has arrived
-        if self.arrived >= sent.pieces:
+        here = sent.run == self.run  # False: no message of this run has arrived
+        if here and self.arrived >= sent.pieces:
             return self._finish
-        if self._lost:
+        if (here and self._lost) or self._is_late():
             if error is None:
                 self.end(WorkerLost("a part of the stream was lost with its connection"))
             return self._finish
         return None
+
+    def _is_late(self) -> bool:
+        """Return True if nothing has arrived for `LATE` seconds since the request ended."""
+        state = (self.run, self.arrived)
+        if self._late_at is None or self._late_at[0] != state:
+            self._late_at = (state, time.monotonic() + LATE)
+        return time.monotonic() >= self._late_at[1]
 
     def _only(self, output: Any) -> Any:
         """Give the output of a model that does not stream."""
@@ -248,8 +269,8 @@ class Inbox:
         self.closed = True
         if self.on_closed is not None:
             self.on_closed()
-        if self.on_taken is not None:
-            self.on_taken()
+        if (on_taken := self.on_taken) is not None:
+            on_taken()
 
 
 def check(buffer: Any) -> int:

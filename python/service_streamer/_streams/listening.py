@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import functools
 import hmac
+import os
 import pickle
 import secrets
 import select
+import socket
 import struct
 from typing import Any, Protocol
 
 from .. import _pickle
+from .._waiting.threads import original
 from .hub import Hub
 from .inbox import Inbox
 from .moving import Kind, Link, Mover, new_socket, this_mover
+
+PAUSE = 0.1  # s after a failed accept, because there are too many open files
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 COUNT = struct.Struct("<Q")
 
@@ -66,9 +72,20 @@ class Listener:
         self._socket.close()
 
     def _accept(self, events: int) -> None:
-        with contextlib.suppress(OSError):
+        try:
             descriptor, _ = self._socket._accept()
-            _Intake(self._receiver, self._secret, this_mover(), new_socket(descriptor))
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                original("time", "sleep")(PAUSE)  # the connection is still there
+            return
+        sock = new_socket(descriptor)
+        _, user, _ = _CREDENTIALS.unpack(
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if user in (0, os.geteuid()):
+            _Intake(self._receiver, self._secret, this_mover(), sock)
+        else:
+            sock.close()
 
 
 class _Intake:

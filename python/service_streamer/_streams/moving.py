@@ -208,17 +208,18 @@ class Link:
                 size, kind, number = _HEAD.unpack_from(self._received, begin)
                 if size > self.largest:
                     raise ValueError(f"a message of {size} bytes")
-                end = begin + _HEAD.size + size
-                if end > len(self._received):
+                payload = begin + _HEAD.size
+                if payload + size > len(self._received):
                     break
-                self._on_message(kind, number, bytes(self._received[begin + _HEAD.size : end]))
-                begin = end
+                begin = payload + size
+                self._on_message(kind, number, bytes(self._received[payload:begin]))
         except ValueError as error:
             _logger.warning(
                 "streams: a connection was refused: %s", error, extra={"error": str(error)}
             )
             self._close()
-        del self._received[:begin]
+        finally:
+            del self._received[:begin]
 
     def _close(self) -> None:
         with self._sending:

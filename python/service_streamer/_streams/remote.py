@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pickle
@@ -10,6 +11,7 @@ import weakref
 from typing import Any
 
 from .. import _pickle
+from .._errors import WorkerLost
 from .._waiting.threads import original
 from .hub import CLIENT, Address
 from .listening import COUNT
@@ -54,8 +56,7 @@ class _Outlet:
         self.closed = True
         _outlets.pop(self.key, None)
         for writer in list(self.writers.values()):
-            writer.cancelled = True
-            writer.notify()
+            writer.lose()
 
 
 class RemoteWriter(Writer):
@@ -70,7 +71,15 @@ class RemoteWriter(Writer):
         self._number = number
         outlet.writers[number] = self
         self._post(Kind.OPEN, self.run + reader)
-        self.cancelled = outlet.closed
+        if outlet.closed:
+            self.lose()
+
+    def lose(self) -> None:
+        """End the stream, because the connection is broken."""
+        if not self.cancelled:
+            self._error = WorkerLost("the connection to the reader of the stream is broken")
+            self.cancelled = True
+        self.notify()
 
     def put(self, piece: Any) -> bool:
         if not self.cancelled:
@@ -129,13 +138,16 @@ def _outlet(address: Address) -> _Outlet:
         with _opening:
             outlet = _outlets.get(address.hub) or _Outlet(address)
             _outlets[address.hub] = outlet
+            if outlet.closed:  # before it was stored
+                del _outlets[address.hub]
     return outlet
 
 
 def flush() -> None:
     """Send what was put. Never waits."""
-    while _dirty:
-        _dirty.pop().flush()
+    with contextlib.suppress(KeyError):  # another thread has taken the last one
+        while _dirty:
+            _dirty.pop().flush()
 
 
 def finish() -> None:

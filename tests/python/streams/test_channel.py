@@ -39,7 +39,7 @@ def test_an_error_comes_after_the_pieces(inbox, new_run):
     writer.put("a")
     writer.end(error := ValueError("odd"))
     assert writer.output is error
-    assert error._sent == Sent(writer.run, 1)
+    assert error._service_streamer_sent == Sent(writer.run, 1)
     assert inbox.take() == "a"
     with pytest.raises(ValueError, match="odd"):
         inbox.take()
