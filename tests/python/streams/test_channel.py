@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from service_streamer import QueueFull, WorkerLost, _request_context
+from service_streamer._streams import inbox as inboxes
 from service_streamer._streams import writer as writers
 from service_streamer._streams.hub import Address, this_hub
 from service_streamer._streams.inbox import END, NOTHING, Inbox, Sent
@@ -140,3 +141,29 @@ def test_a_long_trace_state_does_not_travel():
     packed = _request_context.join(trace, b"secret 1 64 ")
     assert _request_context.trace_of(packed) == b"00-trace"
     assert _request_context.reader_of(packed) == b"secret 1 64 "
+
+
+def test_pieces_that_do_not_arrive_are_lost(inbox, monkeypatch):
+    monkeypatch.setattr(inboxes, "LATE", 0.0)
+    inbox._future = Ended(Sent(b"unknown ", 3))
+    with pytest.raises(WorkerLost, match="a part of the stream"):
+        inbox.take()
+
+
+class Ended:
+    """A future that has its result."""
+
+    def __init__(self, output):
+        self._output = output
+
+    def done(self):
+        return True
+
+    def cancelled(self):
+        return False
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return [self._output]
