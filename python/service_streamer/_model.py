@@ -77,7 +77,8 @@ def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
 def whole(predict: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Return the model as one that returns all outputs, also if it is a generator function."""
     call = getattr(type(predict), "__call__", None)  # noqa: B004
-    if inspect.isgeneratorfunction(predict) or inspect.isgeneratorfunction(call):
+    inner = inspect.unwrap(predict)  # a decorator may hide the generator function
+    if any(map(inspect.isgeneratorfunction, (predict, call, inner))):
         from ._streams.running import Collecting  # imported only for a model that streams
 
         return Collecting(predict)

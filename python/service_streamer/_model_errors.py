@@ -40,6 +40,7 @@ def without_frames(error: BaseException, trace: TracebackType | None) -> Excepti
             text = type(error).__name__
     # The model may keep the original; without its frames the memory of the batch is freed.
     error.__traceback__ = error.__context__ = error.__cause__ = None
+    getattr(error, "__dict__", {}).pop("_service_streamer_sent", None)  # of an earlier stream
     if isinstance(error, Exception):
         copied = copy_error(error)
     else:

@@ -87,7 +87,7 @@ def pack_error(error: BaseException) -> list[Any]:
     cause = error.__cause__
     text = cause.text if isinstance(cause, WorkerTraceback) else None
     packed: list[Any] = [_pickled(error), _full(error), text]
-    if (sent := getattr(error, "_sent", None)) is not None:  # `_streams.inbox.Sent`
+    if (sent := getattr(error, "_service_streamer_sent", None)) is not None:
         packed.append(tuple(sent))
     return packed
 
@@ -107,7 +107,7 @@ def unpack_error(packed: list[Any]) -> BaseException:
         error.__cause__ = WorkerTraceback(trace)
     if sent:
         with contextlib.suppress(Exception):  # a class without a dict
-            error._sent = sent[0]  # type: ignore[attr-defined]
+            error._service_streamer_sent = sent[0]  # type: ignore[attr-defined]
     return error
 
 

@@ -198,7 +198,9 @@ class Requests:
                 return tracing.stream(engine, items, priority, reader)
             return engine.submit_async(items, None, priority, join(None, reader))  # type: ignore[no-any-return]
 
-        return opening.begin(submit, item, buffer, engine, self._backend.remote)
+        backend = self._backend
+        client = getattr(backend, "client_id", None)  # of a broker
+        return opening.begin(submit, item, buffer, engine, backend.remote, client)
 
     def _close_streams(self) -> None:
         if (hubs := sys.modules.get("service_streamer._streams.hub")) is not None:

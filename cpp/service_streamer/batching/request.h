@@ -26,7 +26,8 @@ enum class Outcome : std::uint8_t {
   kLost,       // its worker died
 };
 
-// The trace context of a request: opaque bytes, 1 to kMaxTraceContext of them. nullptr: none.
+// The context of a request: its trace, and the reader of its stream. Opaque bytes, 1 to kMaxTraceContext of them.
+// nullptr: none.
 using TraceContext = std::shared_ptr<const std::string>;
 constexpr std::size_t kMaxTraceContext = 1024;
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._errors import StreamerClosed, StreamerError, WorkerLost
+from .._errors import (
+    CancelledError,
+    RequestTimeout,
+    StreamerClosed,
+    StreamerError,
+    WorkerLost,
+)
 from .._future import Future
 from .._waiting.threads import original
+
+LATE = 2.0  # s without a piece, after which the rest of an ended request is lost
 
 NOTHING = object()
 """what `Inbox.take` returns if there is no piece yet"""
@@ -20,7 +30,8 @@ END = object()
 class Sent(NamedTuple):
     """The output of a request whose outputs were sent piece by piece.
 
-    If the request fails after that, the exception has it as its attribute ``_sent``.
+    If the request fails after that, the exception has it as its attribute
+    ``_service_streamer_sent``.
     """
 
     run: bytes
@@ -61,6 +72,7 @@ class Inbox:
         self._future: Future | None = None
         self._end: tuple[BaseException | None] | None = None
         self._lost = False
+        self._late_at: tuple[tuple[bytes, int], float] | None = None
         self._wake: Callable[[], object] | None = None
         self._taking = original("_thread", "allocate_lock")()
 
@@ -82,15 +94,20 @@ class Inbox:
             decode: called by the reader with each piece.
         """
         with self._taking:
+            if self.closed or self._end is not None:  # an earlier run has sent all pieces
+                return False
             again = self.taken > 0
-            if not again and not self.closed:
-                self.pieces.clear()
+            dropped = self.pieces
+            if not again:
+                self.pieces = collections.deque()
                 self.run, self.arrived, self._lost = run, 0, False
                 self.on_taken, self.source, self._decode = on_taken, source, decode
         if again:
             self.end(WorkerLost("the worker was lost after it had sent a part of the stream"))
             self._close()
-        return not self.closed
+        else:
+            dropped.clear()  # not under the lock: it runs destructors
+        return not again
 
     def put(self, piece: Any) -> None:
         """Add a piece. Never waits."""
@@ -128,6 +145,19 @@ class Inbox:
         if (wake := self._wake) is not None:
             wake()
 
+    def wait_until(self, deadline: float | None) -> float | None:
+        """Return when to `take` again, at the latest. Times are those of ``time.monotonic``."""
+        if self._late_at is None:
+            return deadline
+        late_at = self._late_at[1]
+        return late_at if deadline is None else min(late_at, deadline)
+
+    def check_wait(self) -> None:
+        """Raise RuntimeError in the thread that runs the model: it would wait in vain."""
+        if self.arrived == 0 and (future := self._future) is not None and not future.done():
+            with contextlib.suppress(RequestTimeout, CancelledError):
+                future.exception(0)
+
     def take(self) -> Any:
         """Return the next piece, or `NOTHING` or `END`.
 
@@ -141,8 +171,8 @@ class Inbox:
                 return end()
         if piece is NOTHING:
             return NOTHING
-        if self.on_taken is not None:
-            self.on_taken()
+        if (on_taken := self.on_taken) is not None:
+            on_taken()
         return piece if self._decode is None else self._decode(piece)
 
     def cancel(self) -> None:
@@ -152,17 +182,26 @@ class Inbox:
         if self._future is not None:
             self._future._abandon()
 
+    @property
+    def complete(self) -> bool:
+        """True if no more pieces will come."""
+        return self._final() is not None
+
     def abort(self, error: StreamerError) -> None:
-        """End the stream at once: pieces that the reader has not taken are dropped."""
-        self.end(error)
-        self._close()
-        self.pieces.clear()
+        """End the stream at once, unless all pieces are here. The reader gets no more pieces."""
+        if not self.complete:
+            self.end(error)
+            self._close()
+            self.pieces.clear()
 
     def abandon(self) -> None:
         """End the stream in a forked child: only the parent gets its pieces."""
         self._taking = original("_thread", "allocate_lock")()
         self.on_taken = None
-        self.abort(StreamerClosed("the stream was begun in the parent process"))
+        self._end = (StreamerClosed("the stream was begun in the parent process"),)
+        self._close()
+        self.pieces.clear()
+        self.wake()
 
     def _pop(self) -> Any:
         with self._taking:
@@ -185,18 +224,24 @@ class Inbox:
                 return lambda: self._only(output)
             sent = output
         else:
-            sent = Sent(*getattr(error, "_sent", (b"", 0)))
+            sent = Sent(*getattr(error, "_service_streamer_sent", (b"", 0)))
         if sent.pieces == 0:
             return self._finish
-        if sent.run != self.run:
-            return None  # no message of this run has arrived
-        if self.arrived >= sent.pieces:
+        here = sent.run == self.run  # False: no message of this run has arrived
+        if here and self.arrived >= sent.pieces:
             return self._finish
-        if self._lost:
+        if (here and self._lost) or self._is_late():
             if error is None:
                 self.end(WorkerLost("a part of the stream was lost with its connection"))
             return self._finish
         return None
+
+    def _is_late(self) -> bool:
+        """Return True if nothing has arrived for `LATE` seconds since the request ended."""
+        state = (self.run, self.arrived)
+        if self._late_at is None or self._late_at[0] != state:
+            self._late_at = (state, time.monotonic() + LATE)
+        return time.monotonic() >= self._late_at[1]
 
     def _only(self, output: Any) -> Any:
         """Give the output of a model that does not stream."""
@@ -224,8 +269,8 @@ class Inbox:
         self.closed = True
         if self.on_closed is not None:
             self.on_closed()
-        if self.on_taken is not None:
-            self.on_taken()
+        if (on_taken := self.on_taken) is not None:
+            on_taken()
 
 
 def check(buffer: Any) -> int:

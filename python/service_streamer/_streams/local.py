@@ -47,7 +47,7 @@ class Writer:
         if self._error is None and error is not None:
             self._error = error
             with contextlib.suppress(Exception):  # a class without a dict
-                error._sent = Sent(self.run, self.sent)  # type: ignore[attr-defined]
+                error._service_streamer_sent = Sent(self.run, self.sent)  # type: ignore[attr-defined]
 
     @property
     def output(self) -> Sent | BaseException:

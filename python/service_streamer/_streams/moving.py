@@ -7,7 +7,7 @@ models.
 kind    from                   payload
 ======  =====================  ==============================================
 HELLO   the model's process    the secret of the hub; the first message
-OPEN    the model's process    the id of the run
+OPEN    the model's process    the id of the run, 8 bytes; to a relay also the reader
 PIECE   the model's process    a pickle
 END     the model's process    nothing, or an error of `_pickle.pack_error`
 TAKEN   the reader             how many pieces of the run it has taken
@@ -110,7 +110,12 @@ class Link:
         on_message: called in the thread with kind, number and payload. If it raises ValueError the
             connection is closed.
         on_closed: called in the thread, once.
+
+    Attributes:
+        largest: most bytes of a payload; a larger one closes the connection.
     """
+
+    largest = 2**32
 
     def __init__(
         self,
@@ -201,17 +206,20 @@ class Link:
         try:
             while len(self._received) - begin >= _HEAD.size:
                 size, kind, number = _HEAD.unpack_from(self._received, begin)
-                end = begin + _HEAD.size + size
-                if end > len(self._received):
+                if size > self.largest:
+                    raise ValueError(f"a message of {size} bytes")
+                payload = begin + _HEAD.size
+                if payload + size > len(self._received):
                     break
-                self._on_message(kind, number, bytes(self._received[begin + _HEAD.size : end]))
-                begin = end
+                begin = payload + size
+                self._on_message(kind, number, bytes(self._received[payload:begin]))
         except ValueError as error:
             _logger.warning(
                 "streams: a connection was refused: %s", error, extra={"error": str(error)}
             )
             self._close()
-        del self._received[:begin]
+        finally:
+            del self._received[:begin]
 
     def _close(self) -> None:
         with self._sending:

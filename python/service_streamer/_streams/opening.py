@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .hub import this_hub
+from .hub import CLIENT, this_hub
 from .inbox import Inbox, check
 
 Submit = Callable[[list[Any], bytes], Any]
 
 
-def begin(submit: Submit, item: Any, buffer: int, owner: Any, remote: bool) -> Inbox:
+def begin(
+    submit: Submit,
+    item: Any,
+    buffer: int,
+    owner: Any,
+    remote: bool,
+    client: bytes | None = None,
+) -> Inbox:
     """Send the request of a stream, and return the inbox for its pieces.
 
     Args:
@@ -20,14 +27,17 @@ def begin(submit: Submit, item: Any, buffer: int, owner: Any, remote: bool) -> I
         buffer: most pieces that are kept for the reader.
         owner: the engine of the streamer.
         remote: the model is in another process.
+        client: the id of the client if the pieces come through a broker.
     """
     inbox = Inbox(check(buffer), owner)
     hub = this_hub()
-    if remote and not hub.socket:
+    if remote and client is None and not hub.socket:
         from .listening import listen  # imported for the first model in another process
 
         listen(hub)
     address = hub.add(inbox)
+    if client is not None:
+        address = address._replace(hub=CLIENT + client.hex(), socket="")
     try:
         inbox.follow(submit([item], address.pack()))
     except BaseException:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pickle
 import time
@@ -9,8 +11,9 @@ import weakref
 from typing import Any
 
 from .. import _pickle
+from .._errors import WorkerLost
 from .._waiting.threads import original
-from .hub import Address
+from .hub import CLIENT, Address
 from .listening import COUNT
 from .local import NoWriter, Writer
 from .moving import Kind, Link, new_socket, this_mover
@@ -53,8 +56,7 @@ class _Outlet:
         self.closed = True
         _outlets.pop(self.key, None)
         for writer in list(self.writers.values()):
-            writer.cancelled = True
-            writer.notify()
+            writer.lose()
 
 
 class RemoteWriter(Writer):
@@ -63,13 +65,21 @@ class RemoteWriter(Writer):
     cancelled = False
     taken = 0
 
-    def __init__(self, outlet: _Outlet, address: Address) -> None:
-        super().__init__(address.buffer)
+    def __init__(self, outlet: _Outlet, number: int, buffer: int, reader: bytes = b"") -> None:
+        super().__init__(buffer)
         self._outlet = outlet
-        self._number = address.number
-        outlet.writers[address.number] = self
-        self._post(Kind.OPEN, self.run)
-        self.cancelled = outlet.closed
+        self._number = number
+        outlet.writers[number] = self
+        self._post(Kind.OPEN, self.run + reader)
+        if outlet.closed:
+            self.lose()
+
+    def lose(self) -> None:
+        """End the stream, because the connection is broken."""
+        if not self.cancelled:
+            self._error = WorkerLost("the connection to the reader of the stream is broken")
+            self.cancelled = True
+        self.notify()
 
     def put(self, piece: Any) -> bool:
         if not self.cancelled:
@@ -99,23 +109,45 @@ _opening = original("_thread", "allocate_lock")()
 _dirty: set[Link] = set()
 
 
+_relay: Address | None = None
+_relayed = itertools.count(1)
+
+
+def use_relay(address: Address) -> None:
+    """Set where the pieces for clients of a broker go."""
+    global _relay
+    _relay = address
+
+
 def open_remote(address: Address) -> Writer:
     """Return a writer to a reader in another process."""
+    try:
+        if not address.hub.startswith(CLIENT):
+            return RemoteWriter(_outlet(address), address.number, address.buffer)
+        if _relay is None:
+            return NoWriter()
+        outlet = _outlet(_relay)  # streams of several clients: so their numbers do not suffice
+        return RemoteWriter(outlet, next(_relayed), address.buffer, address.pack())
+    except OSError:
+        return NoWriter()
+
+
+def _outlet(address: Address) -> _Outlet:
     outlet = _outlets.get(address.hub)
     if outlet is None:
-        try:
-            with _opening:
-                outlet = _outlets.get(address.hub) or _Outlet(address)
-                _outlets[address.hub] = outlet
-        except OSError:
-            return NoWriter()
-    return RemoteWriter(outlet, address)
+        with _opening:
+            outlet = _outlets.get(address.hub) or _Outlet(address)
+            _outlets[address.hub] = outlet
+            if outlet.closed:  # before it was stored
+                del _outlets[address.hub]
+    return outlet
 
 
 def flush() -> None:
     """Send what was put. Never waits."""
-    while _dirty:
-        _dirty.pop().flush()
+    with contextlib.suppress(KeyError):  # another thread has taken the last one
+        while _dirty:
+            _dirty.pop().flush()
 
 
 def finish() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from .. import _core
@@ -11,6 +12,8 @@ from .._errors import OutputSizeMismatch
 from .._model_errors import OutputRefused, copy_error, detached
 from .._request_context import reader_of
 from .writer import Writer, flush, open_writer, wait_for_room
+
+_logger = logging.getLogger("service_streamer")
 
 Predict = Callable[[list[Any]], Any]
 Writers = dict[int, Writer]
@@ -24,8 +27,9 @@ class Collecting:
         self.generate = generate
         functools.update_wrapper(self, generate, updated=())
 
-    def __call__(self, items: list[Any]) -> list[Any]:
-        return _run_generator(self.generate, items, {})
+    def __call__(self, items: list[Any]) -> Any:
+        outputs = self.generate(items)
+        return _run_generator(outputs, items, {}) if isinstance(outputs, Generator) else outputs
 
 
 def run(predict: Predict, batch: _core.Batch) -> Any:
@@ -40,9 +44,9 @@ def run(predict: Predict, batch: _core.Batch) -> Any:
     readers = [(index, reader_of(context)) for context, _, _, index in batch.contexts]
     writers = {index: open_writer(reader) for index, reader in readers if reader is not None}
     items = batch.items
-    if isinstance(predict, Collecting):
-        return _run_generator(predict.generate, items, writers)
-    outputs = predict(items)
+    outputs = predict.generate(items) if isinstance(predict, Collecting) else predict(items)
+    if isinstance(outputs, Generator):
+        return _run_generator(outputs, items, writers)
     if isinstance(outputs, list | tuple) and len(outputs) == len(items):
         outputs = list(outputs)
         found = {
@@ -55,9 +59,10 @@ def run(predict: Predict, batch: _core.Batch) -> Any:
     return outputs
 
 
-def _run_generator(generate: Predict, items: list[Any], writers: Writers) -> list[Any]:
+def _run_generator(
+    generator: Generator[Any, None, None], items: list[Any], writers: Writers
+) -> list[Any]:
     outputs: list[Any] = [writers.get(index, []) for index in range(len(items))]
-    generator = generate(items)
     try:
         for pieces in generator:
             _distribute(_checked(pieces, len(items)), outputs)
@@ -72,9 +77,12 @@ def _run_generator(generate: Predict, items: list[Any], writers: Writers) -> lis
         if not fault and not any(writer.sent for writer in writers.values()):
             raise
         _fail(outputs, detached(error))
-        flush()
     finally:
-        generator.close()
+        _close(generator)
+    for output in outputs:
+        if isinstance(output, Writer):
+            output.end()
+    flush()
     return [each.output if isinstance(each, Writer) else each for each in outputs]
 
 
@@ -105,7 +113,8 @@ def _distribute(pieces: Sequence[Any], outputs: list[Any]) -> None:
             continue
         if isinstance(output, Writer):
             if isinstance(piece, BaseException):
-                output.end(piece)
+                # A copy: the model may use the same exception for several items.
+                output.end(copy_error(piece) if isinstance(piece, Exception) else piece)
             else:
                 output.put(piece)
         elif isinstance(output, list):
@@ -158,4 +167,10 @@ def _advance(iterator: Any, writer: Writer) -> Any:
 def _close(iterator: Any) -> None:
     close = getattr(iterator, "close", None)
     if callable(close):
-        close()
+        try:
+            close()
+        except BaseException as error:  # the pieces count all the same
+            about = {"error": repr(error)}
+            _logger.warning(
+                "a model that streams raised when it was closed", exc_info=True, extra=about
+            )

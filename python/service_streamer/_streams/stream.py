@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import asyncio
 
 
+IN_A_ROW = 32  # pieces that a task takes before other tasks may run
+
+
 class _Reader:
     """The part of a stream that is the same for threads and asyncio.
 
@@ -86,11 +89,15 @@ class Stream(_Reader, Iterator[Any]):
     def _wait(self) -> Any:
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         hub = greenlets.hub_of_this_thread()
+        if hub is None:
+            self._inbox.check_wait()
         wait = _ThreadWait() if hub is None else _GreenletWait(hub)
         self._inbox.wake_by(wait.wake)
         try:
             while (piece := self._take()) is NOTHING:
-                if not wait.wait(None if deadline is None else deadline - time.monotonic()):
+                until = self._inbox.wait_until(deadline)
+                woken = wait.wait(None if until is None else until - time.monotonic())
+                if not woken and until == deadline:
                     raise self._refuse()
             return piece
         except BaseException:  # for instance Ctrl-C
@@ -108,13 +115,29 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
     the cancellation of the task that waits for a piece.
     """
 
+    _in_a_row = 0  # pieces for which it did not wait
+
     async def __anext__(self) -> Any:
+        self._in_a_row += 1
+        if self._in_a_row >= IN_A_ROW:
+            await self._let_others_run()
         piece = self._take()
         if piece is NOTHING:
+            self._in_a_row = 0
             piece = await self._wait()
         if piece is END:
             raise StopAsyncIteration
         return piece
+
+    async def _let_others_run(self) -> None:
+        import asyncio
+
+        self._in_a_row = 0
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            self._cancel()
+            raise
 
     async def aclose(self) -> None:
         """Cancel the stream, unless it has ended. The model sends no more pieces."""
@@ -135,14 +158,15 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        deadline = None if self._timeout is None else loop.time() + self._timeout
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
         try:
             while True:
                 wait = _TaskWait(loop)
                 self._inbox.wake_by(wait.wake)
                 if (piece := self._take()) is not NOTHING:
                     return piece
-                if not await wait.wait(deadline):
+                until = self._inbox.wait_until(deadline)
+                if not await wait.wait(until) and until == deadline:
                     raise self._refuse()
         except BaseException:
             self._cancel()
@@ -214,11 +238,11 @@ class _TaskWait:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._end, True)
 
-    async def wait(self, deadline: float | None) -> bool:
-        """Wait; return False when the time of the loop has reached the deadline."""
-        if deadline is None:
+    async def wait(self, until: float | None) -> bool:
+        """Wait; return False at a time of ``time.monotonic``."""
+        if until is None:
             return bool(await self._token)
-        timer = self._loop.call_at(deadline, self._end, False)
+        timer = self._loop.call_later(max(0.0, until - time.monotonic()), self._end, False)
         try:
             return bool(await self._token)
         finally:

@@ -54,7 +54,8 @@ class Tracing:
         span = self._start(batch, priority)
         if not span.is_recording():
             return engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
-        return self._send(span, engine.submit, batch, timeout, priority, pack(span))
+        request = _Request(span, self)
+        return request.send(engine.submit, batch, timeout, priority, pack(span))
 
     def stream(
         self, engine: _core.Engine, items: list[Any], priority: int, reader: bytes
@@ -64,7 +65,8 @@ class Tracing:
         context = join(pack(span) if span.is_recording() else None, reader)
         if not span.is_recording():
             return engine.submit_async(items, None, priority, context)  # type: ignore[no-any-return]
-        return self._send(span, engine.submit_async, items, None, priority, context)
+        request = _StreamRequest(span, self)
+        return request.send(engine.submit_async, items, None, priority, context)
 
     async def apredict(
         self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
@@ -76,17 +78,6 @@ class Tracing:
         with _Request(span, self) as request:
             request.future = engine.submit_async(batch, timeout, priority, pack(span))
             return await request.future
-
-    def _send(self, span: trace.Span, submit: Callable[..., Future], *args: Any) -> Future:
-        """Submit a request, whose end is the end of the span."""
-        request = _Request(span, self)
-        try:
-            future = submit(*args)
-        except BaseException as error:
-            request.refused(error)
-            raise
-        future.add_done_callback(request.done)
-        return future
 
     def add_batch(self, batch: _core._BatchRecord) -> None:
         """Make the span of a batch of a native model."""
@@ -129,6 +120,16 @@ class _Request:
             self._span.set_attribute("service_streamer.delivery_time_seconds", delivery_time)
         self._end(future, outcome, error)
 
+    def send(self, submit: Callable[..., Future], *args: Any) -> Future:
+        """Submit the request, whose end is the end of the span."""
+        try:
+            future = submit(*args)
+        except BaseException as error:
+            self.refused(error)
+            raise
+        future.add_done_callback(self.done)
+        return future
+
     def done(self, future: Future) -> None:
         """End the span of a request that has ended: a done callback."""
         outcome, since = future._ended() or ("failed", 0.0)
@@ -163,3 +164,14 @@ class _Request:
         if isinstance(error, Exception) and outcome != "cancelled":
             record(self._span, error)
         safely(self._span.end, end_time)
+
+
+class _StreamRequest(_Request):
+    """The span of a request whose outputs are streamed."""
+
+    def done(self, future: Future) -> None:
+        outcome, _ = future._ended() or ("failed", 0.0)
+        if outcome == "completed":
+            (output,) = future.result()
+            self._span.set_attribute("service_streamer.pieces", getattr(output, "pieces", 1))
+        super().done(future)

@@ -167,3 +167,18 @@ def test_the_context_of_a_span_that_is_not_sampled_does_not_travel(streamers, sp
     batch = spans.one("batch inside")
     assert batch.parent == spans.one("predict").id
     assert [each.parent for each in spans.named("inside", 4)] == [None] * 3 + [batch.id]
+
+
+def test_a_stream_has_the_spans_of_a_request(streamers, spans, backend):
+    def generate(items):
+        for step in range(3):
+            with TRACER.start_as_current_span(f"step {step}"):
+                pieces = [step for _ in items]
+            yield pieces
+
+    streamer = streamers(generate)
+    with otel.instrument(streamer, "counter"):
+        assert list(streamer.stream(1)) == [0, 1, 2]
+    request, step = spans.one("predict counter"), spans.one("step 2")
+    assert (request["outcome"], request["pieces"]) == ("completed", 3)
+    assert step.trace == request.trace

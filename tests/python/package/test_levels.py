@@ -139,8 +139,8 @@ def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
 PACKAGES = {
     "_waiting": set(),
     "torch": {"_waiting"},
-    "_processes": {"_waiting"},
-    "_redis": {"_waiting", "_processes", "_timeline"},
+    "_processes": {"_waiting", "_streams"},
+    "_redis": {"_waiting", "_processes", "_streams", "_timeline"},
     "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
     "_pipeline": {"_waiting", "_processes", "_streams"},

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from service_streamer import QueueFull, WorkerLost, _request_context
+from service_streamer._streams import inbox as inboxes
 from service_streamer._streams import writer as writers
 from service_streamer._streams.hub import Address, this_hub
 from service_streamer._streams.inbox import END, NOTHING, Inbox, Sent
@@ -39,7 +40,7 @@ def test_an_error_comes_after_the_pieces(inbox, new_run):
     writer.put("a")
     writer.end(error := ValueError("odd"))
     assert writer.output is error
-    assert error._sent == Sent(writer.run, 1)
+    assert error._service_streamer_sent == Sent(writer.run, 1)
     assert inbox.take() == "a"
     with pytest.raises(ValueError, match="odd"):
         inbox.take()
@@ -60,6 +61,16 @@ def test_a_new_run_after_a_piece_was_taken_ends_the_stream(inbox, new_run):
     assert new_run().cancelled
     with pytest.raises(WorkerLost, match="part of the stream"):
         inbox.take()
+
+
+def test_a_new_run_after_the_end_sends_nothing(inbox, new_run):
+    first = new_run()
+    first.put("a")
+    first.end()
+    second = new_run()
+    assert second.cancelled
+    second.put("b")
+    assert [inbox.take(), inbox.take()] == ["a", END]
 
 
 def test_a_reader_that_leaves_cancels_and_wakes_the_writer(inbox, new_run):
@@ -130,3 +141,29 @@ def test_a_long_trace_state_does_not_travel():
     packed = _request_context.join(trace, b"secret 1 64 ")
     assert _request_context.trace_of(packed) == b"00-trace"
     assert _request_context.reader_of(packed) == b"secret 1 64 "
+
+
+def test_pieces_that_do_not_arrive_are_lost(inbox, monkeypatch):
+    monkeypatch.setattr(inboxes, "LATE", 0.0)
+    inbox._future = Ended(Sent(b"unknown ", 3))
+    with pytest.raises(WorkerLost, match="a part of the stream"):
+        inbox.take()
+
+
+class Ended:
+    """A future that has its result."""
+
+    def __init__(self, output):
+        self._output = output
+
+    def done(self):
+        return True
+
+    def cancelled(self):
+        return False
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return [self._output]

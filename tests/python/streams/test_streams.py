@@ -1,5 +1,6 @@
 """What every streamer promises to the reader of a stream."""
 
+import functools
 import gc
 import itertools
 
@@ -63,34 +64,6 @@ def test_a_piece_is_there_before_the_model_goes_on(streamers, gate):
     assert list(stream) == ["second"]
 
 
-def test_iterators_end_one_by_one(streamers, gate):
-    def wait():
-        gate([0])
-        yield "late"
-
-    def predict(items):
-        return [wait() if item == 0 else iter(range(item)) for item in items]
-
-    streamer = streamers(predict, batch_size=2, policy="window", max_latency=LONG)
-    late, early = streamer.stream(0), streamer.stream(3)
-    gate.open()
-    assert list(early) == [0, 1, 2]
-    assert list(late) == ["late"]
-
-
-def test_an_ended_iterator_does_not_wait_for_its_batch(streamers):
-    def predict(items):
-        return [iter(range(item)) if item else forever_alone() for item in items]
-
-    def forever_alone():
-        yield from itertools.count()
-
-    streamer = streamers(predict, batch_size=2, policy="window", max_latency=LONG)
-    endless, short = streamer.stream(0), streamer.stream(100)
-    assert list(short) == list(range(100))
-    endless.close()
-
-
 def test_another_output_is_the_only_piece(streamers):
     assert list(streamers().stream(21)) == [42]
 
@@ -108,6 +81,19 @@ def test_an_exception_as_a_piece_ends_its_stream(streamers):
         next(odd)
     assert list(odd) == []
     assert list(even) == [2, 2, 2]
+
+
+def test_streams_may_end_with_the_same_exception(streamers):
+    def generate(items):
+        yield items
+        error = ValueError("both")
+        yield [error for _ in items]
+
+    streamer = streamers(generate, batch_size=2, policy="window", max_latency=LONG)
+    for stream in [streamer.stream(1), streamer.stream(2)]:
+        next(stream)
+        with pytest.raises(ValueError, match="both"):
+            next(stream)
 
 
 def test_an_error_after_a_piece_is_not_isolated(streamers):
@@ -237,3 +223,33 @@ def test_no_request_is_made_twice(streamers):
     list(streamer.stream(3))
     eventually(lambda: streamer.stats().completed == 1)
     assert streamer.stats().submitted == 1
+
+
+@pytest.mark.in_process
+def test_the_model_cannot_wait_for_its_own_streamer(streamers):
+    def predict(items):
+        return [next(streamer.stream(item)) for item in items]
+
+    streamer = streamers(predict)
+    with pytest.raises(RuntimeError):
+        streamer.predict([1])
+
+
+def test_a_decorated_generator_function_streams(streamers):
+    @functools.wraps(count_up)
+    def decorated(items):
+        return count_up(items)
+
+    streamer = streamers(decorated)
+    assert list(streamer.stream(3)) == [0, 1, 2]
+    assert streamer.predict([2]) == [[0, 1]]
+
+
+def test_an_exception_may_have_any_attributes(streamers):
+    def predict(items):
+        error = ValueError("odd")
+        error._sent = "what the application has sent"
+        raise error
+
+    with pytest.raises(ValueError, match="odd"):
+        streamers(predict).predict([1])

@@ -115,3 +115,20 @@ def test_errors_reach_the_task(streamers, run):
             await asyncio.wait_for(anext_of(stream), LONG)
 
     run(main())
+
+
+def test_a_task_that_need_not_wait_lets_others_run(streamers, run):
+    streamer = streamers(count_up)
+
+    async def main():
+        stream = streamer.astream(1000, buffer=1000)
+        await anext_of(stream)
+        await asyncio.to_thread(streamer.close)  # now all pieces are here
+        ran = []
+        asyncio.get_running_loop().call_soon(ran.append, 1)
+        async for _ in stream:
+            if ran:
+                break
+        assert ran
+
+    run(main())

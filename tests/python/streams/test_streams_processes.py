@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import socket
+import struct
 
 import pytest
 from waits import LONG, eventually
@@ -129,13 +130,14 @@ def test_closing_the_reader_stops_the_model(process_streamers, process_journal):
     assert process_journal.next() == "closed"
 
 
-def test_a_stranger_is_refused(process_streamers):
+@pytest.mark.parametrize("size", [5, 2**31])
+def test_a_stranger_is_refused(process_streamers, size):
     streamer = process_streamers(count_up)
     stream = streamer.stream(3)
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect("\0" + this_hub().socket)
         stranger.settimeout(LONG)
-        stranger.sendall(bytes.fromhex("0500000001") + bytes(8) + b"wrong")
+        stranger.sendall(struct.pack("<IBQ", size, 1, 0) + b"wrong")
         assert stranger.recv(1) == b""
     assert list(stream) == [0, 1, 2]
 
