@@ -119,7 +119,7 @@ class Pipeline(BaseStreamer):
         except BaseException:
             request.end()
             raise
-        return join_pieces(outputs) if self._tracing is None else outputs
+        return join_pieces(outputs)
 
     def submit(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
