@@ -75,6 +75,8 @@ class Pipeline(BaseStreamer):
         if not stages:
             raise ValueError("a Pipeline needs at least one Stage")
         described = [each if isinstance(each, Stage) else Stage(each) for each in stages]
+        if any(isinstance(each.target, Pipeline) for each in described):
+            raise TypeError("a Pipeline cannot be a stage: give all stages to one Pipeline")
         options = Options(
             batch_size=1,
             max_latency=0.0,

@@ -47,6 +47,8 @@ def test_a_wrong_option_closes_the_stages_that_were_made(pipelines, started):
         pipelines(Stage(echo, processes=True, mp_start_method="fork"), Stage(double, policy="x"))
     with pytest.raises(TypeError, match="must be callable, not an object of type int"):
         pipelines(5)
+    with pytest.raises(TypeError, match="a Pipeline cannot be a stage"):
+        pipelines(echo, pipelines(double))
     with pytest.raises(ValueError, match="at least one Stage"):
         pipelines()
     with pytest.raises(ValueError, match="max_in_flight must be"):
