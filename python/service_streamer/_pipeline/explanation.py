@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from .._explain import ENOUGH_BATCHES, count, duration, troubles
+from .._explain import count, duration, troubles
 from .._processes.streamer import Streamer
 from .._stats import OUTCOMES, EventStats, StreamerStats
 from .._streamer import BaseStreamer
@@ -14,6 +14,9 @@ from .._threaded import ThreadedStreamer
 
 BUSY = 0.7
 """the least `Load.strain` of a stage that limits the pipeline"""
+
+ENOUGH_BATCHES = 10
+"""the report is about the last minute if a stage ran at least this number of batches in it"""
 
 COLUMNS = ("workers", "busy", "requests", "batch", "queue", "service", "items/s")
 
@@ -39,12 +42,6 @@ class Load:
     recent: EventStats
     seconds: float
     """the time that `recent` is about"""
-
-    @classmethod
-    def of(cls, name: str, streamer: BaseStreamer, stats: StreamerStats) -> Load:
-        if stats.last_minute.batches >= ENOUGH_BATCHES:
-            return cls(name, streamer, stats, stats.last_minute, stats.last_minute.seconds)
-        return cls(name, streamer, stats, stats, stats.uptime)
 
     @property
     def known(self) -> bool:
@@ -94,6 +91,17 @@ class Load:
             duration(recent.service_time.mean),
             f"{self.capacity:,.0f}",
         ]
+
+
+def loads_of(stages: Mapping[str, BaseStreamer], stats: PipelineStats) -> list[Load]:
+    """Return the loads of all stages, in the same time."""
+    enough = any(each.last_minute.batches >= ENOUGH_BATCHES for each in stats.stages.values())
+    loads = []
+    for name, each in stats.stages.items():
+        minute = each.last_minute
+        recent = (minute, minute.seconds) if enough else (each, each.uptime)
+        loads.append(Load(name, stages[name], each, *recent))
+    return loads
 
 
 def explain(name: str, stats: PipelineStats, loads: Sequence[Load]) -> str:

@@ -17,7 +17,7 @@ from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .backend import PipelineBackend, PipelineFuture
-from .explanation import Load, PipelineStats, explain, verdict
+from .explanation import PipelineStats, explain, loads_of, verdict
 from .request import StagedRequest
 from .request import join as join_pieces
 from .stage import Stage
@@ -75,6 +75,8 @@ class Pipeline(BaseStreamer):
         if not stages:
             raise ValueError("a Pipeline needs at least one Stage")
         described = [each if isinstance(each, Stage) else Stage(each) for each in stages]
+        if any(isinstance(each.target, Pipeline) for each in described):
+            raise TypeError("a Pipeline cannot be a stage: give all stages to one Pipeline")
         options = Options(
             batch_size=1,
             max_latency=0.0,
@@ -119,7 +121,7 @@ class Pipeline(BaseStreamer):
         except BaseException:
             request.end()
             raise
-        return join_pieces(outputs) if self._tracing is None else outputs
+        return join_pieces(outputs)
 
     def submit(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
@@ -187,7 +189,7 @@ class Pipeline(BaseStreamer):
         """Return a report: how busy each stage is, and which one limits the pipeline."""
         try:
             stats = self.stats()
-            return explain(self._name(), stats, self._loads(stats))
+            return explain(self._name(), stats, loads_of(self.stages, stats))
         except StreamerClosed:
             raise
         except StreamerError as error:
@@ -217,15 +219,10 @@ class Pipeline(BaseStreamer):
         future.bind(request, self._pipe)
         return future
 
-    def _loads(self, stats: StreamerStats) -> list[Load]:
-        assert isinstance(stats, PipelineStats)
-        return [
-            Load.of(name, streamer, stats.stages[name]) for name, streamer in self.stages.items()
-        ]
-
     def _verdict(self, stats: StreamerStats) -> str:
         """Return one sentence: which stage limits the pipeline."""
-        return verdict(self._loads(stats))
+        assert isinstance(stats, PipelineStats)
+        return verdict(loads_of(self.stages, stats))
 
     @property
     def _pipe(self) -> PipelineBackend:

@@ -45,7 +45,8 @@ class Tracing:
             return engine.predict(batch, timeout, priority)
         with _Request(span, self) as request:
             request.future = engine.submit(batch, timeout, priority, pack(span))
-            return request.future.result()
+            # What the engine's own `predict` returns: a PipelineFuture would join the outputs.
+            return _core.FutureBase.result(request.future)
 
     def submit(
         self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int

@@ -4,6 +4,8 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk")
 
+from opentelemetry.sdk.trace import TracerProvider, sampling
+from opentelemetry.trace import NoOpTracerProvider
 from thread_models import double
 
 from service_streamer import Pipeline, Stage, otel
@@ -20,3 +22,10 @@ def test_the_batches_of_all_stages_are_linked_to_the_request(process_spans, call
         request = process_spans.one("predict pictures")
         batches = process_spans.named("batch ", 2)
     assert [[link for link, _ in batch.links] for batch in batches] == [[request.id]] * 2
+
+
+@pytest.mark.parametrize("provider", [NoOpTracerProvider(), TracerProvider(sampling.ALWAYS_OFF)])
+def test_outputs_are_the_same_if_no_span_is_recorded(provider):
+    with Pipeline(double) as pipeline, otel.instrument(pipeline, tracer_provider=provider):
+        assert pipeline.predict([1, 2]) == [2, 4]
+        assert pipeline.submit([1, 2]).result() == [2, 4]

@@ -8,7 +8,7 @@ from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import Stage, ThreadedStreamer
-from service_streamer._pipeline.explanation import Load, PipelineStats, verdict
+from service_streamer._pipeline.explanation import Load, PipelineStats, loads_of, verdict
 
 
 def test_options_go_to_the_streamer_of_the_stage(pipelines):
@@ -47,6 +47,8 @@ def test_a_wrong_option_closes_the_stages_that_were_made(pipelines, started):
         pipelines(Stage(echo, processes=True, mp_start_method="fork"), Stage(double, policy="x"))
     with pytest.raises(TypeError, match="must be callable, not an object of type int"):
         pipelines(5)
+    with pytest.raises(TypeError, match="a Pipeline cannot be a stage"):
+        pipelines(echo, pipelines(double))
     with pytest.raises(ValueError, match="at least one Stage"):
         pipelines()
     with pytest.raises(ValueError, match="max_in_flight must be"):
@@ -108,13 +110,26 @@ def test_the_report_names_the_stage_that_limits(pipelines, process_streamers):
     assert all(name in report for name in ("decode", "model", "render"))
 
 
+def test_all_stages_are_compared_in_the_same_time(pipelines):
+    pipeline = pipelines(Stage(echo, name="decode"), Stage(double, name="model"))
+    pipeline.predict([1])
+    stats = pipeline.stats()
+    stages = {}
+    for name, batches, busy in (("decode", 170, 59), ("model", 30, 60)):
+        times = dataclasses.replace(stats.service_time, total=busy)
+        minute = stats.last_minute
+        minute = dataclasses.replace(minute, batches=batches, service_time=times, seconds=60)
+        stages[name] = dataclasses.replace(stats.stages[name], last_minute=minute, uptime=600)
+    stats = dataclasses.replace(stats, stages=stages)
+    assert [load.busy for load in loads_of(pipeline.stages, stats)] == [59 / 60, 1]
+
+
 def test_requests_in_a_stage_are_counted(pipelines, gates):
     gate = gates()
     pipeline = pipelines(echo, gate)
     futures = [pipeline.submit([i]) for i in range(3)]
     gate.wait_entered()
-    streamer = pipeline.stages["Gate"]
-    eventually(lambda: Load.of("Gate", streamer, streamer.stats()).requests == 3)
+    eventually(lambda: loads_of(pipeline.stages, pipeline.stats())[1].requests == 3)
     gate.open()
     for future in futures:
         future.result(LONG)
