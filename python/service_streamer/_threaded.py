@@ -44,6 +44,9 @@ class ThreadedStreamer(BaseStreamer):
             request of any size.
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
+        slo: the time in seconds, from arrival to output, that 99 % of the answered requests should
+            keep. A request that would take longer raises `QueueFull` at once, or as soon as this is
+            known. None: no target.
         output: "items": callers get a list of outputs. "batch": callers get a slice of the value
             that ``predict_function`` returned, such as an array or tensor.
         isolate_errors: if a batch raises, run it again in parts, so that only the requests that
@@ -74,6 +77,7 @@ class ThreadedStreamer(BaseStreamer):
         policy: str = "adaptive",
         max_queue: int | None = None,
         overflow: str = "block",
+        slo: float | None = None,
         output: str = "items",
         isolate_errors: bool = True,
         isolation_budget: float = 8,
@@ -102,6 +106,7 @@ class ThreadedStreamer(BaseStreamer):
             policy=policy,
             max_queue=max_queue,
             overflow=overflow,
+            slo=slo,
             output=output,
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,

@@ -128,20 +128,20 @@ Backend* make_backend(bool remote, bool inline_items, PyObject* model) {
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *model = Py_None;
   Py_ssize_t batch_size = 0, max_queue = 0;
-  double max_latency = -1;
+  double max_latency = -1, slo = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
   static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",
                                 "overflow",   "output",      "future_type", "start",   "start_timer",
-                                "remote",     "inline",      "model",       nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinssO!OOppO", const_cast<char**>(names), &batch_size,
+                                "remote",     "inline",      "model",       "slo",     nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinssO!OOppOd", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &workers, &max_queue, &overflow, &output, &PyType_Type,
-                                   &future_type, &start, &start_timer, &remote, &inline_items, &model)) {
+                                   &future_type, &start, &start_timer, &remote, &inline_items, &model, &slo)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
       start_timer == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "all arguments except remote, inline and model are required");
+    PyErr_SetString(PyExc_TypeError, "all arguments except remote, inline, model and slo are required");
     return nullptr;
   }
   EngineOptions options;
@@ -155,6 +155,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   options.workers = workers;
+  options.slo = duration_from(slo);
   options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
   options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
 

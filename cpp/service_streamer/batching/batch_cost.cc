@@ -6,12 +6,12 @@
 namespace service_streamer {
 namespace {
 
-constexpr double kWeight = 1.0 / 16;       // of a new batch in the means
+constexpr double kCostWeight = 1.0 / 16;       // of a new batch in the means
 constexpr int kFirstBatches = 16;          // these count alike, as in a plain mean
 constexpr double kFasterWeight = 1.0 / 2;  // of a batch that took less than half of the expected time
-constexpr double kOutlier = 2;             // a time over the expected one, or the inverse
+constexpr double kUnusual = 2;             // a time over the expected one, or the inverse
 constexpr double kSlopeWeight = 1.0 / 4;   // of a batch in the slope, if its size is far from the mean
-constexpr double kSpread = 1.0 / 4;        // at this distance from the mean, over the mean, the weight is a half
+constexpr double kSlopeSpread = 1.0 / 4;        // at this distance from the mean, over the mean, the weight is a half
 
 }  // namespace
 
@@ -24,9 +24,9 @@ void BatchCost::learn(double items, double service) {
   }
   learn_slope(items, service);
   const double before = expected(items);
-  service = std::min(service, kOutlier * before);
-  double weight = kWeight;
-  if (kOutlier * service < before) weight = batches_ == 1 ? 1 : kFasterWeight;  // the first one warmed the model up
+  service = std::min(service, kUnusual * before);
+  double weight = kCostWeight;
+  if (kUnusual * service < before) weight = batches_ == 1 ? 1 : kFasterWeight;  // the first one warmed the model up
   if (batches_ < kFirstBatches) weight = std::max(weight, 1.0 / ++batches_);
   mean_size_ += weight * (items - mean_size_);
   mean_service_ += weight * (service - mean_service_);
@@ -36,13 +36,13 @@ void BatchCost::learn(double items, double service) {
 // Normalised least mean squares: a size near the mean says little about the slope.
 void BatchCost::learn_slope(double items, double service) {
   const double distance = items - mean_size_;
-  const double scale = kSpread * mean_size_;
+  const double scale = kSlopeSpread * mean_size_;
   if (!has_slope_) {
     if (std::abs(distance) < scale) return;
     item_cost_ = (service - mean_service_) / distance;
     has_slope_ = true;
   } else {
-    const double error = std::min(service, kOutlier * expected(items)) - expected(items);
+    const double error = std::min(service, kUnusual * expected(items)) - expected(items);
     item_cost_ += kSlopeWeight * error * distance / (distance * distance + scale * scale);
   }
   item_cost_ = std::clamp(item_cost_, 0.0, mean_service_ / mean_size_);

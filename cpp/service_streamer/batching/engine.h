@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,10 +15,12 @@
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/event_log.h"
+#include "service_streamer/batching/idle_worker.h"
 #include "service_streamer/batching/options.h"
 #include "service_streamer/batching/recent_stats.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/batching/request_queue.h"
+#include "service_streamer/batching/slo_policy.h"
 #include "service_streamer/batching/stats.h"
 #include "service_streamer/waiting/waiter.h"
 
@@ -44,15 +47,19 @@ class Engine {
   enum class Admission { kQueued, kWaiting, kFull, kClosed };
 
   // Puts the request into the queue, and wakes a worker if a batch is now due. If the queue is full, the request goes
-  // to the waiting room (kWaiting), or is refused (kFull, with Overflow::kReject). Never blocks.
+  // to the waiting room (kWaiting), or is refused (kFull, with Overflow::kReject). A request that would miss the target
+  // is refused too. Never blocks.
   Admission submit(Request& request) EXCLUDES(mutex_);
 
-  // The same for a request that another engine has accepted: never kFull.
+  // The same for a request that another engine has accepted: kFull only because of the target.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
 
-  // The same for several requests. Wakes workers when all of them are queued. Returns false if the engine is closed
-  // and took none.
-  bool submit_accepted(std::span<Request* const> requests) EXCLUDES(mutex_);
+  // The same for several requests, of which those that would miss the target end as kRefused. Wakes workers when all
+  // others are queued. Returns false if the engine is closed and took none.
+  bool submit_accepted(std::span<Request* const> requests, EndedRequests& ended) EXCLUDES(mutex_);
+
+  // Ends queued requests that can no longer keep the target. Called after a request was refused.
+  void end_hopeless(EndedRequests& ended) EXCLUDES(mutex_);
 
   // Blocks until the request leaves the waiting room (kDone: it is in the queue or has ended), the deadline passes,
   // or a signal handler ran in this thread.
@@ -61,8 +68,8 @@ class Engine {
   // Returns true if the request has left the waiting room. Otherwise the waiter is woken when it does. Never blocks.
   bool has_room(Request& request, Waiter& waiter) EXCLUDES(mutex_);
 
-  // Ends a request as expired, cancelled or lost. Without `even_if_running`, it does so only while some items are not
-  // in a batch yet. Returns false if the request has already ended, or runs.
+  // Ends a request as expired, cancelled or lost. Without `even_if_running`, only while some items are not in a batch
+  // yet. Returns false if the request has already ended, or runs.
   bool end_early(Request& request, Outcome outcome, bool even_if_running, EndedRequests& ended) EXCLUDES(mutex_);
 
   // True if any item of the request is in a batch and the request has not ended.
@@ -84,19 +91,8 @@ class Engine {
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_);
 
   // A worker that waits by start_waiting(). It must not move until it has got a batch, kClosed, or called
-  // stop_waiting(). Its members are guarded by the mutex of the engine.
-  struct IdleWorker {
-    explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
-
-    Waiter& waiter;
-    enum class State {
-      kAway,
-      kIdle,
-      kReserved
-    } state = State::kAway;              // kIdle: in idle_; kReserved: a batch is reserved for it
-    TimePoint until = TimePoint::max();  // the end of its sleep, if no thread wakes it
-    CloseReason reason = CloseReason::kIdle;
-  };
+  // stop_waiting().
+  using IdleWorker = service_streamer::IdleWorker;
 
   // The two halves of wait_for_batch(), for a thread that also waits for other events. Neither blocks. kNotYet means
   // that the worker is idle: call start_waiting() again at `until`, or when its waiter was woken. With any other
@@ -191,8 +187,7 @@ class Engine {
   // Notes that the caller has its result now. Takes the lock only if no other event of the same second came before.
   void delivered(const Request& request, TimePoint now) EXCLUDES(mutex_);
 
-  // The seconds until the items queued now will be in a batch, estimated from the last batches; max_latency before
-  // the first.
+  // The seconds until the items queued now will be in a batch, estimated; max_latency before the first batch.
   double retry_after() const EXCLUDES(mutex_);
 
   // The number of accepted requests that have not ended. May be outdated when it returns.
@@ -227,6 +222,10 @@ class Engine {
 
   Admission accept(Request& request, bool may_wait) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
+  bool misses_target(Request& request) REQUIRES(mutex_);
+  void refuse(Request& request, EndedRequests& ended) REQUIRES(mutex_);
+  void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  void apply_options() REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
   std::size_t unreserved_items() const REQUIRES(mutex_);
@@ -276,6 +275,8 @@ class Engine {
   mutable Mutex mutex_;
   EngineOptions options_ GUARDED_BY(mutex_);
   BatchPolicy policy_ GUARDED_BY(mutex_);
+  std::optional<SloPolicy> slo_ GUARDED_BY(mutex_);        // if there is a target
+  std::size_t batch_limit_ GUARDED_BY(mutex_);             // batch_size, or less because of the target
   RequestQueue queue_ GUARDED_BY(mutex_);
   LiveList live_ GUARDED_BY(mutex_);                       // all accepted requests that have not ended
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_

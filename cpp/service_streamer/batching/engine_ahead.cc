@@ -10,7 +10,7 @@ Engine::Ready Engine::poll_ahead(CloseReason& reason) {
   // The policy is not asked, because it expects the worker to be idle.
   const std::size_t items = unreserved_items();
   if (items == 0) return Ready::kNotYet;
-  const bool full = items >= options_.batch_size;
+  const bool full = items >= batch_limit_;
   if (!full && !closed()) return Ready::kNotYet;
   reason = full ? CloseReason::kFull : CloseReason::kDrain;
   ++reserved_;

@@ -93,9 +93,11 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
       batch.dispatched = now;
       batch.rerun = batch.ranges.front().request->alone;
       batch.reason = reason;
-      if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
+      if (batch.items >= batch_limit_) {
+        batch.reason = batch_limit_ < options_.batch_size ? CloseReason::kSlo : CloseReason::kFull;
+      }
       const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
-      if (from_policy && share < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
+      if (from_policy && share < batch_limit_ && queue_.requests() > 0) batch.reason = CloseReason::kShare;
       for (const RequestRange& range : batch.ranges) {
         range.request->batch_items = static_cast<std::uint32_t>(batch.items);
         range.request->reason = batch.reason;
@@ -108,6 +110,7 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
     }
     if (batch.items > 0 && !batch.rerun) {
       policy_.dispatched(now, batch.finishing);
+      if (slo_) slo_->dispatched(now, batch.items);
       ++counters_.batches;
       counters_.items += batch.items;
       ++counters_.batch_sizes[batch.items];
@@ -151,6 +154,7 @@ Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, Cl
 void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
   before_event(now);
   --reserved_;
+  end_hopeless(now, ended, wakes);
   while (queue_.requests() + (batch.items == 0 ? queue_.alone_requests() : 0) > 0 && batch.items < limit &&
          make_room(batch.ranges)) {
     Request& front = queue_.front();
@@ -176,7 +180,7 @@ void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, En
 
 // The number of queued items that are not reserved. A reservation counts as a full batch.
 std::size_t Engine::unreserved_items() const {
-  const std::size_t reserved_items = static_cast<std::size_t>(reserved_) * options_.batch_size;
+  const std::size_t reserved_items = static_cast<std::size_t>(reserved_) * batch_limit_;
   return queue_.items() > reserved_items ? queue_.items() - reserved_items : 0;
 }
 
@@ -184,7 +188,7 @@ std::size_t Engine::unreserved_items() const {
 bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
   const std::size_t items = unreserved_items();
   if (items == 0) {
-    const std::size_t full_batches = (queue_.items() + options_.batch_size - 1) / options_.batch_size;
+    const std::size_t full_batches = (queue_.items() + batch_limit_ - 1) / batch_limit_;
     verdict = {.at = now, .reason = CloseReason::kIdle};
     return queue_.alone_requests() > reserved_ - static_cast<int>(full_batches);
   }
@@ -194,7 +198,12 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   } else if (queue_.top_priority() > 0) {
     verdict = {.at = now, .reason = CloseReason::kPriority};
   } else {
-    verdict = policy_.due(policy_queue(items, idle_workers), now);
+    const BatchPolicy::Queue queue = policy_queue(items, idle_workers);
+    verdict = policy_.due(queue, now);
+    if (slo_) {
+      const TimePoint latest = slo_->latest_start(queue.oldest, items);
+      if (latest < verdict.at) verdict = {.at = latest, .reason = CloseReason::kSlo};
+    }
   }
   return true;
 }

@@ -22,6 +22,7 @@ enum class Outcome : std::uint8_t {
   kCancelled,  // the caller does not want the result any more
   kClosed,     // the engine was closed first
   kLost,       // its worker died
+  kRefused,    // it could not be answered within the target of the engine
 };
 
 // The trace context of a request: opaque bytes, 1 to kMaxTraceContext of them. nullptr: none.
@@ -49,6 +50,7 @@ struct Request {
 
   // Set by the engine when the request ends. Read by the thread that publishes it, and by any thread afterwards.
   Outcome outcome = Outcome::kNone;
+  float retry_after = 0;  // seconds; also set if the engine refuses the request at once because of its target
   TimePoint arrived;
   TimePoint ended;
 

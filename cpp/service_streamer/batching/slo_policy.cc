@@ -7,8 +7,6 @@
 namespace service_streamer {
 namespace {
 
-using Seconds = std::chrono::duration<double>;
-
 constexpr double kMarginStep = 1.0 / 32;     // for a late batch, over the target
 constexpr double kOnTime = 99;               // the number of nearly late batches that undo one step
 constexpr double kNearlyLate = 3.0 / 4;      // over the target
@@ -20,12 +18,8 @@ constexpr int kShortestPause = 16;           // batches between trials
 constexpr int kLongestPause = 1024;
 constexpr double kLongestTarget = 1e8;       // seconds; larger times could overflow
 
-double seconds(Duration value) {
-  return Seconds(value).count();
-}
-
 Duration duration(double value) {
-  return std::chrono::duration_cast<Duration>(Seconds(std::min(value, kLongestTarget)));
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(value, kLongestTarget)));
 }
 
 }  // namespace
@@ -44,14 +38,18 @@ void SloPolicy::configure(const Options& options) {
 
 Duration SloPolicy::refuse(TimePoint now, std::size_t ahead, std::size_t size) {
   note_arrival(now, size);
-  const double late = finish(now, ahead, size) + margin_ - slo_;
-  if (late <= 0) return Duration::zero();
+  const Duration late = lateness(now, ahead, size);
+  if (late == Duration::zero()) return late;
   if (ahead == 0 && running_.empty() && now >= last_active_ + kProbePause * options_.slo) {
     last_active_ = now;
     return Duration::zero();
   }
   refused_ = true;
-  return std::max(Duration(1), duration(late));
+  return late;
+}
+
+Duration SloPolicy::lateness(TimePoint now, std::size_t ahead, std::size_t size) const {
+  return duration(std::max(0.0, finish(now, ahead, size) + margin_ - slo_));
 }
 
 void SloPolicy::dispatched(TimePoint now, std::size_t items) {

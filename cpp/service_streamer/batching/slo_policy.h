@@ -42,6 +42,9 @@ class SloPolicy {
   // Otherwise it is refused, and the result says after what time it would be accepted if no other request came.
   Duration refuse(TimePoint now, std::size_t ahead, std::size_t size);
 
+  // The same without a new request: by how much such a request would miss the target; zero or more.
+  Duration lateness(TimePoint now, std::size_t ahead, std::size_t size) const;
+
   // A batch was cut for a worker.
   void dispatched(TimePoint now, std::size_t items);
 

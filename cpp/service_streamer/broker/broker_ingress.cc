@@ -103,7 +103,11 @@ bool BrokerIngress::submit_to_engine(std::span<ClientCall* const> calls) {
     call->ref();  // for the engine
     requests.push_back(&call->request);
   }
-  if (engine_.submit_accepted(requests)) return true;
+  EndedRequests refused;
+  const bool submitted = engine_.submit_accepted(requests, refused);
+  if (refused.count > 0) engine_.end_hopeless(refused);
+  publish(refused);
+  if (submitted) return true;
   for (ClientCall* call : calls) {
     call->unref();
     remove_active(*call);

@@ -139,9 +139,13 @@ struct ResultRange {
 struct EndedCall {
   std::uint64_t id = 0;
   Outcome outcome = Outcome::kNone;  // kNone: the engine is closed and did not accept the request
-  std::string note;                  // kLost: the reason
+  std::string note;                  // kLost: the reason; kRefused: retry_note()
   std::vector<ResultRange> ranges;
 };
+
+// Request::retry_after as the note of a refused request. An invalid note gives 0.
+std::string retry_note(float seconds);
+float retry_after(const std::string& note);
 
 // --- making messages ---
 

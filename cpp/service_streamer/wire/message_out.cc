@@ -1,6 +1,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "service_streamer/wire/message.h"
@@ -117,6 +119,14 @@ OutMessage make_opaque(MessageType type, std::uint64_t id, const Bytes& bytes) {
 
 OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids) {
   return make_text(type, {reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
+}
+
+std::string retry_note(float seconds) {
+  return std::to_string(seconds);
+}
+
+float retry_after(const std::string& note) {
+  return std::strtof(note.c_str(), nullptr);
 }
 
 OutMessage make_hello(Role role) {

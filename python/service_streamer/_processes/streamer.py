@@ -69,7 +69,7 @@ class Streamer(BaseStreamer):
             modules named by ``set_forkserver_preload``, except the main module.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        policy, max_queue, overflow, output, isolate_errors, isolation_budget: as for
+        policy, max_queue, overflow, slo, output, isolate_errors, isolation_budget: as for
             `ThreadedStreamer`.
         retries: how often a batch runs again after its worker died.
         worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
@@ -104,6 +104,7 @@ class Streamer(BaseStreamer):
         policy: str = "adaptive",
         max_queue: int | None = None,
         overflow: str = "block",
+        slo: float | None = None,
         output: str = "items",
         isolate_errors: bool = True,
         isolation_budget: float = 8,
@@ -120,6 +121,7 @@ class Streamer(BaseStreamer):
             policy=policy,
             max_queue=max_queue,
             overflow=overflow,
+            slo=slo,
             output=output,
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,

@@ -64,6 +64,7 @@ class RedisWorker:
             a valid signature are dropped. None: write access to the broker is enough to run code
             here, because messages are pickles.
         policy, isolate_errors, isolation_budget: as for `ThreadedStreamer`.
+        slo: as for `ThreadedStreamer`. The time counts from when the client sent the request.
         retries: how often a batch runs again in this worker after its process died.
         worker_hang_timeout: most seconds that a process may take for one batch; then it is killed
             and replaced. None: no limit.
@@ -91,6 +92,7 @@ class RedisWorker:
         mp_start_method: str = "fork",
         secret: str | bytes | None = None,
         policy: str = "adaptive",
+        slo: float | None = None,
         isolate_errors: bool = True,
         isolation_budget: float = 8,
         retries: int = 1,
@@ -106,6 +108,7 @@ class RedisWorker:
             batch_size=batch_size,
             max_latency=max_latency,
             policy=policy,
+            slo=slo,
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )
