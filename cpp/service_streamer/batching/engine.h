@@ -35,8 +35,7 @@ namespace service_streamer {
 // requests that ended and were published before (expired, cancelled) and whose last hold the method has dropped: its
 // caller frees them.
 //
-// After close() no request is accepted. Queued requests are still served (drain) or end as kClosed. Then workers get
-// kClosed.
+// After close() no request is accepted. Queued ones are still served (drain) or end as kClosed; then workers get kClosed.
 class Engine {
  public:
   // Throws std::invalid_argument if an option is invalid.
@@ -58,7 +57,7 @@ class Engine {
   // others are queued. Returns false if the engine is closed and took none.
   bool submit_accepted(std::span<Request* const> requests, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // Ends queued requests that can no longer keep the target. Called after a request was refused.
+  // Ends queued requests that can no longer be in time. Called after a request was refused.
   void end_hopeless(EndedRequests& ended) EXCLUDES(mutex_);
 
   // Blocks until the request leaves the waiting room (kDone: it is in the queue or has ended), the deadline passes,
@@ -72,7 +71,7 @@ class Engine {
   // yet. Returns false if the request has already ended, or runs.
   bool end_early(Request& request, Outcome outcome, bool even_if_running, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // True if any item of the request is in a batch and the request has not ended.
+  // True if an item of the request is in a batch and the request has not ended.
   bool running(const Request& request) const EXCLUDES(mutex_);
 
   // --- workers ---
@@ -225,6 +224,7 @@ class Engine {
   bool misses_target(Request& request) REQUIRES(mutex_);
   void refuse(Request& request, EndedRequests& ended) REQUIRES(mutex_);
   void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  void learn_target(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void apply_options() REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);

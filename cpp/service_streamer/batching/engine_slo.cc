@@ -28,7 +28,8 @@ double Engine::retry_after() const {
 // With a target. A request of a higher priority than all others goes before them. No request waits for room.
 bool Engine::misses_target(Request& request) {
   const bool first = queue_.requests() == 0 || request.priority > queue_.top_priority();
-  Duration late = slo_->refuse(request.arrived, first ? 0 : queue_.items(), request.size);
+  const Duration waited = request.arrived - request.begun();
+  Duration late = slo_->refuse(request.arrived, waited, first ? 0 : queue_.items(), request.size);
   if (late == Duration::zero() && !queue_.has_room(request)) late = options_.slo;
   if (late == Duration::zero()) return false;
   request.retry_after = static_cast<float>(seconds(late));
@@ -42,8 +43,8 @@ void Engine::end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) {
     Request& front = queue_.front();
     const std::size_t items = queue_.items();
     const std::size_t left = front.size - front.dispatched;
-    if (!slo_->hopeless(now, front.arrived, left, items)) return;
-    front.retry_after = static_cast<float>(seconds(slo_->lateness(now, items - left, front.size)));
+    if (!slo_->hopeless(now, front.begun(), left, items)) return;
+    front.retry_after = static_cast<float>(seconds(slo_->lateness(now, Duration::zero(), items - left, front.size)));
     end(front, Outcome::kRefused, now, ended, wakes);
   }
 }
@@ -53,6 +54,13 @@ void Engine::refuse(Request& request, EndedRequests& ended) {
   request.outcome = Outcome::kRefused;
   request.ended = request.arrived;
   ended.push(request);
+}
+
+void Engine::learn_target(const Batch& batch, TimePoint now) {
+  TimePoint oldest = batch.dispatched;
+  for (const RequestRange& range : batch.ranges) oldest = std::min(oldest, range.request->begun());
+  slo_->completed(now, batch.dispatched, batch.items, batch.dispatched - oldest);
+  apply_options();
 }
 
 // Called when the options or the limit of SloPolicy have changed.

@@ -201,7 +201,7 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
     const BatchPolicy::Queue queue = policy_queue(items, idle_workers);
     verdict = policy_.due(queue, now);
     if (slo_) {
-      const TimePoint latest = slo_->latest_start(queue.oldest, items);
+      const TimePoint latest = slo_->latest_start(queue_.front().begun(), items);
       if (latest < verdict.at) verdict = {.at = latest, .reason = CloseReason::kSlo};
     }
   }

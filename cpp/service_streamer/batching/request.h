@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +44,7 @@ struct Request {
   std::uint32_t size = 0;  // number of items, at least 1
   int priority = 0;        // a higher priority goes first
   TimePoint deadline = TimePoint::max();
+  TimePoint sent = TimePoint::max();  // when another machine sent it, if one did
   bool watched = false;  // the owner itself ends the request when the deadline passes
   TraceContext context;
 
@@ -53,6 +55,9 @@ struct Request {
   float retry_after = 0;  // seconds; also set if the engine refuses the request at once because of its target
   TimePoint arrived;
   TimePoint ended;
+
+  // From when on the caller waits.
+  TimePoint begun() const { return std::min(arrived, sent); }
 
   // Set by the engine when it cuts a batch with items of the request. Read after the end; `taken` also by the worker.
   TimePoint taken;                // the first cut; the queue time ends here

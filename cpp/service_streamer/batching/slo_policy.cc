@@ -10,7 +10,7 @@ namespace {
 constexpr double kMarginStep = 1.0 / 32;     // for a late batch, over the target
 constexpr double kOnTime = 99;               // the number of nearly late batches that undo one step
 constexpr double kNearlyLate = 3.0 / 4;      // over the target
-constexpr double kLargestMargin = 9.0 / 10;  // over what the target leaves beside a batch of one item
+constexpr double kLargestMargin = 3.0 / 4;  // over what the target leaves beside a batch of one item
 constexpr double kStraggler = 3.0 / 2;       // the time of a batch that nothing could foresee, over the expected time
 constexpr double kRateSpan = 4;              // targets over which arrivals are counted
 constexpr int kProbePause = 8;               // targets without a batch before a probe
@@ -36,23 +36,25 @@ void SloPolicy::configure(const Options& options) {
   update_batch_limit();
 }
 
-Duration SloPolicy::refuse(TimePoint now, std::size_t ahead, std::size_t size) {
+Duration SloPolicy::refuse(TimePoint now, Duration waited, std::size_t ahead, std::size_t size) {
   note_arrival(now, size);
-  const Duration late = lateness(now, ahead, size);
+  const Duration late = lateness(now, waited, ahead, size);
   if (late == Duration::zero()) return late;
   if (ahead == 0 && running_.empty() && now >= last_active_ + kProbePause * options_.slo) {
     last_active_ = now;
+    probing_ = true;
     return Duration::zero();
   }
   refused_ = true;
   return late;
 }
 
-Duration SloPolicy::lateness(TimePoint now, std::size_t ahead, std::size_t size) const {
-  return duration(std::max(0.0, finish(now, ahead, size) + margin_ - slo_));
+Duration SloPolicy::lateness(TimePoint now, Duration waited, std::size_t ahead, std::size_t size) const {
+  return duration(std::max(0.0, seconds(waited) + finish(now, ahead, size) + margin_ - slo_));
 }
 
 void SloPolicy::dispatched(TimePoint now, std::size_t items) {
+  probing_ = false;
   if (running_.size() == running_.capacity()) return;  // more than two batches for each worker: a rare case
   const Running running{now, now + duration(cost_.expected(static_cast<double>(items)))};
   running_.insert(std::ranges::upper_bound(running_, running.end, {}, &Running::end), running);
@@ -77,13 +79,13 @@ void SloPolicy::completed(TimePoint now, TimePoint dispatched, std::size_t items
   update_batch_limit();
 }
 
-bool SloPolicy::hopeless(TimePoint now, TimePoint arrived, std::size_t left, std::size_t queued) const {
+bool SloPolicy::hopeless(TimePoint now, TimePoint begun, std::size_t left, std::size_t queued) const {
   const std::size_t items = std::min(std::max(left, queued), batch_limit_);
-  return seconds(now - arrived) + free_after(now, 0) + cost_of(items) > slo_;
+  return !probing_ && seconds(now - begun) + free_after(now, 0) + cost_of(items) > slo_;
 }
 
-TimePoint SloPolicy::latest_start(TimePoint oldest, std::size_t items) const {
-  return oldest + duration(slo_ - margin_ - cost_of(std::min(items, batch_limit_)));
+TimePoint SloPolicy::latest_start(TimePoint begun, std::size_t items) const {
+  return begun + duration(slo_ - margin_ - cost_of(std::min(items, batch_limit_)));
 }
 
 Duration SloPolicy::least_service() const {

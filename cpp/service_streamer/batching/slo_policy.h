@@ -15,7 +15,7 @@
 //   - If no batch has run for a while, one request is accepted whatever the prediction: a probe.
 //   - While requests are refused, a larger batch is tried from time to time. If it was late, the next trial comes later.
 //
-// The decision is in docs/decisions/024-slo.md.
+// The decision is in docs/decisions/031-slo.md.
 
 #include <cstddef>
 #include <vector>
@@ -38,12 +38,13 @@ class SloPolicy {
   // Changes the options and keeps what was learned.
   void configure(const Options& options);
 
-  // A request of `size` items arrived, and `ahead` items are queued before it. Returns zero if it is accepted.
-  // Otherwise it is refused, and the result says after what time it would be accepted if no other request came.
-  Duration refuse(TimePoint now, std::size_t ahead, std::size_t size);
+  // A request of `size` items arrived, which has `waited` elsewhere, and `ahead` items are queued before it. Returns zero
+  // if it is accepted. Otherwise it is refused, and lateness() is returned.
+  Duration refuse(TimePoint now, Duration waited, std::size_t ahead, std::size_t size);
 
-  // The same without a new request: by how much such a request would miss the target; zero or more.
-  Duration lateness(TimePoint now, std::size_t ahead, std::size_t size) const;
+  // By how much such a request would miss the target, at least 0. If nothing else arrives, it would be accepted after
+  // that time.
+  Duration lateness(TimePoint now, Duration waited, std::size_t ahead, std::size_t size) const;
 
   // A batch was cut for a worker.
   void dispatched(TimePoint now, std::size_t items);
@@ -51,15 +52,15 @@ class SloPolicy {
   // A batch came back. `dispatched` is the time given to dispatched(). Its oldest request had waited for `age` then.
   void completed(TimePoint now, TimePoint dispatched, std::size_t items, Duration age);
 
-  // True if the first queued request, with `left` items in the queue, can no longer be in time: in the next batch, with
-  // the `queued` items or as many as a batch may have. To serve it in a smaller batch would make the others late.
-  bool hopeless(TimePoint now, TimePoint arrived, std::size_t left, std::size_t queued) const;
+  // True if the first queued request can no longer be in time. It began at `begun`, and `left` of the `queued` items are
+  // its. The next batch has all queued items, or as many as it may have: a smaller one would make the others late.
+  bool hopeless(TimePoint now, TimePoint begun, std::size_t left, std::size_t queued) const;
 
   // The maximum number of items in a batch. So large batches follow each other fast enough for the target.
   std::size_t batch_limit() const { return batch_limit_; }
 
-  // When the queued items must go, so that the request that arrived at `oldest` is in time.
-  TimePoint latest_start(TimePoint oldest, std::size_t items) const;
+  // When the queued items must go, so that the request that began at `begun` is in time.
+  TimePoint latest_start(TimePoint begun, std::size_t items) const;
 
   // The expected time of a batch of one item. Zero before the first batch.
   Duration least_service() const;
@@ -91,6 +92,7 @@ class SloPolicy {
 
   std::size_t fit_ = 1;          // the largest batch that is expected to keep the target
   std::size_t batch_limit_ = 1;  // the same, or more during a trial
+  bool probing_ = false;         // a probe is queued
   bool refused_ = false;         // since the last trial
   int until_trial_ = 0;          // batches until the next trial
   int trial_pause_;              // batches between trials

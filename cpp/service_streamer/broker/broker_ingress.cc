@@ -74,6 +74,7 @@ ClientCall* BrokerIngress::make_call(Submission& submission) {
   call->request.size = submission.items;
   call->request.priority = submission.head.priority;
   call->request.deadline = submission.head.deadline;
+  call->request.sent = submission.head.sent;
   call->request.context = std::move(context);
   call->payload = std::move(payload);
   return call;

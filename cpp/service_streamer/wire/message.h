@@ -121,6 +121,7 @@ struct SubmitHead {
   std::int32_t priority = 0;
   TimePoint deadline = TimePoint::max();
   TraceContext context = nullptr;
+  TimePoint sent = TimePoint::max();  // Request::sent; only through a broker
 };
 
 struct SubmittedRequest {

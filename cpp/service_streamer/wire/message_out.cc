@@ -167,7 +167,7 @@ OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads) {
   BodyWriter body(MessageType::kSubmit);
   for (std::size_t i = 0; i < heads.size(); ++i) {
-    const auto& [id, priority, deadline, context] = heads[i];
+    const auto& [id, priority, deadline, context, sent] = heads[i];
     const auto items = static_cast<std::uint32_t>(payloads[i]->items());
     const PayloadRange range{.payload = payloads[i], .begin = 0, .count = items};
     body.add_value(wire::SubmitRequest{

@@ -83,7 +83,7 @@ class SloServer {
     const bool measured = arrivals_ > length_ / kWarmUpShare;
     if (measured && outcome_.arrived++ == 0) measured_from_ = now_;
     end_hopeless();
-    if (slo_policy_ && slo_policy_->refuse(now_, static_cast<std::size_t>(items_),
+    if (slo_policy_ && slo_policy_->refuse(now_, Duration::zero(), static_cast<std::size_t>(items_),
                                            static_cast<std::size_t>(arrival.items)) > Duration::zero()) {
       if (measured) ++outcome_.refused;
       return;

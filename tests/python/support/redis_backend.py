@@ -8,7 +8,7 @@ from waits import LONG
 from service_streamer import RedisStreamer, RedisWorker
 
 CLIENT = ("worker_timeout", "max_queue", "overflow", "output", "secret")
-WORKER = ("max_latency", "policy", "isolate_errors", "isolation_budget", "secret")
+WORKER = ("max_latency", "policy", "slo", "isolate_errors", "isolation_budget", "secret")
 
 
 class RedisPair:
