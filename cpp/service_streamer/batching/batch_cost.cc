@@ -6,12 +6,12 @@
 namespace service_streamer {
 namespace {
 
-constexpr double kCostWeight = 1.0 / 16;       // of a new batch in the means
+constexpr double kCostWeight = 1.0 / 16;   // of a new batch in the means
 constexpr int kFirstBatches = 16;          // these count alike, as in a plain mean
 constexpr double kFasterWeight = 1.0 / 2;  // of a batch that took less than half of the expected time
 constexpr double kUnusual = 2;             // a time over the expected one, or the inverse
 constexpr double kSlopeWeight = 1.0 / 4;   // of a batch in the slope, if its size is far from the mean
-constexpr double kSlopeSpread = 1.0 / 4;        // at this distance from the mean, over the mean, the weight is a half
+constexpr double kSlopeSpread = 1.0 / 4;   // at this distance from the mean, over the mean, the weight is a half
 
 }  // namespace
 

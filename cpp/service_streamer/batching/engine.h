@@ -35,7 +35,7 @@ namespace service_streamer {
 // requests that ended and were published before (expired, cancelled) and whose last hold the method has dropped: its
 // caller frees them.
 //
-// After close() no request is accepted. Queued ones are still served (drain) or end as kClosed; then workers get kClosed.
+// After close() no request is accepted. Queued ones are served (drain) or end as kClosed; then workers get kClosed.
 class Engine {
  public:
   // Throws std::invalid_argument if an option is invalid.
@@ -275,8 +275,8 @@ class Engine {
   mutable Mutex mutex_;
   EngineOptions options_ GUARDED_BY(mutex_);
   BatchPolicy policy_ GUARDED_BY(mutex_);
-  std::optional<SloPolicy> slo_ GUARDED_BY(mutex_);        // if there is a target
-  std::size_t batch_limit_ GUARDED_BY(mutex_);             // batch_size, or less because of the target
+  std::optional<SloPolicy> slo_ GUARDED_BY(mutex_);  // if there is a target
+  std::size_t batch_limit_ GUARDED_BY(mutex_);       // batch_size, or less because of the target
   RequestQueue queue_ GUARDED_BY(mutex_);
   LiveList live_ GUARDED_BY(mutex_);                       // all accepted requests that have not ended
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_

@@ -45,7 +45,7 @@ struct Request {
   int priority = 0;        // a higher priority goes first
   TimePoint deadline = TimePoint::max();
   TimePoint sent = TimePoint::max();  // when another machine sent it, if one did
-  bool watched = false;  // the owner itself ends the request when the deadline passes
+  bool watched = false;               // the owner itself ends the request when the deadline passes
   TraceContext context;
 
   Completion completion;

@@ -7,16 +7,16 @@
 namespace service_streamer {
 namespace {
 
-constexpr double kMarginStep = 1.0 / 32;     // for a late batch, over the target
-constexpr double kOnTime = 99;               // the number of nearly late batches that undo one step
-constexpr double kNearlyLate = 3.0 / 4;      // over the target
+constexpr double kMarginStep = 1.0 / 32;    // for a late batch, over the target
+constexpr double kOnTime = 99;              // the number of nearly late batches that undo one step
+constexpr double kNearlyLate = 3.0 / 4;     // over the target
 constexpr double kLargestMargin = 3.0 / 4;  // over what the target leaves beside a batch of one item
-constexpr double kStraggler = 3.0 / 2;       // the time of a batch that nothing could foresee, over the expected time
-constexpr double kRateSpan = 4;              // targets over which arrivals are counted
-constexpr int kProbePause = 8;               // targets without a batch before a probe
-constexpr int kShortestPause = 16;           // batches between trials
+constexpr double kStraggler = 3.0 / 2;      // the time of a batch that nothing could foresee, over the expected time
+constexpr double kRateSpan = 4;             // targets over which arrivals are counted
+constexpr int kProbePause = 8;              // targets without a batch before a probe
+constexpr int kShortestPause = 16;          // batches between trials
 constexpr int kLongestPause = 1024;
-constexpr double kLongestTarget = 1e8;       // seconds; larger times could overflow
+constexpr double kLongestTarget = 1e8;  // seconds; larger times could overflow
 
 Duration duration(double value) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(value, kLongestTarget)));

@@ -110,7 +110,7 @@ TEST(SloPolicySimulation, AcceptedRequestsAreInTimeAndOverloadCostsLittleThrough
   }
 }
 
-constexpr Cell kServer{{milliseconds(5), microseconds(200)}, 1, 64, milliseconds(5), Sizes::kOne,
+constexpr Cell kServer{{milliseconds(5), microseconds(200)},    1, 64, milliseconds(5), Sizes::kOne,
                        {Pattern::kPoisson, 80, 0, Think::kNone}};
 
 TEST(SloPolicySimulation, SameSeedGivesTheSameOutcome) {

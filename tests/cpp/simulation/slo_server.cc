@@ -119,7 +119,9 @@ class SloServer {
   void end_hopeless() {
     while (slo_policy_ && !waiting_.empty()) {
       Queued& front = requests_[waiting_.front()];
-      if (!slo_policy_->hopeless(now_, front.arrived, static_cast<std::size_t>(front.left), static_cast<std::size_t>(items_))) return;
+      if (!slo_policy_->hopeless(now_, front.arrived, static_cast<std::size_t>(front.left),
+                                 static_cast<std::size_t>(items_)))
+        return;
       if (front.measured) ++outcome_.ended;
       front.measured = false;
       items_ -= front.left;

@@ -19,10 +19,10 @@ enum class Noise {
 // What became of the requests, after a warm-up.
 struct SloOutcome {
   int arrived = 0;
-  int refused = 0;   // on arrival
-  int ended = 0;     // in the queue, because they could not be in time any more
+  int refused = 0;  // on arrival
+  int ended = 0;    // in the queue, because they could not be in time any more
   int answered = 0;
-  int in_time = 0;   // of those answered
+  int in_time = 0;  // of those answered
   double seconds = 0;
   double items_in_time = 0;
 
