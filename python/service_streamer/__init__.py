@@ -15,6 +15,9 @@ processes, which all processes of a web server can share. A `RedisStreamer` send
 
 from __future__ import annotations
 
+import importlib
+import typing
+
 from ._core import __version__
 from ._errors import (
     BrokerError,
@@ -44,12 +47,14 @@ __all__ = [
     "Future",
     "ManagedModel",
     "OutputSizeMismatch",
+    "Pipeline",
     "QueueFull",
     "RecentStats",
     "RedisStreamer",
     "RedisWorker",
     "RequestTimeout",
     "SerializationError",
+    "Stage",
     "StreamStats",
     "Streamer",
     "StreamerClosed",
@@ -70,3 +75,22 @@ for _name in __all__:
     if isinstance(_member, type) and _member.__module__.startswith(f"{__name__}."):
         _member.__module__ = __name__
 del _name, _member
+
+if typing.TYPE_CHECKING:
+    from ._pipeline.pipeline import Pipeline
+    from ._pipeline.stage import Stage
+
+_LAZY = {
+    "Pipeline": "._pipeline.pipeline",
+    "Stage": "._pipeline.stage",
+}
+"""the modules that the first use of a name imports"""
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    member = getattr(importlib.import_module(_LAZY[name], __name__), name)
+    member.__module__ = __name__
+    globals()[name] = member
+    return member

@@ -21,6 +21,8 @@ class Backend(Protocol):
     """
 
     engine: _core.Engine
+    remote: bool
+    """the model runs in another process"""
 
     def close(self, drain: bool) -> None:
         """Reject new requests; without `drain` also end the queued ones. Never blocks."""
@@ -95,6 +97,7 @@ def make_engine(
     remote: bool = False,
     inline: bool = False,
     model: Any = None,
+    future_type: type[Future] = Future,
     start: Callable[[], None],
     start_timer: Callable[[], None],
 ) -> _core.Engine:
@@ -106,6 +109,7 @@ def make_engine(
         remote: the workers are in other processes, so items and outputs are pickled.
         inline: the workers may be on other machines, so shared memory is not used.
         model: the capsule of a native model, which C++ threads run.
+        future_type: of the requests.
         start: called by the first request.
         start_timer: called by the first request with a deadline that no calling thread watches.
             A client or server process has a thread that watches all deadlines, so there the hook
@@ -125,7 +129,7 @@ def make_engine(
         overflow=options.overflow,
         slo=options.slo or 0,
         output=options.output,
-        future_type=Future,
+        future_type=future_type,
         start=begin,
         start_timer=start_timer,
         remote=remote,

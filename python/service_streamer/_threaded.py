@@ -8,7 +8,7 @@ from typing import Any
 from ._backend import Backend
 from ._model import check_callable, is_managed, name_of
 from ._native import NativeSource, NativeWorkers
-from ._options import Options, warn_of_long_latency
+from ._options import Options, count, warn_of_long_latency
 from ._streamer import BaseStreamer
 from ._worker import Workers
 
@@ -59,6 +59,8 @@ class ThreadedStreamer(BaseStreamer):
             padded to the longest of the batch.
         device: "cpu", or a GPU such as "cuda:0"; the module and the batches are moved there. None:
             batches are moved to the device of the module.
+        worker_num: the number of threads that call ``predict_function``, also at the same time.
+            More than one helps a function that releases the GIL or waits.
 
     Raises:
         TypeError: ``predict_function`` is not callable.
@@ -83,6 +85,7 @@ class ThreadedStreamer(BaseStreamer):
         isolation_budget: float = 8,
         collate: str | None = None,
         device: str | None = None,
+        worker_num: int = 1,
     ) -> None:
         if is_managed(predict_function):
             name = name_of(predict_function)
@@ -99,6 +102,7 @@ class ThreadedStreamer(BaseStreamer):
                 predict_function, collate="stack" if collate is None else collate, device=device
             )
         self._predict_function = predict_function
+        self._worker_num = count("worker_num", worker_num)
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,
@@ -113,8 +117,17 @@ class ThreadedStreamer(BaseStreamer):
         )
         warn_of_long_latency(options.max_latency)
         if isinstance(predict_function, NativeSource):
+            if self._worker_num != 1:
+                raise ValueError(
+                    f"worker_num={worker_num}: a native model has its own, give them to the model"
+                )
             predict_function.check_batch_size(options.batch_size)
         super().__init__(options, self._make_backend(options))
+
+    @property
+    def is_native(self) -> bool:
+        """True if C++ threads run the model."""
+        return isinstance(self._predict_function, NativeSource)
 
     def _backend_in_child(self) -> Backend:
         return self._make_backend(self._options)
@@ -122,7 +135,7 @@ class ThreadedStreamer(BaseStreamer):
     def _make_backend(self, options: Options) -> Backend:
         if isinstance(self._predict_function, NativeSource):
             return NativeWorkers(self._predict_function, options)
-        return Workers(self._predict_function, options, count=1)
+        return Workers(self._predict_function, options, self._worker_num)
 
     def _name(self) -> str:
         return f"{type(self).__name__}({name_of(self._predict_function)})"

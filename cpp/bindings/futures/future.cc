@@ -244,6 +244,11 @@ PyMethodDef methods[] = {
      "_ended($self)\n--\n\n"
      "(the field of the statistics that counts it, seconds since the end), without decoding the outputs.\n\n"
      "None: the request has not ended."},
+    {"_batches", future_batches, METH_NOARGS,
+     "_batches($self)\n--\n\n"
+     "The finished batches of a native model with items of the request, each returned to one of its requests only:\n"
+     "[(contexts as in Batch, items, requests, why it closed, age of the oldest request, seconds since its begin, "
+     "seconds since its end, message of the error or None)]."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -144,6 +144,13 @@ PyObject* future_ended(PyObject* self, PyObject*) {
   return Py_BuildValue("(sd)", counted_as(request.outcome), std::chrono::duration<double>(since).count());
 }
 
+PyObject* future_batches(PyObject* self, PyObject*) {
+  auto* future = reinterpret_cast<FutureObject*>(self);
+  // In a forked child, the threads of the parent may have held the locks of its calls.
+  if (future->fork_generation != fork_generation()) return PyList_New(0);
+  return future->engine->backend->take_batches(future);
+}
+
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {
   if (is_done(future)) return;
   EndedRequests ended;

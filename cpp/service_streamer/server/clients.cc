@@ -191,10 +191,11 @@ void Clients::send_results() {
     }
     call->unref();
   }
-  for (const auto& [id, client] : clients_) {
-    if (client->ended.empty()) continue;
-    client->peer.attempt([&] { client->peer.send(make_results(client->ended)); });
-    client->ended.clear();
+  for (const auto& entry : clients_) {
+    Client& client = *entry.second;
+    if (client.ended.empty()) continue;
+    client.peer.attempt([&] { client.peer.send(make_results(client.ended)); });
+    client.ended.clear();
   }
 }
 

@@ -4,65 +4,97 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from .._core import __version__
+from .. import _core
+from .._request_context import trace_of
 from ._context import unpack
 from ._errors import record, safely
 
 FLUSH_TIMEOUT = 2000  # ms
 
-_tracer = trace.get_tracer("service_streamer", __version__)
+_tracer = trace.get_tracer("service_streamer", _core.__version__)
 
 
-Predict = Callable[[list[Any]], Any]
+Active = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 @contextlib.contextmanager
 def batch_span(
-    contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any], predict: Predict
-) -> Iterator[tuple[Predict, Callable[[BaseException], None]]]:
+    traces: list[tuple[bytes, int, float, int]], fields: Mapping[str, Any]
+) -> Iterator[tuple[Active, Callable[[BaseException], None]]]:
     """Make a span for a batch, which lasts until the end of the ``with`` block.
 
     Args:
-        contexts: ``Batch.contexts``. The first one is the parent, and all of them are links.
+        traces: ``Batch.contexts``, of the requests with a trace. The first one is the parent, and
+            all of them are links.
         fields: those of the log record.
-        predict: the model.
 
     Yields:
-        The model, for which the span is current while it runs; and a function that records an
-        error of the batch.
+        A function that makes the context in which the span is current; and a function that records
+        an error of the batch.
     """
-    span = safely(_start, contexts, fields) or trace.INVALID_SPAN
-
-    def traced(items: list[Any]) -> Any:
-        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
-            return predict(items)
-
+    span = safely(_start, _tracer, [each[:3] for each in traces], fields) or trace.INVALID_SPAN
+    active = functools.partial(
+        trace.use_span, span, record_exception=False, set_status_on_exception=False
+    )
     try:
-        yield traced, functools.partial(record, span)
+        yield active, functools.partial(record, span)
     finally:
         safely(span.end)
 
 
-def _start(contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any]) -> trace.Span:
+def ended_batch(tracer: trace.Tracer, name: str, record: _core._BatchRecord) -> None:
+    """Make the span of a batch that has ended in a thread of a native model."""
+    contexts, items, requests, close_reason, oldest_wait, since_begin, since_end, error = record
+    now = time.time_ns()
+    fields = {
+        "streamer": name,
+        "worker_pid": os.getpid(),
+        "items": items,
+        "requests": requests,
+        "close_reason": close_reason,
+        "oldest_wait_seconds": oldest_wait,
+    }
+    traces = [(lines, *rest) for context, *rest in contexts if (lines := trace_of(context))]
+    if not traces:
+        return  # only streams without a trace
+    start_time = now - round(since_begin * 1e9)
+    span = safely(_start, tracer, traces, fields, start_time) or trace.INVALID_SPAN
+    if error is not None:
+        span.set_status(trace.StatusCode.ERROR, error)
+    safely(span.end, now - round(since_end * 1e9))
+
+
+def _start(
+    tracer: trace.Tracer,
+    traces: list[tuple[bytes, int, float]],
+    fields: Mapping[str, Any],
+    start_time: int | None = None,
+) -> trace.Span:
     links = [
         trace.Link(
             unpack(packed),
             {"service_streamer.items": items, "service_streamer.queue_time_seconds": queue_time},
         )
-        for packed, items, queue_time in contexts
+        for packed, items, queue_time in traces
     ]
     parent = trace.set_span_in_context(trace.NonRecordingSpan(links[0].context), Context())
     attributes = {
         f"service_streamer.{name}": value for name, value in fields.items() if value is not None
     }
-    return _tracer.start_span(
-        f"batch {fields['streamer']}", parent, attributes=attributes, links=links
+    return tracer.start_span(
+        f"batch {fields['streamer']}",
+        parent,
+        attributes=attributes,
+        links=links,
+        start_time=start_time,
     )
 
 

@@ -141,10 +141,12 @@ PACKAGES = {
     "torch": {"_waiting"},
     "_processes": {"_waiting"},
     "_redis": {"_waiting", "_processes", "_timeline"},
+    "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
+    "_pipeline": {"_waiting", "_processes"},
     "metrics": {"_waiting"},
     "otel": {"_processes"},
-    "web": {"_waiting", "_processes", "_redis", "_timeline", "metrics"},
+    "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "metrics"},
     "_commands": {"_processes", "_redis", "web"},
 }
 
