@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 ORIGINALS = ("original-0.1", "original-0.005")
 BATCHED = "batched-0.001"
 BARE = "ours-bare"  # without a batcher
+PLAIN = "ours-plain"  # without the option that a case is about
 EAGER = "ours-eager"  # a torch module as a predict function
 
 
@@ -97,6 +98,13 @@ def redis(name: str, script: str, peers: Sequence[str], *arguments: str, **optio
 def native(name: str, *arguments: str) -> Case:
     """An AOTInductor package in C++ threads, and the same module as a predict function."""
     return case(f"native-{name}", "cases.native", ("ours", EAGER), "--case", *arguments)
+
+
+def slo(name: str, load: float, *arguments: str) -> Case:
+    """Open traffic with a target for the latency."""
+    arguments = ("--model", "model", "--load", str(load), *arguments)
+    peers = ("ours", PLAIN)
+    return case(f"slo-{name}", "cases.slo", peers, *arguments, seconds=8, seeded=True)
 
 
 PROCESSES = ("ours", *ORIGINALS)
@@ -245,6 +253,10 @@ CASES: tuple[Case, ...] = (
         *("--served", "1"),
         seconds=2,
     ),
+    slo("80", 0.8),
+    slo("130", 1.3),
+    slo("processes-80", 0.8, "--workers", "2"),
+    slo("processes-130", 1.3, "--workers", "2"),
     native("tasks", "tasks"),
     native("caller", "caller"),
     native("caller-switch", "caller", "--switch", "0.0005"),
@@ -270,6 +282,7 @@ PARTS = {
     "processes": "Worker processes",
     "redis": "Over Redis",
     "monitoring": "Probes and metrics",
+    "slo": "A target for the latency",
     "native": "Native models",
 }
 """the parts, which are measured and shown separately: names and headings"""

@@ -38,8 +38,8 @@ class SloPolicy {
   // Changes the options and keeps what was learned.
   void configure(const Options& options);
 
-  // A request of `size` items arrived. It has `waited` elsewhere, and `ahead` items are queued before it. Returns zero if
-  // it is accepted. Otherwise it is refused, and lateness() is returned.
+  // A request of `size` items arrived. It has `waited` elsewhere, and `ahead` items are queued before it. Returns zero
+  // if it is accepted. Otherwise it is refused, and lateness() is returned.
   Duration refuse(TimePoint now, Duration waited, std::size_t ahead, std::size_t size);
 
   // By how much such a request would miss the target, at least 0. If nothing else arrives, it would be accepted after
@@ -52,8 +52,8 @@ class SloPolicy {
   // A batch came back. `dispatched` is the time given to dispatched(). Its oldest request had waited for `age` then.
   void completed(TimePoint now, TimePoint dispatched, std::size_t items, Duration age);
 
-  // True if the first queued request can no longer be in time. It began at `begun` and has `left` of the `queued` items.
-  // The next batch has all queued items, or as many as it may have: a smaller one would make the others late.
+  // True if the first queued request can no longer be in time. It began at `begun` and has `left` of the `queued`
+  // items. The next batch has all queued items, or as many as it may have: a smaller one would make the others late.
   bool hopeless(TimePoint now, TimePoint begun, std::size_t left, std::size_t queued) const;
 
   // The maximum number of items in a batch. So large batches follow each other fast enough for the target.

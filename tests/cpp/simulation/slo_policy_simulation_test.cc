@@ -103,8 +103,8 @@ TEST(SloPolicySimulation, AcceptedRequestsAreInTimeAndOverloadCostsLittleThrough
         EXPECT_GE(row.with.in_time / n, hard ? 0.98 : 0.99);
         if (target == Target::kTighter) continue;
         EXPECT_GE(row.with.goodput / n, 0.9);
-        if (load == 130) EXPECT_LT(row.plain.goodput / n, 0.05);
-        if (target == Target::kLoose) EXPECT_GE(row.with.least_goodput, 0.85);
+        EXPECT_GE(row.with.least_goodput, target == Target::kLoose ? 0.85 : 0.4);
+        EXPECT_LT(row.plain.goodput / n, load == 130 ? 0.05 : 1);
       }
     }
   }
