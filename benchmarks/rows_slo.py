@@ -1,7 +1,5 @@
 """The targets of `slo=`: the rows of the table."""
 
-# ruff: noqa: RUF001 - the table uses typographic signs
-
 from __future__ import annotations
 
 from figures import Figure, Row, at_least, informative

@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from compare import adapters
-from service_streamer import QueueFull, Streamer, ThreadedStreamer
 
 from cases import common
+from service_streamer import QueueFull, Streamer, ThreadedStreamer
 
 
 def main() -> None:

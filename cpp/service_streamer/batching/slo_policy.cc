@@ -40,7 +40,8 @@ Duration SloPolicy::refuse(TimePoint now, Duration waited, std::size_t ahead, st
   note_arrival(now, size);
   const Duration late = lateness(now, waited, ahead, size);
   if (late == Duration::zero()) return late;
-  if (ahead == 0 && running_.empty() && now >= last_active_ + kProbePause * options_.slo) {
+  const bool idle = ahead == 0 && running_.empty() && now >= last_active_ + kProbePause * options_.slo;
+  if (idle && lateness(now, Duration::zero(), 0, size) > Duration::zero()) {
     last_active_ = now;
     probing_ = true;
     return Duration::zero();

@@ -216,7 +216,7 @@ TEST(BatchPolicy, NamesAreThoseOfThePythonInterface) {
   EXPECT_STREQ(to_string(PolicyKind::kGreedy), "greedy");
   EXPECT_STREQ(to_string(PolicyKind::kWindow), "window");
   const std::string names[] = {"full",   "idle",  "returned", "linger", "max_latency",
-                               "window", "share", "priority", "drain"};
+                               "window", "share", "priority", "slo",    "drain"};
   for (int reason = 0; reason < 9; ++reason) {
     EXPECT_EQ(to_string(static_cast<CloseReason>(reason)), names[reason]);
   }
