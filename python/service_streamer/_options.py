@@ -11,6 +11,8 @@ import sys
 import warnings
 from typing import Any
 
+from ._grouping import Grouping
+
 POLICIES = ("adaptive", "greedy", "window")
 OVERFLOWS = ("block", "reject")
 OUTPUTS = ("items", "batch")
@@ -36,12 +38,16 @@ class Options:
     """when a batch goes to a worker: one of POLICIES"""
     max_queue: int | None = None
     """most items in the queue; None: 1024 batches"""
+    ageing: float | None = None
+    """seconds of waiting after which a request counts as one priority higher; None: never"""
     overflow: str = "block"
     """the effect of a full queue: one of OVERFLOWS"""
     slo: float | None = None
     """seconds within which 99 % of the answered requests should be; None: no target"""
     output: str = "items"
     """the result of a request: one of OUTPUTS"""
+    grouping: Grouping | None = None
+    """which items may share a batch; None: all"""
     isolate_errors: bool = True
     """run a batch that raised again in parts, so that only the guilty requests fail"""
     isolation_budget: float = 8
@@ -56,6 +62,7 @@ class Options:
             set_field(self, "max_queue", count("max_queue", self.max_queue))
         if self.slo is not None:
             set_field(self, "slo", _target("slo", self.slo))
+        set_field(self, "ageing", _ageing(self.ageing))
         one_of("policy", self.policy, POLICIES)
         one_of("overflow", self.overflow, OVERFLOWS)
         one_of("output", self.output, OUTPUTS)
@@ -111,6 +118,16 @@ def _target(name: str, value: Any) -> float:
 def _multiple(name: str, value: Any) -> float:
     if not _is_real(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number, at least 0, not {value!r}")
+    return float(value)
+
+
+def _ageing(value: Any) -> float | None:
+    if value is None:
+        return None
+    if not _is_real(value) or not 1e-9 <= value < math.inf:
+        raise ValueError(
+            f"ageing must be a finite number of seconds, at least 1e-9, or None, not {value!r}"
+        )
     return float(value)
 
 

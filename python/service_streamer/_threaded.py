@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._backend import Backend
+from ._grouping import KeyFunction, WeightFunction, grouping
 from ._model import check_callable, is_managed, name_of
 from ._native import NativeSource, NativeWorkers
 from ._options import Options, count, warn_of_long_latency
@@ -40,8 +41,22 @@ class ThreadedStreamer(BaseStreamer):
         policy: when a batch goes to an idle worker. "adaptive": at once, or after a short wait for
             callers that are about to send their next request. "greedy": always at once. "window":
             when it is full, or its oldest item has waited ``max_latency``.
-        max_queue: most items in the queue. None: 1024 * ``batch_size``. An empty queue accepts a
-            request of any size.
+        ageing: seconds of waiting after which a request counts as one priority higher, so that a
+            low priority does not starve. None: never.
+        key: a function of an item that returns something hashable, or an attribute name. Only
+            items with equal keys share a batch. The oldest request decides which key goes next.
+            A ``NativeModel`` may have its own.
+        weight: a function of an item that returns a number of at least 0 (tokens, pixels, bytes),
+            or the name of an attribute. Needs ``max_weight``.
+        max_weight: the most that the items of a batch may weigh together. An item that is heavier
+            runs alone. ``batch_size`` remains the bound of their number.
+        padded: a batch weighs its number of items times the weight of the heaviest, as it does if
+            items are padded to one length.
+        strict_weight: `predict` and `submit` raise ValueError for an item that is heavier than
+            ``max_weight``.
+        max_queue: most items in the queue, of each priority together with the higher ones. None:
+            1024 * ``batch_size``. If nothing of its priority or a higher one is queued, a request
+            of any size is accepted.
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
         slo: the time in seconds, from arrival to output, that 99 % of the answered requests should
@@ -77,6 +92,12 @@ class ThreadedStreamer(BaseStreamer):
         worker_timeout: float | None = 20,
         *,
         policy: str = "adaptive",
+        ageing: float | None = None,
+        key: KeyFunction | str | None = None,
+        weight: WeightFunction | str | None = None,
+        max_weight: float | None = None,
+        padded: bool = False,
+        strict_weight: bool = False,
         max_queue: int | None = None,
         overflow: str = "block",
         slo: float | None = None,
@@ -103,11 +124,17 @@ class ThreadedStreamer(BaseStreamer):
             )
         self._predict_function = predict_function
         self._worker_num = count("worker_num", worker_num)
+        if isinstance(predict_function, NativeSource) and predict_function.key is not None:
+            if key is not None:
+                raise ValueError("key is given twice: for the model and for the streamer")
+            key = predict_function.key
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
             policy=policy,
+            ageing=ageing,
+            grouping=grouping(key, weight, max_weight, padded, strict_weight),
             max_queue=max_queue,
             overflow=overflow,
             slo=slo,

@@ -32,6 +32,7 @@ class Workers:
     """A `Backend`: an engine and its worker threads. The first request starts them."""
 
     remote = False
+    thread_name = "service-streamer-worker"
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Workers:
 
     def _start_workers(self) -> None:
         while len(self._threads) < self._count:
-            self._threads.append(threads.NativeThread(self._work, "service-streamer-worker"))
+            self._threads.append(threads.NativeThread(self._work, self.thread_name))
         for thread in self._threads:
             thread.start()
 
@@ -290,16 +291,3 @@ def isolate(
             group.fail(raised)
         else:
             batch.join(group)
-
-
-def join_outputs(pieces: list[Any]) -> Any:
-    """Join the outputs of a request that was larger than a batch, for ``output="batch"``.
-
-    Called by the core. Arrays and tensors are concatenated along the first dimension; everything
-    else becomes a list.
-    """
-    library = sys.modules.get(type(pieces[0]).__module__.partition(".")[0])
-    concatenate = getattr(library, "concatenate", None)  # numpy, torch, cupy, jax
-    if concatenate is not None and all(hasattr(piece, "shape") for piece in pieces):
-        return concatenate(pieces)
-    return [output for piece in pieces for output in piece]

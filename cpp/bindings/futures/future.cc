@@ -168,6 +168,7 @@ int future_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(future->outputs);
   Py_VISIT(future->value);
   Py_VISIT(future->exception);
+  Py_VISIT(future->order);
   Py_VISIT(future->callbacks);
   Py_VISIT(future->condition);
   Py_VISIT(future->waiters);
@@ -183,6 +184,7 @@ int future_clear(PyObject* self) {
   Py_CLEAR(future->outputs);
   Py_CLEAR(future->value);
   Py_CLEAR(future->exception);
+  Py_CLEAR(future->order);
   Py_CLEAR(future->callbacks);
   Py_CLEAR(future->condition);
   Py_CLEAR(future->waiters);

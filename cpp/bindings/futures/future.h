@@ -42,6 +42,9 @@ struct FutureObject {
   PyObject* outputs;  // set by the worker, becomes the value or the exception
   PyObject* value;    // for single outputs: a list, in which they replace the items
   PyObject* exception;
+  PyObject*
+      order;  // list: the caller's index of each item, if they were sent in another order; nullptr once `value` is
+              // in the caller's order
   std::vector<OutputRange>* output_ranges;
   PyObject* callbacks;  // list of callables
   PyObject* condition;  // made when concurrent.futures.wait() needs it

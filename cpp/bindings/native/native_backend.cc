@@ -29,6 +29,15 @@ void raise_failure(const native::RunFailure& failure) {
   }
 }
 
+// Puts each tensor of the outputs of a batch into the caller's order, which is then done. `value` becomes nullptr with
+// an exception set if that fails.
+void put_parts_in_order(PyObject*& value, PyObject*& order) {
+  PyObject* own = Py_NewRef(order);
+  Py_SETREF(value, call_helper("service_streamer._outputs", "parts_in_order", value, own));
+  Py_DECREF(own);
+  if (value != nullptr) Py_CLEAR(order);
+}
+
 double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -82,6 +91,9 @@ bool NativeBackend::settle(FutureObject* future) {
           raise_failure(call.failure);
         } else {
           value = model_.value_of(call.outputs, future->engine->output_batch);
+          if (value != nullptr && future->order != nullptr && future->engine->output_batch) {
+            put_parts_in_order(value, future->order);
+          }
         }
         // KeyboardInterrupt and SystemExit are meant for this thread, not for the request.
         if (value == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) error = take_exception();

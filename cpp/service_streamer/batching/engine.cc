@@ -39,11 +39,11 @@ Engine::Engine(const EngineOptions& options)
       options_(options.validated()),
       policy_(options_.policy_options()),
       batch_limit_(options_.batch_size),
-      queue_(options_.max_queue) {
+      queue_(options_.queue_options()) {
   if (options_.slo > Duration::zero()) slo_.emplace(options_.slo_options());
 }
 
-void Engine::Wakes::run() {
+void Wakes::run() {
   if (worker != nullptr) worker->parker.unpark();
   for (Waiter* waiter : others) waiter->parker.unpark();
 }
@@ -60,13 +60,16 @@ Engine::Admission Engine::submit_accepted(Request& request) {
 
 bool Engine::submit_accepted(std::span<Request* const> requests, EndedRequests& ended) {
   Wakes wakes;
-  wakes.others.reserve(2 * requests.size());  // allocate first: either all requests are queued or none
+  wakes.others.reserve(2 * requests.size());  // allocate first: only the queue may throw below
   {
     MutexLock lock(mutex_);
     if (closed()) return false;
     for (Request* request : requests) {
       if (admit(*request, true, wakes) == Admission::kFull) {
-        refuse(*request, ended);
+        request->phase = Request::Phase::kEnded;
+        request->outcome = Outcome::kRefused;
+        request->ended = request->arrived;
+        ended.push(*request);
       } else if (Waiter* worker = worker_to_wake(request->arrived)) {
         wakes.others.push_back(worker);
       }

@@ -42,7 +42,6 @@ class Engine {
   explicit Engine(const EngineOptions& options);
 
   // --- callers ---
-
   enum class Admission { kQueued, kWaiting, kFull, kClosed };
 
   // Puts the request into the queue, and wakes a worker if a batch is now due. If the queue is full, the request goes
@@ -75,7 +74,6 @@ class Engine {
   bool running(const Request& request) const EXCLUDES(mutex_);
 
   // --- workers ---
-
   enum class Ready { kBatch, kNotYet, kClosed, kInterrupted };
 
   // kBatch means that a batch is due and reserved for this worker. The worker must now call cut(), forward() or
@@ -84,7 +82,8 @@ class Engine {
   Ready poll(CloseReason& reason) EXCLUDES(mutex_);
 
   // The same for a worker that is still busy and can have its next batch ready. Reserves only a batch that cannot
-  // grow any more, because it is full or the engine is closed. Never blocks.
+  // grow any more, because it is full or the engine is closed. Reserves none for 10 s after a request of a higher
+  // priority than all queued ones arrived: the next one of it would wait for two batches. Never blocks.
   Ready poll_ahead(CloseReason& reason) EXCLUDES(mutex_);
 
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_);
@@ -128,7 +127,6 @@ class Engine {
   void drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // --- forwarding requests to another engine ---
-
   // Called instead of cut(): fills `batch` with whole requests, until they have at least `limit` items. Returns false
   // as cut() does. Each request is given back by itself, through take_back().
   bool forward(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
@@ -143,7 +141,6 @@ class Engine {
   void take_back(std::span<const Returned> requests, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // --- deadlines ---
-
   // Blocks until the deadline of a request that is not watched may have passed (kBatch: call expire()), the engine is
   // closed and empty (kClosed), or a signal handler ran in this thread. For one thread, the timer. Between its first
   // call and leave_deadlines() only this thread expires requests.
@@ -160,7 +157,6 @@ class Engine {
   TimePoint expire_arrived_before(TimePoint time, EndedRequests& ended) EXCLUDES(mutex_);
 
   // --- life ---
-
   // Throws std::invalid_argument if an option would be invalid, and then changes nothing.
   void configure(const EngineChange& change) EXCLUDES(mutex_);
   EngineOptions options() const EXCLUDES(mutex_);
@@ -193,7 +189,6 @@ class Engine {
   std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
 
   // --- recording ---
-
   // Records what happens from now on, for a timeline, for at most `limit` and at most the last `max_events` events.
   // Returns the number of the recording, or 0 if there is one already. Throws std::bad_alloc.
   std::uint64_t start_recording(Duration limit, std::size_t max_events) EXCLUDES(mutex_);
@@ -212,25 +207,25 @@ class Engine {
   void record_phases(const Batch& batch, std::span<const BatchPhase> phases) EXCLUDES(mutex_);
 
  private:
-  // Threads to wake after the mutex is released.
-  struct Wakes {
-    Waiter* worker = nullptr;
-    std::vector<Waiter*> others;
-    void run();
-  };
+  using Wakes = service_streamer::Wakes;
 
   Admission accept(Request& request, bool may_wait) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
   bool misses_target(Request& request) REQUIRES(mutex_);
-  void refuse(Request& request, EndedRequests& ended) REQUIRES(mutex_);
   void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void learn_target(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void apply_options() REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
   std::size_t unreserved_items() const REQUIRES(mutex_);
+  bool overdue(const Request& request, TimePoint now) const REQUIRES(mutex_);
+  Request* first_of_full_batch(TimePoint now) REQUIRES(mutex_);
+  Request* first_live(CloseReason reason, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  std::size_t share_of(const Request& first, std::size_t idle_workers) REQUIRES(mutex_);
+  bool alike_left(const Batch& batch) const REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
-  BatchPolicy::Queue policy_queue(std::size_t items, std::size_t idle_workers) const REQUIRES(mutex_);
+  BatchPolicy::Queue policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const
+      REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
   Ready reserve_if_due(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
@@ -238,8 +233,12 @@ class Engine {
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   TimePoint next_deadline() const REQUIRES(mutex_);
-  void fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes)
-      REQUIRES(mutex_);
+  struct Fill {
+    Request* first = nullptr;
+    BatchLimits limits = {};
+    bool whole = false;  // no request is cut, and the last one may exceed the limit
+  };
+  bool fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
                 ReleasedRequests& released, Wakes& wakes) REQUIRES(mutex_);
   void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);

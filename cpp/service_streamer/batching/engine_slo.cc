@@ -43,17 +43,10 @@ void Engine::end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) {
     Request& front = queue_.front();
     const std::size_t items = queue_.items();
     const std::size_t left = front.size - front.dispatched;
-    if (!slo_->hopeless(now, front.begun(), left, items)) return;
+    if (!slo_->hopeless(now, front.begun(), left, queue_.company_of(front).items)) return;
     front.retry_after = static_cast<float>(seconds(slo_->lateness(now, Duration::zero(), items - left, front.size)));
     end(front, Outcome::kRefused, now, ended, wakes);
   }
-}
-
-void Engine::refuse(Request& request, EndedRequests& ended) {
-  request.phase = Request::Phase::kEnded;
-  request.outcome = Outcome::kRefused;
-  request.ended = request.arrived;
-  ended.push(request);
 }
 
 void Engine::learn_target(const Batch& batch, TimePoint now) {
@@ -65,7 +58,9 @@ void Engine::learn_target(const Batch& batch, TimePoint now) {
 
 // Called when the options or the limit of SloPolicy have changed.
 void Engine::apply_options() {
+  const std::size_t before = batch_limit_;
   batch_limit_ = slo_ ? slo_->batch_limit() : options_.batch_size;
+  if (batch_limit_ != before) queue_.set_batch_size(batch_limit_);
   BatchPolicy::Options limited = options_.policy_options();
   limited.batch_size = batch_limit_;
   policy_.configure(limited);

@@ -115,6 +115,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
   call->request.priority = submitted.head.priority;
   call->request.deadline = submitted.head.deadline;
   call->request.context = std::move(submitted.head.context);
+  call->request.traits = std::move(submitted.head.traits);
   call->payload = std::move(submitted.payload);
   client.calls.emplace(call->id(), call);
   call->ref();  // for the engine

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import queue  # noqa: F401 - for original()
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import _core
 from .._errors import StreamerClosed
 from .._future import Future
+from .._model_errors import detached
 from .._options import Options
+from .._request_context import trace_of
 from .._streamer import BaseStreamer
 from .._waiting.threads import original
 from .._worker import Workers
-from .request import StagedRequest
+from .request import Piece, StagedRequest, join
 
 
 class PipelineFuture(Future):
@@ -27,6 +29,8 @@ class PipelineFuture(Future):
 
     _request: StagedRequest | None = None
     _backend: PipelineBackend | None = None
+    _joined: Any = None
+    """the outputs, if a caller has asked for them"""
 
     def bind(self, request: StagedRequest, backend: PipelineBackend) -> None:
         """Connect the future with its request, right after that was submitted."""
@@ -42,7 +46,10 @@ class PipelineFuture(Future):
     def result(self, timeout: float | None = None) -> Any:
         if (backend := self._backend) is not None and not self.done():
             backend.check_may_wait()
-        return super().result(timeout)[0]
+        pieces = super().result(timeout)
+        if self._joined is None:
+            self._joined = join(pieces)
+        return self._joined
 
     def _unbind(self) -> None:
         request, self._request, self._backend = self._request, None, None
@@ -57,9 +64,10 @@ class PipelineBackend(Workers):
         streamers: of the stages.
         borrowed: those that it does not close.
         options: of the pipeline.
-        max_in_flight: it begins with a request while fewer items than this are in the stages.
-        piece_size: most items of a request that go through the stages together.
+        max_in_flight: it begins with a piece while fewer items than this are in the stages.
     """
+
+    thread_name = "service-streamer-pipeline"
 
     def __init__(
         self,
@@ -67,17 +75,17 @@ class PipelineBackend(Workers):
         borrowed: Sequence[BaseStreamer],
         options: Options,
         max_in_flight: int,
-        piece_size: int,
     ) -> None:
         super().__init__(_refuse, options, count=1, future_type=PipelineFuture)
         self._streamers = tuple(streamers)
         self._owned = [each for each in streamers if each not in borrowed]
+        self.remote = streamers[-1]._backend.remote  # the last stage sends the pieces of streams
         self._max_in_flight = max_in_flight
-        self._piece_size = piece_size
         self._drain = True
         self._alone = False
+        self.engine.set_workers(max_in_flight)  # so that `retry_after` knows what runs at a time
         self._in_flight = 0  # items; only its thread uses this
-        self._ended: Any = original("queue", "SimpleQueue")()  # the items of ended requests
+        self._ended: Any = original("queue", "SimpleQueue")()  # the items of ended pieces
 
     # --------------------------------------------------------------- what a Backend does
 
@@ -92,7 +100,7 @@ class PipelineBackend(Workers):
         self.close(drain)
 
     def join(self, timeout: float | None) -> bool:
-        left = _timer(timeout)
+        left = _remaining(timeout)
         joined = super().join(timeout)
         self._drain = self._drain and joined
         self._close_stages()
@@ -106,7 +114,7 @@ class PipelineBackend(Workers):
         )
 
     def wait_ready(self, timeout: float | None) -> bool:
-        left = _timer(timeout)
+        left = _remaining(timeout)
         return all(streamer._backend.wait_ready(left()) for streamer in self._streamers)
 
     def configure(self, change: Mapping[str, Any]) -> NoReturn:
@@ -140,56 +148,59 @@ class PipelineBackend(Workers):
             raise
 
     def _begin(self, batch: _core.Batch) -> None:
-        request: StagedRequest = batch.items[0]
+        piece: Piece = batch.items[0]
         if contexts := batch.contexts:
-            request.context = contexts[0][0]
-        items, size = request.items, self._piece_size
-        pieces = [items[i : i + size] for i in range(0, len(items), size)] or [[]]
+            piece.context = contexts[0][0]
+        items = piece.items
         self._in_flight += len(items)
-        free = functools.partial(self._ended.put, len(items))
-        request.begin(batch, len(pieces), len(self._streamers), free)
-        for number, piece in enumerate(pieces):
-            self._enter(0, request, number, piece)
+        piece.begin(batch, functools.partial(self._ended.put, len(items)))
+        self._enter(0, piece, items)
 
     # ----------------------------------------------------------- any thread; never blocks
 
-    def _enter(self, stage: int, request: StagedRequest, number: int, items: Any) -> None:
+    def _enter(self, stage: int, piece: Piece, items: Any) -> None:
         """Submit a piece of a request to a stage."""
-        if request.ended:
+        if piece.request.ended:
             return
         try:
             if not self._drain:
                 raise StreamerClosed("the pipeline was closed before the request ended")
             # If the stage is full, the piece waits for room there, and not this thread.
             call = self._streamers[stage]._engine.submit_async(
-                items, None, request.priority, request.context
+                items, None, piece.request.priority, self._context_for(stage, piece)
             )
-            request.entered(number, stage, call)
-            call.add_done_callback(functools.partial(self._leave, stage, request, number))
+            piece.entered(stage, call)
+            call.add_done_callback(functools.partial(self._leave, stage, piece))
         except BaseException as error:
-            request.fail(error)
+            piece.fail(detached(error))
 
-    def _leave(self, stage: int, request: StagedRequest, number: int, call: Any) -> None:
+    def _leave(self, stage: int, piece: Piece, call: Any) -> None:
         """Bring the outputs of a stage to the next one: a done callback."""
         if call.cancelled():
             return  # by the request, which has ended or is about to
         try:
             error = call.exception()
             if error is not None:
-                request.fail(error)
+                piece.fail(error)
             elif stage + 1 < len(self._streamers):
-                self._enter(stage + 1, request, number, call.result())
+                self._enter(stage + 1, piece, call.result())
             else:
-                request.arrived(number, call.result())
+                piece.arrived(call.result())
         except BaseException as error:
-            request.fail(error)
+            piece.fail(detached(error))
+
+    def _context_for(self, stage: int, piece: Piece) -> bytes | None:
+        """Return the context of the request. Only the last stage sends outputs to its reader."""
+        if piece.context is None or stage == len(self._streamers) - 1:
+            return piece.context
+        return trace_of(piece.context)
 
     def _close_stages(self) -> None:
         for streamer in self._owned:
             streamer._begin_close(self._drain, self._alone)
 
 
-def _timer(timeout: float | None) -> Any:
+def _remaining(timeout: float | None) -> Callable[[], float | None]:
     """Return a function that returns how many seconds of the timeout are left."""
     deadline = None if timeout is None else time.monotonic() + timeout
     return lambda: None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -20,7 +20,7 @@ COLUMNS = ("workers", "busy", "requests", "batch", "queue", "service", "items/s"
 
 @dataclasses.dataclass(frozen=True)
 class PipelineStats(StreamerStats):
-    """The statistics of a `Pipeline`. A request counts as one item of one batch.
+    """The statistics of a `Pipeline`. A part of a request counts as one item, and one batch.
 
     `queue_time` is the time before the first stage, and `service_time` the time in the stages.
     """
@@ -113,7 +113,7 @@ def explain(name: str, stats: PipelineStats, loads: Sequence[Load]) -> str:
         [
             name,
             f"{count(stats.submitted, 'request')} so far; {stats.queued_requests:,} wait before "
-            f"the first stage, {stats.running_batches:,} are in the stages",
+            f"the first stage; {count(stats.running_batches, 'part')} of requests in the stages",
             f"mean times: {duration(recent.queue_time.mean)} before the first stage, "
             f"{duration(recent.service_time.mean)} in the stages",
             "",

@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import _map, _options
 from .._backend import Backend
 from .._errors import StreamerClosed, StreamerError
+from .._future import Future
 from .._options import Options
+from .._request_context import join
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .backend import PipelineBackend, PipelineFuture
 from .explanation import Load, PipelineStats, explain, verdict
 from .request import StagedRequest
+from .request import join as join_pieces
 from .stage import Stage
+
+if TYPE_CHECKING:
+    from .._streams.inbox import Inbox
 
 
 class Pipeline(BaseStreamer):
@@ -36,8 +42,9 @@ class Pipeline(BaseStreamer):
     streamers, except `configure`. A timeout, a priority and a cancellation apply to the whole
     request, in whatever stage it is. An exception in any stage ends the request.
 
-    At most about `max_in_flight` items are in the stages. Other requests wait in front of the
-    first stage, so a slow stage holds back the ones before it.
+    A large request is cut into parts, which may be in different stages at the same time. At most
+    about `max_in_flight` items are in the stages. Others wait in front of the first stage, so a
+    slow stage holds back the ones before it.
 
     A forked child can use the pipeline as it can use the streamers of the stages.
 
@@ -46,9 +53,10 @@ class Pipeline(BaseStreamer):
             accepted too.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        max_in_flight: a request goes to the first stage while fewer items than this are in the
-            stages. None: four batches for each worker.
-        max_queue: most requests that wait in front of the first stage. None: 65,536.
+        max_in_flight: a part of a request goes to the first stage while fewer items than this are
+            in the stages. None: four batches for each worker.
+        max_queue: most requests, or parts of them, that wait in front of the first stage. None:
+            65,536. An empty queue accepts a request of any size.
         overflow: when that many wait, "block" makes the caller wait for room, and "reject" raises
             `QueueFull`.
 
@@ -83,6 +91,7 @@ class Pipeline(BaseStreamer):
         self._borrowed = [each.target for each in described if each.is_borrowed]
         self._names = _distinct([each.name for each in described])
         self._chunk_size = max(each._options.batch_size for each in self._streamers)
+        self._piece_size = max(1, self._chunk_size // 4)
         super().__init__(options, self._make_backend(options))
 
     @property
@@ -101,16 +110,16 @@ class Pipeline(BaseStreamer):
         """Send one request through all stages and wait for its outputs.
 
         Arguments, result and errors are those of `ThreadedStreamer.predict`. The priority applies
-        in each stage. Of a large request, several parts are in the stages at the same time.
+        in each stage.
         """
         self._pipe.check_may_wait()
-        request = StagedRequest(batch, priority)
+        request = self._staged(batch, priority)
         try:
-            outputs = super().predict([request], timeout=timeout, priority=priority)
+            outputs = super().predict(request.pieces, timeout=timeout, priority=priority)
         except BaseException:
             request.end()
             raise
-        return outputs[0] if self._tracing is None else outputs
+        return join_pieces(outputs) if self._tracing is None else outputs
 
     def submit(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
@@ -120,19 +129,17 @@ class Pipeline(BaseStreamer):
         Arguments and errors are those of `ThreadedStreamer.submit`. ``cancel()`` of the future
         reaches the stage that has the request.
         """
-        request = StagedRequest(batch, priority)
-        future = super().submit([request], timeout=timeout, priority=priority)
-        assert isinstance(future, PipelineFuture)
-        future.bind(request, self._pipe)
-        return future
+        request = self._staged(batch, priority)
+        future = super().submit(request.pieces, timeout=timeout, priority=priority)
+        return self._bound(future, request)
 
     async def apredict(
         self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
     ) -> Any:
         """Do what `predict` does, for asyncio: the event loop keeps running meanwhile."""
-        request = StagedRequest(batch, priority)
+        request = self._staged(batch, priority)
         try:
-            return await super().apredict([request], timeout=timeout, priority=priority)
+            return await super().apredict(request.pieces, timeout=timeout, priority=priority)
         except BaseException:
             request.end()
             raise
@@ -169,8 +176,8 @@ class Pipeline(BaseStreamer):
     def stats(self) -> PipelineStats:
         """Return the statistics of the whole requests; ``stages`` has those of the stages.
 
-        Here a request counts as one item. ``queue_time`` is the time before the first stage, and
-        ``service_time`` is the time in the stages.
+        Here a part of a request, which goes through the stages as a whole, counts as one item.
+        ``queue_time`` is the time before the first stage, ``service_time`` the time in the stages.
         """
         values = greenlets.call(self._backend.stats)
         stages = {name: streamer.stats() for name, streamer in self.stages.items()}
@@ -188,6 +195,28 @@ class Pipeline(BaseStreamer):
 
     # -------------------------------------------------------------------- private
 
+    def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
+        from .._streams import opening  # imported for the first stream
+
+        def submit(items: list[Any], reader: bytes) -> Future:
+            request = self._staged(items, priority)
+            if (tracing := self._tracing) is not None:
+                future = tracing.stream(self._engine, request.pieces, priority, reader)
+            else:
+                context = join(None, reader)
+                future = self._engine.submit_async(request.pieces, None, priority, context)
+            return self._bound(future, request)
+
+        return opening.begin(submit, item, buffer, self._engine, self._backend.remote)
+
+    def _staged(self, batch: Sequence[Any], priority: int) -> StagedRequest:
+        return StagedRequest(batch, priority, self._piece_size, len(self._streamers))
+
+    def _bound(self, future: Future, request: StagedRequest) -> PipelineFuture:
+        assert isinstance(future, PipelineFuture)
+        future.bind(request, self._pipe)
+        return future
+
     def _loads(self, stats: StreamerStats) -> list[Load]:
         assert isinstance(stats, PipelineStats)
         return [
@@ -204,10 +233,7 @@ class Pipeline(BaseStreamer):
         return self._backend
 
     def _make_backend(self, options: Options) -> PipelineBackend:
-        piece_size = max(1, self._chunk_size // 4)
-        return PipelineBackend(
-            self._streamers, self._borrowed, options, self._max_in_flight, piece_size
-        )
+        return PipelineBackend(self._streamers, self._borrowed, options, self._max_in_flight)
 
     def _backend_in_child(self) -> Backend:
         return self._make_backend(self._options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _options
-from .._model import check_callable, is_managed, name_of
+from .._model import is_managed, name_of
 from .._native import NativeSource
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
@@ -41,7 +41,7 @@ class Stage:
             ``worker_timeout``, which are those of the pipeline.
 
     Raises:
-        TypeError, ValueError: an argument is invalid. Options are checked by `Pipeline`.
+        TypeError, ValueError: an argument is invalid. `Pipeline` checks the target and the options.
     """
 
     def __init__(
@@ -57,11 +57,9 @@ class Stage:
         for option in _OF_THE_PIPELINE:
             if option in options:
                 raise TypeError(f"{option} is an option of the Pipeline, not of a Stage")
-        if isinstance(target, BaseStreamer):
-            if (batch_size, workers, processes) != (1, 1, False) or options:
-                raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
-        else:
-            check_callable(target, "target")
+        given = options or (batch_size, workers, processes) != (1, 1, False)
+        if given and isinstance(target, BaseStreamer):
+            raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
         if isinstance(target, NativeSource) and (workers != 1 or processes):
             raise TypeError("a native model has its own workers: give them to the model")
         if name is not None and not _is_name(name):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _devices, _options
 from .._errors import StreamerError
+from .._grouping import worker_grouping
 from .._model import check_model, pack
 from .._options import Options
 from .._processes.owner import Processes, ProcessOptions
@@ -63,7 +64,8 @@ class RedisWorker:
         secret: a str or bytes that signs all messages, the same as in the clients. Messages without
             a valid signature are dropped. None: write access to the broker is enough to run code
             here, because messages are pickles.
-        policy, isolate_errors, isolation_budget: as for `ThreadedStreamer`.
+        policy, ageing, max_weight, padded, isolate_errors, isolation_budget: as for
+            `ThreadedStreamer`. ``key`` and ``weight`` are options of the clients.
         slo: as for `ThreadedStreamer`. The time counts from when the client sent the request.
         retries: how often a batch runs again in this worker after its process died.
         worker_hang_timeout: most seconds that a process may take for one batch; then it is killed
@@ -93,6 +95,9 @@ class RedisWorker:
         secret: str | bytes | None = None,
         policy: str = "adaptive",
         slo: float | None = None,
+        ageing: float | None = None,
+        max_weight: float | None = None,
+        padded: bool = False,
         isolate_errors: bool = True,
         isolation_budget: float = 8,
         retries: int = 1,
@@ -109,6 +114,8 @@ class RedisWorker:
             max_latency=max_latency,
             policy=policy,
             slo=slo,
+            ageing=ageing,
+            grouping=worker_grouping(max_weight, padded),
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )

@@ -143,7 +143,7 @@ PACKAGES = {
     "_redis": {"_waiting", "_processes", "_timeline"},
     "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
-    "_pipeline": {"_waiting", "_processes"},
+    "_pipeline": {"_waiting", "_processes", "_streams"},
     "metrics": {"_waiting"},
     "otel": {"_processes"},
     "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "metrics"},

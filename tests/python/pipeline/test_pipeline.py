@@ -85,7 +85,18 @@ def test_a_slow_stage_holds_back_the_ones_before_it(pipelines, gates):
     assert passed == list(range(20))
 
 
-def test_a_request_larger_than_the_limit_is_let_in(pipelines):
+def test_a_large_request_goes_in_as_there_is_room(pipelines, gates):
+    gate = gates()
+    passed = []
+    pipeline = pipelines(Stage(lambda b: passed.extend(b) or b), gate, max_in_flight=4)
+    future = pipeline.submit(range(50))
+    gate.wait_entered()
+    eventually(lambda: len(passed) == 4)
+    urgent = pipeline.submit([99], priority=1)  # goes in before the rest of the large request
+    gate.open()
+    assert urgent.result(LONG) == [198]
+    assert future.result(LONG) == list(range(0, 100, 2))
+    assert passed.index(99) == 4
     assert pipelines(double, max_in_flight=1).predict(range(50)) == list(range(0, 100, 2))
 
 

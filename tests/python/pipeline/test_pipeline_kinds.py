@@ -50,19 +50,6 @@ def test_a_stage_over_redis(pipelines, shared_redis_server):
     pair.close()
 
 
-@pytest.mark.torch
-def test_a_native_stage(pipelines, model, torch):
-    items = [torch.full((3,), float(i)) for i in range(20)]
-    with ThreadedStreamer(model(), 8) as streamer:
-        expected = [float(output.sum()) for output in streamer.predict(items)]
-    pipeline = pipelines(
-        echo,
-        Stage(model(workers=2), batch_size=8, name="network"),
-        Stage(lambda batch: [float(item.sum()) for item in batch], batch_size=8),
-    )
-    assert pipeline.predict(items) == expected
-
-
 def test_coroutines_await_pipelines(pipelines, run):
     in_process = Stage(double, processes=True, mp_start_method="fork")
     pipeline = pipelines(Stage(double, workers=2), in_process)

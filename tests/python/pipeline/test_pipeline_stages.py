@@ -25,7 +25,6 @@ def test_options_go_to_the_streamer_of_the_stage(pipelines):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((5,), {}, "target must be callable"),
         ((double,), {"workers": 0}, "workers must be"),
         ((double,), {"batch_size": 0}, "batch_size must be"),
         ((double,), {"overflow": "reject"}, "overflow is an option of the Pipeline"),
@@ -46,6 +45,8 @@ def test_a_streamer_that_is_given_keeps_its_options():
 def test_a_wrong_option_closes_the_stages_that_were_made(pipelines, started):
     with pytest.raises(ValueError, match="policy must be"):
         pipelines(Stage(echo, processes=True, mp_start_method="fork"), Stage(double, policy="x"))
+    with pytest.raises(TypeError, match="must be callable, not an object of type int"):
+        pipelines(5)
     with pytest.raises(ValueError, match="at least one Stage"):
         pipelines()
     with pytest.raises(ValueError, match="max_in_flight must be"):

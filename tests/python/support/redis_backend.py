@@ -7,8 +7,18 @@ from waits import LONG
 
 from service_streamer import RedisStreamer, RedisWorker
 
-CLIENT = ("worker_timeout", "max_queue", "overflow", "output", "secret")
-WORKER = ("max_latency", "policy", "slo", "isolate_errors", "isolation_budget", "secret")
+CLIENT = ("worker_timeout", "max_queue", "overflow", "output", "key", "weight", "secret")
+WORKER = (
+    "max_latency",
+    "policy",
+    "slo",
+    "ageing",
+    "max_weight",
+    "padded",
+    "isolate_errors",
+    "isolation_budget",
+    "secret",
+)
 
 
 class RedisPair:
