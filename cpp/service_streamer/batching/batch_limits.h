@@ -45,13 +45,16 @@ class BatchLoad {
     for (std::uint32_t i = 0; i < range.count; ++i) add_item(range.request->weight(range.begin + i));
   }
 
+  // 0 if the weight is not limited.
+  double sum() const { return sum_; }
+  double weight() const { return limits_.padded ? static_cast<double>(items_) * heaviest_ : sum_; }
+
  private:
   void add_item(double weight) {
     ++items_;
     sum_ += weight;
     heaviest_ = std::max(heaviest_, weight);
   }
-  double weight() const { return limits_.padded ? static_cast<double>(items_) * heaviest_ : sum_; }
 
   const BatchLimits limits_;
   std::size_t items_ = 0;

@@ -72,6 +72,8 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
       counters_.items += batch.items;
       ++counters_.batch_sizes[batch.items];
       ++counters_.close_reasons[static_cast<std::size_t>(batch.reason)];
+      const bool others = queue_.grouped() && queue_.requests() > 0 && !alike_left(batch);
+      if (others && batch.reason != CloseReason::kFull) ++counters_.other_keys;
     }
     settle(now, wakes);
   }
@@ -158,6 +160,10 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
       if (next->phase == Request::Phase::kDispatched) ++batch.finishing;
     }
     next = alone ? nullptr : queue_.next_alike(key);
+  }
+  if (batch.items > 0 && !batch.ranges.front().request->alone) {
+    counters_.weight += load.sum();
+    counters_.padded_weight += load.weight();
   }
   // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.
   if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import _core
-from .._worker import join_outputs
+from .._outputs import join_outputs
 
 
 class Piece:

@@ -107,6 +107,20 @@ TEST(EngineGroups, WithPaddingTheHeaviestItemCountsForAll) {
   EXPECT_EQ(served(engine), (Ranges{{call.get(), 2}}));
 }
 
+TEST(EngineGroups, PaddingAndBatchesThatOtherKeysKeptSmallAreCounted) {
+  Engine engine(weighted(10, true));
+  const CallPtr full = submitted_as(engine, {1, 1}, {5, 3});
+  const CallPtr small = submitted_as(engine, {2}, {4});
+  const CallPtr last = submitted_as(engine, {3}, {2});
+  serve_all(engine);
+  const EventCounts counts = engine.stats().counters;
+  EXPECT_EQ(counts.weight, 14);
+  EXPECT_EQ(counts.padded_weight, 16);
+  EXPECT_EQ(counts.other_keys, 1U) << "the second batch: the first is full, and the last leaves none";
+  const EventCounts none = counts - counts;
+  EXPECT_EQ(none.padded_weight, 0);
+}
+
 TEST(EngineGroups, AnItemThatIsTooHeavyRunsAlone) {
   for (const bool padded : {false, true}) {
     Engine engine(weighted(10, padded));
