@@ -100,14 +100,15 @@ def native(name: str, *arguments: str) -> Case:
     return case(f"native-{name}", "cases.native", ("ours", EAGER), "--case", *arguments)
 
 
-def slo(name: str, load: float, *arguments: str) -> Case:
+def slo(load: int, *where: str) -> Case:
     """Open traffic with a target for the latency."""
-    arguments = ("--model", "model", "--load", str(load), *arguments)
-    peers = ("ours", PLAIN)
-    return case(f"slo-{name}", "cases.slo", peers, *arguments, seconds=8, seeded=True)
+    name = f"slo-{'processes-' if where else ''}{load}"
+    arguments = ("--load", str(load / 100), *where)
+    return case(name, "cases.slo", ("ours", PLAIN), *arguments, seconds=8, seeded=True)
 
 
 PROCESSES = ("ours", *ORIGINALS)
+MODEL_128 = ("--model", "model", "--clients", "128")
 ORIGINAL = "original-0.005"
 THREADED = ("ours", *ORIGINALS, BATCHED)
 
@@ -128,28 +129,12 @@ CASES: tuple[Case, ...] = (
     ),
     case("futures", "cases.futures", ("ours", *ORIGINALS)),
     case("asyncio-noop-128", "cases.tasks", ("ours", BATCHED), "--clients", "128"),
-    case(
-        "asyncio-model-128",
-        "cases.tasks",
-        ("ours", BATCHED),
-        "--model",
-        "model",
-        "--clients",
-        "128",
-    ),
+    case("asyncio-model-128", "cases.tasks", ("ours", BATCHED), *MODEL_128),
     case(
         "asyncio-model-16", "cases.tasks", ("ours", BATCHED), "--model", "model", "--clients", "16"
     ),
     case("gevent-noop-128", "cases.greenlets", ("ours", *ORIGINALS), "--clients", "128"),
-    case(
-        "gevent-model-128",
-        "cases.greenlets",
-        ("ours", *ORIGINALS),
-        "--model",
-        "model",
-        "--clients",
-        "128",
-    ),
+    case("gevent-model-128", "cases.greenlets", ("ours", *ORIGINALS), *MODEL_128),
     web(
         "flask-gthread",
         [
@@ -253,10 +238,7 @@ CASES: tuple[Case, ...] = (
         *("--served", "1"),
         seconds=2,
     ),
-    slo("80", 0.8),
-    slo("130", 1.3),
-    slo("processes-80", 0.8, "--workers", "2"),
-    slo("processes-130", 1.3, "--workers", "2"),
+    *(slo(load, *where) for where in ((), ("--workers", "2")) for load in (80, 130)),
     native("tasks", "tasks"),
     native("caller", "caller"),
     native("caller-switch", "caller", "--switch", "0.0005"),

@@ -112,17 +112,11 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
     reachable = stats.peak_requests * recent.items / requests  # items, if all were in one batch
 
     if stats.slo and stats.least_service > stats.slo:
-        return (
-            f"slo={duration(stats.slo)} is below the time of the model alone, "
-            f"{duration(stats.least_service)} for one item: nearly all requests are refused."
-        )
+        return f"slo={duration(stats.slo)} is below the time of the model for one item: raise it."
     refused = recent.rejected / max(recent.rejected + recent.completed, 1)
     if stats.slo and refused >= 0.01:
-        return (
-            f"slo={duration(stats.slo)} is the limit: {refused:.0%} of the requests were refused, "
-            f"because they would have taken longer. Batches of {stats.batch_limit} items fit. Add "
-            "workers, or raise the slo."
-        )
+        part = f"{refused:.0%} of the requests were refused"
+        return f"slo={duration(stats.slo)} is the limit: {part}. Add workers, or raise the slo."
     if stats.batch_size == 1:
         return "batch_size=1 is the limit: raise it if larger batches take less time per item."
     if share["full"] >= 0.5:

@@ -66,7 +66,7 @@ class RedisWorker:
             here, because messages are pickles.
         policy, ageing, max_weight, padded, isolate_errors, isolation_budget: as for
             `ThreadedStreamer`. ``key`` and ``weight`` are options of the clients.
-        slo: as for `ThreadedStreamer`. The time counts from when the client sent the request.
+        slo: as for `ThreadedStreamer`; the time counts from when the client sent the request.
         retries: how often a batch runs again in this worker after its process died.
         worker_hang_timeout: most seconds that a process may take for one batch; then it is killed
             and replaced. None: no limit.
