@@ -104,7 +104,9 @@ def slo(load: int, *where: str) -> Case:
     """Open traffic with a target for the latency."""
     name = f"slo-{'processes-' if where else ''}{load}"
     arguments = ("--load", str(load / 100), *where)
-    return case(name, "cases.slo", ("ours", PLAIN), *arguments, seconds=8, seeded=True)
+    return case(
+        name, "cases.slo", ("ours", PLAIN), *arguments, seconds=8, quick_seconds=4, seeded=True
+    )
 
 
 PROCESSES = ("ours", *ORIGINALS)
