@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 ORIGINALS = ("original-0.1", "original-0.005")
 BATCHED = "batched-0.001"
 BARE = "ours-bare"  # without a batcher
+PLAIN = "ours-plain"  # without the option that a case is about
 EAGER = "ours-eager"  # a torch module as a predict function
 
 
@@ -99,7 +100,17 @@ def native(name: str, *arguments: str) -> Case:
     return case(f"native-{name}", "cases.native", ("ours", EAGER), "--case", *arguments)
 
 
+def slo(load: int, *where: str) -> Case:
+    """Open traffic with a target for the latency."""
+    name = f"slo-{'processes-' if where else ''}{load}"
+    arguments = ("--load", str(load / 100), *where)
+    return case(
+        name, "cases.slo", ("ours", PLAIN), *arguments, seconds=8, quick_seconds=4, seeded=True
+    )
+
+
 PROCESSES = ("ours", *ORIGINALS)
+MODEL_128 = ("--model", "model", "--clients", "128")
 ORIGINAL = "original-0.005"
 THREADED = ("ours", *ORIGINALS, BATCHED)
 
@@ -120,28 +131,12 @@ CASES: tuple[Case, ...] = (
     ),
     case("futures", "cases.futures", ("ours", *ORIGINALS)),
     case("asyncio-noop-128", "cases.tasks", ("ours", BATCHED), "--clients", "128"),
-    case(
-        "asyncio-model-128",
-        "cases.tasks",
-        ("ours", BATCHED),
-        "--model",
-        "model",
-        "--clients",
-        "128",
-    ),
+    case("asyncio-model-128", "cases.tasks", ("ours", BATCHED), *MODEL_128),
     case(
         "asyncio-model-16", "cases.tasks", ("ours", BATCHED), "--model", "model", "--clients", "16"
     ),
     case("gevent-noop-128", "cases.greenlets", ("ours", *ORIGINALS), "--clients", "128"),
-    case(
-        "gevent-model-128",
-        "cases.greenlets",
-        ("ours", *ORIGINALS),
-        "--model",
-        "model",
-        "--clients",
-        "128",
-    ),
+    case("gevent-model-128", "cases.greenlets", ("ours", *ORIGINALS), *MODEL_128),
     web(
         "flask-gthread",
         [
@@ -245,6 +240,7 @@ CASES: tuple[Case, ...] = (
         *("--served", "1"),
         seconds=2,
     ),
+    *(slo(load, *where) for where in ((), ("--workers", "2")) for load in (80, 130)),
     native("tasks", "tasks"),
     native("caller", "caller"),
     native("caller-switch", "caller", "--switch", "0.0005"),
@@ -276,6 +272,7 @@ PARTS = {
     "processes": "Worker processes",
     "redis": "Over Redis",
     "monitoring": "Probes and metrics",
+    "slo": "A target for the latency",
     "native": "Native models",
 }
 """the parts, which are measured and shown separately: names and headings"""

@@ -21,6 +21,7 @@ from rows_monitoring import MONITORING_ROWS
 from rows_native import NATIVE_ROWS
 from rows_processes import PROCESS_ROWS
 from rows_redis import REDIS_ROWS
+from rows_slo import SLO_ROWS
 from rows_threads import THREAD_ROWS
 
 HERE = Path(__file__).resolve().parent
@@ -95,7 +96,14 @@ def targets_table(data: Part) -> list[str]:
     results = Results(data["medians"])
     lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for row in (*THREAD_ROWS, *PROCESS_ROWS, *REDIS_ROWS, *MONITORING_ROWS, *NATIVE_ROWS):
+    for row in (
+        *THREAD_ROWS,
+        *PROCESS_ROWS,
+        *REDIS_ROWS,
+        *MONITORING_ROWS,
+        *SLO_ROWS,
+        *NATIVE_ROWS,
+    ):
         if not any(figure.case in data["cases"] for figure in row.figures):
             continue
         compared = [figure for figure in row.figures if not figure.is_ours_only]

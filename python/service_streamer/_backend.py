@@ -133,6 +133,7 @@ def make_engine(
         workers=workers,
         max_queue=options.max_queue or 0,  # 0: the default of the engine
         overflow=options.overflow,
+        slo=options.slo or 0,
         output=options.output,
         future_type=future_type,
         start=begin,

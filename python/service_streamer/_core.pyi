@@ -145,6 +145,7 @@ class Engine:
         remote: bool = False,
         inline: bool = False,
         model: Any = None,
+        slo: float = 0,
     ) -> Engine: ...
     def predict(self, batch: Any, timeout: float | None, priority: int, /) -> Any: ...
     def submit(

@@ -4,7 +4,7 @@
 
     Exception
     └── StreamerError
-        ├── QueueFull            the queue is full and overflow="reject"; retry later
+        ├── QueueFull            the queue is full, or the request would miss the slo; retry later
         ├── RequestTimeout       the timeout expired (also a TimeoutError)
         ├── StreamerClosed       the streamer was closed before the request ended
         ├── WorkerLost           the worker died while it had the request
@@ -44,11 +44,11 @@ class StreamerError(Exception):
 
 
 class QueueFull(StreamerError):
-    """The queue is full and ``overflow="reject"``.
+    """The queue is full and ``overflow="reject"``, or the request would miss the ``slo``.
 
     Attributes:
-        retry_after: the estimated time in seconds until the queue has room; suits an HTTP
-            ``Retry-After`` header.
+        retry_after: the estimated time in seconds until the request would be accepted; suits an
+            HTTP ``Retry-After`` header.
     """
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:

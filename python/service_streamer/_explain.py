@@ -15,6 +15,7 @@ REASONS = {
     "window": "the window expired (max_latency)",
     "share": "the queue was split among idle workers",
     "priority": "a request with a raised priority did not wait",
+    "slo": "a larger or later batch would have missed the slo",
     "drain": "the streamer was closing",
 }
 """the text for each of `StreamerStats.close_reasons`"""
@@ -72,9 +73,10 @@ def explain(name: str, stats: StreamerStats) -> str:
 
 def settings(stats: StreamerStats) -> str:
     """Return the settings of a streamer on one line."""
+    slo = f"slo {duration(stats.slo)}, " if stats.slo else ""
     return (
         f"policy {stats.policy}, batch_size {stats.batch_size}, "
-        f"max_latency {duration(stats.max_latency)}, {count(stats.workers, 'worker')}"
+        f"max_latency {duration(stats.max_latency)}, {slo}{count(stats.workers, 'worker')}"
     )
 
 
@@ -109,6 +111,12 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
     requests = max(recent.queue_time.count, 1)
     reachable = stats.peak_requests * recent.items / requests  # items, if all were in one batch
 
+    if stats.slo and stats.least_service > stats.slo:
+        return f"slo={duration(stats.slo)} is below the time of the model for one item: raise it."
+    refused = recent.rejected / max(recent.rejected + recent.completed, 1)
+    if stats.slo and refused >= 0.01:
+        part = f"{refused:.0%} of the requests were refused"
+        return f"slo={duration(stats.slo)} is the limit: {part}. Add workers, or raise the slo."
     if stats.batch_size == 1:
         return "batch_size=1 is the limit: raise it if larger batches take less time per item."
     if share["full"] >= 0.5:

@@ -42,6 +42,8 @@ class Options:
     """seconds of waiting after which a request counts as one priority higher; None: never"""
     overflow: str = "block"
     """the effect of a full queue: one of OVERFLOWS"""
+    slo: float | None = None
+    """seconds within which 99 % of the answered requests should be; None: no target"""
     output: str = "items"
     """the result of a request: one of OUTPUTS"""
     grouping: Grouping | None = None
@@ -58,6 +60,8 @@ class Options:
         set_field(self, "worker_timeout", timeout("worker_timeout", self.worker_timeout))
         if self.max_queue is not None:
             set_field(self, "max_queue", count("max_queue", self.max_queue))
+        if self.slo is not None:
+            set_field(self, "slo", _target("slo", self.slo))
         set_field(self, "ageing", _ageing(self.ageing))
         one_of("policy", self.policy, POLICIES)
         one_of("overflow", self.overflow, OVERFLOWS)
@@ -103,6 +107,12 @@ def warn_of_long_latency(max_latency: float) -> None:
         UserWarning,
         stacklevel=level,
     )
+
+
+def _target(name: str, value: Any) -> float:
+    if not _is_real(value) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a finite number of seconds, above 0, not {value!r}")
+    return max(float(value), 1e-9)  # the core counts nanoseconds, and 0 is no target there
 
 
 def _multiple(name: str, value: Any) -> float:

@@ -104,7 +104,7 @@ class EventStats:
     expired: int
     """raised RequestTimeout"""
     rejected: int
-    """raised QueueFull. All other requests are in `submitted`"""
+    """raised QueueFull. Those refused at once are not in `submitted`"""
     dropped: int
     """raised StreamerClosed"""
     isolated: int
@@ -199,6 +199,13 @@ class StreamerStats(EventStats):
     # lately
     last_10s: RecentStats
     last_minute: RecentStats
+
+    slo: float = 0.0
+    """the target in seconds; 0: none"""
+    batch_limit: int = 0
+    """most items per batch: `batch_size`, or less if larger batches would miss the slo"""
+    least_service: float = 0.0
+    """with an slo, the expected time of a batch of one item in seconds; 0: not known"""
 
     worker_restarts: int = 0
     """worker processes of a Streamer that died or hung after they had loaded their model. Each is

@@ -59,6 +59,9 @@ class ThreadedStreamer(BaseStreamer):
             of any size is accepted.
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
+        slo: the time in seconds, from arrival to output, that 99 % of the answered requests should
+            keep. A request that would take longer raises `QueueFull` at once, or as soon as this is
+            known. None: no target.
         output: "items": callers get a list of outputs. "batch": callers get a slice of the value
             that ``predict_function`` returned, such as an array or tensor.
         isolate_errors: if a batch raises, run it again in parts, so that only the requests that
@@ -97,6 +100,7 @@ class ThreadedStreamer(BaseStreamer):
         strict_weight: bool = False,
         max_queue: int | None = None,
         overflow: str = "block",
+        slo: float | None = None,
         output: str = "items",
         isolate_errors: bool = True,
         isolation_budget: float = 8,
@@ -133,6 +137,7 @@ class ThreadedStreamer(BaseStreamer):
             grouping=grouping(key, weight, max_weight, padded, strict_weight),
             max_queue=max_queue,
             overflow=overflow,
+            slo=slo,
             output=output,
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,

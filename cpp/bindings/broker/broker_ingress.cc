@@ -71,7 +71,8 @@ PyObject* ingress_cancel(PyObject* self, PyObject* args, PyObject* kwargs) {
 // --- results ---
 
 bool has_body(const EndedCall& end) {
-  return end.outcome == Outcome::kAnswered || end.outcome == Outcome::kFailed || end.outcome == Outcome::kLost;
+  return end.outcome == Outcome::kAnswered || end.outcome == Outcome::kFailed || end.outcome == Outcome::kLost ||
+         end.outcome == Outcome::kRefused;
 }
 
 PyObject* body_of(const EndedCall& end) {

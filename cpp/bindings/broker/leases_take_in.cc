@@ -35,9 +35,9 @@ bool parts_of(PyObject* entry, PyObject*& id, PyObject*& message) {
   return PyBytes_Check(field) && text_of(field) == "m" && PyBytes_Check(message);
 }
 
-TimePoint deadline_of(const RequestHead& head, const Times& times) {
-  if (head.deadline == 0) return TimePoint::max();
-  return TimePoint(duration_from(std::max(0.0, static_cast<double>(head.deadline) - times.ahead) / 1000));
+// A time of the broker's clock on that of the core.
+TimePoint time_of(std::int64_t time, const Times& times) {
+  return TimePoint(duration_from(std::max(0.0, static_cast<double>(time) - times.ahead) / 1000));
 }
 
 struct Arrivals {
@@ -57,7 +57,9 @@ bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals&
   const CaughtError failure = attempt([&] {
     const std::uint64_t number = held.add(text_of(id), head);
     if (number == 0) return;
-    arrivals.submissions.add({.id = number, .priority = head.priority, .deadline = deadline_of(head, times)}, message);
+    const TimePoint deadline = head.deadline != 0 ? time_of(head.deadline, times) : TimePoint::max();
+    arrivals.submissions.add(
+        {.id = number, .priority = head.priority, .deadline = deadline, .sent = time_of(head.sent, times)}, message);
     arrivals.entries.push_back(entry);
     arrivals.items.push_back(std::uint32_t{head.items});
   });

@@ -128,17 +128,17 @@ Backend* make_backend(bool remote, bool inline_items, PyObject* model) {
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *group = Py_None, *model = Py_None;
   Py_ssize_t batch_size = 0, max_queue = 0;
-  double max_latency = -1, ageing = 0, max_weight = 0;
+  double max_latency = -1, ageing = 0, max_weight = 0, slo = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, forwards = 0, padded = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
   static const char* names[] = {"batch_size",  "max_latency", "policy",   "ageing",      "workers",
                                 "max_queue",   "overflow",    "output",   "future_type", "start",
                                 "start_timer", "group",       "forwards", "max_weight",  "padded",
-                                "remote",      "inline",      "model",    nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppO", const_cast<char**>(names), &batch_size,
+                                "remote",      "inline",      "model",    "slo",         nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOd", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
                                    &PyType_Type, &future_type, &start, &start_timer, &group, &forwards, &max_weight,
-                                   &padded, &remote, &inline_items, &model)) {
+                                   &padded, &remote, &inline_items, &model, &slo)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
@@ -161,6 +161,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (max_weight > 0) options.max_weight = max_weight;
   options.padded = padded != 0;
   options.workers = workers;
+  options.slo = duration_from(slo);
   options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
   options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
 

@@ -152,6 +152,13 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
       raise_message("StreamerClosed", "the streamer is closed");
       break;
     case Engine::Admission::kFull: {
+      if (future->request->retry_after > 0) {
+        EndedRequests hopeless;
+        self->engine->end_hopeless(hopeless);
+        self->backend->publish(hopeless);
+        raise_refused(*future->request);
+        break;
+      }
       const double seconds = self->engine->retry_after();
       PyObject* message =
           PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",

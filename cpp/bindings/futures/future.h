@@ -97,6 +97,9 @@ PyObject* future_timing(PyObject* self, PyObject*);
 PyObject* future_ended(PyObject* self, PyObject*);
 PyObject* future_batches(PyObject* self, PyObject*);
 
+// Raises the QueueFull of a request that would miss the target of the engine.
+PyObject* raise_refused(const Request& request);
+
 // Ends the request before it is answered, unless it has ended, and publishes that.
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);
 

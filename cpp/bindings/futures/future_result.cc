@@ -68,6 +68,8 @@ const char* counted_as(Outcome outcome) {
       return "cancelled";
     case Outcome::kClosed:
       return "dropped";
+    case Outcome::kRefused:
+      return "rejected";
     case Outcome::kNone:
     case Outcome::kFailed:
     case Outcome::kLost:
@@ -77,6 +79,13 @@ const char* counted_as(Outcome outcome) {
 }
 
 }  // namespace
+
+PyObject* raise_refused(const Request& request) {
+  PyObject* message = PyUnicode_FromFormat("the request of %u items would not be answered within the streamer's slo",
+                                           static_cast<unsigned>(request.size));
+  return raise_error("QueueFull",
+                     message != nullptr ? Py_BuildValue("(Nd)", message, double{request.retry_after}) : nullptr);
+}
 
 // A request that was unfinished at the fork is answered in the parent. In the child it ends as closed.
 bool is_done(FutureObject* future) {
@@ -198,6 +207,8 @@ PyObject* take_result(FutureObject* future) {
       }
       return raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered",
                            items);
+    case Outcome::kRefused:
+      return raise_refused(request);
     case Outcome::kNone:
     case Outcome::kFailed:
     case Outcome::kLost:

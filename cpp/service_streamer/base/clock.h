@@ -11,4 +11,8 @@ using Clock = std::chrono::steady_clock;
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<Clock, Duration>;
 
+inline double seconds(Duration value) {
+  return std::chrono::duration<double>(value).count();
+}
+
 }  // namespace service_streamer

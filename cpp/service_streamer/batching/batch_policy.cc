@@ -7,8 +7,6 @@
 namespace service_streamer {
 namespace {
 
-using Seconds = std::chrono::duration<double>;
-
 constexpr double kWeight = 1.0 / 8;        // of a new batch in the means
 constexpr double kDecay = 1 - kWeight;     // of the sums, per batch
 constexpr double kFlatVariance = 1.0 / 4;  // below this variance of the sizes there is no slope
@@ -19,10 +17,6 @@ constexpr double kRounding = 1.0 / 2;   // fewer than half a caller count as non
 constexpr int kSpacingTicks = 4;        // batches that take fewer ticks are not spaced
 constexpr double kOverhead = 1.0 / 20;  // the highest fixed cost of a share over the cost of its items
 constexpr double kSpread = 1.0 / 4;     // the slope needs sizes that deviate by more than this share of their mean
-
-double seconds(Duration value) {
-  return Seconds(value).count();
-}
 
 // Options may be as large as the type allows, so arithmetic saturates.
 Duration saturate(double value) {
@@ -72,6 +66,8 @@ const char* to_string(CloseReason reason) {
       return "share";
     case CloseReason::kPriority:
       return "priority";
+    case CloseReason::kSlo:
+      return "slo";
     case CloseReason::kDrain:
       return "drain";
   }

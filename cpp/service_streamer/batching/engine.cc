@@ -18,6 +18,8 @@ std::uint64_t& counter_of(Counters& counters, Outcome outcome) {
       return counters.cancelled;
     case Outcome::kClosed:
       return counters.dropped;
+    case Outcome::kRefused:
+      return counters.rejected;
     case Outcome::kNone:
     case Outcome::kFailed:
     case Outcome::kLost:
@@ -36,9 +38,12 @@ Engine::Engine(const EngineOptions& options)
     : id_(random_id()),
       options_(options.validated()),
       policy_(options_.policy_options()),
-      queue_(options_.queue_options()) {}
+      batch_limit_(options_.batch_size),
+      queue_(options_.queue_options()) {
+  if (options_.slo > Duration::zero()) slo_.emplace(options_.slo_options());
+}
 
-void Engine::Wakes::run() {
+void Wakes::run() {
   if (worker != nullptr) worker->parker.unpark();
   for (Waiter* waiter : others) waiter->parker.unpark();
 }
@@ -53,15 +58,21 @@ Engine::Admission Engine::submit_accepted(Request& request) {
   return accept(request, true);
 }
 
-bool Engine::submit_accepted(std::span<Request* const> requests) {
+bool Engine::submit_accepted(std::span<Request* const> requests, EndedRequests& ended) {
   Wakes wakes;
   wakes.others.reserve(2 * requests.size());  // allocate first: only the queue may throw below
   {
     MutexLock lock(mutex_);
     if (closed()) return false;
     for (Request* request : requests) {
-      admit(*request, true, wakes);
-      if (Waiter* worker = worker_to_wake(request->arrived)) wakes.others.push_back(worker);
+      if (admit(*request, true, wakes) == Admission::kFull) {
+        request->phase = Request::Phase::kEnded;
+        request->outcome = Outcome::kRefused;
+        request->ended = request->arrived;
+        ended.push(*request);
+      } else if (Waiter* worker = worker_to_wake(request->arrived)) {
+        wakes.others.push_back(worker);
+      }
     }
   }
   wakes.run();
@@ -86,6 +97,8 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   Admission admission = Admission::kQueued;
   request.arrived = Clock::now();
   before_event(request.arrived);
+  if (slo_ && misses_target(request)) [[unlikely]]
+    return Admission::kFull;
   if (queue_.has_room(request)) {
     queue_.push(request);
     policy_.arrived(request.arrived);
@@ -156,8 +169,8 @@ void Engine::configure(const EngineChange& change) {
   {
     MutexLock lock(mutex_);
     options_ = change.applied_to(options_);
-    policy_.configure(options_.policy_options());
-    queue_.set_batch_size(options_.batch_size);
+    if (slo_) slo_->configure(options_.slo_options());
+    apply_options();
     for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the changed policy
   }
   wakes.run();
@@ -168,7 +181,8 @@ void Engine::set_workers(int workers) {
   EngineOptions changed = options_;
   changed.workers = workers;
   options_ = changed.validated();
-  policy_.configure(options_.policy_options());
+  if (slo_) slo_->configure(options_.slo_options());
+  apply_options();
 }
 
 EngineOptions Engine::options() const {
@@ -217,41 +231,6 @@ Completion::Wait Engine::wait_until_drained(Waiter& waiter, TimePoint deadline) 
     if (drained()) return Completion::Wait::kDone;
     if (wake != Parker::Wake::kUnparked) return ended_by(wake);
   }
-}
-
-EngineStats Engine::stats(TimePoint now) const {
-  using std::chrono::seconds;
-  EngineStats stats;
-  StatsHistory::Snapshot start_of_10s, start_of_minute;
-  {
-    MutexLock lock(mutex_);
-    start_of_10s = history_.at_start_of(seconds(10), now, counters_, times_);
-    start_of_minute = history_.at_start_of(seconds(60), now, counters_, times_);
-    stats.workers = options_.workers;
-    stats.idle_workers = static_cast<int>(idle_.size());
-    stats.queued_items = queue_.items() + queue_.alone_items();
-    stats.queued_requests = queue_.requests() + queue_.alone_requests();
-    stats.waiting_requests = queue_.waiting();
-    stats.running_items = running_items_;
-    stats.running_batches = running_batches_;
-    stats.counters = counters_;
-  }
-  stats.engine_id = id_;
-  stats.uptime = now - created_;
-  stats.queue_time = times_.queue_time.summary();
-  stats.service_time = times_.service_time.summary();
-  stats.delivery_time = times_.delivery_time.summary();
-  stats.last_10s = stats_since(start_of_10s, now, stats.counters, times_);
-  stats.last_minute = stats_since(start_of_minute, now, stats.counters, times_);
-  return stats;
-}
-
-double Engine::retry_after() const {
-  using Seconds = std::chrono::duration<double>;
-  MutexLock lock(mutex_);
-  if (policy_.mean_service() == Duration::zero()) return Seconds(options_.max_latency).count();
-  const double batches = static_cast<double>(queue_.items()) / std::max(policy_.mean_batch_size(), 1.0);
-  return batches * Seconds(policy_.mean_service()).count() / options_.workers;
 }
 
 // --- under the mutex ---

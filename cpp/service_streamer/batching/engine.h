@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "service_streamer/batching/recent_stats.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/batching/request_queue.h"
+#include "service_streamer/batching/slo_policy.h"
 #include "service_streamer/batching/stats.h"
 #include "service_streamer/waiting/waiter.h"
 
@@ -33,27 +35,29 @@ namespace service_streamer {
 // requests that ended and were published before (expired, cancelled) and whose last hold the method has dropped: its
 // caller frees them.
 //
-// After close() no request is accepted. Queued requests are still served (drain) or end as kClosed. Then workers get
-// kClosed.
+// After close() no request is accepted. Queued ones are served (drain) or end as kClosed; then workers get kClosed.
 class Engine {
  public:
   // Throws std::invalid_argument if an option is invalid.
   explicit Engine(const EngineOptions& options);
 
   // --- callers ---
-
   enum class Admission { kQueued, kWaiting, kFull, kClosed };
 
   // Puts the request into the queue, and wakes a worker if a batch is now due. If the queue is full, the request goes
-  // to the waiting room (kWaiting), or is refused (kFull, with Overflow::kReject). Never blocks.
+  // to the waiting room (kWaiting), or is refused (kFull, with Overflow::kReject). A request that would miss the target
+  // is refused too. Never blocks.
   Admission submit(Request& request) EXCLUDES(mutex_);
 
-  // The same for a request that another engine has accepted: never kFull.
+  // The same for a request that another engine has accepted: kFull only because of the target.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
 
-  // The same for several requests. Wakes workers when all of them are queued. Returns false if the engine is closed
-  // and took none.
-  bool submit_accepted(std::span<Request* const> requests) EXCLUDES(mutex_);
+  // The same for several requests, of which those that would miss the target end as kRefused. Wakes workers when all
+  // others are queued. Returns false if the engine is closed and took none.
+  bool submit_accepted(std::span<Request* const> requests, EndedRequests& ended) EXCLUDES(mutex_);
+
+  // Ends queued requests that can no longer be in time. Called after a request was refused.
+  void end_hopeless(EndedRequests& ended) EXCLUDES(mutex_);
 
   // Blocks until the request leaves the waiting room (kDone: it is in the queue or has ended), the deadline passes,
   // or a signal handler ran in this thread.
@@ -62,15 +66,14 @@ class Engine {
   // Returns true if the request has left the waiting room. Otherwise the waiter is woken when it does. Never blocks.
   bool has_room(Request& request, Waiter& waiter) EXCLUDES(mutex_);
 
-  // Ends a request as expired, cancelled or lost. Without `even_if_running`, it does so only while some items are not
-  // in a batch yet. Returns false if the request has already ended, or runs.
+  // Ends a request as expired, cancelled or lost. Without `even_if_running`, only while some items are not in a batch
+  // yet. Returns false if the request has already ended, or runs.
   bool end_early(Request& request, Outcome outcome, bool even_if_running, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // True if any item of the request is in a batch and the request has not ended.
+  // True if an item of the request is in a batch and the request has not ended.
   bool running(const Request& request) const EXCLUDES(mutex_);
 
   // --- workers ---
-
   enum class Ready { kBatch, kNotYet, kClosed, kInterrupted };
 
   // kBatch means that a batch is due and reserved for this worker. The worker must now call cut(), forward() or
@@ -124,7 +127,6 @@ class Engine {
   void drop_ended(Batch& batch, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // --- forwarding requests to another engine ---
-
   // Called instead of cut(): fills `batch` with whole requests, until they have at least `limit` items. Returns false
   // as cut() does. Each request is given back by itself, through take_back().
   bool forward(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
@@ -139,7 +141,6 @@ class Engine {
   void take_back(std::span<const Returned> requests, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // --- deadlines ---
-
   // Blocks until the deadline of a request that is not watched may have passed (kBatch: call expire()), the engine is
   // closed and empty (kClosed), or a signal handler ran in this thread. For one thread, the timer. Between its first
   // call and leave_deadlines() only this thread expires requests.
@@ -156,7 +157,6 @@ class Engine {
   TimePoint expire_arrived_before(TimePoint time, EndedRequests& ended) EXCLUDES(mutex_);
 
   // --- life ---
-
   // Throws std::invalid_argument if an option would be invalid, and then changes nothing.
   void configure(const EngineChange& change) EXCLUDES(mutex_);
   EngineOptions options() const EXCLUDES(mutex_);
@@ -182,15 +182,13 @@ class Engine {
   // Notes that the caller has its result now. Takes the lock only if no other event of the same second came before.
   void delivered(const Request& request, TimePoint now) EXCLUDES(mutex_);
 
-  // The seconds until the items queued now will be in a batch, estimated from the last batches; max_latency before
-  // the first.
+  // The seconds until the items queued now will be in a batch, estimated; max_latency before the first batch.
   double retry_after() const EXCLUDES(mutex_);
 
   // The number of accepted requests that have not ended. May be outdated when it returns.
   std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
 
   // --- recording ---
-
   // Records what happens from now on, for a timeline, for at most `limit` and at most the last `max_events` events.
   // Returns the number of the recording, or 0 if there is one already. Throws std::bad_alloc.
   std::uint64_t start_recording(Duration limit, std::size_t max_events) EXCLUDES(mutex_);
@@ -209,15 +207,14 @@ class Engine {
   void record_phases(const Batch& batch, std::span<const BatchPhase> phases) EXCLUDES(mutex_);
 
  private:
-  // Threads to wake after the mutex is released.
-  struct Wakes {
-    Waiter* worker = nullptr;
-    std::vector<Waiter*> others;
-    void run();
-  };
+  using Wakes = service_streamer::Wakes;
 
   Admission accept(Request& request, bool may_wait) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
+  bool misses_target(Request& request) REQUIRES(mutex_);
+  void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  void learn_target(const Batch& batch, TimePoint now) REQUIRES(mutex_);
+  void apply_options() REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
   std::size_t unreserved_items() const REQUIRES(mutex_);
@@ -277,6 +274,8 @@ class Engine {
   mutable Mutex mutex_;
   EngineOptions options_ GUARDED_BY(mutex_);
   BatchPolicy policy_ GUARDED_BY(mutex_);
+  std::optional<SloPolicy> slo_ GUARDED_BY(mutex_);  // if there is a target
+  std::size_t batch_limit_ GUARDED_BY(mutex_);       // batch_size, or less because of the target
   RequestQueue queue_ GUARDED_BY(mutex_);
   LiveList live_ GUARDED_BY(mutex_);                       // all accepted requests that have not ended
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_

@@ -11,7 +11,7 @@ Engine::Ready Engine::poll_ahead(CloseReason& reason) {
   const std::size_t items = unreserved_items();
   if (items == 0 || (queue_.grouped() && reserved_ > 0)) return Ready::kNotYet;
   const TimePoint now = Clock::now();
-  const bool full = queue_.grouped() ? first_of_full_batch(now) != nullptr : items >= options_.batch_size;
+  const bool full = queue_.grouped() ? first_of_full_batch(now) != nullptr : items >= batch_limit_;
   if (!full && !closed()) return Ready::kNotYet;
   // A request of a higher priority would have to wait for two batches.
   if (!closed() && queue_.expects_higher_priority(now)) return Ready::kNotYet;

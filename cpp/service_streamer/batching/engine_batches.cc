@@ -27,6 +27,7 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
       }
     }
     if (batch.rerun || batch.isolated) counters_.isolated += counters_.completed - answered_before;
+    end_hopeless(now, ended, wakes);
     settle(now, wakes);
   }
   batch = {};
@@ -132,6 +133,7 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
   before_event(now);
   if (batch.items > 0) times_.service_time.add(service);  // 0 if all its requests ended before it was run again
   policy_.completed(now, batch.items, service, batch.finishing);
+  if (slo_) learn_target(batch, now);
 }
 
 }  // namespace service_streamer

@@ -37,6 +37,7 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
     const TimePoint now = Clock::now();
     // Workers with a reservation count as idle: they are about to cut their batches, too.
     const std::size_t idle_workers = idle_.size() + static_cast<std::size_t>(reserved_);
+    end_hopeless(now, ended, wakes);
     Request* first = first_live(reason, now, ended, wakes);
     BatchLimits limits = options_.queue_options().limits;
     if (first != nullptr) limits.items = share_of(*first, idle_workers);
@@ -45,9 +46,13 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
       batch.dispatched = now;
       batch.rerun = batch.ranges.front().request->alone;
       batch.reason = reason;
-      if (full || batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
+      if (full || batch.items == options_.batch_size) {
+        batch.reason = CloseReason::kFull;
+      } else if (batch.items >= batch_limit_) {
+        batch.reason = CloseReason::kSlo;
+      }
       const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
-      if (!full && from_policy && limits.items < options_.batch_size && alike_left(batch)) {
+      if (!full && from_policy && limits.items < batch_limit_ && alike_left(batch)) {
         batch.reason = CloseReason::kShare;
       }
       for (const RequestRange& range : batch.ranges) {
@@ -62,6 +67,7 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
     }
     if (batch.items > 0 && !batch.rerun) {
       policy_.dispatched(now, batch.finishing);
+      if (slo_) slo_->dispatched(now, batch.items);
       ++counters_.batches;
       counters_.items += batch.items;
       ++counters_.batch_sizes[batch.items];

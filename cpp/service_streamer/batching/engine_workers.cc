@@ -76,7 +76,7 @@ Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, Cl
 
 // The number of queued items that are not reserved. A reservation counts as a full batch.
 std::size_t Engine::unreserved_items() const {
-  const std::size_t reserved_items = static_cast<std::size_t>(reserved_) * options_.batch_size;
+  const std::size_t reserved_items = static_cast<std::size_t>(reserved_) * batch_limit_;
   return queue_.items() > reserved_items ? queue_.items() - reserved_items : 0;
 }
 
@@ -85,7 +85,7 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   if (queue_.grouped() && reserved_ > 0) return false;  // which group they take is not known; settle() asks again
   const std::size_t items = unreserved_items();
   if (items == 0) {
-    const std::size_t full_batches = (queue_.items() + options_.batch_size - 1) / options_.batch_size;
+    const std::size_t full_batches = (queue_.items() + batch_limit_ - 1) / batch_limit_;
     verdict = {.at = now, .reason = CloseReason::kIdle};
     return queue_.alone_requests() > reserved_ - static_cast<int>(full_batches);
   }
@@ -99,9 +99,13 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
     if (!queue_.grouped()) {
       company.requests = static_cast<int>(static_cast<std::size_t>(company.requests) * items / company.items);
       company.items = items;
-      company.full = items >= options_.batch_size;
+      company.full = items >= batch_limit_;
     }
     verdict = policy_.due(policy_queue(company, idle_workers), now);
+    if (slo_) {
+      const TimePoint latest = slo_->latest_start(queue_.front().begun(), company.items);
+      if (latest < verdict.at) verdict = {.at = latest, .reason = CloseReason::kSlo};
+    }
     if (verdict.at <= now) return true;
     if (first_of_full_batch(now) != nullptr) {
       verdict = {.at = now, .reason = CloseReason::kFull};
@@ -114,7 +118,7 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
 
 // The queue as the policy sees it, if only this part is considered.
 BatchPolicy::Queue Engine::policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const {
-  return {.items = company.full ? std::max(company.items, options_.batch_size) : company.items,
+  return {.items = company.full ? std::max(company.items, batch_limit_) : company.items,
           .requests = std::max(1, company.requests),
           .idle_workers = static_cast<int>(idle_workers),
           .oldest = queue_.oldest(),

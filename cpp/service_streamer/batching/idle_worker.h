@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/waiting/waiter.h"
@@ -18,6 +20,13 @@ struct IdleWorker {
   } state = State::kAway;              // kIdle: the engine may wake it; kReserved: a batch is reserved for it
   TimePoint until = TimePoint::max();  // the end of its sleep, if no thread wakes it
   CloseReason reason = CloseReason::kIdle;
+};
+
+// Threads to wake after the mutex of the engine is released.
+struct Wakes {
+  Waiter* worker = nullptr;
+  std::vector<Waiter*> others;
+  void run();
 };
 
 }  // namespace service_streamer

@@ -7,6 +7,7 @@
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/request_queue.h"
+#include "service_streamer/batching/slo_policy.h"
 
 namespace service_streamer {
 
@@ -44,6 +45,10 @@ struct EngineOptions {
   // What submit does when the queue is full.
   Overflow overflow = Overflow::kBlock;
 
+  // The time in the queue and in the model that 99 % of the answered requests should keep; 0 means that there is no
+  // target. With a target, a request that would miss it is refused, and so is every request while the queue is full.
+  Duration slo{0};
+
   // Returns the options with defaults filled in. Throws std::invalid_argument, with the field and the value, if one
   // is invalid.
   EngineOptions validated() const;
@@ -58,6 +63,7 @@ struct EngineOptions {
   BatchPolicy::Options policy_options() const {
     return {.kind = policy, .batch_size = batch_size, .max_latency = max_latency, .workers = workers};
   }
+  SloPolicy::Options slo_options() const { return {.slo = slo, .batch_size = batch_size, .workers = workers}; }
 };
 
 // A change of the options at run time. Fields without a value do not change.

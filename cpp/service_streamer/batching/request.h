@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,7 @@ enum class Outcome : std::uint8_t {
   kCancelled,  // the caller does not want the result any more
   kClosed,     // the engine was closed first
   kLost,       // its worker died
+  kRefused,    // it could not be answered within the target of the engine
 };
 
 // The context of a request: its trace, and the reader of its stream. Opaque bytes, 1 to kMaxTraceContext of them.
@@ -53,7 +55,8 @@ struct Request {
   std::uint32_t size = 0;  // number of items, at least 1
   int priority = 0;        // a higher priority goes first
   TimePoint deadline = TimePoint::max();
-  bool watched = false;  // the owner itself ends the request when the deadline passes
+  TimePoint sent = TimePoint::max();  // when another machine sent it, if one did
+  bool watched = false;               // the owner itself ends the request when the deadline passes
   TraceContext context;
   std::shared_ptr<const ItemTraits> traits;  // nullptr: all keys are 0, and each weight is 1
 
@@ -76,8 +79,12 @@ struct Request {
 
   // Set by the engine when the request ends. Read by the thread that publishes it, and by any thread afterwards.
   Outcome outcome = Outcome::kNone;
+  float retry_after = 0;  // seconds; also set if the engine refuses the request at once because of its target
   TimePoint arrived;
   TimePoint ended;
+
+  // From when on the caller waits.
+  TimePoint begun() const { return std::min(arrived, sent); }
 
   // Set by the engine when it cuts a batch with items of the request. Read after the end; `taken` also by the worker.
   TimePoint taken;                // the first cut; the queue time ends here

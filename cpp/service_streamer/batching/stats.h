@@ -63,7 +63,7 @@ struct EventCounts {
   std::uint64_t failed = 0;  // the model raised an exception, or the worker was lost
   std::uint64_t cancelled = 0;
   std::uint64_t expired = 0;
-  std::uint64_t rejected = 0;    // refused because the queue was full
+  std::uint64_t rejected = 0;    // refused because the queue was full, or because of the target
   std::uint64_t dropped = 0;     // ended by close
   std::uint64_t isolated = 0;    // answered although the first run of the batch failed
   std::uint64_t batches = 0;     // batches
@@ -108,6 +108,8 @@ struct EngineStats : Times<DurationSummary> {
   int waiting_requests = 0;  // in the waiting room, because the queue is full
   std::size_t running_items = 0;
   int running_batches = 0;
+  std::size_t batch_limit = 0;  // items; below batch_size if larger batches would miss the target
+  Duration least_service{0};    // the expected time of a batch of one item; 0 without a target
   Counters counters;
   RecentStats last_10s;
   RecentStats last_minute;

@@ -62,6 +62,7 @@ void describe(const EngineOptions& options, Visitor& field) {
   field("max_latency", options.max_latency);
   field("policy", std::string_view(to_string(options.policy)));
   field("max_queue", options.max_queue);
+  field("slo", options.slo);
 }
 
 template <typename Visitor>
@@ -75,6 +76,8 @@ void describe(const EngineStats& stats, Visitor& field) {
   field("waiting_requests", stats.waiting_requests);
   field("running_items", stats.running_items);
   field("running_batches", stats.running_batches);
+  field("batch_limit", stats.batch_limit);
+  field("least_service", stats.least_service);
   describe(static_cast<const EventCounts&>(stats.counters), field);
   field("peak_requests", stats.counters.peak_requests);
   field("batch_sizes", stats.counters.batch_sizes);

@@ -75,6 +75,7 @@ ClientCall* BrokerIngress::make_call(Submission& submission) {
   call->request.size = submission.items;
   call->request.priority = submission.head.priority;
   call->request.deadline = submission.head.deadline;
+  call->request.sent = submission.head.sent;
   call->request.context = std::move(context);
   call->request.traits = std::move(traits);
   call->payload = std::move(payload);
@@ -105,7 +106,11 @@ bool BrokerIngress::submit_to_engine(std::span<ClientCall* const> calls) {
     call->ref();  // for the engine
     requests.push_back(&call->request);
   }
-  if (engine_.submit_accepted(requests)) return true;
+  EndedRequests refused;
+  const bool submitted = engine_.submit_accepted(requests, refused);
+  if (refused.count > 0) engine_.end_hopeless(refused);
+  publish(refused);
+  if (submitted) return true;
   for (ClientCall* call : calls) {
     call->unref();
     remove_active(*call);

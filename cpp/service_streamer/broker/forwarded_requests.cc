@@ -220,6 +220,10 @@ void ForwardedRequests::take_answer(RequestMap::iterator found, const Answer& an
                             " items from number " + std::to_string(answer.begin) + ") is corrupt";
     return end(found, Outcome::kLost, deferred);
   }
+  if (result.outcome == Outcome::kRefused) {
+    call.request.retry_after = retry_after(result.note);
+    return end(found, Outcome::kRefused, deferred);
+  }
   for (ResultRange& range : result.ranges) {
     const bool failed = result.outcome == Outcome::kFailed;
     call.add({.begin = answer.begin + (failed ? 0 : range.begin),

@@ -44,6 +44,7 @@ EndedCall ClientCall::take_end() {
   // No worker has had any item, so the client may send the request again.
   if (outcome == Outcome::kClosed && request.dispatched == 0) end.outcome = Outcome::kNone;
   if (outcome == Outcome::kLost) end.note = note;
+  if (outcome == Outcome::kRefused) end.note = retry_note(request.retry_after);
   if (outcome == Outcome::kAnswered || outcome == Outcome::kFailed) end.ranges = std::move(ranges);
   return end;
 }

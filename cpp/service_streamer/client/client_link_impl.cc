@@ -222,6 +222,7 @@ bool ClientLink::Impl::handle_results(InMessage& message) {
     LocalCall& call = *found->second;
     forwarded_.erase(found);
     for (ResultRange& range : answer.ranges) call.add(std::move(range));
+    if (answer.outcome == Outcome::kRefused) call.request.retry_after = retry_after(answer.note);
     call.note = std::move(answer.note);
     if (answer.outcome == Outcome::kNone) {
       untaken.emplace_back(answer.id, &call);

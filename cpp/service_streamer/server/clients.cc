@@ -128,13 +128,24 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
       break;
     case Engine::Admission::kFull:
     case Engine::Admission::kClosed:
-      client.ended.push_back({.id = call->id(), .outcome = Outcome::kNone, .note = {}, .ranges = {}});
-      client.calls.erase(call->id());
-      call->unref();
-      call->unref();
-      return;
+      return refuse(client, *call);
   }
   workers_.availability.check(call->request);
+}
+
+void Clients::refuse(Client& client, ClientCall& call) {
+  EndedCall end{.id = call.id(), .outcome = Outcome::kNone, .note = {}, .ranges = {}};
+  if (call.request.retry_after > 0) {
+    end.outcome = Outcome::kRefused;
+    end.note = retry_note(call.request.retry_after);
+    EndedRequests hopeless;
+    engine_.end_hopeless(hopeless);
+    publish(hopeless);
+  }
+  client.ended.push_back(std::move(end));
+  client.calls.erase(call.id());
+  call.unref();
+  call.unref();
 }
 
 bool Clients::cancel(Client& client, const InMessage& message) {

@@ -93,6 +93,7 @@ class Clients {
   void send_reply(Client& client, std::uint64_t id, QueryReply reply);
   void answer_ready_queries();
   void send_results();
+  void refuse(Client& client, ClientCall& call);
   void end_all(Client& client, Outcome outcome);
   void remove_broken();
 

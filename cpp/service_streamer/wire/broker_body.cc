@@ -12,7 +12,7 @@ namespace service_streamer::ipc {
 namespace {
 
 // Outcomes by their numbers in a body. Kinds have the numbers of ResultKind.
-constexpr std::array kOutcomes{Outcome::kAnswered, Outcome::kFailed, Outcome::kLost};
+constexpr std::array kOutcomes{Outcome::kAnswered, Outcome::kFailed, Outcome::kLost, Outcome::kRefused};
 
 // Followed by the note, the number of ranges (u32), and the ranges.
 struct [[gnu::packed]] ResultHead {
@@ -53,7 +53,7 @@ bool read_portable_range(wire::ByteReader& reader, ResultRange& range) {
 
 // Returns whether this is a valid result of `items` items.
 bool fits(const EndedCall& result, std::uint32_t items) {
-  if (result.outcome == Outcome::kLost) return result.ranges.empty();
+  if (result.outcome == Outcome::kLost || result.outcome == Outcome::kRefused) return result.ranges.empty();
   if (result.outcome == Outcome::kFailed) {
     return result.ranges.size() == 1 && result.ranges.front().result.kind == ResultKind::kError;
   }

@@ -16,11 +16,11 @@
 //
 //   request   u32 count, u32 end of each item, the items' bytes; then, only if one of both is there, u16 size of the
 //             trace context, the context, u8 flags of the traits, the traits (traits.h)
-//   result    u8 outcome (0 answered, 1 failed, 2 lost), u32 size of the note, the note, u32 ranges,
+//   result    u8 outcome (0 answered, 1 failed, 2 lost, 3 refused), u32 size of the note, the note, u32 ranges,
 //             and per range: u32 begin, u32 count, u8 kind (0 outputs, 1 rows, 2 error), u32 size, bytes
 //
-// The ranges of an answered request cover its items in order. A failed request has one range, its error. A lost request
-// has a note.
+// The ranges of an answered request cover its items in order. A failed request has one range, its error. A lost or
+// refused request has a note.
 //
 // Bytes from other machines are not trusted. Every parse function checks bounds, sums and enums, and returns false for
 // invalid bytes. It does not throw for invalid input, and allocates memory only in proportion to the bytes that were
@@ -51,9 +51,9 @@ struct Chunk {
 // The payload becomes slices of `body`.
 bool parse_request(const Bytes& body, Payload& payload, TraceContext& context, TraitsRef& traits);
 
-// For a request that ended as kAnswered, kFailed or kLost. The body does not contain the `id`. encoding_error() returns
-// why a result has no body (too large, or in shared memory); an empty text: it has one. Send a loss with that text
-// instead.
+// For a request that ended as kAnswered, kFailed, kLost or kRefused. The body does not contain the `id`.
+// encoding_error() returns why a result has no body (too large, or in shared memory); an empty text: it has one. Send a
+// loss with that text instead.
 std::string encoding_error(const EndedCall& result);
 std::size_t body_size(const EndedCall& result);
 void write_body(const EndedCall& result, char* body);

@@ -123,6 +123,7 @@ struct SubmitHead {
   TimePoint deadline = TimePoint::max();
   TraceContext context = nullptr;
   TraitsRef traits = nullptr;
+  TimePoint sent = TimePoint::max();  // Request::sent; only through a broker
 };
 
 struct SubmittedRequest {
@@ -141,9 +142,13 @@ struct ResultRange {
 struct EndedCall {
   std::uint64_t id = 0;
   Outcome outcome = Outcome::kNone;  // kNone: the engine is closed and did not accept the request
-  std::string note;                  // kLost: the reason
+  std::string note;                  // kLost: the reason; kRefused: retry_note()
   std::vector<ResultRange> ranges;
 };
+
+// Request::retry_after as the note of a refused request. An invalid note gives 0.
+std::string retry_note(float seconds);
+float retry_after(const std::string& note);
 
 // --- making messages ---
 

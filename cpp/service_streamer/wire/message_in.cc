@@ -135,7 +135,7 @@ bool read_call(BodyReader& body, EndedCall& call) {
   constexpr std::size_t kRange = sizeof(wire::ResultRange) + sizeof(wire::Result);
   wire::ResultsCall head{};
   Bytes note;
-  if (!body.values().read(head) || !wire::to_enum(head.outcome, Outcome::kLost, call.outcome) ||
+  if (!body.values().read(head) || !wire::to_enum(head.outcome, Outcome::kRefused, call.outcome) ||
       !body.values().read(note, head.note) || !body.values().resize(call.ranges, head.ranges, kRange)) {
     return false;
   }

@@ -1,6 +1,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "service_streamer/wire/message.h"
@@ -126,6 +128,14 @@ OutMessage make_ids(MessageType type, std::span<const std::uint64_t> ids) {
   return make_text(type, {reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
 }
 
+std::string retry_note(float seconds) {
+  return std::to_string(seconds);
+}
+
+float retry_after(const std::string& note) {
+  return std::strtof(note.c_str(), nullptr);
+}
+
 OutMessage make_hello(Role role) {
   OutMessage message = make_text(MessageType::kHello, {});
   wire::append(message.head, wire::Hello{.version = kProtocolVersion,
@@ -164,7 +174,7 @@ OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads) {
   BodyWriter body(MessageType::kSubmit);
   for (std::size_t i = 0; i < heads.size(); ++i) {
-    const auto& [id, priority, deadline, context, traits] = heads[i];
+    const auto& [id, priority, deadline, context, traits, sent] = heads[i];
     const auto items = static_cast<std::uint32_t>(payloads[i]->items());
     const PayloadRange range{.payload = payloads[i], .begin = 0, .count = items};
     body.add_value(wire::SubmitRequest{.id = id,

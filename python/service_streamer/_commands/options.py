@@ -42,6 +42,7 @@ def add_model_options(add: Add) -> None:
     add("--batch-size", type=int, default=64, help="most items per batch (64)")
     add("--max-latency", type=float, help="seconds that a request waits for others (0.1)")
     add("--policy", help="adaptive, greedy or window (adaptive)")
+    add("--slo", type=float, help="seconds from arrival to output for 99 %% of the answers (none)")
     add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
     add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")
     add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")

@@ -70,9 +70,9 @@ class Streamer(BaseStreamer):
             modules named by ``set_forkserver_preload``, except the main module.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        policy, ageing, key, weight, max_weight, padded, strict_weight, max_queue, overflow, output,
-        isolate_errors, isolation_budget: as for `ThreadedStreamer`. ``key`` and ``weight`` run in
-            the process of the caller.
+        policy, ageing, key, weight, max_weight, padded, strict_weight, max_queue, overflow, slo,
+        output, isolate_errors, isolation_budget: as for `ThreadedStreamer`. ``key`` and ``weight``
+            run in the process of the caller.
         retries: how often a batch runs again after its worker died.
         worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
             and replaced. None: no limit. Loading a model is not limited: call `wait_ready` with a
@@ -112,6 +112,7 @@ class Streamer(BaseStreamer):
         strict_weight: bool = False,
         max_queue: int | None = None,
         overflow: str = "block",
+        slo: float | None = None,
         output: str = "items",
         isolate_errors: bool = True,
         isolation_budget: float = 8,
@@ -130,6 +131,7 @@ class Streamer(BaseStreamer):
             grouping=grouping(key, weight, max_weight, padded, strict_weight),
             max_queue=max_queue,
             overflow=overflow,
+            slo=slo,
             output=output,
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,

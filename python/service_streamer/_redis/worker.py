@@ -67,6 +67,7 @@ class RedisWorker:
             here, because messages are pickles.
         policy, ageing, max_weight, padded, isolate_errors, isolation_budget: as for
             `ThreadedStreamer`. ``key`` and ``weight`` are options of the clients.
+        slo: as for `ThreadedStreamer`; the time counts from when the client sent the request.
         retries: how often a batch runs again in this worker after its process died.
         worker_hang_timeout: most seconds that a process may take for one batch; then it is killed
             and replaced. None: no limit.
@@ -94,6 +95,7 @@ class RedisWorker:
         mp_start_method: str = "fork",
         secret: str | bytes | None = None,
         policy: str = "adaptive",
+        slo: float | None = None,
         ageing: float | None = None,
         max_weight: float | None = None,
         padded: bool = False,
@@ -112,6 +114,7 @@ class RedisWorker:
             batch_size=batch_size,
             max_latency=max_latency,
             policy=policy,
+            slo=slo,
             ageing=ageing,
             grouping=worker_grouping(max_weight, padded),
             isolate_errors=isolate_errors,

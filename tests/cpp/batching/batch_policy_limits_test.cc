@@ -216,8 +216,8 @@ TEST(BatchPolicy, NamesAreThoseOfThePythonInterface) {
   EXPECT_STREQ(to_string(PolicyKind::kGreedy), "greedy");
   EXPECT_STREQ(to_string(PolicyKind::kWindow), "window");
   const std::string names[] = {"full",   "idle",  "returned", "linger", "max_latency",
-                               "window", "share", "priority", "drain"};
-  for (int reason = 0; reason < 9; ++reason) {
+                               "window", "share", "priority", "slo",    "drain"};
+  for (int reason = 0; reason < 10; ++reason) {
     EXPECT_EQ(to_string(static_cast<CloseReason>(reason)), names[reason]);
   }
 }

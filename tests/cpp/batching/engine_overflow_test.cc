@@ -61,7 +61,8 @@ TEST(EngineOverflow, RequestsThatComeTogetherWaitForRoomOrAreAllRefused) {
     call->kept = call;
     requests.push_back(call.get());
   }
-  EXPECT_TRUE(engine.submit_accepted(requests));
+  EndedRequests refused;
+  EXPECT_TRUE(engine.submit_accepted(requests, refused));
   EXPECT_EQ(engine.stats().queued_items, 4U);
   EXPECT_EQ(engine.stats().waiting_requests, 1);
   serve_all(engine);
@@ -69,7 +70,8 @@ TEST(EngineOverflow, RequestsThatComeTogetherWaitForRoomOrAreAllRefused) {
   close(engine, true);
   const CallPtr late = make_call(1);
   requests = {late.get()};
-  EXPECT_FALSE(engine.submit_accepted(requests));
+  EXPECT_FALSE(engine.submit_accepted(requests, refused));
+  EXPECT_EQ(refused.count, 0U);
   EXPECT_FALSE(late->done());
 }
 

@@ -19,7 +19,7 @@
 
 namespace service_streamer::support {
 
-constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::kLost) + 1;
+constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::kRefused) + 1;
 
 // Counts how calls end. Thread-safe.
 struct Tally {

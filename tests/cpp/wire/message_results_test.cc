@@ -147,7 +147,7 @@ TEST_F(MessageTest, InvalidResultsAreRejected) {
   };
   const std::size_t call = sizeof(wire::Start) + sizeof(wire::Block);
   const std::size_t range = call + sizeof(wire::ResultsCall);
-  EXPECT_FALSE(accepts(call + 8, std::uint8_t{7})) << "outcome";
+  EXPECT_FALSE(accepts(call + 8, std::uint8_t{8})) << "outcome";
   EXPECT_FALSE(accepts(range + 4, std::uint32_t{0})) << "items of a range";
   EXPECT_FALSE(accepts(range, UINT32_MAX)) << "begin of a range";
   EXPECT_FALSE(accepts(range + 8, std::uint8_t{9})) << "kind";

@@ -51,7 +51,7 @@ def test_one_sentence_says_what_limits_the_batch_size():
 def test_reasons_are_listed_most_frequent_first():
     reasons = [
         *("full", "idle", "returned", "linger", "max_latency", "window"),
-        *("share", "priority", "drain"),
+        *("share", "priority", "slo", "drain"),
     ]
     text = changed(close_reasons={reason: 10 + i for i, reason in enumerate(reasons)})
     lines = [text.index(REASONS[reason]) for reason in reversed(reasons)]

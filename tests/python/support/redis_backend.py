@@ -11,6 +11,7 @@ CLIENT = ("worker_timeout", "max_queue", "overflow", "output", "key", "weight", 
 WORKER = (
     "max_latency",
     "policy",
+    "slo",
     "ageing",
     "max_weight",
     "padded",

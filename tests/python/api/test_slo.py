@@ -1,0 +1,121 @@
+"""slo: requests that would be answered too late raise QueueFull."""
+
+import concurrent.futures
+import contextlib
+import math
+import time
+
+import pytest
+from waits import eventually
+
+from service_streamer import QueueFull, ThreadedStreamer
+from service_streamer._explain import verdict
+
+SLO = 0.2  # s
+
+
+def too_slow(batch):
+    time.sleep(1.5 * SLO)
+    return batch
+
+
+def slow(batch):
+    time.sleep(0.005)
+    return batch
+
+
+def refused(streamer):
+    """Send a request; return the error if it is refused."""
+    try:
+        streamer.submit([1])
+    except QueueFull as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "1", True])
+def test_slo_is_a_positive_number_of_seconds(value):
+    with pytest.raises(ValueError, match=r"slo must be a finite number of seconds, above 0"):
+        ThreadedStreamer(list, 8, slo=value)
+
+
+def test_a_loose_slo_changes_nothing(streamers):
+    streamer = streamers(batch_size=4, slo=1000)
+    assert streamer.predict(list(range(10))) == [2 * i for i in range(10)]
+    assert list(streamer.map(range(40))) == [2 * i for i in range(40)]
+    assert streamer.stats().rejected == 0
+
+
+def test_queued_requests_that_cannot_be_in_time_raise_queue_full(streamers):
+    streamer = streamers(too_slow, batch_size=1, slo=SLO)
+    first, second = streamer.submit([1]), streamer.submit([2])
+    assert first.result() == [1]
+    with pytest.raises(QueueFull, match="slo") as caught:
+        second.result()
+    assert caught.value.retry_after >= 0
+    assert isinstance(second.exception(), QueueFull)
+
+
+@pytest.mark.not_redis
+def test_requests_are_refused_while_a_batch_takes_too_long(streamers, gate):
+    streamer = streamers(gate, batch_size=1, slo=SLO)
+    running = streamer.submit([1])
+    gate.wait_entered()
+    queued = streamer.submit([2])
+    eventually(lambda: refused(streamer))
+    error = refused(streamer)
+    assert "slo" in str(error)
+    assert error.retry_after > 0
+    with pytest.raises(QueueFull):  # the refusal has ended it
+        queued.result(SLO)
+    assert not running.done()
+    gate.open()
+    assert running.result() == [2]
+    stats = streamer.stats()
+    assert stats.rejected >= 3
+    assert (stats.slo, stats.batch_limit) == (SLO, 1)
+
+
+def test_an_slo_below_the_time_of_the_model_lets_probes_through(streamers):
+    streamer = streamers(slow, batch_size=4, slo=0.001)
+    answers = []
+
+    def answered():
+        with contextlib.suppress(QueueFull):
+            answers.append(streamer.predict([1]))
+        return len(answers) == 3
+
+    eventually(answered)
+    assert answers == 3 * [[1]]
+
+
+def test_explain_tells_an_slo_that_cannot_be_kept():
+    with ThreadedStreamer(slow, 4, slo=0.001) as streamer:
+        assert "slo 1 ms" in streamer.explain()
+        streamer.predict([1])
+        eventually(lambda: refused(streamer))
+        text = streamer.explain()
+        assert verdict(streamer.stats()).startswith("slo=1 ms is below the time of the model")
+    assert "rejected (QueueFull)" in text
+
+
+def test_clients_of_a_streamer_get_the_refusals(process_streamers, process_gate):
+    from service_streamer import Streamer
+
+    owner = process_streamers(process_gate, batch_size=1, slo=SLO)
+    with Streamer.connect(owner.address) as client:
+        running = client.submit([1])
+        process_gate.wait_entered()
+        futures = []
+        eventually(lambda: refused_over(client, futures))
+        process_gate.open()
+        assert running.result() == [2]
+    assert owner.stats().rejected > 0
+
+
+def refused_over(client, futures):
+    """Send a request; return True once one of them was refused."""
+    futures.append(client.submit([1]))
+    done, _ = concurrent.futures.wait(futures, timeout=0.02)
+    errors = [future.exception() for future in done]
+    return any(isinstance(error, QueueFull) and error.retry_after >= 0 for error in errors)
