@@ -15,6 +15,9 @@ processes, which all processes of a web server can share. A `RedisStreamer` send
 
 from __future__ import annotations
 
+import importlib
+import typing
+
 from ._core import __version__
 from ._errors import (
     BrokerError,
@@ -32,10 +35,13 @@ from ._future import Future
 from ._processes.streamer import Streamer
 from ._redis.streamer import RedisStreamer
 from ._redis.worker import RedisWorker, run_redis_workers_forever
-from ._stats import ConsumerStats, RecentStats, StreamerStats, StreamStats, WorkerStats
+from ._stats import ConsumerStats, RecentStats, StepStats, StreamerStats, StreamStats, WorkerStats
 from ._threaded import ThreadedStreamer
 from ._time_summary import TimeSummary
 from .managed_model import ManagedModel
+
+if typing.TYPE_CHECKING:
+    from .step_model import StepModel
 
 __all__ = [
     "BrokerError",
@@ -50,6 +56,8 @@ __all__ = [
     "RedisWorker",
     "RequestTimeout",
     "SerializationError",
+    "StepModel",
+    "StepStats",
     "StreamStats",
     "Streamer",
     "StreamerClosed",
@@ -63,6 +71,19 @@ __all__ = [
     "__version__",
     "run_redis_workers_forever",
 ]
+
+_LAZY = {"StepModel": "step_model"}
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Import a class that few applications need, at its first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    found.__module__ = __name__
+    globals()[name] = found
+    return found
+
 
 # help() and tracebacks show the public import path, not the private module
 for _name in __all__:

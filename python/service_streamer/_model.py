@@ -78,6 +78,11 @@ def is_managed(source: Any) -> bool:
     return isinstance(source, type) and issubclass(source, ManagedModel)
 
 
+def makes_steps(source: Any) -> bool:
+    """Return True for a `StepModel`, and for a subclass of it."""
+    return (isinstance(source, ManagedModel) or is_managed(source)) and source._makes_steps
+
+
 def name_of(source: Any) -> str:
     """Return the name of a function or class, or the class name of an object."""
     return str(getattr(source, "__qualname__", type(source).__qualname__))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._backend import Backend
-from ._model import check_callable, is_managed, name_of
+from ._model import check_callable, is_managed, makes_steps, name_of
 from ._native import NativeSource, NativeWorkers
 from ._options import Options, warn_of_long_latency
 from ._streamer import BaseStreamer
@@ -82,12 +82,16 @@ class ThreadedStreamer(BaseStreamer):
     ) -> None:
         if is_managed(predict_function):
             name = name_of(predict_function)
+            what = "it" if makes_steps(predict_function) else "its predict method"
             raise TypeError(
                 f"predict_function must be a function, not the class {name}: create and "
-                "initialise a model and pass its predict method, or use Streamer, whose workers "
-                "do that"
+                f"initialise a model and pass {what}, or use Streamer, whose workers do that"
             )
-        predict_function = check_callable(predict_function, "predict_function")
+        if makes_steps(predict_function):
+            if collate is not None or device is not None:
+                raise TypeError("collate and device are not for a StepModel")
+        else:
+            predict_function = check_callable(predict_function, "predict_function")
         if collate is not None or device is not None:
             from .torch import BatchedModel  # imported only if needed: it requires torch
 
@@ -117,6 +121,10 @@ class ThreadedStreamer(BaseStreamer):
     def _make_backend(self, options: Options) -> Backend:
         if isinstance(self._predict_function, NativeSource):
             return NativeWorkers(self._predict_function, options)
+        if makes_steps(self._predict_function):
+            from ._steps.workers import StepWorkers  # only needed here
+
+            return StepWorkers(self._predict_function, options)
         return Workers(self._predict_function, options, count=1)
 
     def _name(self) -> str:

@@ -151,6 +151,10 @@ PyObject* batch_contexts(PyObject* self, void*) {
   return list;
 }
 
+PyObject* batch_ended(PyObject* self, void*) {
+  return PyBool_FromLong(batch_of(self).ended() ? 1 : 0);
+}
+
 // --- memory ---
 
 // No tp_clear: a batch that is being worked on needs its items. Once it is answered it has none.
@@ -203,6 +207,8 @@ PyGetSetDef attributes[] = {
     {"age", batch_age, nullptr, "Seconds that its oldest request had waited when it was cut.", nullptr},
     {"contexts", batch_contexts, nullptr,
      "The requests with a trace context: [(context, items of it in the batch, seconds in the queue)].", nullptr},
+    {"ended", batch_ended, nullptr,
+     "No caller waits for it any more: drop_ended() takes its requests out.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

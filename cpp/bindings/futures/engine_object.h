@@ -19,6 +19,8 @@ struct EngineObject {
   PyObject* start;        // hook, called by the first submit: starts the workers
   PyObject* start_timer;  // hook, called by the first request whose deadline is left to run_timer()
   std::uint32_t fork_generation;
+  Waiter* taker;  // of the thread in next_batch(); nullptr: none
+  bool rung;      // ring() was called since next_batch() returned
   bool started;
   bool timer_started;
   bool output_batch;  // callers get slices of the model's array, not lists

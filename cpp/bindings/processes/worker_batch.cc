@@ -52,6 +52,13 @@ BatchBase::RangeContext WorkerBatch::context_of(std::size_t range) const {
   return {.context = head.context.get(), .items = ranges_[range].count, .queue_time = head.queue_time};
 }
 
+bool WorkerBatch::ended() const {
+  const TimePoint now = Clock::now();
+  return std::ranges::all_of(ranges_, [&](const ItemRange& range) {
+    return !received_->is_open(range) || received_->message.ranges[range.index].deadline <= now;
+  });
+}
+
 bool WorkerBatch::unpack() {
   traced = std::ranges::any_of(received_->message.ranges, [](const auto& range) { return range.context != nullptr; });
   items = PyList_New(0);
