@@ -80,7 +80,7 @@ def is_managed(source: Any) -> bool:
 
 def makes_steps(source: Any) -> bool:
     """Return True for a `StepModel`, and for a subclass of it."""
-    return (isinstance(source, ManagedModel) or is_managed(source)) and source._makes_steps
+    return bool((isinstance(source, ManagedModel) or is_managed(source)) and source._makes_steps)
 
 
 def name_of(source: Any) -> str:

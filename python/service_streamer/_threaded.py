@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ._backend import Backend
 from ._model import check_callable, is_managed, makes_steps, name_of
@@ -11,6 +11,9 @@ from ._native import NativeSource, NativeWorkers
 from ._options import Options, warn_of_long_latency
 from ._streamer import BaseStreamer
 from ._worker import Workers
+
+if TYPE_CHECKING:
+    from .step_model import StepModel
 
 
 class ThreadedStreamer(BaseStreamer):
@@ -31,7 +34,7 @@ class ThreadedStreamer(BaseStreamer):
     Args:
         predict_function: takes a list of items and returns a sequence with one output per item
             (list, tuple, numpy array or tensor). If an output is an exception instance, it is
-            raised to the caller of that request. A native model is accepted too.
+            raised to the caller of that request. A native model and a `StepModel` are accepted too.
         batch_size: most items per call of ``predict_function``.
         max_latency: most seconds that a request waits for others to join its batch while a worker
             could take it. 0 means never, as with the policy "greedy".
@@ -66,7 +69,7 @@ class ThreadedStreamer(BaseStreamer):
 
     def __init__(
         self,
-        predict_function: Callable[[list[Any]], Any] | NativeSource,
+        predict_function: Callable[[list[Any]], Any] | NativeSource | StepModel,
         batch_size: int,
         max_latency: float = 0.1,
         worker_timeout: float | None = 20,
@@ -87,12 +90,12 @@ class ThreadedStreamer(BaseStreamer):
                 f"predict_function must be a function, not the class {name}: create and "
                 f"initialise a model and pass {what}, or use Streamer, whose workers do that"
             )
-        if makes_steps(predict_function):
-            if collate is not None or device is not None:
-                raise TypeError("collate and device are not for a StepModel")
-        else:
+        batched = collate is not None or device is not None
+        if not makes_steps(predict_function):
             predict_function = check_callable(predict_function, "predict_function")
-        if collate is not None or device is not None:
+        elif batched:
+            raise TypeError("collate and device are not for a StepModel")
+        if batched:
             from .torch import BatchedModel  # imported only if needed: it requires torch
 
             predict_function = BatchedModel(
@@ -124,7 +127,7 @@ class ThreadedStreamer(BaseStreamer):
         if makes_steps(self._predict_function):
             from ._steps.workers import StepWorkers  # only needed here
 
-            return StepWorkers(self._predict_function, options)
+            return StepWorkers(cast("StepModel", self._predict_function), options)
         return Workers(self._predict_function, options, count=1)
 
     def _name(self) -> str:

@@ -207,8 +207,7 @@ PyGetSetDef attributes[] = {
     {"age", batch_age, nullptr, "Seconds that its oldest request had waited when it was cut.", nullptr},
     {"contexts", batch_contexts, nullptr,
      "The requests with a trace context: [(context, items of it in the batch, seconds in the queue)].", nullptr},
-    {"ended", batch_ended, nullptr,
-     "No caller waits for it any more: drop_ended() takes its requests out.", nullptr},
+    {"ended", batch_ended, nullptr, "No caller waits for it any more: drop_ended() takes its requests out.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

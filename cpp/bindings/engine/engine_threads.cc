@@ -60,8 +60,8 @@ PyObject* next_batch(EngineObject* self) {
   }
 }
 
-// Blocks without the GIL until a batch is due, the deadline passes, or another thread rings (kNotYet). With `to_end` also
-// until the engine is closed and empty.
+// Blocks without the GIL until a batch is due, the deadline passes, or another thread rings (kNotYet). With `to_end`
+// also until the engine is closed and empty.
 Engine::Ready wait_or_ring(EngineObject* self, TimePoint deadline, bool to_end, CloseReason& reason) {
   Waiter& waiter = WaiterPool::acquire();
   self->taker = &waiter;
@@ -113,8 +113,10 @@ PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
     if (self->fork_generation != fork_generation()) Py_RETURN_FALSE;
     CloseReason reason = CloseReason::kIdle;
     Engine::Ready ready = self->engine->poll(reason);
-    if (ready != Engine::Ready::kBatch && (std::exchange(self->rung, false) || deadline <= Clock::now())) Py_RETURN_NONE;
-    if (ready != Engine::Ready::kBatch) ready = wait_or_ring(self, deadline, timeout == Py_None, reason);
+    if (ready != Engine::Ready::kBatch) {
+      if (std::exchange(self->rung, false) || deadline <= Clock::now()) Py_RETURN_NONE;
+      ready = wait_or_ring(self, deadline, timeout == Py_None, reason);
+    }
     if (ready == Engine::Ready::kClosed) {
       set_served_engine(nullptr);
       Py_RETURN_FALSE;

@@ -47,9 +47,7 @@ def in_parts(
             yield Part(begin, end, results, None)
 
 
-def _sized(
-    method: Callable[[list[Any]], Sequence[Any]], arguments: list[Any]
-) -> Sequence[Any]:
+def _sized(method: Callable[[list[Any]], Sequence[Any]], arguments: list[Any]) -> Sequence[Any]:
     results = method(arguments)
     try:
         received = len(results)

@@ -44,6 +44,8 @@ def test_what_is_exported():
         "RedisWorker",
         "RequestTimeout",
         "SerializationError",
+        "StepModel",
+        "StepStats",
         "StreamStats",
         "Streamer",
         "StreamerClosed",
