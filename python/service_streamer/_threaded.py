@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ._backend import Backend
 from ._model import check_callable, is_managed, makes_steps, name_of
@@ -90,18 +90,18 @@ class ThreadedStreamer(BaseStreamer):
                 f"predict_function must be a function, not the class {name}: create and "
                 f"initialise a model and pass {what}, or use Streamer, whose workers do that"
             )
+        model: Any = predict_function
         batched = collate is not None or device is not None
-        if not makes_steps(predict_function):
-            predict_function = check_callable(predict_function, "predict_function")
+        if not makes_steps(model):
+            check_callable(model, "predict_function")
         elif batched:
             raise TypeError("collate and device are not for a StepModel")
         if batched:
             from .torch import BatchedModel  # imported only if needed: it requires torch
 
-            predict_function = BatchedModel(
-                predict_function, collate="stack" if collate is None else collate, device=device
-            )
-        self._predict_function = predict_function
+            collate = "stack" if collate is None else collate
+            model = BatchedModel(model, collate=collate, device=device)
+        self._predict_function = model
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,
@@ -114,8 +114,8 @@ class ThreadedStreamer(BaseStreamer):
             isolation_budget=isolation_budget,
         )
         warn_of_long_latency(options.max_latency)
-        if isinstance(predict_function, NativeSource):
-            predict_function.check_batch_size(options.batch_size)
+        if isinstance(model, NativeSource):
+            model.check_batch_size(options.batch_size)
         super().__init__(options, self._make_backend(options))
 
     def _backend_in_child(self) -> Backend:
@@ -127,7 +127,7 @@ class ThreadedStreamer(BaseStreamer):
         if makes_steps(self._predict_function):
             from ._steps.workers import StepWorkers  # only needed here
 
-            return StepWorkers(cast("StepModel", self._predict_function), options)
+            return StepWorkers(self._predict_function, options)
         return Workers(self._predict_function, options, count=1)
 
     def _name(self) -> str:

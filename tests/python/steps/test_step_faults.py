@@ -1,8 +1,7 @@
 """Step models that raise, or return what does not fit."""
 
 import pytest
-from step_fixtures import down
-from step_models import Choosy, Countdown
+from step_models import Choosy, Countdown, down
 from waits import LONG, eventually
 
 from service_streamer import OutputSizeMismatch, WorkerLost

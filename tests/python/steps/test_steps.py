@@ -1,8 +1,7 @@
 """A step model in a thread: what enters, what leaves, and when."""
 
 import pytest
-from step_fixtures import down
-from step_models import Countdown, Stepped
+from step_models import Countdown, Stepped, down
 from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, StreamerClosed, ThreadedStreamer

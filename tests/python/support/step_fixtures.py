@@ -5,11 +5,6 @@ import pytest
 from service_streamer import ThreadedStreamer
 
 
-def down(item):
-    """The outputs of a `Countdown` for an item."""
-    return list(range(item, 0, -1))
-
-
 @pytest.fixture
 def make():
     """Makes streamers and closes them after the test."""

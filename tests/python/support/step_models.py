@@ -7,6 +7,11 @@ from waits import LONG
 from service_streamer import StepModel
 
 
+def down(item):
+    """The outputs of a `Countdown` for an item."""
+    return list(range(item, 0, -1))
+
+
 class Countdown(StepModel):
     """Gives n, n - 1, ... 1 for an item n."""
 
