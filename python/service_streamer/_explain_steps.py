@@ -12,7 +12,8 @@ def summary(steps: StepStats) -> str:
     """Return one sentence: what the steps have done."""
     return (
         f"{steps.outputs:,} outputs of {steps.admitted:,} items in {steps.steps:,} steps, with "
-        f"{steps.mean_live:.1f} live items on average; {steps.live:,} items are live now."
+        f"{steps.mean_live:.1f} live items on average. Now {steps.live:,} are "
+        f"live, and {steps.paused:,} wait for the readers of their streams."
     )
 
 

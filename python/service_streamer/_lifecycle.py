@@ -52,6 +52,7 @@ _streamers: weakref.WeakSet[Forked] = weakref.WeakSet()
 _backends: weakref.WeakKeyDictionary[Service, int] = weakref.WeakKeyDictionary()
 _hooked = False
 _after_first_request: list[Callable[[], object]] = []
+_before_close_all: list[Callable[[], object]] = []
 _after_close_all: list[Callable[[], object]] = []
 
 
@@ -72,6 +73,11 @@ def after_first_request(callback: Callable[[], object]) -> None:
     _after_first_request.append(callback)
 
 
+def before_close_all(callback: Callable[[], object]) -> None:
+    """Register a function that is called at exit, before the backends are closed."""
+    _before_close_all.append(callback)
+
+
 def after_close_all(callback: Callable[[], object]) -> None:
     """Register a function that is called at exit, when all backends are closed."""
     _after_close_all.append(callback)
@@ -86,6 +92,8 @@ def begin_requests() -> None:
 def close_all() -> None:
     """Close all backends. Running batches get `EXIT_WAIT` seconds to finish. Runs at exit."""
     deadline = time.monotonic() + EXIT_WAIT
+    for callback in _before_close_all:
+        callback()
     live = _own_backends()
     for backend in live:
         backend.close(False)

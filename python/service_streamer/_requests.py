@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _core, _map, _options
 from ._future import Future
 from ._options import Options
+from ._request_context import join
 
 if TYPE_CHECKING:
+    from ._streams.inbox import Inbox
+    from ._streams.stream import AsyncStream, Stream
     from .otel._requests import Tracing
 
 
@@ -101,6 +105,46 @@ class Requests:
             return await tracing.apredict(self._engine, batch, timeout, priority)
         return await self._engine.submit_async(batch, timeout, priority)
 
+    def stream(
+        self, item: Any, *, timeout: float | None = None, priority: int = 0, buffer: int = 64
+    ) -> Stream:
+        """Send one item to the model and return an iterator of its outputs, as they are made.
+
+        The model streams if ``predict_function`` is a generator function, or if its outputs are
+        iterators. Otherwise the one output is the only piece. The end of the loop, ``close()`` and
+        garbage collection cancel the stream.
+
+        Args:
+            item: the one item.
+            timeout: most seconds to wait for each next piece. None: ``worker_timeout``.
+            priority: as for `predict`.
+            buffer: most pieces that are kept for the reader. The model waits for a reader whose
+                buffer is full, but drops a reader that takes no piece within a second.
+
+        Raises:
+            RequestTimeout: there was no piece within the timeout. It cancels the stream.
+            QueueFull: also raised by the iterator, if the reader was dropped.
+            WorkerLost: the worker died after the reader had taken a piece.
+            ValueError: `buffer` is not a positive int.
+            Exception: what `predict` raises. Pieces before an exception are read first.
+        """
+        from ._streams.stream import Stream  # imported for the first stream
+
+        limit = self._piece_timeout(timeout)
+        return Stream(self._begin_stream(item, priority, buffer), limit)
+
+    def astream(
+        self, item: Any, *, timeout: float | None = None, priority: int = 0, buffer: int = 64
+    ) -> AsyncStream:
+        """Do what `stream` does, for asyncio: return an asynchronous iterator.
+
+        Cancelling the task that waits for a piece, and ``aclose()``, cancel the stream.
+        """
+        from ._streams.stream import AsyncStream  # imported for the first stream
+
+        limit = self._piece_timeout(timeout)
+        return AsyncStream(self._begin_stream(item, priority, buffer), limit)
+
     def map(
         self,
         iterable: Iterable[Any],
@@ -136,3 +180,24 @@ class Requests:
             in_flight=max(2, math.ceil(4 * batch_size / chunk)),
             progress=progress,
         )
+
+    def _piece_timeout(self, timeout: float | None) -> float | None:
+        if timeout is None:
+            return self._options.worker_timeout
+        return _options.timeout("timeout", timeout)
+
+    def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
+        from ._streams import opening
+
+        engine, tracing = self._engine, self._tracing
+
+        def submit(items: list[Any], reader: bytes) -> Future:
+            if tracing is not None:
+                return tracing.stream(engine, items, priority, reader)
+            return engine.submit_async(items, None, priority, join(None, reader))  # type: ignore[no-any-return]
+
+        return opening.begin(submit, item, buffer, engine)
+
+    def _close_streams(self) -> None:
+        if (hubs := sys.modules.get("service_streamer._streams.hub")) is not None:
+            hubs.this_hub().close_streams(self._engine)

@@ -93,7 +93,9 @@ class StepStats:
     """The steps of a `StepModel` since the streamer was created."""
 
     live: int
-    """items that the model has begun with and that are not done, now"""
+    """items that are stepped, now"""
+    paused: int
+    """items that wait for the reader of their stream, now"""
     admitted: int
     """items that the model has begun with so far"""
     steps: int

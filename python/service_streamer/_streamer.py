@@ -114,8 +114,12 @@ class BaseStreamer(Requests, Inspection):
         backend = self._backend
         if backend.own_this_thread():
             backend.close_alone(drain)
+            if not drain:
+                self._close_streams()
             return
         backend.close(drain)
+        if not drain:
+            self._close_streams()
         deadline = None if limit is None else time.monotonic() + limit
         if greenlets.call(backend.engine.join, limit):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

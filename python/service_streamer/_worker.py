@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import sys
 import time
@@ -18,18 +19,20 @@ from ._log_entry import LogEntry
 from ._model import name_of
 from ._model_errors import FAULTS_OF_THE_MODEL, detached, is_out_of_memory, without_frames
 from ._options import Options
+from ._request_context import reader_of, trace_of
 from ._waiting import threads
 
 _logger = logging.getLogger("service_streamer")
 
 Predict = Callable[[list[Any]], Any]
+Active = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 class Workers:
     """A `Backend`: an engine and its worker threads. The first request starts them."""
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
-        self._predict = predict
+        self._predict = whole(predict)
         self._name = name_of(predict)
         self._budget = options.budget
         self._count = count
@@ -111,6 +114,20 @@ def work(
         raise
 
 
+def whole(predict: Predict) -> Predict:
+    """Return the model as one that returns all outputs, also if it is a generator function."""
+    call = getattr(type(predict), "__call__", None)  # noqa: B004
+    if inspect.isgeneratorfunction(predict) or inspect.isgeneratorfunction(call):
+        return _streams().Collecting(predict)  # type: ignore[no-any-return]
+    return predict
+
+
+def _streams() -> ModuleType:
+    from ._streams import running  # imported for the first model or request that streams
+
+    return running
+
+
 def is_logged() -> bool:
     """Return True if each batch should be logged. Called by the core."""
     try:
@@ -143,19 +160,23 @@ def serve(
         _resolve(batch, without_frames(raised, raised.__traceback__), predict, budget)
     else:
         entry = LogEntry(batch, name)
-        with _span(batch, entry, predict) as (traced, record):
-            error = run(batch, traced, record)
+        with _span(batch, entry) as (active, record):
+            error = run(batch, predict, active, record)
             if error is not None:
                 record(error)
-                _resolve(batch, error, traced, budget)
+                _resolve(batch, error, predict, budget, active)
         entry.write()
 
 
 def _resolve(
-    batch: _core.Batch, error: Exception, predict: Callable[[list[Any]], Any], budget: float | None
+    batch: _core.Batch,
+    error: Exception,
+    predict: Predict,
+    budget: float | None,
+    active: Active = contextlib.nullcontext,
 ) -> None:
     if budget is not None and not isinstance(error, FAULTS_OF_THE_MODEL):
-        isolate(batch, error, predict, budget)
+        isolate(batch, error, predict, budget, active)
     else:
         batch.fail(error)
 
@@ -167,14 +188,15 @@ def _report(error: BaseException, name: str) -> None:
 
 
 def _span(
-    batch: _core.Batch, entry: LogEntry, predict: Predict
-) -> contextlib.AbstractContextManager[tuple[Predict, Callable[[Exception], None]]]:
+    batch: _core.Batch, entry: LogEntry
+) -> contextlib.AbstractContextManager[tuple[Active, Callable[[Exception], None]]]:
     """Return the span of a batch, if a request of it has a trace context."""
-    contexts = batch.contexts
-    spans = _batch_spans() if contexts else None
+    traces = [(trace_of(context), *rest) for context, *rest in batch.contexts]
+    traces = [each for each in traces if each[0] is not None]
+    spans = _batch_spans() if traces else None
     if spans is None:
-        return contextlib.nullcontext((predict, _ignore))
-    return spans.batch_span(contexts, entry.fields, predict)  # type: ignore[no-any-return]
+        return contextlib.nullcontext((contextlib.nullcontext, _ignore))
+    return spans.batch_span(traces, entry.fields)  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -198,15 +220,21 @@ def _ignore(error: Exception) -> None:
 
 def run(
     batch: _core.Batch,
-    predict: Callable[[list[Any]], Any],
+    predict: Predict,
+    active: Active = contextlib.nullcontext,
     refused: Callable[[Exception], None] = _ignore,
 ) -> Exception | None:
     """Run the model once. Answer the batch, or return the exception and leave it unanswered.
 
-    If the outputs do not fit the items, the requests fail and `refused` gets the error.
+    The model runs in an `active` context. If the outputs do not fit the items, the requests fail
+    and `refused` gets the error.
     """
     try:
-        outputs = predict(batch.items)
+        with active():
+            if any(reader_of(context) is not None for context, *_ in batch.contexts):
+                outputs = _streams().run(predict, batch)
+            else:
+                outputs = predict(batch.items)
     except BaseException as error:
         return detached(error)
     try:
@@ -219,7 +247,11 @@ def run(
 
 
 def isolate(
-    batch: _core.Batch, error: Exception, predict: Callable[[list[Any]], Any], budget: float
+    batch: _core.Batch,
+    error: Exception,
+    predict: Predict,
+    budget: float,
+    active: Active = contextlib.nullcontext,
 ) -> None:
     """Run a batch that raised again in parts, so that only the guilty requests fail.
 
@@ -232,6 +264,7 @@ def isolate(
         error: the exception of the first run.
         predict: the model.
         budget: the time budget, in run times of the batch.
+        active: makes the context in which the model runs.
     """
     isolation = batch.isolate(budget)
     if isolation.failed(batch.requests, len(batch), is_out_of_memory(error)):
@@ -244,7 +277,7 @@ def isolate(
         group = batch.take(isolation)
         if group is None:
             return  # a forked child: the parent has the batch
-        raised = run(group, predict) if group.drop_ended() else None
+        raised = run(group, predict, active) if group.drop_ended() else None
         if raised is None:
             isolation.passed()
         elif isinstance(raised, FAULTS_OF_THE_MODEL):

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <typeinfo>
+#include <utility>
 
 #include "bindings/batches/isolation.h"
 #include "bindings/python/methods.h"
@@ -140,11 +141,13 @@ PyObject* batch_age(PyObject* self, void*) {
 PyObject* batch_contexts(PyObject* self, void*) {
   const BatchBase& batch = batch_of(self);
   PyObject* list = PyList_New(0);
+  std::size_t first = 0;
   for (std::size_t i = 0; list != nullptr && i < batch.ranges(); ++i) {
     const auto [context, items, queue_time] = batch.context_of(i);
+    const std::size_t index = std::exchange(first, first + items);
     if (context == nullptr) continue;
     PyObject* bytes = PyBytes_FromStringAndSize(context->data(), static_cast<Py_ssize_t>(context->size()));
-    PyObject* tuple = bytes != nullptr ? Py_BuildValue("(NId)", bytes, items, seconds_of(queue_time)) : nullptr;
+    PyObject* tuple = bytes != nullptr ? Py_BuildValue("(NIdn)", bytes, items, seconds_of(queue_time), static_cast<Py_ssize_t>(index)) : nullptr;
     if (tuple == nullptr || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
     Py_XDECREF(tuple);
   }
@@ -206,7 +209,9 @@ PyGetSetDef attributes[] = {
     {"reason", batch_reason, nullptr, "Why it was closed.", nullptr},
     {"age", batch_age, nullptr, "Seconds that its oldest request had waited when it was cut.", nullptr},
     {"contexts", batch_contexts, nullptr,
-     "The requests with a trace context: [(context, items of it in the batch, seconds in the queue)].", nullptr},
+     "The requests with a context: [(context, items of it in the batch, seconds in the queue, index of the first item "
+     "in the batch)].",
+     nullptr},
     {"ended", batch_ended, nullptr, "No caller waits for it any more: drop_ended() takes its requests out.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };

@@ -10,10 +10,15 @@ from typing import Any, Literal, Protocol
 
 from .. import _core
 from .._model_errors import copy_error, detached
+from .._streams.writer import flush
+from .._waiting.threads import original
 from ..step_model import StepModel
 from .parts import in_parts
+from .sequence import Sequence
 
 _logger = logging.getLogger("service_streamer")
+
+LOOK = 1.0  # s between two looks at readers that take nothing
 
 
 class Source(Protocol):
@@ -22,22 +27,15 @@ class Source(Protocol):
     def next_batch(self, timeout: float | None, /) -> _core.Batch | Literal[False] | None:
         """Take the next one; None: there is none; False: there will be none any more."""
 
-
-class Sequence:
-    """An item that the model has begun with."""
-
-    __slots__ = ("batch", "gone", "outputs", "put", "state")
-
-    def __init__(self, batch: _core.Batch, state: Any) -> None:
-        self.batch = batch
-        self.state = state
-        self.outputs: list[Any] = []
-        self.put = self.outputs.append
-        self.gone = False
+    def ring(self) -> None:
+        """End this or the next wait in `next_batch`. May be called by any thread."""
 
 
 class Loop:
     """Steps the live items of one model. One thread calls `run`.
+
+    An item whose reader has no room is paused: it keeps its state, and another item may enter. At
+    most ``2 * limit`` items have a state.
 
     Args:
         source: of the items.
@@ -56,6 +54,9 @@ class Loop:
         self._isolate = isolate
         self._name = name
         self._live: list[Sequence] = []
+        self._paused: list[Sequence] = []
+        self._bell = original("_thread", "allocate_lock")()
+        self._bell.acquire()
         self._admitted = 0
         self._steps = 0
         self._stepped = 0
@@ -73,11 +74,13 @@ class Loop:
                 traceback.clear_frames(error.__traceback__)
                 self._leave(self._live)  # their callers get WorkerLost
             entering.clear()
+        self._leave([*self._live, *self._paused])
 
     def stats(self) -> dict[str, Any]:
-        """Return the values of a `StepStats`. May be called by any thread."""
+        """Return the values of a `StepStats`, and `busy_time`. May be called by any thread."""
         return {
             "live": len(self._live),
+            "paused": len(self._paused),
             "admitted": self._admitted,
             "steps": self._steps,
             "stepped": self._stepped,
@@ -89,9 +92,15 @@ class Loop:
 
     def _take(self) -> list[_core.Batch] | None:
         """Return what may enter. Blocks if nothing is live. None: the source has ended."""
+        self._resume()
         entering: list[_core.Batch] = []
-        while len(self._live) + len(entering) < self.limit:
-            batch = self._source.next_batch(0 if self._live or entering else None)
+        while (live := len(self._live) + len(entering)) < self.limit:
+            if live + len(self._paused) >= 2 * self.limit:
+                if live == 0:
+                    self._bell.acquire(timeout=LOOK)
+                break
+            timeout = 0 if live else LOOK if self._paused else None
+            batch = self._source.next_batch(timeout)
             if batch is False:
                 return None
             if batch is None:
@@ -103,9 +112,10 @@ class Loop:
         begun = time.perf_counter()
         if entering:
             self._admit(entering)
-        self._leave([one for one in self._live if one.batch.ended])
+        self._release([one for one in self._live if one.unwanted])
         if self._live:
             self._step()
+            flush()
         self._busy += time.perf_counter() - begun
 
     def _admit(self, entering: list[_core.Batch]) -> None:
@@ -129,12 +139,12 @@ class Loop:
                 _fail([one.batch for one in stepped], part.error)
                 leaving += stepped
             else:
-                leaving += self._give(stepped, part.results)
+                self._give(stepped, part.results, leaving)
         self._leave(leaving)
 
-    def _give(self, stepped: list[Sequence], results: Any) -> list[Sequence]:
-        """Give each item its output. Return those that are done or have failed."""
-        leaving = []
+    def _give(self, stepped: list[Sequence], results: Any, leaving: list[Sequence]) -> None:
+        """Give each item its output. Those that are done, or have failed, are `leaving`."""
+        full = []
         for one, result in zip(stepped, results, strict=True):
             try:
                 output, done = result
@@ -146,12 +156,52 @@ class Loop:
                     one.batch.fail(detached(output))
                     leaving.append(one)
                     continue
-                one.put(output)
                 self._outputs += 1
+                if one.put(output) is False and not done:
+                    full.append(one)
             if done:
-                _complete(one.batch, one.outputs)
+                one.complete()
                 leaving.append(one)
-        return leaving
+        if full:
+            self._pause(full)
+
+    # ----------------------------------------------------------------- slow readers
+
+    def _pause(self, full: list[Sequence]) -> None:
+        for one in full:
+            one.pause(self._ring)
+        paused = set(map(id, full))
+        self._live = [one for one in self._live if id(one) not in paused]
+        self._paused += full
+
+    def _resume(self) -> None:
+        """Let paused items go on whose readers have room."""
+        if not self._paused:
+            return
+        self._release([one for one in self._paused if one.unwanted])
+        stalled = []
+        for one in list(self._paused):
+            if one.ready:
+                if len(self._live) < self.limit:
+                    one.resume()
+                    self._paused.remove(one)
+                    self._live.append(one)
+            elif (error := one.stalled()) is not None:
+                one.batch.fail(error)
+                stalled.append(one)
+        self._leave(stalled)
+
+    def _ring(self) -> None:
+        self._source.ring()
+        with contextlib.suppress(RuntimeError):  # it was released before
+            self._bell.release()
+
+    # ------------------------------------------------------------------------- leaving
+
+    def _release(self, unwanted: list[Sequence]) -> None:
+        for one in unwanted:
+            one.abandon()
+        self._leave(unwanted)
 
     def _leave(self, leaving: list[Sequence]) -> None:
         if not leaving:
@@ -159,6 +209,8 @@ class Loop:
         for one in leaving:
             one.gone = True
         self._live = [one for one in self._live if not one.gone]
+        if self._paused:
+            self._paused = [one for one in self._paused if not one.gone]
         try:
             self._model.drop([one.state for one in leaving])
         except BaseException as error:
@@ -168,13 +220,6 @@ class Loop:
         with contextlib.suppress(BaseException):  # logging may fail, too
             about = {"streamer": self._name, "error": repr(error)}
             _logger.error(what, exc_info=error, extra=about)
-
-
-def _complete(batch: _core.Batch, outputs: list[Any]) -> None:
-    try:
-        batch.complete([outputs])
-    except BaseException as error:  # an output cannot be pickled
-        batch.fail(detached(error))
 
 
 def _fail(batches: list[_core.Batch], error: Exception) -> None:

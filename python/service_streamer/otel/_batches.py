@@ -19,43 +19,41 @@ FLUSH_TIMEOUT = 2000  # ms
 _tracer = trace.get_tracer("service_streamer", __version__)
 
 
-Predict = Callable[[list[Any]], Any]
+Active = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 @contextlib.contextmanager
 def batch_span(
-    contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any], predict: Predict
-) -> Iterator[tuple[Predict, Callable[[BaseException], None]]]:
+    traces: list[tuple[bytes, int, float, int]], fields: Mapping[str, Any]
+) -> Iterator[tuple[Active, Callable[[BaseException], None]]]:
     """Make a span for a batch, which lasts until the end of the ``with`` block.
 
     Args:
-        contexts: ``Batch.contexts``. The first one is the parent, and all of them are links.
+        traces: ``Batch.contexts``, of the requests with a trace. The first one is the parent, and
+            all of them are links.
         fields: those of the log record.
-        predict: the model.
 
     Yields:
-        The model, for which the span is current while it runs; and a function that records an
-        error of the batch.
+        A function that makes the context in which the span is current; and a function that records
+        an error of the batch.
     """
-    span = safely(_start, contexts, fields) or trace.INVALID_SPAN
-
-    def traced(items: list[Any]) -> Any:
-        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
-            return predict(items)
-
+    span = safely(_start, traces, fields) or trace.INVALID_SPAN
+    active = functools.partial(
+        trace.use_span, span, record_exception=False, set_status_on_exception=False
+    )
     try:
-        yield traced, functools.partial(record, span)
+        yield active, functools.partial(record, span)
     finally:
         safely(span.end)
 
 
-def _start(contexts: list[tuple[bytes, int, float]], fields: Mapping[str, Any]) -> trace.Span:
+def _start(traces: list[tuple[bytes, int, float, int]], fields: Mapping[str, Any]) -> trace.Span:
     links = [
         trace.Link(
             unpack(packed),
             {"service_streamer.items": items, "service_streamer.queue_time_seconds": queue_time},
         )
-        for packed, items, queue_time in contexts
+        for packed, items, queue_time, _ in traces
     ]
     parent = trace.set_span_in_context(trace.NonRecordingSpan(links[0].context), Context())
     attributes = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +13,7 @@ from opentelemetry import trace
 from .. import _core
 from .._errors import QueueFull, RequestTimeout, StreamerClosed
 from .._future import Future
+from .._request_context import join
 from ._context import pack
 from ._errors import record, safely
 
@@ -51,14 +53,15 @@ class Tracing:
         span = self._start(batch, priority)
         if not span.is_recording():
             return engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
-        request = _Request(span)
-        try:
-            future: Future = engine.submit(batch, timeout, priority, pack(span))
-        except BaseException as error:
-            request.refused(error)
-            raise
-        future.add_done_callback(request.done)
-        return future
+        return _send(span, engine.submit, batch, timeout, priority, pack(span))
+
+    def stream(self, engine: _core.Engine, items: list[Any], priority: int, reader: bytes) -> Future:
+        """Submit the request of a stream. The span lasts until the request has ended."""
+        span = self._start(items, priority)
+        context = join(pack(span) if span.is_recording() else None, reader)
+        if not span.is_recording():
+            return engine.submit_async(items, None, priority, context)  # type: ignore[no-any-return]
+        return _send(span, engine.submit_async, items, None, priority, context)
 
     async def apredict(
         self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
@@ -79,6 +82,18 @@ class Tracing:
         }
         span = safely(self._tracer.start_span, self._span_name, attributes=attributes)
         return span or trace.INVALID_SPAN
+
+
+def _send(span: trace.Span, submit: Callable[..., Future], *args: Any) -> Future:
+    """Submit a request, whose end is the end of the span."""
+    request = _Request(span)
+    try:
+        future = submit(*args)
+    except BaseException as error:
+        request.refused(error)
+        raise
+    future.add_done_callback(request.done)
+    return future
 
 
 class _Request:

@@ -1,19 +1,12 @@
 """A step model in a thread: what enters, what leaves, and when."""
 
 import pytest
-from step_models import Countdown, Stepped, down
+from step_models import Countdown, down
 from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, StreamerClosed, ThreadedStreamer
 
 pytest_plugins = ["step_fixtures"]
-
-
-@pytest.fixture
-def stepped():
-    model = Stepped()
-    yield model
-    model.free()
 
 
 def test_each_item_gets_its_own_outputs(make):

@@ -1,8 +1,16 @@
 """Streamers of step models, for the tests."""
 
 import pytest
+from step_models import Stepped
 
 from service_streamer import ThreadedStreamer
+
+
+@pytest.fixture
+def stepped():
+    model = Stepped()
+    yield model
+    model.free()
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_contexts_reach_the_worker(engines, runs):
     assert engine.submit([3, 4], None, 0, b"some\0bytes").result(LONG) == [6, 8]
     assert engine.submit_async([5], None, 0, b"other").result(LONG) == [10]
     ((items, contexts, reason, age), second) = runs
-    ((context, count, queue_time),) = contexts
+    ((context, count, queue_time, first),) = contexts
     assert (items, context, count) == ([3, 4], b"some\0bytes", 2)
     assert reason in CLOSE_REASONS
     assert 0 <= queue_time == age < LONG
@@ -81,7 +81,7 @@ def test_each_run_of_a_part_has_the_contexts_of_its_requests(engines, runs):
     futures = [engine.submit([i], None, 0, b"%d" % i if i else None) for i in range(4)]
     assert [future.exception(LONG) is None for future in futures] == [True, True, True, False]
     for items, contexts, reason, _ in runs:
-        assert [context for context, _, _ in contexts] == [b"%d" % item for item in items if item]
+        assert [context for context, *_ in contexts] == [b"%d" % item for item in items if item]
         assert reason == "full"
     assert runs[0][0] == [0, 1, 2, 3]
     assert [3] in [items for items, *_ in runs]
@@ -90,7 +90,7 @@ def test_each_run_of_a_part_has_the_contexts_of_its_requests(engines, runs):
 def test_a_large_request_has_its_context_in_each_batch(engines, runs):
     engine = engines(batch_size=4)
     assert engine.submit(list(range(10)), None, 0, b"large").result(LONG) == [*range(0, 20, 2)]
-    counts = [(context, count) for _, contexts, *_ in runs for context, count, _ in contexts]
+    counts = [(context, count) for _, contexts, *_ in runs for context, count, *_ in contexts]
     assert {context for context, _ in counts} == {b"large"}
     assert sum(count for _, count in counts) == 10
 

@@ -1,0 +1,211 @@
+"""The pieces of a stream that its reader has not taken yet."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .._errors import StreamerError, WorkerLost
+from .._future import Future
+from .._waiting.threads import original
+
+NOTHING = object()
+"""what `Inbox.take` returns if there is no piece yet"""
+
+END = object()
+"""what `Inbox.take` returns after the last piece"""
+
+
+class Sent(NamedTuple):
+    """The output of a request whose outputs were sent piece by piece."""
+
+    run: bytes
+    """of the writer"""
+    count: int
+    """of pieces"""
+
+
+class Inbox:
+    """The pieces of one stream. One thread reads, and one thread at a time writes.
+
+    A model may run again for the same request: after its worker died, or in parts after an error.
+    Each writer has a `run` of its own, and only pieces of the last run count. If the reader has
+    taken a piece of an earlier run, the stream ends with `WorkerLost`.
+
+    `cancel` takes no lock, because a destructor calls it.
+    """
+
+    def __init__(self, buffer: int, owner: object = None) -> None:
+        self.buffer = buffer
+        self.owner = owner
+        """the engine that has the request"""
+        self.pieces: collections.deque[Any] = collections.deque()
+        self.run = b""
+        self.taken = 0
+        """how many pieces of this run the reader has taken"""
+        self.arrived = 0
+        """how many pieces of this run there were"""
+        self.closed = False
+        """no more pieces are wanted"""
+        self.on_taken: Callable[[], object] | None = None
+        """called after a piece was taken, and when the inbox is closed"""
+        self.on_closed: Callable[[], object] | None = None
+        """called when the inbox is closed"""
+        self._decode: Callable[[Any], Any] | None = None
+        self._future: Future | None = None
+        self._end: tuple[BaseException | None] | None = None
+        self._lost = False
+        self._wake: Callable[[], object] | None = None
+        self._taking = original("_thread", "allocate_lock")()
+
+    # ------------------------------------------------------------------ for the writer
+
+    def open(
+        self,
+        run: bytes,
+        on_taken: Callable[[], object],
+        decode: Callable[[Any], Any] | None = None,
+    ) -> bool:
+        """Begin a run, and drop the pieces of an earlier one. False: no pieces are wanted.
+
+        Args:
+            run: the id of the writer.
+            on_taken: called in the thread of the reader, which must not wait.
+            decode: called by the reader with each piece.
+        """
+        with self._taking:
+            again = self.taken > 0
+            if not again and not self.closed:
+                self.pieces.clear()
+                self.run, self.arrived, self._lost = run, 0, False
+                self.on_taken, self._decode = on_taken, decode
+        if again:
+            self.end(WorkerLost("the worker was lost after it had sent a part of the stream"))
+            self._close()
+        return not self.closed
+
+    def put(self, piece: Any) -> None:
+        """Add a piece. Never waits."""
+        self.pieces.append(piece)
+        self.arrived += 1
+        self.wake()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the stream after the pieces that are here. The first call counts."""
+        if self._end is None:
+            self._end = (error,)
+        self.wake()
+
+    def lose(self, run: bytes) -> None:
+        """Tell that no more pieces of a run will come, because its connection has broken."""
+        if run == self.run:
+            self._lost = True
+            self.wake()
+
+    # ------------------------------------------------------------------ for the reader
+
+    def follow(self, future: Future) -> None:
+        """Set the future of the request, with which the stream ends."""
+        self._future = future
+        future.add_done_callback(self._ended)
+
+    def wake_by(self, wake: Callable[[], object] | None) -> None:
+        """Set what is called, once and by any thread, when there may be something to take."""
+        self._wake = wake
+
+    def wake(self) -> None:
+        """Wake the reader."""
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()
+
+    def take(self) -> Any:
+        """Return the next piece, or `NOTHING` or `END`.
+
+        Raises:
+            Exception: the stream has ended with this exception.
+        """
+        piece = self._pop()
+        if piece is NOTHING and (end := self._final()) is not None:
+            piece = self._pop()  # a piece may have come before the end
+            if piece is NOTHING:
+                return end()
+        if piece is NOTHING:
+            return NOTHING
+        if self.on_taken is not None:
+            self.on_taken()
+        return piece if self._decode is None else self._decode(piece)
+
+    def cancel(self) -> None:
+        """Drop the stream: its reader wants no more."""
+        self._close()
+        self.pieces.clear()
+        if self._future is not None:
+            self._future._abandon()
+
+    def abort(self, error: StreamerError) -> None:
+        """End the stream at once: pieces that the reader has not taken are dropped."""
+        self.end(error)
+        self._close()
+        self.pieces.clear()
+
+    def _pop(self) -> Any:
+        with self._taking:
+            if not self.pieces:
+                return NOTHING
+            self.taken += 1
+            return self.pieces.popleft()
+
+    def _final(self) -> Callable[[], Any] | None:
+        """Return what ends the stream once its pieces are taken; None: more may come."""
+        if self._end is not None:
+            return self._finish
+        future = self._future
+        if future is None or not future.done():
+            return None
+        if (future._ended() or ("",))[0] != "completed" or future.exception() is not None:
+            return self._finish
+        (output,) = future.result()
+        if not isinstance(output, Sent):
+            return lambda: self._only(output)
+        if output.count == 0 or (output.run == self.run and self.arrived >= output.count):
+            return self._finish
+        if self._lost:
+            self.end(WorkerLost("a part of the stream was lost with its connection"))
+            return self._finish
+        return None
+
+    def _only(self, output: Any) -> Any:
+        """Give the output of a model that does not stream."""
+        self.end()
+        return output
+
+    def _finish(self) -> Any:
+        future, self._future = self._future, None
+        if self._end is None:
+            self._end = (None if future is None else future.exception(),)
+        (error,), self._end = self._end, (None,)
+        self._close()
+        if error is not None:
+            raise error
+        return END
+
+    def _ended(self, future: Future) -> None:
+        if (future._ended() or ("",))[0] != "completed":
+            self._close()
+        self.wake()
+
+    def _close(self) -> None:
+        self.closed = True
+        if self.on_closed is not None:
+            self.on_closed()
+        if self.on_taken is not None:
+            self.on_taken()
+
+
+def check(buffer: Any) -> int:
+    """Validate the number of pieces that are kept for a reader."""
+    if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
+        raise ValueError(f"buffer must be a positive int, not {buffer!r}")
+    return buffer

@@ -1,0 +1,30 @@
+"""Begins a stream: sends its request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .hub import this_hub
+from .inbox import Inbox, check
+
+Submit = Callable[[list[Any], bytes], Any]
+
+
+def begin(submit: Submit, item: Any, buffer: int, owner: Any) -> Inbox:
+    """Send the request of a stream, and return the inbox for its pieces.
+
+    Args:
+        submit: called with the items of the request, and its reader for `_request_context`.
+        item: the one item.
+        buffer: most pieces that are kept for the reader.
+        owner: the engine of the streamer.
+    """
+    inbox = Inbox(check(buffer), owner)
+    address = this_hub().add(inbox)
+    try:
+        inbox.follow(submit([item], address.pack()))
+    except BaseException:
+        inbox.cancel()
+        raise
+    return inbox

@@ -1,0 +1,155 @@
+"""Runs a model whose outputs come piece by piece."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from .. import _core
+from .._errors import OutputSizeMismatch
+from .._model_errors import OutputRefused, copy_error, detached
+from .._request_context import reader_of
+from .writer import Writer, flush, open_writer, wait_for_room
+
+Predict = Callable[[list[Any]], Any]
+Writers = dict[int, Writer]
+"""by the index of the item in the batch"""
+
+
+class Collecting:
+    """A generator function as a model for requests that want all pieces together."""
+
+    def __init__(self, generate: Predict) -> None:
+        self.generate = generate
+        functools.update_wrapper(self, generate, updated=())
+
+    def __call__(self, items: list[Any]) -> list[Any]:
+        return _run_generator(self.generate, items, {})
+
+
+def run(predict: Predict, batch: _core.Batch) -> Any:
+    """Run the model once, and send the pieces for the requests of the batch that are streams.
+
+    Returns:
+        The outputs for ``Batch.complete``.
+
+    Raises:
+        BaseException: that of the model. No piece was sent, so the batch may be run again.
+    """
+    readers = [(index, reader_of(context)) for context, _, _, index in batch.contexts]
+    writers = {index: open_writer(reader) for index, reader in readers if reader is not None}
+    items = batch.items
+    if isinstance(predict, Collecting):
+        return _run_generator(predict.generate, items, writers)
+    outputs = predict(items)
+    if isinstance(outputs, list | tuple) and len(outputs) == len(items):
+        outputs = list(outputs)
+        found = {
+            index: (output, writers[index])
+            for index, output in enumerate(outputs)
+            if index in writers and isinstance(output, Iterator)
+        }
+        for index, output in _run_iterators(found):
+            outputs[index] = output
+    return outputs
+
+
+def _run_generator(generate: Predict, items: list[Any], writers: Writers) -> list[Any]:
+    outputs: list[Any] = [writers.get(index, []) for index in range(len(items))]
+    generator = generate(items)
+    try:
+        for pieces in generator:
+            _distribute(_checked(pieces, len(items)), outputs)
+            flush()
+            live = [each for each in writers.values() if not each.cancelled]
+            if not live and len(writers) == len(items):
+                break  # no reader is left
+            if not all(writer.room for writer in live):
+                wait_for_room(live)
+    except BaseException as error:
+        fault = isinstance(error, OutputSizeMismatch | OutputRefused)
+        if not fault and not any(writer.sent for writer in writers.values()):
+            raise
+        failure = detached(error)
+        return [copy_error(failure) for _ in items]
+    finally:
+        generator.close()
+    return [each.sent_all if isinstance(each, Writer) else each for each in outputs]
+
+
+def _checked(pieces: Any, expected: int) -> Sequence[Any]:
+    if isinstance(pieces, str | bytes | Mapping | Set) or not hasattr(pieces, "__len__"):
+        raise OutputRefused(
+            "predict_function must yield a sequence with one piece for each item, "
+            f"got {type(pieces).__name__}"
+        )
+    if len(pieces) != expected:
+        raise OutputSizeMismatch(expected, len(pieces), "yielded as the pieces of one step")
+    return pieces  # type: ignore[no-any-return]
+
+
+def _distribute(pieces: Sequence[Any], outputs: list[Any]) -> None:
+    """Give the pieces to the writers among the outputs, and to the lists of other requests."""
+    for index, (piece, output) in enumerate(zip(pieces, outputs, strict=True)):
+        if piece is None:
+            continue
+        if isinstance(output, Writer):
+            if isinstance(piece, BaseException):
+                output.end(piece)
+                outputs[index] = piece
+            else:
+                output.put(piece)
+        elif isinstance(output, list):
+            if isinstance(piece, BaseException):
+                outputs[index] = piece
+            else:
+                output.append(piece)
+
+
+def _run_iterators(found: Mapping[int, tuple[Any, Writer]]) -> Iterator[tuple[int, Any]]:
+    """Advance the iterators in turn. Yields the output of each item whose iterator has ended."""
+    live = dict(found)
+    try:
+        while live:
+            writers = [writer for _, writer in live.values()]
+            if not any(each.room or each.cancelled for each in writers):
+                wait_for_room(writers, any_suffices=True)
+            for index, (iterator, writer) in list(live.items()):
+                if writer.cancelled:
+                    _close(iterator)
+                    output = writer.sent_all
+                elif not writer.room:
+                    continue
+                elif (output := _advance(iterator, writer)) is None:
+                    continue
+                del live[index]
+                yield index, output
+            flush()
+    finally:
+        for iterator, _ in live.values():
+            _close(iterator)
+
+
+def _advance(iterator: Any, writer: Writer) -> Any:
+    """Send the next piece. Returns the output of the item if there is none."""
+    try:
+        piece = next(iterator)
+    except StopIteration:
+        writer.end()
+        return writer.sent_all
+    except BaseException as error:
+        piece = detached(error)
+    if isinstance(piece, BaseException):
+        _close(iterator)
+        writer.end(piece)
+        return piece
+    if piece is not None:
+        writer.put(piece)
+    return None
+
+
+def _close(iterator: Any) -> None:
+    close = getattr(iterator, "close", None)
+    if callable(close):
+        close()
