@@ -21,6 +21,8 @@ class Backend(Protocol):
     """
 
     engine: _core.Engine
+    remote: bool
+    """the model runs in another process"""
 
     def close(self, drain: bool) -> None:
         """Reject new requests; without `drain` also end the queued ones. Never blocks."""

@@ -32,9 +32,10 @@ class Model:
             predict = managed.predict
         else:
             predict = self.source
+        predict = whole(predict)
         for start in range(0, len(self.warmup), batch_size):
             predict(list(self.warmup[start : start + batch_size]))
-        return predict  # type: ignore[no-any-return]
+        return predict
 
     @property
     def name(self) -> str:
@@ -71,6 +72,16 @@ def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
             f"{name} must be callable, not an object of type {type(given).__name__}{hint}"
         )
     return given  # type: ignore[no-any-return]
+
+
+def whole(predict: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Return the model as one that returns all outputs, also if it is a generator function."""
+    call = getattr(type(predict), "__call__", None)  # noqa: B004
+    if inspect.isgeneratorfunction(predict) or inspect.isgeneratorfunction(call):
+        from ._streams.running import Collecting  # imported only for a model that streams
+
+        return Collecting(predict)
+    return predict
 
 
 def is_managed(source: Any) -> bool:

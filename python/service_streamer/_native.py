@@ -37,6 +37,8 @@ class NativeSource(abc.ABC):
 class NativeWorkers:
     """A `Backend`: an engine and its C++ worker threads. The first request starts them."""
 
+    remote = False
+
     def __init__(self, source: NativeSource, options: Options) -> None:
         self._source = source
         self._started = False

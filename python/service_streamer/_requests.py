@@ -13,6 +13,7 @@ from ._options import Options
 from ._request_context import join
 
 if TYPE_CHECKING:
+    from ._backend import Backend
     from ._streams.inbox import Inbox
     from ._streams.stream import AsyncStream, Stream
     from .otel._requests import Tracing
@@ -24,6 +25,7 @@ class Requests:
     All methods may be called by any thread.
     """
 
+    _backend: Backend
     _engine: _core.Engine
     _options: Options
     _tracing: Tracing | None = None
@@ -196,7 +198,7 @@ class Requests:
                 return tracing.stream(engine, items, priority, reader)
             return engine.submit_async(items, None, priority, join(None, reader))  # type: ignore[no-any-return]
 
-        return opening.begin(submit, item, buffer, engine)
+        return opening.begin(submit, item, buffer, engine, self._backend.remote)
 
     def _close_streams(self) -> None:
         if (hubs := sys.modules.get("service_streamer._streams.hub")) is not None:

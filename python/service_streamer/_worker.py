@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import logging
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Any
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
 from ._log_entry import LogEntry
-from ._model import name_of
+from ._model import name_of, whole
 from ._model_errors import FAULTS_OF_THE_MODEL, detached, is_out_of_memory, without_frames
 from ._options import Options
 from ._request_context import reader_of, trace_of
@@ -30,6 +29,8 @@ Active = Callable[[], contextlib.AbstractContextManager[object]]
 
 class Workers:
     """A `Backend`: an engine and its worker threads. The first request starts them."""
+
+    remote = False
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
         self._predict = whole(predict)
@@ -112,14 +113,6 @@ def work(
         engine.close(False)
         engine.abort()
         raise
-
-
-def whole(predict: Predict) -> Predict:
-    """Return the model as one that returns all outputs, also if it is a generator function."""
-    call = getattr(type(predict), "__call__", None)  # noqa: B004
-    if inspect.isgeneratorfunction(predict) or inspect.isgeneratorfunction(call):
-        return _streams().Collecting(predict)  # type: ignore[no-any-return]
-    return predict
 
 
 def _streams() -> ModuleType:
@@ -212,6 +205,12 @@ def flush_spans() -> None:
     """Export the spans of batches before this process ends."""
     if (spans := sys.modules.get(f"{__package__}.otel._batches")) is not None:
         spans.flush()
+
+
+def flush_streams() -> None:
+    """Send the last pieces of streams before this process ends."""
+    if (remote := sys.modules.get(f"{__package__}._streams.remote")) is not None:
+        remote.finish()
 
 
 def _ignore(error: Exception) -> None:

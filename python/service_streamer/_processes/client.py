@@ -36,6 +36,8 @@ class Client:
             requests that were not forwarded wait for it. False: they raise `StreamerClosed`.
     """
 
+    remote = True
+
     def __init__(
         self, options: Options, address: str, *, name: str | None = None, owner_returns: bool
     ) -> None:

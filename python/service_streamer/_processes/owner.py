@@ -59,6 +59,8 @@ class Processes:
     With ``inline`` shared memory is not used, because requests come from other machines.
     """
 
+    remote = True
+
     def __init__(
         self,
         options: Options,

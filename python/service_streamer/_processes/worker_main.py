@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from .. import _core, _lifecycle
 from .._model import Model
-from .._worker import flush_spans, is_logged, serve
+from .._worker import flush_spans, flush_streams, is_logged, serve
 from .init_failure import InitFailure
 
 
@@ -74,6 +74,7 @@ class Worker(BaseProcess):
                 del unfinished  # frees its items before the next wait
         finally:
             _lifecycle.close_all()  # the model may have created streamers
+            flush_streams()
             flush_spans()
 
 

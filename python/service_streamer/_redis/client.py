@@ -48,6 +48,8 @@ class _Threads(NamedTuple):
 class RedisClient:
     """A `Backend`. It connects at the first request, and reconnects after an outage."""
 
+    remote = True
+
     def __init__(self, options: Options, redis_options: RedisOptions) -> None:
         self._keys = Keys(redis_options.prefix)
         self._signer = Signer(redis_options.secret)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .. import _lifecycle
 from .._errors import StreamerClosed
+from .._waiting.threads import original
 from .inbox import Inbox
 
 
@@ -46,9 +47,17 @@ class Hub:
         self.secret = secrets.token_hex(16)
         self._inboxes: dict[int, Inbox] = {}
         self._numbers = itertools.count(1)
+        self._socket = ""
+        self._listening = original("_thread", "allocate_lock")()
 
-    def add(self, inbox: Inbox, socket: str = "") -> Address:
-        """Add an inbox, which leaves when it is closed."""
+    def add(self, inbox: Inbox, remote: bool) -> Address:
+        """Add an inbox, which leaves when it is closed.
+
+        Args:
+            inbox: of a new stream.
+            remote: the model is in another process.
+        """
+        socket = self._listen() if remote else ""
         number = next(self._numbers)
         self._inboxes[number] = inbox
         inbox.on_closed = lambda: self._inboxes.pop(number, None)
@@ -57,6 +66,12 @@ class Hub:
     def find(self, number: int) -> Inbox | None:
         """Return the inbox with a number; None: its reader has gone."""
         return self._inboxes.get(number)
+
+    def lose(self, source: object) -> None:
+        """Tell the streams of a connection that it is broken."""
+        for inbox in list(self._inboxes.values()):
+            if inbox.source is source:
+                inbox.lose()
 
     def close_streams(self, owner: object = None) -> None:
         """End the streams of an engine, or all, with `StreamerClosed`."""
@@ -69,6 +84,17 @@ class Hub:
         for inbox in list(self._inboxes.values()):
             inbox.on_taken = None
             inbox.abort(StreamerClosed("the stream was begun in the parent process"))
+
+    def _listen(self) -> str:
+        with self._listening:
+            if not self._socket:
+                from .listening import Listener
+
+                # Abstract: no file is left behind if this process is killed.
+                name = f"service-streamer-streams-{secrets.token_hex(16)}"
+                Listener(self, name)
+                self._socket = name
+            return self._socket
 
 
 _hub: Hub | None = None

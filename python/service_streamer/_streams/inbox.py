@@ -52,6 +52,8 @@ class Inbox:
         """called after a piece was taken, and when the inbox is closed"""
         self.on_closed: Callable[[], object] | None = None
         """called when the inbox is closed"""
+        self.source: object = None
+        """the connection through which pieces come; None: the model is in this process"""
         self._decode: Callable[[Any], Any] | None = None
         self._future: Future | None = None
         self._end: tuple[BaseException | None] | None = None
@@ -65,6 +67,7 @@ class Inbox:
         self,
         run: bytes,
         on_taken: Callable[[], object],
+        source: object = None,
         decode: Callable[[Any], Any] | None = None,
     ) -> bool:
         """Begin a run, and drop the pieces of an earlier one. False: no pieces are wanted.
@@ -72,6 +75,7 @@ class Inbox:
         Args:
             run: the id of the writer.
             on_taken: called in the thread of the reader, which must not wait.
+            source: the connection through which the pieces come.
             decode: called by the reader with each piece.
         """
         with self._taking:
@@ -79,7 +83,7 @@ class Inbox:
             if not again and not self.closed:
                 self.pieces.clear()
                 self.run, self.arrived, self._lost = run, 0, False
-                self.on_taken, self._decode = on_taken, decode
+                self.on_taken, self.source, self._decode = on_taken, source, decode
         if again:
             self.end(WorkerLost("the worker was lost after it had sent a part of the stream"))
             self._close()
@@ -97,11 +101,10 @@ class Inbox:
             self._end = (error,)
         self.wake()
 
-    def lose(self, run: bytes) -> None:
-        """Tell that no more pieces of a run will come, because its connection has broken."""
-        if run == self.run:
-            self._lost = True
-            self.wake()
+    def lose(self) -> None:
+        """Tell that no more pieces of this run will come, because its connection has broken."""
+        self._lost = True
+        self.wake()
 
     # ------------------------------------------------------------------ for the reader
 
@@ -186,6 +189,7 @@ class Inbox:
         if self._end is None:
             self._end = (None if future is None else future.exception(),)
         (error,), self._end = self._end, (None,)
+        self.on_taken = None  # the writer knows
         self._close()
         if error is not None:
             raise error

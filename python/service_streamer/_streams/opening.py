@@ -11,7 +11,7 @@ from .inbox import Inbox, check
 Submit = Callable[[list[Any], bytes], Any]
 
 
-def begin(submit: Submit, item: Any, buffer: int, owner: Any) -> Inbox:
+def begin(submit: Submit, item: Any, buffer: int, owner: Any, remote: bool) -> Inbox:
     """Send the request of a stream, and return the inbox for its pieces.
 
     Args:
@@ -19,9 +19,10 @@ def begin(submit: Submit, item: Any, buffer: int, owner: Any) -> Inbox:
         item: the one item.
         buffer: most pieces that are kept for the reader.
         owner: the engine of the streamer.
+        remote: the model is in another process.
     """
     inbox = Inbox(check(buffer), owner)
-    address = this_hub().add(inbox)
+    address = this_hub().add(inbox, remote)
     try:
         inbox.follow(submit([item], address.pack()))
     except BaseException:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._errors import QueueFull
+from .._errors import QueueFull, StreamerError, WorkerLost
 from .._waiting.threads import original
 from .hub import Address, this_hub
 from .inbox import Inbox, Sent
@@ -30,23 +31,18 @@ class Writer:
         sent: how many pieces were put.
         wake: called when there is room again, and when the stream is cancelled. Any thread may
             call it, also without need, so it must not wait. None: not called.
+        cancelled: True if no more pieces are wanted. `put` drops them.
+        taken: how many pieces the reader is known to have taken.
     """
+
+    cancelled: Any
+    taken: Any
 
     def __init__(self, buffer: int) -> None:
         self.run = os.urandom(8)
         self.buffer = buffer
         self.sent = 0
         self.wake: Callable[[], object] | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        """True: no more pieces are wanted. `put` drops them."""
-        raise NotImplementedError
-
-    @property
-    def taken(self) -> int:
-        """How many pieces the reader is known to have taken."""
-        raise NotImplementedError
 
     @property
     def room(self) -> bool:
@@ -62,11 +58,12 @@ class Writer:
         raise NotImplementedError
 
     @property
-    def sent_all(self) -> Sent:
+    def sent_all(self) -> Sent | StreamerError:
         """The output of the request, after the last piece."""
         return Sent(self.run, self.sent)
 
-    def _wake(self) -> None:
+    def notify(self) -> None:
+        """Call `wake`."""
         if (wake := self.wake) is not None:
             wake()
 
@@ -102,20 +99,27 @@ class LocalWriter(Writer):
     def _on_taken(self) -> None:
         # Not after each piece: then the model's thread would wake for each piece.
         if self._inbox.closed or self.sent - self._inbox.taken <= self.buffer // 2:
-            self._wake()
+            self.notify()
 
 
 class NoWriter(Writer):
-    """Stands for a reader that has gone."""
+    """Stands for a reader that has gone, or that this process cannot reach."""
 
     cancelled = True
     taken = 0
+
+    def __init__(self) -> None:
+        super().__init__(1)
 
     def put(self, piece: Any) -> bool:
         return True
 
     def end(self, error: BaseException | None = None) -> None:
         """Do nothing."""
+
+    @property
+    def sent_all(self) -> StreamerError:
+        return WorkerLost("the process of the model cannot reach the reader of the stream")
 
 
 def open_writer(reader: bytes) -> Writer:
@@ -127,16 +131,20 @@ def open_writer(reader: bytes) -> Writer:
     try:
         address = Address.unpack(reader)
     except ValueError:  # of another version
-        return NoWriter(1)
+        return NoWriter()
     hub = this_hub()
     if address.hub == hub.secret:
         inbox = hub.find(address.number)
-        return NoWriter(1) if inbox is None else LocalWriter(inbox)
-    return NoWriter(1)
+        return NoWriter() if inbox is None else LocalWriter(inbox)
+    from .remote import open_remote  # imported for the first reader in another process
+
+    return open_remote(address)
 
 
 def flush() -> None:
     """Send what was put to readers in other processes. Never waits."""
+    if (remote := sys.modules.get(f"{__package__}.remote")) is not None:
+        remote.flush()
 
 
 def wait_for_room(writers: Sequence[Writer], any_suffices: bool = False) -> None:
@@ -176,6 +184,7 @@ def wait_for_room(writers: Sequence[Writer], any_suffices: bool = False) -> None
     finally:
         for writer in writers:
             writer.wake = None
+        flush()
 
 
 def _drop(writer: Writer) -> None:
