@@ -1,4 +1,4 @@
-"""What a streamer adds to each step of a StepModel: the time of a step of a model that does nothing.
+"""What a streamer adds to a step of a StepModel: the time of a step of a model that does nothing.
 
 python benchmarks/step_overhead.py
 """

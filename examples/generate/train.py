@@ -1,4 +1,4 @@
-"""Trains the model of model.py on the text of ../text_infilling and writes weights.npz.
+"""Trains the model of verse.py on the text of ../text_infilling and writes weights.npz.
 
 python train.py      (some minutes on two cores; needs torch)
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from model import CONTEXT, HEADS, WEIGHTS
 from torch import Tensor, nn
 from torch.nn import functional
+from verse import CONTEXT, HEADS, WEIGHTS
 
 LAYERS, WIDTH = 6, 64
 BATCH = 24
@@ -90,14 +90,19 @@ def train(text: str, steps: int) -> tuple[Decoder, str]:
     return network, characters
 
 
+def save(path: Path, network: Decoder, characters: str) -> None:
+    """Write the weights as numbers of 16 bits."""
+    arrays = {name: value.detach().half().numpy() for name, value in network.named_parameters()}
+    np.savez_compressed(path, characters=np.array(characters), **arrays)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--output", type=Path, default=WEIGHTS)
     arguments = parser.parse_args()
     network, characters = train(read_text(), arguments.steps)
-    arrays = {name: value.detach().half().numpy() for name, value in network.named_parameters()}
-    np.savez_compressed(arguments.output, characters=np.array(characters), **arrays)
+    save(arguments.output, network, characters)
 
 
 if __name__ == "__main__":

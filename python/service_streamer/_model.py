@@ -48,7 +48,12 @@ def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
 
     Raises:
         TypeError: an argument has the wrong type. The message names it.
+        NotImplementedError: the model is a `StepModel`.
     """
+    if makes_steps(source):
+        raise NotImplementedError(
+            f"{name_of(source)} is a StepModel, which runs in a ThreadedStreamer, not in processes"
+        )
     if not is_managed(source):
         check_callable(source, "predict_function_or_model")
     return Model(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import numpy.typing as npt
 
-from service_streamer import StepModel
+from service_streamer import StepModel, ThreadedStreamer
 
 HEADS = 4
 CONTEXT = 320  # the most characters of a prompt and its continuation
@@ -26,6 +27,10 @@ WEIGHTS = Path(__file__).with_name("weights.npz")
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+
+
+class BadOrder(ValueError):
+    """The order cannot be carried out. The message has the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +43,10 @@ class Order:
     temperature: float = 0.6
     """0: always the most probable character"""
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length <= CONTEXT - len(self.prompt):
+            raise BadOrder(f"prompt and continuation may have {CONTEXT} characters together")
 
 
 @dataclasses.dataclass
@@ -54,10 +63,6 @@ class Text:
     """the character that is not in the cache yet"""
     temperature: float
     random: np.random.Generator
-
-
-class BadOrder(ValueError):
-    """The order cannot be carried out. The message has the reason."""
 
 
 class Network:
@@ -110,19 +115,20 @@ class Network:
 class Generator(StepModel):
     """Continues texts: the outputs of an `Order` are its characters."""
 
-    def init_model(self, slots: int = 64) -> None:
+    def init_model(self, slots: int = 64, weights: Path = WEIGHTS) -> None:
         """Load the weights.
 
         Args:
             slots: the most texts with a state: twice the ``batch_size`` of the streamer.
+            weights: a file of train.py.
         """
-        self.network = Network(slots)
+        self.network = Network(slots, weights)
         self._index = {character: i for i, character in enumerate(self.network.characters)}
         self._free = list(range(slots))
 
     def admit(self, items: list[Order]) -> list[Text]:
         """Read the prompts."""
-        prompts = [self._encode(order) for order in items]  # may raise: nothing has changed yet
+        prompts = [self._encode(order.prompt) for order in items]
         slots = [heapq.heappop(self._free) for _ in items]
         ids = np.zeros((len(items), max(map(len, prompts))), np.int64)
         for row, prompt in zip(ids, prompts, strict=True):
@@ -162,10 +168,8 @@ class Generator(StepModel):
         for text in states:
             heapq.heappush(self._free, text.slot)
 
-    def _encode(self, order: Order) -> list[int]:
-        if order.length < 1 or len(order.prompt) + order.length > CONTEXT:
-            raise BadOrder(f"prompt and continuation may have {CONTEXT} characters")
-        known = [self._index[each] for each in order.prompt if each in self._index]
+    def _encode(self, prompt: str) -> list[int]:
+        known = [self._index[each] for each in prompt if each in self._index]
         return known or [self._index["\n"]]
 
 
@@ -189,8 +193,19 @@ def _normalize(x: Floats) -> Floats:
     return x / np.sqrt(mean_square)[:, None]  # type: ignore[no-any-return]
 
 
-def make_generator(**options: Any) -> Generator:
-    """Return a generator that is ready for a ThreadedStreamer."""
+def make_generator(batch_size: int = 32, **options: Any) -> Generator:
+    """Return a generator for a ThreadedStreamer with this batch size."""
     generator = Generator()
-    generator.init_model(**options)
+    generator.init_model(2 * batch_size, **options)
     return generator
+
+
+def main() -> None:
+    with ThreadedStreamer(make_generator(1), batch_size=1) as streamer:
+        for character in streamer.stream(Order(" ".join(sys.argv[1:]) or "Twinkle, twinkle")):
+            print(character, end="", flush=True)
+    print()
+
+
+if __name__ == "__main__":
+    main()
