@@ -18,6 +18,8 @@ from verse import CONTEXT, HEADS, WEIGHTS
 
 LAYERS, WIDTH = 6, 64
 BATCH = 24
+WINDOW = 96  # characters of most texts in training: shorter than CONTEXT, which takes longer
+RATE = 2e-3
 TEXT = Path(__file__).parents[1] / "text_infilling" / "text"
 
 
@@ -33,14 +35,15 @@ class Decoder(nn.Module):
         into, back = WIDTH**-0.5, (2 * LAYERS * WIDTH) ** -0.5
         self.embedding = matrix(characters, WIDTH, scale=0.3)
         self.position = matrix(CONTEXT, WIDTH, scale=0.1)
-        self.qkv = matrix(LAYERS, WIDTH, 3 * WIDTH, scale=into)
+        self.qkv = matrix(LAYERS, WIDTH, 3 * WIDTH, scale=into / 2)
         self.out = matrix(LAYERS, WIDTH, WIDTH, scale=back)
         self.up = matrix(LAYERS, WIDTH, 4 * WIDTH, scale=into)
         self.down = matrix(LAYERS, 4 * WIDTH, WIDTH, scale=back / 2)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Return the scores. The first character is at the position `start`."""
         batch, size = ids.shape
-        x = self.embedding[ids] + self.position[:size]
+        x = self.embedding[ids] + self.position[start : start + size]
         hidden = torch.ones(size, size, dtype=torch.bool).triu(1)
         layers = (matrices.unbind() for matrices in (self.qkv, self.out, self.up, self.down))
         for qkv, out, up, down in zip(*layers, strict=True):
@@ -70,13 +73,14 @@ def train(text: str, steps: int) -> tuple[Decoder, str]:
     characters = "".join(sorted(set(text)))
     ids = torch.tensor([characters.index(each) for each in text])
     network = Decoder(len(characters))
-    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
+    optimizer = torch.optim.AdamW(network.parameters(), RATE, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, max(steps, 20), pct_start=0.1)
     begun = time.monotonic()
     for step in range(steps):
-        starts = torch.randint(len(ids) - CONTEXT - 1, (BATCH, 1))
-        part = ids[starts + torch.arange(CONTEXT + 1)]
-        scores = network(part[:, :-1])
+        size = CONTEXT if step % 10 == 9 else WINDOW
+        starts = torch.randint(len(ids) - size - 1, (BATCH, 1))
+        part = ids[starts + torch.arange(size + 1)]
+        scores = network(part[:, :-1], int(torch.randint(CONTEXT - size + 1, ())))
         loss = functional.cross_entropy(scores.flatten(0, 1), part[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()

@@ -52,8 +52,8 @@ def explain(name: str, stats: StreamerStats) -> str:
             f"({count(recent.batches, 'batch', 'batches')}); all else is since the start."
         )
     if stats.steps is not None:
-        lines = [title, _explain_steps.summary(stats.steps), "", *times(recent), *troubles(stats)]
-        return "\n".join([*lines, "", verdict(stats)])
+        lines = [title, _explain_steps.summary(stats.steps), "", *times(recent), *_workers(stats)]
+        return "\n".join([*lines, *troubles(stats), "", verdict(stats)])
     lines = [
         title,
         f"{count(stats.submitted, 'request')} so far; {count(stats.items, 'item')} in "
@@ -108,7 +108,7 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
         recent: the same, or those of the last minute.
     """
     if stats.steps is not None:
-        return _explain_steps.verdict(stats.steps, stats.batch_size)
+        return _explain_steps.verdict(stats.steps, stats.batch_size, stats.workers)
     batches = recent.batches
     share = {reason: recent.close_reasons.get(reason, 0) / batches for reason in REASONS}
     requests = max(recent.queue_time.count, 1)

@@ -10,21 +10,25 @@ OFTEN = 0.75
 
 def summary(steps: StepStats) -> str:
     """Return one sentence: what the steps have done."""
+    if not steps.steps:
+        return f"{steps.admitted:,} items so far; {steps.live:,} are live now."
     return (
         f"{steps.outputs:,} outputs of {steps.admitted:,} items in {steps.steps:,} steps, with "
-        f"{steps.mean_live:.1f} live items on average. Now {steps.live:,} are "
-        f"live, and {steps.paused:,} wait for the readers of their streams."
+        f"{steps.mean_live:.1f} live items on average. Now {steps.live:,} are live, and "
+        f"{steps.paused:,} wait for the readers of their streams."
     )
 
 
-def verdict(steps: StepStats, batch_size: int) -> str:
+def verdict(steps: StepStats, batch_size: int, workers: int) -> str:
     """Return one sentence: what limits the number of live items, and what to change."""
-    if steps.mean_live >= OFTEN * batch_size:
+    places = batch_size * workers
+    live, when = (steps.mean_live, "on average") if steps.steps else (steps.live, "now")
+    if live >= OFTEN * places:
         return (
-            f"batch_size={batch_size} is the limit: a step has {steps.mean_live:.1f} live items on "
-            "average. Raise it if a step with more items takes little more time."
+            f"batch_size={batch_size} is the limit: {live:.0f} items are live {when}. Raise it if "
+            "a step with more items takes little more time."
         )
     return (
-        f"The number of requests is the limit: a step has {steps.mean_live:.1f} live items on "
-        f"average, and could have {batch_size}. Items enter at the next step."
+        f"The number of requests is the limit: {live:.1f} items are live {when}, and {places} "
+        "could be. Items enter at the next step."
     )

@@ -90,7 +90,10 @@ class StreamStats:
 
 @dataclasses.dataclass(frozen=True)
 class StepStats:
-    """The steps of a `StepModel` since the streamer was created."""
+    """The steps of a `StepModel` since the streamer was created.
+
+    Those of worker processes are not counted: `paused`, `steps`, `stepped` and `outputs` are 0.
+    """
 
     live: int
     """items that are stepped, now"""
@@ -109,6 +112,12 @@ class StepStats:
     def mean_live(self) -> float:
         """Mean number of live items in a step; 0 if there was none."""
         return self.stepped / self.steps if self.steps else 0.0
+
+    @classmethod
+    def of_processes(cls, values: Mapping[str, Any]) -> StepStats:
+        """Create it from the dictionary of ``Server.stats``."""
+        live, admitted = values["running_items"], values["items"]
+        return cls(live=live, paused=0, admitted=admitted, steps=0, stepped=0, outputs=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +252,10 @@ class StreamerStats(EventStats):
             fields[name] = RecentStats.from_engine(values[name])
         workers = [WorkerStats.from_server(each) for each in values.get("worker_processes", ())]
         fields["worker_processes"] = tuple(workers)
-        if values.get("steps") is not None:
+        if places := values.get("places"):
+            fields |= {"batch_size": places, "workers": values["workers"] // places}
+            fields["steps"] = StepStats.of_processes(values)
+        elif "steps" in values:
             fields["steps"] = StepStats(**values["steps"])
         fields.setdefault("busy_time", fields["service_time"].total)
         if "worker_processes" in values:

@@ -39,6 +39,7 @@ class WorkerBatch final : public BatchBase {
   bool drop_ended() override;
 
  private:
+  bool has_ended(const ItemRange& range, TimePoint now) const;
   bool distribute(PyObject* outputs);
   bool add_error(const char* helper, std::span<const ItemRange> ranges);
   bool close();

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ class StepWorkers(Workers):
     """
 
     def __init__(self, model: StepModel, options: Options) -> None:
-        super().__init__(model.predict, engine_options(options), count=1)
+        super().__init__(model.predict, options.for_steps(), count=1)
         self.engine.set_workers(options.batch_size)
         self._loop = Loop(
             self.engine, model, options.batch_size, options.isolate_errors, name_of(model)
@@ -49,11 +48,3 @@ class StepWorkers(Workers):
             self.engine.close(False)
             self.engine.abort()
             raise
-
-
-def engine_options(options: Options) -> Options:
-    """Return the options of the engine of a streamer with a step model."""
-    if options.output != "items":
-        raise ValueError(f'output must be "items" for a StepModel, not {options.output!r}')
-    queue = options.max_queue or 1024 * options.batch_size
-    return dataclasses.replace(options, batch_size=1, policy="greedy", max_queue=queue)
