@@ -7,6 +7,7 @@ cannot be pickled, or cannot be imported by the caller, only the text arrives.
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import io
 import pickle
@@ -85,12 +86,15 @@ def pack_error(error: BaseException) -> list[Any]:
     """Convert an exception to a list that any process can unpickle."""
     cause = error.__cause__
     text = cause.text if isinstance(cause, WorkerTraceback) else None
-    return [_pickled(error), _full(error), text]
+    packed: list[Any] = [_pickled(error), _full(error), text]
+    if (sent := getattr(error, "_sent", None)) is not None:  # `_streams.inbox.Sent`
+        packed.append(tuple(sent))
+    return packed
 
 
 def unpack_error(packed: list[Any]) -> BaseException:
     """Return the exception of a packed list, or a `SerializationError` with its text."""
-    pickled, text, trace = packed
+    pickled, text, trace, *sent = packed
     error = None
     if pickled is not None:
         try:
@@ -101,6 +105,9 @@ def unpack_error(packed: list[Any]) -> BaseException:
         error = SerializationError(f"the model raised {text}")
     if trace is not None:
         error.__cause__ = WorkerTraceback(trace)
+    if sent:
+        with contextlib.suppress(Exception):  # a class without a dict
+            error._sent = sent[0]  # type: ignore[attr-defined]
     return error
 
 

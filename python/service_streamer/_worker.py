@@ -115,12 +115,6 @@ def work(
         raise
 
 
-def _streams() -> ModuleType:
-    from ._streams import running  # imported for the first model or request that streams
-
-    return running
-
-
 def is_logged() -> bool:
     """Return True if each batch should be logged. Called by the core."""
     try:
@@ -231,7 +225,9 @@ def run(
     try:
         with active():
             if any(reader_of(context) is not None for context, *_ in batch.contexts):
-                outputs = _streams().run(predict, batch)
+                from ._streams import running  # imported for the first stream
+
+                outputs = running.run(predict, batch)
             else:
                 outputs = predict(batch.items)
     except BaseException as error:

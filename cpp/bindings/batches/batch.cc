@@ -147,7 +147,9 @@ PyObject* batch_contexts(PyObject* self, void*) {
     const std::size_t index = std::exchange(first, first + items);
     if (context == nullptr) continue;
     PyObject* bytes = PyBytes_FromStringAndSize(context->data(), static_cast<Py_ssize_t>(context->size()));
-    PyObject* tuple = bytes != nullptr ? Py_BuildValue("(NIdn)", bytes, items, seconds_of(queue_time), static_cast<Py_ssize_t>(index)) : nullptr;
+    PyObject* tuple =
+        bytes != nullptr ? Py_BuildValue("(NIdn)", bytes, items, seconds_of(queue_time), static_cast<Py_ssize_t>(index))
+                         : nullptr;
     if (tuple == nullptr || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
     Py_XDECREF(tuple);
   }

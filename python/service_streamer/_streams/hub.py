@@ -23,7 +23,7 @@ class Address(NamedTuple):
     buffer: int
     """most pieces that are kept for the reader"""
     socket: str
-    """where the hub listens; empty: the model is in the same process"""
+    """where the hub listens; empty: it does not"""
 
     def pack(self) -> bytes:
         """Return the text for the context of the request."""
@@ -47,21 +47,17 @@ class Hub:
         self.secret = secrets.token_hex(16)
         self._inboxes: dict[int, Inbox] = {}
         self._numbers = itertools.count(1)
-        self._socket = ""
-        self._listening = original("_thread", "allocate_lock")()
+        self.socket = ""
+        """where it listens: the name of an abstract socket; empty if it does not"""
+        self.listening = original("_thread", "allocate_lock")()
+        """guards the change of `socket`"""
 
-    def add(self, inbox: Inbox, remote: bool) -> Address:
-        """Add an inbox, which leaves when it is closed.
-
-        Args:
-            inbox: of a new stream.
-            remote: the model is in another process.
-        """
-        socket = self._listen() if remote else ""
+    def add(self, inbox: Inbox) -> Address:
+        """Add an inbox, which leaves when it is closed."""
         number = next(self._numbers)
         self._inboxes[number] = inbox
         inbox.on_closed = lambda: self._inboxes.pop(number, None)
-        return Address(self.secret, number, inbox.buffer, socket)
+        return Address(self.secret, number, inbox.buffer, self.socket)
 
     def find(self, number: int) -> Inbox | None:
         """Return the inbox with a number; None: its reader has gone."""
@@ -82,19 +78,7 @@ class Hub:
     def abandon(self) -> None:
         """End all streams in a forked child: only the parent gets their pieces."""
         for inbox in list(self._inboxes.values()):
-            inbox.on_taken = None
-            inbox.abort(StreamerClosed("the stream was begun in the parent process"))
-
-    def _listen(self) -> str:
-        with self._listening:
-            if not self._socket:
-                from .listening import Listener
-
-                # Abstract: no file is left behind if this process is killed.
-                name = f"service-streamer-streams-{secrets.token_hex(16)}"
-                Listener(self, name)
-                self._socket = name
-            return self._socket
+            inbox.abandon()
 
 
 _hub: Hub | None = None

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._errors import StreamerError, WorkerLost
+from .._errors import StreamerClosed, StreamerError, WorkerLost
 from .._future import Future
 from .._waiting.threads import original
 
@@ -18,12 +18,15 @@ END = object()
 
 
 class Sent(NamedTuple):
-    """The output of a request whose outputs were sent piece by piece."""
+    """The output of a request whose outputs were sent piece by piece.
+
+    If the request fails after that, the exception has it as its attribute ``_sent``.
+    """
 
     run: bytes
     """of the writer"""
-    count: int
-    """of pieces"""
+    pieces: int
+    """how many"""
 
 
 class Inbox:
@@ -114,13 +117,15 @@ class Inbox:
         future.add_done_callback(self._ended)
 
     def wake_by(self, wake: Callable[[], object] | None) -> None:
-        """Set what is called, once and by any thread, when there may be something to take."""
+        """Set what is called, by any thread, when there may be something to take. None: nothing.
+
+        Only the reader sets it, because two threads may be about to wake it.
+        """
         self._wake = wake
 
     def wake(self) -> None:
         """Wake the reader."""
-        wake, self._wake = self._wake, None
-        if wake is not None:
+        if (wake := self._wake) is not None:
             wake()
 
     def take(self) -> Any:
@@ -153,6 +158,12 @@ class Inbox:
         self._close()
         self.pieces.clear()
 
+    def abandon(self) -> None:
+        """End the stream in a forked child: only the parent gets its pieces."""
+        self._taking = original("_thread", "allocate_lock")()
+        self.on_taken = None
+        self.abort(StreamerClosed("the stream was begun in the parent process"))
+
     def _pop(self) -> Any:
         with self._taking:
             if not self.pieces:
@@ -167,15 +178,23 @@ class Inbox:
         future = self._future
         if future is None or not future.done():
             return None
-        if (future._ended() or ("",))[0] != "completed" or future.exception() is not None:
+        error = None if future.cancelled() else future.exception()
+        if error is None and not future.cancelled():
+            (output,) = future.result()
+            if not isinstance(output, Sent):
+                return lambda: self._only(output)
+            sent = output
+        else:
+            sent = Sent(*getattr(error, "_sent", (b"", 0)))
+        if sent.pieces == 0:
             return self._finish
-        (output,) = future.result()
-        if not isinstance(output, Sent):
-            return lambda: self._only(output)
-        if output.count == 0 or (output.run == self.run and self.arrived >= output.count):
+        if sent.run != self.run:
+            return None  # no message of this run has arrived
+        if self.arrived >= sent.pieces:
             return self._finish
         if self._lost:
-            self.end(WorkerLost("a part of the stream was lost with its connection"))
+            if error is None:
+                self.end(WorkerLost("a part of the stream was lost with its connection"))
             return self._finish
         return None
 
@@ -196,7 +215,8 @@ class Inbox:
         return END
 
     def _ended(self, future: Future) -> None:
-        if (future._ended() or ("",))[0] != "completed":
+        outcome, _ = future._ended() or ("", 0.0)
+        if outcome not in ("completed", "failed"):  # of these the model knows
             self._close()
         self.wake()
 

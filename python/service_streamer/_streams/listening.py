@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hmac
 import pickle
+import secrets
 import select
 import struct
 from typing import Any
@@ -43,6 +44,16 @@ class Listener:
             _Intake(self._hub, self._mover, new_socket(descriptor))
 
 
+def listen(hub: Hub) -> None:
+    """Make a hub listen, if it does not."""
+    with hub.listening:
+        if not hub.socket:
+            # Abstract: no file is left behind if this process is killed.
+            name = f"service-streamer-streams-{secrets.token_hex(16)}"
+            Listener(hub, name)
+            hub.socket = name
+
+
 class _Intake:
     """A connection from a process with models."""
 
@@ -60,7 +71,7 @@ class _Intake:
         inbox = self._hub.find(number)
         if kind == Kind.OPEN:
             if inbox is None or not inbox.open(
-                payload, _Receipts(self._link, number, inbox), self, pickle.loads
+                payload, _Receipts(self._link, number, inbox), self, _decode
             ):
                 self._link.post(Kind.CLOSED, number)
                 self._link.flush()
@@ -73,6 +84,13 @@ class _Intake:
 
     def _lose(self) -> None:
         self._hub.lose(self)
+
+
+def _decode(piece: bytes) -> Any:
+    try:
+        return pickle.loads(piece)
+    except BaseException as error:
+        raise _pickle.refuse_answer(error) from error
 
 
 class _Receipts:

@@ -207,7 +207,9 @@ class Link:
                 self._on_message(kind, number, bytes(self._received[begin + _HEAD.size : end]))
                 begin = end
         except ValueError as error:
-            _logger.warning("streams: a connection was refused: %s", error, extra={"error": str(error)})
+            _logger.warning(
+                "streams: a connection was refused: %s", error, extra={"error": str(error)}
+            )
             self._close()
         del self._received[:begin]
 

@@ -22,7 +22,12 @@ def begin(submit: Submit, item: Any, buffer: int, owner: Any, remote: bool) -> I
         remote: the model is in another process.
     """
     inbox = Inbox(check(buffer), owner)
-    address = this_hub().add(inbox, remote)
+    hub = this_hub()
+    if remote and not hub.socket:
+        from .listening import listen  # imported for the first model in another process
+
+        listen(hub)
+    address = hub.add(inbox)
     try:
         inbox.follow(submit([item], address.pack()))
     except BaseException:

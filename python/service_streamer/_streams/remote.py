@@ -12,8 +12,8 @@ from .. import _pickle
 from .._waiting.threads import original
 from .hub import Address
 from .listening import COUNT
+from .local import NoWriter, Writer
 from .moving import Kind, Link, new_socket, this_mover
-from .writer import NoWriter, Writer
 
 _PLAIN = frozenset({str, bytes, int, float, bool})
 
@@ -83,6 +83,7 @@ class RemoteWriter(Writer):
         return self.room
 
     def end(self, error: BaseException | None = None) -> None:
+        super().end(error)
         if not self.cancelled:
             self.cancelled = True
             packed = b"" if error is None else pickle.dumps(_pickle.pack_error(error))

@@ -71,11 +71,20 @@ def _run_generator(generate: Predict, items: list[Any], writers: Writers) -> lis
         fault = isinstance(error, OutputSizeMismatch | OutputRefused)
         if not fault and not any(writer.sent for writer in writers.values()):
             raise
-        failure = detached(error)
-        return [copy_error(failure) for _ in items]
+        _fail(outputs, detached(error))
+        flush()
     finally:
         generator.close()
-    return [each.sent_all if isinstance(each, Writer) else each for each in outputs]
+    return [each.output if isinstance(each, Writer) else each for each in outputs]
+
+
+def _fail(outputs: list[Any], error: Exception) -> None:
+    """End what has not ended with a copy of the error."""
+    for index, output in enumerate(outputs):
+        if isinstance(output, Writer):
+            output.end(copy_error(error))
+        elif isinstance(output, list):
+            outputs[index] = copy_error(error)
 
 
 def _checked(pieces: Any, expected: int) -> Sequence[Any]:
@@ -97,7 +106,6 @@ def _distribute(pieces: Sequence[Any], outputs: list[Any]) -> None:
         if isinstance(output, Writer):
             if isinstance(piece, BaseException):
                 output.end(piece)
-                outputs[index] = piece
             else:
                 output.put(piece)
         elif isinstance(output, list):
@@ -118,10 +126,8 @@ def _run_iterators(found: Mapping[int, tuple[Any, Writer]]) -> Iterator[tuple[in
             for index, (iterator, writer) in list(live.items()):
                 if writer.cancelled:
                     _close(iterator)
-                    output = writer.sent_all
-                elif not writer.room:
-                    continue
-                elif (output := _advance(iterator, writer)) is None:
+                    output = writer.output
+                elif not writer.room or (output := _advance(iterator, writer)) is None:
                     continue
                 del live[index]
                 yield index, output
@@ -137,13 +143,13 @@ def _advance(iterator: Any, writer: Writer) -> Any:
         piece = next(iterator)
     except StopIteration:
         writer.end()
-        return writer.sent_all
+        return writer.output
     except BaseException as error:
         piece = detached(error)
     if isinstance(piece, BaseException):
         _close(iterator)
         writer.end(piece)
-        return piece
+        return writer.output
     if piece is not None:
         writer.put(piece)
     return None

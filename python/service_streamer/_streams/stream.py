@@ -6,13 +6,15 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._errors import RequestTimeout
 from .._waiting import greenlets
 from .._waiting.threads import original
 from .inbox import END, NOTHING, Inbox
 
+if TYPE_CHECKING:
+    import asyncio
 
 
 class _Reader:
@@ -45,11 +47,7 @@ class _Reader:
             self._inbox.cancel()
 
     def _refuse(self) -> RequestTimeout:
-        self._cancel()
         return RequestTimeout(f"the stream had no piece within {self._timeout} s")
-
-    def _deadline(self) -> float | None:
-        return None if self._timeout is None else time.monotonic() + self._timeout
 
     def __del__(self) -> None:
         if not getattr(self, "_ended", True):  # True: the constructor has raised
@@ -86,16 +84,21 @@ class Stream(_Reader, Iterator[Any]):
         self._cancel()
 
     def _wait(self) -> Any:
-        deadline = self._deadline()
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
         hub = greenlets.hub_of_this_thread()
-        with _ThreadWait() if hub is None else _GreenletWait(hub) as wait:
-            while True:
-                self._inbox.wake_by(wait.wake)
-                piece = self._take()
-                if piece is not NOTHING:
-                    return piece
+        wait = _ThreadWait() if hub is None else _GreenletWait(hub)
+        self._inbox.wake_by(wait.wake)
+        try:
+            while (piece := self._take()) is NOTHING:
                 if not wait.wait(None if deadline is None else deadline - time.monotonic()):
                     raise self._refuse()
+            return piece
+        except BaseException:  # for instance Ctrl-C
+            self._cancel()
+            raise
+        finally:
+            self._inbox.wake_by(None)
+            wait.close()
 
 
 class AsyncStream(_Reader, AsyncIterator[Any]):
@@ -135,33 +138,17 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
         deadline = None if self._timeout is None else loop.time() + self._timeout
         try:
             while True:
-                token = loop.create_future()
-
-                def wake(token: asyncio.Future[None] = token) -> None:
-                    with contextlib.suppress(RuntimeError):  # the loop is closed
-                        loop.call_soon_threadsafe(_set, token)
-
-                self._inbox.wake_by(wake)
-                piece = self._take()
-                if piece is not NOTHING:
+                wait = _TaskWait(loop)
+                self._inbox.wake_by(wait.wake)
+                if (piece := self._take()) is not NOTHING:
                     return piece
-                timer = None if deadline is None else loop.call_at(deadline, _set, token)
-                await token
-                if timer is not None:
-                    timer.cancel()
-                    if deadline is not None and loop.time() >= deadline:
-                        piece = self._take()
-                        if piece is NOTHING:
-                            raise self._refuse()
-                        return piece
+                if not await wait.wait(deadline):
+                    raise self._refuse()
         except BaseException:
             self._cancel()
             raise
-
-
-def _set(token: Any) -> None:
-    if not token.done():
-        token.set_result(None)
+        finally:
+            self._inbox.wake_by(None)
 
 
 class _ThreadWait:
@@ -170,12 +157,6 @@ class _ThreadWait:
     def __init__(self) -> None:
         self._lock = original("_thread", "allocate_lock")()
         self._lock.acquire()
-
-    def __enter__(self) -> _ThreadWait:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing."""
 
     def wake(self) -> None:
         """End the wait. May be called again, and by any thread."""
@@ -186,6 +167,9 @@ class _ThreadWait:
         """Wait; return False on timeout."""
         limit = -1 if timeout is None else max(0.0, timeout)
         return bool(self._lock.acquire(timeout=limit))
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class _GreenletWait:
@@ -198,13 +182,6 @@ class _GreenletWait:
         self._watcher = hub.loop.async_()
         self._watcher.start(self._event.set)
 
-    def __enter__(self) -> _GreenletWait:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._watcher.stop()
-        self._watcher.close()
-
     def wake(self) -> None:
         """End the wait. May be called again, and by any thread."""
         with contextlib.suppress(Exception):  # the wait has ended
@@ -215,3 +192,38 @@ class _GreenletWait:
         ended = self._event.wait(None if timeout is None else max(0.0, timeout))
         self._event.clear()
         return bool(ended)
+
+    def close(self) -> None:
+        """Free the watcher."""
+        self._watcher.stop()
+        self._watcher.close()
+
+
+class _TaskWait:
+    """Suspends a task until `wake`. For one wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._token = loop.create_future()
+        self._woken = False
+
+    def wake(self) -> None:
+        """End the wait. May be called again, and by any thread."""
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._end, True)
+
+    async def wait(self, deadline: float | None) -> bool:
+        """Wait; return False when the time of the loop has reached the deadline."""
+        if deadline is None:
+            return bool(await self._token)
+        timer = self._loop.call_at(deadline, self._end, False)
+        try:
+            return bool(await self._token)
+        finally:
+            timer.cancel()
+
+    def _end(self, woken: bool) -> None:
+        if not self._token.done():
+            self._token.set_result(woken)

@@ -3,123 +3,23 @@
 The loop that runs the model calls `open_writer` for the context of each request, once per run. It
 calls `Writer.put` while there is `room`, and `flush` after each round of pieces. Where it has no
 room, it calls `wait_for_room`, or sets `wake` and does something else meanwhile. The output of the
-request is `Writer.sent_all`.
+request is `Writer.output`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from .._errors import QueueFull, StreamerError, WorkerLost
+from .._errors import QueueFull
 from .._waiting.threads import original
 from .hub import Address, this_hub
-from .inbox import Inbox, Sent
+from .local import LocalWriter, NoWriter
+from .local import Writer as Writer
 
 PATIENCE = 1.0  # s that a model waits for a reader that takes nothing
-
-
-class Writer:
-    """Sends the pieces of one stream. One thread at a time uses it.
-
-    Attributes:
-        run: the id of this run of the model.
-        sent: how many pieces were put.
-        wake: called when there is room again, and when the stream is cancelled. Any thread may
-            call it, also without need, so it must not wait. None: not called.
-        cancelled: True if no more pieces are wanted. `put` drops them.
-        taken: how many pieces the reader is known to have taken.
-    """
-
-    cancelled: Any
-    taken: Any
-
-    def __init__(self, buffer: int) -> None:
-        self.run = os.urandom(8)
-        self.buffer = buffer
-        self.sent = 0
-        self.wake: Callable[[], object] | None = None
-
-    @property
-    def room(self) -> bool:
-        """True: a piece may be put."""
-        return self.sent - self.taken < self.buffer
-
-    def put(self, piece: Any) -> bool:
-        """Send a piece. Never waits. Returns `room`, for the next piece."""
-        raise NotImplementedError
-
-    def end(self, error: BaseException | None = None) -> None:
-        """End the stream now, before its request ends; with an error the reader raises it."""
-        raise NotImplementedError
-
-    @property
-    def sent_all(self) -> Sent | StreamerError:
-        """The output of the request, after the last piece."""
-        return Sent(self.run, self.sent)
-
-    def notify(self) -> None:
-        """Call `wake`."""
-        if (wake := self.wake) is not None:
-            wake()
-
-
-class LocalWriter(Writer):
-    """Sends to a reader in this process."""
-
-    def __init__(self, inbox: Inbox) -> None:
-        super().__init__(inbox.buffer)
-        self._inbox = inbox
-        self._open = inbox.open(self.run, self._on_taken)
-
-    @property
-    def cancelled(self) -> bool:
-        return not self._open or self._inbox.closed
-
-    @property
-    def taken(self) -> int:
-        return self._inbox.taken
-
-    def put(self, piece: Any) -> bool:
-        inbox = self._inbox
-        if not self.cancelled:
-            self.sent += 1
-            inbox.put(piece)
-        return self.sent - inbox.taken < self.buffer
-
-    def end(self, error: BaseException | None = None) -> None:
-        if self._open:
-            self._open = False
-            self._inbox.end(error)
-
-    def _on_taken(self) -> None:
-        # Not after each piece: then the model's thread would wake for each piece.
-        if self._inbox.closed or self.sent - self._inbox.taken <= self.buffer // 2:
-            self.notify()
-
-
-class NoWriter(Writer):
-    """Stands for a reader that has gone, or that this process cannot reach."""
-
-    cancelled = True
-    taken = 0
-
-    def __init__(self) -> None:
-        super().__init__(1)
-
-    def put(self, piece: Any) -> bool:
-        return True
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Do nothing."""
-
-    @property
-    def sent_all(self) -> StreamerError:
-        return WorkerLost("the process of the model cannot reach the reader of the stream")
 
 
 def open_writer(reader: bytes) -> Writer:

@@ -55,7 +55,9 @@ class Tracing:
             return engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
         return _send(span, engine.submit, batch, timeout, priority, pack(span))
 
-    def stream(self, engine: _core.Engine, items: list[Any], priority: int, reader: bytes) -> Future:
+    def stream(
+        self, engine: _core.Engine, items: list[Any], priority: int, reader: bytes
+    ) -> Future:
         """Submit the request of a stream. The span lasts until the request has ended."""
         span = self._start(items, priority)
         context = join(pack(span) if span.is_recording() else None, reader)

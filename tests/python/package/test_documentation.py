@@ -25,7 +25,7 @@ import asyncio
 from service_streamer import *
 class model:
     predict = staticmethod(lambda batch: [2 * item for item in batch])
-batch, items = [1, 2], range(10)
+batch, items, item = [1, 2], range(10), 1
 """
 CLASSIFIER = """
 from service_streamer import ManagedModel, Streamer
@@ -96,6 +96,14 @@ def test_the_tracing_runs(program):
     done = program(text + "streamer.predict([1, 2])\nstreamer.close()")
     assert '"name": "predict sentiment"' in done.stdout
     assert '"name": "batch ' in done.stdout
+
+
+def test_the_streaming_runs(program):
+    done = program(snippet("docs/streaming.md", "def generate(prompts)"))
+    assert done.stdout.split()[:3] == ["hello!"] * 3
+    assert done.stdout.endswith(
+        "[['hello!', 'hello!', 'hello!'], ['world!', 'world!', 'world!']]\n"
+    )
 
 
 @pytest.mark.over_redis

@@ -143,6 +143,7 @@ PACKAGES = {
     "torch": {"_waiting"},
     "_processes": {"_waiting"},
     "_redis": {"_waiting", "_processes", "_timeline"},
+    "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
     "metrics": {"_waiting"},
     "otel": {"_processes"},

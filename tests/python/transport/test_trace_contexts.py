@@ -65,7 +65,7 @@ def test_contexts_reach_the_worker(engines, runs):
     assert engine.submit_async([5], None, 0, b"other").result(LONG) == [10]
     ((items, contexts, reason, age), second) = runs
     ((context, count, queue_time, first),) = contexts
-    assert (items, context, count) == ([3, 4], b"some\0bytes", 2)
+    assert (items, context, count, first) == ([3, 4], b"some\0bytes", 2, 0)
     assert reason in CLOSE_REASONS
     assert 0 <= queue_time == age < LONG
     assert second[1][0][0] == b"other"
@@ -82,6 +82,7 @@ def test_each_run_of_a_part_has_the_contexts_of_its_requests(engines, runs):
     assert [future.exception(LONG) is None for future in futures] == [True, True, True, False]
     for items, contexts, reason, _ in runs:
         assert [context for context, *_ in contexts] == [b"%d" % item for item in items if item]
+        assert all(items[index] == int(context) for context, _, _, index in contexts)
         assert reason == "full"
     assert runs[0][0] == [0, 1, 2, 3]
     assert [3] in [items for items, *_ in runs]

@@ -1,0 +1,239 @@
+"""What every streamer promises to the reader of a stream."""
+
+import gc
+import itertools
+
+import pytest
+from waits import LONG, eventually
+
+from service_streamer import OutputSizeMismatch, QueueFull, RequestTimeout, StreamerClosed
+
+
+def count_up(items):
+    """As many pieces as the largest item says; none for an item that has had its own."""
+    for step in range(max(items)):
+        yield [step if step < item else None for item in items]
+
+
+def forever(items):
+    for step in itertools.count():
+        yield [step for _ in items]
+
+
+class Noting:
+    """Yields the numbers without end, and notes when it is closed."""
+
+    def __init__(self, journal):
+        self._journal = journal
+
+    def __call__(self, items):
+        try:
+            yield from forever(items)
+        finally:
+            self._journal.append(items)
+
+
+def test_pieces_come_in_order(streamers):
+    streamer = streamers(count_up)
+    assert list(streamer.stream(200)) == list(range(200))
+    assert list(streamer.stream(0)) == []
+
+
+def test_streams_and_other_requests_share_a_batch(streamers):
+    streamer = streamers(count_up, batch_size=3, policy="window", max_latency=LONG)
+    streams = [streamer.stream(2), streamer.stream(3)]
+    future = streamer.submit([1])
+    assert [list(stream) for stream in streams] == [[0, 1], [0, 1, 2]]
+    assert future.result(LONG) == [[0]]
+
+
+def test_predict_returns_all_pieces(streamers):
+    assert streamers(count_up).predict([2, 0, 3]) == [[0, 1], [], [0, 1, 2]]
+
+
+def test_a_piece_is_there_before_the_model_goes_on(streamers, gate):
+    def generate(items):
+        yield ["first" for _ in items]
+        gate(items)
+        yield ["second" for _ in items]
+
+    stream = streamers(generate).stream(1)
+    assert next(stream) == "first"
+    gate.open()
+    assert list(stream) == ["second"]
+
+
+def test_iterators_end_one_by_one(streamers, gate):
+    def wait():
+        gate([0])
+        yield "late"
+
+    def predict(items):
+        return [wait() if item == 0 else iter(range(item)) for item in items]
+
+    streamer = streamers(predict, batch_size=2, policy="window", max_latency=LONG)
+    late, early = streamer.stream(0), streamer.stream(3)
+    gate.open()
+    assert list(early) == [0, 1, 2]
+    assert list(late) == ["late"]
+
+
+def test_an_ended_iterator_does_not_wait_for_its_batch(streamers):
+    def predict(items):
+        return [iter(range(item)) if item else forever_alone() for item in items]
+
+    def forever_alone():
+        yield from itertools.count()
+
+    streamer = streamers(predict, batch_size=2, policy="window", max_latency=LONG)
+    endless, short = streamer.stream(0), streamer.stream(100)
+    assert list(short) == list(range(100))
+    endless.close()
+
+
+def test_another_output_is_the_only_piece(streamers):
+    assert list(streamers().stream(21)) == [42]
+
+
+def test_an_exception_as_a_piece_ends_its_stream(streamers):
+    def generate(items):
+        yield items
+        yield [ValueError("odd") if item % 2 else item for item in items]
+        yield items
+
+    streamer = streamers(generate, batch_size=2, policy="window", max_latency=LONG)
+    odd, even = streamer.stream(1), streamer.stream(2)
+    assert next(odd) == 1
+    with pytest.raises(ValueError, match="odd"):
+        next(odd)
+    assert list(odd) == []
+    assert list(even) == [2, 2, 2]
+
+
+def test_an_error_after_a_piece_is_not_isolated(streamers):
+    def generate(items):
+        yield items
+        raise ValueError("half-way")
+
+    stream = streamers(generate).stream(7)
+    assert next(stream) == 7
+    with pytest.raises(ValueError, match="half-way"):
+        next(stream)
+    assert list(stream) == []
+
+
+def test_an_error_before_the_first_piece_is_isolated(streamers):
+    def generate(items):
+        if 13 in items:
+            raise ValueError("guilty")
+        yield items
+
+    streamer = streamers(generate, batch_size=4, policy="window", max_latency=LONG)
+    streams = [streamer.stream(item) for item in (1, 13, 2, 3)]
+    with pytest.raises(ValueError, match="guilty"):
+        next(streams.pop(1))
+    assert [list(stream) for stream in streams] == [[1], [2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "error"), [([1, 2, 3], OutputSizeMismatch), ("ab", ValueError), (5, ValueError)]
+)
+def test_wrong_pieces_end_the_batch(streamers, pieces, error):
+    def generate(items):
+        yield pieces
+
+    streamer = streamers(generate)
+    with pytest.raises(error):
+        next(streamer.stream(1))
+    with pytest.raises(error):
+        streamer.predict([1, 2])
+
+
+@pytest.mark.parametrize("leave", ["close", "with", "forget"])
+def test_leaving_closes_the_generator(streamers, journal, leave):
+    streamer = streamers(Noting(journal), batch_size=1)
+    stream = streamer.stream(5)
+    assert next(stream) == 0
+    if leave == "close":
+        stream.close()
+    elif leave == "with":
+        with stream:
+            next(stream)
+    else:
+        del stream
+        gc.collect()
+    assert next(streamer.stream(6)) == 0  # the worker is free again
+    eventually(lambda: [5] in journal.all())
+
+
+def test_a_closed_stream_has_no_more_pieces(streamers):
+    stream = streamers(forever).stream(1)
+    next(stream)
+    stream.close()
+    assert list(stream) == []
+
+
+def test_the_model_waits_for_a_full_buffer(streamers, journal):
+    def generate(items):
+        for step in range(6):
+            journal.append(step)
+            yield [step for _ in items]
+
+    stream = streamers(generate).stream(1, buffer=2)
+    assert next(stream) == 0
+    eventually(lambda: len(journal.all()) >= 2)
+    assert len(journal.all()) <= 4
+    assert list(stream) == [1, 2, 3, 4, 5]
+
+
+def test_a_reader_that_takes_nothing_is_dropped(streamers):
+    streamer = streamers(forever, batch_size=2, policy="window", max_latency=LONG)
+    slow, fast = streamer.stream(1, buffer=2), streamer.stream(2)
+    assert [next(fast) for _ in range(100)] == list(range(100))
+    with pytest.raises(QueueFull, match="buffer"):
+        list(slow)
+    fast.close()
+
+
+def test_a_timeout_is_for_each_piece(streamers, gate):
+    def generate(items):
+        gate(items)
+        yield items
+
+    stream = streamers(generate).stream(1, timeout=0.01)
+    with pytest.raises(RequestTimeout, match="no piece"):
+        next(stream)
+    assert list(stream) == []
+    gate.open()
+
+
+def test_close_without_drain_ends_streams(streamers):
+    streamer = streamers(forever)
+    stream = streamer.stream(1)
+    next(stream)
+    streamer.close(drain=False)
+    with pytest.raises(StreamerClosed):
+        list(stream)
+    with pytest.raises(StreamerClosed):
+        streamer.stream(2)
+
+
+def test_close_runs_streams_to_their_end(streamers):
+    streamer = streamers(count_up)
+    stream = streamer.stream(50)
+    streamer.close()
+    assert list(stream) == list(range(50))
+
+
+@pytest.mark.parametrize("buffer", [0, -1, 1.5, True, "1"])
+def test_a_wrong_buffer_is_refused(streamers, buffer):
+    with pytest.raises(ValueError, match="buffer must be a positive int"):
+        streamers().stream(1, buffer=buffer)
+
+
+@pytest.mark.in_process
+def test_no_request_is_made_twice(streamers):
+    streamer = streamers(count_up)
+    list(streamer.stream(3))
+    eventually(lambda: streamer.stats().completed == 1)
+    assert streamer.stats().submitted == 1
