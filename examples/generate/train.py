@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from verse import CONTEXT, HEADS, WEIGHTS
 
-LAYERS, WIDTH = 6, 64
-BATCH = 24
-WINDOW = 96  # characters of most texts in training: shorter than CONTEXT, which takes longer
-RATE = 2e-3
+LAYERS, WIDTH = 4, 64
+BATCH = 32
+WINDOW = 64  # characters of most texts in training: shorter than CONTEXT, which takes longer
+RATE = 4e-3
 TEXT = Path(__file__).parents[1] / "text_infilling" / "text"
 
 
@@ -77,7 +77,7 @@ def train(text: str, steps: int) -> tuple[Decoder, str]:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, max(steps, 20), pct_start=0.1)
     begun = time.monotonic()
     for step in range(steps):
-        size = CONTEXT if step % 10 == 9 else WINDOW
+        size = CONTEXT if step % 20 == 19 else WINDOW
         starts = torch.randint(len(ids) - size - 1, (BATCH, 1))
         part = ids[starts + torch.arange(size + 1)]
         scores = network(part[:, :-1], int(torch.randint(CONTEXT - size + 1, ())))
@@ -102,7 +102,7 @@ def save(path: Path, network: Decoder, characters: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--output", type=Path, default=WEIGHTS)
     arguments = parser.parse_args()
     network, characters = train(read_text(), arguments.steps)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 import traceback
+from collections.abc import Iterable
 from typing import Any, Literal, Protocol
 
 from .. import _core
@@ -136,7 +137,7 @@ class Loop:
             self._steps += 1
             self._stepped += len(stepped)
             if part.error is not None:
-                _fail([one.batch for one in stepped], part.error)
+                _fail(stepped, part.error)
                 leaving += stepped
             else:
                 self._give(stepped, part.results, leaving)
@@ -153,7 +154,7 @@ class Loop:
                 output, done = TypeError(what), True
             if output is not None:
                 if isinstance(output, BaseException):
-                    one.batch.fail(detached(output))
+                    one.fail(detached(output))
                     leaving.append(one)
                     continue
                 self._outputs += 1
@@ -187,7 +188,7 @@ class Loop:
                     self._paused.remove(one)
                     self._live.append(one)
             elif (error := one.stalled()) is not None:
-                one.batch.fail(error)
+                one.fail(error)
                 stalled.append(one)
         self._leave(stalled)
 
@@ -222,7 +223,6 @@ class Loop:
             _logger.error(what, exc_info=error, extra=about)
 
 
-def _fail(batches: list[_core.Batch], error: Exception) -> None:
-    batches[0].fail(error)
-    for batch in batches[1:]:
-        batch.fail(copy_error(error))
+def _fail(failed: Iterable[_core.Batch | Sequence], error: Exception) -> None:
+    for number, one in enumerate(failed):
+        one.fail(error if number == 0 else copy_error(error))

@@ -81,11 +81,17 @@ class Sequence:
 
     def complete(self) -> None:
         """Answer the item: it is done."""
-        output = self._outputs if self._writer is None else self._writer.sent_all
+        output = self._outputs if self._writer is None else self._writer.output
         try:
             self.batch.complete([output])
         except BaseException as error:  # an output cannot be pickled
             self.batch.fail(detached(error))
+
+    def fail(self, error: Exception) -> None:
+        """Answer the item: it has failed."""
+        if self._writer is not None:
+            self._writer.end(error)
+        self.batch.fail(error)
 
     def abandon(self) -> None:
         """Give the item back: it is unwanted."""
