@@ -1,5 +1,6 @@
 """Step models for the tests. Imported by spawned workers, so it is light and has no tests."""
 
+import os
 import threading
 
 from waits import LONG
@@ -85,3 +86,52 @@ class Choosy(Countdown):
         if self._bad_to_step & {item for item, _ in states}:
             raise self._error("step")
         return super().step(states)
+
+
+class Told(Countdown):
+    """Tells what it admits and drops. An item 0 is never done, and has one output, the pid."""
+
+    def init_model(self, journal=None):
+        self._journal = journal
+
+    def admit(self, items):
+        for item in items:
+            self._tell("admit", item)
+        return super().admit(items)
+
+    def step(self, states):
+        endless = {id(state) for state in states if state[0] == 0}
+        first = {id(state) for state in states if state[:2] == [0, 0]}
+        results = super().step(states)
+        for index, state in enumerate(states):
+            if id(state) in endless:
+                results[index] = (os.getpid() if id(state) in first else None, False)
+        return results
+
+    def drop(self, states):
+        for item, _ in states:
+            self._tell("drop", item)
+
+    def _tell(self, what, item):
+        if self._journal is not None:
+            self._journal.append((what, item))
+
+
+class BadStep(Countdown):
+    """Raises in each step with an item 3."""
+
+    def step(self, states):
+        if any(item == 3 for item, _ in states):
+            raise ValueError("three")
+        return super().step(states)
+
+
+class Unpicklable(Countdown):
+    """Has outputs that cannot be pickled for items above 5."""
+
+    def step(self, states):
+        results = super().step(states)
+        return [
+            (threading.Lock() if state[0] > 5 else output, done)
+            for state, (output, done) in zip(states, results, strict=True)
+        ]
