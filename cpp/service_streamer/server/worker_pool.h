@@ -22,8 +22,9 @@ namespace service_streamer::ipc {
 
 // The worker processes of a Server. Each worker that is ready and has no batch waits for a batch of the engine.
 //
-// If a worker dies, its batches are kept; for the engine they are still running. They go to the next free workers before
-// a new batch is cut. If a worker has no memory for a batch, the batch is split, and its halves are kept in the same way.
+// If a worker dies, its batches are kept; for the engine they are still running. They go to the next free workers
+// before a new batch is cut. If a worker has no memory for a batch, the batch is split, and its halves are kept in the
+// same way.
 //
 // With ServerOptions::places a worker waits while it has fewer batches, and works on them for long. It is told which of
 // them have only requests that have ended.

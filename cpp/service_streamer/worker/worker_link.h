@@ -28,9 +28,9 @@ class WorkerLink {
   bool send_ready(const std::string& about);
   bool send_init_failed(const std::string& traceback);
 
-  // Blocks until a batch, the end of file or an invalid message (kClosed), a signal (kInterrupted), the deadline or
-  // ring() (kNothing). If there is no memory for a batch, it comes with `dropped_bytes` only; reply with `out_of_memory`
-  // then.
+  // Blocks until a batch, the end of file or an invalid message (kClosed), a signal or ring() (kInterrupted), or the
+  // deadline (kNothing). If there is no memory for a batch, it comes with `dropped_bytes` only; reply with
+  // `out_of_memory` then.
   ReceiveStatus next_batch(std::uint64_t& id, BatchMessage& batch, TimePoint deadline = TimePoint::max());
   // Ends this or the next call of next_batch() early. Any thread.
   void ring() { connection_->ring(); }
