@@ -33,8 +33,9 @@ from ._errors import (
 )
 from ._future import Future
 from ._processes.streamer import Streamer
+from ._redis.forever import run_redis_workers_forever
 from ._redis.streamer import RedisStreamer
-from ._redis.worker import RedisWorker, run_redis_workers_forever
+from ._redis.worker import RedisWorker
 from ._stats import ConsumerStats, RecentStats, StepStats, StreamerStats, StreamStats, WorkerStats
 from ._threaded import ThreadedStreamer
 from ._time_summary import TimeSummary

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 LONGEST = 1024  # bytes that the core accepts
 
-_STREAM = b"stream:"
+READER = b"stream:"
+"""the beginning of the line of the reader"""
 
 
 def join(trace: bytes | None, reader: bytes | None) -> bytes | None:
     """Return the context of a request with this trace and this reader; None: it has neither."""
     lines = [] if trace is None else [trace]
     if reader is not None:
-        lines.append(_STREAM + reader)
+        lines.append(READER + reader)
     packed = b"\n".join(lines)
     if len(packed) > LONGEST and trace is not None:
         return join(trace.partition(b"\n")[0], reader)  # without the state
@@ -24,13 +25,13 @@ def join(trace: bytes | None, reader: bytes | None) -> bytes | None:
 
 def trace_of(context: bytes) -> bytes | None:
     """Return the lines of the trace; None: there are none."""
-    lines = [line for line in context.split(b"\n") if not line.startswith(_STREAM)]
+    lines = [line for line in context.split(b"\n") if not line.startswith(READER)]
     return b"\n".join(lines) if lines else None
 
 
 def reader_of(context: bytes) -> bytes | None:
     """Return the reader of the request's stream; None: the outputs are not streamed."""
     for line in context.split(b"\n"):
-        if line.startswith(_STREAM):
-            return line[len(_STREAM) :]
+        if line.startswith(READER):
+            return line[len(READER) :]
     return None

@@ -198,7 +198,7 @@ class Requests:
                 return tracing.stream(engine, items, priority, reader)
             return engine.submit_async(items, None, priority, join(None, reader))  # type: ignore[no-any-return]
 
-        return opening.begin(submit, item, buffer, engine, self._backend.remote)
+        return opening.begin(submit, item, buffer, self._backend)
 
     def _close_streams(self) -> None:
         if (hubs := sys.modules.get("service_streamer._streams.hub")) is not None:

@@ -2,8 +2,9 @@
 
 from ._future import Future
 from ._processes.streamer import Streamer
+from ._redis.forever import run_redis_workers_forever
 from ._redis.streamer import RedisStreamer
-from ._redis.worker import RedisWorker, run_redis_workers_forever
+from ._redis.worker import RedisWorker
 from ._threaded import ThreadedStreamer
 from .managed_model import ManagedModel
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core, _lifecycle, _options
 from .._backend import join_in_background, make_engine
@@ -17,6 +17,9 @@ from .._waiting import callbacks, greenlets, threads
 from .init_failure import InitFailure
 from .start import START_METHODS, Starter, Version
 from .supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from .._streams.hub import Address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +59,8 @@ class ProcessOptions:
 class Processes:
     """A `Backend`: an engine and its worker processes, which the constructor starts.
 
-    With ``inline`` shared memory is not used, because requests come from other machines.
+    With ``inline`` shared memory is not used, because requests come from other machines. The
+    ``relay`` passes the pieces of their streams on.
     """
 
     remote = True
@@ -68,6 +72,7 @@ class Processes:
         version: Version,
         *,
         inline: bool = False,
+        relay: Address | None = None,
     ) -> None:
         count = process_options.worker_num
         steps = makes_steps(version.model.source)
@@ -96,6 +101,7 @@ class Processes:
             budget=options.budget,
             output_batch=options.output == "batch",
             inline=inline,
+            relay=relay,
         )
         self._supervisor = Supervisor(self.server, starter, version, count, options.batch_size)
         self._thread = threads.NativeThread(self._supervise, "service-streamer-supervisor")

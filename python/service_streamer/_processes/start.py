@@ -17,7 +17,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _devices
 from .._model import Model
@@ -25,6 +25,9 @@ from .._waiting.threads import original
 from . import descriptors
 from .init_failure import UNGUARDED_MAIN
 from .process import Process
+
+if TYPE_CHECKING:
+    from .._streams.hub import Address
 
 START_METHODS = ("spawn", "fork", "forkserver")
 
@@ -64,12 +67,14 @@ class Starter:
         budget: float | None,
         output_batch: bool,
         inline: bool = False,
+        relay: Address | None = None,
     ) -> None:
         self._start = {"spawn": _spawn, "fork": _fork, "forkserver": _from_forkserver}[method]
         self._devices = devices
         self._budget = budget
         self._output_batch = output_batch
         self._inline = inline
+        self._relay = relay
         # Imported now, because __call__ blocks forks and should not import while it does.
         from . import forkserver, worker_main  # noqa: F401
 
@@ -90,6 +95,7 @@ class Starter:
             budget=self._budget,
             output_batch=self._output_batch,
             inline=self._inline,
+            relay=self._relay,
         )
         variables = _devices.environment(device, worker_num)
         with descriptors.no_fork:

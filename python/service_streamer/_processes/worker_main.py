@@ -24,12 +24,15 @@ import traceback
 from collections.abc import Iterator, Mapping
 from multiprocessing import forkserver, process, spawn
 from multiprocessing.process import BaseProcess
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core, _lifecycle
 from .._model import Model, makes_steps
 from .._worker import flush_spans, flush_streams, is_logged, serve
 from .init_failure import InitFailure
+
+if TYPE_CHECKING:
+    from .._streams.hub import Address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Job:
     output_batch: bool
     inline: bool = False
     """outputs may go to other machines, so shared memory is not used"""
+    relay: Address | None = None
+    """where the pieces of streams for other machines go"""
 
 
 class Worker(BaseProcess):
@@ -64,6 +69,10 @@ class Worker(BaseProcess):
         """Load the model and run batches until the engine closes the connection."""
         job, link = self._job, self._link
         try:
+            if job.relay is not None:
+                from .._streams import remote  # imported only where it is needed
+
+                remote.use_relay(job.relay)
             with _reporting(link):
                 predict = self._model.load(job.device, job.batch_size)
             name = self._model.name

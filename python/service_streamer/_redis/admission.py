@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from .. import _core
+from .._request_context import LONGEST, READER
 from .._waiting.threads import original
 from . import protocol
 from .clock import Clock
@@ -85,6 +87,8 @@ class Admission:
         self._queue: bytes = keys.queue
         self._signer = signer
         self._name = name
+        self.on_stream: Callable[[], object] | None = None
+        """called before a request is submitted whose outputs are streamed"""
         self._lock = original("_thread", "allocate_lock")()
         self._warned: set[str] = set()
 
@@ -125,6 +129,8 @@ class Admission:
         return opened
 
     def _take(self, entries: list[Any], result: AdmissionResult) -> None:
+        if self.on_stream is not None and any(_is_stream(fields) for _, fields in entries):
+            self.on_stream()
         now = self._clock.now_ms()
         oldest = now - REPLAY_LIMIT_MS if self._signer else -(2**63)
         ahead = self._clock.ahead_ms
@@ -197,3 +203,8 @@ class Admission:
 
 def _has_message(fields: Any) -> bool:
     return fields and len(fields) == 2 and fields[0] == protocol.FIELD
+
+
+def _is_stream(fields: Any) -> bool:
+    # The context is at the end. Data that looks like it does no harm.
+    return _has_message(fields) and READER in fields[1][-LONGEST:]

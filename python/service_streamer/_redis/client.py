@@ -21,10 +21,12 @@ from .protocol import Keys, Signer
 from .reader import Reader
 from .sender import Sender
 from .session import Session
+from .stream_client import StreamClient
 
 DEFAULT_MAX_QUEUE = 65_536  # entries in the broker's queue
 READY_PAUSE = (0.02, 1.0)  # s between two polls for a worker, the first and the longest
 READY_ANSWER = 1.0  # s, the least timeout of such a poll
+PIECES_PATIENCE = 2.0  # s for the pieces of answered streams at close
 INTERRUPT_AFTER = 1.0  # s for the sender to delete its entries at close
 
 
@@ -70,6 +72,10 @@ class RedisClient:
         """why the last `stats` could not read the queue; empty if it could"""
         self._closing = False
         self._changed = threads.Condition()  # notified when _closing changes
+        self.client_id = os.urandom(16)
+        self._streams = StreamClient(
+            self.engine, self._broker, self._keys, self._signer, self.client_id
+        )
         self._egress: _core.BrokerEgress | None = None  # created once, even if _start fails later
         self._pair: _Threads | None = None
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
@@ -91,9 +97,13 @@ class RedisClient:
         if self._egress is not None:
             self._egress.stop()
         if self._pair is not None:
+            self._streams.wait_for_pieces(min(PIECES_PATIENCE, left() or PIECES_PATIENCE))
             self._pair.reader.stop()
             if not self._pair.sending.join(min(INTERRUPT_AFTER, left() or INTERRUPT_AFTER)):
                 self._pair.sender.interrupt()
+        self._streams.poster.stop()
+        if not self._streams.poster.thread.join(min(INTERRUPT_AFTER, left() or INTERRUPT_AFTER)):
+            self._streams.poster.interrupt()
         if not all(thread.join(left()) for thread in self._all_threads()):
             return False
         return callbacks.flush(left())
@@ -166,12 +176,17 @@ class RedisClient:
             self._pair.reading.start()
 
     def _make_threads(self, egress: _core.BrokerEgress) -> _Threads:
-        session = Session(egress, self._broker, self._keys, self._signer, os.urandom(16))
-        reader = Reader(session, lambda chunks: sender.send_again(chunks))
+        session = Session(egress, self._broker, self._keys, self._signer, self.client_id)
+        reader = Reader(session, lambda chunks: sender.send_again(chunks), self._streams)
         sender = Sender(session, self._max_queue, reader.announce)
+
+        def send() -> None:
+            sender.run()
+            self._streams.wait_for_pieces(PIECES_PATIENCE)
+
         sending, reading = (
             threads.NativeThread(self._with_cleanup(run, reader), f"service-streamer-{name}")
-            for name, run in (("sender", sender.run), ("reader", reader.run))
+            for name, run in (("sender", send), ("reader", reader.run))
         )
         return _Threads(session, sender, reader, sending, reading)
 
@@ -181,7 +196,7 @@ class RedisClient:
 
     def _all_threads(self) -> list[threads.NativeThread]:
         pair = [] if self._pair is None else [self._pair.sending, self._pair.reading]
-        return [*pair, self._timer]
+        return [*pair, self._streams.poster.thread, self._timer]
 
     def _with_cleanup(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
         """Return `run` with a cleanup: when it ends, all open requests end."""

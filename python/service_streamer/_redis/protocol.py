@@ -79,10 +79,15 @@ class Keys:
         self.queue = tag + b"q"
         self.cancellations = tag + b"c"
         self._replies = tag + b"r:"
+        self._receipts = tag + b"s:"
 
     def replies(self, client: bytes) -> bytes:
         """Return the key of the reply stream of a client, given by its 16 bytes."""
         return self._replies + client.hex().encode()
+
+    def receipts(self, relay: bytes) -> bytes:
+        """Return the key of the stream of receipts for a relay, given by its 16 bytes."""
+        return self._receipts + relay.hex().encode()
 
 
 # -------------------------------------------------------------------- signatures

@@ -20,6 +20,7 @@ from .protocol import (
     unpack_replies,
 )
 from .session import Backoff, ChunkId, Session
+from .stream_client import StreamClient
 
 AUDITS = (2.0, 10.0)  # s without an answer before the first audit, and most s between audits
 REPEATS = 3  # how often a request is sent again
@@ -40,10 +41,17 @@ class Reader:
     Args:
         session: of the client.
         send_again: is called with chunks that have to be sent again.
+        streams: get the pieces of streams.
     """
 
-    def __init__(self, session: Session, send_again: Callable[[set[ChunkId]], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        send_again: Callable[[set[ChunkId]], None],
+        streams: StreamClient,
+    ) -> None:
         self._session = session
+        self._streams = streams
         self._send_again = send_again
         self._connection = session.broker.connection()
         self._changed = threads.Condition()
@@ -88,7 +96,8 @@ class Reader:
         return self._changed.wait_for(self._has_work, None) and not self._stopping
 
     def _has_work(self) -> bool:
-        return self._stopping or len(self._session.in_flight) > 0
+        in_flight = len(self._session.in_flight) > 0
+        return self._stopping or in_flight or not self._streams.all_here()
 
     def _work(self) -> None:
         """Read until no request is in flight and a read has returned no entry."""
@@ -160,6 +169,8 @@ class Reader:
                 self._untrimmed += size
                 largest = max(largest, size)
                 message = self._session.signer.open(self._session.replies, fields[1])
+                if self._streams.take(message):
+                    continue
                 replies = unpack_replies(message)
             except (MalformedMessage, BadSignature, VersionMismatch) as error:
                 self._ignore(error)

@@ -24,6 +24,7 @@ from ..managed_model import ManagedModel
 if TYPE_CHECKING:
     from .._timeline import Recorder
     from .gateway import Gateway
+    from .stream_relay import StreamRelay
 
 _logger = logging.getLogger("service_streamer")
 
@@ -125,6 +126,7 @@ class RedisWorker:
         self._claim_after = _claim_after
         self._processes: Processes | None = None
         self._gateway: Gateway | None = None
+        self._relay: StreamRelay | None = None
         self._closed = False
         self._wait_mode = _WaitMode.NONE
 
@@ -188,6 +190,7 @@ class RedisWorker:
     def _serve(self, gpu_id: int | str | None) -> None:
         from .gateway import Gateway, check_queue
         from .protocol import CLAIM_AFTER
+        from .stream_relay import StreamRelay
 
         options, process_options = self._options, self._process_options
         if gpu_id is not None:
@@ -196,7 +199,14 @@ class RedisWorker:
         model = self._model
         packed = b"" if process_options.start_method == "fork" else pack(model)
         greenlets.call(check_queue, self._broker, self._keys)
-        self._processes = Processes(options, process_options, Version(model, packed), inline=True)
+        self._relay = StreamRelay(self._broker, self._keys, self._signer)
+        self._processes = Processes(
+            options,
+            process_options,
+            Version(model, packed),
+            inline=True,
+            relay=self._relay.address,
+        )
         self._gateway = Gateway(
             self._processes,
             self._broker,
@@ -206,6 +216,7 @@ class RedisWorker:
             models=process_options.worker_num,
             claim_after=CLAIM_AFTER if self._claim_after is None else self._claim_after,
         )
+        self._gateway.consumer.admission.on_stream = self._relay.start
         self._gateway.start()
         hub = greenlets.hub_of_this_thread()
         try:
@@ -225,6 +236,8 @@ class RedisWorker:
             if not processes.engine.join(0):
                 processes.engine.abort()
             greenlets.call(processes.join, None)
+        if self._relay is not None:
+            greenlets.call(self._relay.stop)
 
     @contextlib.contextmanager
     def _handling_signals(self) -> Iterator[None]:
@@ -264,36 +277,3 @@ class _WaitMode(enum.Enum):
 
 class _Stop(BaseException):
     """Raised in the main thread by SIGTERM or Ctrl-C."""
-
-
-def run_redis_workers_forever(
-    model_class: AnyModel,
-    batch_size: int,
-    max_latency: float = 0.1,
-    worker_num: int = 1,
-    cuda_devices: Sequence[int | str] | None = None,
-    redis_broker: str = "localhost:6379",
-    prefix: str = "",
-    mp_start_method: str = "spawn",
-    model_init_args: Sequence[Any] | None = None,
-    model_init_kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> None:
-    """Create a `RedisWorker` and call its `run_forever`.
-
-    The arguments and errors are those of `RedisWorker`, except that ``mp_start_method`` defaults to
-    "spawn". To stop the worker from another thread, use `RedisWorker` itself.
-    """
-    RedisWorker(
-        model_class,
-        batch_size,
-        max_latency,
-        redis_broker,
-        prefix,
-        model_init_args,
-        model_init_kwargs,
-        worker_num=worker_num,
-        cuda_devices=cuda_devices,
-        mp_start_method=mp_start_method,
-        **options,
-    ).run_forever()

@@ -17,7 +17,7 @@ class Address(NamedTuple):
     """The reader of a stream, as the context of its request names it."""
 
     hub: str
-    """the secret of the hub"""
+    """the secret of the hub; of a client of a broker `CLIENT` and its id"""
     number: int
     """of the stream in its hub"""
     buffer: int
@@ -38,6 +38,10 @@ class Address(NamedTuple):
         """
         hub, number, buffer, socket = packed.decode().split(" ", 3)
         return cls(hub, int(number), int(buffer), socket)
+
+
+CLIENT = "client:"
+"""the beginning of `Address.hub` if the pieces go through a broker"""
 
 
 class Hub:
@@ -68,6 +72,10 @@ class Hub:
         for inbox in list(self._inboxes.values()):
             if inbox.source is source:
                 inbox.lose()
+
+    def of(self, owner: object) -> list[Inbox]:
+        """Return the inboxes of the open streams of an engine."""
+        return [inbox for inbox in list(self._inboxes.values()) if inbox.owner is owner]
 
     def close_streams(self, owner: object = None) -> None:
         """End the streams of an engine, or all, with `StreamerClosed`."""

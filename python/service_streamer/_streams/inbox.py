@@ -152,17 +152,26 @@ class Inbox:
         if self._future is not None:
             self._future._abandon()
 
+    @property
+    def complete(self) -> bool:
+        """True if no more pieces will come."""
+        return self._final() is not None
+
     def abort(self, error: StreamerError) -> None:
-        """End the stream at once: pieces that the reader has not taken are dropped."""
-        self.end(error)
-        self._close()
-        self.pieces.clear()
+        """End the stream at once, unless all pieces are here. The reader gets no more pieces."""
+        if not self.complete:
+            self.end(error)
+            self._close()
+            self.pieces.clear()
 
     def abandon(self) -> None:
         """End the stream in a forked child: only the parent gets its pieces."""
         self._taking = original("_thread", "allocate_lock")()
         self.on_taken = None
-        self.abort(StreamerClosed("the stream was begun in the parent process"))
+        self._end = (StreamerClosed("the stream was begun in the parent process"),)
+        self._close()
+        self.pieces.clear()
+        self.wake()
 
     def _pop(self) -> Any:
         with self._taking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 from .. import _pickle
 from .._waiting.threads import original
-from .hub import Address
+from .hub import CLIENT, Address
 from .listening import COUNT
 from .local import NoWriter, Writer
 from .moving import Kind, Link, new_socket, this_mover
@@ -63,12 +64,12 @@ class RemoteWriter(Writer):
     cancelled = False
     taken = 0
 
-    def __init__(self, outlet: _Outlet, address: Address) -> None:
-        super().__init__(address.buffer)
+    def __init__(self, outlet: _Outlet, number: int, buffer: int, reader: bytes = b"") -> None:
+        super().__init__(buffer)
         self._outlet = outlet
-        self._number = address.number
-        outlet.writers[address.number] = self
-        self._post(Kind.OPEN, self.run)
+        self._number = number
+        outlet.writers[number] = self
+        self._post(Kind.OPEN, self.run + reader)
         self.cancelled = outlet.closed
 
     def put(self, piece: Any) -> bool:
@@ -99,17 +100,36 @@ _opening = original("_thread", "allocate_lock")()
 _dirty: set[Link] = set()
 
 
+_relay: Address | None = None
+_relayed = itertools.count(1)
+
+
+def use_relay(address: Address) -> None:
+    """Set where the pieces for clients of a broker go."""
+    global _relay
+    _relay = address
+
+
 def open_remote(address: Address) -> Writer:
     """Return a writer to a reader in another process."""
+    try:
+        if not address.hub.startswith(CLIENT):
+            return RemoteWriter(_outlet(address), address.number, address.buffer)
+        if _relay is None:
+            return NoWriter()
+        outlet = _outlet(_relay)  # streams of several clients: so their numbers do not suffice
+        return RemoteWriter(outlet, next(_relayed), address.buffer, address.pack())
+    except OSError:
+        return NoWriter()
+
+
+def _outlet(address: Address) -> _Outlet:
     outlet = _outlets.get(address.hub)
     if outlet is None:
-        try:
-            with _opening:
-                outlet = _outlets.get(address.hub) or _Outlet(address)
-                _outlets[address.hub] = outlet
-        except OSError:
-            return NoWriter()
-    return RemoteWriter(outlet, address)
+        with _opening:
+            outlet = _outlets.get(address.hub) or _Outlet(address)
+            _outlets[address.hub] = outlet
+    return outlet
 
 
 def flush() -> None:

@@ -72,9 +72,12 @@ def _run_generator(generate: Predict, items: list[Any], writers: Writers) -> lis
         if not fault and not any(writer.sent for writer in writers.values()):
             raise
         _fail(outputs, detached(error))
-        flush()
     finally:
         generator.close()
+    for output in outputs:
+        if isinstance(output, Writer):
+            output.end()
+    flush()
     return [each.output if isinstance(each, Writer) else each for each in outputs]
 
 

@@ -36,7 +36,8 @@ def test_an_outage_that_begins_does_not_seem_to_last_for_long_to_another_thread(
 def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
     """Nobody would say that it is over, and the next request would not be tried again."""
     place = session.Session(None, BrokerOfNobody(), Keys(""), Signer(None), bytes(16))
-    reader = Reader(place, send_again=None)
+    streams = SimpleNamespace(all_here=lambda: True)
+    reader = Reader(place, send_again=None, streams=streams)
     away = BrokerError("it is away", transient=True)
     reader._fail(away)
     assert not place._lost
