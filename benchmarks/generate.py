@@ -1,10 +1,11 @@
 """Continuous batching against batches of whole requests, with the generator of examples/generate.
 
-python benchmarks/generate.py [--seconds 20] [--clients 32]
+python benchmarks/generate.py [--seconds 20] [--clients 32] [--step 0.005]
 
 Each client asks for a text of 16 to 256 characters, and for the next one when it has it. The
 logarithm of the length is uniform, so most texts are short. With batches of whole requests the
-model runs until the longest text of the batch is done.
+model runs until the longest text of the batch is done. --step adds seconds to each step, as if a
+larger network ran on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "generate"))
 
-from verse import Generator, Order, make_generator
+from verse import Generator, Order
 
 from service_streamer import ThreadedStreamer
 
@@ -29,6 +30,17 @@ SHORTEST, LONGEST = 16, 256
 PROMPTS = ("Twinkle, twinkle", "Jack and Jill", "The early bird", "Mary had")
 
 Answer = Callable[[ThreadedStreamer, Order], AsyncIterator[str]]
+
+
+class Slower(Generator):
+    """A generator whose steps take longer."""
+
+    extra = 0.0
+
+    def step(self, states: list[Any]) -> list[tuple[str, bool]]:
+        if self.extra > 0:
+            time.sleep(self.extra)
+        return super().step(states)
 
 
 class WholeRequests:
@@ -99,15 +111,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--step", type=float, default=0.0)
     arguments = parser.parse_args()
     clients, seconds = arguments.clients, arguments.seconds
+    Slower.extra = arguments.step
+
+    def generator() -> Slower:
+        made = Slower()
+        made.init_model(2 * clients)
+        return made
+
     heads = ("p50, ms", "p95, ms", "first, ms")
     print(f"{'':<28} {'per s':>9}" + "".join(f"{head:>12}" for head in heads))
-    before = measure(
-        "whole requests", WholeRequests(make_generator(clients)), whole, clients, seconds
-    )
-    after = measure("steps, whole texts", make_generator(clients), whole, clients, seconds)
-    streamed = measure("steps, streams", make_generator(clients), pieces, clients, seconds)
+    before = measure("whole requests", WholeRequests(generator()), whole, clients, seconds)
+    after = measure("steps, whole texts", generator(), whole, clients, seconds)
+    streamed = measure("steps, streams", generator(), pieces, clients, seconds)
     factors = f"{after / before:.2f} times the characters per second; with streams"
     print(f"{factors} {streamed / before:.2f}")
 

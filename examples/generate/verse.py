@@ -96,6 +96,7 @@ class Network:
         np.minimum(places, CONTEXT - 1, out=places)
         seen = int(places.max()) + 1
         hidden = np.arange(seen) > places[:, None, :, None]
+        bias = np.where(hidden, np.float32(-np.inf), np.float32(0))
         rows = np.arange(self._keys.shape[1])[slots][:, None]
         x = (self._embedding[ids] + self._position[places]).reshape(texts * new, -1)
         for layer, (qkv, out, up, down) in enumerate(self._layers):
@@ -105,7 +106,7 @@ class Network:
             self._values[layer, rows, :, places] = value
             keys, values = self._keys[layer, slots, :, :seen], self._values[layer, slots, :, :seen]
             scores = query.swapaxes(1, 2) @ keys.swapaxes(-1, -2)
-            scores[np.broadcast_to(hidden, scores.shape)] = -np.inf
+            scores += bias
             mixed = _softmax(scores) @ values
             x += mixed.swapaxes(1, 2).reshape(texts * new, -1) @ out
             x += np.maximum(_normalize(x) @ up, 0) @ down
