@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from . import _explain_steps
 from ._stats import EventStats, StreamerStats, WorkerStats
 
 REASONS = {
@@ -51,6 +52,9 @@ def explain(name: str, stats: StreamerStats) -> str:
             "Close reasons, times and the last sentence are of the last minute "
             f"({count(recent.batches, 'batch', 'batches')}); all else is since the start."
         )
+    if stats.steps is not None:
+        lines = [title, _explain_steps.summary(stats.steps), "", *times(recent), *_workers(stats)]
+        return "\n".join([*lines, *troubles(stats), "", verdict(stats)])
     lines = [
         title,
         f"{count(stats.submitted, 'request')} so far; {count(stats.items, 'item')} in "
@@ -106,6 +110,8 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
         stats: of the streamer.
         recent: the same, or those of the last minute.
     """
+    if stats.steps is not None:
+        return _explain_steps.verdict(stats.steps, stats.batch_size, stats.workers)
     batches = recent.batches
     share = {reason: recent.close_reasons.get(reason, 0) / batches for reason in REASONS}
     requests = max(recent.queue_time.count, 1)

@@ -24,11 +24,19 @@ class Model:
     warmup: tuple[Any, ...] = ()
     """items that a worker predicts before its first request"""
 
-    def load(self, device: int | str | None, batch_size: int) -> Callable[[list[Any]], Any]:
-        """Load the model in the worker, run the warm-up, and return its predict function."""
+    def load(self, device: int | str | None, batch_size: int) -> Any:
+        """Load the model in the worker, run the warm-up, and return its predict function.
+
+        A `StepModel` itself is returned.
+        """
         if is_managed(self.source):
             managed = self.source(device)
             managed.init_model(*self.args, **self.kwargs)
+            if makes_steps(managed):
+                from ._steps import warm_up  # only needed here
+
+                warm_up.run(managed, self.warmup, batch_size)
+                return managed
             predict = managed.predict
         else:
             predict = self.source
@@ -49,6 +57,11 @@ def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
     Raises:
         TypeError: an argument has the wrong type. The message names it.
     """
+    if makes_steps(source) and not is_managed(source):
+        raise TypeError(
+            f"worker processes load a StepModel themselves: pass the class {name_of(source)}, not "
+            "an instance"
+        )
     if not is_managed(source):
         check_callable(source, "predict_function_or_model")
     return Model(
@@ -88,6 +101,11 @@ def whole(predict: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
 def is_managed(source: Any) -> bool:
     """Return True for a subclass of `ManagedModel`."""
     return isinstance(source, type) and issubclass(source, ManagedModel)
+
+
+def makes_steps(source: Any) -> bool:
+    """Return True for a `StepModel`, and for a subclass of it."""
+    return bool((isinstance(source, ManagedModel) or is_managed(source)) and source._makes_steps)
 
 
 def name_of(source: Any) -> str:

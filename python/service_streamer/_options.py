@@ -69,6 +69,21 @@ class Options:
         _flag("isolate_errors", self.isolate_errors)
         set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
 
+    def for_steps(self) -> Options:
+        """Return the options of the engine of a `StepModel`: its batches have one item.
+
+        Raises:
+            ValueError: a value is not possible with a `StepModel`.
+        """
+        if self.output != "items":
+            raise ValueError(f'output must be "items" for a StepModel, not {self.output!r}')
+        if self.grouping is not None:
+            raise ValueError("key and weight are not for a StepModel: all items run together")
+        if self.slo is not None:
+            raise ValueError(f"slo={self.slo} is not for a StepModel: a batch has no end")
+        queue = self.max_queue or 1024 * self.batch_size
+        return dataclasses.replace(self, batch_size=1, policy="greedy", max_queue=queue)
+
     @property
     def budget(self) -> float | None:
         """The `isolation_budget`. None: errors are not isolated."""

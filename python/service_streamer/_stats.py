@@ -89,6 +89,38 @@ class StreamStats:
 
 
 @dataclasses.dataclass(frozen=True)
+class StepStats:
+    """The steps of a `StepModel` since the streamer was created.
+
+    Those of worker processes are not counted: `paused`, `steps`, `stepped` and `outputs` are 0.
+    """
+
+    live: int
+    """items that are stepped, now"""
+    paused: int
+    """items that wait for the reader of their stream, now"""
+    admitted: int
+    """items that the model has begun with so far"""
+    steps: int
+    """calls of ``step``"""
+    stepped: int
+    """live items in these calls, summed up"""
+    outputs: int
+    """outputs so far, without those that are None"""
+
+    @property
+    def mean_live(self) -> float:
+        """Mean number of live items in a step; 0 if there was none."""
+        return self.stepped / self.steps if self.steps else 0.0
+
+    @classmethod
+    def of_processes(cls, values: Mapping[str, Any]) -> StepStats:
+        """Create it from the dictionary of ``Server.stats``."""
+        live, admitted = values["running_items"], values["items"]
+        return cls(live=live, paused=0, admitted=admitted, steps=0, stepped=0, outputs=0)
+
+
+@dataclasses.dataclass(frozen=True)
 class EventStats:
     """What happened to requests and batches in some time.
 
@@ -216,6 +248,10 @@ class StreamerStats(EventStats):
     """seconds that the workers have worked on batches: the sum of `worker_processes`, or of a
     worker thread the total of `service_time`"""
 
+    steps: StepStats | None = None
+    """of a `StepModel`. A batch is one item then, and its service time lasts from its first step to
+    its last. None: the model is no StepModel"""
+
     broker_errors: int = 0
     """requests of a RedisStreamer that raised `BrokerError`"""
     stream: StreamStats | None = None
@@ -234,7 +270,12 @@ class StreamerStats(EventStats):
             fields[name] = RecentStats.from_engine(values[name])
         workers = [WorkerStats.from_server(each) for each in values.get("worker_processes", ())]
         fields["worker_processes"] = tuple(workers)
-        fields["busy_time"] = fields["service_time"].total
+        if places := values.get("places"):
+            fields |= {"batch_size": places, "workers": values["workers"] // places}
+            fields["steps"] = StepStats.of_processes(values)
+        elif "steps" in values:
+            fields["steps"] = StepStats(**values["steps"])
+        fields.setdefault("busy_time", fields["service_time"].total)
         if "worker_processes" in values:
             fields["busy_time"] = sum(each.busy_time for each in workers)
         return cls(**fields)

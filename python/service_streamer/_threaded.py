@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._backend import Backend
 from ._grouping import KeyFunction, WeightFunction, grouping
-from ._model import check_callable, is_managed, name_of
+from ._model import check_callable, is_managed, makes_steps, name_of
 from ._native import NativeSource, NativeWorkers
 from ._options import Options, count, warn_of_long_latency
 from ._streamer import BaseStreamer
 from ._worker import Workers
+
+if TYPE_CHECKING:
+    from .step_model import StepModel
 
 
 class ThreadedStreamer(BaseStreamer):
@@ -32,7 +35,7 @@ class ThreadedStreamer(BaseStreamer):
     Args:
         predict_function: takes a list of items and returns a sequence with one output per item
             (list, tuple, numpy array or tensor). If an output is an exception instance, it is
-            raised to the caller of that request. A native model is accepted too.
+            raised to the caller of that request. A native model and a `StepModel` are accepted too.
         batch_size: most items per call of ``predict_function``.
         max_latency: most seconds that a request waits for others to join its batch while a worker
             could take it. 0 means never, as with the policy "greedy".
@@ -86,7 +89,7 @@ class ThreadedStreamer(BaseStreamer):
 
     def __init__(
         self,
-        predict_function: Callable[[list[Any]], Any] | NativeSource,
+        predict_function: Callable[[list[Any]], Any] | NativeSource | StepModel,
         batch_size: int,
         max_latency: float = 0.1,
         worker_timeout: float | None = 20,
@@ -110,24 +113,30 @@ class ThreadedStreamer(BaseStreamer):
     ) -> None:
         if is_managed(predict_function):
             name = name_of(predict_function)
+            what = "it" if makes_steps(predict_function) else "its predict method"
             raise TypeError(
                 f"predict_function must be a function, not the class {name}: create and "
-                "initialise a model and pass its predict method, or use Streamer, whose workers "
-                "do that"
+                f"initialise a model and pass {what}, or use Streamer, whose workers do that"
             )
-        predict_function = check_callable(predict_function, "predict_function")
-        if collate is not None or device is not None:
+        model: Any = predict_function
+        batched = collate is not None or device is not None
+        if not makes_steps(model):
+            check_callable(model, "predict_function")
+        elif batched:
+            raise TypeError("collate and device are not for a StepModel")
+        elif worker_num != 1:
+            raise ValueError(f"worker_num={worker_num}: one thread runs a StepModel")
+        if batched:
             from .torch import BatchedModel  # imported only if needed: it requires torch
 
-            predict_function = BatchedModel(
-                predict_function, collate="stack" if collate is None else collate, device=device
-            )
-        self._predict_function = predict_function
+            collate = "stack" if collate is None else collate
+            model = BatchedModel(model, collate=collate, device=device)
+        self._predict_function = model
         self._worker_num = count("worker_num", worker_num)
-        if isinstance(predict_function, NativeSource) and predict_function.key is not None:
+        if isinstance(model, NativeSource) and model.key is not None:
             if key is not None:
                 raise ValueError("key is given twice: for the model and for the streamer")
-            key = predict_function.key
+            key = model.key
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,
@@ -143,12 +152,12 @@ class ThreadedStreamer(BaseStreamer):
             isolation_budget=isolation_budget,
         )
         warn_of_long_latency(options.max_latency)
-        if isinstance(predict_function, NativeSource):
+        if isinstance(model, NativeSource):
             if self._worker_num != 1:
                 raise ValueError(
                     f"worker_num={worker_num}: a native model has its own, give them to the model"
                 )
-            predict_function.check_batch_size(options.batch_size)
+            model.check_batch_size(options.batch_size)
         super().__init__(options, self._make_backend(options))
 
     @property
@@ -162,6 +171,10 @@ class ThreadedStreamer(BaseStreamer):
     def _make_backend(self, options: Options) -> Backend:
         if isinstance(self._predict_function, NativeSource):
             return NativeWorkers(self._predict_function, options)
+        if makes_steps(self._predict_function):
+            from ._steps.workers import StepWorkers  # only needed here
+
+            return StepWorkers(self._predict_function, options)
         return Workers(self._predict_function, options, self._worker_num)
 
     def _name(self) -> str:

@@ -156,6 +156,10 @@ PyObject* batch_contexts(PyObject* self, void*) {
   return list;
 }
 
+PyObject* batch_ended(PyObject* self, void*) {
+  return PyBool_FromLong(batch_of(self).ended() ? 1 : 0);
+}
+
 // --- memory ---
 
 // No tp_clear: a batch that is being worked on needs its items. Once it is answered it has none.
@@ -210,6 +214,7 @@ PyGetSetDef attributes[] = {
      "The requests with a context: [(context, items of it in the batch, seconds in the queue, index of the first item "
      "in the batch)].",
      nullptr},
+    {"ended", batch_ended, nullptr, "No caller waits for it any more: drop_ended() takes its requests out.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

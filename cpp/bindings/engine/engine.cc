@@ -244,6 +244,13 @@ PyMethodDef methods[] = {
      "Or until a batch is left to the caller: (batch, raised, refused), with what\n"
      "`predict` raised, with why its outputs were refused, or with neither: it was\n"
      "not run, because logged() is true or a request has a trace context."},
+    {"next_batch", engine_next_batch, METH_O,
+     "next_batch($self, timeout, /)\n--\n\n"
+     "Takes a batch; None: none came within so many seconds, or ring() was called.\n\n"
+     "With the timeout None it may also be False: the engine is closed and empty."},
+    {"ring", engine_ring, METH_NOARGS,
+     "ring($self)\n--\n\n"
+     "Ends this or the next wait in next_batch()."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\n"
      "Ends requests whose deadline passed, until the engine is closed."},

@@ -15,4 +15,8 @@ PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t 
 PyObject* engine_run_batches(PyObject* self, PyObject* args);
 PyObject* engine_run_timer(PyObject* self, PyObject* none);
 
+// Methods for a worker thread that works on many batches at a time: METH_O (timeout), and METH_NOARGS for any thread.
+PyObject* engine_next_batch(PyObject* self, PyObject* timeout);
+PyObject* engine_ring(PyObject* self, PyObject* none);
+
 }  // namespace service_streamer::bindings

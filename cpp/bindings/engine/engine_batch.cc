@@ -1,5 +1,6 @@
 #include "bindings/engine/engine_batch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "bindings/engine/distribute.h"
@@ -47,6 +48,10 @@ BatchBase::RangeContext EngineBatch::context_of(std::size_t range) const {
   return {.context = request.context.get(),
           .items = batch_.ranges[range].count,
           .queue_time = request.taken - request.arrived};
+}
+
+bool EngineBatch::ended() const {
+  return std::ranges::all_of(batch_.ranges, [](const auto& range) { return range.request->completion.done(); });
 }
 
 // Gives the batch back to the engine, and the requests that ended what their futures have in `outputs`.

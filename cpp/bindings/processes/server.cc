@@ -1,5 +1,6 @@
 #include "bindings/processes/server.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -152,15 +153,17 @@ PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   int retries;
   PyObject* hang_timeout;
   const char* address;
-  static const char* names[] = {"engine", "retries", "hang_timeout", "address", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!iOz", const_cast<char**>(names), engine_type, &engine, &retries,
-                                   &hang_timeout, &address)) {
+  int places = 0;
+  static const char* names[] = {"engine", "retries", "hang_timeout", "address", "places", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!iOz|i", const_cast<char**>(names), engine_type, &engine, &retries,
+                                   &hang_timeout, &address, &places)) {
     return nullptr;
   }
   const ProcessBackend* own = from_this_process(engine) ? unattached_backend(engine) : nullptr;
   if (own == nullptr) return nullptr;
   ipc::ServerOptions options;
   options.retries = retries;
+  options.places = static_cast<std::size_t>(std::max(places, 0));
   if (!read_options(hang_timeout, address, options)) return nullptr;
   return attached_new<ServerObject>(type, engine, [&](ServerObject& self) {
     // Without the GIL: the server may wait for the lock of a folder.

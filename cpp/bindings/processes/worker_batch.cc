@@ -52,6 +52,16 @@ BatchBase::RangeContext WorkerBatch::context_of(std::size_t range) const {
   return {.context = head.context.get(), .items = ranges_[range].count, .queue_time = head.queue_time};
 }
 
+bool WorkerBatch::has_ended(const ItemRange& range, TimePoint now) const {
+  return received_->message.ranges[range.index].deadline <= now || received_->link().cancelled(received_->id);
+}
+
+bool WorkerBatch::ended() const {
+  const TimePoint now = Clock::now();
+  return std::ranges::all_of(
+      ranges_, [&](const ItemRange& range) { return !received_->is_open(range) || has_ended(range, now); });
+}
+
 bool WorkerBatch::unpack() {
   traced = std::ranges::any_of(received_->message.ranges, [](const auto& range) { return range.context != nullptr; });
   items = PyList_New(0);
@@ -135,7 +145,7 @@ bool WorkerBatch::drop_ended() {
   const TimePoint now = Clock::now();
   return run([&] {
     for (const ItemRange& range : ranges_) {
-      if (!received_->is_open(range) || received_->message.ranges[range.index].deadline > now) continue;
+      if (!received_->is_open(range) || !has_ended(range, now)) continue;
       if (!add_error("expired", {&range, 1})) return false;
     }
     return take_out_answered();

@@ -29,6 +29,7 @@ class WorkerBatch final : public BatchBase {
   const char* reason() const override { return to_string(received_->message.head.reason); }
   Duration age() const override { return received_->message.head.age; }
   RangeContext context_of(std::size_t range) const override;
+  bool ended() const override;
   bool complete(PyObject* outputs) override;
   bool fail(PyObject* error) override;
   BatchCut next(Isolation& isolation) const override { return isolation.next(ranges_); }
@@ -38,6 +39,7 @@ class WorkerBatch final : public BatchBase {
   bool drop_ended() override;
 
  private:
+  bool has_ended(const ItemRange& range, TimePoint now) const;
   bool distribute(PyObject* outputs);
   bool add_error(const char* helper, std::span<const ItemRange> ranges);
   bool close();

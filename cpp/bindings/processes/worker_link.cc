@@ -5,6 +5,7 @@
 
 #include "bindings/batches/run_batches.h"
 #include "bindings/processes/worker_batch.h"
+#include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
 
@@ -78,6 +79,34 @@ PyObject* next_batch(WorkerLinkObject* self) {
   Py_RETURN_NONE;
 }
 
+PyObject* link_next_batch(PyObject* object, PyObject* timeout) {
+  WorkerLinkObject* self = self_of(object);
+  TimePoint deadline;
+  if (!deadline_from(timeout, deadline)) return nullptr;
+  while (self->fork_generation == fork_generation()) {
+    auto* received = new ReceivedBatch(self);
+    ReceiveStatus status;
+    const CaughtError failure =
+        attempt_without_gil([&] { status = self->link->next_batch(received->id, received->message, deadline); });
+    if (status == ReceiveStatus::kReceived && !failure) {
+      PyObject* batch = unpack(received);
+      if (batch != Py_None) return batch;
+      Py_DECREF(batch);  // its item could not be unpickled
+      continue;
+    }
+    delete received;
+    if (failure.raise()) return nullptr;
+    if (status == ReceiveStatus::kClosed) Py_RETURN_FALSE;
+    if (PyErr_CheckSignals() < 0) return nullptr;
+    Py_RETURN_NONE;
+  }
+  Py_RETURN_FALSE;
+}
+
+PyObject* link_ring(PyObject* self, PyObject*) {
+  return none_or_raise(attempt([&] { self_of(self)->link->ring(); }));
+}
+
 PyObject* link_run_batches(PyObject* object, PyObject* args) {
   PyObject *predict, *logged;
   if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
@@ -126,6 +155,13 @@ PyMethodDef methods[] = {
      "Or until a batch is left to the caller: (batch, raised, refused), with what\n"
      "`predict` raised, with why its outputs were refused, or with neither: it was\n"
      "not run, because logged() is true or a request has a trace context."},
+    {"next_batch", link_next_batch, METH_O,
+     "next_batch($self, timeout, /)\n--\n\n"
+     "Receives a batch; None: none came within so many seconds, or ring() was called.\n\n"
+     "False: the engine has closed the connection."},
+    {"ring", link_ring, METH_NOARGS,
+     "ring($self)\n--\n\n"
+     "Ends this or the next wait in next_batch(). Any thread."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -39,7 +39,7 @@ class Server::Impl {
   void check_failure(Request& request) { availability_.check(request); }
   WorkerEvents& events() { return events_; }
   std::vector<WorkerReport> workers() const { return workers_.reports(); }
-  std::string stats() const { return stats_json(engine_, workers_.deaths(), workers_.reports()); }
+  std::string stats() const { return stats_json(engine_, workers_.deaths(), workers_.places(), workers_.reports()); }
 
  private:
   struct NewWorker {

@@ -109,10 +109,12 @@ class JsonWriter {
 
 }  // namespace
 
-std::string stats_json(const Engine& engine, std::uint64_t worker_restarts, const std::vector<WorkerReport>& workers) {
+std::string stats_json(const Engine& engine, std::uint64_t worker_restarts, std::size_t places,
+                       const std::vector<WorkerReport>& workers) {
   JsonWriter json;
   describe(engine, json);
   json("worker_restarts", worker_restarts);
+  json("places", places);
   json("worker_processes", workers);
   return std::move(json).finish();
 }

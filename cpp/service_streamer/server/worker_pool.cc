@@ -27,6 +27,7 @@ WorkerPool::WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, con
       poller_(poller),
       events_(events),
       retries_allowed_(options.retries),
+      places_(options.places),
       hang_timeout_(options.hang_timeout < kMaxHangTimeout ? options.hang_timeout : Duration::zero()) {}
 
 WorkerPool::~WorkerPool() = default;
@@ -63,7 +64,7 @@ void WorkerPool::retire(std::uint32_t id) {
   worker->retiring = true;
   worker->stats->is_retiring();
   events_.post({.kind = Server::Event::Kind::kRetired, .worker = id, .text = {}});
-  if (!worker->in_flight) worker->peer.end_sending();
+  if (worker->in_flight.empty()) worker->peer.end_sending();
 }
 
 void WorkerPool::handle(const Poller::Event& event) {
@@ -117,27 +118,31 @@ bool WorkerPool::handle_message(Worker& worker, InMessage& message) {
 }
 
 bool WorkerPool::handle_reply(Worker& worker, InMessage& message) {
-  if (!worker.in_flight || message.id != worker.in_flight->id) return false;
+  const auto found = std::ranges::find(worker.in_flight, message.id, [](const auto& each) { return each->id; });
+  if (found == worker.in_flight.end()) return false;
+  std::unique_ptr<InFlightBatch> in_flight = std::move(*found);
+  worker.in_flight.erase(found);
   if (message.dropped_bytes > 0) {
-    end(*std::exchange(worker.in_flight, nullptr), Outcome::kLost,
+    end(*in_flight, Outcome::kLost,
         "there was no memory for an answer of " + std::to_string(message.dropped_bytes) + " bytes");
     give_batch(worker);
   } else {
     ReplyMessage reply;
-    if (!parse(message, reply)) return false;
-    if (reply.out_of_memory && retry_in_halves(worker)) {
+    const bool valid = parse(message, reply);
+    if (valid && reply.out_of_memory && retry_in_halves(in_flight)) {
       give_batch(worker);
-    } else if (!complete(worker, reply)) {
+    } else if (!valid || !complete(worker, in_flight, reply)) {
+      worker.in_flight.push_back(std::move(in_flight));  // it runs again elsewhere
       return false;
     }
   }
-  if (worker.retiring) worker.peer.end_sending();
+  if (worker.retiring && worker.in_flight.empty()) worker.peer.end_sending();
   return true;
 }
 
 // Ends the requests of the batch with the results of the reply. False: the reply does not fit the batch.
-bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
-  std::vector<RequestRange>& ranges = worker.in_flight->batch.ranges;
+bool WorkerPool::complete(Worker& worker, std::unique_ptr<InFlightBatch>& in_flight, ReplyMessage& reply) {
+  std::vector<RequestRange>& ranges = in_flight->batch.ranges;
   if (reply.results.size() != ranges.size()) return false;
   const auto postponed = [&](std::size_t i) { return reply.results[i].kind == ResultKind::kPostponed; };
   for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -152,7 +157,6 @@ bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
     SerializedCall::of(*range.request)
         .add({.begin = range.begin, .count = range.count, .result = std::move(reply.results[i])});
   }
-  const std::unique_ptr<InFlightBatch> in_flight = std::move(worker.in_flight);
   worker.stats->answered(in_flight->batch.items, reply, Clock::now() - in_flight->sent);
   engine_.record_times(in_flight->batch, reply.decode, reply.predict, reply.encode);
   in_flight->batch.isolated = reply.isolated;
@@ -170,7 +174,8 @@ bool WorkerPool::complete(Worker& worker, ReplyMessage& reply) {
 void WorkerPool::kill_hung(TimePoint now) {
   if (hang_timeout_ <= Duration::zero()) return;
   for (const auto& [id, worker] : workers_) {
-    if (!worker->in_flight || worker->killed_hung || now < worker->in_flight->sent + hang_timeout_) continue;
+    if (worker->in_flight.empty() || worker->killed_hung) continue;
+    if (now < worker->in_flight.front()->sent + hang_timeout_) continue;
     worker->killed_hung = true;
     worker->process.kill();
   }
@@ -188,19 +193,8 @@ void WorkerPool::remove_broken() {
     next = workers_.erase(next);
     stop_waiting_for_batch(*worker);
     if (worker->ready && !worker->retiring) deaths_.fetch_add(1, std::memory_order_relaxed);
-    const bool had_batch = worker->in_flight != nullptr;
-    if (had_batch) {
-      const int attempts = worker->in_flight->attempts;
-      if (attempts <= retries_allowed_) {
-        engine_.record_returned(worker->in_flight->batch);
-        retries_.push_back(std::move(worker->in_flight));
-      } else {
-        const std::string how = worker->killed_hung ? "hung with the batch and was killed" : "died with the batch";
-        end(*worker->in_flight, Outcome::kLost,
-            "worker process " + std::to_string(worker->process.pid()) + " " + how + " (attempt " +
-                std::to_string(attempts) + " of " + std::to_string(retries_allowed_ + 1) + ")");
-      }
-    }
+    const bool had_batch = !worker->in_flight.empty();
+    for (auto& in_flight : worker->in_flight) lose(*worker, std::move(in_flight));
     {
       MutexLock lock(mutex_);
       stats_.erase(worker->id);
@@ -211,6 +205,20 @@ void WorkerPool::remove_broken() {
                   .had_batch = had_batch,
                   .killed_hung = worker->killed_hung});
   }
+}
+
+// Keeps a batch of a dead worker for another one, or ends its requests.
+void WorkerPool::lose(const Worker& worker, std::unique_ptr<InFlightBatch> in_flight) {
+  const int attempts = in_flight->attempts;
+  if (attempts <= retries_allowed_) {
+    engine_.record_returned(in_flight->batch);
+    retries_.push_back(std::move(in_flight));
+    return;
+  }
+  const std::string how = worker.killed_hung ? "hung with the batch and was killed" : "died with the batch";
+  end(*in_flight, Outcome::kLost,
+      "worker process " + std::to_string(worker.process.pid()) + " " + how + " (attempt " + std::to_string(attempts) +
+          " of " + std::to_string(retries_allowed_ + 1) + ")");
 }
 
 // A batch that the engine has reserved for this worker goes to another one.
@@ -234,7 +242,7 @@ void WorkerPool::end(InFlightBatch& in_flight, Outcome outcome, const std::strin
 void WorkerPool::stop() {
   for (const auto& [id, worker] : workers_) {
     stop_waiting_for_batch(*worker);
-    if (worker->in_flight) retries_.push_back(std::move(worker->in_flight));
+    for (auto& in_flight : worker->in_flight) retries_.push_back(std::move(in_flight));
   }
   workers_.clear();
   for (const auto& in_flight : std::exchange(retries_, {})) end(*in_flight, Outcome::kClosed, {});

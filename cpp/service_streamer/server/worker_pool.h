@@ -22,8 +22,12 @@ namespace service_streamer::ipc {
 
 // The worker processes of a Server. Each worker that is ready and has no batch waits for a batch of the engine.
 //
-// If a worker dies, its batch is kept; for the engine it is still running. It goes to the next free worker before a new
-// batch is cut. If a worker has no memory for a batch, the batch is split, and its halves are kept in the same way.
+// If a worker dies, its batches are kept; for the engine they are still running. They go to the next free workers
+// before a new batch is cut. If a worker has no memory for a batch, the batch is split, and its halves are kept in the
+// same way.
+//
+// With ServerOptions::places a worker waits while it has fewer batches, and works on them for long. It is told which of
+// them have only requests that have ended.
 //
 // Used by the IO thread only, but for deaths() and reports(), which any thread may call. No call blocks.
 class WorkerPool {
@@ -48,6 +52,7 @@ class WorkerPool {
   TimePoint serve(bool engine_changed);
 
   bool any_ready() const;
+  std::size_t places() const { return places_; }
 
   // Workers see the end of file. Batches in flight end as kClosed.
   void stop();
@@ -63,11 +68,12 @@ class WorkerPool {
     std::uint64_t id = 0;
     int attempts = 0;  // workers that may have started to run it
     TimePoint sent;
+    bool cancelled = false;  // the worker was told that it is not wanted any more
   };
   struct Worker {
     Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
 
-    bool free() const { return ready && !retiring && !in_flight && !peer.broken(); }
+    bool free(std::size_t limit) const { return ready && !retiring && in_flight.size() < limit && !peer.broken(); }
 
     const std::uint32_t id;
     Peer peer;
@@ -79,17 +85,17 @@ class WorkerPool {
     bool ready = false;
     bool retiring = false;
     bool killed_hung = false;
-    bool waiting = false;                // the engine counts it as idle
-    TimePoint until = TimePoint::max();  // when to ask the engine again
-    std::unique_ptr<InFlightBatch> in_flight;
+    bool waiting = false;                                   // the engine counts it as idle
+    TimePoint until = TimePoint::max();                     // when to ask the engine again
+    std::vector<std::unique_ptr<InFlightBatch>> in_flight;  // oldest first
   };
 
   Worker* find(std::uint32_t id) const;
   void receive(Worker& worker);
   bool handle_message(Worker& worker, InMessage& message);
   bool handle_reply(Worker& worker, InMessage& message);
-  bool complete(Worker& worker, ReplyMessage& reply);
-  bool retry_in_halves(Worker& worker);
+  bool complete(Worker& worker, std::unique_ptr<InFlightBatch>& in_flight, ReplyMessage& reply);
+  bool retry_in_halves(std::unique_ptr<InFlightBatch>& in_flight);
   void give_batch(Worker& worker);
   bool retry_batch(Worker& worker);
   void drop_ended_retries();
@@ -97,7 +103,9 @@ class WorkerPool {
   static OutMessage message_of(const InFlightBatch& in_flight);
   void send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight);
   void kill_hung(TimePoint now);
+  void cancel_ended(Worker& worker);
   void remove_broken();
+  void lose(const Worker& worker, std::unique_ptr<InFlightBatch> in_flight);
   void stop_waiting_for_batch(Worker& worker);
   void end(InFlightBatch& in_flight, Outcome outcome, const std::string& note);
 
@@ -106,6 +114,7 @@ class WorkerPool {
   Poller& poller_;
   WorkerEvents& events_;
   const int retries_allowed_;
+  const std::size_t places_;
   const Duration hang_timeout_;
 
   // Used by the IO thread only.

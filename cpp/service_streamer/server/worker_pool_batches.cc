@@ -9,6 +9,11 @@
 // The part of WorkerPool that gives batches to workers: new batches, and batches to be run again.
 
 namespace service_streamer::ipc {
+namespace {
+
+constexpr Duration kCancelInterval = std::chrono::milliseconds(50);  // between two looks for batches to cancel
+
+}  // namespace
 
 TimePoint WorkerPool::serve(bool engine_changed) {
   // Sending a batch may show that its worker is dead. The batch then goes to another worker in the same call.
@@ -27,20 +32,39 @@ TimePoint WorkerPool::serve(bool engine_changed) {
   TimePoint next = TimePoint::max();
   for (const auto& [id, worker] : workers_) {
     if (worker->waiting) next = std::min(next, worker->until);
-    if (worker->in_flight && !worker->killed_hung && hang_timeout_ > Duration::zero()) {
-      next = std::min(next, worker->in_flight->sent + hang_timeout_);
+    if (worker->in_flight.empty()) continue;
+    if (!worker->killed_hung && hang_timeout_ > Duration::zero()) {
+      next = std::min(next, worker->in_flight.front()->sent + hang_timeout_);
+    }
+    if (places_ > 0) {
+      cancel_ended(*worker);
+      next = std::min(next, now + kCancelInterval);
     }
   }
   return next;
 }
 
-// Gives the worker a batch if it is free and one is due. Otherwise the engine counts the worker as idle.
+// Tells the worker which of its batches have only requests that have ended.
+void WorkerPool::cancel_ended(Worker& worker) {
+  std::vector<std::uint64_t> ids;
+  for (const auto& in_flight : worker.in_flight) {
+    if (in_flight->cancelled) continue;
+    in_flight->cancelled = std::ranges::all_of(
+        in_flight->batch.ranges, [](const RequestRange& range) { return range.request->completion.done(); });
+    if (in_flight->cancelled) ids.push_back(in_flight->id);
+  }
+  if (ids.empty()) return;
+  worker.peer.send(make_ids(MessageType::kCancel, ids));
+  has_broken_ |= worker.peer.broken();
+}
+
+// Gives the worker batches while it is free and one is due. Otherwise the engine counts the worker as idle.
 void WorkerPool::give_batch(Worker& worker) {
-  while (worker.free()) {
+  while (worker.free(std::max<std::size_t>(places_, 1))) {
     if (!retries_.empty()) {
       stop_waiting_for_batch(worker);
-      if (!retry_batch(worker)) continue;
-      return;
+      retry_batch(worker);
+      continue;
     }
     CloseReason reason{};
     const Engine::Ready ready = engine_.start_waiting(worker.idle, reason, worker.until);
@@ -65,14 +89,14 @@ bool WorkerPool::retry_batch(Worker& worker) {
 }
 
 // Splits the batch of a worker that had no memory for it, to run its halves. False: the batch has one item only.
-bool WorkerPool::retry_in_halves(Worker& worker) {
+bool WorkerPool::retry_in_halves(std::unique_ptr<InFlightBatch>& in_flight) {
   auto first = std::make_unique<InFlightBatch>();
   retries_.reserve(retries_.size() + 2);  // before split(): afterwards nothing may throw
-  const BatchCut cut = middle_of(worker.in_flight->batch.ranges);
+  const BatchCut cut = middle_of(in_flight->batch.ranges);
   if (cut.items == 0) return false;
-  engine_.split(worker.in_flight->batch, cut, first->batch);
-  first->attempts = --worker.in_flight->attempts;  // the worker did not run it
-  retries_.insert(retries_.begin(), std::move(worker.in_flight));
+  engine_.split(in_flight->batch, cut, first->batch);
+  first->attempts = --in_flight->attempts;  // the worker did not run it
+  retries_.insert(retries_.begin(), std::move(in_flight));
   retries_.insert(retries_.begin(), std::move(first));
   return true;
 }
@@ -115,6 +139,7 @@ OutMessage WorkerPool::message_of(const InFlightBatch& in_flight) {
 
 void WorkerPool::send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight) {
   in_flight->id = ++last_batch_id_;
+  in_flight->cancelled = false;
   in_flight->sent = Clock::now();
   if (in_flight->attempts > 0) in_flight->batch.dispatched = in_flight->sent;
   OutMessage message;
@@ -123,12 +148,13 @@ void WorkerPool::send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight) 
   } catch (const std::bad_alloc&) {
     return end(*in_flight, Outcome::kLost, "there was no memory to send the batch to a worker");
   }
-  ++in_flight->attempts;
-  worker.in_flight = std::move(in_flight);
-  engine_.record_sent(worker.in_flight->batch, static_cast<std::uint32_t>(worker.process.pid()));
+  InFlightBatch& sent = *in_flight;
+  ++sent.attempts;
+  worker.in_flight.push_back(std::move(in_flight));
+  engine_.record_sent(sent.batch, static_cast<std::uint32_t>(worker.process.pid()));
   worker.peer.send(std::move(message));
   if (!worker.peer.broken()) return;
-  --worker.in_flight->attempts;  // the worker was dead before it got the batch
+  --sent.attempts;  // the worker was dead before it got the batch
   has_broken_ = true;
 }
 

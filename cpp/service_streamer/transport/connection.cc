@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "service_streamer/waiting/parker.h"
 #include "service_streamer/wire/wire.h"
 
 namespace service_streamer::ipc {
@@ -67,11 +68,22 @@ void Connection::released(std::uint64_t handle, bool reusable) noexcept {
     first = pending_releases_.size() == 1;
     wake = first && asleep_;
   }
-  if (wake) {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_event_.get(), &one, sizeof one);
-  }
+  if (wake) wake_up();
   if (first && on_release_) on_release_();
+}
+
+void Connection::ring() {
+  bool wake = false;
+  {
+    MutexLock lock(mutex_);
+    wake = !std::exchange(rung_, true) && asleep_;
+  }
+  if (wake) wake_up();
+}
+
+void Connection::wake_up() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_event_.get(), &one, sizeof one);
 }
 
 // --- sending ---
@@ -123,17 +135,17 @@ Received Connection::receive(InMessage& message) {
   }
 }
 
-Received Connection::wait_and_receive(InMessage& message) {
+Received Connection::wait_and_receive(InMessage& message, TimePoint deadline) {
   for (;;) {
     const Received received = receive(message);
     if (received != Received::kNothing) return received;
     if (!flush()) return Received::kClosed;
-    if (!wait()) return Received::kNothing;
+    if (deadline <= Clock::now() || !wait(deadline)) return Received::kNothing;
   }
 }
 
-// Blocks until the socket or wake_event_ is ready. False: a signal.
-bool Connection::wait() {
+// Blocks until the socket is ready or a release is pending. False: a signal, the deadline or ring().
+bool Connection::wait(TimePoint deadline) {
   if (!std::exchange(wake_event_made_, true)) {
     const ForkLock no_fork;
     // If this fails, releases are sent with the next message.
@@ -143,21 +155,25 @@ bool Connection::wait() {
     // Checked and set under one lock: otherwise a release in between would not wake this thread.
     MutexLock lock(mutex_);
     if (!pending_releases_.empty()) return true;
+    if (std::exchange(rung_, false)) return false;
     asleep_ = true;
   }
   std::array<pollfd, 2> watched{{{.fd = socket_.get(), .events = POLLIN, .revents = 0},
                                  {.fd = wake_event_.get(), .events = POLLIN, .revents = 0}}};
   if (unsent() > 0) watched[0].events |= POLLOUT;
-  const bool woken = poll(watched.data(), watched.size(), -1) >= 0;
+  const timespec left = deadline != TimePoint::max() ? time_left(deadline) : timespec{};
+  const int ready = ppoll(watched.data(), watched.size(), deadline != TimePoint::max() ? &left : nullptr, nullptr);
+  bool rung = false;
   {
     MutexLock lock(mutex_);
     asleep_ = false;
+    rung = std::exchange(rung_, false);
   }
-  if (woken && watched[1].revents != 0) {
+  if (ready > 0 && watched[1].revents != 0) {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t received = read(wake_event_.get(), &count, sizeof count);
   }
-  return woken;
+  return ready > 0 && !rung;
 }
 
 void Connection::shut_down() {

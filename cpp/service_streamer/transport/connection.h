@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "service_streamer/base/clock.h"
 #include "service_streamer/base/file_descriptor.h"
 #include "service_streamer/base/mutex.h"
 #include "service_streamer/shared_memory/shared_memory.h"
@@ -17,9 +18,9 @@
 
 namespace service_streamer::ipc {
 
-// Messages over one Unix stream socket, and the blocks lent over it. One thread uses a connection; only released() may
-// be called by any thread. When the first release is pending, released() calls `on_release`, which should make the
-// thread call flush().
+// Messages over one Unix stream socket, and the blocks lent over it. One thread uses a connection; only released() and
+// ring() may be called by any thread. When the first release is pending, released() calls `on_release`, which should
+// make the thread call flush().
 //
 // send(), flush() and receive() never block. While unsent() > 0, the owner watches the socket for writability.
 // send_all() and wait_and_receive() block; they are for a worker process, whose main thread serves this socket only.
@@ -43,8 +44,10 @@ class Connection : public BlockOwner, public std::enable_shared_from_this<Connec
   // shut_down(). kReleased messages are handled inside.
   Received receive(InMessage& message);
 
-  // Blocks until a message, the end of file, an error or a signal (kNothing).
-  Received wait_and_receive(InMessage& message);
+  // Blocks until a message, the end of file, an error, or a signal, the deadline or ring() (kNothing).
+  Received wait_and_receive(InMessage& message, TimePoint deadline = TimePoint::max());
+  // Ends this or the next wait in wait_and_receive(). Any thread.
+  void ring() EXCLUDES(mutex_);
   // Blocks until everything is written. False: the peer has hung up.
   bool send_all(OutMessage message);
 
@@ -59,7 +62,8 @@ class Connection : public BlockOwner, public std::enable_shared_from_this<Connec
   Connection(FileDescriptor socket, std::function<void()> on_release);
   void lend(OutMessage& message);
   bool take_back(const InMessage& message);
-  bool wait() EXCLUDES(mutex_);
+  bool wait(TimePoint deadline) EXCLUDES(mutex_);
+  void wake_up();
 
   // Constant after construction.
   const FileDescriptor socket_;
@@ -82,6 +86,7 @@ class Connection : public BlockOwner, public std::enable_shared_from_this<Connec
   Mutex mutex_;
   std::vector<std::uint64_t> pending_releases_ GUARDED_BY(mutex_);  // not yet sent to the peer
   bool asleep_ GUARDED_BY(mutex_) = false;
+  bool rung_ GUARDED_BY(mutex_) = false;
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 

@@ -34,7 +34,7 @@ enum class MessageType : std::uint16_t {
   kReply,       // worker → engine: the results of the batch with the same id
   kReleased,    // both ways: handles of blocks that the sender of this message no longer uses
   kSubmit,      // client → engine: new requests
-  kCancel,      // client → engine: ids of requests to cancel
+  kCancel,      // client → engine: ids of requests to cancel; engine → worker: of batches
   kQuery,       // client → engine: a query about a request or the engine (wire/query.h)
   kQueryReply,  // engine → client: the reply to the query with the same id
   kResults,     // engine → client: requests that have ended

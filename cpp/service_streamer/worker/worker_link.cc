@@ -2,27 +2,48 @@
 
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace service_streamer::ipc {
 
 WorkerLink::WorkerLink(FileDescriptor socket)
     : pool_(SharedPool::make()), connection_(Connection::make(std::move(socket))) {}
 
-// Blocks until a message of this type. Hangs up on any other message, and on a setup for which there is no memory.
-WorkerLink::ReceiveStatus WorkerLink::receive(MessageType type, InMessage& message) {
-  switch (connection_->wait_and_receive(message)) {
-    case Received::kMessage:
-      if (message.type == type && (message.dropped_bytes == 0 || type == MessageType::kBatch))
-        return ReceiveStatus::kReceived;
-      break;
-    case Received::kNothing:
-      return ReceiveStatus::kInterrupted;
-    case Received::kClosed:
-    case Received::kCorrupt:
-      break;
+// Blocks until a message of this type. Hangs up on any other message but kCancel, and on a setup for which there is no
+// memory.
+WorkerLink::ReceiveStatus WorkerLink::receive(MessageType type, InMessage& message, TimePoint deadline) {
+  for (;;) {
+    switch (connection_->wait_and_receive(message, deadline)) {
+      case Received::kMessage:
+        if (message.type == type && (message.dropped_bytes == 0 || type == MessageType::kBatch))
+          return ReceiveStatus::kReceived;
+        if (message.type == MessageType::kCancel && cancel(message)) continue;
+        break;
+      case Received::kNothing:
+        return deadline == TimePoint::max() ? ReceiveStatus::kInterrupted : ReceiveStatus::kNothing;
+      case Received::kClosed:
+      case Received::kCorrupt:
+        break;
+    }
+    connection_->shut_down();
+    return ReceiveStatus::kClosed;
   }
-  connection_->shut_down();
-  return ReceiveStatus::kClosed;
+}
+
+// False: the message is invalid.
+bool WorkerLink::cancel(const InMessage& message) {
+  std::vector<std::uint64_t> ids;
+  if (message.dropped_bytes > 0 || !parse(message, ids)) return false;
+  for (const std::uint64_t id : ids) {
+    // The reply to the others is on its way.
+    if (const auto found = open_.find(id); found != open_.end()) found->second = true;
+  }
+  return true;
+}
+
+bool WorkerLink::cancelled(std::uint64_t id) const {
+  const auto found = open_.find(id);
+  return found != open_.end() && found->second;
 }
 
 WorkerLink::ReceiveStatus WorkerLink::receive_setup(Bytes& setup) {
@@ -52,11 +73,12 @@ bool WorkerLink::send_init_failed(const std::string& traceback) {
   return connection_->send_all(make_text(MessageType::kInitFailed, traceback));
 }
 
-WorkerLink::ReceiveStatus WorkerLink::next_batch(std::uint64_t& id, BatchMessage& batch) {
+WorkerLink::ReceiveStatus WorkerLink::next_batch(std::uint64_t& id, BatchMessage& batch, TimePoint deadline) {
   InMessage message;
-  const ReceiveStatus status = receive(MessageType::kBatch, message);
+  const ReceiveStatus status = receive(MessageType::kBatch, message, deadline);
   if (status != ReceiveStatus::kReceived) return status;
   id = message.id;
+  open_.emplace(id, false);
   batch.dropped_bytes = message.dropped_bytes;
   if (batch.dropped_bytes > 0) return status;
   const std::size_t size = message.body.size();
@@ -72,6 +94,7 @@ WorkerLink::ReceiveStatus WorkerLink::next_batch(std::uint64_t& id, BatchMessage
 }
 
 bool WorkerLink::reply(std::uint64_t id, const ReplyMessage& reply) {
+  open_.erase(id);
   return connection_->send_all(make_reply(id, reply));
 }
 

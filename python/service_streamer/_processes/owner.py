@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core, _lifecycle, _options
 from .._backend import join_in_background, make_engine
 from .._devices import Device
-from .._model import Model
+from .._model import Model, makes_steps
 from .._options import Options
 from .._waiting import callbacks, greenlets, threads
 from .init_failure import InitFailure
@@ -75,9 +75,12 @@ class Processes:
         relay: Address | None = None,
     ) -> None:
         count = process_options.worker_num
+        steps = makes_steps(version.model.source)
+        self._places = options.batch_size if steps else 0
+        """for live items of a `StepModel` in each worker"""
         self.engine = make_engine(
-            options,
-            workers=count,
+            options.for_steps() if steps else options,
+            workers=count * max(self._places, 1),
             remote=True,
             inline=inline,
             start=_nothing,
@@ -88,6 +91,7 @@ class Processes:
             retries=process_options.retries,
             hang_timeout=process_options.hang_timeout,
             address=process_options.address,
+            places=self._places,
         )
         self.address: str = self.server.address
         """where other processes connect"""
@@ -141,7 +145,10 @@ class Processes:
         return dict(json.loads(self.server.stats()))
 
     def configure(self, change: Mapping[str, Any]) -> None:
-        self.engine.configure(**change)
+        if not self._places:
+            self.engine.configure(**change)
+        elif "batch_size" in change:
+            raise NotImplementedError("worker processes with a StepModel keep their batch_size")
 
     def start_recording(self, seconds: float, max_events: int) -> int:
         return self.engine.start_recording(seconds, max_events)
@@ -188,7 +195,7 @@ class Processes:
 
     def resize(self, worker_num: int) -> None:
         """Change the number of workers. Does not wait."""
-        self.engine.set_workers(worker_num)
+        self.engine.set_workers(worker_num * max(self._places, 1))
         self._supervisor.resize(worker_num)
 
     def restart(self, version: Version, timeout: float | None) -> bool:

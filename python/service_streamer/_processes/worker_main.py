@@ -27,7 +27,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core, _lifecycle
-from .._model import Model
+from .._model import Model, makes_steps
 from .._worker import flush_spans, flush_streams, is_logged, serve
 from .init_failure import InitFailure
 
@@ -78,6 +78,11 @@ class Worker(BaseProcess):
             name = self._model.name
             del self._model  # frees init arguments and warm-up items
             link.send_ready(_about())
+            if makes_steps(predict):
+                from .._steps.loop import Loop  # only needed here
+
+                Loop(link, predict, sys.maxsize, job.budget is not None, name).run()
+                return
             while (unfinished := link.run_batches(predict, is_logged)) is not None:
                 serve(*unfinished, predict, job.budget, name)
                 del unfinished  # frees its items before the next wait

@@ -68,6 +68,11 @@ def test_a_call_runs(program, text):
     program(SETUP + main + textwrap.indent(text, "    ") + "\nasyncio.run(main())")
 
 
+def test_the_steps_run(program):
+    done = program(snippet("docs/generation.md", "class Countdown(StepModel)"))
+    assert done.stdout == "[[3, 2, 1], [1]]\n3\n2\n1\n"
+
+
 def test_a_restart_runs(program):
     text = snippet("docs/worker-processes.md", "streamer.restart(")
     main = "if __name__ == '__main__':\n    streamer = Streamer(NewClassifier, 8)\n    "

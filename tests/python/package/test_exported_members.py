@@ -46,6 +46,8 @@ def test_what_is_exported():
         "RequestTimeout",
         "SerializationError",
         "Stage",
+        "StepModel",
+        "StepStats",
         "StreamStats",
         "Streamer",
         "StreamerClosed",

@@ -138,8 +138,9 @@ def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
 # Each package of the Python code and the packages that it may use.
 PACKAGES = {
     "_waiting": set(),
+    "_steps": {"_waiting", "_streams"},
     "torch": {"_waiting"},
-    "_processes": {"_waiting", "_streams"},
+    "_processes": {"_waiting", "_streams", "_steps"},
     "_redis": {"_waiting", "_processes", "_streams", "_timeline"},
     "_streams": {"_waiting"},
     "_timeline": {"_waiting"},

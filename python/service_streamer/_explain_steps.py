@@ -1,0 +1,34 @@
+"""The sentences of ``streamer.explain()`` about the steps of a `StepModel`."""
+
+from __future__ import annotations
+
+from ._stats import StepStats
+
+OFTEN = 0.75
+"""the live items limit the throughput if a step has this part of ``batch_size`` on average"""
+
+
+def summary(steps: StepStats) -> str:
+    """Return one sentence: what the steps have done."""
+    if not steps.steps:
+        return f"{steps.admitted:,} items so far; {steps.live:,} are live now."
+    return (
+        f"{steps.outputs:,} outputs of {steps.admitted:,} items in {steps.steps:,} steps, with "
+        f"{steps.mean_live:.1f} live items on average. Now {steps.live:,} are live, and "
+        f"{steps.paused:,} wait for the readers of their streams."
+    )
+
+
+def verdict(steps: StepStats, batch_size: int, workers: int) -> str:
+    """Return one sentence: what limits the number of live items, and what to change."""
+    places = batch_size * workers
+    live, when = (steps.mean_live, "on average") if steps.steps else (steps.live, "now")
+    if live >= OFTEN * places:
+        return (
+            f"batch_size={batch_size} is the limit: {live:.0f} items are live {when}. Raise it if "
+            "a step with more items takes little more time."
+        )
+    return (
+        f"The number of requests is the limit: {live:.1f} items are live {when}, and {places} "
+        "could be. Items enter at the next step."
+    )

@@ -1,0 +1,101 @@
+"""An item that a step model works on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .. import _core
+from .._errors import QueueFull
+from .._model_errors import detached
+from .._request_context import reader_of
+from .._streams.writer import Writer, open_writer
+
+PATIENCE = 30.0  # s that an item keeps its state while its reader takes nothing
+
+
+class Sequence:
+    """An item, its state, and where its outputs go.
+
+    Attributes:
+        batch: of the one item, which it answers.
+        state: that of the model.
+        put: takes an output. False: the reader has no room for another one.
+        gone: the item has left.
+    """
+
+    __slots__ = ("_outputs", "_seen", "_writer", "batch", "gone", "put", "state")
+
+    def __init__(self, batch: _core.Batch, state: Any) -> None:
+        self.batch = batch
+        self.state = state
+        self.gone = False
+        self._outputs: list[Any] | None = None
+        self._writer: Writer | None = None
+        self._seen = (-1, 0.0)
+        reader = reader_of(batch.contexts[0][0]) if batch.contexts else None
+        self.put: Callable[[Any], Any]
+        if reader is None:
+            self._outputs = []
+            self.put = self._outputs.append
+        else:
+            self._writer = open_writer(reader)
+            self.put = self._writer.put
+
+    @property
+    def unwanted(self) -> bool:
+        """True if no caller waits for it any more."""
+        return self.batch.ended or (self._writer is not None and self._writer.cancelled)
+
+    @property
+    def ready(self) -> bool:
+        """True if the reader of a paused item has room again."""
+        writer = self._writer
+        return writer is None or writer.sent - writer.taken <= writer.buffer // 2
+
+    def pause(self, wake: Callable[[], object]) -> None:
+        """Begin to wait for the reader. `wake` is called when the item may be `ready`."""
+        assert self._writer is not None
+        self._writer.wake = wake
+        self._seen = (self._writer.taken, time.monotonic())
+
+    def resume(self) -> None:
+        """End the wait."""
+        assert self._writer is not None
+        self._writer.wake = None
+
+    def stalled(self) -> QueueFull | None:
+        """Return the error of a paused item whose reader takes nothing for too long."""
+        assert self._writer is not None
+        taken, since = self._seen
+        now = time.monotonic()
+        if self._writer.taken != taken:
+            self._seen = (self._writer.taken, now)
+        elif now - since >= PATIENCE:
+            return QueueFull(
+                f"the reader has taken none of the {self._writer.buffer} pieces of the stream that "
+                f"wait for it within {PATIENCE:g} s"
+            )
+        return None
+
+    def complete(self) -> None:
+        """Answer the item: it is done."""
+        output = self._outputs if self._writer is None else self._writer.output
+        try:
+            self.batch.complete([output])
+        except BaseException as error:  # an output cannot be pickled
+            self.batch.fail(detached(error))
+
+    def fail(self, error: Exception) -> None:
+        """Answer the item: it has failed."""
+        if self._writer is not None:
+            self._writer.end(error)
+        self.batch.fail(error)
+
+    def abandon(self) -> None:
+        """Give the item back: it is unwanted."""
+        if self.batch.ended:
+            self.batch.drop_ended()
+        else:
+            self.complete()

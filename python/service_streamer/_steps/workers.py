@@ -1,0 +1,50 @@
+"""The backend of a `ThreadedStreamer` with a `StepModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._model import name_of
+from .._options import Options
+from .._worker import Workers
+from ..step_model import StepModel
+from .loop import Loop
+
+
+class StepWorkers(Workers):
+    """An engine and the thread that steps its items.
+
+    To the engine each place for a live item is a worker, which takes one item at a time.
+    """
+
+    def __init__(self, model: StepModel, options: Options) -> None:
+        super().__init__(model.predict, options.for_steps(), count=1)
+        self.engine.set_workers(options.batch_size)
+        self._loop = Loop(
+            self.engine, model, options.batch_size, options.isolate_errors, name_of(model)
+        )
+
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        steps = self._loop.stats()
+        return {
+            **super().stats(timeout),
+            "batch_size": self._loop.limit,
+            "workers": 1,
+            "busy_time": steps.pop("busy_time"),
+            "steps": steps,
+        }
+
+    def configure(self, change: Mapping[str, Any]) -> None:
+        if (limit := change.get("batch_size")) is not None:
+            self._loop.limit = limit
+            self.engine.set_workers(limit)
+
+    def _work(self) -> None:
+        try:
+            self._loop.run()
+        except BaseException:
+            # Without this thread no request would be answered.
+            self.engine.close(False)
+            self.engine.abort()
+            raise

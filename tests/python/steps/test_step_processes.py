@@ -1,0 +1,190 @@
+"""Step models in worker processes."""
+
+import os
+import signal
+
+import pytest
+from step_models import BadStep, Countdown, Told, Unpicklable, down
+from waits import LONG, eventually
+
+from service_streamer import RequestTimeout, SerializationError, Streamer, WorkerLost
+
+
+@pytest.fixture
+def told(process_streamers, process_journal):
+    """Makes a streamer whose model tells the journal what it admits and drops."""
+
+    def told(**options):
+        options.setdefault("batch_size", 4)
+        return process_streamers(Told, model_init_args=[process_journal], **options)
+
+    return told
+
+
+@pytest.fixture
+def admitted(process_journal):
+    """Waits until an item is live."""
+
+    def admitted(item):
+        while process_journal.next() != ("admit", item):
+            pass
+
+    return admitted
+
+
+@pytest.fixture
+def dropped(process_journal):
+    """Waits until an item has left."""
+
+    def dropped(item):
+        while process_journal.next() != ("drop", item):
+            pass
+
+    return dropped
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_each_item_gets_its_own_outputs(process_streamers, method):
+    streamer = process_streamers(Countdown, 4, worker_num=2, mp_start_method=method, warmup=[3, 1])
+    futures = [streamer.submit([i, 2 * i, 1]) for i in range(1, 30)]
+    for i, future in enumerate(futures, 1):
+        assert future.result(LONG) == [down(i), down(2 * i), [1]]
+
+
+def test_streams(process_streamers):
+    streamer = process_streamers(Countdown, 2)
+    streams = [streamer.stream(item) for item in (5, 300, 1)]
+    assert [list(stream) for stream in streams] == [down(5), down(300), [1]]
+
+
+def test_items_enter_beside_one_that_is_never_done(told, admitted, dropped):
+    streamer = told()
+    endless = streamer.submit([0])
+    admitted(0)
+    assert streamer.predict([3]) == [down(3)]
+    assert streamer.stats().steps.live == 1
+    assert (streamer.stats().batch_size, streamer.stats().workers) == (4, 1)
+    assert "1.0 items are live now" in streamer.explain()
+    endless._abandon()
+    dropped(0)
+    eventually(lambda: streamer.stats().steps.live == 0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_cancelled_item_leaves(told, admitted, dropped, batch_size):
+    streamer = told(batch_size=batch_size)
+    future = streamer.submit([0])
+    admitted(0)
+    future._abandon()
+    dropped(0)
+    assert streamer.predict([2]) == [[2, 1]]
+
+
+def test_an_expired_item_leaves(told, dropped):
+    streamer = told()
+    with pytest.raises(RequestTimeout):
+        streamer.predict([0], timeout=0.05)
+    assert streamer.predict([2]) == [[2, 1]]
+
+
+def test_a_closed_stream_leaves(told, dropped):
+    streamer = told()
+    stream = streamer.stream(0)
+    assert isinstance(next(stream), int)
+    stream.close()
+    dropped(0)
+
+
+def test_a_client_reads_streams_and_leaves(told, dropped):
+    streamer = told()
+    client = Streamer.connect(streamer.address)
+    assert client.predict([3]) == [down(3)]
+    assert list(client.stream(200)) == down(200)
+    assert client.stats().batch_size == 4
+    stream = client.stream(0)
+    next(stream)
+    client.close(drain=False, timeout=LONG)
+    dropped(0)
+
+
+def test_a_slow_reader_holds_nobody_up(process_streamers):
+    streamer = process_streamers(Countdown, 2)
+    slow = streamer.stream(1000, buffer=4)
+    assert next(slow) == 1000
+    assert streamer.predict([3]) == [down(3)]
+    assert list(streamer.stream(300)) == down(300)
+    assert list(slow) == down(999)
+
+
+def test_items_of_a_dead_worker_run_again(told, admitted):
+    streamer = told()
+    endless = streamer.stream(0)
+    pid = next(endless)
+    future = streamer.submit([0], timeout=LONG)
+    admitted(0)
+    admitted(0)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerLost):  # a part of the stream was read
+        next(endless)
+    admitted(0)
+    assert streamer.predict([3]) == [down(3)]
+    assert not future.done()
+    future._abandon()
+
+
+def test_an_item_is_lost_with_its_second_worker(told):
+    streamer = told(retries=0)
+    stream = streamer.stream(0)
+    pid = next(stream)
+    future = streamer.submit([0])
+    eventually(lambda: streamer.stats().steps.live == 2)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerLost):
+        future.result(LONG)
+    with pytest.raises(WorkerLost):
+        next(stream)
+
+
+def test_only_the_guilty_item_fails(process_streamers):
+    streamer = process_streamers(BadStep)
+    futures = [streamer.submit([item]) for item in (5, 3, 2)]
+    assert futures[0].result(LONG) == [down(5)]
+    with pytest.raises(ValueError, match="three"):
+        futures[1].result(LONG)
+    assert futures[2].result(LONG) == [down(2)]
+
+
+def test_outputs_that_cannot_be_pickled(process_streamers):
+    streamer = process_streamers(Unpicklable)
+    with pytest.raises(SerializationError):
+        streamer.predict([6])
+    with pytest.raises(SerializationError):
+        list(streamer.stream(6))
+    assert streamer.predict([5]) == [down(5)]
+
+
+def test_closing_lets_live_items_end(process_streamers):
+    streamer = process_streamers(Countdown, 2)
+    futures = [streamer.submit([500]) for _ in range(6)]
+    streamer.close()
+    assert all(future.result(LONG) == [down(500)] for future in futures)
+
+
+def test_workers_are_replaced_and_added(process_streamers):
+    streamer = process_streamers(Countdown, 2)
+    future = streamer.submit([2000])
+    streamer.restart(BadStep, timeout=LONG)
+    assert future.result(LONG) == [down(2000)]
+    with pytest.raises(ValueError):
+        streamer.predict([3])
+    streamer.resize(2)
+    assert streamer.stats().workers == 2
+
+
+def test_refused_settings(process_streamers):
+    with pytest.raises(TypeError, match="pass the class Countdown"):
+        process_streamers(Countdown())
+    with pytest.raises(ValueError, match='output must be "items"'):
+        process_streamers(Countdown, output="batch")
+    with pytest.raises(NotImplementedError, match="batch_size"):
+        process_streamers(Countdown).configure(batch_size=3)
