@@ -134,8 +134,7 @@ def futures(streamer: ThreadedStreamer) -> None:
 
 async def coroutines(streamer: ThreadedStreamer) -> None:
     outputs: list[int] = await streamer.apredict(["a"], timeout=1, priority=2)
-    async with streamer.astream("a", timeout=1, priority=2, buffer=8) as pieces:
-        print([piece async for piece in pieces], list(streamer.stream("a")))
+    print([piece async for piece in streamer.astream("a", buffer=8)], list(streamer.stream("a")))
     awaited: list[int] = await streamer.submit(["a"])
     wrapped: asyncio.Future[Any] = asyncio.wrap_future(streamer.submit(["a"]))
     print(outputs, awaited, await wrapped)
