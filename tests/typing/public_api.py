@@ -134,12 +134,7 @@ def futures(streamer: ThreadedStreamer) -> None:
 
 async def coroutines(streamer: ThreadedStreamer) -> None:
     outputs: list[int] = await streamer.apredict(["a"], timeout=1, priority=2)
-    async with streamer.astream("a", timeout=1, priority=2, buffer=8) as pieces:
-        async for piece in pieces:
-            print(piece)
-    with streamer.stream("a") as stream:
-        all_pieces: list[str] = list(stream)
-    print(all_pieces)
+    print([piece async for piece in streamer.astream("a", buffer=8)], list(streamer.stream("a")))
     awaited: list[int] = await streamer.submit(["a"])
     wrapped: asyncio.Future[Any] = asyncio.wrap_future(streamer.submit(["a"]))
     print(outputs, awaited, await wrapped)
