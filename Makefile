@@ -125,7 +125,7 @@ FUZZ_CXX ?= $(shell compgen -c clang++ | sort -V | tail -1)
 fuzz: SHELL := /bin/bash
 fuzz: $(VENV)/.tools  ## the transport under libFuzzer for FUZZ_SECONDS; needs Clang
 	$(cmake) -S . -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DSERVICE_STREAMER_FUZZ=ON \
-	  -DSERVICE_STREAMER_SANITIZE=address --log-level=WARNING
+	  -DSERVICE_STREAMER_SANITIZE=address -DSERVICE_STREAMER_UNITY=OFF --log-level=WARNING
 	$(bin)/cmake --build build/fuzz --target message_fuzz
 	mkdir -p build/fuzz/found
 	build/fuzz/tests/cpp/message_fuzz -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \

@@ -252,6 +252,12 @@ CASES: tuple[Case, ...] = (
     native("nothing", "nothing"),
     native("collate", "collate"),
     native("pad", "pad"),
+    case(
+        "native-pictures",
+        "cases.pictures",
+        ("ours", "ours-alone-1", "ours-alone-all"),
+        seconds=5,
+    ),
     web(
         "native-flask",
         [

@@ -37,7 +37,7 @@ class ImageService:
 
     def __init__(self, model: str = "eager") -> None:
         self._predict = PythonModel() if model == "eager" else native_model(model)
-        self.streamer = ThreadedStreamer(self._predict, batch_size=64, max_latency=0.05)
+        self.streamer = self._make_streamer()
 
     @classmethod
     def from_environment(cls) -> ImageService:
@@ -56,6 +56,9 @@ class ImageService:
         """The same for asyncio."""
         pictures = await asyncio.to_thread(self.read, files)  # decoding would block the event loop
         return [answer(scores) for scores in await self.streamer.apredict(pictures)]
+
+    def _make_streamer(self) -> Any:
+        return ThreadedStreamer(self._predict, batch_size=64, max_latency=0.05)
 
     def read(self, files: Sequence[bytes]) -> list[NDArray[np.uint8]]:
         """Decode files in the caller's thread, so that the model does not wait for it."""
@@ -95,10 +98,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Pictures to classes.")
     parser.add_argument("pictures", nargs="*", type=Path, help="to classify")
     parser.add_argument("--model", default="eager", help="eager, or a file of export.py")
+    parser.add_argument("--pipeline", action="store_true", help="decode in a stage of its own")
     parser.add_argument("--web", choices=["flask", "fastapi"], help="serve, with this framework")
     parser.add_argument("--port", type=int, default=5005)
     options = parser.parse_args()
-    service = ImageService(options.model)
+    kind = ImageService
+    if options.pipeline:
+        from pipeline_service import PipelineService as kind  # it imports this module
+    service = kind(options.model)
     if options.web == "flask":
         from flask_service import create_app
 

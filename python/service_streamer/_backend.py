@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import weakref
 from collections.abc import Callable, Mapping
@@ -96,7 +97,9 @@ def make_engine(
     workers: int,
     remote: bool = False,
     inline: bool = False,
+    forwards: bool = False,
     model: Any = None,
+    future_type: type[Future] = Future,
     start: Callable[[], None],
     start_timer: Callable[[], None],
 ) -> _core.Engine:
@@ -107,12 +110,16 @@ def make_engine(
         workers: the number of workers.
         remote: the workers are in other processes, so items and outputs are pickled.
         inline: the workers may be on other machines, so shared memory is not used.
+        forwards: another engine forms the batches.
         model: the capsule of a native model, which C++ threads run.
+        future_type: of the requests.
         start: called by the first request.
         start_timer: called by the first request with a deadline that no calling thread watches.
             A client or server process has a thread that watches all deadlines, so there the hook
             does nothing.
     """
+
+    grouping = options.grouping
 
     def begin() -> None:
         start()
@@ -122,13 +129,18 @@ def make_engine(
         batch_size=options.batch_size,
         max_latency=options.max_latency,
         policy=options.policy,
+        ageing=options.ageing or 0,  # 0: none
         workers=workers,
         max_queue=options.max_queue or 0,  # 0: the default of the engine
         overflow=options.overflow,
         output=options.output,
-        future_type=Future,
+        future_type=future_type,
         start=begin,
         start_timer=start_timer,
+        group=None if grouping is None else grouping.group,
+        forwards=forwards,
+        max_weight=math.inf if grouping is None else grouping.max_weight,
+        padded=grouping is not None and grouping.padded,
         remote=remote,
         inline=inline,
         model=model,

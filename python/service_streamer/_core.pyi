@@ -8,6 +8,8 @@ from typing_extensions import Self
 
 __version__: str
 
+_BatchRecord = tuple[list[tuple[bytes, int, float]], int, int, str, float, float, float, str | None]
+
 class FutureBase:
     """One predict or submit call in the engine's queue: the base of `service_streamer.Future`."""
 
@@ -20,6 +22,7 @@ class FutureBase:
     def add_done_callback(self, fn: Callable[[Any], object]) -> None: ...
     def _abandon(self) -> None: ...
     def _attach(self, mailbox: Mailbox, token: object, /) -> bool: ...
+    def _batches(self) -> list[_BatchRecord]: ...
     def _ended(self) -> tuple[str, float] | None: ...
     def _publish(self) -> None: ...
     def _timing(self) -> tuple[float, float, int, str] | None: ...
@@ -129,6 +132,7 @@ class Engine:
         batch_size: int,
         max_latency: float,
         policy: str,
+        ageing: float = 0,
         workers: int,
         max_queue: int,
         overflow: str,
@@ -136,6 +140,10 @@ class Engine:
         future_type: type,
         start: Callable[[], object],
         start_timer: Callable[[], object],
+        group: Callable[[tuple[Any, ...]], tuple[Any, Any]] | None = None,
+        forwards: bool = False,
+        max_weight: float = 0,
+        padded: bool = False,
         remote: bool = False,
         inline: bool = False,
         model: Any = None,

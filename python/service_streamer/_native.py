@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _core, _lifecycle
 from ._backend import join_in_background, make_engine, weakly
+from ._grouping import KeyFunction
 from ._options import Options
 from ._waiting import callbacks, threads
 
@@ -20,6 +21,11 @@ class NativeSource(abc.ABC):
     @abc.abstractmethod
     def workers(self) -> int:
         """The number of threads that run the model."""
+
+    @property
+    def key(self) -> KeyFunction | None:
+        """What the model wants as the ``key`` of its streamer."""
+        return None
 
     @abc.abstractmethod
     def capsule(self) -> Any:

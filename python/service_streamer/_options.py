@@ -11,6 +11,8 @@ import sys
 import warnings
 from typing import Any
 
+from ._grouping import Grouping
+
 POLICIES = ("adaptive", "greedy", "window")
 OVERFLOWS = ("block", "reject")
 OUTPUTS = ("items", "batch")
@@ -36,10 +38,14 @@ class Options:
     """when a batch goes to a worker: one of POLICIES"""
     max_queue: int | None = None
     """most items in the queue; None: 1024 batches"""
+    ageing: float | None = None
+    """seconds of waiting after which a request counts as one priority higher; None: never"""
     overflow: str = "block"
     """the effect of a full queue: one of OVERFLOWS"""
     output: str = "items"
     """the result of a request: one of OUTPUTS"""
+    grouping: Grouping | None = None
+    """which items may share a batch; None: all"""
     isolate_errors: bool = True
     """run a batch that raised again in parts, so that only the guilty requests fail"""
     isolation_budget: float = 8
@@ -52,6 +58,7 @@ class Options:
         set_field(self, "worker_timeout", timeout("worker_timeout", self.worker_timeout))
         if self.max_queue is not None:
             set_field(self, "max_queue", count("max_queue", self.max_queue))
+        set_field(self, "ageing", _ageing(self.ageing))
         one_of("policy", self.policy, POLICIES)
         one_of("overflow", self.overflow, OVERFLOWS)
         one_of("output", self.output, OUTPUTS)
@@ -66,6 +73,8 @@ class Options:
         """
         if self.output != "items":
             raise ValueError(f'output must be "items" for a StepModel, not {self.output!r}')
+        if self.grouping is not None:
+            raise ValueError("key, weight and max_weight are not for a StepModel")
         queue = self.max_queue or 1024 * self.batch_size
         return dataclasses.replace(self, batch_size=1, policy="greedy", max_queue=queue)
 
@@ -112,6 +121,16 @@ def warn_of_long_latency(max_latency: float) -> None:
 def _multiple(name: str, value: Any) -> float:
     if not _is_real(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number, at least 0, not {value!r}")
+    return float(value)
+
+
+def _ageing(value: Any) -> float | None:
+    if value is None:
+        return None
+    if not _is_real(value) or not 1e-9 <= value < math.inf:
+        raise ValueError(
+            f"ageing must be a finite number of seconds, at least 1e-9, or None, not {value!r}"
+        )
     return float(value)
 
 

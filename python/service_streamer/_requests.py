@@ -44,8 +44,8 @@ class Requests:
             timeout: seconds after which the call raises `RequestTimeout`, even if the model is
                 already working on the request. None: the streamer's ``worker_timeout``.
             priority: an int. Requests with a higher priority run first; requests with the same
-                priority run in order of arrival. A waiting request does not gain priority over
-                time, so a steady flow of higher-priority requests can starve it.
+                priority run in order of arrival. Without the option ``ageing``, a steady flow of
+                higher-priority requests can starve a request.
 
         Returns:
             One output per item, in the order of the items. The type is list. With

@@ -145,6 +145,12 @@ class EventStats:
     batches: int
     items: int
     """items of those batches"""
+    other_keys: int
+    """batches that were not full while only items with other keys were queued"""
+    weight: float
+    """of those items; 0 without ``max_weight``"""
+    padded_weight: float
+    """the same with padding: for each batch, its items times the weight of the heaviest"""
     close_reasons: Mapping[str, int]
     """number of batches by the reason why they closed; `explain` describes the reasons"""
 
@@ -159,6 +165,11 @@ class EventStats:
     def mean_batch_size(self) -> float:
         """Mean number of items per batch; 0 if there was no batch."""
         return self.items / self.batches if self.batches else 0.0
+
+    @property
+    def padding(self) -> float:
+        """Share of `padded_weight` that is padding, from 0 to 1."""
+        return 1 - self.weight / self.padded_weight if self.padded_weight else 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,25 +109,10 @@ class BaseStreamer(Requests, Inspection):
                 those that the model is working on. None: no limit.
         """
         limit = _options.timeout("timeout", timeout)
-        if self._state is LifeCycle.OPEN:
-            self._state = LifeCycle.CLOSING
-        backend = self._backend
-        if backend.own_this_thread():
-            backend.close_alone(drain)
-            if not drain:
-                self._close_streams()
-            return
-        backend.close(drain)
-        if not drain:
-            self._close_streams()
-        deadline = None if limit is None else time.monotonic() + limit
-        if greenlets.call(backend.engine.join, limit):
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        else:
-            backend.engine.abort()
-            left = 0.0
-        greenlets.call(backend.join, left)
-        self._state = LifeCycle.CLOSED
+        alone = self._backend.own_this_thread()
+        self._begin_close(drain, alone)
+        if not alone:
+            greenlets.call(self._end_close, limit)
 
     def destroy_workers(self) -> None:
         """Call ``close(timeout=worker_timeout)``. For compatibility with service_streamer 0.1."""
@@ -165,6 +150,27 @@ class BaseStreamer(Requests, Inspection):
         )
 
     # -------------------------------------------------------------------- private
+
+    def _begin_close(self, drain: bool, alone: bool) -> None:
+        """Reject new requests. `alone`: `_end_close` is not called. Never blocks."""
+        if self._state is LifeCycle.OPEN:
+            self._state = LifeCycle.CLOSING
+        backend = self._backend
+        (backend.close_alone if alone else backend.close)(drain)
+        if not drain:
+            self._close_streams()
+
+    def _end_close(self, limit: float | None) -> None:
+        """Wait until all requests and workers have ended. After `limit` seconds, end them."""
+        backend = self._backend
+        deadline = None if limit is None else time.monotonic() + limit
+        if backend.engine.join(limit):
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        else:
+            backend.engine.abort()
+            left = 0.0
+        backend.join(left)
+        self._state = LifeCycle.CLOSED
 
     def _backend_in_child(self) -> Backend:
         """Return the backend that replaces the parent's in a forked child."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._backend import Backend
+from ._grouping import KeyFunction, WeightFunction, grouping
 from ._model import check_callable, is_managed, makes_steps, name_of
 from ._native import NativeSource, NativeWorkers
-from ._options import Options, warn_of_long_latency
+from ._options import Options, count, warn_of_long_latency
 from ._streamer import BaseStreamer
 from ._worker import Workers
 
@@ -43,8 +44,22 @@ class ThreadedStreamer(BaseStreamer):
         policy: when a batch goes to an idle worker. "adaptive": at once, or after a short wait for
             callers that are about to send their next request. "greedy": always at once. "window":
             when it is full, or its oldest item has waited ``max_latency``.
-        max_queue: most items in the queue. None: 1024 * ``batch_size``. An empty queue accepts a
-            request of any size.
+        ageing: seconds of waiting after which a request counts as one priority higher, so that a
+            low priority does not starve. None: never.
+        key: a function of an item that returns something hashable, or an attribute name. Only
+            items with equal keys share a batch. The oldest request decides which key goes next.
+            A ``NativeModel`` may have its own.
+        weight: a function of an item that returns a number of at least 0 (tokens, pixels, bytes),
+            or the name of an attribute. Needs ``max_weight``.
+        max_weight: the most that the items of a batch may weigh together. An item that is heavier
+            runs alone. ``batch_size`` remains the bound of their number.
+        padded: a batch weighs its number of items times the weight of the heaviest, as it does if
+            items are padded to one length.
+        strict_weight: `predict` and `submit` raise ValueError for an item that is heavier than
+            ``max_weight``.
+        max_queue: most items in the queue, of each priority together with the higher ones. None:
+            1024 * ``batch_size``. If nothing of its priority or a higher one is queued, a request
+            of any size is accepted.
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
         output: "items": callers get a list of outputs. "batch": callers get a slice of the value
@@ -59,6 +74,8 @@ class ThreadedStreamer(BaseStreamer):
             padded to the longest of the batch.
         device: "cpu", or a GPU such as "cuda:0"; the module and the batches are moved there. None:
             batches are moved to the device of the module.
+        worker_num: the number of threads that call ``predict_function``, also at the same time.
+            More than one helps a function that releases the GIL or waits.
 
     Raises:
         TypeError: ``predict_function`` is not callable.
@@ -75,6 +92,12 @@ class ThreadedStreamer(BaseStreamer):
         worker_timeout: float | None = 20,
         *,
         policy: str = "adaptive",
+        ageing: float | None = None,
+        key: KeyFunction | str | None = None,
+        weight: WeightFunction | str | None = None,
+        max_weight: float | None = None,
+        padded: bool = False,
+        strict_weight: bool = False,
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
@@ -82,6 +105,7 @@ class ThreadedStreamer(BaseStreamer):
         isolation_budget: float = 8,
         collate: str | None = None,
         device: str | None = None,
+        worker_num: int = 1,
     ) -> None:
         if is_managed(predict_function):
             name = name_of(predict_function)
@@ -102,11 +126,20 @@ class ThreadedStreamer(BaseStreamer):
             collate = "stack" if collate is None else collate
             model = BatchedModel(model, collate=collate, device=device)
         self._predict_function = model
+        self._worker_num = count("worker_num", worker_num)
+        if makes_steps(model) and self._worker_num != 1:
+            raise ValueError(f"worker_num={worker_num}: one thread runs a StepModel")
+        if isinstance(model, NativeSource) and model.key is not None:
+            if key is not None:
+                raise ValueError("key is given twice: for the model and for the streamer")
+            key = model.key
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
             policy=policy,
+            ageing=ageing,
+            grouping=grouping(key, weight, max_weight, padded, strict_weight),
             max_queue=max_queue,
             overflow=overflow,
             output=output,
@@ -115,8 +148,17 @@ class ThreadedStreamer(BaseStreamer):
         )
         warn_of_long_latency(options.max_latency)
         if isinstance(model, NativeSource):
+            if self._worker_num != 1:
+                raise ValueError(
+                    f"worker_num={worker_num}: a native model has its own, give them to the model"
+                )
             model.check_batch_size(options.batch_size)
         super().__init__(options, self._make_backend(options))
+
+    @property
+    def is_native(self) -> bool:
+        """True if C++ threads run the model."""
+        return isinstance(self._predict_function, NativeSource)
 
     def _backend_in_child(self) -> Backend:
         return self._make_backend(self._options)
@@ -128,7 +170,7 @@ class ThreadedStreamer(BaseStreamer):
             from ._steps.workers import StepWorkers  # only needed here
 
             return StepWorkers(self._predict_function, options)
-        return Workers(self._predict_function, options, count=1)
+        return Workers(self._predict_function, options, self._worker_num)
 
     def _name(self) -> str:
         return f"{type(self).__name__}({name_of(self._predict_function)})"

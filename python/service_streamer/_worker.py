@@ -14,6 +14,7 @@ from typing import Any
 
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
+from ._future import Future
 from ._log_entry import LogEntry
 from ._model import name_of, whole
 from ._model_errors import FAULTS_OF_THE_MODEL, detached, is_out_of_memory, without_frames
@@ -31,8 +32,15 @@ class Workers:
     """A `Backend`: an engine and its worker threads. The first request starts them."""
 
     remote = False
+    thread_name = "service-streamer-worker"
 
-    def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
+    def __init__(
+        self,
+        predict: Callable[[list[Any]], Any],
+        options: Options,
+        count: int,
+        future_type: type[Future] = Future,
+    ) -> None:
         self._predict = whole(predict)
         self._name = name_of(predict)
         self._budget = options.budget
@@ -41,6 +49,7 @@ class Workers:
         self.engine = make_engine(
             options,
             workers=count,
+            future_type=future_type,
             start=weakly(self._start_workers),
             start_timer=weakly(self._start_timer),
         )
@@ -83,7 +92,7 @@ class Workers:
 
     def _start_workers(self) -> None:
         while len(self._threads) < self._count:
-            self._threads.append(threads.NativeThread(self._work, "service-streamer-worker"))
+            self._threads.append(threads.NativeThread(self._work, self.thread_name))
         for thread in self._threads:
             thread.start()
 
@@ -282,16 +291,3 @@ def isolate(
             group.fail(raised)
         else:
             batch.join(group)
-
-
-def join_outputs(pieces: list[Any]) -> Any:
-    """Join the outputs of a request that was larger than a batch, for ``output="batch"``.
-
-    Called by the core. Arrays and tensors are concatenated along the first dimension; everything
-    else becomes a list.
-    """
-    library = sys.modules.get(type(pieces[0]).__module__.partition(".")[0])
-    concatenate = getattr(library, "concatenate", None)  # numpy, torch, cupy, jax
-    if concatenate is not None and all(hasattr(piece, "shape") for piece in pieces):
-        return concatenate(pieces)
-    return [output for piece in pieces for output in piece]

@@ -21,11 +21,13 @@ from service_streamer import (
     Future,
     ManagedModel,
     OutputSizeMismatch,
+    Pipeline,
     QueueFull,
     RecentStats,
     RedisStreamer,
     RequestTimeout,
     SerializationError,
+    Stage,
     Streamer,
     StreamerClosed,
     StreamerError,
@@ -37,6 +39,7 @@ from service_streamer import (
     WorkerLost,
     WorkerStats,
 )
+from service_streamer._streamer import BaseStreamer
 from service_streamer.managed_model import ManagedModel as OldManagedModel
 from service_streamer.service_streamer import RedisStreamer as OldRedisStreamer
 from service_streamer.service_streamer import Streamer as OldStreamer
@@ -72,7 +75,20 @@ def every_option() -> ThreadedStreamer:
         output="batch",
         isolate_errors=False,
         isolation_budget=4.5,
+        worker_num=2,
     )
+
+
+async def pipelines(streamer: RedisStreamer) -> None:
+    stages = [Stage(lengths, 8, workers=2, name="count"), Stage(lengths, processes=True, retries=2)]
+    with Pipeline(*stages, lengths, streamer, max_in_flight=8, overflow="reject") as pipeline:
+        outputs: list[int] = pipeline.predict(["a"], timeout=1, priority=2)
+        future: Future = pipeline.submit(["a"])
+        awaited: list[int] = await pipeline.apredict(["a"])
+        lazy: Iterator[int] = pipeline.map(["a"])
+        each: Mapping[str, BaseStreamer] = pipeline.stages
+        of_stages: Mapping[str, StreamerStats] = pipeline.stats().stages
+        print(outputs, future, awaited, lazy, each, of_stages, pipeline.explain())
 
 
 def any_callable_on_lists(

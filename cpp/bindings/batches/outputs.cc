@@ -67,7 +67,7 @@ void drop_references(std::vector<PyObject*>& objects) {
 }
 
 PyObject* join_outputs(PyObject* pieces, bool as_batch) {
-  if (as_batch) return call_helper("service_streamer._worker", "join_outputs", pieces);
+  if (as_batch) return call_helper("service_streamer._outputs", "join_outputs", pieces);
   PyObject* joined = PyList_New(0);
   for (Py_ssize_t i = 0; joined != nullptr && i < PyList_GET_SIZE(pieces); ++i) {
     const Py_ssize_t end = PyList_GET_SIZE(joined);

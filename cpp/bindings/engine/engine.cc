@@ -126,22 +126,24 @@ Backend* make_backend(bool remote, bool inline_items, PyObject* model) {
 }
 
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *model = Py_None;
+  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *group = Py_None, *model = Py_None;
   Py_ssize_t batch_size = 0, max_queue = 0;
-  double max_latency = -1;
+  double max_latency = -1, ageing = 0, max_weight = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
-  int workers = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy",      "workers", "max_queue",
-                                "overflow",   "output",      "future_type", "start",   "start_timer",
-                                "remote",     "inline",      "model",       nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsinssO!OOppO", const_cast<char**>(names), &batch_size,
-                                   &max_latency, &policy, &workers, &max_queue, &overflow, &output, &PyType_Type,
-                                   &future_type, &start, &start_timer, &remote, &inline_items, &model)) {
+  int workers = 0, forwards = 0, padded = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
+  static const char* names[] = {"batch_size",  "max_latency", "policy",   "ageing",      "workers",
+                                "max_queue",   "overflow",    "output",   "future_type", "start",
+                                "start_timer", "group",       "forwards", "max_weight",  "padded",
+                                "remote",      "inline",      "model",    nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppO", const_cast<char**>(names), &batch_size,
+                                   &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
+                                   &PyType_Type, &future_type, &start, &start_timer, &group, &forwards, &max_weight,
+                                   &padded, &remote, &inline_items, &model)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
       start_timer == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "all arguments except remote, inline and model are required");
+    PyErr_SetString(PyExc_TypeError, "all arguments up to start_timer except ageing are required");
     return nullptr;
   }
   EngineOptions options;
@@ -154,6 +156,10 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyErr_Format(PyExc_TypeError, "future_type must be a subclass of FutureBase, got %R", future_type);
     return nullptr;
   }
+  if (ageing > 0) options.ageing = duration_from(ageing);
+  options.ignores_traits = forwards != 0;
+  if (max_weight > 0) options.max_weight = max_weight;
+  options.padded = padded != 0;
   options.workers = workers;
   options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
   options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
@@ -176,6 +182,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->future_type = Py_NewRef(future_type);
   self->start = Py_NewRef(start);
   self->start_timer = Py_NewRef(start_timer);
+  if (group != Py_None) self->group = Py_NewRef(group);
   self->fork_generation = fork_generation();
   self->output_batch = output_kind == 1;
   return object;
@@ -189,6 +196,7 @@ int engine_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->future_type);
   Py_VISIT(self->start);
   Py_VISIT(self->start_timer);
+  Py_VISIT(self->group);
   return 0;
 }
 
@@ -197,6 +205,7 @@ int engine_clear(PyObject* object) {
   Py_CLEAR(self->future_type);
   Py_CLEAR(self->start);
   Py_CLEAR(self->start_timer);
+  Py_CLEAR(self->group);
   return 0;
 }
 
@@ -236,11 +245,8 @@ PyMethodDef methods[] = {
      "not run, because logged() is true or a request has a trace context."},
     {"next_batch", engine_next_batch, METH_O,
      "next_batch($self, timeout, /)\n--\n\n"
-     "Takes a batch; None: none came within so many seconds, or ring() was called.\n\n"
-     "With the timeout None it may also be False: the engine is closed and empty."},
-    {"ring", engine_ring, METH_NOARGS,
-     "ring($self)\n--\n\n"
-     "Ends this or the next wait in next_batch()."},
+     "Takes a batch. None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
+    {"ring", engine_ring, METH_NOARGS, "ring($self)\n--\n\nEnds this or the next wait in next_batch()."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\n"
      "Ends requests whose deadline passed, until the engine is closed."},
@@ -253,12 +259,8 @@ PyMethodDef methods[] = {
     {"close", engine_close, METH_O,
      "close($self, drain, /)\n--\n\n"
      "Refuses new requests and, without drain, ends those in the queue. Never blocks."},
-    {"abort", engine_abort, METH_NOARGS,
-     "abort($self)\n--\n\n"
-     "Ends all requests, also those that are running."},
-    {"closed", engine_closed, METH_NOARGS,
-     "closed($self)\n--\n\n"
-     "True: new requests are refused."},
+    {"abort", engine_abort, METH_NOARGS, "abort($self)\n--\n\nEnds all requests, also those that are running."},
+    {"closed", engine_closed, METH_NOARGS, "closed($self)\n--\n\nTrue: new requests are refused."},
     {"join", engine_join, METH_O,
      "join($self, timeout, /)\n--\n\n"
      "Blocks until all requests have ended; False: the time is over."},

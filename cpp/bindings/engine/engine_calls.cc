@@ -30,6 +30,22 @@ bool context_from(PyObject* value, TraceContext& context) {
   return !attempt(copy).raise();
 }
 
+// Replaces the batch by its items in the order of the hook `group`, and gets their traits from it. False with an
+// exception set.
+bool group_items(EngineObject* self, PyObject*& batch, PyObject*& traits) {
+  PyObject* items = items_from(batch);
+  PyObject* grouped = items != nullptr ? PyObject_CallOneArg(self->group, items) : nullptr;
+  Py_XDECREF(items);
+  PyObject *ordered, *own;
+  const bool done = grouped != nullptr && PyArg_ParseTuple(grouped, "OO", &ordered, &own);
+  if (done) {
+    Py_SETREF(batch, Py_NewRef(ordered));
+    Py_SETREF(traits, Py_NewRef(own));
+  }
+  Py_XDECREF(grouped);
+  return done;
+}
+
 // Reads the arguments of a call and makes its request; nullptr with an exception set.
 FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t nargs, Caller caller) {
   if (nargs != 3 && (nargs != 4 || caller == Caller::kPredict)) {
@@ -42,13 +58,24 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   if (!deadline_from(args[1], deadline) || !priority_from(args[2], priority)) return nullptr;
   PyTypeObject* type =
       caller == Caller::kPredict ? future_base_type : reinterpret_cast<PyTypeObject*>(self->future_type);
-  FutureObject* future = self->backend->make_request(type, self, args[0]);
+  PyObject* batch = Py_NewRef(args[0]);
+  PyObject* traits = Py_NewRef(Py_None);
+  FutureObject* future = nullptr;
+  if (self->group == nullptr || group_items(self, batch, traits)) {
+    future = self->backend->make_request(type, self, batch);
+  }
+  if (future != nullptr && !traits_from(traits, future->request->size, future->request->traits, future->order)) {
+    Py_CLEAR(future);
+  }
+  Py_DECREF(batch);
+  Py_DECREF(traits);
   if (future == nullptr) return nullptr;
-  future->request->deadline = deadline;
-  future->request->priority = priority;
+  Request& request = *future->request;
+  request.deadline = deadline;
+  request.priority = priority;
   // Under gevent the timer thread watches the deadline: a timer of the hub would cost more than the rest of the call.
-  future->request->watched = caller == Caller::kPredict && !gevent_is_loaded();
-  if (nargs == 4 && !context_from(args[3], future->request->context)) {
+  request.watched = caller == Caller::kPredict && !gevent_is_loaded();
+  if (nargs == 4 && !context_from(args[3], request.context)) {
     Py_DECREF(reinterpret_cast<PyObject*>(future));
     return nullptr;
   }
@@ -110,7 +137,11 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
     return false;
   }
   hold(future);
-  const Engine::Admission admission = self->engine->submit(*future->request);
+  Engine::Admission admission{};
+  if (attempt([&] { admission = self->engine->submit(*future->request); }).raise()) {
+    drop(future);
+    return false;
+  }
   switch (admission) {
     case Engine::Admission::kQueued:
     case Engine::Admission::kWaiting:

@@ -42,6 +42,10 @@ class Backend {
   // tried again (a signal, no memory).
   virtual bool settle(FutureObject* /*future*/) { return true; }
 
+  // A new list: what FutureBase._batches returns; nullptr with an exception set. Empty unless the workers are native
+  // threads: others make the spans of batches themselves.
+  virtual PyObject* take_batches(FutureObject* /*future*/) { return PyList_New(0); }
+
   // Raises the exception of a request that ended as Outcome::kLost.
   virtual void raise_loss(const FutureObject* future) const;
 

@@ -18,6 +18,7 @@ struct EngineObject {
   PyObject* future_type;
   PyObject* start;        // hook, called by the first submit: starts the workers
   PyObject* start_timer;  // hook, called by the first request whose deadline is left to run_timer()
+  PyObject* group;        // hook, called with the items of each request: returns them, and traits; or nullptr
   std::uint32_t fork_generation;
   Waiter* taker;  // of the thread in next_batch(); nullptr: none
   bool rung;      // ring() was called since next_batch() returned

@@ -168,6 +168,7 @@ int future_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(future->outputs);
   Py_VISIT(future->value);
   Py_VISIT(future->exception);
+  Py_VISIT(future->order);
   Py_VISIT(future->callbacks);
   Py_VISIT(future->condition);
   Py_VISIT(future->waiters);
@@ -183,6 +184,7 @@ int future_clear(PyObject* self) {
   Py_CLEAR(future->outputs);
   Py_CLEAR(future->value);
   Py_CLEAR(future->exception);
+  Py_CLEAR(future->order);
   Py_CLEAR(future->callbacks);
   Py_CLEAR(future->condition);
   Py_CLEAR(future->waiters);
@@ -244,6 +246,11 @@ PyMethodDef methods[] = {
      "_ended($self)\n--\n\n"
      "(the field of the statistics that counts it, seconds since the end), without decoding the outputs.\n\n"
      "None: the request has not ended."},
+    {"_batches", future_batches, METH_NOARGS,
+     "_batches($self)\n--\n\n"
+     "The finished batches of a native model with items of the request, each returned to one of its requests only:\n"
+     "[(contexts as in Batch, items, requests, why it closed, age of the oldest request, seconds since its begin, "
+     "seconds since its end, message of the error or None)]."},
     {nullptr, nullptr, 0, nullptr},
 };
 

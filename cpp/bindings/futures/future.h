@@ -42,6 +42,9 @@ struct FutureObject {
   PyObject* outputs;  // set by the worker, becomes the value or the exception
   PyObject* value;    // for single outputs: a list, in which they replace the items
   PyObject* exception;
+  PyObject*
+      order;  // list: the caller's index of each item, if they were sent in another order; nullptr once `value` is
+              // in the caller's order
   std::vector<OutputRange>* output_ranges;
   PyObject* callbacks;  // list of callables
   PyObject* condition;  // made when concurrent.futures.wait() needs it
@@ -89,9 +92,10 @@ bool settle(FutureObject* future);
 // The value of a future that is done, a new reference; nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);
 
-// The methods _timing() and _ended(); future.cc has their docstrings.
+// The methods _timing(), _ended() and _batches(); future.cc has their docstrings.
 PyObject* future_timing(PyObject* self, PyObject*);
 PyObject* future_ended(PyObject* self, PyObject*);
+PyObject* future_batches(PyObject* self, PyObject*);
 
 // Ends the request before it is answered, unless it has ended, and publishes that.
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running);

@@ -29,6 +29,22 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   return waited;
 }
 
+// Puts the outputs into the caller's order, once. False with an exception set.
+bool put_in_order(FutureObject* future) {
+  if (future->order == nullptr) return true;
+  PyObject* order = Py_NewRef(future->order);
+  PyObject* outputs = Py_NewRef(future->value);
+  PyObject* sorted = call_helper("service_streamer._outputs", "in_order", outputs, order);
+  if (sorted != nullptr && future->order != nullptr) {  // else another thread was first
+    Py_CLEAR(future->order);
+    Py_SETREF(future->value, Py_NewRef(sorted));
+  }
+  Py_DECREF(order);
+  Py_DECREF(outputs);
+  Py_XDECREF(sorted);
+  return sorted != nullptr;
+}
+
 PyObject* raise_expired(FutureObject* future) {
   const Request& request = *future->request;
   PyObject* reason = future->engine->backend->connect_error();
@@ -135,6 +151,13 @@ PyObject* future_ended(PyObject* self, PyObject*) {
   return Py_BuildValue("(sd)", counted_as(request.outcome), std::chrono::duration<double>(since).count());
 }
 
+PyObject* future_batches(PyObject* self, PyObject*) {
+  auto* future = reinterpret_cast<FutureObject*>(self);
+  // In a forked child, the threads of the parent may have held the locks of its calls.
+  if (future->fork_generation != fork_generation()) return PyList_New(0);
+  return future->engine->backend->take_batches(future);
+}
+
 void end_future(FutureObject* future, Outcome outcome, bool even_if_running) {
   if (is_done(future)) return;
   EndedRequests ended;
@@ -159,7 +182,7 @@ PyObject* take_result(FutureObject* future) {
   const auto items = static_cast<unsigned>(request.size);
   switch (request.outcome) {
     case Outcome::kAnswered:
-      return Py_NewRef(future->value);
+      return put_in_order(future) ? Py_NewRef(future->value) : nullptr;
     case Outcome::kExpired:
       return raise_expired(future);
     case Outcome::kCancelled: {

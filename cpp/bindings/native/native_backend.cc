@@ -29,6 +29,43 @@ void raise_failure(const native::RunFailure& failure) {
   }
 }
 
+// Puts each tensor of the outputs of a batch into the caller's order, which is then done. `value` becomes nullptr with
+// an exception set if that fails.
+void put_parts_in_order(PyObject*& value, PyObject*& order) {
+  PyObject* own = Py_NewRef(order);
+  Py_SETREF(value, call_helper("service_streamer._outputs", "parts_in_order", value, own));
+  Py_DECREF(own);
+  if (value != nullptr) Py_CLEAR(order);
+}
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+PyObject* contexts_of(const native::BatchRecord& record) {
+  PyObject* list = PyList_New(0);
+  for (std::size_t i = 0; list != nullptr && i < record.traced.size(); ++i) {
+    const native::BatchRecord::Traced& request = record.traced[i];
+    PyObject* context =
+        PyBytes_FromStringAndSize(request.context->data(), static_cast<Py_ssize_t>(request.context->size()));
+    PyObject* tuple =
+        context != nullptr ? Py_BuildValue("(NId)", context, request.items, seconds(request.queue_time)) : nullptr;
+    if (tuple == nullptr || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
+    Py_XDECREF(tuple);
+  }
+  return list;
+}
+
+PyObject* tuple_of(const native::BatchRecord& record) {
+  PyObject* contexts = contexts_of(record);
+  if (contexts == nullptr) return nullptr;
+  const TimePoint now = Clock::now();
+  return Py_BuildValue("(Nnnsdddz)", contexts, static_cast<Py_ssize_t>(record.items),
+                       static_cast<Py_ssize_t>(record.requests), to_string(record.reason), seconds(record.age),
+                       seconds(now - record.begin), seconds(now - record.end),
+                       record.error.empty() ? nullptr : record.error.c_str());
+}
+
 }  // namespace
 
 NativeBackend* NativeBackend::make(PyObject* capsule) {
@@ -54,11 +91,26 @@ bool NativeBackend::settle(FutureObject* future) {
           raise_failure(call.failure);
         } else {
           value = model_.value_of(call.outputs, future->engine->output_batch);
+          if (value != nullptr && future->order != nullptr && future->engine->output_batch) {
+            put_parts_in_order(value, future->order);
+          }
         }
         // KeyboardInterrupt and SystemExit are meant for this thread, not for the request.
         if (value == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) error = take_exception();
       },
       [&] { std::vector<native::OutputRange>().swap(call.outputs); });
+}
+
+PyObject* NativeBackend::take_batches(FutureObject* future) {
+  PyObject* list = PyList_New(0);
+  if (future->call == nullptr) return list;  // the request had no items
+  for (const auto& record : static_cast<native::TensorCall&>(*future->call).take_records()) {
+    if (list == nullptr || !record->claim()) continue;
+    PyObject* tuple = tuple_of(*record);
+    if (tuple == nullptr || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
+    Py_XDECREF(tuple);
+  }
+  return list;
 }
 
 }  // namespace service_streamer::bindings

@@ -18,6 +18,7 @@ class NativeBackend final : public CallBackend {
   NativeModel& model() const { return model_; }
 
   bool settle(FutureObject* future) override;
+  PyObject* take_batches(FutureObject* future) override;
   const char* workers() const override { return "native threads"; }
 
  protected:

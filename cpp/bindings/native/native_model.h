@@ -15,7 +15,7 @@ namespace service_streamer::bindings {
 class NativeModel {
  public:
   // The name of the capsule. Its number changes with each change of a type that both modules use.
-  static constexpr const char* kCapsule = "service_streamer.native_model.3";
+  static constexpr const char* kCapsule = "service_streamer.native_model.4";
 
   virtual ~NativeModel() = default;
 

@@ -4,6 +4,10 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <utility>
+#include <vector>
+
+#include "bindings/python/errors.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -96,6 +100,34 @@ bool priority_from(PyObject* value, int& priority) {
     return false;
   }
   priority = static_cast<int>(number);
+  return true;
+}
+
+// Copies an array with an entry for each item from bytes, or nothing from None.
+template <typename T>
+static bool array_from(PyObject* value, std::uint32_t size, std::vector<T>& array) {
+  if (value == Py_None) return true;
+  char* bytes;
+  Py_ssize_t length;
+  if (PyBytes_AsStringAndSize(value, &bytes, &length) < 0) return false;
+  if (static_cast<std::size_t>(length) != size * sizeof(T)) {
+    PyErr_SetString(PyExc_ValueError, "the keys and weights of a request are as many as its items");
+    return false;
+  }
+  if (attempt([&] { array.resize(size); }).raise()) return false;
+  if (size > 0) std::memcpy(array.data(), bytes, static_cast<std::size_t>(length));
+  return true;
+}
+
+bool traits_from(PyObject* value, std::uint32_t size, std::shared_ptr<const ItemTraits>& traits, PyObject*& order) {
+  if (value == Py_None) return true;
+  PyObject *keys, *weights, *indices;
+  if (!PyArg_ParseTuple(value, "OOO", &keys, &weights, &indices)) return false;
+  std::shared_ptr<ItemTraits> own;
+  if (attempt([&] { own = std::make_shared<ItemTraits>(); }).raise()) return false;
+  if (!array_from(keys, size, own->keys) || !array_from(weights, size, own->weights)) return false;
+  traits = std::move(own);
+  if (indices != Py_None) order = Py_NewRef(indices);
   return true;
 }
 

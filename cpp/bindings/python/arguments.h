@@ -2,10 +2,13 @@
 
 #include <Python.h>
 
+#include <cstdint>
 #include <initializer_list>
+#include <memory>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/options.h"
+#include "service_streamer/batching/request.h"
 
 namespace service_streamer::bindings {
 
@@ -23,6 +26,10 @@ enum class Negative { kIsWrong, kIsOver };
 bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative = Negative::kIsWrong);
 
 bool priority_from(PyObject* value, int& priority);
+
+// The traits of a request of `size` items, from (keys, weights, order) or None. `order` becomes a new reference, or
+// stays nullptr. _grouping.py checks them for users; this refuses only what would break the core.
+bool traits_from(PyObject* value, std::uint32_t size, std::shared_ptr<const ItemTraits>& traits, PyObject*& order);
 
 // Batching options. _options.py checks them for users; this refuses only values that would break the core.
 bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy);

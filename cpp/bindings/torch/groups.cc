@@ -200,7 +200,7 @@ Groups::Plan Groups::plan_for(const std::vector<Item>& items) const {
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     plan.items.push_back(
-        {.tensors = items[i].views.data(), .extents = plan.extents.data() + i * sequences.size(), .key = 0});
+        {.tensors = items[i].views.data(), .extents = plan.extents.data() + i * sequences.size()});
   }
   return plan;
 }

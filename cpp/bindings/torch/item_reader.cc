@@ -138,9 +138,8 @@ class ItemReader {
 
 }  // namespace
 
-native::ItemsRef read_items(PyObject* items, std::vector<std::uint64_t> keys, const torch_backend::Model& model) {
+native::ItemsRef read_items(PyObject* items, const torch_backend::Model& model) {
   auto read = std::make_unique<ReadItems>();
-  read->keys = std::move(keys);
   ItemReader reader(model, *read);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
     if (!reader.read_item(PyTuple_GET_ITEM(items, i))) return nullptr;

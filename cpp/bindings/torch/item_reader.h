@@ -11,9 +11,9 @@
 namespace service_streamer::bindings {
 
 // Reads the items of a request for a model. `items` is a tuple of tensors or objects with the buffer protocol (numpy
-// arrays), in the input structure of the model. Nothing is copied; the result keeps the objects alive. `keys` has the
-// key of each item, or is empty. Requires the GIL. On failure, returns nullptr with an exception set that names the
-// input, what it is, and what the model expects.
-native::ItemsRef read_items(PyObject* items, std::vector<std::uint64_t> keys, const torch_backend::Model& model);
+// arrays), in the input structure of the model. Nothing is copied; the result keeps the objects alive. Requires
+// the GIL. On failure, returns nullptr with an exception set that names the input, what it is, and what the model
+// expects.
+native::ItemsRef read_items(PyObject* items, const torch_backend::Model& model);
 
 }  // namespace service_streamer::bindings

@@ -15,10 +15,7 @@ namespace service_streamer::bindings {
 native::ItemsRef LoadedModel::read(PyObject* items) {
   delete_deferred();
   try {
-    // Keys first, because they may run user code that changes items.
-    std::vector<std::uint64_t> keys;
-    if (keys_ != nullptr && !keys_->number(items, keys)) return nullptr;
-    return read_items(items, std::move(keys), *model_);
+    return read_items(items, *model_);
   } catch (const std::exception& error) {
     if (PyErr_Occurred() == nullptr) set_run_error(error);
     return nullptr;

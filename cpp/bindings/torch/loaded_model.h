@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "bindings/native/native_model.h"
-#include "bindings/torch/keys.h"
 #include "bindings/torch/results.h"
 #include "service_streamer/torch/model.h"
 
@@ -16,9 +15,7 @@ namespace service_streamer::bindings {
 // A torch model behind the NativeModel interface of _core. Methods that use Python objects require the GIL.
 class LoadedModel final : public NativeModel {
  public:
-  // `keys` may be nullptr: the items then have no keys.
-  LoadedModel(std::shared_ptr<torch_backend::Model> model, OutputKind kind, std::unique_ptr<Keys> keys)
-      : model_(std::move(model)), kind_(kind), keys_(std::move(keys)) {}
+  LoadedModel(std::shared_ptr<torch_backend::Model> model, OutputKind kind) : model_(std::move(model)), kind_(kind) {}
 
   std::shared_ptr<native::Model> model() override { return model_; }
   const std::shared_ptr<torch_backend::Model>& torch_model() const { return model_; }
@@ -32,7 +29,6 @@ class LoadedModel final : public NativeModel {
  private:
   const std::shared_ptr<torch_backend::Model> model_;
   const OutputKind kind_;
-  const std::unique_ptr<Keys> keys_;
 
   std::mutex running_;  // guards runner_; taken without the GIL
   std::unique_ptr<native::Runner> runner_;

@@ -44,9 +44,8 @@ LoadedModel& model_in(const py::capsule& capsule) {
 
 py::capsule make_model(const py::dict& given) {
   const OutputKind kind = given["numpy"].cast<bool>() ? OutputKind::kNumpy : OutputKind::kTensor;
-  const py::object key = given["key"];
-  return capsule_of(std::make_unique<LoadedModel>(std::make_shared<torch_backend::Model>(model_options_from(given)),
-                                                  kind, key.is_none() ? nullptr : std::make_unique<Keys>(key.ptr())));
+  return capsule_of(
+      std::make_unique<LoadedModel>(std::make_shared<torch_backend::Model>(model_options_from(given)), kind));
 }
 
 void load(const py::capsule& capsule) {

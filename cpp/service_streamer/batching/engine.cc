@@ -33,7 +33,10 @@ Completion::Wait ended_by(Parker::Wake wake) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : id_(random_id()), options_(options.validated()), policy_(options_.policy_options()), queue_(options_.max_queue) {}
+    : id_(random_id()),
+      options_(options.validated()),
+      policy_(options_.policy_options()),
+      queue_(options_.queue_options()) {}
 
 void Engine::Wakes::run() {
   if (worker != nullptr) worker->parker.unpark();
@@ -52,7 +55,7 @@ Engine::Admission Engine::submit_accepted(Request& request) {
 
 bool Engine::submit_accepted(std::span<Request* const> requests) {
   Wakes wakes;
-  wakes.others.reserve(2 * requests.size());  // allocate first: either all requests are queued or none
+  wakes.others.reserve(2 * requests.size());  // allocate first: only the queue may throw below
   {
     MutexLock lock(mutex_);
     if (closed()) return false;
@@ -154,6 +157,7 @@ void Engine::configure(const EngineChange& change) {
     MutexLock lock(mutex_);
     options_ = change.applied_to(options_);
     policy_.configure(options_.policy_options());
+    queue_.set_batch_size(options_.batch_size);
     for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the changed policy
   }
   wakes.run();

@@ -14,6 +14,7 @@
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/event_log.h"
+#include "service_streamer/batching/idle_worker.h"
 #include "service_streamer/batching/options.h"
 #include "service_streamer/batching/recent_stats.h"
 #include "service_streamer/batching/request.h"
@@ -78,25 +79,15 @@ class Engine {
   Ready poll(CloseReason& reason) EXCLUDES(mutex_);
 
   // The same for a worker that is still busy and can have its next batch ready. Reserves only a batch that cannot
-  // grow any more, because it is full or the engine is closed. Never blocks.
+  // grow any more, because it is full or the engine is closed. Reserves none for 10 s after a request of a higher
+  // priority than all queued ones arrived: the next one of it would wait for two batches. Never blocks.
   Ready poll_ahead(CloseReason& reason) EXCLUDES(mutex_);
 
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_);
 
   // A worker that waits by start_waiting(). It must not move until it has got a batch, kClosed, or called
-  // stop_waiting(). Its members are guarded by the mutex of the engine.
-  struct IdleWorker {
-    explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
-
-    Waiter& waiter;
-    enum class State {
-      kAway,
-      kIdle,
-      kReserved
-    } state = State::kAway;              // kIdle: in idle_; kReserved: a batch is reserved for it
-    TimePoint until = TimePoint::max();  // the end of its sleep, if no thread wakes it
-    CloseReason reason = CloseReason::kIdle;
-  };
+  // stop_waiting().
+  using IdleWorker = service_streamer::IdleWorker;
 
   // The two halves of wait_for_batch(), for a thread that also waits for other events. Neither blocks. kNotYet means
   // that the worker is idle: call start_waiting() again at `until`, or when its waiter was woken. With any other
@@ -230,8 +221,14 @@ class Engine {
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
   std::size_t unreserved_items() const REQUIRES(mutex_);
+  bool overdue(const Request& request, TimePoint now) const REQUIRES(mutex_);
+  Request* first_of_full_batch(TimePoint now) REQUIRES(mutex_);
+  Request* first_live(CloseReason reason, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  std::size_t share_of(const Request& first, std::size_t idle_workers) REQUIRES(mutex_);
+  bool alike_left(const Batch& batch) const REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
-  BatchPolicy::Queue policy_queue(std::size_t items, std::size_t idle_workers) const REQUIRES(mutex_);
+  BatchPolicy::Queue policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const
+      REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
   Ready reserve_if_due(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
@@ -239,8 +236,12 @@ class Engine {
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   TimePoint next_deadline() const REQUIRES(mutex_);
-  void fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes)
-      REQUIRES(mutex_);
+  struct Fill {
+    Request* first = nullptr;
+    BatchLimits limits = {};
+    bool whole = false;  // no request is cut, and the last one may exceed the limit
+  };
+  bool fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
                 ReleasedRequests& released, Wakes& wakes) REQUIRES(mutex_);
   void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);

@@ -11,7 +11,8 @@ bool Engine::forward(Batch& batch, std::size_t limit, EndedRequests& ended) {
   {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    fill(batch, limit, true, now, ended, wakes);
+    Request* first = first_live(CloseReason::kIdle, now, ended, wakes);
+    fill(batch, {.first = first, .limits = {.items = limit}, .whole = true}, now, ended, wakes);
     running_batches_ += static_cast<int>(batch.ranges.size());
     running_items_ += batch.items;
     settle(now, wakes);

@@ -1,28 +1,12 @@
 #include <algorithm>
 #include <cstddef>
-#include <new>
 #include <vector>
 
 #include "service_streamer/batching/engine.h"
 
-// How workers get batches: waiting until one is due, waking a worker for it, and cutting it.
+// When a batch is due: how workers wait for it, and are woken.
 
 namespace service_streamer {
-namespace {
-
-// Reserves memory for one more range. False if there is none.
-bool make_room(std::vector<RequestRange>& ranges) {
-  if (ranges.size() < ranges.capacity()) return true;
-  try {
-    ranges.reserve(std::max<std::size_t>(2 * ranges.size(), 64));
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 Engine::Ready Engine::poll(CloseReason& reason) {
   TimePoint until;
   MutexLock lock(mutex_);
@@ -73,62 +57,6 @@ void Engine::stop_waiting(IdleWorker& worker) {
   wakes.run();
 }
 
-bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
-  batch = {};
-  try {
-    batch.ranges.reserve(64);
-  } catch (const std::bad_alloc&) {
-    decline();  // otherwise the reservation would stay for ever
-    throw;
-  }
-  Wakes wakes;
-  {
-    MutexLock lock(mutex_);
-    const TimePoint now = Clock::now();
-    // Workers with a reservation count as idle: they are about to cut their batches, too.
-    const BatchPolicy::Queue all = policy_queue(queue_.items(), idle_.size() + static_cast<std::size_t>(reserved_));
-    const std::size_t share = policy_.share(all);
-    fill(batch, share, false, now, ended, wakes);
-    if (batch.items > 0) {
-      batch.dispatched = now;
-      batch.rerun = batch.ranges.front().request->alone;
-      batch.reason = reason;
-      if (batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
-      const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
-      if (from_policy && share < options_.batch_size && queue_.requests() > 0) batch.reason = CloseReason::kShare;
-      for (const RequestRange& range : batch.ranges) {
-        range.request->batch_items = static_cast<std::uint32_t>(batch.items);
-        range.request->reason = batch.reason;
-      }
-      batch.id = ++last_batch_;
-      ++running_batches_;
-      running_items_ += batch.items;
-      if (recording()) [[unlikely]]
-        log_cut(batch, now);
-    }
-    if (batch.items > 0 && !batch.rerun) {
-      policy_.dispatched(now, batch.finishing);
-      ++counters_.batches;
-      counters_.items += batch.items;
-      ++counters_.batch_sizes[batch.items];
-      ++counters_.close_reasons[static_cast<std::size_t>(batch.reason)];
-    }
-    settle(now, wakes);
-  }
-  wakes.run();
-  return batch.items > 0;
-}
-
-void Engine::decline() {
-  Wakes wakes;
-  {
-    MutexLock lock(mutex_);
-    --reserved_;
-    wakes.worker = worker_to_wake(Clock::now());
-  }
-  wakes.run();
-}
-
 // --- under the mutex ---
 
 // kBatch if a batch is due for a worker that is one of `idle_workers` idle ones, and is now reserved for it. kNotYet:
@@ -146,34 +74,6 @@ Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, Cl
   return Ready::kBatch;
 }
 
-// Takes a reserved batch from the queue: `limit` items, or fewer if memory runs out. With `whole`, no request is cut,
-// and the last one may exceed the limit. If only requests that run alone are queued, takes one of them.
-void Engine::fill(Batch& batch, std::size_t limit, bool whole, TimePoint now, EndedRequests& ended, Wakes& wakes) {
-  before_event(now);
-  --reserved_;
-  while (queue_.requests() + (batch.items == 0 ? queue_.alone_requests() : 0) > 0 && batch.items < limit &&
-         make_room(batch.ranges)) {
-    Request& front = queue_.front();
-    if (front.deadline <= now) {
-      end(front, Outcome::kExpired, now, ended, wakes);
-      continue;
-    }
-    if (front.dispatched == 0 && !front.alone) {
-      times_.queue_time.add(now - front.arrived);
-      front.taken = now;
-    }
-    batch.age = std::max(batch.age, now - front.arrived);
-    const RequestRange range = queue_.take(whole || front.alone ? front.size : limit - batch.items);
-    front.holds.fetch_add(1, std::memory_order_relaxed);
-    batch.items += range.count;
-    if (front.phase == Request::Phase::kDispatched) ++batch.finishing;
-    batch.ranges.push_back(range);
-    if (front.alone) break;
-  }
-  // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.
-  if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
-}
-
 // The number of queued items that are not reserved. A reservation counts as a full batch.
 std::size_t Engine::unreserved_items() const {
   const std::size_t reserved_items = static_cast<std::size_t>(reserved_) * options_.batch_size;
@@ -182,6 +82,7 @@ std::size_t Engine::unreserved_items() const {
 
 // True if something is queued that is not reserved. `verdict` says when it should go to an idle worker.
 bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
+  if (queue_.grouped() && reserved_ > 0) return false;  // which group they take is not known; settle() asks again
   const std::size_t items = unreserved_items();
   if (items == 0) {
     const std::size_t full_batches = (queue_.items() + options_.batch_size - 1) / options_.batch_size;
@@ -194,17 +95,27 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   } else if (queue_.top_priority() > 0) {
     verdict = {.at = now, .reason = CloseReason::kPriority};
   } else {
-    verdict = policy_.due(policy_queue(items, idle_workers), now);
+    RequestQueue::Company company = queue_.company_of(queue_.front());
+    if (!queue_.grouped()) {
+      company.requests = static_cast<int>(static_cast<std::size_t>(company.requests) * items / company.items);
+      company.items = items;
+      company.full = items >= options_.batch_size;
+    }
+    verdict = policy_.due(policy_queue(company, idle_workers), now);
+    if (verdict.at <= now) return true;
+    if (first_of_full_batch(now) != nullptr) {
+      verdict = {.at = now, .reason = CloseReason::kFull};
+    } else if (overdue(queue_.front(), now) && queue_.first_of_full_group() != nullptr) {
+      verdict = {.at = now, .reason = CloseReason::kMaxLatency};
+    }
   }
   return true;
 }
 
-// The queue as the policy sees it, if only `items` of its items are considered.
-BatchPolicy::Queue Engine::policy_queue(std::size_t items, std::size_t idle_workers) const {
-  const std::size_t requests =
-      static_cast<std::size_t>(queue_.requests()) * items / std::max<std::size_t>(queue_.items(), 1);
-  return {.items = items,
-          .requests = std::max(1, static_cast<int>(requests)),
+// The queue as the policy sees it, if only this part is considered.
+BatchPolicy::Queue Engine::policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const {
+  return {.items = company.full ? std::max(company.items, options_.batch_size) : company.items,
+          .requests = std::max(1, company.requests),
           .idle_workers = static_cast<int>(idle_workers),
           .oldest = queue_.oldest(),
           .ready = ready_};

@@ -12,6 +12,8 @@ EngineOptions EngineOptions::validated() const {
   };
   require(batch_size >= 1, "batch_size must be at least 1", batch_size);
   require(max_latency >= Duration::zero(), "max_latency must be at least 0 ns", max_latency.count());
+  require(ageing > Duration::zero(), "ageing must be more than 0 ns", ageing.count());
+  require(max_weight > 0, "max_weight must be more than 0", max_weight);
   require(workers >= 1, "workers must be at least 1", workers);
 
   EngineOptions options = *this;

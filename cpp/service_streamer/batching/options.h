@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
+#include "service_streamer/batching/request_queue.h"
 
 namespace service_streamer {
 
@@ -24,8 +26,20 @@ struct EngineOptions {
   // The number of workers, at least 1.
   int workers = 1;
 
-  // The maximum number of items in the queue; 0 means 1024 batches. A larger request is admitted if the queue is empty.
+  // The maximum number of items in the queue, of each priority together with the higher ones; 0 means 1024 batches. A
+  // larger request is admitted if nothing of its priority or a higher one is queued.
   std::size_t max_queue = 0;
+
+  // The wait after which a request counts as one priority higher, more than 0; Duration::max() means never.
+  Duration ageing = Duration::max();
+
+  // Whether the ItemTraits of requests are ignored, because another engine forms the batches.
+  bool ignores_traits = false;
+
+  // The most that the items of a batch may weigh together, more than 0. With `padded`: their number times the weight of
+  // the heaviest. An item that is heavier runs alone.
+  double max_weight = std::numeric_limits<double>::infinity();
+  bool padded = false;
 
   // What submit does when the queue is full.
   Overflow overflow = Overflow::kBlock;
@@ -33,6 +47,13 @@ struct EngineOptions {
   // Returns the options with defaults filled in. Throws std::invalid_argument, with the field and the value, if one
   // is invalid.
   EngineOptions validated() const;
+
+  RequestQueue::Options queue_options() const {
+    return {.max_items = max_queue,
+            .ageing = ageing,
+            .ignores_traits = ignores_traits,
+            .limits = {.items = batch_size, .weight = max_weight, .padded = padded}};
+  }
 
   BatchPolicy::Options policy_options() const {
     return {.kind = policy, .batch_size = batch_size, .max_latency = max_latency, .workers = workers};

@@ -6,9 +6,11 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
+#include "service_streamer/batching/intrusive_list.h"
 #include "service_streamer/waiting/waiter.h"
 
 namespace service_streamer {
@@ -28,6 +30,14 @@ enum class Outcome : std::uint8_t {
 using TraceContext = std::shared_ptr<const std::string>;
 constexpr std::size_t kMaxTraceContext = 1024;
 
+constexpr double kMaxWeight = 1e15;
+
+// What decides which items share a batch. The index is that of the item. Constant.
+struct ItemTraits {
+  std::vector<std::uint64_t> keys;  // only items with equal keys share a batch; equal ones are neighbours. Empty: all 0
+  std::vector<double> weights;      // from 0 to kMaxWeight. Empty: each is 1
+};
+
 // One call of predict or submit: a node of the engine's queue, embedded in a future or a Call.
 //
 // The owner fills in the first group of members, submits the request, and keeps it in place until its last hold is
@@ -44,6 +54,22 @@ struct Request {
   TimePoint deadline = TimePoint::max();
   bool watched = false;  // the owner itself ends the request when the deadline passes
   TraceContext context;
+  std::shared_ptr<const ItemTraits> traits;  // nullptr: all keys are 0, and each weight is 1
+
+  double weight(std::uint32_t item) const {
+    return traits == nullptr || traits->weights.empty() ? 1 : traits->weights[item];
+  }
+  std::uint64_t key(std::uint32_t item) const {
+    return traits == nullptr || traits->keys.empty() ? 0 : traits->keys[item];
+  }
+  // The end of the items from `item` on that have its key.
+  std::uint32_t end_of_run(std::uint32_t item) const {
+    if (traits == nullptr || traits->keys.empty()) return size;
+    const auto& keys = traits->keys;
+    std::uint32_t end = item + 1;
+    while (end < size && keys[end] == keys[item]) ++end;
+    return end;
+  }
 
   Completion completion;
 
@@ -66,10 +92,13 @@ struct Request {
   Phase phase = Phase::kNew;
   std::uint32_t dispatched = 0;  // items that were cut into batches
   std::uint32_t answered = 0;    // items whose batch is back
+  std::uint32_t run_end = 0;     // while it is queued: the items up to here have the key of the next one
   bool alone = false;            // postponed: it runs alone, when no other request is queued
   Waiter* admission = nullptr;   // of the thread that waits until the request leaves the waiting room
   Request* previous = nullptr;   // in the queue or in the waiting room
   Request* next = nullptr;
+  Request* previous_alike = nullptr;  // in the list of queued requests of its priority with the same key
+  Request* next_alike = nullptr;
   Request* next_ended = nullptr;
   Request* previous_live = nullptr;  // in the list of all requests that have not ended
   Request* next_live = nullptr;
@@ -102,36 +131,8 @@ using EndedRequests = RequestChain<&Request::next_ended>;
 // Requests that were published before and have no hold any more. The caller frees them.
 using ReleasedRequests = RequestChain<&Request::next>;
 
-// An intrusive doubly linked list of requests, without allocation. `Previous` and `Next` are the links that it uses.
-template <Request* Request::* Previous, Request* Request::* Next>
-class RequestList {
- public:
-  bool empty() const { return first_ == nullptr; }
-  Request* first() const { return first_; }
-
-  void push_back(Request& request) { insert(request, nullptr); }
-
-  // Inserts before `before`, or at the end if that is nullptr.
-  void insert(Request& request, Request* before) {
-    Request* after = before != nullptr ? before->*Previous : last_;
-    request.*Previous = after;
-    request.*Next = before;
-    (after != nullptr ? after->*Next : first_) = &request;
-    (before != nullptr ? before->*Previous : last_) = &request;
-  }
-
-  void erase(Request& request) {
-    (request.*Previous != nullptr ? request.*Previous->*Next : first_) = request.*Next;
-    (request.*Next != nullptr ? request.*Next->*Previous : last_) = request.*Previous;
-    request.*Previous = request.*Next = nullptr;
-  }
-
- private:
-  Request* first_ = nullptr;
-  Request* last_ = nullptr;
-};
-
-using QueueList = RequestList<&Request::previous, &Request::next>;
-using LiveList = RequestList<&Request::previous_live, &Request::next_live>;
+using QueueList = IntrusiveList<Request, &Request::previous, &Request::next>;
+using AlikeList = IntrusiveList<Request, &Request::previous_alike, &Request::next_alike>;
+using LiveList = IntrusiveList<Request, &Request::previous_live, &Request::next_live>;
 
 }  // namespace service_streamer

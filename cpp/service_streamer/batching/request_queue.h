@@ -1,24 +1,43 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch.h"
+#include "service_streamer/batching/batch_limits.h"
 #include "service_streamer/batching/request.h"
+#include "service_streamer/batching/request_groups.h"
+#include "service_streamer/batching/request_order.h"
 
 namespace service_streamer {
 
-// The bounded queue of requests, first in first out within a priority, and the waiting room in front of it. It has no
-// lock and no clock; the engine calls it under its mutex. No call blocks. push(), push_again() and admit() may throw
-// std::bad_alloc.
+// The bounded queue of requests, and the waiting room in front of it. It has no lock and no clock; the engine calls it
+// under its mutex. No call blocks. push(), push_waiting() and push_again() may throw std::bad_alloc, and then the
+// request is not in the queue. No other call throws.
 //
-// The bound counts items that are not in a batch yet. A request for which there is no room may wait in the waiting
-// room. admit() takes requests from there strictly in order, so small requests cannot starve a large one.
+// RequestOrder says which request goes next.
+//
+// The bound counts items that are not in a batch yet. It holds for the items of each priority together with those of
+// higher priorities, so that many requests of a low priority never keep out one of a high priority. So the queue has at
+// most as many items as the bound times the number of priorities. A request for which there is no room may wait in the
+// waiting room. admit() takes the request that goes first, so small requests cannot starve a large one.
+//
+// The queue is grouped once it had a request with traits.
 class RequestQueue {
  public:
-  explicit RequestQueue(std::size_t max_items) : max_items_(max_items) {}
+  struct Options {
+    std::size_t max_items = 0;
+    Duration ageing = Duration::max();  // the maximum: none
+    bool ignores_traits = false;        // then the queue is never grouped
+    BatchLimits limits = {};            // of a batch, which say when a group is full
+  };
+  explicit RequestQueue(const Options& options) : options_(options), order_(options.ageing) {}
+
+  void set_batch_size(std::size_t items);
 
   bool has_room(const Request& request) const;
   void push(Request& request);
@@ -39,10 +58,22 @@ class RequestQueue {
   void remove(Request& request);
 
   // The request that goes next. The queue must not be empty.
-  Request& front();
+  Request& front() const;
 
-  // Cuts up to `limit` items off the front request. The request leaves the queue with its last item.
-  RequestRange take(std::size_t limit);
+  // What can be in a batch with a queued request, including it.
+  using Company = RequestGroups::Company;
+  Company company_of(const Request& request);
+
+  // The request that goes first of those in groups that are enough for a batch; nullptr if there is none, or if the
+  // queue is not grouped.
+  Request* first_of_full_group() { return grouped() ? groups_->first_of_full() : nullptr; }
+
+  // The request that goes next of those whose next item has this key; nullptr if there is none.
+  Request* next_alike(std::uint64_t key) const;
+
+  // Cuts `count` items off a queued request, not more than up to its `run_end`. The request leaves the queue with its
+  // last item.
+  RequestRange take(Request& request, std::uint32_t count);
 
   // Without requests that run alone.
   std::size_t items() const { return items_; }
@@ -57,19 +88,39 @@ class RequestQueue {
   TimePoint oldest() const;
   // The highest priority in the queue. The queue must not be empty.
   int top_priority() const;
+  // True if a request of a higher priority than that arrived in the last seconds. The queue must not be empty.
+  bool expects_higher_priority(TimePoint now) const;
 
-  std::size_t max_items() const { return max_items_; }
+  std::size_t max_items() const { return options_.max_items; }
+  bool grouped() const { return groups_ != nullptr; }
+  // The number of groups with a request.
+  int groups() const { return grouped() ? groups_->count() : 1; }
 
  private:
-  using Lanes = std::map<int, QueueList, std::greater<>>;
+  // The requests of one priority.
+  struct Lane {
+    QueueList queued;
+    QueueList waiting;
+    std::size_t items = 0;  // of `queued`
+    TimePoint last_arrival;
 
-  Lanes::const_iterator first_lane() const;
+    bool empty() const { return queued.empty() && waiting.empty(); }
+  };
+  using Lanes = std::map<int, Lane, std::greater<>>;  // the highest priority first
+
+  bool fits(const Request& request) const;
+  Lanes::const_iterator top_lane() const;
+  Lane& prepare(const Request& request);
+  void group_all();
+  void add(Lane& lane, Request& request, Request* before);
+  void drop_empty(Lanes::iterator lane);
   void unlink(Request& request);
 
-  const std::size_t max_items_;
-  Lanes lanes_;  // by priority; a lane may be empty
+  Options options_;
+  RequestOrder order_;
+  Lanes lanes_;  // a lane may be empty
+  std::unique_ptr<RequestGroups> groups_;
   QueueList alone_;
-  QueueList waiting_;
   std::size_t items_ = 0;
   std::size_t alone_items_ = 0;
   int alone_count_ = 0;

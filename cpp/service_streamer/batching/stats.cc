@@ -69,11 +69,14 @@ DurationSummary DurationHistogram::summary_since(const Snapshot& start) const {
 }
 
 EventCounts operator-(const EventCounts& later, const EventCounts& earlier) {
-  using Values = std::array<std::uint64_t, sizeof(EventCounts) / sizeof(std::uint64_t)>;  // every member is one
+  using Values = std::array<std::uint64_t, sizeof(EventCounts) / sizeof(std::uint64_t)>;  // of all but the weights
   auto values = std::bit_cast<Values>(later);
   const auto subtracted = std::bit_cast<Values>(earlier);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] -= subtracted[i];
-  return std::bit_cast<EventCounts>(values);
+  auto difference = std::bit_cast<EventCounts>(values);
+  difference.weight = later.weight - earlier.weight;
+  difference.padded_weight = later.padded_weight - earlier.padded_weight;
+  return difference;
 }
 
 }  // namespace service_streamer

@@ -32,6 +32,9 @@ void describe(const EventCounts& counters, Visitor& field) {
   field("isolated", counters.isolated);
   field("batches", counters.batches);
   field("items", counters.items);
+  field("other_keys", counters.other_keys);
+  field("weight", counters.weight);
+  field("padded_weight", counters.padded_weight);
   std::map<std::string_view, std::uint64_t> reasons;
   for (std::size_t i = 0; i < counters.close_reasons.size(); ++i) {
     reasons[to_string(static_cast<CloseReason>(i))] = counters.close_reasons[i];

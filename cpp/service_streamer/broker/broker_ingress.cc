@@ -65,7 +65,8 @@ void BrokerIngress::submit(std::span<Submission> submissions) {
 ClientCall* BrokerIngress::make_call(Submission& submission) {
   Payload payload;
   TraceContext context;
-  if (!parse_request(submission.body, payload, context)) {
+  TraitsRef traits;
+  if (!parse_request(submission.body, payload, context, traits)) {
     submission.submitted = SubmitStatus::kMalformed;
     return nullptr;
   }
@@ -75,6 +76,7 @@ ClientCall* BrokerIngress::make_call(Submission& submission) {
   call->request.priority = submission.head.priority;
   call->request.deadline = submission.head.deadline;
   call->request.context = std::move(context);
+  call->request.traits = std::move(traits);
   call->payload = std::move(payload);
   return call;
 }

@@ -197,7 +197,8 @@ Chunk ForwardedRequests::chunk_of(std::uint64_t id, const ForwardedRequest& forw
           .deadline = request.deadline,
           .priority = request.priority,
           .payload = forwarded.payload,
-          .context = request.context};
+          .context = request.context,
+          .traits = request.traits};
 }
 
 bool ForwardedRequests::too_large(const Payload& payload) const {

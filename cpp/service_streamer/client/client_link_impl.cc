@@ -125,7 +125,11 @@ void ClientLink::Impl::forward() {
     const std::uint64_t id = call.forwarded(cancelled_requests_, ++last_id_);
     forwarded_.emplace(id, &call);
     const Request& request = *range.request;
-    heads.push_back({.id = id, .priority = request.priority, .deadline = request.deadline, .context = request.context});
+    heads.push_back({.id = id,
+                     .priority = request.priority,
+                     .deadline = request.deadline,
+                     .context = request.context,
+                     .traits = request.traits});
     payloads.push_back(&call.payload);
   }
   server_->attempt([&] { server_->send(make_submit(heads, payloads)); });

@@ -49,7 +49,6 @@ Collator::Collator(const Signature& signature, const CollateOptions& options)
 }
 
 bool Collator::fit_together(const Item& a, const Item& b) const {
-  if (a.key != b.key) return false;
   if ((a.ready == nullptr) != (b.ready == nullptr)) return false;
   return options_.pad || std::equal(a.extents, a.extents + signature_.symbols.size(), b.extents);
 }

@@ -50,7 +50,6 @@ class Collator {
   struct Item {
     const TensorView* tensors = nullptr;    // one for each of item_inputs()
     const std::int64_t* extents = nullptr;  // the size of each symbol
-    std::uint64_t key = 0;                  // only items with the same key share a batch
     const Event* ready = nullptr;           // see TensorItems
   };
 

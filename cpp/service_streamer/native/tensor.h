@@ -79,8 +79,6 @@ class TensorItems : public Items {
  public:
   std::vector<TensorView> views;      // for each item, its tensors in the order of the model's inputs
   std::vector<std::int64_t> extents;  // for each item, the size of each symbol
-  std::vector<std::uint64_t>
-      keys;  // one for each item; items with different keys are run apart. Empty: all keys are equal
 
   // For items on a device: the event after which their contents are complete. nullptr: the items are in host memory.
   std::unique_ptr<Event> ready;

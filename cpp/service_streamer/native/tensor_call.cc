@@ -27,6 +27,16 @@ void TensorCall::fail(const RunFailure& why) {
   }
 }
 
+void TensorCall::note(const std::shared_ptr<BatchRecord>& record) {
+  MutexLock lock(mutex_);
+  records_.push_back(record);
+}
+
+std::vector<std::shared_ptr<BatchRecord>> TensorCall::take_records() {
+  MutexLock lock(mutex_);
+  return std::exchange(records_, {});
+}
+
 void TensorCall::publish() noexcept {
   // Swapped out under the lock, but destroyed after it: outputs of a failed request may be large.
   std::vector<OutputRange> arrived;

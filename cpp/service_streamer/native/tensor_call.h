@@ -9,6 +9,7 @@
 
 #include "service_streamer/base/mutex.h"
 #include "service_streamer/calls/call.h"
+#include "service_streamer/native/batch_record.h"
 #include "service_streamer/native/model.h"
 
 namespace service_streamer::native {
@@ -47,6 +48,11 @@ class TensorCall final : public Call {
   bool add(OutputRange range) EXCLUDES(mutex_);
   void fail(const RunFailure& why) EXCLUDES(mutex_);
 
+  // A worker hands over the record of a batch, also after publish(). Throws std::bad_alloc.
+  void note(const std::shared_ptr<BatchRecord>& record) EXCLUDES(mutex_);
+  // Removes and returns the records. Any thread may call it.
+  std::vector<std::shared_ptr<BatchRecord>> take_records() EXCLUDES(mutex_);
+
   // Written by publish() and read after it. `outputs` is in the order of the items, and empty unless the request was
   // answered.
   std::vector<OutputRange> outputs;
@@ -65,6 +71,7 @@ class TensorCall final : public Call {
   Mutex mutex_;
   std::vector<OutputRange> arrived_ GUARDED_BY(mutex_);
   std::optional<RunFailure> failed_ GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<BatchRecord>> records_ GUARDED_BY(mutex_);
   bool ended_ GUARDED_BY(mutex_) = false;
 };
 

@@ -41,6 +41,21 @@ RunFailure failure_of(const std::exception& error) {
   return {.fault = Fault::kModel, .message = one_line(error.what())};
 }
 
+// Leaves a record of the batch with its traced requests, for a span. Without memory there is none.
+void note_batch(const Batch& batch, const std::string& error) noexcept {
+  if (std::none_of(batch.ranges.begin(), batch.ranges.end(),
+                   [](const RequestRange& range) { return range.request->context != nullptr; })) {
+    return;
+  }
+  try {
+    const auto record = std::make_shared<BatchRecord>(batch, error);
+    for (const RequestRange& range : batch.ranges) {
+      if (range.request->context != nullptr) TensorCall::of(*range.request).note(record);
+    }
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
 }  // namespace
 
 // --- HeldBatch ---
@@ -53,6 +68,7 @@ void HeldBatch::swap(HeldBatch& other) noexcept {
 
 void HeldBatch::complete(Outcome outcome) {
   if (batch.ranges.empty()) return;
+  note_batch(batch, outcome == Outcome::kFailed ? failure.message : std::string());
   EndedRequests ended;
   ReleasedRequests released;
   engine_->complete(batch, outcome, ended, released);

@@ -115,6 +115,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
   call->request.priority = submitted.head.priority;
   call->request.deadline = submitted.head.deadline;
   call->request.context = std::move(submitted.head.context);
+  call->request.traits = std::move(submitted.head.traits);
   call->payload = std::move(submitted.payload);
   client.calls.emplace(call->id(), call);
   call->ref();  // for the engine
@@ -180,10 +181,11 @@ void Clients::send_results() {
     }
     call->unref();
   }
-  for (const auto& [id, client] : clients_) {
-    if (client->ended.empty()) continue;
-    client->peer.attempt([&] { client->peer.send(make_results(client->ended)); });
-    client->ended.clear();
+  for (const auto& entry : clients_) {
+    Client& client = *entry.second;
+    if (client.ended.empty()) continue;
+    client.peer.attempt([&] { client.peer.send(make_results(client.ended)); });
+    client.ended.clear();
   }
 }
 

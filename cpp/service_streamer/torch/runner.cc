@@ -94,7 +94,6 @@ void Runner::read(std::span<const native::ItemRange> ranges) {
       const std::size_t item = ranges[i].begin + index;
       items_.push_back({.tensors = items.views.data() + item * tensors,
                         .extents = items.extents.data() + item * symbols,
-                        .key = items.keys.empty() ? 0 : items.keys[item],
                         .ready = items.ready.get()});
       places_.push_back({.range = i, .index = index});
     }

@@ -27,11 +27,15 @@ struct [[gnu::packed]] ResultRangeHead {
   std::uint32_t size;
 };
 
-bool read_tail(wire::ByteReader& reader, TraceContext& context) {
+bool read_tail(wire::ByteReader& reader, std::uint32_t items, TraceContext& context, TraitsRef& traits) {
   std::uint16_t size = 0;
   Bytes bytes;
-  if (!reader.read(size) || size == 0 || size > kMaxTraceContext || !reader.read(bytes, size)) return false;
-  context = std::make_shared<const std::string>(bytes.text());
+  std::uint8_t flags = 0;
+  if (!reader.read(size) || size > kMaxTraceContext || !reader.read(bytes, size) || !reader.read(flags) ||
+      (size == 0 && flags == 0) || !read_traits(reader, flags, items, traits)) {
+    return false;
+  }
+  if (size > 0) context = std::make_shared<const std::string>(bytes.text());
   return true;
 }
 
@@ -66,8 +70,10 @@ bool fits(const EndedCall& result, std::uint32_t items) {
 // --- requests ---
 
 std::size_t Chunk::body_size() const {
-  const std::size_t tail = context != nullptr ? sizeof(std::uint16_t) + context->size() : 0;
-  return 4 * (std::size_t{1} + items) + item_bytes() + tail;
+  const std::size_t body = 4 * (std::size_t{1} + items) + item_bytes();
+  if (context == nullptr && traits == nullptr) return body;
+  return body + sizeof(std::uint16_t) + (context != nullptr ? context->size() : 0) + sizeof(std::uint8_t) +
+         traits_size(traits, items);
 }
 
 void Chunk::write_body(char* body) const {
@@ -77,23 +83,26 @@ void Chunk::write_body(char* body) const {
     wire::append(body, static_cast<std::uint32_t>(payload->ends[i] - first));
   }
   wire::append_text(body, payload->bytes.text().substr(first, item_bytes()));
-  if (context == nullptr) return;
-  wire::append(body, static_cast<std::uint16_t>(context->size()));
-  wire::append_text(body, *context);
+  if (context == nullptr && traits == nullptr) return;
+  wire::append(body, static_cast<std::uint16_t>(context != nullptr ? context->size() : 0));
+  if (context != nullptr) wire::append_text(body, *context);
+  wire::append(body, traits_flags(traits));
+  write_traits(traits, begin, items, body);
 }
 
-bool parse_request(const Bytes& body, Payload& payload, TraceContext& context) {
+bool parse_request(const Bytes& body, Payload& payload, TraceContext& context, TraitsRef& traits) {
   wire::ByteReader reader(body);
   std::uint32_t count = 0;
   std::vector<std::uint32_t> ends;
   payload = {};
   context = {};
+  traits = {};
   if (!reader.read(count) || count == 0 || !reader.read(ends, count) || !std::is_sorted(ends.begin(), ends.end())) {
     return false;
   }
   payload.ends.assign(ends.begin(), ends.end());
   if (!reader.read(payload.bytes, ends.back())) return false;
-  return reader.at_end() || (read_tail(reader, context) && reader.at_end());
+  return reader.at_end() || (read_tail(reader, count, context, traits) && reader.at_end());
 }
 
 // --- results ---

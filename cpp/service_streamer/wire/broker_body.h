@@ -14,7 +14,8 @@
 
 // Requests and their results as bytes for other machines: little-endian, without padding, and without shared memory.
 //
-//   request   u32 count, u32 end of each item, the items' bytes; with a trace context also u16 size, the context
+//   request   u32 count, u32 end of each item, the items' bytes; then, only if one of both is there, u16 size of the
+//             trace context, the context, u8 flags of the traits, the traits (traits.h)
 //   result    u8 outcome (0 answered, 1 failed, 2 lost), u32 size of the note, the note, u32 ranges,
 //             and per range: u32 begin, u32 count, u8 kind (0 outputs, 1 rows, 2 error), u32 size, bytes
 //
@@ -39,6 +40,7 @@ struct Chunk {
   int priority = 0;
   std::shared_ptr<const Payload> payload;  // of the whole request
   TraceContext context = nullptr;
+  TraitsRef traits = nullptr;  // of the whole request
 
   // The size of the items, at most kMaxBodyBytes.
   std::uint64_t item_bytes() const { return payload->begin_of(begin + std::size_t{items}) - payload->begin_of(begin); }
@@ -47,7 +49,7 @@ struct Chunk {
 };
 
 // The payload becomes slices of `body`.
-bool parse_request(const Bytes& body, Payload& payload, TraceContext& context);
+bool parse_request(const Bytes& body, Payload& payload, TraceContext& context, TraitsRef& traits);
 
 // For a request that ended as kAnswered, kFailed or kLost. The body does not contain the `id`. encoding_error() returns
 // why a result has no body (too large, or in shared memory); an empty text: it has one. Send a loss with that text

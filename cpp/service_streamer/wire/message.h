@@ -12,6 +12,7 @@
 #include "service_streamer/batching/request.h"
 #include "service_streamer/wire/payload.h"
 #include "service_streamer/wire/query.h"
+#include "service_streamer/wire/traits.h"
 
 // The messages between the engine's process, its workers and its clients. All of them run on one machine: byte order is
 // native, and times are CLOCK_MONOTONIC in nanoseconds.
@@ -121,6 +122,7 @@ struct SubmitHead {
   std::int32_t priority = 0;
   TimePoint deadline = TimePoint::max();
   TraceContext context = nullptr;
+  TraitsRef traits = nullptr;
 };
 
 struct SubmittedRequest {

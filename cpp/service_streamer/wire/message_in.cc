@@ -118,7 +118,8 @@ bool read_request(BodyReader& body, SubmittedRequest& request) {
   }
   request.head.id = head.id;
   request.head.priority = head.priority;
-  return body.read(request.payload) && request.payload.items() > 0;
+  return body.read(request.payload) && request.payload.items() > 0 &&
+         read_traits(body.values(), head.traits, request.payload.items(), request.head.traits);
 }
 
 bool read_range(BodyReader& body, ResultRange& range) {

@@ -37,6 +37,13 @@ class BodyWriter {
     if (context != nullptr) add_text(*context);
   }
 
+  void add(const TraitsRef& traits, std::size_t items) {
+    std::string text(traits_size(traits, items), '\0');
+    char* to = text.data();
+    write_traits(traits, 0, items, to);
+    add_text(text);
+  }
+
   // Joins the ranges to one payload.
   void add(std::span<const PayloadRange> ranges) {
     std::uint32_t items = 0;
@@ -157,13 +164,17 @@ OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
 OutMessage make_submit(std::span<const SubmitHead> heads, std::span<const Payload* const> payloads) {
   BodyWriter body(MessageType::kSubmit);
   for (std::size_t i = 0; i < heads.size(); ++i) {
-    const auto& [id, priority, deadline, context] = heads[i];
+    const auto& [id, priority, deadline, context, traits] = heads[i];
     const auto items = static_cast<std::uint32_t>(payloads[i]->items());
     const PayloadRange range{.payload = payloads[i], .begin = 0, .count = items};
-    body.add_value(wire::SubmitRequest{
-        .id = id, .deadline = to_wire(deadline), .priority = priority, .context = size_of(context)});
+    body.add_value(wire::SubmitRequest{.id = id,
+                                       .deadline = to_wire(deadline),
+                                       .priority = priority,
+                                       .context = size_of(context),
+                                       .traits = traits_flags(traits)});
     body.add(context);
     body.add(std::span(&range, 1));
+    body.add(traits, items);
   }
   return std::move(body).finish(heads.size());
 }

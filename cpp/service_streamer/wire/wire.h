@@ -71,12 +71,13 @@ struct [[gnu::packed]] Reply {
   std::int64_t predict;
   std::int64_t encode;
 };
-// In a kSubmit: one for each request, followed by its trace context and its payload.
+// In a kSubmit: one for each request, followed by its trace context, its payload and its traits.
 struct [[gnu::packed]] SubmitRequest {
   std::uint64_t id;
   std::int64_t deadline;
   std::int32_t priority;
   std::uint16_t context;  // size in bytes
+  std::uint8_t traits;    // flags (traits.h)
 };
 // In a kResults: one for each call, followed by its note and its ranges, each with a result.
 struct [[gnu::packed]] ResultsCall {

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 after a normal end, 1 if the streamer or its model has failed, 2 if the
-        arguments are wrong or an address is unusable.
+        arguments are wrong or an address is unusable, 130 after Ctrl-C.
     """
     options = vars(_parser().parse_args(arguments))
     del options["command"]
@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandError as error:
         say(str(error), error=True)
         return 2
+    except KeyboardInterrupt:
+        return 130  # as a shell says of SIGINT
     except BrokenPipeError:  # what reads the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -48,6 +48,7 @@ class Client:
             dataclasses.replace(options, policy="greedy"),  # the owner's engine forms the batches
             workers=1,
             remote=True,
+            forwards=True,
             start=weakly(self._connect),
             start_timer=_nothing,
         )

@@ -9,6 +9,7 @@ from .. import _options
 from .._backend import Backend
 from .._devices import check_devices
 from .._errors import RequestTimeout
+from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
 from .._model import Model, check_model, pack
 from .._options import Options
 from .._streamer import BaseStreamer
@@ -69,8 +70,9 @@ class Streamer(BaseStreamer):
             modules named by ``set_forkserver_preload``, except the main module.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        policy, max_queue, overflow, output, isolate_errors, isolation_budget: as for
-            `ThreadedStreamer`.
+        policy, ageing, key, weight, max_weight, padded, strict_weight, max_queue, overflow, output,
+        isolate_errors, isolation_budget: as for `ThreadedStreamer`. ``key`` and ``weight`` run in
+            the process of the caller.
         retries: how often a batch runs again after its worker died.
         worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
             and replaced. None: no limit. Loading a model is not limited: call `wait_ready` with a
@@ -102,6 +104,12 @@ class Streamer(BaseStreamer):
         worker_timeout: float | None = 20,
         *,
         policy: str = "adaptive",
+        ageing: float | None = None,
+        key: KeyFunction | str | None = None,
+        weight: WeightFunction | str | None = None,
+        max_weight: float | None = None,
+        padded: bool = False,
+        strict_weight: bool = False,
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
@@ -118,6 +126,8 @@ class Streamer(BaseStreamer):
             max_latency=max_latency,
             worker_timeout=worker_timeout,
             policy=policy,
+            ageing=ageing,
+            grouping=grouping(key, weight, max_weight, padded, strict_weight),
             max_queue=max_queue,
             overflow=overflow,
             output=output,
@@ -152,6 +162,8 @@ class Streamer(BaseStreamer):
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
+        key: KeyFunction | str | None = None,
+        weight: WeightFunction | str | None = None,
     ) -> _Self:
         """Return a client of the Streamer that listens at an address of this machine.
 
@@ -172,7 +184,7 @@ class Streamer(BaseStreamer):
                 request of any size.
             overflow: when that queue is full, "block" makes the caller wait for room, and "reject"
                 raises `QueueFull`.
-            output: the same as in the Streamer.
+            output, key, weight: the same as in the Streamer.
 
         Raises:
             TypeError, ValueError: an argument is invalid. The message names it and its value.
@@ -184,6 +196,7 @@ class Streamer(BaseStreamer):
             max_queue=max_queue,
             overflow=overflow,
             output=output,
+            grouping=client_grouping(key, weight),
         )
         self._open(options, Client(options, _options.address(address), owner_returns=True))
         return self

@@ -64,6 +64,7 @@ class RedisClient:
             workers=1,
             remote=True,
             inline=True,
+            forwards=True,
             start=weakly(self._start),
             start_timer=weakly(self._start_timer),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from .._backend import Backend
+from .._grouping import KeyFunction, WeightFunction, client_grouping
 from .._options import Options
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
@@ -46,6 +47,8 @@ class RedisStreamer(BaseStreamer):
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
         output: "items" or "batch", as for `ThreadedStreamer`.
+        key, weight: as for `ThreadedStreamer`, the same in all clients. The workers have
+            ``max_weight``.
         secret: a str or bytes, the same as in the workers. None: messages are not signed.
 
     Raises:
@@ -63,6 +66,8 @@ class RedisStreamer(BaseStreamer):
         max_queue: int | None = None,
         overflow: str = "block",
         output: str = "items",
+        key: KeyFunction | str | None = None,
+        weight: WeightFunction | str | None = None,
         secret: str | bytes | None = None,
     ) -> None:
         from .client import RedisOptions  # redis-py is an extra
@@ -73,6 +78,7 @@ class RedisStreamer(BaseStreamer):
             max_queue=max_queue,
             overflow=overflow,
             output=output,
+            grouping=client_grouping(key, weight),
         )
         self._redis_options = RedisOptions(redis_broker, prefix, secret)
         self._shown = f"{type(self).__name__}({prefix!r})"

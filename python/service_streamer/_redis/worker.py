@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _devices, _options
 from .._errors import StreamerError
+from .._grouping import worker_grouping
 from .._model import check_model, pack
 from .._options import Options
 from .._processes.owner import Processes, ProcessOptions
@@ -64,7 +65,8 @@ class RedisWorker:
         secret: a str or bytes that signs all messages, the same as in the clients. Messages without
             a valid signature are dropped. None: write access to the broker is enough to run code
             here, because messages are pickles.
-        policy, isolate_errors, isolation_budget: as for `ThreadedStreamer`.
+        policy, ageing, max_weight, padded, isolate_errors, isolation_budget: as for
+            `ThreadedStreamer`. ``key`` and ``weight`` are options of the clients.
         retries: how often a batch runs again in this worker after its process died.
         worker_hang_timeout: most seconds that a process may take for one batch; then it is killed
             and replaced. None: no limit.
@@ -92,6 +94,9 @@ class RedisWorker:
         mp_start_method: str = "fork",
         secret: str | bytes | None = None,
         policy: str = "adaptive",
+        ageing: float | None = None,
+        max_weight: float | None = None,
+        padded: bool = False,
         isolate_errors: bool = True,
         isolation_budget: float = 8,
         retries: int = 1,
@@ -107,6 +112,8 @@ class RedisWorker:
             batch_size=batch_size,
             max_latency=max_latency,
             policy=policy,
+            ageing=ageing,
+            grouping=worker_grouping(max_weight, padded),
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from .._core import __version__
+from .. import _core
+from .._request_context import trace_of
 from ._context import unpack
 from ._errors import record, safely
 
 FLUSH_TIMEOUT = 2000  # ms
 
-_tracer = trace.get_tracer("service_streamer", __version__)
+_tracer = trace.get_tracer("service_streamer", _core.__version__)
 
 
 Active = Callable[[], contextlib.AbstractContextManager[object]]
@@ -37,7 +40,7 @@ def batch_span(
         A function that makes the context in which the span is current; and a function that records
         an error of the batch.
     """
-    span = safely(_start, traces, fields) or trace.INVALID_SPAN
+    span = safely(_start, _tracer, [each[:3] for each in traces], fields) or trace.INVALID_SPAN
     active = functools.partial(
         trace.use_span, span, record_exception=False, set_status_on_exception=False
     )
@@ -47,20 +50,51 @@ def batch_span(
         safely(span.end)
 
 
-def _start(traces: list[tuple[bytes, int, float, int]], fields: Mapping[str, Any]) -> trace.Span:
+def ended_batch(tracer: trace.Tracer, name: str, record: _core._BatchRecord) -> None:
+    """Make the span of a batch that has ended in a thread of a native model."""
+    contexts, items, requests, close_reason, oldest_wait, since_begin, since_end, error = record
+    now = time.time_ns()
+    fields = {
+        "streamer": name,
+        "worker_pid": os.getpid(),
+        "items": items,
+        "requests": requests,
+        "close_reason": close_reason,
+        "oldest_wait_seconds": oldest_wait,
+    }
+    traces = [(lines, *rest) for context, *rest in contexts if (lines := trace_of(context))]
+    if not traces:
+        return  # only streams without a trace
+    start_time = now - round(since_begin * 1e9)
+    span = safely(_start, tracer, traces, fields, start_time) or trace.INVALID_SPAN
+    if error is not None:
+        span.set_status(trace.StatusCode.ERROR, error)
+    safely(span.end, now - round(since_end * 1e9))
+
+
+def _start(
+    tracer: trace.Tracer,
+    traces: list[tuple[bytes, int, float]],
+    fields: Mapping[str, Any],
+    start_time: int | None = None,
+) -> trace.Span:
     links = [
         trace.Link(
             unpack(packed),
             {"service_streamer.items": items, "service_streamer.queue_time_seconds": queue_time},
         )
-        for packed, items, queue_time, _ in traces
+        for packed, items, queue_time in traces
     ]
     parent = trace.set_span_in_context(trace.NonRecordingSpan(links[0].context), Context())
     attributes = {
         f"service_streamer.{name}": value for name, value in fields.items() if value is not None
     }
-    return _tracer.start_span(
-        f"batch {fields['streamer']}", parent, attributes=attributes, links=links
+    return tracer.start_span(
+        f"batch {fields['streamer']}",
+        parent,
+        attributes=attributes,
+        links=links,
+        start_time=start_time,
     )
 
 

@@ -14,6 +14,7 @@ from .. import _core
 from .._errors import QueueFull, RequestTimeout, StreamerClosed
 from .._future import Future
 from .._request_context import join
+from ._batches import ended_batch
 from ._context import pack
 from ._errors import record, safely
 
@@ -42,7 +43,7 @@ class Tracing:
         span = self._start(batch, priority)
         if not span.is_recording():
             return engine.predict(batch, timeout, priority)
-        with _Request(span) as request:
+        with _Request(span, self) as request:
             request.future = engine.submit(batch, timeout, priority, pack(span))
             return request.future.result()
 
@@ -53,7 +54,7 @@ class Tracing:
         span = self._start(batch, priority)
         if not span.is_recording():
             return engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
-        return _send(span, engine.submit, batch, timeout, priority, pack(span))
+        return self._send(span, engine.submit, batch, timeout, priority, pack(span))
 
     def stream(
         self, engine: _core.Engine, items: list[Any], priority: int, reader: bytes
@@ -63,7 +64,7 @@ class Tracing:
         context = join(pack(span) if span.is_recording() else None, reader)
         if not span.is_recording():
             return engine.submit_async(items, None, priority, context)  # type: ignore[no-any-return]
-        return _send(span, engine.submit_async, items, None, priority, context)
+        return self._send(span, engine.submit_async, items, None, priority, context)
 
     async def apredict(
         self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
@@ -72,9 +73,24 @@ class Tracing:
         span = self._start(batch, priority)
         if not span.is_recording():
             return await engine.submit_async(batch, timeout, priority)
-        with _Request(span) as request:
+        with _Request(span, self) as request:
             request.future = engine.submit_async(batch, timeout, priority, pack(span))
             return await request.future
+
+    def _send(self, span: trace.Span, submit: Callable[..., Future], *args: Any) -> Future:
+        """Submit a request, whose end is the end of the span."""
+        request = _Request(span, self)
+        try:
+            future = submit(*args)
+        except BaseException as error:
+            request.refused(error)
+            raise
+        future.add_done_callback(request.done)
+        return future
+
+    def add_batch(self, batch: _core._BatchRecord) -> None:
+        """Make the span of a batch of a native model."""
+        ended_batch(self._tracer, self._streamer, batch)
 
     def _start(self, batch: Any, priority: int) -> trace.Span:
         attributes = {
@@ -86,23 +102,12 @@ class Tracing:
         return span or trace.INVALID_SPAN
 
 
-def _send(span: trace.Span, submit: Callable[..., Future], *args: Any) -> Future:
-    """Submit a request, whose end is the end of the span."""
-    request = _Request(span)
-    try:
-        future = submit(*args)
-    except BaseException as error:
-        request.refused(error)
-        raise
-    future.add_done_callback(request.done)
-    return future
-
-
 class _Request:
     """The span of a request. As a context manager it lasts until the caller has the outputs."""
 
-    def __init__(self, span: trace.Span) -> None:
+    def __init__(self, span: trace.Span, tracing: Tracing) -> None:
         self._span = span
+        self._tracing = tracing
         self.future: Any = None
 
     def __enter__(self) -> _Request:
@@ -145,7 +150,11 @@ class _Request:
         error: BaseException | None,
         end_time: int | None = None,
     ) -> None:
-        timing = None if future is None else future._timing()
+        timing = None
+        if future is not None:
+            timing = future._timing()
+            for batch in future._batches():
+                self._tracing.add_batch(batch)
         known = {
             "service_streamer.outcome": outcome,
             **dict(zip(_TIMING, timing or (), strict=False)),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import array
+import itertools
 import os
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from .._grouping import Grouping
 from .._native import NativeSource
 from .._options import count, one_of
+from .._outputs import in_order
 from ._collate import check_key, collate_options, pad_values
 from ._devices import check_devices, find_devices
 from ._errors import ModelFileError
@@ -59,8 +62,8 @@ class NativeModel(NativeSource):
             with collate="pad".
         lengths: the name of an input that is generated: the length of each item. Only with
             collate="pad".
-        key: a function of an item that returns something hashable. Only items with equal keys run
-            in one batch. It is called in the caller's thread, which gets its exceptions.
+        key: a function of an item: the ``key`` of the `ThreadedStreamer` that runs the model, and
+            of calls.
         output: "tensor" or "numpy": the kind of result.
         warmup: batch sizes, for example 1 and ``batch_size``. Before its first batch, each worker
             runs batches of zeros of these sizes, for each size of ``pad_to``.
@@ -138,7 +141,6 @@ class NativeModel(NativeSource):
             "pad_values": self._pad_values(pad_value),
             "mask": self._generated_input("mask", mask, collate, symbols, ("batch", *symbols[:1])),
             "lengths": self._generated_input("lengths", lengths, collate, symbols, ("batch",)),
-            "key": self._weak_key(),
         }
         self.check_batch_size(max(self._options["warmup"], default=1))
         self._owner = os.getpid()
@@ -162,7 +164,18 @@ class NativeModel(NativeSource):
         if not items:
             return []
         self.check_batch_size(len(items))
-        return load_module().run(self.capsule(), items, False)
+        if self._key is None:
+            return load_module().run(self.capsule(), items, False)
+        ordered, (packed, _, order) = Grouping(self._key, None).group(items)
+        keys = iter(array.array("Q", packed or b""))
+        outputs: list[Any] = []
+        for _, alike in itertools.groupby(ordered, key=lambda _: next(keys)):
+            outputs += load_module().run(self.capsule(), tuple(alike), False)
+        return outputs if order is None else in_order(outputs, order)
+
+    @property
+    def key(self) -> Callable[[Any], Hashable] | None:
+        return self._key
 
     @property
     def workers(self) -> int:
@@ -203,18 +216,6 @@ class NativeModel(NativeSource):
         compiled_for = self.signature.device if script else device_of(self._path)
         if compiled_for not in (None, device):
             raise ModelFileError(self._path, f"was compiled for {compiled_for}, not for {device}")
-
-    def _weak_key(self) -> Callable[[Any], Hashable] | None:
-        """Wrap the key function: the extension module must not keep this model alive."""
-        if self._key is None:
-            return None
-        reference = weakref.ref(self)
-
-        def key_of(item: Any) -> Hashable:
-            model = reference()
-            return model._key(item) if model is not None and model._key is not None else None
-
-        return key_of
 
     def _pad_values(self, given: float | Mapping[str, float]) -> list[float]:
         default, by_name = pad_values(given)

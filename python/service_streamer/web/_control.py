@@ -24,6 +24,7 @@ Control = str | Callable[[Any], bool | Awaitable[bool]]
 
 MOST_BYTES = 4096  # of the body of a request
 LONGEST_TRACE = 60.0  # s
+MOST_WORKERS = 256
 _NAMES = (*CONFIGURABLE, "resize", "restart")
 _SETTINGS = {"resize": "workers"}  # the field of StreamerStats, where it has another name
 
@@ -258,4 +259,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     unknown = sorted(wanted.keys() - set(_NAMES))
     if unknown:
         raise Refused(422, f"unknown: {unknown[0]!r}; known: {', '.join(_NAMES)}")
+    workers = wanted.get("resize")
+    if isinstance(workers, int) and workers > MOST_WORKERS:
+        raise Refused(422, f"resize must not be larger than {MOST_WORKERS}, not {workers}")
     return wanted

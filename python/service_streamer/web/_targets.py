@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from .. import _options
 from .._errors import StreamerError
 from .._explain import verdict
+from .._pipeline.pipeline import Pipeline
 from .._processes.streamer import Streamer
 from .._redis import explanation
 from .._redis.streamer import RedisStreamer
@@ -20,7 +21,7 @@ from .._threaded import ThreadedStreamer
 from .._timeline import Wait, trace_of
 from . import _health as health
 
-_KINDS = (ThreadedStreamer, Streamer, RedisStreamer, BaseStreamer)
+_KINDS = (ThreadedStreamer, Streamer, RedisStreamer, Pipeline, BaseStreamer)
 CONFIGURABLE = ("batch_size", "max_latency", "policy")
 
 
@@ -134,6 +135,8 @@ class StreamerTarget:
         return restart
 
     def _verdict(self, stats: StreamerStats) -> str:
+        if isinstance(self.streamer, Pipeline):
+            return self.streamer._verdict(stats)
         if not isinstance(self.streamer, RedisStreamer):
             return verdict(stats, stats.last_10s)
         if stats.stream is None:

@@ -54,6 +54,18 @@ TEST_F(PollAhead, LeavesItemsThatAreReservedForAnotherWorker) {
   engine.decline();
 }
 
+TEST_F(PollAhead, LeavesALowPriorityWhileAHigherOneIsExpected) {
+  const CallPtr high = submitted(engine, 4, {.priority = 1});
+  const CallPtr low = submitted(engine, 8);
+  ASSERT_EQ(poll_ahead(), Ready::kBatch);
+  Batch batch = cut(engine, reason);
+  EXPECT_EQ(batch.ranges[0].request, high.get());
+  EXPECT_EQ(poll_ahead(), Ready::kNotYet);
+  EXPECT_EQ(engine.poll(reason), Ready::kBatch) << "an idle worker takes it";
+  engine.decline();
+  answer(engine, batch);
+}
+
 TEST_F(PollAhead, TakesTheRestOnceTheEngineIsClosed) {
   const CallPtr one = submitted(engine, 1);
   close(engine, true);

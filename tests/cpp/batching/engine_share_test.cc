@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <memory>
 #include <vector>
 
 #include "support/threads.h"
@@ -79,6 +81,51 @@ TEST(EngineShare, AFullBatchIsTakenWhole) {
   answer(engine, batch);
   EXPECT_TRUE(serves(engine, call));
   EXPECT_TRUE(call->answered());
+}
+
+std::vector<CallPtr> submitted_with_key(Engine& engine, int calls, std::uint64_t key, TimePoint deadline) {
+  std::vector<CallPtr> all;
+  for (int i = 0; i < calls; ++i) {
+    const CallPtr& call = all.emplace_back(make_call(1, {.deadline = deadline}));
+    call->traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {key}, .weights = {}});
+    EXPECT_EQ(submit(engine, call), Engine::Admission::kQueued);
+  }
+  return all;
+}
+
+TEST(EngineShare, AnExpiredRequestDoesNotDecideTheShare) {
+  Engine engine(EngineOptions{.batch_size = 64});
+  teach(engine);
+  const auto expired = submitted_with_key(engine, 2, 1, TimePoint{});
+  const auto calls = submitted_with_key(engine, 16, 2, TimePoint::max());
+  Batch batch = take(engine);
+  EXPECT_EQ(batch.items, 8U);
+  EXPECT_EQ(batch.reason, CloseReason::kShare);
+  answer(engine, batch);
+  EXPECT_TRUE(serves(engine, calls.back()));
+}
+
+TEST(EngineShare, IdleWorkersTakeOtherGroupsBeforePartsOfOne) {
+  Engine engine(EngineOptions{.batch_size = 64, .workers = 4});
+  teach(engine);
+  CloseReason reason{};
+  TimePoint until;
+  std::deque<Sleeping> sleeping(4);
+  std::deque<Engine::IdleWorker> workers;
+  for (Sleeping& each : sleeping) {
+    Engine::IdleWorker& worker = workers.emplace_back(each.waiter());
+    ASSERT_EQ(engine.start_waiting(worker, reason, until), Engine::Ready::kNotYet);
+  }
+  std::vector<CallPtr> calls;
+  for (const std::uint64_t key : {1, 2, 3}) {
+    for (const CallPtr& call : submitted_with_key(engine, 16, key, TimePoint::max())) calls.push_back(call);
+  }
+  ASSERT_EQ(engine.start_waiting(workers.back(), reason, until), Engine::Ready::kBatch);
+  Batch batch = cut(engine, reason);
+  EXPECT_EQ(batch.items, 8U);
+  for (Engine::IdleWorker& worker : workers) engine.stop_waiting(worker);
+  answer(engine, batch);
+  EXPECT_TRUE(serves(engine, calls.back()));
 }
 
 }  // namespace

@@ -2,32 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <deque>
-#include <memory>
 #include <vector>
 
-#include "simulation/random.h"
+#include "batching/request_queue_testing.h"
 
 namespace service_streamer {
 namespace {
 
 using Phase = Request::Phase;
-
-// Makes requests, which live as long as the test.
-class Requests {
- public:
-  Request& make(std::uint32_t size, int priority = 0, int arrived = 0) {
-    Request& request = requests_.emplace_back();
-    request.size = size;
-    request.priority = priority;
-    request.arrived = TimePoint(Duration(arrived));
-    return request;
-  }
-
- private:
-  std::deque<Request> requests_;
-};
 
 class RequestQueueTest : public ::testing::Test, protected Requests {
  protected:
@@ -43,7 +25,7 @@ class RequestQueueTest : public ::testing::Test, protected Requests {
     return request;
   }
 
-  RequestQueue queue{10};
+  RequestQueue queue{{.max_items = 10}};
 };
 
 TEST_F(RequestQueueTest, IsEmptyAtFirst) {
@@ -60,8 +42,8 @@ TEST_F(RequestQueueTest, IsFirstInFirstOut) {
   Request& second = pushed(3);
   EXPECT_EQ(queue.items(), 5U);
   EXPECT_EQ(queue.requests(), 2);
-  EXPECT_EQ(queue.take(10).request, &first);
-  EXPECT_EQ(queue.take(10).request, &second);
+  EXPECT_EQ(take(queue, 10).request, &first);
+  EXPECT_EQ(take(queue, 10).request, &second);
   EXPECT_TRUE(queue.empty());
 }
 
@@ -74,17 +56,42 @@ TEST_F(RequestQueueTest, HigherPrioritiesGoFirst) {
   std::vector<int> tops;
   while (!queue.empty()) {
     tops.push_back(queue.top_priority());
-    order.push_back(queue.take(1).request);
+    order.push_back(take(queue, 1).request);
   }
   EXPECT_EQ(order, (std::vector<Request*>{&high, &second_high, &normal, &low}));
   EXPECT_EQ(tops, (std::vector<int>{7, 7, 0, -1}));
+}
+
+TEST_F(RequestQueueTest, WithAgeingARequestThatHasWaitedLongEnoughGoesFirst) {
+  RequestQueue ageing({.max_items = 100, .ageing = Duration(10)});
+  Request& low = make(1, -1, 0);
+  Request& early = make(1, 1, 15);
+  Request& late = make(1, 1, 25);
+  Request& next_low = make(1, -1, 1);
+  for (Request* request : {&low, &early, &late, &next_low}) ageing.push(*request);
+  std::vector<Request*> order;
+  while (!ageing.empty()) order.push_back(take(ageing, 1).request);
+  EXPECT_EQ(order, (std::vector<Request*>{&early, &low, &next_low, &late}));
+}
+
+TEST_F(RequestQueueTest, ExpectsAHigherPriorityForSomeSecondsAfterTheLastOne) {
+  const TimePoint now{std::chrono::hours(1)};
+  pushed(1, 0).arrived = now;
+  EXPECT_FALSE(queue.expects_higher_priority(now));
+  Request& high = make(1, 1);
+  high.arrived = now;
+  queue.push(high);
+  EXPECT_FALSE(queue.expects_higher_priority(now)) << "it is in the queue";
+  take(queue, 1);
+  EXPECT_TRUE(queue.expects_higher_priority(now));
+  EXPECT_FALSE(queue.expects_higher_priority(now + std::chrono::minutes(1)));
 }
 
 TEST_F(RequestQueueTest, ARequestThatIsCutStaysInFront) {
   Request& large = pushed(7, 0);
   pushed(1, 0);
   for (const std::uint32_t begin : {0U, 3U}) {
-    const RequestRange range = queue.take(3);
+    const RequestRange range = take(queue, 3);
     EXPECT_EQ(range.request, &large);
     EXPECT_EQ(range.begin, begin);
     EXPECT_EQ(range.count, 3U);
@@ -93,7 +100,7 @@ TEST_F(RequestQueueTest, ARequestThatIsCutStaysInFront) {
   }
   EXPECT_EQ(queue.items(), 2U);
   EXPECT_EQ(queue.requests(), 2);
-  const RequestRange last = queue.take(3);
+  const RequestRange last = take(queue, 3);
   EXPECT_EQ(last.begin, 6U);
   EXPECT_EQ(last.count, 1U);
   EXPECT_EQ(large.phase, Phase::kDispatched);
@@ -121,10 +128,50 @@ TEST_F(RequestQueueTest, HasNoRoomWhileARequestIsInTheWaitingRoom) {
   EXPECT_TRUE(queue.has_room(make(1)));
 }
 
+TEST_F(RequestQueueTest, LowPrioritiesNeverKeepOutAHighOne) {
+  pushed(10, -1);
+  Request& low = make(1, -1);
+  Request& normal = make(10, 0);
+  EXPECT_FALSE(queue.has_room(low));
+  queue.push_waiting(low);
+  EXPECT_TRUE(queue.has_room(normal));
+  queue.push(normal);
+  EXPECT_FALSE(queue.has_room(make(1, 0)));
+  EXPECT_TRUE(queue.has_room(make(1, 1)));
+  take(queue, 10);
+  EXPECT_EQ(queue.admit(), nullptr) << "the first ten of the low priority are still there";
+}
+
+TEST_F(RequestQueueTest, AdmitsTheHighestPriorityFirst) {
+  pushed(10, 5);
+  Request& normal = make(1, 0);
+  Request& high = make(10, 1);
+  for (Request* request : {&normal, &high}) queue.push_waiting(*request);
+  take(queue, 9);
+  EXPECT_EQ(queue.admit(), nullptr) << "the smaller one must not overtake";
+  take(queue, 1);
+  EXPECT_EQ(queue.admit(), &high);
+}
+
+TEST_F(RequestQueueTest, WithAgeingTheWaitingRoomHasTheOrderOfTheQueue) {
+  RequestQueue ageing({.max_items = 1, .ageing = Duration(10)});
+  ageing.push(make(1, 5));
+  Request& low = make(1, 0, 0);
+  Request& early = make(1, 1, 5);
+  for (Request* request : {&low, &early}) ageing.push_waiting(*request);
+  take(ageing, 1);
+  EXPECT_FALSE(ageing.has_room(make(1, 1, 20))) << "both waiting ones go before it";
+  EXPECT_EQ(ageing.admit(), &early);
+  Request& late = make(1, 1, 20);
+  ageing.push_waiting(late);
+  take(ageing, 1);
+  EXPECT_EQ(ageing.admit(), &low);
+}
+
 TEST_F(RequestQueueTest, TheBoundCountsItemsThatAreNotInABatch) {
   pushed(10);
   EXPECT_FALSE(queue.has_room(make(1)));
-  queue.take(3);
+  take(queue, 3);
   EXPECT_TRUE(queue.has_room(make(3)));
   EXPECT_FALSE(queue.has_room(make(4)));
 }
@@ -134,13 +181,13 @@ TEST_F(RequestQueueTest, AdmitsStrictlyInOrder) {
   Request& large = waiting(5);
   Request& small = waiting(1);
   EXPECT_EQ(queue.admit(), nullptr) << "the small request must not overtake";
-  queue.take(3);
+  take(queue, 3);
   EXPECT_EQ(queue.admit(), &large);
   EXPECT_EQ(large.phase, Phase::kQueued);
   EXPECT_EQ(queue.admit(), nullptr);
   EXPECT_EQ(small.phase, Phase::kWaiting);
   EXPECT_EQ(queue.waiting(), 1);
-  queue.take(1);
+  take(queue, 1);
   EXPECT_EQ(queue.admit(), &small);
   EXPECT_EQ(queue.waiting(), 0);
 }
@@ -149,7 +196,7 @@ TEST_F(RequestQueueTest, AdmitsARequestLargerThanTheBoundIntoAnEmptyQueue) {
   pushed(1);
   Request& large = waiting(11);
   EXPECT_EQ(queue.admit(), nullptr);
-  queue.take(1);
+  take(queue, 1);
   EXPECT_FALSE(queue.empty()) << "the waiting room counts";
   EXPECT_EQ(queue.admit(), &large);
   EXPECT_EQ(queue.items(), 11U);
@@ -166,14 +213,14 @@ TEST_F(RequestQueueTest, RemovesFromTheQueueAndTheWaitingRoom) {
   EXPECT_EQ(queue.requests(), 2);
   queue.remove(outside);
   EXPECT_EQ(queue.waiting(), 1);
-  EXPECT_EQ(queue.take(9).request, &first);
-  EXPECT_EQ(queue.take(9).request, &last);
+  EXPECT_EQ(take(queue, 9).request, &first);
+  EXPECT_EQ(take(queue, 9).request, &last);
   EXPECT_EQ(queue.admit(), &outside_last);
 }
 
 TEST_F(RequestQueueTest, RemovesTheRestOfARequestThatIsCut) {
   Request& request = pushed(8);
-  queue.take(3);
+  take(queue, 3);
   EXPECT_EQ(queue.items(), 5U);
   queue.remove(request);
   EXPECT_EQ(queue.items(), 0U);
@@ -183,7 +230,7 @@ TEST_F(RequestQueueTest, RemovesTheRestOfARequestThatIsCut) {
 TEST_F(RequestQueueTest, RemovingARequestThatIsNotQueuedDoesNothing) {
   Request& stays = pushed(1);
   Request& taken = pushed(1, 1);
-  queue.take(1);
+  take(queue, 1);
   queue.remove(taken);
   queue.remove(make(1));
   EXPECT_EQ(queue.items(), 1U);
@@ -197,59 +244,6 @@ TEST_F(RequestQueueTest, OldestIsTheEarliestArrivalOfAllPriorities) {
   EXPECT_EQ(queue.oldest(), TimePoint(Duration(10)));
   queue.remove(old);
   EXPECT_EQ(queue.oldest(), TimePoint(Duration(20)));
-}
-
-// Compares it with a plain list that is searched from end to end.
-TEST_F(RequestQueueTest, BehavesAsAPlainList) {
-  simulation::Random random(3);
-  std::vector<Request*> queued;
-  std::vector<Request*> outside;
-  const auto left = [](const Request* request) { return request->size - request->dispatched; };
-  for (int step = 0; step < 50'000; ++step) {
-    const int what = random.between(0, 9);
-    std::size_t items = 0;
-    for (const Request* request : queued) items += left(request);
-    if (what < 5) {
-      Request& request = make(static_cast<std::uint32_t>(random.between(1, 12)), random.between(-10, 10), step);
-      const bool room = outside.empty() && (items == 0 || items + request.size <= queue.max_items());
-      ASSERT_EQ(queue.has_room(request), room);
-      room ? queue.push(request) : queue.push_waiting(request);
-      (room ? queued : outside).push_back(&request);
-    } else if (what < 8 && !queued.empty()) {
-      const auto best = std::max_element(queued.begin(), queued.end(),
-                                         [](const Request* a, const Request* b) { return a->priority < b->priority; });
-      Request* expected = *best;  // the first of the highest priority
-      const std::uint32_t begin = expected->dispatched;
-      const auto limit = static_cast<std::uint32_t>(random.between(1, 6));
-      const std::uint32_t count = std::min(limit, left(expected));
-      ASSERT_EQ(&queue.front(), expected);
-      const RequestRange range = queue.take(limit);
-      ASSERT_EQ(range.request, expected);
-      ASSERT_EQ(range.begin, begin);
-      ASSERT_EQ(range.count, count);
-      if (left(expected) == 0) queued.erase(best);
-    } else if (what == 8) {
-      auto& from = random.uniform() < 0.5 ? queued : outside;
-      if (from.empty()) continue;
-      const auto one = from.begin() + random.between(0, static_cast<int>(from.size()) - 1);
-      queue.remove(**one);
-      (*one)->phase = Phase::kEnded;
-      from.erase(one);
-    } else {
-      const bool fits = !outside.empty() && (items == 0 || items + outside.front()->size <= queue.max_items());
-      ASSERT_EQ(queue.admit(), fits ? outside.front() : nullptr);
-      if (!fits) continue;
-      queued.push_back(outside.front());
-      outside.erase(outside.begin());
-    }
-    ASSERT_EQ(queue.requests(), static_cast<int>(queued.size()));
-    ASSERT_EQ(queue.waiting(), static_cast<int>(outside.size()));
-    ASSERT_EQ(queue.empty(), queued.empty() && outside.empty());
-    if (queued.empty()) continue;
-    const auto oldest = *std::min_element(queued.begin(), queued.end(),
-                                          [](const Request* a, const Request* b) { return a->arrived < b->arrived; });
-    ASSERT_EQ(queue.oldest(), oldest->arrived);
-  }
 }
 
 }  // namespace

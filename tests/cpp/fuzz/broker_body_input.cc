@@ -24,9 +24,11 @@ Bytes bytes_of(std::span<const std::uint8_t> input) {
 bool read_request(const Bytes& body) {
   auto payload = std::make_shared<Payload>();
   TraceContext context;
-  if (!parse_request(body, *payload, context)) return false;
+  TraitsRef traits;
+  if (!parse_request(body, *payload, context, traits)) return false;
   const auto items = static_cast<std::uint32_t>(payload->items());
-  const Chunk range{.items = items, .payload = std::move(payload), .context = std::move(context)};
+  const Chunk range{
+      .items = items, .payload = std::move(payload), .context = std::move(context), .traits = std::move(traits)};
   std::string written(range.body_size(), '\0');
   range.write_body(written.data());
   require(written == body.text());

@@ -81,6 +81,11 @@ void touch(const Result& result) {
   for (const BlockRef& block : result.blocks) touch(block);
 }
 
+bool same(const TraitsRef& one, const TraitsRef& other) {
+  return one == nullptr ? other == nullptr
+                        : other != nullptr && one->keys == other->keys && one->weights == other->weights;
+}
+
 bool same(const TraceContext& one, const TraceContext& other) {
   return one == nullptr ? other == nullptr : other != nullptr && *one == *other;
 }
@@ -153,7 +158,7 @@ bool pass_on(InMessage& message) {
       std::vector<SubmittedRequest> again;
       pass_on(make_submit(heads, payloads), again);
       require(std::ranges::equal(again, requests, [](const SubmittedRequest& one, const SubmittedRequest& other) {
-        return same(one.head.context, other.head.context);
+        return same(one.head.context, other.head.context) && same(one.head.traits, other.head.traits);
       }));
       return true;
     }

@@ -227,18 +227,6 @@ TEST_F(Sequences, MustHaveOneShapeIfNothingIsPadded) {
   EXPECT_TRUE(stacks.fit_together(items[0], items[2]));
 }
 
-TEST_F(Sequences, OfDifferentKeysNeverFitTogether) {
-  make_items({2, 2, 2});
-  items[1].key = 7;
-  items[2].key = 7;
-  for (const bool pad : {true, false}) {
-    options.pad = pad;
-    const Collator collator(signature, options);
-    EXPECT_FALSE(collator.fit_together(items[0], items[1]));
-    EXPECT_TRUE(collator.fit_together(items[1], items[2]));
-  }
-}
-
 TEST_F(Sequences, AreMadeInMemoryOfTheCaller) {
   options.batch_sizes = {4};
   Collator collator(signature, options);

@@ -21,14 +21,6 @@ namespace {
 using native::Fault;
 using native::RunError;
 
-bool contains(const std::vector<int>& items, int item) {
-  return std::find(items.begin(), items.end(), item) != items.end();
-}
-
-void refuse_13(const std::vector<int>& items) {
-  if (contains(items, 13)) throw std::runtime_error("13 is bad luck\nand a backtrace");
-}
-
 // Stops a model in its first batch until the test opens the gate.
 struct HeldModel {
   std::shared_ptr<IntModel> model() {
@@ -41,31 +33,6 @@ struct HeldModel {
   std::latch running{1};
   std::latch open{1};
 };
-
-// Submits the requests before a worker starts, so that they are one batch.
-std::vector<NativeRequest> sent_together(NativeServing& serving, const std::vector<std::vector<int>>& requests) {
-  std::vector<NativeRequest> sent;
-  sent.reserve(requests.size());
-  for (const std::vector<int>& items : requests) sent.push_back(serving.sent(items));
-  serving.start();
-  return sent;
-}
-
-TEST(NativeWorkers, RecordThePhasesOfEachRunThatSucceeds) {
-  NativeServing serving(std::make_shared<IntModel>(refuse_13), {.isolation_budget = 1e9});
-  const std::uint64_t recording = serving.engine.start_recording(std::chrono::minutes(1), 100);
-  const auto requests = sent_together(serving, {{1}, {13}, {4}});
-  EXPECT_TRUE(requests[0].answered());
-  EXPECT_TRUE(requests[1].ends_as(Outcome::kFailed));
-  EXPECT_TRUE(requests[2].answered());
-  const std::string events = serving.engine.finish_recording(recording);
-  const std::vector<LoggedEvent> parts = events_in(events, LoggedEvent::Kind::kSplit);
-  const std::vector<LoggedEvent> computed = events_in(events, LoggedEvent::Kind::kComputed);
-  ASSERT_EQ(computed.size(), 2U);
-  EXPECT_TRUE(std::any_of(parts.begin(), parts.end(), [&](const LoggedEvent& part) {
-    return part.batch == computed[0].batch && part.time <= computed[0].time;
-  }));
-}
 
 TEST(NativeWorkers, AnswerEachRequestWithItsOutputs) {
   const auto model = std::make_shared<IntModel>();

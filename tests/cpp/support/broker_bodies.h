@@ -53,7 +53,8 @@ inline ipc::ResultRange range_of(std::uint32_t begin, std::uint32_t count, Bytes
 inline EndedCall answer_to(const Chunk& chunk) {
   ipc::Payload payload;
   TraceContext context;
-  EXPECT_TRUE(parse_request(body_of(chunk), payload, context));
+  ipc::TraitsRef traits;
+  EXPECT_TRUE(parse_request(body_of(chunk), payload, context, traits));
   EndedCall result{.id = chunk.id, .outcome = Outcome::kAnswered, .note = {}, .ranges = {}};
   result.ranges.push_back(range_of(0, chunk.items, outputs_of(numbers_of(payload.bytes)).bytes));
   return result;

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -178,6 +180,24 @@ class NativeServing {
   Engine engine;
   native::Workers workers;
 };
+
+inline bool contains(const std::vector<int>& items, int item) {
+  return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+// A `Look` that fails for 13.
+inline void refuse_13(const std::vector<int>& items) {
+  if (contains(items, 13)) throw std::runtime_error("13 is bad luck\nand a backtrace");
+}
+
+// Submits the requests before a worker starts, so that they are one batch.
+inline std::vector<NativeRequest> sent_together(NativeServing& serving, const std::vector<std::vector<int>>& requests) {
+  std::vector<NativeRequest> sent;
+  sent.reserve(requests.size());
+  for (const std::vector<int>& items : requests) sent.push_back(serving.sent(items));
+  serving.start();
+  return sent;
+}
 
 // Runs callers in threads. Each makes calls one after the other. Returns the number of wrong results.
 inline int wrong_answers_to_many(NativeServing& serving) {

@@ -28,7 +28,8 @@ Chunk chunk_of(const std::vector<std::string>& items, std::uint32_t begin, std::
 bool is_request(const std::string& text) {
   Payload payload;
   TraceContext context;
-  return parse_request(Bytes::copy_of(text), payload, context);
+  ipc::TraitsRef traits;
+  return parse_request(Bytes::copy_of(text), payload, context, traits);
 }
 
 bool is_result(const std::string& text, std::uint32_t items) {
@@ -54,7 +55,8 @@ TEST(RequestBody, HasTheItemsOfItsRange) {
   EXPECT_EQ(text_of(range), "\2\0\0\0"s + "\0\0\0\0"s + "\5\0\0\0"s + "three");
   Payload payload;
   TraceContext context = context_of("old");
-  ASSERT_TRUE(parse_request(body_of(range), payload, context));
+  ipc::TraitsRef traits;
+  ASSERT_TRUE(parse_request(body_of(range), payload, context, traits));
   EXPECT_EQ(context, nullptr);
   ASSERT_EQ(payload.items(), 2U);
   EXPECT_EQ(ipc::support::item_of(payload, 0), "");
@@ -85,20 +87,40 @@ TEST(RequestBody, CountsAndEndsAreChecked) {
   EXPECT_FALSE(is_request("\0\0\0\0"s));
 }
 
+TEST(RequestBody, MayEndWithTheTraitsOfItsItems) {
+  Chunk range = chunk_of({"one", "two", "three"}, 1, 2);
+  const std::string plain = text_of(range);
+  range.traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {7, 8, 9}, .weights = {0.5, 1.5, 2.5}});
+  const std::string text = text_of(range);
+  EXPECT_EQ(text.substr(0, plain.size()), plain);
+  Payload payload;
+  TraceContext context;
+  ipc::TraitsRef traits;
+  ASSERT_TRUE(parse_request(Bytes::copy_of(text), payload, context, traits));
+  EXPECT_EQ(context, nullptr);
+  EXPECT_EQ(traits->keys, (std::vector<std::uint64_t>{8, 9}));
+  EXPECT_EQ(traits->weights, (std::vector<double>{1.5, 2.5}));
+  for (std::size_t cut = plain.size() + 1; cut < text.size(); ++cut) EXPECT_FALSE(is_request(text.substr(0, cut)));
+  EXPECT_FALSE(is_request(text + "x"));
+  EXPECT_FALSE(is_request(with(text, plain.size() + 2, "\4"s))) << "an unknown flag";
+  EXPECT_FALSE(is_request(with(text, text.size() - 8, "\0\0\0\0\0\0\xf0\x7f"s))) << "a weight that is not finite";
+}
+
 TEST(RequestBody, MayEndWithATraceContext) {
   const std::string plain = text_of(chunk_of({"one", "two"}, 0, 2));
   const std::string text = text_of(chunk_of({"one", "two"}, 0, 2, context_of("context")));
-  EXPECT_EQ(text, plain + "\7\0context"s);
+  EXPECT_EQ(text, plain + "\7\0context\0"s);
   Payload payload;
   TraceContext context;
-  ASSERT_TRUE(parse_request(Bytes::copy_of(text), payload, context));
+  ipc::TraitsRef traits;
+  ASSERT_TRUE(parse_request(Bytes::copy_of(text), payload, context, traits));
   EXPECT_EQ(*context, "context");
   EXPECT_EQ(ipc::support::item_of(payload, 1), "two");
   for (std::size_t cut = plain.size() + 1; cut < text.size(); ++cut) EXPECT_FALSE(is_request(text.substr(0, cut)));
   EXPECT_FALSE(is_request(text + "x"));
-  EXPECT_FALSE(is_request(plain + "\0\0"s)) << "an empty context";
-  EXPECT_TRUE(is_request(plain + "\0\4"s + std::string(kMaxTraceContext, 'x')));
-  EXPECT_FALSE(is_request(plain + "\1\4"s + std::string(kMaxTraceContext + 1, 'x')));
+  EXPECT_FALSE(is_request(plain + "\0\0\0"s)) << "neither a context nor traits";
+  EXPECT_TRUE(is_request(plain + "\0\4"s + std::string(kMaxTraceContext, 'x') + "\0"s));
+  EXPECT_FALSE(is_request(plain + "\1\4"s + std::string(kMaxTraceContext + 1, 'x') + "\0"s));
 }
 
 TEST(ResultBody, HasOutputs) {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,6 +115,27 @@ TEST_F(MessageTest, AContextThatIsTooLongIsRejected) {
   const SubmitHead head{.id = 1, .context = context};
   const Payload* const one = &payload;
   EXPECT_FALSE(accepted<std::vector<SubmittedRequest>>(deliver(make_submit({&head, 1}, {&one, 1}))));
+}
+
+TEST_F(MessageTest, TraitsTravelWithARequest) {
+  const Payload payload = payload_of({"a", "b"});
+  const Payload* const payloads[] = {&payload, &payload, &payload};
+  const auto traits_of = [](std::vector<std::uint64_t> keys, std::vector<double> weights) {
+    return std::make_shared<ItemTraits>(ItemTraits{.keys = std::move(keys), .weights = std::move(weights)});
+  };
+  const std::vector<SubmitHead> heads{
+      {.id = 1, .traits = traits_of({1, 2}, {})}, {.id = 2}, {.id = 3, .traits = traits_of({3, 3}, {0.5, 4})}};
+  InMessage message = deliver(make_submit(heads, payloads));
+  std::vector<SubmittedRequest> requests;
+  ASSERT_TRUE(parse(message, requests));
+  EXPECT_EQ(requests[0].head.traits->keys, heads[0].traits->keys);
+  EXPECT_TRUE(requests[0].head.traits->weights.empty());
+  EXPECT_EQ(requests[1].head.traits, nullptr);
+  EXPECT_EQ(requests[2].head.traits->weights, heads[2].traits->weights);
+  for (const double weight : {-1.0, 1e16, std::numeric_limits<double>::quiet_NaN()}) {
+    const SubmitHead head{.id = 1, .traits = traits_of({}, {1, weight})};
+    EXPECT_FALSE(accepted<std::vector<SubmittedRequest>>(deliver(make_submit({&head, 1}, {payloads, 1}))));
+  }
 }
 
 TEST_F(MessageTest, BatchSendsLargeItemsWithoutACopy) {

@@ -74,6 +74,14 @@ def test_troubles_are_told_when_there_are_any():
         assert value in text
 
 
+def test_padding_and_other_keys_are_told_when_there_are_any():
+    assert "padding" not in changed()
+    text = changed(weight=600.0, padded_weight=800.0, other_keys=30)
+    assert "25% of the weight of batches is padding" in text
+    assert "30 batches could have been larger" in text
+    assert "The keys are the limit: when 60% of" in changed(other_keys=60, peak_requests=2000)
+
+
 def row(text, label):
     (line,) = (line for line in text.splitlines() if line.startswith(f"  {label}"))
     return line

@@ -10,6 +10,8 @@ from command_processes import COMMAND
 from waits import LONG
 
 import service_streamer
+from service_streamer._commands import trace
+from service_streamer._commands.main import main
 
 SCRIPT = [os.path.join(sysconfig.get_path("scripts"), "service-streamer")]
 
@@ -73,3 +75,11 @@ def test_the_commands_import_no_optional_library():
         "print({'rich', 'uvicorn', 'starlette', 'redis'} & set(sys.modules))"
     )
     assert call([sys.executable, "-c", code]).stdout == "set()\n"
+
+
+def test_ctrl_c_is_no_traceback(monkeypatch):
+    def run(**options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trace, "run", run)
+    assert main(["trace", "/tmp/a.sock"]) == 130

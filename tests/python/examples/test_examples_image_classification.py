@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parents[3] / "examples" / "image_classification"
 pytestmark = marks("torch", "PIL", "flask", "fastapi")
 ROUTES = ["/naive", "/stream"]
 NAMES = ["network", "service", "shapes", "export", "flask_service", "fastapi_service"]
+NAMES += ["pipeline_service"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,10 +32,16 @@ def _modules():
     sys.modules.update(others)
 
 
-@pytest.fixture(scope="module", params=["eager", "network.pt", "network.pt2"])
+@pytest.fixture(scope="module", params=["eager", "pipeline", "network.pt", "network.pt2"])
 def service(request, torch, tmp_path_factory):
+    from pipeline_service import PipelineService
     from service import ImageService
 
+    if request.param == "pipeline":
+        service = PipelineService()
+        yield service
+        service.streamer.close()
+        return
     model = request.param
     if model != "eager":
         pytest.importorskip("service_streamer._torch")
@@ -141,6 +148,7 @@ def test_the_service_by_itself_says_what_is_in_a_file(tmp_path):
     done = run_script("service.py", str(path))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{path}: {name} (")
+    assert run_script("service.py", "--pipeline", str(path)).stdout == done.stdout
 
 
 def test_training_learns(tmp_path):

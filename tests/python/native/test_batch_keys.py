@@ -4,6 +4,7 @@ import gc
 import weakref
 
 import pytest
+from native_models import PAIRS
 from waits import LONG
 
 from service_streamer import ThreadedStreamer
@@ -83,6 +84,15 @@ def test_requests_with_one_key_share_a_run(torch, served):
     sums = [future.result()[0][0].item() for future in futures]
     assert sums[1] == 2
     assert sums[0] + sums[2] in (4, 8)  # in two runs, or in one
+
+
+def test_the_tensors_of_a_batch_are_in_the_order_of_the_items(torch, served):
+    options = {"key": lambda item: item[0][0].item() % 2, "output": "batch"}
+    streamer = served("Pairs", PAIRS, streamer=options)
+    items = [(torch.full((2,), float(n)), torch.zeros(2)) for n in (1, 2, 3, 4)]
+    one_by_one = [streamer.predict([item]) for item in items]
+    for together, parts in zip(streamer.predict(items), zip(*one_by_one, strict=True), strict=True):
+        assert torch.equal(together, torch.cat(parts))
 
 
 def test_a_native_model_that_is_called_uses_keys_too(torch, model):

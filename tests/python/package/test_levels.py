@@ -144,9 +144,10 @@ PACKAGES = {
     "_redis": {"_waiting", "_processes", "_streams", "_timeline"},
     "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
+    "_pipeline": {"_waiting", "_processes", "_streams"},
     "metrics": {"_waiting"},
     "otel": {"_processes"},
-    "web": {"_waiting", "_processes", "_redis", "_timeline", "metrics"},
+    "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "metrics"},
     "_commands": {"_processes", "_redis", "web"},
 }
 

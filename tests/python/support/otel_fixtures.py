@@ -24,6 +24,7 @@ class Span:
         self.links = [(each.context.span_id, dict(each.attributes)) for each in span.links]
         self.error = span.status.description
         self.exceptions = [each.attributes["exception.type"] for each in span.events]
+        self.start, self.end = span.start_time, span.end_time
         self.pid = os.getpid()
         self._attributes = dict(span.attributes)
 

@@ -7,8 +7,17 @@ from waits import LONG
 
 from service_streamer import RedisStreamer, RedisWorker
 
-CLIENT = ("worker_timeout", "max_queue", "overflow", "output", "secret")
-WORKER = ("max_latency", "policy", "isolate_errors", "isolation_budget", "secret")
+CLIENT = ("worker_timeout", "max_queue", "overflow", "output", "key", "weight", "secret")
+WORKER = (
+    "max_latency",
+    "policy",
+    "ageing",
+    "max_weight",
+    "padded",
+    "isolate_errors",
+    "isolation_budget",
+    "secret",
+)
 
 
 class RedisPair:

@@ -47,20 +47,6 @@ def test_an_oversized_request_is_cut_and_joined_in_order(streamers, journal):
     assert sum(journal.all()) == 100
 
 
-@pytest.mark.not_redis
-def test_requests_of_a_higher_priority_go_first(held, gate):
-    streamer = held(batch_size=2)
-    futures = [
-        streamer.submit([f"{priority}{i}"], priority=priority)
-        for i in range(2)
-        for priority in (0, -1, 7)
-    ]
-    gate.open()
-    for future in futures:
-        future.result(LONG)
-    assert gate.batches[1:] == [["70", "71"], ["00", "01"], ["-10", "-11"]]
-
-
 # --------------------------------------------------------------------- policies
 
 

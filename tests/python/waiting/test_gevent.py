@@ -227,8 +227,11 @@ def test_what_a_raw_greenlet_raises_goes_to_its_hub_and_harms_nobody_else(script
         first = streamer.submit([0])
         while streamer.stats().running_batches == 0: gevent.sleep(0.001)
 
+        raised = []
+
         def raises():
             streamer.predict([1])
+            raised.append(True)
             raise LookupError("of a raw greenlet")
 
         gevent.spawn_raw(raises)
@@ -237,6 +240,7 @@ def test_what_a_raw_greenlet_raises_goes_to_its_hub_and_harms_nobody_else(script
         go.set()
         gevent.joinall(jobs, timeout=30, raise_error=True)
         assert [job.value for job in jobs] == [[0], [1], [2]]
+        while not raised: gevent.sleep(0.001)
         """
     )
     assert "LookupError: of a raw greenlet" in done.stderr

@@ -167,7 +167,9 @@ def test_a_wrong_change_is_refused_with_its_reason(serves, streamer, change, sta
     assert events(client) == []
 
 
-@pytest.mark.parametrize("change", [{"resize": 0}, {"restart": False}, {"restart": 1}])
+@pytest.mark.parametrize(
+    "change", [{"resize": 0}, {"resize": 257}, {"restart": False}, {"restart": 1}]
+)
 def test_a_wrong_change_of_workers_is_refused(serves_asgi, process_streamers, change):
     client = serves_asgi(process_streamers(), TOKEN)
     assert client.post("/control/default", change, BEARER).status == 422

@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <cstddef>
+#include <new>
+#include <vector>
+
+#include "service_streamer/batching/engine.h"
+
+// How a reserved batch is cut: which requests are in it.
+
+namespace service_streamer {
+namespace {
+
+// Reserves memory for one more range. False if there is none.
+bool make_room(std::vector<RequestRange>& ranges) {
+  if (ranges.size() < ranges.capacity()) return true;
+  try {
+    ranges.reserve(std::max<std::size_t>(2 * ranges.size(), 64));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
+  batch = {};
+  try {
+    batch.ranges.reserve(64);
+  } catch (const std::bad_alloc&) {
+    decline();  // otherwise the reservation would stay for ever
+    throw;
+  }
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = Clock::now();
+    // Workers with a reservation count as idle: they are about to cut their batches, too.
+    const std::size_t idle_workers = idle_.size() + static_cast<std::size_t>(reserved_);
+    Request* first = first_live(reason, now, ended, wakes);
+    BatchLimits limits = options_.queue_options().limits;
+    if (first != nullptr) limits.items = share_of(*first, idle_workers);
+    const bool full = fill(batch, {.first = first, .limits = limits}, now, ended, wakes);
+    if (batch.items > 0) {
+      batch.dispatched = now;
+      batch.rerun = batch.ranges.front().request->alone;
+      batch.reason = reason;
+      if (full || batch.items == options_.batch_size) batch.reason = CloseReason::kFull;
+      const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
+      if (!full && from_policy && limits.items < options_.batch_size && alike_left(batch)) {
+        batch.reason = CloseReason::kShare;
+      }
+      for (const RequestRange& range : batch.ranges) {
+        range.request->batch_items = static_cast<std::uint32_t>(batch.items);
+        range.request->reason = batch.reason;
+      }
+      batch.id = ++last_batch_;
+      ++running_batches_;
+      running_items_ += batch.items;
+      if (recording()) [[unlikely]]
+        log_cut(batch, now);
+    }
+    if (batch.items > 0 && !batch.rerun) {
+      policy_.dispatched(now, batch.finishing);
+      ++counters_.batches;
+      counters_.items += batch.items;
+      ++counters_.batch_sizes[batch.items];
+      ++counters_.close_reasons[static_cast<std::size_t>(batch.reason)];
+      const bool others = queue_.grouped() && queue_.requests() > 0 && !alike_left(batch);
+      if (others && batch.reason != CloseReason::kFull) ++counters_.other_keys;
+    }
+    settle(now, wakes);
+  }
+  wakes.run();
+  return batch.items > 0;
+}
+
+void Engine::decline() {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    --reserved_;
+    wakes.worker = worker_to_wake(Clock::now());
+  }
+  wakes.run();
+}
+
+// --- under the mutex ---
+
+// True if no other group goes before the request any more, even if the policy would still wait for others.
+bool Engine::overdue(const Request& request, TimePoint now) const {
+  return now - request.arrived >= options_.max_latency;
+}
+
+// The request that a batch which cannot grow begins with; nullptr: there is none. Another group than that of the front
+// must not delay it for long, nor go before one of a higher priority.
+Request* Engine::first_of_full_batch(TimePoint now) {
+  Request& front = queue_.front();
+  if (queue_.company_of(front).full) return &front;
+  if (!queue_.grouped() || overdue(front, now)) return nullptr;
+  Request* first = queue_.first_of_full_group();
+  return first != nullptr && first->priority >= front.priority ? first : nullptr;
+}
+
+// The request that a reserved batch begins with; nullptr: nothing is queued. Ends expired ones on the way.
+Request* Engine::first_live(CloseReason reason, TimePoint now, EndedRequests& ended, Wakes& wakes) {
+  while (queue_.requests() > 0 || queue_.alone_requests() > 0) {
+    Request* first = reason == CloseReason::kFull ? first_of_full_batch(now) : nullptr;
+    if (first == nullptr) first = &queue_.front();
+    if (first->deadline > now) return first;
+    end(*first, Outcome::kExpired, now, ended, wakes);
+  }
+  return nullptr;
+}
+
+// The most items of a batch that begins with this request. Of the idle workers, others take the other groups.
+std::size_t Engine::share_of(const Request& first, std::size_t idle_workers) {
+  const std::size_t others = std::max(queue_.groups(), 1) - 1;
+  return policy_.share(policy_queue(queue_.company_of(first), idle_workers > others ? idle_workers - others : 1));
+}
+
+// True if a request is queued that could be in the batch.
+bool Engine::alike_left(const Batch& batch) const {
+  const RequestRange& range = batch.ranges.front();
+  return queue_.next_alike(range.request->key(range.begin)) != nullptr;
+}
+
+// Takes a reserved batch from the queue, or less if memory runs out. A request that runs alone is the only one. Returns
+// true if the next item of the same key was too heavy.
+bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& ended, Wakes& wakes) {
+  before_event(now);
+  --reserved_;
+  BatchLoad load(how.limits);
+  const std::uint64_t key = how.first != nullptr ? how.first->key(how.first->dispatched) : 0;
+  bool too_heavy = false;
+  Request* next = how.first;
+  while (next != nullptr && batch.items < how.limits.items && make_room(batch.ranges)) {
+    const bool alone = next->alone;
+    if (next->deadline <= now) {
+      end(*next, Outcome::kExpired, now, ended, wakes);
+    } else {
+      const std::uint32_t count = how.whole || alone ? next->size : load.room_for(*next);
+      too_heavy = count == 0;
+      if (too_heavy) break;
+      if (next->dispatched == 0 && !alone) {
+        times_.queue_time.add(now - next->arrived);
+        next->taken = now;
+      }
+      batch.age = std::max(batch.age, now - next->arrived);
+      batch.ranges.push_back(queue_.take(*next, count));
+      load.add(batch.ranges.back());
+      next->holds.fetch_add(1, std::memory_order_relaxed);
+      batch.items += count;
+      if (next->phase == Request::Phase::kDispatched) ++batch.finishing;
+    }
+    next = alone ? nullptr : queue_.next_alike(key);
+  }
+  if (batch.items > 0 && !batch.ranges.front().request->alone) {
+    counters_.weight += load.sum();
+    counters_.padded_weight += load.weight();
+  }
+  // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.
+  if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
+  return too_heavy;
+}
+
+}  // namespace service_streamer

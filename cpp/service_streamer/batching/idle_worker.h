@@ -1,0 +1,23 @@
+#pragma once
+
+#include "service_streamer/base/clock.h"
+#include "service_streamer/batching/batch_policy.h"
+#include "service_streamer/waiting/waiter.h"
+
+namespace service_streamer {
+
+// A worker that may wait for a batch of an Engine. Its members are guarded by the mutex of the engine.
+struct IdleWorker {
+  explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
+
+  Waiter& waiter;
+  enum class State {
+    kAway,
+    kIdle,
+    kReserved
+  } state = State::kAway;              // kIdle: the engine may wake it; kReserved: a batch is reserved for it
+  TimePoint until = TimePoint::max();  // the end of its sleep, if no thread wakes it
+  CloseReason reason = CloseReason::kIdle;
+};
+
+}  // namespace service_streamer

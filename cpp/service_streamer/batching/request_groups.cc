@@ -1,0 +1,149 @@
+#include "service_streamer/batching/request_groups.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace service_streamer {
+
+void RequestGroups::hold(const Request& request) {
+  std::uint32_t begin = request.dispatched;
+  try {
+    for (; begin < request.size; begin = request.end_of_run(begin)) {
+      const auto group = groups_.try_emplace(request.key(begin)).first;
+      try {
+        ++group->second.lanes[request.priority].holds;
+      } catch (...) {
+        if (group->second.lanes.empty()) groups_.erase(group);
+        throw;
+      }
+    }
+  } catch (...) {
+    release(request, request.dispatched, begin);
+    throw;
+  }
+}
+
+void RequestGroups::release(const Request& request, std::uint32_t begin, std::uint32_t end) {
+  for (; begin < end; begin = request.end_of_run(begin)) {
+    const auto group = groups_.find(request.key(begin));
+    const auto lane = group->second.lanes.find(request.priority);
+    if (--lane->second.holds > 0) continue;
+    group->second.lanes.erase(lane);
+    if (!group->second.lanes.empty()) continue;
+    unlist(group->second);
+    groups_.erase(group);
+  }
+}
+
+void RequestGroups::enter(Request& request) {
+  request.run_end = request.end_of_run(request.dispatched);
+  Group& group = group_of(request);
+  AlikeList& list = group.lanes.find(request.priority)->second.requests;
+  Request* later = nullptr;
+  if (!list.empty() && list.last()->arrived > request.arrived) {
+    later = list.first();
+    while (later->arrived <= request.arrived) later = later->next_alike;
+  }
+  list.insert(request, later);
+  if (++group.requests == 1) ++count_;
+  group.items += request.run_end - request.dispatched;
+  if (weighs()) weigh(group, request);
+  list_if_full(group);
+}
+
+void RequestGroups::leave(Request& request) {
+  Group& group = group_of(request);
+  group.lanes.find(request.priority)->second.requests.erase(request);
+  if (--group.requests == 0) --count_;
+  group.items -= request.run_end - request.dispatched;
+  group.stale = true;
+  release(request, request.dispatched, request.run_end);
+}
+
+void RequestGroups::leave_all(Request& request) {
+  const std::uint32_t end = request.run_end;
+  leave(request);
+  release(request, end);
+}
+
+void RequestGroups::shrink(const Request& request, std::uint32_t items) {
+  Group& group = group_of(request);
+  group.items -= items;
+  group.stale = true;
+}
+
+RequestGroups::Company RequestGroups::company_of(const Request& request) {
+  Group& group = group_of(request);
+  return {.items = group.items, .requests = group.requests, .full = is_full(group)};
+}
+
+Request* RequestGroups::first(std::uint64_t key) const {
+  const auto group = groups_.find(key);
+  return group != groups_.end() ? order_.first_of(group->second.lanes, &Lane::requests) : nullptr;
+}
+
+Request* RequestGroups::first_of_full() {
+  Request* best = nullptr;
+  for (Group *group = full_.first(), *next = nullptr; group != nullptr; group = next) {
+    next = group->next_full;
+    if (is_full(*group)) {
+      Request* first = order_.first_of(group->lanes, &Lane::requests);
+      if (best == nullptr || order_.before(*first, *best)) best = first;
+    } else {
+      unlist(*group);
+    }
+  }
+  return best;
+}
+
+void RequestGroups::set_batch_size(std::size_t items) {
+  limits_.items = items;
+  for (auto& [key, group] : groups_) list_if_full(group);
+}
+
+bool RequestGroups::weighs() const {
+  return limits_.weight != std::numeric_limits<double>::infinity();
+}
+
+// The group of the request's next items.
+RequestGroups::Group& RequestGroups::group_of(const Request& request) {
+  return groups_.find(request.key(request.dispatched))->second;
+}
+
+// Adds the weights of the request's next items.
+void RequestGroups::weigh(Group& group, const Request& request) const {
+  for (std::uint32_t i = request.dispatched; i < request.run_end; ++i) {
+    group.sum += request.weight(i);
+    group.heaviest = std::max(group.heaviest, request.weight(i));
+  }
+}
+
+// Weighs a group again only if it has fewer items than a batch.
+bool RequestGroups::is_full(Group& group) const {
+  if (group.items >= limits_.items) return true;
+  if (!weighs() || group.items == 0) return false;
+  if (group.stale) {
+    group.sum = group.heaviest = 0;
+    for (const auto& [priority, lane] : group.lanes) {
+      for (const Request* one = lane.requests.first(); one != nullptr; one = one->next_alike) weigh(group, *one);
+    }
+    group.stale = false;
+  }
+  const double weight = limits_.padded ? static_cast<double>(group.items) * group.heaviest : group.sum;
+  return weight >= limits_.weight;
+}
+
+void RequestGroups::list_if_full(Group& group) {
+  if (group.may_be_full || !is_full(group)) return;
+  full_.push_back(group);
+  group.may_be_full = true;
+}
+
+void RequestGroups::unlist(Group& group) {
+  if (!group.may_be_full) return;
+  full_.erase(group);
+  group.may_be_full = false;
+}
+
+}  // namespace service_streamer

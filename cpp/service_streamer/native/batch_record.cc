@@ -1,0 +1,20 @@
+#include "service_streamer/native/batch_record.h"
+
+namespace service_streamer::native {
+
+BatchRecord::BatchRecord(const Batch& batch, const std::string& why)
+    : items(batch.items),
+      requests(batch.ranges.size()),
+      reason(batch.reason),
+      age(batch.age),
+      begin(batch.dispatched),
+      end(Clock::now()),
+      error(why) {
+  for (const RequestRange& range : batch.ranges) {
+    const Request& request = *range.request;
+    if (request.context == nullptr) continue;
+    traced.push_back({.context = request.context, .items = range.count, .queue_time = request.taken - request.arrived});
+  }
+}
+
+}  // namespace service_streamer::native

@@ -1,0 +1,171 @@
+"""Which items may share a batch: the options ``key`` and ``weight``."""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import io
+import itertools
+import math
+import operator
+import pickle
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+KeyFunction = Callable[[Any], Hashable]
+WeightFunction = Callable[[Any], float]
+
+Traits = tuple[bytes | None, bytes | None, list[int] | None]
+"""The keys of the items as 64-bit numbers, their weights as doubles, and their original indices."""
+
+_MAX_WEIGHT = 1e15  # sums of weights stay exact enough
+_KNOWN_KEYS = 1 << 16  # numbers of keys that are remembered
+
+
+class Grouping:
+    """The keys and weights of items.
+
+    Args:
+        key: a function of an item, or the name of an attribute. None: all items are alike.
+        weight: the same, for a number of at least 0. None: each item weighs 1.
+        max_weight: the most that the items of a batch may weigh together. None: no limit, or
+            another process knows it.
+        padded: the weight of a batch is its number of items times the weight of the heaviest.
+        strict_weight: reject an item that is heavier than `max_weight`.
+
+    Raises:
+        TypeError, ValueError: an option is invalid. The message names it and its value.
+    """
+
+    def __init__(
+        self,
+        key: KeyFunction | str | None,
+        weight: WeightFunction | str | None,
+        max_weight: float | None = None,
+        padded: bool = False,
+        strict_weight: bool = False,
+    ) -> None:
+        self.max_weight = math.inf if max_weight is None else _weight("max_weight", max_weight)
+        if not self.max_weight > 0:
+            raise ValueError(f"max_weight must be more than 0, not {max_weight!r}")
+        self.padded = padded
+        self._strict = strict_weight
+        self._key = _function("key", key)
+        self._weight = _function("weight", weight)
+        self._numbers: dict[Hashable, int] = {}
+
+    def group(self, items: Sequence[Any]) -> tuple[Sequence[Any], Traits]:
+        """Return the items in an order in which equal keys are neighbours, and their traits.
+
+        Called by the core for each request.
+
+        Raises:
+            Exception: what ``key`` or ``weight`` raised for an item.
+            TypeError: a key is not hashable.
+            ValueError: a weight is not a number from 0 to 1e15, or, with ``strict_weight``, more
+                than ``max_weight``; or a key is not equal to itself.
+        """
+        packed: bytes | None = None
+        order: list[int] | None = None
+        if self._key is not None:
+            keys = [self._number(self._key(item)) for item in items]
+            first = {key: index for index, key in reversed(list(enumerate(keys)))}
+            places = [first[key] for key in keys]
+            if any(place > after for place, after in itertools.pairwise(places)):
+                order = sorted(range(len(keys)), key=places.__getitem__)
+                items = [items[index] for index in order]
+                keys = [keys[index] for index in order]
+            packed = array.array("Q", keys).tobytes()
+        weights: bytes | None = None
+        if self._weight is not None:
+            weights = array.array("d", map(self._weigh, items)).tobytes()
+        return items, (packed, weights, order)
+
+    def _number(self, key: Hashable) -> int:
+        try:
+            number = self._numbers.get(key)
+        except TypeError:
+            raise TypeError(f"key must return something hashable, not {key!r}") from None
+        if number is None:
+            if key != key:
+                raise ValueError(f"key must return something that equals itself, not {key!r}")
+            # Not hash(): other processes must get the same number.
+            digest = hashlib.blake2b(_pickle(key), digest_size=8).digest()
+            number = int.from_bytes(digest, "little")
+            if len(self._numbers) >= _KNOWN_KEYS:
+                self._numbers.clear()
+            self._numbers[key] = number
+        return number
+
+    def _weigh(self, item: Any) -> float:
+        assert self._weight is not None
+        weight = _weight("weight", self._weight(item))
+        if self._strict and weight > self.max_weight:
+            raise ValueError(f"an item weighs {weight:g}, more than max_weight={self.max_weight:g}")
+        return weight
+
+
+def _function(name: str, value: Any) -> Callable[[Any], Any] | None:
+    if isinstance(value, str):
+        return operator.attrgetter(value)
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be a function of an item or an attribute name, not {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def _pickle(key: Hashable) -> bytes:
+    """Return the pickle of a key, which does not depend on which of its parts are one object."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, 4)
+    pickler.fast = True  # no references to earlier parts
+    pickler.dump(key)
+    return file.getvalue()
+
+
+def _weight(name: str, value: Any) -> float:
+    try:
+        weight = float(value)
+    except (TypeError, ValueError, OverflowError):
+        weight = -1.0
+    if isinstance(value, str | bytes) or not 0 <= weight <= _MAX_WEIGHT:
+        raise ValueError(f"{name} must be a number from 0 to {_MAX_WEIGHT:g}, not {value!r}")
+    return weight
+
+
+def grouping(
+    key: KeyFunction | str | None,
+    weight: WeightFunction | str | None,
+    max_weight: float | None,
+    padded: bool,
+    strict_weight: bool,
+) -> Grouping | None:
+    """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike."""
+    if (weight is None) != (max_weight is None):
+        raise ValueError(
+            f"weight and max_weight belong together, not {weight!r} and {max_weight!r}"
+        )
+    _check_flag("padded", padded, max_weight)
+    _check_flag("strict_weight", strict_weight, max_weight)
+    if key is None and weight is None:
+        return None
+    return Grouping(key, weight, max_weight, padded, strict_weight)
+
+
+def _check_flag(name: str, flag: Any, max_weight: float | None) -> None:
+    if not isinstance(flag, bool):
+        raise ValueError(f"{name} must be True or False, not {flag!r}")
+    if flag and max_weight is None:
+        raise ValueError(f"{name}=True needs max_weight")
+
+
+def worker_grouping(max_weight: float | None, padded: bool) -> Grouping | None:
+    """Return the `Grouping` of a worker machine, or None. Its clients send keys and weights."""
+    _check_flag("padded", padded, max_weight)
+    return None if max_weight is None else Grouping(None, None, max_weight, padded)
+
+
+def client_grouping(
+    key: KeyFunction | str | None, weight: WeightFunction | str | None
+) -> Grouping | None:
+    """Return the `Grouping` of a client, or None. The server knows the limit."""
+    return None if key is None and weight is None else Grouping(key, weight)

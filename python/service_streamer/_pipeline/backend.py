@@ -1,0 +1,214 @@
+"""The backend of a pipeline: brings requests from stage to stage."""
+
+from __future__ import annotations
+
+import functools
+import queue  # noqa: F401 - for original()
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from .. import _core
+from .._errors import StreamerClosed
+from .._future import Future
+from .._model_errors import detached
+from .._options import Options
+from .._request_context import trace_of
+from .._streamer import BaseStreamer
+from .._waiting.threads import original
+from .._worker import Workers
+from .request import Piece, StagedRequest, join
+
+
+class PipelineFuture(Future):
+    """The `Future` of a request of a pipeline.
+
+    `cancel` takes the request out of the stage that has it. It returns False once workers of the
+    last stage have received all items.
+    """
+
+    _request: StagedRequest | None = None
+    _backend: PipelineBackend | None = None
+    _joined: Any = None
+    """the outputs, if a caller has asked for them"""
+
+    def bind(self, request: StagedRequest, backend: PipelineBackend) -> None:
+        """Connect the future with its request, right after that was submitted."""
+        self._request = request
+        self._backend = backend
+        self.add_done_callback(PipelineFuture._unbind)
+
+    def cancel(self) -> bool:
+        if not super().cancel() and (request := self._request) is not None and request.cancel():
+            self._abandon()
+        return self.cancelled()
+
+    def result(self, timeout: float | None = None) -> Any:
+        if (backend := self._backend) is not None and not self.done():
+            backend.check_may_wait()
+        pieces = super().result(timeout)
+        if self._joined is None:
+            self._joined = join(pieces)
+        return self._joined
+
+    def _unbind(self) -> None:
+        request, self._request, self._backend = self._request, None, None
+        if request is not None:
+            request.end()
+
+
+class PipelineBackend(Workers):
+    """A `Backend`: an engine, and a thread that brings its requests to the first stage.
+
+    Args:
+        streamers: of the stages.
+        borrowed: those that it does not close.
+        options: of the pipeline.
+        max_in_flight: it begins with a piece while fewer items than this are in the stages.
+    """
+
+    thread_name = "service-streamer-pipeline"
+
+    def __init__(
+        self,
+        streamers: Sequence[BaseStreamer],
+        borrowed: Sequence[BaseStreamer],
+        options: Options,
+        max_in_flight: int,
+    ) -> None:
+        super().__init__(_refuse, options, count=1, future_type=PipelineFuture)
+        self._streamers = tuple(streamers)
+        self._owned = [each for each in streamers if each not in borrowed]
+        self.remote = streamers[-1]._backend.remote  # the last stage sends the pieces of streams
+        self._max_in_flight = max_in_flight
+        self._drain = True
+        self._alone = False
+        self.engine.set_workers(max_in_flight)  # so that `retry_after` knows what runs at a time
+        self._in_flight = 0  # items; only its thread uses this
+        self._ended: Any = original("queue", "SimpleQueue")()  # the items of ended pieces
+
+    # --------------------------------------------------------------- what a Backend does
+
+    def close(self, drain: bool) -> None:
+        self._drain = self._drain and drain
+        super().close(drain)
+        if not drain or not self._threads:
+            self._close_stages()  # else its thread does it, when all requests have ended
+
+    def close_alone(self, drain: bool) -> None:
+        self._alone = True
+        self.close(drain)
+
+    def join(self, timeout: float | None) -> bool:
+        left = _remaining(timeout)
+        joined = super().join(timeout)
+        self._drain = self._drain and joined
+        self._close_stages()
+        for streamer in self._owned:
+            streamer._end_close(left())
+        return joined
+
+    def own_this_thread(self) -> bool:
+        return super().own_this_thread() or any(
+            streamer._backend.own_this_thread() for streamer in self._streamers
+        )
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        left = _remaining(timeout)
+        return all(streamer._backend.wait_ready(left()) for streamer in self._streamers)
+
+    def configure(self, change: Mapping[str, Any]) -> NoReturn:
+        raise NotImplementedError(
+            "a Pipeline forms no batches: configure one of the streamers in its `stages`"
+        )
+
+    def check_may_wait(self) -> None:
+        """Raise RuntimeError if the calling thread would wait for itself."""
+        if self.own_this_thread():
+            raise RuntimeError(
+                "a worker of the pipeline (predict_function or a done callback) would wait for "
+                "itself: use submit() and add_done_callback()"
+            )
+
+    # ------------------------------------------------------------------------ its thread
+
+    def _work(self) -> None:
+        try:
+            while (taken := self.engine.run_batches(_refuse, _always)) is not None:
+                self._begin(taken[0])
+                del taken
+                while self._in_flight >= self._max_in_flight:
+                    self._in_flight -= self._ended.get()
+            self.engine.join(None)
+            self._close_stages()
+        except BaseException:
+            # Without this thread no request would be answered.
+            self.engine.close(False)
+            self.engine.abort()
+            raise
+
+    def _begin(self, batch: _core.Batch) -> None:
+        piece: Piece = batch.items[0]
+        if contexts := batch.contexts:
+            piece.context = contexts[0][0]
+        items = piece.items
+        self._in_flight += len(items)
+        piece.begin(batch, functools.partial(self._ended.put, len(items)))
+        self._enter(0, piece, items)
+
+    # ----------------------------------------------------------- any thread; never blocks
+
+    def _enter(self, stage: int, piece: Piece, items: Any) -> None:
+        """Submit a piece of a request to a stage."""
+        if piece.request.ended:
+            return
+        try:
+            if not self._drain:
+                raise StreamerClosed("the pipeline was closed before the request ended")
+            # If the stage is full, the piece waits for room there, and not this thread.
+            call = self._streamers[stage]._engine.submit_async(
+                items, None, piece.request.priority, self._context_for(stage, piece)
+            )
+            piece.entered(stage, call)
+            call.add_done_callback(functools.partial(self._leave, stage, piece))
+        except BaseException as error:
+            piece.fail(detached(error))
+
+    def _leave(self, stage: int, piece: Piece, call: Any) -> None:
+        """Bring the outputs of a stage to the next one: a done callback."""
+        if call.cancelled():
+            return  # by the request, which has ended or is about to
+        try:
+            error = call.exception()
+            if error is not None:
+                piece.fail(error)
+            elif stage + 1 < len(self._streamers):
+                self._enter(stage + 1, piece, call.result())
+            else:
+                piece.arrived(call.result())
+        except BaseException as error:
+            piece.fail(detached(error))
+
+    def _context_for(self, stage: int, piece: Piece) -> bytes | None:
+        """Return the context of the request. Only the last stage sends outputs to its reader."""
+        if piece.context is None or stage == len(self._streamers) - 1:
+            return piece.context
+        return trace_of(piece.context)
+
+    def _close_stages(self) -> None:
+        for streamer in self._owned:
+            streamer._begin_close(self._drain, self._alone)
+
+
+def _remaining(timeout: float | None) -> Callable[[], float | None]:
+    """Return a function that returns how many seconds of the timeout are left."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    return lambda: None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _refuse(*_: Any) -> NoReturn:
+    raise AssertionError("the engine of a pipeline runs no model")
+
+
+def _always() -> bool:
+    return True  # so that each batch is handed to Python

@@ -1,0 +1,177 @@
+"""The statistics of a pipeline, and the report that names the stage that limits it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+
+from .._explain import ENOUGH_BATCHES, count, duration, troubles
+from .._processes.streamer import Streamer
+from .._stats import OUTCOMES, EventStats, StreamerStats
+from .._streamer import BaseStreamer
+from .._threaded import ThreadedStreamer
+
+BUSY = 0.7
+"""the least `Load.strain` of a stage that limits the pipeline"""
+
+COLUMNS = ("workers", "busy", "requests", "batch", "queue", "service", "items/s")
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineStats(StreamerStats):
+    """The statistics of a `Pipeline`. A part of a request counts as one item, and one batch.
+
+    `queue_time` is the time before the first stage, and `service_time` the time in the stages.
+    """
+
+    stages: Mapping[str, StreamerStats] = dataclasses.field(default_factory=dict)
+    """the statistics of the streamer of each stage"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """How busy a stage was, lately."""
+
+    name: str
+    streamer: BaseStreamer
+    stats: StreamerStats
+    recent: EventStats
+    seconds: float
+    """the time that `recent` is about"""
+
+    @classmethod
+    def of(cls, name: str, streamer: BaseStreamer, stats: StreamerStats) -> Load:
+        if stats.last_minute.batches >= ENOUGH_BATCHES:
+            return cls(name, streamer, stats, stats.last_minute, stats.last_minute.seconds)
+        return cls(name, streamer, stats, stats, stats.uptime)
+
+    @property
+    def known(self) -> bool:
+        """False if its batches are not counted here, as those of a `RedisStreamer`."""
+        return self.recent.batches > 0 and self.seconds > 0
+
+    @property
+    def busy(self) -> float:
+        """The part of the time that its workers had a batch; 0 if it is not known."""
+        if not self.known:
+            return 0.0
+        # A worker process may already have its next batch, which counts as service time too.
+        return min(1.0, self.recent.service_time.total / (self.seconds * self.stats.workers))
+
+    @property
+    def strain(self) -> float:
+        """How near the stage is to its limit: at 1 its workers are always busy with full batches.
+
+        A busy worker whose batches are not full can do more: batches grow with the load.
+        """
+        return self.busy * min(1.0, self.recent.mean_batch_size / self.stats.batch_size)
+
+    @property
+    def capacity(self) -> float:
+        """Items per second that its workers can do if they are always busy."""
+        total = self.recent.service_time.total
+        return self.recent.items * self.stats.workers / total if total else 0.0
+
+    @property
+    def requests(self) -> int:
+        """The number of pieces of requests that are in the stage now."""
+        ended: int = self.stats.broker_errors
+        ended += sum(getattr(self.stats, each) for each in OUTCOMES if each != "rejected")
+        return max(0, self.stats.submitted - ended)
+
+    def cells(self) -> list[str]:
+        """Return the cells below `COLUMNS`."""
+        if not self.known:
+            return ["-", "-", f"{self.requests:,}", "-", "-", "-", "-"]
+        recent = self.recent
+        return [
+            str(self.stats.workers),
+            f"{self.busy:.0%}",
+            f"{self.requests:,}",
+            f"{recent.mean_batch_size:.1f}",
+            duration(recent.queue_time.mean) if recent.queue_time.count else "-",
+            duration(recent.service_time.mean),
+            f"{self.capacity:,.0f}",
+        ]
+
+
+def explain(name: str, stats: PipelineStats, loads: Sequence[Load]) -> str:
+    """Return the text of ``Pipeline.explain()``.
+
+    Args:
+        name: of the pipeline.
+        stats: its statistics.
+        loads: of its stages.
+    """
+    if not stats.submitted and not any(load.known for load in loads):
+        return f"{name}\nNo request has come yet: nothing to explain."
+    width = max(len("stage"), *(len(load.name) for load in loads)) + 2
+    rows = [("stage", list(COLUMNS)), *((load.name, load.cells()) for load in loads)]
+    recent = stats.last_minute if stats.last_minute.service_time.count else stats
+    return "\n".join(
+        [
+            name,
+            f"{count(stats.submitted, 'request')} so far; {stats.queued_requests:,} wait before "
+            f"the first stage; {count(stats.running_batches, 'part')} of requests in the stages",
+            f"mean times: {duration(recent.queue_time.mean)} before the first stage, "
+            f"{duration(recent.service_time.mean)} in the stages",
+            "",
+            *(f"{label:<{width}}" + "".join(f"{cell:>10}" for cell in row) for label, row in rows),
+            "requests: in the stage now; batch, queue, service: means; items/s: if always busy",
+            *troubles(stats),
+            "",
+            verdict(loads),
+        ]
+    )
+
+
+def verdict(loads: Sequence[Load], cores: int | None = None) -> str:
+    """Return which stage limits the pipeline, why, and what to change.
+
+    Args:
+        loads: of the stages.
+        cores: that this process may use. None: those that it may use now.
+    """
+    cores = len(os.sched_getaffinity(0)) if cores is None else cores
+    if not any(load.known or load.requests for load in loads):
+        return "No request has come yet: nothing to explain."
+    first = max(loads, key=lambda load: load.strain)
+    if first.strain < BUSY:
+        waiting = max(loads, key=lambda load: load.requests)
+        if not waiting.known and waiting.requests > sum(load.requests for load in loads) / 2:
+            return (
+                f"The stage {waiting.name} is the limit: it has most of the requests, and no "
+                "other stage is at its limit. Start more workers for it."
+            )
+        return (
+            "The load is the limit: no stage is always busy with full batches. More requests at "
+            f"the same time raise the throughput. The stage {first.name} is the nearest to its "
+            "limit."
+        )
+    others = [load.busy for load in loads if load is not first]
+    less = f", those of the others for at most {max(others):.0%}" if others else ""
+    found = (
+        f"The stage {first.name} is the limit: its workers are busy for {first.busy:.0%} of the "
+        f"time{less}."
+    )
+    active = sum(load.busy * load.stats.workers for load in loads)
+    if active >= 0.9 * cores and first.stats.workers >= cores:
+        return (
+            f"{found} {active:.1f} workers are busy at the same time on {count(cores, 'core')}: if "
+            "they compute, more of them do not help."
+        )
+    return f"{found} {_remedy(first)}"
+
+
+def _remedy(load: Load) -> str:
+    if isinstance(load.streamer, Streamer):
+        return "More workers raise the throughput, if they have cores or GPUs of their own."
+    if not isinstance(load.streamer, ThreadedStreamer):
+        return "Start more workers for it."
+    if load.streamer.is_native:
+        return "A larger batch_size, or more workers of the NativeModel, may raise the throughput."
+    return (
+        "More workers raise the throughput if it releases the GIL. If it does not, use "
+        "processes=True."
+    )

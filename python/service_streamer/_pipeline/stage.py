@@ -1,0 +1,108 @@
+"""Stage: describes one step of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _options
+from .._model import is_managed, name_of
+from .._native import NativeSource
+from .._processes.streamer import Streamer
+from .._streamer import BaseStreamer
+from .._threaded import ThreadedStreamer
+
+_OF_THE_PIPELINE = ("overflow", "worker_timeout")
+
+
+class Stage:
+    """One step of a `Pipeline`: what runs, how large its batches are, and with how many workers.
+
+    ============================================  ==================================
+    target                                        runs in
+    ============================================  ==================================
+    a function                                    `workers` threads of this process
+    a function, with ``processes=True``           `workers` processes
+    a `ManagedModel` class                        `workers` processes
+    a `service_streamer.torch.NativeModel`        its own C++ threads
+    a streamer, such as a `RedisStreamer`         what that streamer has
+    ============================================  ==================================
+
+    The pipeline creates and closes the streamer of a stage. A streamer that is given stays open
+    when the pipeline is closed, and may have other callers.
+
+    Args:
+        target: what takes a list of items and returns one output per item.
+        batch_size: most items per call of `target`.
+        workers: the number of threads or processes. Threads run at the same time only while
+            `target` releases the GIL.
+        processes: run a function in processes.
+        name: in reports and in `Pipeline.stages`. None: the name of `target`.
+        **options: further options of `ThreadedStreamer` or `Streamer`, except ``overflow`` and
+            ``worker_timeout``, which are those of the pipeline.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid. `Pipeline` checks the target and the options.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        batch_size: int = 1,
+        *,
+        workers: int = 1,
+        processes: bool = False,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        for option in _OF_THE_PIPELINE:
+            if option in options:
+                raise TypeError(f"{option} is an option of the Pipeline, not of a Stage")
+        given = options or (batch_size, workers, processes) != (1, 1, False)
+        if given and isinstance(target, BaseStreamer):
+            raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
+        if isinstance(target, NativeSource) and (workers != 1 or processes):
+            raise TypeError("a native model has its own workers: give them to the model")
+        if name is not None and not _is_name(name):
+            raise ValueError(f"name must be a str without '/', not {name!r}")
+        self.target = target
+        self._batch_size = _options.count("batch_size", batch_size)
+        self._workers = _options.count("workers", workers)
+        self._processes = processes or is_managed(target)
+        self._options = options
+        self.name: str = name or self._default_name()
+
+    @property
+    def is_borrowed(self) -> bool:
+        """True if the target is a streamer, which the pipeline does not close."""
+        return isinstance(self.target, BaseStreamer)
+
+    @property
+    def capacity(self) -> int:
+        """The number of items that its workers can have at the same time, or a guess."""
+        if isinstance(self.target, BaseStreamer):
+            return 4 * self.target._options.batch_size  # the number of workers may change
+        native = isinstance(self.target, NativeSource)
+        return self._batch_size * (self.target.workers if native else self._workers)
+
+    def make_streamer(self) -> BaseStreamer:
+        """Return the streamer that runs the target.
+
+        Raises:
+            TypeError, ValueError: an option is invalid. The message names it.
+        """
+        if isinstance(self.target, BaseStreamer):
+            return self.target
+        kind = Streamer if self._processes else ThreadedStreamer
+        return kind(self.target, self._batch_size, worker_num=self._workers, **self._options)
+
+    def __repr__(self) -> str:
+        return f"<Stage {self.name!r}>"
+
+    def _default_name(self) -> str:
+        if isinstance(self.target, BaseStreamer):
+            return self.target._name().replace("/", "_")
+        return name_of(self.target).rpartition(".")[2].strip("<>")
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name != "" and "/" not in name

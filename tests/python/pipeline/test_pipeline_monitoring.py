@@ -1,0 +1,48 @@
+"""Pages, metrics, traces and timelines show a pipeline, and its stages as streamers."""
+
+import json
+
+import pytest
+from process_models import echo
+from thread_models import double
+
+from service_streamer import Stage
+
+
+def test_a_page_shows_a_pipeline_and_its_stages(pipelines):
+    testclient = pytest.importorskip("starlette.testclient")
+    from service_streamer import web
+
+    pipeline = pipelines(Stage(echo, name="decode"), double)
+    pipeline.predict([1, 2])
+    app = web.create_app({"all": pipeline, **pipeline.stages})
+    client = testclient.TestClient(app)
+    assert client.get("/ready").status_code == 200
+    shown = client.get("/stats").json()["streamers"]
+    assert list(shown) == ["all", "decode", "double"]
+    assert shown["all"]["kind"] == "Pipeline"
+    assert shown["all"]["verdict"].startswith("The load is the limit: no stage")
+    assert shown["all"]["stats"]["stages"]["decode"]["items"] == 2
+
+
+def test_metrics_of_a_pipeline_and_its_stages(pipelines):
+    prometheus = pytest.importorskip("prometheus_client")
+    from service_streamer import metrics
+
+    pipeline = pipelines(Stage(echo, name="decode"), double)
+    registry = prometheus.CollectorRegistry()
+    metrics.register(pipeline, "all", registry)
+    for name, streamer in pipeline.stages.items():
+        metrics.register(streamer, name, registry)
+    pipeline.predict([1, 2])
+    for name, items in (("all", 2), ("decode", 2), ("double", 2)):
+        assert (
+            registry.get_sample_value("service_streamer_items_total", {"streamer": name}) == items
+        )
+
+
+def test_a_timeline_of_a_pipeline(pipelines, tmp_path):
+    pipeline = pipelines(echo, double)
+    with pipeline.record(tmp_path / "trace.json"):
+        pipeline.predict([1])
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

@@ -1,0 +1,120 @@
+"""What a Stage accepts, and the report that names the stage that limits a pipeline."""
+
+import dataclasses
+
+import pytest
+from process_models import echo
+from thread_models import double
+from waits import LONG, eventually
+
+from service_streamer import Stage, ThreadedStreamer
+from service_streamer._pipeline.explanation import Load, PipelineStats, verdict
+
+
+def test_options_go_to_the_streamer_of_the_stage(pipelines):
+    pipeline = pipelines(Stage(double, 8, workers=3, policy="window", max_latency=0.5), double)
+    stats = pipeline.stages["double"].stats()
+    assert (stats.batch_size, stats.workers, stats.policy, stats.max_latency) == (
+        8,
+        3,
+        "window",
+        0.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((double,), {"workers": 0}, "workers must be"),
+        ((double,), {"batch_size": 0}, "batch_size must be"),
+        ((double,), {"overflow": "reject"}, "overflow is an option of the Pipeline"),
+        ((double,), {"worker_timeout": 1}, "worker_timeout is an option of the Pipeline"),
+        ((double,), {"name": "a/b"}, "name must be"),
+    ],
+)
+def test_a_wrong_stage_is_refused(arguments, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Stage(*arguments, **options)
+
+
+def test_a_streamer_that_is_given_keeps_its_options():
+    with ThreadedStreamer(double, 8) as streamer, pytest.raises(TypeError, match="own options"):
+        Stage(streamer, batch_size=4)
+
+
+def test_a_wrong_option_closes_the_stages_that_were_made(pipelines, started):
+    with pytest.raises(ValueError, match="policy must be"):
+        pipelines(Stage(echo, processes=True, mp_start_method="fork"), Stage(double, policy="x"))
+    with pytest.raises(TypeError, match="must be callable, not an object of type int"):
+        pipelines(5)
+    with pytest.raises(ValueError, match="at least one Stage"):
+        pipelines()
+    with pytest.raises(ValueError, match="max_in_flight must be"):
+        pipelines(double, max_in_flight=0)
+
+
+def test_a_pipeline_cannot_be_configured(pipelines):
+    with pytest.raises(NotImplementedError, match="stages"):
+        pipelines(double).configure(batch_size=4)
+
+
+def test_statistics_of_the_whole_and_of_each_stage(pipelines):
+    pipeline = pipelines(Stage(echo, name="first"), Stage(double, 8, name="second"))
+    assert "nothing to explain" in pipeline.explain()
+    pipeline.predict([1, 2, 3])
+    with pytest.raises(TypeError):
+        pipeline.predict([None])
+    eventually(lambda: pipeline.stats().running_batches == 0)
+    stats = pipeline.stats()
+    assert isinstance(stats, PipelineStats)
+    assert (stats.submitted, stats.completed, stats.failed) == (2, 1, 1)
+    assert [stats.stages[name].items for name in ("first", "second")] == [4, 4]
+    assert stats.service_time.total >= stats.stages["first"].service_time.total
+
+
+def loads(pipeline, **busy):
+    """The loads of its stages, if their workers had been busy for these parts of a second."""
+    made = []
+    for name, streamer in pipeline.stages.items():
+        stats = streamer.stats()
+        total = dataclasses.replace(stats.service_time, total=busy[name] * stats.workers)
+        stats = dataclasses.replace(stats, service_time=total)
+        made.append(Load(name, streamer, stats, stats, 1.0))
+    return made
+
+
+def test_the_report_names_the_stage_that_limits(pipelines, process_streamers):
+    pipeline = pipelines(
+        Stage(echo, workers=2, name="decode"),
+        Stage(double, 4, name="model"),
+        Stage(process_streamers(echo, 1), name="render"),
+    )
+    for _ in range(20):
+        pipeline.predict([1])
+
+    def said(cores=8, **busy):
+        return verdict(loads(pipeline, **busy), cores)
+
+    assert said(decode=0.97, model=0.3, render=0.2).startswith(
+        "The stage decode is the limit: its workers are busy for 97% of the time, those of the "
+        "others for at most 30%. More workers raise the throughput if it releases the GIL."
+    )
+    assert "if they compute, more of them do not help" in said(2, decode=0.97, model=0, render=0)
+    assert said(decode=0.2, model=0.1, render=0.9).startswith("The stage render is the limit")
+    assert said(decode=0.2, model=0.1, render=0.3).startswith("The load is the limit")
+    # its batches have one item of four: it can do more
+    assert said(decode=0.2, model=0.97, render=0.3).startswith("The load is the limit")
+    report = pipeline.explain()
+    assert all(name in report for name in ("decode", "model", "render"))
+
+
+def test_requests_in_a_stage_are_counted(pipelines, gates):
+    gate = gates()
+    pipeline = pipelines(echo, gate)
+    futures = [pipeline.submit([i]) for i in range(3)]
+    gate.wait_entered()
+    streamer = pipeline.stages["Gate"]
+    eventually(lambda: Load.of("Gate", streamer, streamer.stats()).requests == 3)
+    gate.open()
+    for future in futures:
+        future.result(LONG)
