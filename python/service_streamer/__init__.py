@@ -41,11 +41,6 @@ from ._threaded import ThreadedStreamer
 from ._time_summary import TimeSummary
 from .managed_model import ManagedModel
 
-if typing.TYPE_CHECKING:
-    from ._pipeline.pipeline import Pipeline
-    from ._pipeline.stage import Stage
-    from .step_model import StepModel
-
 __all__ = [
     "BrokerError",
     "CancelledError",
@@ -77,26 +72,30 @@ __all__ = [
     "run_redis_workers_forever",
 ]
 
-_LAZY = {
-    "Pipeline": "._pipeline.pipeline",
-    "Stage": "._pipeline.stage",
-    "StepModel": ".step_model",
-}
-
-
-def __getattr__(name: str) -> typing.Any:
-    """Import a class that few applications need, at its first use."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_LAZY[name], __name__), name)
-    found.__module__ = __name__
-    globals()[name] = found
-    return found
-
-
 # help() and tracebacks show the public import path, not the private module
 for _name in __all__:
     _member = globals().get(_name)
     if isinstance(_member, type) and _member.__module__.startswith(f"{__name__}."):
         _member.__module__ = __name__
 del _name, _member
+
+if typing.TYPE_CHECKING:
+    from ._pipeline.pipeline import Pipeline
+    from ._pipeline.stage import Stage
+    from .step_model import StepModel
+
+_LAZY = {
+    "Pipeline": "._pipeline.pipeline",
+    "Stage": "._pipeline.stage",
+    "StepModel": ".step_model",
+}
+"""the modules that the first use of a name imports"""
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    member = getattr(importlib.import_module(_LAZY[name], __name__), name)
+    member.__module__ = __name__
+    globals()[name] = member
+    return member

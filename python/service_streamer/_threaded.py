@@ -124,8 +124,6 @@ class ThreadedStreamer(BaseStreamer):
             check_callable(model, "predict_function")
         elif batched:
             raise TypeError("collate and device are not for a StepModel")
-        elif worker_num != 1:
-            raise ValueError(f"worker_num={worker_num}: one thread runs a StepModel")
         if batched:
             from .torch import BatchedModel  # imported only if needed: it requires torch
 
@@ -133,6 +131,8 @@ class ThreadedStreamer(BaseStreamer):
             model = BatchedModel(model, collate=collate, device=device)
         self._predict_function = model
         self._worker_num = count("worker_num", worker_num)
+        if makes_steps(model) and self._worker_num != 1:
+            raise ValueError(f"worker_num={worker_num}: one thread runs a StepModel")
         if isinstance(model, NativeSource) and model.key is not None:
             if key is not None:
                 raise ValueError("key is given twice: for the model and for the streamer")

@@ -246,11 +246,8 @@ PyMethodDef methods[] = {
      "not run, because logged() is true or a request has a trace context."},
     {"next_batch", engine_next_batch, METH_O,
      "next_batch($self, timeout, /)\n--\n\n"
-     "Takes a batch; None: none came within so many seconds, or ring() was called.\n\n"
-     "With the timeout None it may also be False: the engine is closed and empty."},
-    {"ring", engine_ring, METH_NOARGS,
-     "ring($self)\n--\n\n"
-     "Ends this or the next wait in next_batch()."},
+     "Takes a batch. None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
+    {"ring", engine_ring, METH_NOARGS, "ring($self)\n--\n\nEnds this or the next wait in next_batch()."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\n"
      "Ends requests whose deadline passed, until the engine is closed."},
@@ -263,12 +260,8 @@ PyMethodDef methods[] = {
     {"close", engine_close, METH_O,
      "close($self, drain, /)\n--\n\n"
      "Refuses new requests and, without drain, ends those in the queue. Never blocks."},
-    {"abort", engine_abort, METH_NOARGS,
-     "abort($self)\n--\n\n"
-     "Ends all requests, also those that are running."},
-    {"closed", engine_closed, METH_NOARGS,
-     "closed($self)\n--\n\n"
-     "True: new requests are refused."},
+    {"abort", engine_abort, METH_NOARGS, "abort($self)\n--\n\nEnds all requests, also those that are running."},
+    {"closed", engine_closed, METH_NOARGS, "closed($self)\n--\n\nTrue: new requests are refused."},
     {"join", engine_join, METH_O,
      "join($self, timeout, /)\n--\n\n"
      "Blocks until all requests have ended; False: the time is over."},

@@ -209,7 +209,7 @@ class Pipeline(BaseStreamer):
                 future = self._engine.submit_async(request.pieces, None, priority, context)
             return self._bound(future, request)
 
-        return opening.begin(submit, item, buffer, self._engine, self._backend.remote)
+        return opening.begin(submit, item, buffer, self._backend)
 
     def _staged(self, batch: Sequence[Any], priority: int) -> StagedRequest:
         return StagedRequest(batch, priority, self._piece_size, len(self._streamers))
