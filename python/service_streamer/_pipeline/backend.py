@@ -44,12 +44,19 @@ class PipelineFuture(Future):
         return self.cancelled()
 
     def result(self, timeout: float | None = None) -> Any:
-        if (backend := self._backend) is not None and not self.done():
-            backend.check_may_wait()
+        self._check_may_wait()
         pieces = super().result(timeout)
         if self._joined is None:
             self._joined = join(pieces)
         return self._joined
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_may_wait()
+        return super().exception(timeout)
+
+    def _check_may_wait(self) -> None:
+        if (backend := self._backend) is not None and not self.done():
+            backend.check_may_wait()
 
     def _unbind(self) -> None:
         request, self._request, self._backend = self._request, None, None

@@ -15,6 +15,12 @@ from .._threaded import ThreadedStreamer
 BUSY = 0.7
 """the least `Load.strain` of a stage that limits the pipeline"""
 
+ALWAYS = 0.9
+"""the least `Load.busy` of a stage for which more load may be too much"""
+
+QUEUED = 0.25
+"""the least time before the first stage, as a part of that in the stages, of waiting requests"""
+
 ENOUGH_BATCHES = 10
 """the report is about the last minute if a stage ran at least this number of batches in it"""
 
@@ -116,7 +122,7 @@ def explain(name: str, stats: PipelineStats, loads: Sequence[Load]) -> str:
         return f"{name}\nNo request has come yet: nothing to explain."
     width = max(len("stage"), *(len(load.name) for load in loads)) + 2
     rows = [("stage", list(COLUMNS)), *((load.name, load.cells()) for load in loads)]
-    recent = stats.last_minute if stats.last_minute.service_time.count else stats
+    recent = _recent(stats, loads)
     return "\n".join(
         [
             name,
@@ -129,16 +135,17 @@ def explain(name: str, stats: PipelineStats, loads: Sequence[Load]) -> str:
             "requests: in the stage now; batch, queue, service: means; items/s: if always busy",
             *troubles(stats),
             "",
-            verdict(loads),
+            verdict(stats, loads),
         ]
     )
 
 
-def verdict(loads: Sequence[Load], cores: int | None = None) -> str:
+def verdict(stats: PipelineStats, loads: Sequence[Load], cores: int | None = None) -> str:
     """Return which stage limits the pipeline, why, and what to change.
 
     Args:
-        loads: of the stages.
+        stats: of the pipeline.
+        loads: of its stages.
         cores: that this process may use. None: those that it may use now.
     """
     cores = len(os.sched_getaffinity(0)) if cores is None else cores
@@ -152,11 +159,12 @@ def verdict(loads: Sequence[Load], cores: int | None = None) -> str:
                 f"The stage {waiting.name} is the limit: it has most of the requests, and no "
                 "other stage is at its limit. Start more workers for it."
             )
-        return (
-            "The load is the limit: no stage is always busy with full batches. More requests at "
-            f"the same time raise the throughput. The stage {first.name} is the nearest to its "
-            "limit."
-        )
+        if _is_full(stats, loads):
+            return (
+                f"max_in_flight={stats.workers} is the limit: requests wait before the first "
+                "stage, but no stage is always busy with full batches. Raise it for larger batches."
+            )
+        return _of_the_load(max(loads, key=lambda load: load.busy))
     others = [load.busy for load in loads if load is not first]
     less = f", those of the others for at most {max(others):.0%}" if others else ""
     found = (
@@ -170,6 +178,42 @@ def verdict(loads: Sequence[Load], cores: int | None = None) -> str:
             "they compute, more of them do not help."
         )
     return f"{found} {_remedy(first)}"
+
+
+def _recent(stats: PipelineStats, loads: Sequence[Load]) -> EventStats:
+    """Return the statistics of the pipeline in the time of the loads."""
+    return stats if loads[0].recent is loads[0].stats else stats.last_minute
+
+
+def _is_full(stats: PipelineStats, loads: Sequence[Load]) -> bool:
+    """Return True if requests wait because `max_in_flight` items are in the stages."""
+    recent = _recent(stats, loads)
+    # Little's law: the mean number of items in the stages is their rate times their time there.
+    rate = max((load.recent.items / load.seconds for load in loads if load.known), default=0.0)
+    in_flight = rate * recent.service_time.mean
+    waits = recent.queue_time.mean > QUEUED * recent.service_time.mean
+    return waits and in_flight > BUSY * stats.workers
+
+
+def _of_the_load(nearest: Load) -> str:
+    """Return what to do if no stage is certain to be the limit.
+
+    Args:
+        nearest: the load of the stage with the busiest workers.
+    """
+    if nearest.busy < ALWAYS:
+        return (
+            "The load is the limit: no stage is always busy with full batches. More requests at "
+            f"the same time raise the throughput. The stage {nearest.name} is the nearest to its "
+            "limit."
+        )
+    return (
+        f"The load or the stage {nearest.name} is the limit: its workers are busy for "
+        f"{nearest.busy:.0%} of the time, with {nearest.recent.mean_batch_size:.1f} items of "
+        f"{nearest.stats.batch_size} in a batch. More requests at the same time raise the "
+        "throughput if larger batches take less time per item. Otherwise the stage is the limit. "
+        f"{_remedy(nearest)}"
+    )
 
 
 def _remedy(load: Load) -> str:

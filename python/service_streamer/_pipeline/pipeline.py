@@ -222,7 +222,7 @@ class Pipeline(BaseStreamer):
     def _verdict(self, stats: StreamerStats) -> str:
         """Return one sentence: which stage limits the pipeline."""
         assert isinstance(stats, PipelineStats)
-        return verdict(loads_of(self.stages, stats))
+        return verdict(stats, loads_of(self.stages, stats))
 
     @property
     def _pipe(self) -> PipelineBackend:

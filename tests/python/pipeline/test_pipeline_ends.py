@@ -189,9 +189,10 @@ def test_close_in_a_done_callback_does_not_wait(pipelines):
 
 def test_a_worker_cannot_wait_for_its_own_pipeline(pipelines):
     def ask(batch):
-        for call in (pipeline.predict, lambda batch: pipeline.submit(batch).result()):
+        future = pipeline.submit([1])
+        for call in (lambda: pipeline.predict([1]), future.result, future.exception):
             with pytest.raises(RuntimeError, match="wait for itself"):
-                call([1])
+                call()
         return batch
 
     pipeline = pipelines(double, ask)

@@ -95,7 +95,7 @@ def test_the_report_names_the_stage_that_limits(pipelines, process_streamers):
         pipeline.predict([1])
 
     def said(cores=8, **busy):
-        return verdict(loads(pipeline, **busy), cores)
+        return verdict(pipeline.stats(), loads(pipeline, **busy), cores)
 
     assert said(decode=0.97, model=0.3, render=0.2).startswith(
         "The stage decode is the limit: its workers are busy for 97% of the time, those of the "
@@ -104,10 +104,29 @@ def test_the_report_names_the_stage_that_limits(pipelines, process_streamers):
     assert "if they compute, more of them do not help" in said(2, decode=0.97, model=0, render=0)
     assert said(decode=0.2, model=0.1, render=0.9).startswith("The stage render is the limit")
     assert said(decode=0.2, model=0.1, render=0.3).startswith("The load is the limit")
-    # its batches have one item of four: it can do more
-    assert said(decode=0.2, model=0.97, render=0.3).startswith("The load is the limit")
+    # its batches have one item of four: perhaps it can do more
+    assert said(decode=0.2, model=0.97, render=0.3).startswith(
+        "The load or the stage model is the limit: its workers are busy for 97% of the time, with "
+        "1.0 items of 4 in a batch. More requests at the same time raise the throughput if "
+    )
+    assert "The stage model is the nearest" in said(decode=0.5, model=0.6, render=0.3)
     report = pipeline.explain()
     assert all(name in report for name in ("decode", "model", "render"))
+
+
+def test_the_report_says_that_max_in_flight_limits(pipelines):
+    pipeline = pipelines(echo, Stage(double, 4), max_in_flight=2)
+    for _ in range(20):  # in a second, each for 0.1 s in the stages: two at the same time
+        pipeline.predict([1])
+    stats = pipeline.stats()
+    queue, service = (
+        dataclasses.replace(stats.service_time, mean=mean, total=20 * mean) for mean in (0.5, 0.1)
+    )
+    stats = dataclasses.replace(stats, queue_time=queue, service_time=service)
+    stages = loads(pipeline, echo=0.2, double=1)
+    assert verdict(stats, stages).startswith("max_in_flight=2 is the limit: requests wait before")
+    stats = dataclasses.replace(stats, queue_time=service, service_time=queue)
+    assert verdict(dataclasses.replace(stats, workers=40), stages).startswith("The load or the")
 
 
 def test_all_stages_are_compared_in_the_same_time(pipelines):
