@@ -209,7 +209,9 @@ class Pipeline(BaseStreamer):
                 future = self._engine.submit_async(request.pieces, None, priority, context)
             return self._bound(future, request)
 
-        return opening.begin(submit, item, buffer, self._backend)
+        last = self._streamers[-1]._backend
+        client = getattr(last, "client_id", None)  # of a broker
+        return opening.begin(submit, item, buffer, self._engine, last.remote, client)
 
     def _staged(self, batch: Sequence[Any], priority: int) -> StagedRequest:
         return StagedRequest(batch, priority, self._piece_size, len(self._streamers))

@@ -50,6 +50,22 @@ def test_a_stage_over_redis(pipelines, shared_redis_server):
     pair.close()
 
 
+@pytest.mark.over_redis
+def test_a_last_stage_over_redis_streams(pipelines, shared_redis_server):
+    from redis_backend import RedisPair
+
+    def letters(batch):
+        for i in range(3):
+            yield [item[i] for item in batch]
+
+    pair = RedisPair(shared_redis_server, letters, 8)
+    pipeline = pipelines(echo, Stage(pair.streamer, name="redis"))
+    pipeline.wait_ready(60)
+    assert list(pipeline.stream("abc")) == ["a", "b", "c"]
+    pipeline.close()
+    pair.close()
+
+
 def test_coroutines_await_pipelines(pipelines, run):
     in_process = Stage(double, processes=True, mp_start_method="fork")
     pipeline = pipelines(Stage(double, workers=2), in_process)
