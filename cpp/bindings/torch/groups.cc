@@ -199,8 +199,7 @@ Groups::Plan Groups::plan_for(const std::vector<Item>& items) const {
     for (const std::size_t i : sequences) plan.extents.push_back(item.views[i].sizes[0]);
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
-    plan.items.push_back(
-        {.tensors = items[i].views.data(), .extents = plan.extents.data() + i * sequences.size()});
+    plan.items.push_back({.tensors = items[i].views.data(), .extents = plan.extents.data() + i * sequences.size()});
   }
   return plan;
 }

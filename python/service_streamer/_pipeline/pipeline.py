@@ -210,8 +210,9 @@ class Pipeline(BaseStreamer):
             return self._bound(future, request)
 
         last = self._streamers[-1]._backend
-        client = getattr(last, "client_id", None)  # of a broker
-        return opening.begin(submit, item, buffer, self._engine, last.remote, client)
+        client = getattr(last, "client_id", None)  # of a broker, whose reader knows its own streams
+        owner = self._engine if client is None else last.engine
+        return opening.begin(submit, item, buffer, owner, last.remote, client)
 
     def _staged(self, batch: Sequence[Any], priority: int) -> StagedRequest:
         return StagedRequest(batch, priority, self._piece_size, len(self._streamers))
