@@ -97,7 +97,7 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   Admission admission = Admission::kQueued;
   request.arrived = Clock::now();
   before_event(request.arrived);
-  if (slo_ && misses_target(request)) [[unlikely]]
+  if (slo_ && misses_target(*slo_, request)) [[unlikely]]
     return Admission::kFull;
   if (queue_.has_room(request)) {
     queue_.push(request);

@@ -211,9 +211,9 @@ class Engine {
 
   Admission accept(Request& request, bool may_wait) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
-  bool misses_target(Request& request) REQUIRES(mutex_);
+  bool misses_target(SloPolicy& slo, Request& request) REQUIRES(mutex_);
   void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
-  void learn_target(const Batch& batch, TimePoint now) REQUIRES(mutex_);
+  void learn_target(SloPolicy& slo, const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void apply_options() REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);

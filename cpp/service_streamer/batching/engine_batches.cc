@@ -133,7 +133,7 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
   before_event(now);
   if (batch.items > 0) times_.service_time.add(service);  // 0 if all its requests ended before it was run again
   policy_.completed(now, batch.items, service, batch.finishing);
-  if (slo_) learn_target(batch, now);
+  if (slo_) learn_target(*slo_, batch, now);
 }
 
 }  // namespace service_streamer

@@ -5,6 +5,7 @@
 // The target of the engine: requests that would miss it are refused, and batches are limited. Also when to try again.
 
 namespace service_streamer {
+
 void Engine::end_hopeless(EndedRequests& ended) {
   Wakes wakes;
   {
@@ -26,10 +27,10 @@ double Engine::retry_after() const {
 // --- under the mutex ---
 
 // With a target. A request of a higher priority than all others goes before them. No request waits for room.
-bool Engine::misses_target(Request& request) {
+bool Engine::misses_target(SloPolicy& slo, Request& request) {
   const bool first = queue_.requests() == 0 || request.priority > queue_.top_priority();
   const Duration waited = request.arrived - request.begun();
-  Duration late = slo_->refuse(request.arrived, waited, first ? 0 : queue_.items(), request.size);
+  Duration late = slo.refuse(request.arrived, waited, first ? 0 : queue_.items(), request.size);
   if (late == Duration::zero() && !queue_.has_room(request)) late = options_.slo;
   if (late == Duration::zero()) return false;
   request.retry_after = static_cast<float>(seconds(late));
@@ -49,10 +50,10 @@ void Engine::end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) {
   }
 }
 
-void Engine::learn_target(const Batch& batch, TimePoint now) {
+void Engine::learn_target(SloPolicy& slo, const Batch& batch, TimePoint now) {
   TimePoint oldest = batch.dispatched;
   for (const RequestRange& range : batch.ranges) oldest = std::min(oldest, range.request->begun());
-  slo_->completed(now, batch.dispatched, batch.items, batch.dispatched - oldest);
+  slo.completed(now, batch.dispatched, batch.items, batch.dispatched - oldest);
   apply_options();
 }
 

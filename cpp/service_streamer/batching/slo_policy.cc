@@ -106,8 +106,8 @@ double SloPolicy::finish(TimePoint now, std::size_t ahead, std::size_t size) con
   const auto workers = static_cast<std::size_t>(options_.workers);
   const std::size_t last = ahead + size - 1;
   const std::size_t batch = last / batch_limit_;
-  const auto rounds = static_cast<double>(batch / workers);
-  const double start = free_after(now, batch % workers) + rounds * cost_of(batch_limit_);
+  const std::size_t rounds = batch / workers;
+  const double start = free_after(now, batch % workers) + static_cast<double>(rounds) * cost_of(batch_limit_);
   return start + cost_of(start > 0 ? batch_limit_ : last % batch_limit_ + 1);
 }
 
