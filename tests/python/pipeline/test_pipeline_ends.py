@@ -76,7 +76,8 @@ def test_an_exception_instance_as_output_ends_the_request(pipelines):
 
 def test_a_timeout_takes_the_request_out_of_its_stage(held):
     pipeline, gate, first = held()
-    future = submit_to_held(pipeline, [1], timeout=0.05)
+    future = pipeline.submit([1], timeout=0.2)
+    eventually(lambda: pipeline.stages["held"].stats().submitted == 2)
     assert isinstance(future.exception(LONG), RequestTimeout)
     with pytest.raises(RequestTimeout):
         pipeline.predict([2], timeout=0.05)
