@@ -159,8 +159,9 @@ class PipelineBackend(Workers):
         if contexts := batch.contexts:
             piece.context = contexts[0][0]
         items = piece.items
-        self._in_flight += len(items)
-        piece.begin(batch, functools.partial(self._ended.put, len(items)))
+        size = len(items) or 1
+        self._in_flight += size
+        piece.begin(batch, functools.partial(self._ended.put, size))
         self._enter(0, piece, items)
 
     # ----------------------------------------------------------- any thread; never blocks

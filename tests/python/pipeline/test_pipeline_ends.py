@@ -123,6 +123,13 @@ def test_a_request_that_is_cancelled_while_a_stage_runs_goes_no_further(held):
     assert after == [6]
 
 
+def test_ended_empty_requests_are_forgotten(pipelines):
+    pipeline = pipelines(echo, max_in_flight=2)
+    for _ in range(20):
+        assert pipeline.predict([]) == []
+    assert pipeline._backend._ended.qsize() <= 2
+
+
 def test_what_the_last_stage_runs_cannot_be_cancelled(held):
     _, gate, first = held()
     assert not first.cancel()
