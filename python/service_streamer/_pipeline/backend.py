@@ -122,7 +122,11 @@ class PipelineBackend(Workers):
 
     def wait_ready(self, timeout: float | None) -> bool:
         left = _remaining(timeout)
-        return all(streamer._backend.wait_ready(left()) for streamer in self._streamers)
+        for streamer in self._streamers:
+            streamer._check_open()
+            if not streamer._backend.wait_ready(left()):
+                return False
+        return True
 
     def configure(self, change: Mapping[str, Any]) -> NoReturn:
         raise NotImplementedError(
