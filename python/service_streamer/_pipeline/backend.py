@@ -162,7 +162,7 @@ class PipelineBackend(Workers):
         piece: Piece = batch.items[0]
         if contexts := batch.contexts:
             piece.context = contexts[0][0]
-        items = piece.items
+        items, piece.items = piece.items, []  # the first stage frees them
         size = len(items) or 1
         self._in_flight += size
         piece.begin(batch, functools.partial(self._ended.put, size))

@@ -220,13 +220,18 @@ def test_a_forgotten_pipeline_ends_its_workers(started):
     assert backend() is None
 
 
-def test_an_answered_future_keeps_no_items(pipelines):
+def test_items_are_freed_by_the_stage_that_has_run_them(pipelines, gates):
+    gate = gates()
+
     class Item:
         pass
 
     item = Item()
     alive = weakref.ref(item)
-    future = pipelines(echo, lambda batch: [1 for _ in batch]).submit([item])
-    assert future.result(LONG) == [1]
+    pipeline = pipelines(echo, lambda batch: [1 for _ in batch], gate)
+    future = pipeline.submit([item])
     del item
+    gate.wait_entered()
     eventually(lambda: gc.collect() >= 0 and alive() is None)
+    gate.open()
+    assert future.result(LONG) == [2]
