@@ -74,7 +74,7 @@ def of_stats(stats: StreamerStats, name: str = "", sentence: str | None = None) 
     Args:
         stats: of a streamer.
         name: the heading.
-        sentence: the verdict on a RedisStreamer, whose workers form the batches. None: another
+        sentence: the verdict on a RedisStreamer or a Pipeline, which form no batches. None: another
             streamer.
     """
     batches = sentence is None

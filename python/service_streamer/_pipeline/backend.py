@@ -122,7 +122,11 @@ class PipelineBackend(Workers):
 
     def wait_ready(self, timeout: float | None) -> bool:
         left = _remaining(timeout)
-        return all(streamer._backend.wait_ready(left()) for streamer in self._streamers)
+        for streamer in self._streamers:
+            streamer._check_open()
+            if not streamer._backend.wait_ready(left()):
+                return False
+        return True
 
     def configure(self, change: Mapping[str, Any]) -> NoReturn:
         raise NotImplementedError(
@@ -158,9 +162,10 @@ class PipelineBackend(Workers):
         piece: Piece = batch.items[0]
         if contexts := batch.contexts:
             piece.context = contexts[0][0]
-        items = piece.items
-        self._in_flight += len(items)
-        piece.begin(batch, functools.partial(self._ended.put, len(items)))
+        items, piece.items = piece.items, []  # the first stage frees them
+        size = len(items) or 1
+        self._in_flight += size
+        piece.begin(batch, functools.partial(self._ended.put, size))
         self._enter(0, piece, items)
 
     # ----------------------------------------------------------- any thread; never blocks

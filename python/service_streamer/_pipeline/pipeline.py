@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from .request import join as join_pieces
 from .stage import Stage
 
 if TYPE_CHECKING:
+    from .._notebook import Explanation
     from .._streams.inbox import Inbox
 
 
@@ -188,8 +190,7 @@ class Pipeline(BaseStreamer):
     def explain(self) -> str:
         """Return a report: how busy each stage is, and which one limits the pipeline."""
         try:
-            stats = self.stats()
-            return explain(self._name(), stats, loads_of(self.stages, stats))
+            return self._report()
         except StreamerClosed:
             raise
         except StreamerError as error:
@@ -221,6 +222,19 @@ class Pipeline(BaseStreamer):
         assert isinstance(future, PipelineFuture)
         future.bind(request, self._pipe)
         return future
+
+    def _repr_html_(self) -> str:
+        from .._notebook import of_streamer
+
+        return of_streamer(repr(self), lambda: self._report()._repr_html_())
+
+    def _report(self) -> Explanation:
+        from .._notebook import Explanation, of_stats
+
+        name, stats = self._name(), self.stats()
+        loads = loads_of(self.stages, stats)
+        render = functools.partial(of_stats, stats, name, verdict(stats, loads))
+        return Explanation.of(explain(name, stats, loads), render)
 
     def _verdict(self, stats: StreamerStats) -> str:
         """Return one sentence: which stage limits the pipeline."""

@@ -84,7 +84,6 @@ class Piece:
             batch = self._batch.pop()
         except IndexError:
             return None
-        self.items = []
         self._call = None  # the caller may keep the future of the request
         if self._free is not None:
             self._free()

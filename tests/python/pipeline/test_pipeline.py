@@ -6,7 +6,7 @@ import pytest
 from thread_models import Indexed, double
 from waits import LONG, eventually
 
-from service_streamer import QueueFull, Stage, ThreadedStreamer
+from service_streamer import QueueFull, Stage, StreamerClosed, ThreadedStreamer
 
 
 def add_one(batch):
@@ -131,6 +131,8 @@ def test_streamers_that_are_given_stay_open(pipelines):
         assert pipeline.predict([1, 2]) == [8, 12]
         pipeline.close()
         assert shared.predict([1]) == [2]
+    with pytest.raises(StreamerClosed):
+        pipelines(shared).wait_ready(LONG)
 
 
 def test_names_of_stages_are_distinct(pipelines):

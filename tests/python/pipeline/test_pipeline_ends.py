@@ -76,7 +76,8 @@ def test_an_exception_instance_as_output_ends_the_request(pipelines):
 
 def test_a_timeout_takes_the_request_out_of_its_stage(held):
     pipeline, gate, first = held()
-    future = submit_to_held(pipeline, [1], timeout=0.05)
+    future = pipeline.submit([1], timeout=0.2)
+    eventually(lambda: pipeline.stages["held"].stats().submitted == 2)
     assert isinstance(future.exception(LONG), RequestTimeout)
     with pytest.raises(RequestTimeout):
         pipeline.predict([2], timeout=0.05)
@@ -120,6 +121,13 @@ def test_a_request_that_is_cancelled_while_a_stage_runs_goes_no_further(held):
     gate.open()
     assert pipeline.predict([3]) == [6]
     assert after == [6]
+
+
+def test_ended_empty_requests_are_forgotten(pipelines):
+    pipeline = pipelines(echo, max_in_flight=2)
+    for _ in range(20):
+        assert pipeline.predict([]) == []
+    assert pipeline._backend._ended.qsize() <= 2
 
 
 def test_what_the_last_stage_runs_cannot_be_cancelled(held):
@@ -212,13 +220,18 @@ def test_a_forgotten_pipeline_ends_its_workers(started):
     assert backend() is None
 
 
-def test_an_answered_future_keeps_no_items(pipelines):
+def test_items_are_freed_by_the_stage_that_has_run_them(pipelines, gates):
+    gate = gates()
+
     class Item:
         pass
 
     item = Item()
     alive = weakref.ref(item)
-    future = pipelines(echo, lambda batch: [1 for _ in batch]).submit([item])
-    assert future.result(LONG) == [1]
+    pipeline = pipelines(echo, lambda batch: [1 for _ in batch], gate)
+    future = pipeline.submit([item])
     del item
+    gate.wait_entered()
     eventually(lambda: gc.collect() >= 0 and alive() is None)
+    gate.open()
+    assert future.result(LONG) == [2]

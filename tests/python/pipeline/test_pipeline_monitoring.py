@@ -41,6 +41,13 @@ def test_metrics_of_a_pipeline_and_its_stages(pipelines):
         )
 
 
+def test_a_notebook_shows_which_stage_limits(pipelines):
+    pipeline = pipelines(echo, double)
+    pipeline.predict([1, 2])
+    for shown in (pipeline, pipeline.explain()):
+        assert "The load is the limit: no stage" in shown._repr_html_()
+
+
 def test_a_timeline_of_a_pipeline(pipelines, tmp_path):
     pipeline = pipelines(echo, double)
     with pipeline.record(tmp_path / "trace.json"):
