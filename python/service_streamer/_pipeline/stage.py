@@ -57,6 +57,8 @@ class Stage:
         for option in _OF_THE_PIPELINE:
             if option in options:
                 raise TypeError(f"{option} is an option of the Pipeline, not of a Stage")
+        if "worker_num" in options:
+            raise TypeError("a Stage has the option workers, not worker_num")
         given = options or (batch_size, workers, processes) != (1, 1, False)
         if given and isinstance(target, BaseStreamer):
             raise TypeError(f"{target!r} has its own options: a Stage cannot change them")

@@ -29,6 +29,7 @@ def test_options_go_to_the_streamer_of_the_stage(pipelines):
         ((double,), {"batch_size": 0}, "batch_size must be"),
         ((double,), {"overflow": "reject"}, "overflow is an option of the Pipeline"),
         ((double,), {"worker_timeout": 1}, "worker_timeout is an option of the Pipeline"),
+        ((double,), {"worker_num": 2}, "the option workers, not worker_num"),
         ((double,), {"name": "a/b"}, "name must be"),
     ],
 )
