@@ -12,15 +12,15 @@ from service_streamer._steps import sequence
 pytest_plugins = ["step_fixtures"]
 
 
-def test_all_outputs_in_order(make):
-    streamer = make(Countdown(), batch_size=2)
+def test_all_outputs_in_order(step_streamers):
+    streamer = step_streamers(Countdown(), batch_size=2)
     streams = [streamer.stream(item) for item in (5, 3, 200, 1)]
     assert [list(stream) for stream in streams] == [down(5), down(3), down(200), [1]]
     assert streamer.predict([2]) == [[2, 1]]
 
 
-def test_an_output_comes_before_the_next_step(make, stepped):
-    streamer = make(stepped)
+def test_an_output_comes_before_the_next_step(step_streamers, stepped):
+    streamer = step_streamers(stepped)
     stream = streamer.stream(3, timeout=LONG)
     stepped.wait_entered()
     stepped.let()
@@ -31,8 +31,8 @@ def test_an_output_comes_before_the_next_step(make, stepped):
     assert list(stream) == [1]
 
 
-def test_asyncio(make):
-    streamer = make(Countdown())
+def test_asyncio(step_streamers):
+    streamer = step_streamers(Countdown())
 
     async def read(item):
         return [output async for output in streamer.astream(item)]
@@ -43,8 +43,8 @@ def test_asyncio(make):
     assert asyncio.run(read_all()) == [down(3), down(100), [1]]
 
 
-def test_a_closed_stream_leaves_at_the_next_step(make, stepped):
-    streamer = make(stepped)
+def test_a_closed_stream_leaves_at_the_next_step(step_streamers, stepped):
+    streamer = step_streamers(stepped)
     stream = streamer.stream(50)
     other = streamer.submit([3])
     stepped.wait_entered()
@@ -57,29 +57,29 @@ def test_a_closed_stream_leaves_at_the_next_step(make, stepped):
     assert other.result(LONG) == [down(3)]
 
 
-def test_an_exception_comes_after_the_outputs_before_it(make):
+def test_an_exception_comes_after_the_outputs_before_it(step_streamers):
     class Late(Countdown):
         def step(self, states):
             if any(left == 2 for _, left in states):
                 raise ValueError("no two")
             return super().step(states)
 
-    stream = make(Late()).stream(4)
+    stream = step_streamers(Late()).stream(4)
     assert [next(stream), next(stream)] == [4, 3]
     with pytest.raises(ValueError, match="no two"):
         next(stream)
 
 
-def test_only_the_guilty_stream_fails(make):
-    streamer = make(Choosy(bad_to_step=[3]))
+def test_only_the_guilty_stream_fails(step_streamers):
+    streamer = step_streamers(Choosy(bad_to_step=[3]))
     good, bad = streamer.stream(4), streamer.stream(3)
     with pytest.raises(ValueError):
         list(bad)
     assert list(good) == down(4)
 
 
-def test_a_slow_reader_is_waited_for_and_holds_nobody_up(make):
-    streamer = make(Countdown(), batch_size=1)
+def test_a_slow_reader_is_waited_for_and_holds_nobody_up(step_streamers):
+    streamer = step_streamers(Countdown(), batch_size=1)
     slow = streamer.stream(1000, buffer=4)
     eventually(lambda: streamer.stats().steps.paused == 1)
     assert streamer.predict([3]) == [down(3)]
@@ -89,9 +89,9 @@ def test_a_slow_reader_is_waited_for_and_holds_nobody_up(make):
     eventually(lambda: streamer.stats().steps.paused == 0)
 
 
-def test_states_are_bounded_while_readers_are_slow(make):
+def test_states_are_bounded_while_readers_are_slow(step_streamers):
     model = Countdown()
-    streamer = make(model, batch_size=2)
+    streamer = step_streamers(model, batch_size=2)
     streams = [streamer.stream(50, buffer=1) for _ in range(6)]
     eventually(lambda: streamer.stats().steps.paused == 4)
     assert streamer.stats().steps.admitted == 4
@@ -104,8 +104,8 @@ def test_states_are_bounded_while_readers_are_slow(make):
     assert streamer.predict([1]) == [[1]]
 
 
-def test_a_slow_reader_that_closes_makes_room(make):
-    streamer = make(Countdown(), batch_size=1)
+def test_a_slow_reader_that_closes_makes_room(step_streamers):
+    streamer = step_streamers(Countdown(), batch_size=1)
     streams = [streamer.stream(50, buffer=1) for _ in range(3)]
     eventually(lambda: streamer.stats().steps.paused == 2)
     for stream in streams[:2]:
@@ -113,17 +113,17 @@ def test_a_slow_reader_that_closes_makes_room(make):
     assert list(streams[2]) == down(50)
 
 
-def test_a_reader_that_takes_nothing_is_dropped(make, monkeypatch):
+def test_a_reader_that_takes_nothing_is_dropped(step_streamers, monkeypatch):
     monkeypatch.setattr(sequence, "PATIENCE", 0.0)
-    stream = make(Countdown()).stream(50, buffer=2)
+    stream = step_streamers(Countdown()).stream(50, buffer=2)
     eventually(lambda: stream._inbox._future.done())
     assert [next(stream), next(stream)] == [50, 49]
     with pytest.raises(QueueFull, match="taken none"):
         next(stream)
 
 
-def test_the_timeout_is_for_each_output(make, stepped):
-    stream = make(stepped).stream(5, timeout=0.01)
+def test_the_timeout_is_for_each_output(step_streamers, stepped):
+    stream = step_streamers(stepped).stream(5, timeout=0.01)
     with pytest.raises(RequestTimeout):
         next(stream)
     stepped.wait_entered()
@@ -131,8 +131,8 @@ def test_the_timeout_is_for_each_output(make, stepped):
     eventually(lambda: stepped.dropped == [5])
 
 
-def test_closing_waits_for_paused_streams(make, threads):
-    streamer = make(Countdown())
+def test_closing_waits_for_paused_streams(step_streamers, threads):
+    streamer = step_streamers(Countdown())
     stream = streamer.stream(50, buffer=2)
     eventually(lambda: streamer.stats().steps.paused == 1)
     threads.run(streamer.close)
@@ -140,9 +140,9 @@ def test_closing_waits_for_paused_streams(make, threads):
     threads.join()
 
 
-def test_the_timeout_of_close_ends_paused_streams(make):
+def test_the_timeout_of_close_ends_paused_streams(step_streamers):
     model = Countdown()
-    streamer = make(model)
+    streamer = step_streamers(model)
     stream = streamer.stream(50, buffer=2)
     eventually(lambda: streamer.stats().steps.paused == 1)
     streamer.close(timeout=0)

@@ -9,25 +9,25 @@ from service_streamer import RequestTimeout, StreamerClosed, ThreadedStreamer
 pytest_plugins = ["step_fixtures"]
 
 
-def test_each_item_gets_its_own_outputs(make):
-    streamer = make(Countdown(), batch_size=4)
+def test_each_item_gets_its_own_outputs(step_streamers):
+    streamer = step_streamers(Countdown(), batch_size=4)
     futures = [streamer.submit([i, 2 * i, 1]) for i in range(1, 20)]
     for i, future in enumerate(futures, 1):
         assert future.result(LONG) == [down(i), down(2 * i), [1]]
     assert streamer.predict([]) == []
 
 
-def test_outputs_that_are_none_are_left_out(make):
+def test_outputs_that_are_none_are_left_out(step_streamers):
     class Even(Countdown):
         def step(self, states):
             pairs = super().step(states)
             return [(output if output % 2 == 0 else None, done) for output, done in pairs]
 
-    assert make(Even()).predict([5, 1]) == [[4, 2], []]
+    assert step_streamers(Even()).predict([5, 1]) == [[4, 2], []]
 
 
-def test_a_short_item_enters_later_and_leaves_earlier(make, stepped):
-    streamer = make(stepped)
+def test_a_short_item_enters_later_and_leaves_earlier(step_streamers, stepped):
+    streamer = step_streamers(stepped)
     long = streamer.submit([100])
     stepped.wait_entered()
     short = streamer.submit([2])
@@ -39,8 +39,8 @@ def test_a_short_item_enters_later_and_leaves_earlier(make, stepped):
     assert long.result(LONG) == [down(100)]
 
 
-def test_no_more_items_are_live_than_the_batch_size(make, stepped):
-    streamer = make(stepped, batch_size=3)
+def test_no_more_items_are_live_than_the_batch_size(step_streamers, stepped):
+    streamer = step_streamers(stepped, batch_size=3)
     futures = [streamer.submit([n]) for n in (9, 2, 2, 3, 1, 1)]
     stepped.wait_entered()
     eventually(lambda: streamer.stats().submitted == 6)
@@ -50,8 +50,8 @@ def test_no_more_items_are_live_than_the_batch_size(make, stepped):
     assert max(map(len, stepped.steps)) == 3
 
 
-def test_an_item_that_is_done_makes_room_at_once(make, stepped):
-    streamer = make(stepped, batch_size=1)
+def test_an_item_that_is_done_makes_room_at_once(step_streamers, stepped):
+    streamer = step_streamers(stepped, batch_size=1)
     first, second = streamer.submit([1]), streamer.submit([2])
     stepped.wait_entered()
     stepped.let()
@@ -61,8 +61,8 @@ def test_an_item_that_is_done_makes_room_at_once(make, stepped):
     assert stepped.steps == [[1], [2], [2]]
 
 
-def test_a_cancelled_item_leaves_at_the_next_step(make, stepped):
-    streamer = make(stepped)
+def test_a_cancelled_item_leaves_at_the_next_step(step_streamers, stepped):
+    streamer = step_streamers(stepped)
     cancelled, other = streamer.submit([50]), streamer.submit([3])
     stepped.wait_entered()
     stepped.let()
@@ -74,8 +74,8 @@ def test_a_cancelled_item_leaves_at_the_next_step(make, stepped):
     assert other.result(LONG) == [[3, 2, 1]]
 
 
-def test_an_expired_item_leaves_at_the_next_step(make, stepped):
-    streamer = make(stepped)
+def test_an_expired_item_leaves_at_the_next_step(step_streamers, stepped):
+    streamer = step_streamers(stepped)
     other = streamer.submit([3])
     stepped.wait_entered()
     expired = streamer.submit([50], timeout=0.01)
@@ -87,17 +87,17 @@ def test_an_expired_item_leaves_at_the_next_step(make, stepped):
     assert 50 not in stepped.steps[-1]
 
 
-def test_every_state_is_dropped_once(make):
+def test_every_state_is_dropped_once(step_streamers):
     model = Countdown()
-    streamer = make(model, batch_size=4)
+    streamer = step_streamers(model, batch_size=4)
     items = list(range(1, 30))
     streamer.predict(items)
     eventually(lambda: len(model.dropped) == len(items))
     assert sorted(model.dropped) == items
 
 
-def test_closing_lets_live_items_end_and_refuses_queued_ones(make, stepped, threads):
-    streamer = make(stepped, batch_size=1)
+def test_closing_lets_live_items_end_and_refuses_queued_ones(step_streamers, stepped, threads):
+    streamer = step_streamers(stepped, batch_size=1)
     live, queued = streamer.submit([3]), streamer.submit([1])
     stepped.wait_entered()
     threads.run(streamer.close, drain=False)
@@ -110,8 +110,8 @@ def test_closing_lets_live_items_end_and_refuses_queued_ones(make, stepped, thre
         streamer.predict([1])
 
 
-def test_closing_with_drain_runs_what_is_queued(make, stepped, threads):
-    streamer = make(stepped, batch_size=1)
+def test_closing_with_drain_runs_what_is_queued(step_streamers, stepped, threads):
+    streamer = step_streamers(stepped, batch_size=1)
     futures = [streamer.submit([n]) for n in (2, 3)]
     stepped.wait_entered()
     threads.run(streamer.close)
@@ -120,8 +120,8 @@ def test_closing_with_drain_runs_what_is_queued(make, stepped, threads):
     assert [future.result(LONG) for future in futures] == [[[2, 1]], [[3, 2, 1]]]
 
 
-def test_the_timeout_of_close_ends_live_items(make, stepped):
-    streamer = make(stepped)
+def test_the_timeout_of_close_ends_live_items(step_streamers, stepped):
+    streamer = step_streamers(stepped)
     live = streamer.submit([50])
     stepped.wait_entered()
     streamer.close(timeout=0)
@@ -131,8 +131,8 @@ def test_the_timeout_of_close_ends_live_items(make, stepped):
     eventually(lambda: stepped.dropped == [50])
 
 
-def test_the_batch_size_can_change(make, stepped):
-    streamer = make(stepped, batch_size=1)
+def test_the_batch_size_can_change(step_streamers, stepped):
+    streamer = step_streamers(stepped, batch_size=1)
     futures = [streamer.submit([2]) for _ in range(3)]
     stepped.wait_entered()
     streamer.configure(batch_size=2)
@@ -144,8 +144,8 @@ def test_the_batch_size_can_change(make, stepped):
         assert future.result(LONG) == [[2, 1]]
 
 
-def test_statistics(make):
-    streamer = make(Countdown(), batch_size=4)
+def test_statistics(step_streamers):
+    streamer = step_streamers(Countdown(), batch_size=4)
     streamer.predict([3, 3, 1])
     eventually(lambda: streamer.stats().steps.live == 0)
     stats = streamer.stats()
@@ -157,13 +157,13 @@ def test_statistics(make):
     assert "steps" in streamer.explain()
 
 
-def test_a_model_does_not_wait_for_its_own_streamer(make):
+def test_a_model_does_not_wait_for_its_own_streamer(step_streamers):
     class Asks(Countdown):
         def step(self, states):
             streamer.predict([1])
             return super().step(states)
 
-    streamer = make(Asks())
+    streamer = step_streamers(Asks())
     with pytest.raises(RuntimeError, match="wait for itself"):
         streamer.predict([1])
 

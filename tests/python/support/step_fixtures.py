@@ -14,7 +14,7 @@ def stepped():
 
 
 @pytest.fixture
-def make():
+def step_streamers():
     """Makes streamers and closes them after the test."""
     made = []
 
