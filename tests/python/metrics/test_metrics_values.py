@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from waits import eventually
+from waits import LONG, eventually
 
 pytest.importorskip("prometheus_client")
 
@@ -170,7 +170,10 @@ def test_promtool_has_no_complaint(streamers, registry):
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("no promtool")
-    metrics.register(streamers(), "one", registry)
+    streamer = streamers()
+    # A worker that is forked while the pipe of promtool is open would inherit it.
+    streamer.wait_ready(LONG)
+    metrics.register(streamer, "one", registry)
     done = subprocess.run(
         [promtool, "check", "metrics"],
         input=scrape(registry).text,
