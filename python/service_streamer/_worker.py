@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -108,7 +108,7 @@ def work(
     engine: _core.Engine, predict: Callable[[list[Any]], Any], budget: float | None, name: str
 ) -> None:
     """Run batches until the engine is closed. `budget` and `name` are those of `serve`."""
-    try:
+    with only_thread_of(engine):
         while (unfinished := engine.run_batches(predict, is_logged)) is not None:
             try:
                 serve(*unfinished, predict, budget, name)
@@ -117,8 +117,14 @@ def work(
                 # A log handler may keep the traceback, whose frames keep the batch alive.
                 traceback.clear_frames(error.__traceback__)
             del unfinished  # requests that are still unanswered end with WorkerLost
+
+
+@contextlib.contextmanager
+def only_thread_of(engine: _core.Engine) -> Iterator[None]:
+    """End all requests if the block raises: without this thread none would be answered."""
+    try:
+        yield
     except BaseException:
-        # Without this thread no request would be answered.
         engine.close(False)
         engine.abort()
         raise

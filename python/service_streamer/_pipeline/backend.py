@@ -16,7 +16,7 @@ from .._options import Options
 from .._request_context import trace_of
 from .._streamer import BaseStreamer
 from .._waiting.threads import original
-from .._worker import Workers
+from .._worker import Workers, only_thread_of
 from .request import Piece, StagedRequest, join
 
 
@@ -144,7 +144,7 @@ class PipelineBackend(Workers):
     # ------------------------------------------------------------------------ its thread
 
     def _work(self) -> None:
-        try:
+        with only_thread_of(self.engine):
             while (taken := self.engine.run_batches(_refuse, _always)) is not None:
                 self._begin(taken[0])
                 del taken
@@ -152,11 +152,6 @@ class PipelineBackend(Workers):
                     self._in_flight -= self._ended.get()
             self.engine.join(None)
             self._close_stages()
-        except BaseException:
-            # Without this thread no request would be answered.
-            self.engine.close(False)
-            self.engine.abort()
-            raise
 
     def _begin(self, batch: _core.Batch) -> None:
         piece: Piece = batch.items[0]

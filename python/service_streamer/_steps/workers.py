@@ -7,7 +7,7 @@ from typing import Any
 
 from .._model import name_of
 from .._options import Options
-from .._worker import Workers
+from .._worker import Workers, only_thread_of
 from ..step_model import StepModel
 from .loop import Loop
 
@@ -41,10 +41,5 @@ class StepWorkers(Workers):
             self.engine.set_workers(limit)
 
     def _work(self) -> None:
-        try:
+        with only_thread_of(self.engine):
             self._loop.run()
-        except BaseException:
-            # Without this thread no request would be answered.
-            self.engine.close(False)
-            self.engine.abort()
-            raise
