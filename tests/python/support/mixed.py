@@ -19,7 +19,7 @@ from collections import Counter
 
 import mixed_models as models
 from mixed_calls import Calls
-from residue import GROWTH, LONG, Residue
+from residue import LONG, Residue
 from tasks import children
 
 from service_streamer import Streamer, ThreadedStreamer
@@ -58,7 +58,7 @@ class Round:
     """One streamer from its begin to its end.
 
     Attributes:
-        about: what was chosen, for a report.
+        about: what was chosen.
         tally: how many requests ended in which way, and how many accidents there were.
     """
 
@@ -236,17 +236,13 @@ def main(kind, seconds, seed):
         kinds.append(models.Iterators)  # `predict` cannot pickle them
     while time.monotonic() < until or number < 2 * len(kinds):
         one = Round(kinds[number % len(kinds)], kind == "processes", rng)
-        try:
-            one.run(0.1 + rng.random() * min(2, seconds / 10))
-            assert not problems.found, problems.found
-            tally += one.tally
-            what = one.about
-            del one  # of which nothing may be left
-            more, now = wait_for_rest(before)
-            assert not more, f"left: {', '.join(more)}: {now}; before: {before}"
-        except BaseException:
-            print(f"round {number} of seed {seed}: {what if 'what' in dir() else ''}", flush=True)
-            raise
+        print(f"{number}: {one.about}", flush=True)
+        one.run(0.1 + rng.random() * min(2, seconds / 10))
+        assert not problems.found, problems.found
+        tally += one.tally
+        del one  # of which nothing may be left
+        more, now = wait_for_rest(before)
+        assert not more, f"left: {', '.join(more)}: {now}; before: {before}"
         number += 1
         if number == len(kinds):  # what is made once is there
             before = now
