@@ -110,8 +110,7 @@ class Round:
             caller.start()
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._failures:
-            if self._processes:
-                self._do_harm()
+            self._do_harm() if self._processes else self._configure()
             self._stop.wait(self._rng.uniform(0, 0.3))
         ending = self._rng.choice(["rest", "drain", "drop", "abort"])
         if ending != "rest":
@@ -154,9 +153,13 @@ class Round:
 
     def _do_harm(self):
         """One accident."""
-        kind = self._rng.choice(["kill", "kill", "stop", "resize", "fork"])
+        kind = self._rng.choice(["kill", "kill", "stop", "resize", "restart", "fork", "configure"])
         if kind == "resize":
             self._streamer.resize(self._rng.choice([1, 2, 3]))
+        elif kind == "configure":
+            self._configure()
+        elif kind == "restart":
+            self._streamer.restart(timeout=LONG)
         elif kind == "fork":
             self._fork()
         else:
@@ -169,6 +172,10 @@ class Round:
                 self._stop.wait(0.02)
                 os.kill(pid, signal.SIGCONT)
         self.tally[kind] += 1
+
+    def _configure(self):
+        names = ("policy", "max_latency")
+        self._streamer.configure(**{name: self._rng.choice(OPTIONS[name]) for name in names})
 
     def _fork(self):
         """Let a forked child use the streamer; it may be killed in the middle."""
