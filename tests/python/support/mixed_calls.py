@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections import Counter
 
-from mixed_models import Item, ModelError, pieces_of
+from mixed_models import Item, Load, ModelError, pieces_of
 from waits import LONG
 
 from service_streamer import (
@@ -223,7 +223,9 @@ class Ends:
 
 def an_item(rng):
     what = rng.choice(["", "", "", "", "", "slow", "error", "raise"])
-    return Item(next(serials), rng.choice([1, 2, 3, 10, 100]), what)
+    serial = next(serials)
+    load = Load.of(serial) if rng.random() < 0.1 else None
+    return Item(serial, rng.choice([1, 2, 3, 10, 100]), what, load)
 
 
 def some_items(rng):
