@@ -18,6 +18,7 @@ import time
 from collections import Counter
 
 import mixed_models as models
+import residue
 from mixed_calls import Calls
 from residue import LONG, Residue
 from tasks import children
@@ -232,6 +233,7 @@ def wait_for_rest(before):
 def main(kind, seconds, seed):
     slots.MAX_DELAY = 0.02  # or there would soon be no worker to kill
     writer.PATIENCE = sequence.PATIENCE = PATIENCE
+    residue.BLOCKS = 256 + 64  # the most that a pool and a cache of mappings keep
     logging.getLogger("service_streamer").addHandler(problems := Problems())
     rng = random.Random(seed)
     tally = Counter()
