@@ -103,7 +103,9 @@ def count(name: str, value: Any, least: int = 1) -> int:
 
 def duration(name: str, value: Any) -> float:
     """Return a finite number of seconds as a float; raise ValueError if invalid."""
-    return _multiple(name, value, "a finite number of seconds")
+    if not _is_real(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number of seconds, at least 0, not {value!r}")
+    return float(value)
 
 
 def warn_of_long_latency(max_latency: float) -> None:
@@ -128,9 +130,9 @@ def _target(name: str, value: Any) -> float:
     return max(float(value), 1e-9)  # the core counts nanoseconds, and 0 is no target there
 
 
-def _multiple(name: str, value: Any, what: str = "a finite number") -> float:
+def _multiple(name: str, value: Any) -> float:
     if not _is_real(value) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be {what}, at least 0, not {value!r}")
+        raise ValueError(f"{name} must be a finite number, at least 0, not {value!r}")
     return float(value)
 
 
