@@ -58,6 +58,11 @@ class Server {
   // afterwards. Blocks until the thread has ended. Idempotent.
   void stop();
 
+  // As Engine::configure() and Engine::set_workers(). With ServerOptions::places, the batch size is the number of places,
+  // other settings have no effect, and a worker that has more batches keeps them.
+  void configure(const EngineChange& change);
+  void set_workers(int workers);
+
   // --- for the supervisor: the thread that starts worker processes ---
 
   // Adds the worker process at the other end of `socket`, and sends it `setup`. Returns the worker's id.

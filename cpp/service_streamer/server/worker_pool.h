@@ -2,7 +2,9 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -29,7 +31,7 @@ namespace service_streamer::ipc {
 // With ServerOptions::places a worker waits while it has fewer batches, and works on them for long. It is told which of
 // them have only requests that have ended.
 //
-// Used by the IO thread only, but for deaths() and reports(), which any thread may call. No call blocks.
+// Used by the IO thread only. Any thread may call set_places(), places(), deaths() and reports(). No call blocks.
 class WorkerPool {
  public:
   WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, const ServerOptions& options);
@@ -52,10 +54,13 @@ class WorkerPool {
   TimePoint serve(bool engine_changed);
 
   bool any_ready() const;
-  std::size_t places() const { return places_; }
 
   // Workers see the end of file. Batches in flight end as kClosed.
   void stop();
+
+  // After a change, serve(true) must follow.
+  void set_places(std::size_t places) { places_.store(places, std::memory_order_relaxed); }
+  std::size_t places() const { return places_.load(std::memory_order_relaxed); }
 
   // The workers that died or hung after they were ready and before they retired.
   std::uint64_t deaths() const { return deaths_.load(std::memory_order_relaxed); }
@@ -73,7 +78,9 @@ class WorkerPool {
   struct Worker {
     Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
 
-    bool free(std::size_t limit) const { return ready && !retiring && in_flight.size() < limit && !peer.broken(); }
+    bool free(std::size_t places) const {
+      return ready && !retiring && in_flight.size() < std::max<std::size_t>(places, 1) && !peer.broken();
+    }
 
     const std::uint32_t id;
     Peer peer;
@@ -114,7 +121,6 @@ class WorkerPool {
   Poller& poller_;
   WorkerEvents& events_;
   const int retries_allowed_;
-  const std::size_t places_;
   const Duration hang_timeout_;
 
   // Used by the IO thread only.
@@ -123,6 +129,7 @@ class WorkerPool {
   std::uint64_t last_batch_id_ = 0;
   bool has_broken_ = false;  // a worker may have to be removed
 
+  std::atomic<std::size_t> places_;
   std::atomic<std::uint64_t> deaths_{0};  // written by the IO thread
 
   mutable Mutex mutex_;
