@@ -6,4 +6,5 @@
     greenlets                  gevent: a greenlet waits in its hub
     callbacks ──▶ threads      the thread that runs done callbacks; operating-system threads and
                                locks, also if gevent has patched the standard library
+    timeouts                   a timeout of several waits
 """
