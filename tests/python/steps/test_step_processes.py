@@ -181,10 +181,26 @@ def test_workers_are_replaced_and_added(process_streamers):
     assert streamer.stats().workers == 2
 
 
+@pytest.mark.parametrize("who", ["owner", "client"])
+def test_the_batch_size_can_change(told, admitted, who):
+    streamer = told(batch_size=1)
+    futures = [streamer.submit([0]) for _ in range(3)]
+    admitted(0)
+    changing = streamer if who == "owner" else Streamer.connect(streamer.address)
+    changing.configure(batch_size=3, policy="window")
+    admitted(0)
+    admitted(0)
+    assert streamer.stats().batch_size == 3
+    streamer.resize(2)
+    assert (streamer.stats().batch_size, streamer.stats().workers) == (3, 2)
+    changing.configure(batch_size=1)
+    for future in futures:
+        future._abandon()
+    assert streamer.predict([3, 2, 1]) == [down(3), down(2), down(1)]
+
+
 def test_refused_settings(process_streamers):
     with pytest.raises(TypeError, match="pass the class Countdown"):
         process_streamers(Countdown())
     with pytest.raises(ValueError, match='output must be "items"'):
         process_streamers(Countdown, output="batch")
-    with pytest.raises(NotImplementedError, match="batch_size"):
-        process_streamers(Countdown).configure(batch_size=3)
