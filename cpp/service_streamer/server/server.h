@@ -18,7 +18,7 @@ struct ServerOptions {
   int retries = 1;                           // how often a batch is run again after its worker died
   Duration hang_timeout = Duration::zero();  // a worker is killed if a batch takes longer; zero: never
   std::string address;                       // where clients connect; empty: a unique abstract name
-  std::size_t places = 0;  // a worker has so many batches at a time, and answers each by itself; 0: one, as usual
+  std::size_t places = 0;  // a worker works on so many batches at a time, and answers each by itself; 0: one, as usual
 };
 
 struct WorkerReport {

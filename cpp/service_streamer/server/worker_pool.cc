@@ -112,6 +112,10 @@ bool WorkerPool::handle_message(Worker& worker, InMessage& message) {
       return true;
     case MessageType::kReply:
       return handle_reply(worker, message);
+    case MessageType::kPaused:
+      worker.paused = message.id;
+      give_batch(worker);
+      return true;
     default:
       return false;
   }

@@ -29,7 +29,8 @@ namespace service_streamer::ipc {
 // same way.
 //
 // With ServerOptions::places a worker waits while it has fewer batches, and works on them for long. It is told which of
-// them have only requests that have ended.
+// them have only requests that have ended. It tells how many are paused; for these it gets others, but at most as many
+// as it has places.
 //
 // Used by the IO thread only. Any thread may call set_places(), places(), deaths() and reports(). No call blocks.
 class WorkerPool {
@@ -79,7 +80,8 @@ class WorkerPool {
     Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
 
     bool free(std::size_t places) const {
-      return ready && !retiring && in_flight.size() < std::max<std::size_t>(places, 1) && !peer.broken();
+      const std::size_t limit = std::max<std::size_t>(places, 1) + std::min(paused, places);
+      return ready && !retiring && in_flight.size() < limit && !peer.broken();
     }
 
     const std::uint32_t id;
@@ -88,6 +90,8 @@ class WorkerPool {
     Engine::IdleWorker idle;
     const std::shared_ptr<WorkerStats> stats;
 
+    std::size_t told_places = 0;
+    std::size_t paused = 0;  // of its batches, as it has told
     bool received_hello = false;
     bool ready = false;
     bool retiring = false;
@@ -110,6 +114,7 @@ class WorkerPool {
   static OutMessage message_of(const InFlightBatch& in_flight);
   void send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight);
   void kill_hung(TimePoint now);
+  void tell_places(Worker& worker);
   void cancel_ended(Worker& worker);
   void remove_broken();
   void lose(const Worker& worker, std::unique_ptr<InFlightBatch> in_flight);

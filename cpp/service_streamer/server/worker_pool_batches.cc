@@ -22,6 +22,7 @@ TimePoint WorkerPool::serve(bool engine_changed) {
     if (engine_changed) drop_ended_retries();
     for (const auto& [id, worker] : workers_) {
       worker->peer.flush_releases();
+      tell_places(*worker);
       if (engine_changed || !worker->waiting || !retries_.empty()) give_batch(*worker);
       has_broken_ |= worker->peer.broken();
     }
@@ -42,6 +43,12 @@ TimePoint WorkerPool::serve(bool engine_changed) {
     }
   }
   return next;
+}
+
+void WorkerPool::tell_places(Worker& worker) {
+  if (!worker.ready || worker.told_places == places()) return;
+  worker.told_places = places();
+  worker.peer.send(make_text(MessageType::kPlaces, {}, worker.told_places));
 }
 
 // Tells the worker which of its batches have only requests that have ended.

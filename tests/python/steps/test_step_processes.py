@@ -108,12 +108,24 @@ def test_a_client_reads_streams_and_leaves(told, dropped):
 
 
 def test_a_slow_reader_holds_nobody_up(process_streamers):
-    streamer = process_streamers(Countdown, 2)
+    streamer = process_streamers(Countdown, 1)
     slow = streamer.stream(1000, buffer=4)
     assert next(slow) == 1000
     assert streamer.predict([3]) == [down(3)]
     assert list(streamer.stream(300)) == down(300)
     assert list(slow) == down(999)
+
+
+def test_states_are_bounded_while_readers_are_slow(told, process_journal):
+    streamer = told(batch_size=2)
+    streams = [streamer.stream(50, buffer=1) for _ in range(6)]
+    eventually(lambda: process_journal.all().count(("admit", 50)) == 4)
+    eventually(lambda: streamer.stats().queued_items == 2)
+    streams[5].close()
+    for stream in streams[:5]:
+        assert list(stream) == down(50)
+    assert streamer.predict([2]) == [[2, 1]]
+    assert process_journal.all().count(("admit", 50)) == 5
 
 
 def test_items_of_a_dead_worker_run_again(told, admitted):
