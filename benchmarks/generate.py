@@ -140,7 +140,8 @@ def main() -> None:
     turns = [{way: measure(way, arguments) for way in WAYS} for _ in range(arguments.turns)]
     print(f"{'':<20}" + "".join(f"{column:>11}" for column in (*COLUMNS, "times", "from", "to")))
     for way in WAYS:
-        medians = [statistics.median(each) for each in zip(*(turn[way] for turn in turns))]
+        columns = zip(*(turn[way] for turn in turns), strict=True)
+        medians = [statistics.median(each) for each in columns]
         factors = sorted(turn[way][0] / turn["whole requests"][0] for turn in turns)
         shown = (statistics.median(factors), factors[0], factors[-1])
         cells = [f"{each:>11,.0f}" for each in medians] + [f"{each:>11.2f}" for each in shown]

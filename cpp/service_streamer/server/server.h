@@ -58,8 +58,8 @@ class Server {
   // afterwards. Blocks until the thread has ended. Idempotent.
   void stop();
 
-  // As Engine::configure() and Engine::set_workers(). With ServerOptions::places, the batch size is the number of places,
-  // other settings have no effect, and a worker that has more batches keeps them.
+  // As Engine::configure() and Engine::set_workers(). With ServerOptions::places, the batch size is the number of them,
+  // and other settings have no effect. A worker that has more batches keeps them.
   void configure(const EngineChange& change);
   void set_workers(int workers);
 
