@@ -1,11 +1,12 @@
 """Continuous batching against batches of whole requests, with the generator of examples/generate.
 
-python benchmarks/generate.py [--seconds 20] [--clients 32] [--step 0.005]
+python benchmarks/generate.py [--turns 5] [--seconds 8] [--clients 32] [--process] [--step 0.005]
 
 Each client asks for a text of 16 to 256 characters, and for the next one when it has it. The
 logarithm of the length is uniform, so most texts are short. With batches of whole requests the
-model runs until the longest text of the batch is done. --step adds seconds to each step, as if a
-larger network ran on a GPU.
+model runs until the longest text of the batch is done. The ways are measured in turn, and the
+table has the medians of the turns. --process runs the model in a worker process. --step adds
+seconds to each step, as if a larger network ran on a GPU.
 """
 
 from __future__ import annotations
@@ -24,54 +25,64 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "generate"))
 
 from verse import Generator, Order
 
-from service_streamer import ThreadedStreamer
+from service_streamer import ManagedModel, Streamer, ThreadedStreamer
+from service_streamer._streamer import BaseStreamer
 
 SHORTEST, LONGEST = 16, 256
 PROMPTS = ("Twinkle, twinkle", "Jack and Jill", "The early bird", "Mary had")
 
-Answer = Callable[[ThreadedStreamer, Order], AsyncIterator[str]]
+Answer = Callable[[BaseStreamer, Order], AsyncIterator[str]]
 
 
-class Slower(Generator):
-    """A generator whose steps take longer."""
+class Steps(Generator):
+    """The generator, with steps that may take longer."""
 
-    extra = 0.0
+    def init_model(self, slots: int = 64, extra: float = 0.0) -> None:
+        super().init_model(slots)
+        self._extra = extra
 
     def step(self, states: list[Any]) -> list[tuple[str, bool]]:
-        if self.extra > 0:
-            time.sleep(self.extra)
+        if self._extra > 0:
+            time.sleep(self._extra)
         return super().step(states)
 
 
-class WholeRequests:
+class WholeRequests(ManagedModel):
     """The same model for batches of whole requests."""
 
-    def __init__(self, generator: Generator) -> None:
-        self._generator = generator
+    def init_model(self, slots: int = 64, extra: float = 0.0) -> None:
+        self._generator = Steps()
+        self._generator.init_model(slots, extra)
 
-    def __call__(self, orders: list[Order]) -> list[str]:
-        states = self._generator.admit(orders)
-        texts: list[list[str]] = [[] for _ in orders]
-        for _ in range(max(order.length for order in orders)):
+    def predict(self, batch: list[Order]) -> list[str]:
+        states = self._generator.admit(batch)
+        texts: list[list[str]] = [[] for _ in batch]
+        for _ in range(max(order.length for order in batch)):
             for text, (character, _) in zip(texts, self._generator.step(states), strict=True):
                 text.append(character)
         self._generator.drop(states)
-        return ["".join(text[: order.length]) for text, order in zip(texts, orders, strict=True)]
+        return ["".join(text[: order.length]) for text, order in zip(texts, batch, strict=True)]
 
 
-async def whole(streamer: ThreadedStreamer, order: Order) -> AsyncIterator[str]:
+async def whole(streamer: BaseStreamer, order: Order) -> AsyncIterator[str]:
     (text,) = await streamer.apredict([order])
     yield "".join(text)
 
 
-def pieces(streamer: ThreadedStreamer, order: Order) -> AsyncIterator[str]:
+def pieces(streamer: BaseStreamer, order: Order) -> AsyncIterator[str]:
     return streamer.astream(order)
 
 
-async def load(
-    streamer: ThreadedStreamer, answer: Answer, clients: int, seconds: float
-) -> tuple[float, list[float], list[float]]:
-    """Return characters per second, and the latencies of texts and of their first characters."""
+WAYS: dict[str, tuple[type[ManagedModel], Answer]] = {
+    "whole requests": (WholeRequests, whole),
+    "steps": (Steps, whole),
+    "steps, as streams": (Steps, pieces),
+}
+COLUMNS = ("per s", "p50, ms", "p95, ms", "first, ms")
+
+
+async def load(streamer: BaseStreamer, answer: Answer, clients: int, seconds: float) -> list[float]:
+    """Return characters per second, and the times of texts and of their first characters."""
     latencies: list[float] = []
     firsts: list[float] = []
     characters = 0
@@ -95,39 +106,46 @@ async def load(
                 firsts.append(first or 0.0)
 
     await asyncio.gather(*(client(number) for number in range(clients)))
-    return characters / seconds, latencies, firsts
+    p95 = statistics.quantiles(latencies, n=20)[-1]
+    times = (statistics.median(latencies), p95, statistics.median(firsts))
+    return [characters / seconds, *(each * 1e3 for each in times)]
 
 
-def measure(name: str, model: Any, answer: Answer, clients: int, seconds: float) -> float:
-    with ThreadedStreamer(model, clients, worker_timeout=None) as streamer:
-        rate, latencies, firsts = asyncio.run(load(streamer, answer, clients, seconds))
-    cells = [statistics.median(latencies), statistics.quantiles(latencies, n=20)[-1]]
-    cells.append(statistics.median(firsts))
-    print(f"{name:<28} {rate:>9,.0f}" + "".join(f"{cell * 1e3:>12,.0f}" for cell in cells))
-    return rate
+def measure(way: str, arguments: argparse.Namespace) -> list[float]:
+    kind, answer = WAYS[way]
+    clients = arguments.clients
+    init = (2 * clients, arguments.step)  # slots: see Generator.init_model
+    streamer: BaseStreamer
+    if arguments.process:
+        streamer = Streamer(kind, clients, worker_timeout=None, model_init_args=init)
+    else:
+        model: Any = kind()
+        model.init_model(*init)
+        target = model if kind is Steps else model.predict
+        streamer = ThreadedStreamer(target, clients, worker_timeout=None)
+    with streamer:
+        streamer.predict([Order("Jack", 9)])
+        return asyncio.run(load(streamer, answer, clients, arguments.seconds))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--process", action="store_true")
     parser.add_argument("--step", type=float, default=0.0)
     arguments = parser.parse_args()
-    clients, seconds = arguments.clients, arguments.seconds
-    Slower.extra = arguments.step
 
-    def generator() -> Slower:
-        made = Slower()
-        made.init_model(2 * clients)
-        return made
-
-    heads = ("p50, ms", "p95, ms", "first, ms")
-    print(f"{'':<28} {'per s':>9}" + "".join(f"{head:>12}" for head in heads))
-    before = measure("whole requests", WholeRequests(generator()), whole, clients, seconds)
-    after = measure("steps, whole texts", generator(), whole, clients, seconds)
-    streamed = measure("steps, streams", generator(), pieces, clients, seconds)
-    factors = f"{after / before:.2f} times the characters per second; with streams"
-    print(f"{factors} {streamed / before:.2f}")
+    turns = [{way: measure(way, arguments) for way in WAYS} for _ in range(arguments.turns)]
+    print(f"{'':<20}" + "".join(f"{column:>11}" for column in (*COLUMNS, "times", "from", "to")))
+    for way in WAYS:
+        columns = zip(*(turn[way] for turn in turns), strict=True)
+        medians = [statistics.median(each) for each in columns]
+        factors = sorted(turn[way][0] / turn["whole requests"][0] for turn in turns)
+        shown = (statistics.median(factors), factors[0], factors[-1])
+        cells = [f"{each:>11,.0f}" for each in medians] + [f"{each:>11.2f}" for each in shown]
+        print(f"{way:<20}" + "".join(cells))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from service_streamer import StepModel, ThreadedStreamer
 
 HEADS = 4
 CONTEXT = 320  # the most characters of a prompt and its continuation
+WINDOW = 64  # a character depends on so many before it
 WEIGHTS = Path(__file__).with_name("weights.npz")
 
 Floats = npt.NDArray[np.float32]
@@ -62,11 +64,15 @@ class Text:
     next: int
     """the character that is not in the cache yet"""
     temperature: float
-    random: np.random.Generator
+    chance: random.Random
 
 
 class Network:
-    """The transformer, with a cache of keys and values for a number of texts."""
+    """The transformer, with a cache of keys and values for a number of texts.
+
+    A character sees the last WINDOW ones, so a slot of the cache is a ring: the character at place
+    n of its text is in the column n % WINDOW.
+    """
 
     def __init__(self, slots: int, weights: Path = WEIGHTS) -> None:
         with np.load(weights) as arrays:
@@ -75,42 +81,65 @@ class Network:
                 arrays[name].astype(np.float32)
                 for name in ("embedding", "position", "qkv", "out", "up", "down")
             )
-        self._layers = list(zip(*layers, strict=True))
         self._head_width = self._embedding.shape[1] // HEADS
-        shape = (len(self._layers), slots, HEADS, CONTEXT, self._head_width)
+        shape = (len(layers[0]), slots, HEADS, self._head_width, WINDOW)
         self._keys, self._values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self._layers = list(zip(*layers, self._keys, self._values, strict=True))
 
-    def forward(self, slots: slice | Integers, starts: Integers, ids: Integers) -> Floats:
-        """Add characters to texts and return the scores of the ones that may follow.
+    def read(self, slots: Integers, ids: Integers, sizes: Integers) -> None:
+        """Put the beginnings of new texts into the cache.
 
         Args:
             slots: of the texts.
-            starts: [texts]; the characters that each text has in the cache.
-            ids: [texts, new]; the new characters. A shorter text is padded at its end.
+            ids: [texts, size]; their characters. A shorter text is padded at its end.
+            sizes: their numbers of characters.
+        """
+        texts, size = ids.shape
+        places = np.arange(size)
+        ahead = places - places[:, None]
+        bias = _hide((ahead > 0) | (ahead <= -WINDOW))
+        kept = (places < sizes[:, None]) & (places >= sizes[:, None] - WINDOW)
+        text, place = np.nonzero(kept)
+        slot, column = slots[text], place % WINDOW
+        x = self._embedding[ids] + self._position[:size]
+        for layer, (qkv, out, up, down, keys, values) in enumerate(self._layers):
+            heads = (_normalize(x) @ qkv).reshape(texts, size, 3, HEADS, self._head_width)
+            query, key, value = heads.transpose(2, 0, 3, 1, 4)
+            keys[slot, :, :, column] = key[text, :, place]
+            values[slot, :, :, column] = value[text, :, place]
+            if layer < len(self._layers) - 1:
+                mixed = _softmax(query @ key.swapaxes(-1, -2) + bias) @ value
+                x += mixed.swapaxes(1, 2).reshape(x.shape) @ out
+                x += np.maximum(_normalize(x) @ up, 0) @ down
+
+    def step(self, slots: Integers, places: Integers, ids: Integers) -> Floats:
+        """Add a character to texts and return the scores of the ones that may follow.
+
+        Args:
+            slots: of the texts.
+            places: of the characters in their texts.
+            ids: the characters.
 
         Returns:
-            [texts, new, characters]
+            [texts, characters]
         """
-        texts, new = ids.shape
-        places = starts[:, None] + np.arange(new)
-        np.minimum(places, CONTEXT - 1, out=places)
-        seen = int(places.max()) + 1
-        hidden = np.arange(seen) > places[:, None, :, None]
-        bias = np.where(hidden, np.float32(-np.inf), np.float32(0))
-        rows = np.arange(self._keys.shape[1])[slots][:, None]
-        x = (self._embedding[ids] + self._position[places]).reshape(texts * new, -1)
-        for layer, (qkv, out, up, down) in enumerate(self._layers):
-            heads = (_normalize(x) @ qkv).reshape(texts, new, 3, HEADS, self._head_width)
-            query, key, value = heads.transpose(2, 0, 1, 3, 4)
-            self._keys[layer, rows, :, places] = key
-            self._values[layer, rows, :, places] = value
-            keys, values = self._keys[layer, slots, :, :seen], self._values[layer, slots, :, :seen]
-            scores = query.swapaxes(1, 2) @ keys.swapaxes(-1, -2)
-            scores += bias
-            mixed = _softmax(scores) @ values
-            x += mixed.swapaxes(1, 2).reshape(texts * new, -1) @ out
+        # Attention also runs for slots without a text: a slice of the cache needs no copy.
+        used = int(slots.max()) + 1
+        query = np.zeros((used, HEADS, 1, self._head_width), np.float32)
+        bias = np.zeros((used, 1, 1, WINDOW), np.float32)
+        bias[slots, 0, 0] = _hide(np.arange(WINDOW) > places[:, None])
+        columns = places % WINDOW
+        x = self._embedding[ids] + self._position[places]
+        for qkv, out, up, down, keys, values in self._layers:
+            heads = (_normalize(x) @ qkv).reshape(len(ids), 3, HEADS, self._head_width)
+            query[slots, :, 0] = heads[:, 0]
+            keys[slots, :, :, columns] = heads[:, 1]
+            values[slots, :, :, columns] = heads[:, 2]
+            weights = _softmax(query @ keys[:used] + bias)
+            mixed = (weights @ values[:used].swapaxes(-1, -2))[slots]
+            x += mixed.reshape(x.shape) @ out
             x += np.maximum(_normalize(x) @ up, 0) @ down
-        return (_normalize(x) @ self._embedding.T).reshape(texts, new, -1)
+        return _normalize(x) @ self._embedding.T  # type: ignore[no-any-return]
 
 
 class Generator(StepModel):
@@ -128,36 +157,31 @@ class Generator(StepModel):
         self._free = list(range(slots))
 
     def admit(self, items: list[Order]) -> list[Text]:
-        """Read the prompts."""
+        """Read the prompts, up to their last characters, which the first step reads."""
         prompts = [self._encode(order.prompt) for order in items]
         slots = [heapq.heappop(self._free) for _ in items]
-        ids = np.zeros((len(items), max(map(len, prompts))), np.int64)
-        for row, prompt in zip(ids, prompts, strict=True):
-            row[: len(prompt)] = prompt
-        starts = np.zeros(len(items), np.int64)
-        self.network.forward(np.array(slots), starts, ids)
+        sizes = np.array([len(prompt) - 1 for prompt in prompts])
+        if sizes.any():
+            ids = np.zeros((len(items), sizes.max()), np.int64)
+            for row, prompt in zip(ids, prompts, strict=True):
+                row[: len(prompt) - 1] = prompt[:-1]
+            self.network.read(np.array(slots), ids, sizes)
         return [
             Text(
                 slot,
-                # The last character of the prompt is read again by the first step.
                 size=len(prompt) - 1,
                 left=order.length,
                 next=prompt[-1],
                 temperature=order.temperature,
-                random=np.random.default_rng(order.seed),
+                chance=random.Random(order.seed),
             )
             for order, slot, prompt in zip(items, slots, prompts, strict=True)
         ]
 
     def step(self, states: list[Text]) -> list[tuple[str, bool]]:
         """Add a character to each text."""
-        # Rows of slots without a text are computed, too: a slice of the cache needs no copy.
-        used = max(text.slot for text in states) + 1
-        rows = [text.slot for text in states]
-        starts, ids = np.zeros(used, np.int64), np.zeros((used, 1), np.int64)
-        starts[rows] = [text.size for text in states]
-        ids[rows, 0] = [text.next for text in states]
-        scores = self.network.forward(slice(0, used), starts, ids)[rows, -1]
+        columns = np.array([(text.slot, text.size, text.next) for text in states]).T
+        scores = self.network.step(*columns)
         results = []
         for text, character in zip(states, _choose(scores, states), strict=True):
             text.size, text.left, text.next = text.size + 1, text.left - 1, character
@@ -178,20 +202,27 @@ def _choose(scores: Floats, texts: list[Text]) -> list[int]:
     """Draw the next character of each text."""
     temperatures = np.array([max(text.temperature, 1e-3) for text in texts], np.float32)
     chances = _softmax(scores / temperatures[:, None]).cumsum(axis=1)
-    drawn = np.array([text.random.random() for text in texts]) * chances[:, -1]
+    drawn = np.array([text.chance.random() for text in texts]) * chances[:, -1]
     return (chances < drawn[:, None]).sum(axis=1).tolist()  # type: ignore[no-any-return]
 
 
 def _softmax(scores: Floats) -> Floats:
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    return weights  # type: ignore[no-any-return]
+    """Return the probabilities, in place of the scores."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
+
+
+def _hide(hidden: npt.NDArray[np.bool_]) -> Floats:
+    """Return what to add to scores, so that the hidden ones do not count."""
+    return np.where(hidden, np.float32(-np.inf), np.float32(0))
 
 
 def _normalize(x: Floats) -> Floats:
     """Scale rows to a root mean square of 1 (Zhang and Sennrich, 2019)."""
-    mean_square = np.einsum("nw,nw->n", x, x) / x.shape[1] + 1e-6
-    return x / np.sqrt(mean_square)[:, None]  # type: ignore[no-any-return]
+    mean_square = np.einsum("...w,...w->...", x, x) / x.shape[-1] + 1e-6
+    return x / np.sqrt(mean_square)[..., None]  # type: ignore[no-any-return]
 
 
 def make_generator(batch_size: int = 32, **options: Any) -> Generator:

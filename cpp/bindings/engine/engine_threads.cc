@@ -1,8 +1,5 @@
 // The methods of an engine for its own threads: run_batches, next_batch and run_timer.
 
-#include <algorithm>
-#include <utility>
-
 #include "bindings/batches/run_batches.h"
 #include "bindings/engine/engine.h"
 #include "bindings/engine/engine_batch.h"
@@ -17,11 +14,14 @@ EngineObject* self_of(PyObject* self) {
   return reinterpret_cast<EngineObject*>(self);
 }
 
-Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason) {
+// Blocks without the GIL.
+Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const Engine::WaitEnd& end = {}) {
   Waiter& waiter = WaiterPool::acquire();
+  if (end.rung != nullptr) self->taker = &waiter;
   PyThreadState* state = PyEval_SaveThread();
-  const Engine::Ready ready = self->engine->wait_for_batch(waiter, reason);
+  const Engine::Ready ready = self->engine->wait_for_batch(waiter, reason, end);
   PyEval_RestoreThread(state);
+  if (end.rung != nullptr) self->taker = nullptr;
   WaiterPool::release(waiter);
   return ready;
 }
@@ -41,15 +41,21 @@ PyObject* cut_batch(EngineObject* self, CloseReason reason) {
   return PyErr_Occurred() == nullptr ? Py_NewRef(Py_None) : nullptr;
 }
 
-// The next Batch object; None when the engine is closed, or when this process is a forked child.
-PyObject* next_batch(EngineObject* self) {
+// The next Batch object. nullptr without an exception: the wait has ended, or `closed`: the engine is closed, or this
+// process is a forked child.
+PyObject* next_batch(EngineObject* self, const Engine::WaitEnd& end, bool& closed) {
   for (;;) {
-    if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
+    closed = self->fork_generation != fork_generation();
+    if (closed) return nullptr;
     CloseReason reason = CloseReason::kIdle;
-    // If a batch is due already, the GIL is not released.
+    // If a batch is due already, or this thread must not wait, the GIL is not released.
     Engine::Ready ready = self->engine->poll(reason);
-    if (ready == Engine::Ready::kNotYet) ready = wait_for_batch(self, reason);
-    if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
+    if (ready == Engine::Ready::kNotYet || (ready == Engine::Ready::kClosed && !end.when_closed)) {
+      if (end.deadline != TimePoint::max() && end.deadline <= Clock::now()) return nullptr;
+      ready = wait_for_batch(self, reason, end);
+    }
+    closed = ready == Engine::Ready::kClosed;
+    if (closed || ready == Engine::Ready::kNotYet) return nullptr;
     if (ready == Engine::Ready::kInterrupted) {
       if (PyErr_CheckSignals() < 0) return nullptr;
       continue;
@@ -58,34 +64,6 @@ PyObject* next_batch(EngineObject* self) {
     if (batch != Py_None) return batch;
     Py_DECREF(batch);
   }
-}
-
-// Blocks without the GIL until a batch is due, the deadline passes, or another thread rings (kNotYet). With `to_end`
-// also until the engine is closed and empty.
-Engine::Ready wait_or_ring(EngineObject* self, TimePoint deadline, bool to_end, CloseReason& reason) {
-  Waiter& waiter = WaiterPool::acquire();
-  self->taker = &waiter;
-  PyThreadState* state = PyEval_SaveThread();
-  Engine::IdleWorker idle(waiter);
-  TimePoint until;
-  Parker::Wake wake = Parker::Wake::kUnparked;
-  const auto ask = [&] {
-    const Engine::Ready answer = self->engine->start_waiting(idle, reason, until);
-    if (answer != Engine::Ready::kClosed || to_end) return answer;
-    until = TimePoint::max();
-    return Engine::Ready::kNotYet;
-  };
-  Engine::Ready ready = ask();
-  if (ready == Engine::Ready::kNotYet) {
-    wake = waiter.parker.park(std::min(until, deadline));
-    ready = ask();
-    if (ready == Engine::Ready::kNotYet) self->engine->stop_waiting(idle);
-  }
-  PyEval_RestoreThread(state);
-  self->taker = nullptr;
-  WaiterPool::release(waiter);
-  const bool interrupted = ready == Engine::Ready::kNotYet && wake == Parker::Wake::kInterrupted;
-  return interrupted ? Engine::Ready::kInterrupted : ready;
 }
 
 }  // namespace
@@ -99,40 +77,28 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   }
   if (served_engine() != self) use_exact_timers();  // a worker waits for short times
   set_served_engine(self);
-  PyObject* left = run_batches([self] { return next_batch(self); }, predict, logged);
+  const auto next = [self] {
+    bool closed = false;
+    PyObject* batch = next_batch(self, {}, closed);
+    return batch != nullptr || PyErr_Occurred() != nullptr ? batch : Py_NewRef(Py_None);
+  };
+  PyObject* left = run_batches(next, predict, logged);
   if (left == nullptr || left == Py_None) set_served_engine(nullptr);
   return left;
 }
 
 PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   EngineObject* self = self_of(object);
-  TimePoint deadline;
-  if (!deadline_from(timeout, deadline)) return nullptr;
+  Engine::WaitEnd end{.rung = &self->rung, .when_closed = timeout == Py_None};
+  if (!deadline_from(timeout, end.deadline)) return nullptr;
   set_served_engine(self);
-  for (;;) {
-    if (self->fork_generation != fork_generation()) Py_RETURN_FALSE;
-    CloseReason reason = CloseReason::kIdle;
-    Engine::Ready ready = self->engine->poll(reason);
-    if (ready != Engine::Ready::kBatch) {
-      if (std::exchange(self->rung, false) || deadline <= Clock::now()) Py_RETURN_NONE;
-      ready = wait_or_ring(self, deadline, timeout == Py_None, reason);
-    }
-    if (ready == Engine::Ready::kClosed) {
-      set_served_engine(nullptr);
-      Py_RETURN_FALSE;
-    }
-    if (ready == Engine::Ready::kNotYet) {
-      self->rung = false;
-      Py_RETURN_NONE;
-    }
-    if (ready == Engine::Ready::kInterrupted) {
-      if (PyErr_CheckSignals() < 0) return nullptr;
-      continue;
-    }
-    PyObject* batch = cut_batch(self, reason);
-    if (batch != Py_None) return batch;
-    Py_DECREF(batch);
-  }
+  bool closed = false;
+  PyObject* batch = next_batch(self, end, closed);
+  if (batch != nullptr || PyErr_Occurred() != nullptr) return batch;
+  self->rung = false;
+  if (!closed) Py_RETURN_NONE;
+  set_served_engine(nullptr);
+  Py_RETURN_FALSE;
 }
 
 PyObject* engine_ring(PyObject* object, PyObject*) {

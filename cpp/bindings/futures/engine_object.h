@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "bindings/futures/backend.h"
@@ -20,8 +21,8 @@ struct EngineObject {
   PyObject* start_timer;  // hook, called by the first request whose deadline is left to run_timer()
   PyObject* group;        // hook, called with the items of each request: returns them, and traits; or nullptr
   std::uint32_t fork_generation;
-  Waiter* taker;  // of the thread in next_batch(); nullptr: none
-  bool rung;      // ring() was called since next_batch() returned
+  Waiter* taker;           // of the thread in next_batch(); nullptr: none
+  std::atomic<bool> rung;  // ring() was called since next_batch() returned None
   bool started;
   bool timer_started;
   bool output_batch;  // callers get slices of the model's array, not lists

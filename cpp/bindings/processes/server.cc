@@ -43,6 +43,27 @@ PyObject* server_stop(PyObject* self, PyObject*) {
   return server != nullptr ? none_or_raise(attempt_without_gil([&] { server->stop(); })) : nullptr;
 }
 
+PyObject* server_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
+  ipc::Server* server = server_of(self);
+  PyObject *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
+  static const char* names[] = {"batch_size", "max_latency", "policy", nullptr};
+  EngineChange change;
+  if (server == nullptr ||
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOO", const_cast<char**>(names), &batch_size, &max_latency,
+                                   &policy) ||
+      !change_from(batch_size, max_latency, policy, change)) {
+    return nullptr;
+  }
+  return none_or_raise(attempt([&] { server->configure(change); }));
+}
+
+PyObject* server_set_workers(PyObject* self, PyObject* number) {
+  ipc::Server* server = server_of(self);
+  int workers;
+  if (server == nullptr || !PyArg_Parse(number, "i", &workers)) return nullptr;
+  return none_or_raise(attempt([&] { server->set_workers(workers); }));
+}
+
 PyObject* server_add_worker(PyObject* self, PyObject* args) {
   ipc::Server* server = server_of(self);
   int socket;
@@ -179,6 +200,12 @@ PyMethodDef methods[] = {
     {"stop", server_stop, METH_NOARGS,
      "stop($self)\n--\n\n"
      "Blocks until that thread has ended and every socket is closed. Idempotent."},
+    {"configure", as_method(server_configure), METH_VARARGS | METH_KEYWORDS,
+     "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
+     "As Engine.configure(); with places, `batch_size` is their number, and the others have no effect."},
+    {"set_workers", server_set_workers, METH_O,
+     "set_workers($self, number, /)\n--\n\n"
+     "Changes the number of worker processes that the engine counts on."},
     {"add_worker", server_add_worker, METH_VARARGS,
      "add_worker($self, socket, pid, setup, /)\n--\n\n"
      "Takes over the socket of a worker process and sends `setup` to it; returns the number of the worker."},

@@ -107,6 +107,16 @@ PyObject* link_ring(PyObject* self, PyObject*) {
   return none_or_raise(attempt([&] { self_of(self)->link->ring(); }));
 }
 
+PyObject* link_send_paused(PyObject* self, PyObject* number) {
+  unsigned count;
+  if (!PyArg_Parse(number, "I", &count)) return nullptr;
+  return none_or_raise(attempt_without_gil([&] { self_of(self)->link->send_paused(count); }));
+}
+
+PyObject* link_places(PyObject* self, void*) {
+  return PyLong_FromSize_t(self_of(self)->link->places());
+}
+
 PyObject* link_run_batches(PyObject* object, PyObject* args) {
   PyObject *predict, *logged;
   if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
@@ -162,7 +172,15 @@ PyMethodDef methods[] = {
     {"ring", link_ring, METH_NOARGS,
      "ring($self)\n--\n\n"
      "Ends this or the next wait in next_batch(). Any thread."},
+    {"send_paused", link_send_paused, METH_O,
+     "send_paused($self, number, /)\n--\n\n"
+     "Tells the engine how many of the batches are paused; it sends so many more."},
     {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef attributes[] = {
+    {"places", link_places, nullptr, "How many batches this worker may work on at a time; 0: not known yet.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
 PyType_Slot slots[] = {
@@ -170,6 +188,7 @@ PyType_Slot slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(link_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(link_dealloc)},
     {Py_tp_methods, methods},
+    {Py_tp_getset, attributes},
     {0, nullptr},
 };
 

@@ -86,7 +86,16 @@ class Engine {
   // priority than all queued ones arrived: the next one of it would wait for two batches. Never blocks.
   Ready poll_ahead(CloseReason& reason) EXCLUDES(mutex_);
 
-  Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_);
+  // What else ends wait_for_batch(), with kNotYet.
+  struct WaitEnd {
+    TimePoint deadline = TimePoint::max();
+    const std::atomic<bool>* rung = nullptr;  // another thread sets it, and then wakes the waiter
+    bool when_closed = true;                  // false: kClosed does not end the wait
+  };
+  Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end) EXCLUDES(mutex_);
+  Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_) {
+    return wait_for_batch(waiter, reason, WaitEnd{});
+  }
 
   // A worker that waits by start_waiting(). It must not move until it has got a batch, kClosed, or called
   // stop_waiting().

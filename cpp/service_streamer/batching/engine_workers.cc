@@ -13,15 +13,17 @@ Engine::Ready Engine::poll(CloseReason& reason) {
   return reserve_if_due(idle_.size() + 1, Clock::now(), reason, until);
 }
 
-Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason) {
+Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end) {
   IdleWorker self(waiter);
   for (;;) {
-    TimePoint until;
+    TimePoint until = TimePoint::max();
     const Ready ready = start_waiting(self, reason, until);
-    if (ready != Ready::kNotYet) return ready;
-    if (waiter.parker.park(until) == Parker::Wake::kInterrupted) {
+    if (ready == Ready::kBatch || (ready == Ready::kClosed && end.when_closed)) return ready;
+    const bool rung = end.rung != nullptr && end.rung->load(std::memory_order_acquire);
+    const bool over = rung || (end.deadline != TimePoint::max() && end.deadline <= Clock::now());
+    if (over || waiter.parker.park(std::min(until, end.deadline)) == Parker::Wake::kInterrupted) {
       stop_waiting(self);
-      return Ready::kInterrupted;
+      return over ? Ready::kNotYet : Ready::kInterrupted;
     }
   }
 }

@@ -38,7 +38,7 @@ QueryReply Clients::reply_to(Client& client, const Query& query) {
       return {.yes = true, .text = workers_.stats()};
     case QueryKind::kConfigure:
       try {
-        engine_.configure(query.change);
+        workers_.configure(query.change);
       } catch (const std::invalid_argument& error) {
         return {.yes = false, .text = error.what()};
       }

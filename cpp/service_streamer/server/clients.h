@@ -37,6 +37,7 @@ class Clients {
   struct Workers {
     WorkerAvailability& availability;
     std::function<bool()> any_ready;
+    std::function<void(const EngineChange&)> configure;
     std::function<std::string()> stats;
   };
   Clients(Engine& engine, Poller& poller, WorkerEvents& events, Workers workers, FileDescriptor listener);

@@ -26,6 +26,14 @@ void Server::stop() {
   impl_->stop();
 }
 
+void Server::configure(const EngineChange& change) {
+  impl_->configure(change);
+}
+
+void Server::set_workers(int workers) {
+  impl_->set_workers(workers);
+}
+
 std::uint32_t Server::add_worker(FileDescriptor socket, pid_t pid, std::string setup) {
   return impl_->add_worker(std::move(socket), pid, std::move(setup));
 }

@@ -18,7 +18,7 @@ struct ServerOptions {
   int retries = 1;                           // how often a batch is run again after its worker died
   Duration hang_timeout = Duration::zero();  // a worker is killed if a batch takes longer; zero: never
   std::string address;                       // where clients connect; empty: a unique abstract name
-  std::size_t places = 0;  // a worker has so many batches at a time, and answers each by itself; 0: one, as usual
+  std::size_t places = 0;  // a worker works on so many batches at a time, and answers each by itself; 0: one, as usual
 };
 
 struct WorkerReport {
@@ -57,6 +57,11 @@ class Server {
   // and so do the requests of clients. Call Engine::abort() to end the remaining requests. No event is posted
   // afterwards. Blocks until the thread has ended. Idempotent.
   void stop();
+
+  // As Engine::configure() and Engine::set_workers(). With ServerOptions::places, the batch size is the number of them,
+  // and other settings have no effect. A worker that has more batches keeps them.
+  void configure(const EngineChange& change);
+  void set_workers(int workers);
 
   // --- for the supervisor: the thread that starts worker processes ---
 

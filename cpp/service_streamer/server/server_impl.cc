@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "service_streamer/base/random_id.h"
@@ -18,6 +19,12 @@ std::string unique_address() {
   return "@service_streamer-" + std::to_string(getpid()) + "-" + random_id();
 }
 
+// For the engine each place of a worker is a worker.
+int workers_of(int workers, std::size_t places) {
+  int product;
+  return __builtin_mul_overflow(workers, places, &product) ? std::numeric_limits<int>::max() : product;
+}
+
 }  // namespace
 
 Server::Impl::Impl(Engine& engine, const ServerOptions& options)
@@ -28,8 +35,10 @@ Server::Impl::Impl(Engine& engine, const ServerOptions& options)
       clients_(engine, poller_, events_,
                {.availability = availability_,
                 .any_ready = [this] { return workers_.any_ready(); },
+                .configure = [this](const EngineChange& change) { configure(change); },
                 .stats = [this] { return stats(); }},
-               listen_on(address_)) {}
+               listen_on(address_)),
+      worker_num_(engine.options().workers / std::max(static_cast<int>(options.places), 1)) {}
 
 void Server::Impl::start() {
   MutexLock lock(life_);
@@ -47,6 +56,21 @@ void Server::Impl::stop() {
   }
   wake();
   thread_.join();
+}
+
+void Server::Impl::configure(const EngineChange& change) {
+  MutexLock lock(settings_);
+  if (workers_.places() == 0) return engine_.configure(change);
+  if (!change.batch_size) return;
+  engine_.set_workers(workers_of(worker_num_, *change.batch_size));
+  workers_.set_places(*change.batch_size);
+  wake();
+}
+
+void Server::Impl::set_workers(int workers) {
+  MutexLock lock(settings_);
+  engine_.set_workers(workers_of(workers, std::max<std::size_t>(workers_.places(), 1)));
+  worker_num_ = workers;
 }
 
 std::uint32_t Server::Impl::add_worker(FileDescriptor socket, pid_t pid, std::string setup) {

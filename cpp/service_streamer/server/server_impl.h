@@ -33,6 +33,8 @@ class Server::Impl {
   void start() EXCLUDES(life_);
   void stop() EXCLUDES(life_, mutex_);
 
+  void configure(const EngineChange& change) EXCLUDES(settings_);
+  void set_workers(int workers) EXCLUDES(settings_);
   std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup) EXCLUDES(mutex_);
   void retire_worker(std::uint32_t id) EXCLUDES(mutex_);
   void set_failure(std::optional<std::string> note);
@@ -72,6 +74,9 @@ class Server::Impl {
   std::vector<NewWorker> new_workers_ GUARDED_BY(mutex_);
   std::vector<std::uint32_t> retiring_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
+
+  Mutex settings_;  // taken before the mutex of the engine
+  int worker_num_ GUARDED_BY(settings_);
 
   Mutex life_;  // taken before mutex_
   bool stopped_ GUARDED_BY(life_) = false;

@@ -27,8 +27,8 @@ WorkerPool::WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, con
       poller_(poller),
       events_(events),
       retries_allowed_(options.retries),
-      places_(options.places),
-      hang_timeout_(options.hang_timeout < kMaxHangTimeout ? options.hang_timeout : Duration::zero()) {}
+      hang_timeout_(options.hang_timeout < kMaxHangTimeout ? options.hang_timeout : Duration::zero()),
+      places_(options.places) {}
 
 WorkerPool::~WorkerPool() = default;
 
@@ -112,6 +112,10 @@ bool WorkerPool::handle_message(Worker& worker, InMessage& message) {
       return true;
     case MessageType::kReply:
       return handle_reply(worker, message);
+    case MessageType::kPaused:
+      worker.paused = message.id;
+      give_batch(worker);
+      return true;
     default:
       return false;
   }

@@ -2,7 +2,9 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,9 +29,10 @@ namespace service_streamer::ipc {
 // same way.
 //
 // With ServerOptions::places a worker waits while it has fewer batches, and works on them for long. It is told which of
-// them have only requests that have ended.
+// them have only requests that have ended. It tells how many are paused; for these it gets others, but at most as many
+// as it has places.
 //
-// Used by the IO thread only, but for deaths() and reports(), which any thread may call. No call blocks.
+// Used by the IO thread only. Any thread may call set_places(), places(), deaths() and reports(). No call blocks.
 class WorkerPool {
  public:
   WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, const ServerOptions& options);
@@ -52,10 +55,13 @@ class WorkerPool {
   TimePoint serve(bool engine_changed);
 
   bool any_ready() const;
-  std::size_t places() const { return places_; }
 
   // Workers see the end of file. Batches in flight end as kClosed.
   void stop();
+
+  // After a change, serve(true) must follow.
+  void set_places(std::size_t places) { places_.store(places, std::memory_order_relaxed); }
+  std::size_t places() const { return places_.load(std::memory_order_relaxed); }
 
   // The workers that died or hung after they were ready and before they retired.
   std::uint64_t deaths() const { return deaths_.load(std::memory_order_relaxed); }
@@ -73,7 +79,10 @@ class WorkerPool {
   struct Worker {
     Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
 
-    bool free(std::size_t limit) const { return ready && !retiring && in_flight.size() < limit && !peer.broken(); }
+    bool free(std::size_t places) const {
+      const std::size_t limit = std::max<std::size_t>(places, 1) + std::min(paused, places);
+      return ready && !retiring && in_flight.size() < limit && !peer.broken();
+    }
 
     const std::uint32_t id;
     Peer peer;
@@ -81,6 +90,8 @@ class WorkerPool {
     Engine::IdleWorker idle;
     const std::shared_ptr<WorkerStats> stats;
 
+    std::size_t told_places = 0;
+    std::size_t paused = 0;  // of its batches, as it has told
     bool received_hello = false;
     bool ready = false;
     bool retiring = false;
@@ -103,6 +114,7 @@ class WorkerPool {
   static OutMessage message_of(const InFlightBatch& in_flight);
   void send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight);
   void kill_hung(TimePoint now);
+  void tell_places(Worker& worker);
   void cancel_ended(Worker& worker);
   void remove_broken();
   void lose(const Worker& worker, std::unique_ptr<InFlightBatch> in_flight);
@@ -114,7 +126,6 @@ class WorkerPool {
   Poller& poller_;
   WorkerEvents& events_;
   const int retries_allowed_;
-  const std::size_t places_;
   const Duration hang_timeout_;
 
   // Used by the IO thread only.
@@ -123,6 +134,7 @@ class WorkerPool {
   std::uint64_t last_batch_id_ = 0;
   bool has_broken_ = false;  // a worker may have to be removed
 
+  std::atomic<std::size_t> places_;
   std::atomic<std::uint64_t> deaths_{0};  // written by the IO thread
 
   mutable Mutex mutex_;

@@ -22,6 +22,7 @@ TimePoint WorkerPool::serve(bool engine_changed) {
     if (engine_changed) drop_ended_retries();
     for (const auto& [id, worker] : workers_) {
       worker->peer.flush_releases();
+      tell_places(*worker);
       if (engine_changed || !worker->waiting || !retries_.empty()) give_batch(*worker);
       has_broken_ |= worker->peer.broken();
     }
@@ -36,12 +37,18 @@ TimePoint WorkerPool::serve(bool engine_changed) {
     if (!worker->killed_hung && hang_timeout_ > Duration::zero()) {
       next = std::min(next, worker->in_flight.front()->sent + hang_timeout_);
     }
-    if (places_ > 0) {
+    if (places() > 0) {
       cancel_ended(*worker);
       next = std::min(next, now + kCancelInterval);
     }
   }
   return next;
+}
+
+void WorkerPool::tell_places(Worker& worker) {
+  if (!worker.ready || worker.told_places == places()) return;
+  worker.told_places = places();
+  worker.peer.send(make_text(MessageType::kPlaces, {}, worker.told_places));
 }
 
 // Tells the worker which of its batches have only requests that have ended.
@@ -58,9 +65,9 @@ void WorkerPool::cancel_ended(Worker& worker) {
   has_broken_ |= worker.peer.broken();
 }
 
-// Gives the worker batches while it is free and one is due. Otherwise the engine counts the worker as idle.
+// Gives the worker batches while it is free and one is due. Otherwise the engine counts a free worker as idle.
 void WorkerPool::give_batch(Worker& worker) {
-  while (worker.free(std::max<std::size_t>(places_, 1))) {
+  while (worker.free(places())) {
     if (!retries_.empty()) {
       stop_waiting_for_batch(worker);
       retry_batch(worker);
@@ -77,6 +84,7 @@ void WorkerPool::give_batch(Worker& worker) {
     if (any) send(worker, std::move(in_flight));
     publish(expired);
   }
+  if (worker.waiting) stop_waiting_for_batch(worker);  // it has fewer places now
 }
 
 // Gives the worker the oldest batch that is to be run again. False: all requests of that batch have ended.

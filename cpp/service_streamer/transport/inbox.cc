@@ -29,7 +29,7 @@ bool may_have_blocks(MessageType type) {
 
 bool plausible(const FrameHeader& header) {
   if (header.magic != kMagic || header.reserved != 0 || header.reserved2 != 0) return false;
-  if (header.type < MessageType::kHello || header.type > MessageType::kClosed) return false;
+  if (header.type < MessageType::kHello || header.type > MessageType::kPaused) return false;
   if (header.body > kMaxBody || header.descriptors > kMaxDescriptors) return false;
   if (header.descriptors > 0 && !may_have_blocks(header.type)) return false;
   return header.descriptors <= header.body / sizeof(wire::Block);

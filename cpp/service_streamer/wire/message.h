@@ -39,6 +39,8 @@ enum class MessageType : std::uint16_t {
   kQueryReply,  // engine → client: the reply to the query with the same id
   kResults,     // engine → client: requests that have ended
   kClosed,      // engine → client, last: the engine has not accepted the requests whose end it has not reported
+  kPlaces,      // engine → worker: how many batches it may work on at a time, as the id
+  kPaused,      // worker → engine: how many of its batches are paused, as the id
 };
 
 struct FrameHeader {

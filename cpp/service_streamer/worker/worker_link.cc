@@ -9,8 +9,8 @@ namespace service_streamer::ipc {
 WorkerLink::WorkerLink(FileDescriptor socket)
     : pool_(SharedPool::make()), connection_(Connection::make(std::move(socket))) {}
 
-// Blocks until a message of this type. Hangs up on any other message but kCancel, and on a setup for which there is no
-// memory.
+// Blocks until a message of this type. Hangs up on any other message but kCancel and kPlaces, and on a setup for which
+// there is no memory.
 WorkerLink::ReceiveStatus WorkerLink::receive(MessageType type, InMessage& message, TimePoint deadline) {
   for (;;) {
     switch (connection_->wait_and_receive(message, deadline)) {
@@ -18,6 +18,10 @@ WorkerLink::ReceiveStatus WorkerLink::receive(MessageType type, InMessage& messa
         if (message.type == type && (message.dropped_bytes == 0 || type == MessageType::kBatch))
           return ReceiveStatus::kReceived;
         if (message.type == MessageType::kCancel && cancel(message)) continue;
+        if (message.type == MessageType::kPlaces) {
+          places_ = message.id;
+          continue;
+        }
         break;
       case Received::kNothing:
         return deadline == TimePoint::max() ? ReceiveStatus::kInterrupted : ReceiveStatus::kNothing;
@@ -91,6 +95,10 @@ WorkerLink::ReceiveStatus WorkerLink::next_batch(std::uint64_t& id, BatchMessage
   }
   connection_->shut_down();
   return ReceiveStatus::kClosed;
+}
+
+bool WorkerLink::send_paused(std::size_t count) {
+  return connection_->send_all(make_text(MessageType::kPaused, {}, count));
 }
 
 bool WorkerLink::reply(std::uint64_t id, const ReplyMessage& reply) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,6 +37,12 @@ class WorkerLink {
   void ring() { connection_->ring(); }
   // Whether the server wants no reply to this batch, which next_batch() gave. Known after a later next_batch().
   bool cancelled(std::uint64_t id) const;
+  // How many batches this worker may work on at a time; 0: the server has not told yet. Known after a call of
+  // next_batch().
+  std::size_t places() const { return places_; }
+  // Tells the server how many of the batches are paused, so that it sends so many more. Blocks until that is written.
+  // False: the server has hung up.
+  bool send_paused(std::size_t count);
   // Blocks until the reply is written. False: the server has hung up.
   bool reply(std::uint64_t id, const ReplyMessage& reply);
 
@@ -48,6 +55,7 @@ class WorkerLink {
   const std::shared_ptr<SharedPool> pool_;
   const std::shared_ptr<Connection> connection_;
   std::unordered_map<std::uint64_t, bool> open_;  // batches without a reply; true: cancelled
+  std::size_t places_ = 0;
   bool sent_hello_ = false;
   bool received_hello_ = false;
 };

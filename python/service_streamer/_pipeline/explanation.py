@@ -55,12 +55,25 @@ class Load:
         return self.recent.batches > 0 and self.seconds > 0
 
     @property
+    def batch_items(self) -> float:
+        """The mean number of items in a batch, or of live items of a `StepModel` in a worker."""
+        if self.stats.steps is not None:
+            return self.busy * self.stats.batch_size
+        return self.recent.mean_batch_size
+
+    @property
+    def places(self) -> int:
+        """The number of batches that its workers can have at the same time."""
+        steps = self.stats.steps is not None  # a batch is one item then
+        return self.stats.workers * (self.stats.batch_size if steps else 1)
+
+    @property
     def busy(self) -> float:
-        """The part of the time that its workers had a batch; 0 if it is not known."""
+        """The part of the time that its `places` had a batch; 0 if it is not known."""
         if not self.known:
             return 0.0
         # A worker process may already have its next batch, which counts as service time too.
-        return min(1.0, self.recent.service_time.total / (self.seconds * self.stats.workers))
+        return min(1.0, self.recent.service_time.total / (self.seconds * self.places))
 
     @property
     def strain(self) -> float:
@@ -68,13 +81,15 @@ class Load:
 
         A busy worker whose batches are not full can do more: batches grow with the load.
         """
-        return self.busy * min(1.0, self.recent.mean_batch_size / self.stats.batch_size)
+        if self.stats.steps is not None:
+            return self.busy
+        return self.busy * min(1.0, self.batch_items / self.stats.batch_size)
 
     @property
     def capacity(self) -> float:
         """Items per second that its workers can do if they are always busy."""
         total = self.recent.service_time.total
-        return self.recent.items * self.stats.workers / total if total else 0.0
+        return self.recent.items * self.places / total if total else 0.0
 
     @property
     def requests(self) -> int:
@@ -92,7 +107,7 @@ class Load:
             str(self.stats.workers),
             f"{self.busy:.0%}",
             f"{self.requests:,}",
-            f"{recent.mean_batch_size:.1f}",
+            f"{self.batch_items:.1f}",
             duration(recent.queue_time.mean) if recent.queue_time.count else "-",
             duration(recent.service_time.mean),
             f"{self.capacity:,.0f}",
@@ -209,7 +224,7 @@ def _of_the_load(nearest: Load) -> str:
         )
     return (
         f"The load or the stage {nearest.name} is the limit: its workers are busy for "
-        f"{nearest.busy:.0%} of the time, with {nearest.recent.mean_batch_size:.1f} items of "
+        f"{nearest.busy:.0%} of the time, with {nearest.batch_items:.1f} items of "
         f"{nearest.stats.batch_size} in a batch. More requests at the same time raise the "
         "throughput if larger batches take less time per item. Otherwise the stage is the limit. "
         f"{_remedy(nearest)}"
@@ -217,6 +232,8 @@ def _of_the_load(nearest: Load) -> str:
 
 
 def _remedy(load: Load) -> str:
+    if load.stats.steps is not None:
+        return "A larger batch_size helps if a step with more items takes little more time."
     if isinstance(load.streamer, Streamer):
         return "More workers raise the throughput, if they have cores or GPUs of their own."
     if not isinstance(load.streamer, ThreadedStreamer):

@@ -23,6 +23,7 @@ class Stage:
     a function                                    `workers` threads of this process
     a function, with ``processes=True``           `workers` processes
     a `ManagedModel` class                        `workers` processes
+    a `StepModel`, or its class                   one thread, or `workers` processes
     a `service_streamer.torch.NativeModel`        its own C++ threads
     a streamer, such as a `RedisStreamer`         what that streamer has
     ============================================  ==================================

@@ -76,11 +76,10 @@ class Processes:
     ) -> None:
         count = process_options.worker_num
         steps = makes_steps(version.model.source)
-        self._places = options.batch_size if steps else 0
-        """for live items of a `StepModel` in each worker"""
+        places = options.batch_size if steps else 0  # for live items in each worker
         self.engine = make_engine(
             options.for_steps() if steps else options,
-            workers=count * max(self._places, 1),
+            workers=count * max(places, 1),
             remote=True,
             inline=inline,
             start=_nothing,
@@ -91,7 +90,7 @@ class Processes:
             retries=process_options.retries,
             hang_timeout=process_options.hang_timeout,
             address=process_options.address,
-            places=self._places,
+            places=places,
         )
         self.address: str = self.server.address
         """where other processes connect"""
@@ -145,10 +144,7 @@ class Processes:
         return dict(json.loads(self.server.stats()))
 
     def configure(self, change: Mapping[str, Any]) -> None:
-        if not self._places:
-            self.engine.configure(**change)
-        elif "batch_size" in change:
-            raise NotImplementedError("worker processes with a StepModel keep their batch_size")
+        self.server.configure(**change)
 
     def start_recording(self, seconds: float, max_events: int) -> int:
         return self.engine.start_recording(seconds, max_events)
@@ -195,7 +191,7 @@ class Processes:
 
     def resize(self, worker_num: int) -> None:
         """Change the number of workers. Does not wait."""
-        self.engine.set_workers(worker_num * max(self._places, 1))
+        self.server.set_workers(worker_num)
         self._supervisor.resize(worker_num)
 
     def restart(self, version: Version, timeout: float | None) -> bool:

@@ -79,9 +79,9 @@ class Worker(BaseProcess):
             del self._model  # frees init arguments and warm-up items
             link.send_ready(_about())
             if makes_steps(predict):
-                from .._steps.loop import Loop  # only needed here
+                from .._steps.worker_loop import WorkerLoop  # only needed here
 
-                Loop(link, predict, sys.maxsize, job.budget is not None, name).run()
+                WorkerLoop(link, predict, job.batch_size, job.budget is not None, name).run()
                 return
             while (unfinished := link.run_batches(predict, is_logged)) is not None:
                 serve(*unfinished, predict, job.budget, name)

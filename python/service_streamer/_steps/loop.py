@@ -94,12 +94,10 @@ class Loop:
         """Return what may enter. Blocks if nothing is live. None: the source has ended."""
         self._resume()
         entering: list[_core.Batch] = []
-        while (live := len(self._live) + len(entering)) < self.limit:
-            if live + len(self._paused) >= 2 * self.limit:
-                if live == 0:
-                    self._bell.wait(LOOK)
-                break
-            timeout = 0 if live else LOOK if self._paused else None
+        if not self._live and self._room() <= 0:
+            self._bell.wait(LOOK)
+        while len(entering) < self._room():
+            timeout = 0 if self._live or entering else LOOK if self._paused else None
             batch = self._source.next_batch(timeout)
             if batch is False:
                 return None
@@ -107,6 +105,11 @@ class Loop:
                 break
             entering.append(batch)
         return entering
+
+    def _room(self) -> int:
+        """Return how many items may enter."""
+        live = len(self._live)
+        return min(self.limit - live, 2 * self.limit - live - len(self._paused))
 
     def _turn(self, entering: list[_core.Batch]) -> None:
         begun = time.perf_counter()

@@ -162,7 +162,10 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
                 if (piece := self._take()) is not NOTHING:
                     return piece
                 until = self._inbox.wait_until(deadline)
-                if not await wait.wait(until) and until == deadline:
+                woken = await wait.wait(until)
+                if (piece := self._take()) is not NOTHING:
+                    return piece
+                if not woken and until == deadline:
                     raise self._refuse()
         except BaseException:
             self._cancel()

@@ -33,13 +33,14 @@ _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Lo
 class _LoopMailbox:
     """The mailbox of one loop, through which it learns of ended requests."""
 
-    __slots__ = ("__weakref__", "_due", "mailbox", "token_type")
+    __slots__ = ("__weakref__", "_due", "_posted", "mailbox", "token_type")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         from .token import Token
 
         self.token_type = Token
         self._due: collections.deque[Token] = collections.deque()
+        self._posted = False  # the loop is about to run what is due
         mailbox = _core.Mailbox()
         self.mailbox: _core.Mailbox | None = mailbox
         # in an empty context: otherwise the loop keeps the context of the first task alive
@@ -50,16 +51,27 @@ class _LoopMailbox:
         if self.mailbox is None:
             return
         tokens = self.mailbox.drain()
-        if len(tokens) > 1:
-            # Runs the remaining tasks if a task stops the loop or runs it recursively (notebooks).
-            tokens[0].get_loop().call_soon(self._run_due)
         self._due.extend(tokens)
         self._run_due()
 
+    def post(self, token: Token) -> None:
+        """Resume the task of the token soon. Any thread. Many posts wake the loop once."""
+        self._due.append(token)
+        if not self._posted:
+            self._posted = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                token.get_loop().call_soon_threadsafe(self._run_due)
+
     def _run_due(self) -> None:
+        self._posted = False
         due = self._due
-        while due:
+        count = len(due)  # those that are posted meanwhile run later, so other callbacks run too
+        if count > 1:
+            # Runs the remaining tasks if a task stops the loop or runs it recursively (notebooks).
+            due[0].get_loop().call_soon(self._run_due)
+        while due and count > 0:
             token = due.popleft()
+            count -= 1
             if not token.done():
                 token.wake()
 
@@ -69,29 +81,31 @@ class TaskWait:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._token = loop.create_future()
+        self._box = _box_of(loop)
+        self._token = self._box.token_type(loop=loop)
         self._woken = False
 
     def wake(self) -> None:
         """End the wait. May be called again, and by any thread."""
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._end, True)
+            self._box.post(self._token)
 
     async def wait(self, until: float | None) -> bool:
         """Wait; return False at a time of ``time.monotonic``."""
         if until is None:
-            return bool(await self._token)
-        timer = self._loop.call_later(max(0.0, until - time.monotonic()), self._end, False)
+            await self._token
+            return True
+        timer = self._loop.call_later(max(0.0, until - time.monotonic()), self._expire)
         try:
-            return bool(await self._token)
+            await self._token
         finally:
             timer.cancel()
+        return self._woken
 
-    def _end(self, woken: bool) -> None:
+    def _expire(self) -> None:
         if not self._token.done():
-            self._token.set_result(woken)
+            self._token.wake()
 
 
 def wait(future: Any) -> Generator[Any, None, None]:
@@ -99,10 +113,7 @@ def wait(future: Any) -> Generator[Any, None, None]:
     import asyncio
 
     loop = asyncio.get_running_loop()
-    reference = _mailboxes.get(loop)
-    box = reference() if reference is not None else None
-    if box is None:
-        box = _open(loop)
+    box = _box_of(loop)
     token = box.token_type(loop=loop)
     waiting = future._attach(box.mailbox, token)
     del box, loop  # a request may outlive its loop and must not keep it alive
@@ -123,6 +134,12 @@ def reset_after_fork() -> None:
         if (box := reference()) is not None:
             box.mailbox = None
     _mailboxes.clear()
+
+
+def _box_of(loop: asyncio.AbstractEventLoop) -> _LoopMailbox:
+    reference = _mailboxes.get(loop)
+    box = reference() if reference is not None else None
+    return _open(loop) if box is None else box
 
 
 def _open(loop: asyncio.AbstractEventLoop) -> _LoopMailbox:

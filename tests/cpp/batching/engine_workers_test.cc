@@ -198,6 +198,39 @@ TEST(EngineWorkers, ASignalInterruptsAnIdleWorker) {
   answer(engine, batch);
 }
 
+TEST(EngineWorkers, AWaitEndsAtItsDeadline) {
+  Engine engine(kGreedy);
+  Sleeping sleeping;
+  CloseReason reason{};
+  const TimePoint deadline = Clock::now() + milliseconds(1);
+  EXPECT_EQ(engine.wait_for_batch(sleeping.waiter(), reason, {.deadline = deadline}), Ready::kNotYet);
+  EXPECT_GE(Clock::now(), deadline);
+  EXPECT_EQ(engine.stats().idle_workers, 0);
+  close(engine, true);
+  EXPECT_EQ(engine.wait_for_batch(sleeping.waiter(), reason, {.deadline = deadline}), Ready::kClosed);
+  EXPECT_EQ(engine.wait_for_batch(sleeping.waiter(), reason, {.deadline = deadline, .when_closed = false}),
+            Ready::kNotYet);
+}
+
+TEST(EngineWorkers, ARingEndsTheWaitUnlessABatchIsDue) {
+  Engine engine(kGreedy);
+  Sleeping sleeping;
+  CloseReason reason{};
+  std::atomic<bool> rung{false};
+  std::atomic<Ready> ready{Ready::kBatch};
+  Thread worker([&] { ready = engine.wait_for_batch(sleeping.waiter(), reason, {.rung = &rung}); });
+  EXPECT_TRUE(eventually([&] { return worker.asleep(); }));
+  rung = true;
+  sleeping.waiter().parker.unpark();
+  ASSERT_TRUE(eventually([&] { return worker.finished(); }));
+  EXPECT_EQ(ready, Ready::kNotYet);
+  EXPECT_EQ(engine.stats().idle_workers, 0);
+  const CallPtr call = submitted(engine, 1);
+  ASSERT_EQ(engine.wait_for_batch(sleeping.waiter(), reason, {.rung = &rung}), Ready::kBatch);
+  Batch batch = cut(engine, reason);
+  answer(engine, batch);
+}
+
 // There is no timed wake-up: an idle thread does not run, even for much longer than any delay of the engine.
 TEST(EngineWorkers, IdleWorkersAndTimerSleepWithoutWaking) {
   for (const PolicyKind policy : {PolicyKind::kAdaptive, PolicyKind::kGreedy, PolicyKind::kWindow}) {

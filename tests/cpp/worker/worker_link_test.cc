@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "support/ipc.h"
 
@@ -137,6 +138,48 @@ TEST_F(WorkerLinkTest, ASignalInterruptsTheWaitForABatch) {
   Thread worker([&] { got = link_->next_batch(id_, batch_); });
   EXPECT_TRUE(worker.interrupt_until([&] { return worker.finished(); }));
   EXPECT_EQ(got, ReceiveStatus::kInterrupted);
+}
+
+TEST_F(WorkerLinkTest, KnowsWhichBatchesAreNotWanted) {
+  set_up();
+  ASSERT_TRUE(engine_->send(batch_of(1, payload_of({"a"}))));
+  ASSERT_TRUE(engine_->send(batch_of(2, payload_of({"b"}))));
+  ASSERT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kReceived);
+  ASSERT_EQ(link_->next_batch(id_, batch_), ReceiveStatus::kReceived);
+  ASSERT_TRUE(engine_->send(make_ids(MessageType::kCancel, std::vector<std::uint64_t>{2, 7})));
+  EXPECT_FALSE(link_->cancelled(2)) << "not received yet";
+  EXPECT_TRUE(eventually([&] {
+    link_->next_batch(id_, batch_, Clock::now());
+    return link_->cancelled(2);
+  }));
+  EXPECT_FALSE(link_->cancelled(1));
+  EXPECT_FALSE(link_->cancelled(7)) << "it has no such batch";
+  ASSERT_TRUE(link_->reply(2, {}));
+  EXPECT_FALSE(link_->cancelled(2));
+}
+
+TEST_F(WorkerLinkTest, ARingEndsTheWaitForABatch) {
+  set_up();
+  ReceiveStatus got = ReceiveStatus::kReceived;
+  Thread worker([&] { got = link_->next_batch(id_, batch_); });
+  EXPECT_TRUE(eventually([&] { return worker.asleep(); }));
+  link_->ring();
+  EXPECT_TRUE(eventually([&] { return worker.finished(); }));
+  EXPECT_EQ(got, ReceiveStatus::kInterrupted);
+}
+
+TEST_F(WorkerLinkTest, TellsHowManyBatchesArePausedAndLearnsItsPlaces) {
+  set_up();
+  ASSERT_TRUE(engine_->send(make_text(MessageType::kPlaces, {}, 5)));
+  EXPECT_EQ(link_->places(), 0U) << "not received yet";
+  EXPECT_TRUE(eventually([&] {
+    link_->next_batch(id_, batch_, Clock::now());
+    return link_->places() == 5;
+  }));
+  ASSERT_TRUE(link_->send_paused(3));
+  ASSERT_EQ(receive(*engine_, message_), Received::kMessage);
+  EXPECT_EQ(message_.type, MessageType::kPaused);
+  EXPECT_EQ(message_.id, 3U);
 }
 
 TEST_F(WorkerLinkTest, HangsUpOnAServerOfAnotherVersion) {

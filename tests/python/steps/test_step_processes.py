@@ -108,12 +108,24 @@ def test_a_client_reads_streams_and_leaves(told, dropped):
 
 
 def test_a_slow_reader_holds_nobody_up(process_streamers):
-    streamer = process_streamers(Countdown, 2)
+    streamer = process_streamers(Countdown, 1)
     slow = streamer.stream(1000, buffer=4)
     assert next(slow) == 1000
     assert streamer.predict([3]) == [down(3)]
     assert list(streamer.stream(300)) == down(300)
     assert list(slow) == down(999)
+
+
+def test_states_are_bounded_while_readers_are_slow(told, process_journal):
+    streamer = told(batch_size=2)
+    streams = [streamer.stream(50, buffer=1) for _ in range(6)]
+    eventually(lambda: process_journal.all().count(("admit", 50)) == 4)
+    eventually(lambda: streamer.stats().queued_items == 2)
+    streams[5].close()
+    for stream in streams[:5]:
+        assert list(stream) == down(50)
+    assert streamer.predict([2]) == [[2, 1]]
+    assert process_journal.all().count(("admit", 50)) == 5
 
 
 def test_items_of_a_dead_worker_run_again(told, admitted):
@@ -181,10 +193,26 @@ def test_workers_are_replaced_and_added(process_streamers):
     assert streamer.stats().workers == 2
 
 
+@pytest.mark.parametrize("who", ["owner", "client"])
+def test_the_batch_size_can_change(told, admitted, who):
+    streamer = told(batch_size=1)
+    futures = [streamer.submit([0]) for _ in range(3)]
+    admitted(0)
+    changing = streamer if who == "owner" else Streamer.connect(streamer.address)
+    changing.configure(batch_size=3, policy="window")
+    admitted(0)
+    admitted(0)
+    assert streamer.stats().batch_size == 3
+    streamer.resize(2)
+    assert (streamer.stats().batch_size, streamer.stats().workers) == (3, 2)
+    changing.configure(batch_size=1)
+    for future in futures:
+        future._abandon()
+    assert streamer.predict([3, 2, 1]) == [down(3), down(2), down(1)]
+
+
 def test_refused_settings(process_streamers):
     with pytest.raises(TypeError, match="pass the class Countdown"):
         process_streamers(Countdown())
     with pytest.raises(ValueError, match='output must be "items"'):
         process_streamers(Countdown, output="batch")
-    with pytest.raises(NotImplementedError, match="batch_size"):
-        process_streamers(Countdown).configure(batch_size=3)

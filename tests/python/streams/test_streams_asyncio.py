@@ -117,6 +117,31 @@ def test_errors_reach_the_task(streamers, run):
     run(main())
 
 
+def test_pieces_of_many_streams_wake_the_loop_once(streamers, gate, run, monkeypatch):
+    def generate(items):
+        gate(items)
+        yield items
+        yield items
+
+    async def main():
+        streamer = streamers(generate, batch_size=8, policy="window", max_latency=9)
+        streams = [streamer.astream(item) for item in range(8)]
+        reads = [asyncio.ensure_future(anext_of(stream)) for stream in streams]
+        await asyncio.sleep(0)  # now all of them wait
+        loop, calls = asyncio.get_running_loop(), []
+        wake = loop.call_soon_threadsafe
+        monkeypatch.setattr(
+            loop, "call_soon_threadsafe", lambda *args: (calls.append(args), wake(*args))[1]
+        )
+        gate.open()
+        eventually(lambda: all(stream._inbox.arrived == 2 for stream in streams))
+        assert len(calls) == 1
+        assert await asyncio.gather(*reads) == list(range(8))
+        assert await asyncio.gather(*map(read, streams)) == [[item] for item in range(8)]
+
+    run(main())
+
+
 def test_a_task_that_need_not_wait_lets_others_run(streamers, run):
     streamer = streamers(count_up)
 
