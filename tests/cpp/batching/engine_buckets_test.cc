@@ -46,6 +46,7 @@ TEST(EngineBuckets, OneJoinsTheBatchOfAnotherIfThatIsFaster) {
   const CallPtr heavy = submitted_as(engine, {key_of(2)}, {4});
   const CallPtr light = submitted_as(engine, {key_of(0)}, {1});
   EXPECT_EQ(served(engine), (Ranges{{heavy.get(), 1}, {light.get(), 1}}));
+  teach(engine);
   const CallPtr heavier = submitted_as(engine, {key_of(2)}, {20});
   const CallPtr lightest = submitted_as(engine, {key_of(0)}, {1});
   EXPECT_EQ(served(engine), (Ranges{{heavier.get(), 1}}));
@@ -76,6 +77,7 @@ TEST(EngineBuckets, ALoneRequestIsCutOnlyWhereThatSavesTime) {
   teach(engine);
   const CallPtr similar = submitted_as(engine, {key_of(0), key_of(0), key_of(1), key_of(2)}, {1, 1, 2, 3});
   EXPECT_EQ(served(engine), (Ranges{{similar.get(), 4}})) << "one range";
+  teach(engine);
   const CallPtr different = submitted_as(engine, {key_of(0), key_of(0), key_of(1), key_of(2)}, {1, 1, 2, 30});
   EXPECT_EQ(served(engine), (Ranges{{different.get(), 3}}));
   EXPECT_EQ(served(engine), (Ranges{{different.get(), 1}}));
