@@ -18,6 +18,17 @@ Company together(const Company& one, const Company& other) {
           .heaviest = std::max(one.heaviest, other.heaviest)};
 }
 
+// The first items of a bucket that has more.
+Company part_of(Company bucket, std::size_t items) {
+  bucket.sum *= static_cast<double>(items) / static_cast<double>(bucket.items);
+  bucket.items = items;
+  return bucket;
+}
+
+std::size_t room_of(const Company& batch, const BatchLimits& limits) {
+  return limits.items - std::min(limits.items, batch.items);
+}
+
 bool fits(const Company& company, const BatchLimits& limits) {
   return company.items <= limits.items && (limits.padded ? padded(company) : company.sum) <= limits.weight;
 }
@@ -30,24 +41,29 @@ void BucketPolicy::completed(TimePoint now, TimePoint dispatched, bool waited, d
   last_completed_ = now;
 }
 
-// Takes the bucket that saves most, and looks again.
 BucketPolicy::Plan BucketPolicy::plan(std::span<const Company> buckets, std::size_t first,
                                       const BatchLimits& limits) const {
   Plan plan{.company = buckets[first]};
-  for (;;) {
+  const auto best_by = [&](const auto& saving) {
     std::size_t best = first;
     double best_saving = 0;
     for (std::size_t i = 0; i < buckets.size(); ++i) {
-      const bool taken = i == first || (plan.joining >> i & 1) != 0;
-      if (taken || buckets[i].items == 0 || buckets[i].full) continue;
-      const double saved = saving(plan.company, buckets[i]);
-      if (saved <= best_saving || !fits(together(plan.company, buckets[i]), limits)) continue;
-      best = i;
-      best_saving = saved;
+      if (i == first || buckets[i].items == 0 || (plan.joining >> i & 1) != 0) continue;
+      const double saved = saving(buckets[i]);
+      if (saved > best_saving) best = i;
+      best_saving = std::max(best_saving, saved);
     }
-    if (best == first) break;
+    return best;
+  };
+  std::size_t best;
+  while ((best = best_by([&](const Company& bucket) { return whole_saving(plan.company, bucket, limits); })) != first) {
     plan.company = together(plan.company, buckets[best]);
     plan.joining |= std::uint64_t{1} << best;
+  }
+  best = best_by([&](const Company& bucket) { return part_saving(plan.company, bucket, limits); });
+  if (best != first) {
+    plan.company = together(plan.company, part_of(buckets[best], room_of(plan.company, limits)));
+    plan.partly = std::uint64_t{1} << best;
   }
   plan.company.full = plan.company.full || plan.company.items >= limits.items;
   return plan;
@@ -55,11 +71,23 @@ BucketPolicy::Plan BucketPolicy::plan(std::span<const Company> buckets, std::siz
 
 // --- private ---
 
-// The seconds that one batch saves over two; below 0 if it takes longer. The requests of the first batch would be
-// answered after that batch, so its time does not count as saved.
-double BucketPolicy::saving(const Company& batch, const Company& bucket) const {
+// The seconds that one batch saves over two; 0 if one is not possible. The requests of the first batch would be answered
+// after that batch, so its time does not count as saved.
+double BucketPolicy::whole_saving(const Company& batch, const Company& bucket, const BatchLimits& limits) const {
+  const Company both = together(batch, bucket);
+  if (bucket.full || !fits(both, limits)) return 0;
   const double alone = padded(bucket) + (batch.requests > 0 ? 0 : padded(batch));
-  return cost_.expected(0) - cost_.item_cost() * (padded(together(batch, bucket)) - alone);
+  return cost_.expected(0) - cost_.item_cost() * (padded(both) - alone);
+}
+
+// The seconds that it saves to fill the batch with a part of the bucket; 0 if all of the bucket fits.
+double BucketPolicy::part_saving(const Company& batch, const Company& bucket, const BatchLimits& limits) const {
+  const std::size_t room = room_of(batch, limits);
+  if (room == 0 || bucket.items <= room) return 0;
+  const Company part = part_of(bucket, room), both = together(batch, part);
+  if (!fits(both, limits)) return 0;
+  const double share = static_cast<double>(room) / static_cast<double>(limits.items);
+  return share * cost_.expected(0) - cost_.item_cost() * (padded(both) - padded(batch) - padded(part));
 }
 
 }  // namespace service_streamer

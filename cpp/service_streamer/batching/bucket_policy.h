@@ -3,9 +3,12 @@
 // Decides which buckets share a batch. A bucket has items of similar weight, for instance length. The items of a batch
 // are padded to the heaviest one. So a batch of one bucket has little padding, but it may have few items.
 //
-// A batch takes all items of another bucket if the two are answered sooner together than one after the other. The time
-// of a batch is learned: it is a line over the padded weight, the number of items times the weight of the heaviest.
-// Decision 032 says why. The class has no lock and no clock. No call blocks, allocates or throws.
+// A batch takes all items of another bucket if the two are answered sooner together than one after the other. If it then
+// has room, but not for all of any other bucket, it takes a part of one whose padding costs less than the part's share of
+// the fixed cost of a batch. The time of a batch is learned: it is a line over the padded weight, the number of items
+// times the weight of the heaviest. Decision 032 says why.
+//
+// The class has no lock and no clock. No call blocks, allocates or throws.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +31,7 @@ class BucketPolicy {
   struct Plan {
     Company company;            // what can be in the batch
     std::uint64_t joining = 0;  // the buckets whose items it takes besides those of the first: bit i is buckets[i]
+    std::uint64_t partly = 0;   // the one of which it then takes what fits
   };
 
   // The batch that begins with the items of buckets[first]. There are at most kMaxBuckets buckets. `requests` counts
@@ -35,7 +39,8 @@ class BucketPolicy {
   Plan plan(std::span<const Company> buckets, std::size_t first, const BatchLimits& limits) const;
 
  private:
-  double saving(const Company& batch, const Company& bucket) const;
+  double whole_saving(const Company& batch, const Company& bucket, const BatchLimits& limits) const;
+  double part_saving(const Company& batch, const Company& bucket, const BatchLimits& limits) const;
 
   BatchCost cost_;
   TimePoint last_completed_;

@@ -172,7 +172,7 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
   --reserved_;
   BatchLoad load(how.limits);
   std::uint64_t key = how.first != nullptr ? how.first->key(how.first->dispatched) : 0;
-  const std::uint64_t joining = how.first != nullptr ? plan_for(*how.first, how.limits).joining : 0;
+  const BucketPolicy::Plan plan = how.first != nullptr ? plan_for(*how.first, how.limits) : BucketPolicy::Plan{};
   bool too_heavy = false;
   Request* next = how.first;
   while (next != nullptr && batch.items < how.limits.items && make_room(batch.ranges)) {
@@ -200,7 +200,9 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
       if (next->phase == Request::Phase::kDispatched) ++batch.finishing;
     }
     next = alone ? nullptr : queue_.next_alike(key);
-    if (next == nullptr && joining != 0 && !alone) next = next_joining(key, joining);
+    for (const std::uint64_t joining : {plan.joining, plan.partly}) {
+      if (next == nullptr && !alone) next = next_joining(key, joining);
+    }
   }
   if (batch.items > 0 && !batch.ranges.front().request->alone) {
     counters_.weight += load.sum();

@@ -60,13 +60,24 @@ TEST(BucketPolicy, TheBucketThatSavesMostJoinsFirst) {
   EXPECT_EQ(joining(policy, {bucket(4, 1), bucket(2, 1), bucket(4, 1.2)}, 2), 2u) << "less padding";
 }
 
-TEST(BucketPolicy, ABucketJoinsAsAWholeOrNotAtAll) {
+TEST(BucketPolicy, APartOfABucketFillsTheBatchIfItsPaddingCostsLessThanItsShareOfABatch) {
   const BucketPolicy policy = taught();
-  EXPECT_EQ(joining(policy, {bucket(3, 1), bucket(6, 1)}, 1), 0u);
-  EXPECT_EQ(joining(policy, {bucket(2, 1), bucket(6, 1)}, 1), 1u);
-  BucketPolicy::Company full = bucket(2, 1);
+  const BucketPolicy::Plan plan = policy.plan(Companies{bucket(3, 1), bucket(6, 1.5)}, 1, kLimits);
+  EXPECT_EQ(plan.joining, 0u);
+  EXPECT_EQ(plan.partly, 1u) << "padding of 2 times 0.5 ms, a quarter of a batch";
+  EXPECT_TRUE(plan.company.full);
+  EXPECT_EQ(policy.plan(Companies{bucket(3, 1), bucket(6, 2.5)}, 1, kLimits).partly, 0u);
+  EXPECT_EQ(policy.plan(Companies{bucket(2, 1), bucket(6, 1)}, 1, kLimits).partly, 0u) << "all of it fits";
+}
+
+TEST(BucketPolicy, AFullBucketJoinsOnlyAsAPart) {
+  const BucketPolicy policy = taught();
+  BucketPolicy::Company full = bucket(9, 1);
   full.full = true;
-  EXPECT_EQ(joining(policy, {full, bucket(2, 1)}, 1), 0u);
+  const BucketPolicy::Plan plan = policy.plan(Companies{bucket(2, 1), full, bucket(2, 1)}, 0, kLimits);
+  EXPECT_EQ(plan.joining, 4u);
+  EXPECT_EQ(plan.partly, 2u);
+  EXPECT_EQ(plan.company.items, 8u);
 }
 
 TEST(BucketPolicy, ABatchKeepsTheLimitOfTheWeight) {

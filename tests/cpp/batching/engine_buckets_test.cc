@@ -53,14 +53,14 @@ TEST(EngineBuckets, OneJoinsTheBatchOfAnotherIfThatIsFaster) {
   EXPECT_EQ(served(engine), (Ranges{{lightest.get(), 1}}));
 }
 
-TEST(EngineBuckets, OneThatDoesNotFitStaysWhole) {
+TEST(EngineBuckets, OneThatDoesNotFitIsCut) {
   Engine engine(bucketed());
   teach(engine);
   const CallPtr first = submitted_as(engine, {key_of(1), key_of(1), key_of(1)}, {2, 2, 2});
   const CallPtr second = submitted_as(engine, Keys(6, key_of(0)), Weights(6, 2));
-  const CallPtr third = submitted_as(engine, Keys(5, key_of(2)), Weights(5, 2));
-  EXPECT_EQ(served(engine), (Ranges{{first.get(), 3}, {third.get(), 5}}));
-  EXPECT_EQ(served(engine), (Ranges{{second.get(), 6}}));
+  const CallPtr third = submitted_as(engine, Keys(4, key_of(2)), Weights(4, 2));
+  EXPECT_EQ(served(engine), (Ranges{{first.get(), 3}, {third.get(), 4}, {second.get(), 1}}));
+  EXPECT_EQ(served(engine), (Ranges{{second.get(), 5}}));
 }
 
 TEST(EngineBuckets, OtherKeysDoNotShareABatch) {
