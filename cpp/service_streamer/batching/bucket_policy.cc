@@ -71,8 +71,8 @@ BucketPolicy::Plan BucketPolicy::plan(std::span<const Company> buckets, std::siz
 
 // --- private ---
 
-// The seconds that one batch saves over two; 0 if one is not possible. The requests of the first batch would be answered
-// after that batch, so its time does not count as saved.
+// The seconds that one batch saves over two; 0 if one is not possible. The requests of the first batch would be
+// answered after that batch, so its time does not count as saved.
 double BucketPolicy::whole_saving(const Company& batch, const Company& bucket, const BatchLimits& limits) const {
   const Company both = together(batch, bucket);
   if (bucket.full || !fits(both, limits)) return 0;

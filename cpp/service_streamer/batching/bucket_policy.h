@@ -3,10 +3,10 @@
 // Decides which buckets share a batch. A bucket has items of similar weight, for instance length. The items of a batch
 // are padded to the heaviest one. So a batch of one bucket has little padding, but it may have few items.
 //
-// A batch takes all items of another bucket if the two are answered sooner together than one after the other. If it then
-// has room, but not for all of any other bucket, it takes a part of one whose padding costs less than the part's share of
-// the fixed cost of a batch. The time of a batch is learned: it is a line over the padded weight, the number of items
-// times the weight of the heaviest. Decision 032 says why.
+// A batch takes all items of another bucket if the two are answered sooner together than one after the other. If no
+// other bucket fits as a whole, it takes a part of one whose padding costs less than the part's share of the fixed cost
+// of a batch. The time of a batch is learned: it is a line over the padded weight, the number of items times the weight
+// of the heaviest. Decision 032 says why.
 //
 // The class has no lock and no clock. No call blocks, allocates or throws.
 

@@ -277,7 +277,7 @@ class Engine {
   BatchPolicy policy_ GUARDED_BY(mutex_);
   std::optional<SloPolicy> slo_ GUARDED_BY(mutex_);  // if there is a target
   BucketPolicy buckets_ GUARDED_BY(mutex_);
-  std::size_t batch_limit_ GUARDED_BY(mutex_);       // batch_size, or less because of the target
+  std::size_t batch_limit_ GUARDED_BY(mutex_);  // batch_size, or less because of the target
   RequestQueue queue_ GUARDED_BY(mutex_);
   LiveList live_ GUARDED_BY(mutex_);                       // all accepted requests that have not ended
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_

@@ -172,7 +172,8 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
   --reserved_;
   BatchLoad load(how.limits);
   std::uint64_t key = how.first != nullptr ? how.first->key(how.first->dispatched) : 0;
-  const BucketPolicy::Plan plan = how.first != nullptr ? plan_for(*how.first, how.limits) : BucketPolicy::Plan{};
+  const bool plans = options_.buckets > 0 && how.first != nullptr;
+  const BucketPolicy::Plan plan = plans ? plan_for(*how.first, how.limits) : BucketPolicy::Plan{};
   bool too_heavy = false;
   Request* next = how.first;
   while (next != nullptr && batch.items < how.limits.items && make_room(batch.ranges)) {

@@ -77,8 +77,7 @@ RequestGroups::Company RequestGroups::company_of(std::uint64_t key) {
   if (found == groups_.end()) return {};
   Group& group = found->second;
   const bool full = is_full(group);  // it also weighs the group again
-  return {
-      .items = group.items, .requests = group.requests, .full = full, .sum = group.sum, .heaviest = group.heaviest};
+  return {.items = group.items, .requests = group.requests, .full = full, .sum = group.sum, .heaviest = group.heaviest};
 }
 
 Request* RequestGroups::first(std::uint64_t key) const {

@@ -81,7 +81,7 @@ struct Summary {
 
 TEST(BucketSimulation, BucketsAreFasterThanOneQueueAndThanBucketsThatNeverShare) {
   std::map<std::string, Summary> over_none, over_strict;
-  Summary useful, none, strict;
+  Summary useful, none, strict, keys_over_none;
   std::size_t index = 0;
   for (const PaddedModel& model : kModels) {
     for (const Lengths lengths : {Lengths::kLogNormal, Lengths::kWide, Lengths::kTwoKinds, Lengths::kEqual}) {
@@ -102,6 +102,7 @@ TEST(BucketSimulation, BucketsAreFasterThanOneQueueAndThanBucketsThatNeverShare)
                                      " workers, " + std::to_string(batch_size) + ", " + traffic;
             none.add(buckets, plain, name);
             strict.add(buckets, keys, name);
+            keys_over_none.add(keys, plain, name);
             if (model.per_unit > 0) useful.add(buckets, plain, name);
             for (const std::string& part : {traffic, std::string(kind), std::string(model.name)}) {
               over_none[part].add(buckets, plain, name);
@@ -118,6 +119,8 @@ TEST(BucketSimulation, BucketsAreFasterThanOneQueueAndThanBucketsThatNeverShare)
   std::printf("over buckets that never share\n");
   for (const auto& [name, summary] : over_strict) summary.print(name);
   strict.print("all");
+  std::printf("buckets that never share over one queue\n");
+  keys_over_none.print("all");
   EXPECT_LT(none.cost(), 0.8);
   EXPECT_LT(none.p99(), 0.8);
   EXPECT_LT(useful.worst, 1.1) << useful.worst_cell;
