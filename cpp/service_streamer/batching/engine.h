@@ -220,7 +220,6 @@ class Engine {
   bool overdue(const Request& request, TimePoint now) const REQUIRES(mutex_);
   Request* first_of_full_batch(TimePoint now) REQUIRES(mutex_);
   BucketPolicy::Plan plan_for(const Request& first, const BatchLimits& limits) REQUIRES(mutex_);
-  Request* next_joining(std::uint64_t& key, std::uint64_t joining) const REQUIRES(mutex_);
   Request* first_live(CloseReason reason, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   std::size_t share_of(const Request& first, std::size_t idle_workers) REQUIRES(mutex_);
   bool alike_left(const Batch& batch) const REQUIRES(mutex_);

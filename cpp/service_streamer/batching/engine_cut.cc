@@ -24,6 +24,16 @@ bool make_room(std::vector<RequestRange>& ranges) {
   return true;
 }
 
+// The next request of the buckets in `joining`, after there are none with `key`; nullptr if there is none.
+Request* next_joining(const RequestQueue& queue, std::uint64_t& key, std::uint64_t joining) {
+  Request* next = nullptr;
+  for (; next == nullptr && joining != 0; joining &= joining - 1) {
+    key = (key & ~kBucketBits) | static_cast<std::uint64_t>(std::countr_zero(joining));
+    next = queue.next_alike(key);
+  }
+  return next;
+}
+
 }  // namespace
 
 bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
@@ -141,22 +151,12 @@ BucketPolicy::Plan Engine::plan_for(const Request& first, const BatchLimits& lim
   for (std::uint32_t i = first.run_end; i < first.size && (first.key(i) & ~kBucketBits) == (key & ~kBucketBits); ++i) {
     RequestQueue::Company& later = buckets[first.key(i) & kBucketBits];
     later.full = later.full || i >= seen;
-    if (later.full) break;
+    if (i >= seen) break;
     ++later.items;
     later.sum += first.weight(i);
     later.heaviest = std::max(later.heaviest, first.weight(i));
   }
   return buckets_.plan({buckets.data(), options_.buckets}, number, limits);
-}
-
-// The next request in a bucket that joins the batch, after there are none with `key`; nullptr if there is none.
-Request* Engine::next_joining(std::uint64_t& key, std::uint64_t joining) const {
-  Request* next = nullptr;
-  for (; next == nullptr && joining != 0; joining &= joining - 1) {
-    key = (key & ~kBucketBits) | static_cast<std::uint64_t>(std::countr_zero(joining));
-    next = queue_.next_alike(key);
-  }
-  return next;
 }
 
 // True if a request is queued that could be in the batch.
@@ -202,7 +202,7 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
     }
     next = alone ? nullptr : queue_.next_alike(key);
     for (const std::uint64_t joining : {plan.joining, plan.partly}) {
-      if (next == nullptr && !alone) next = next_joining(key, joining);
+      if (next == nullptr && !alone) next = next_joining(queue_, key, joining);
     }
   }
   if (batch.items > 0 && !batch.ranges.front().request->alone) {
