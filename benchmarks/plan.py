@@ -254,6 +254,14 @@ CASES: tuple[Case, ...] = (
         ("ours", "ours-alone-1", "ours-alone-all"),
         seconds=5,
     ),
+    case(
+        "native-lengths",
+        "cases.lengths",
+        ("ours", PLAIN),
+        seconds=20,
+        quick_seconds=8,
+        seeded=True,
+    ),
     web(
         "native-flask",
         [

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from figures import Check, Figure, Results, Row, at_least, at_most, informative, rate
-from plan import EAGER
+from plan import EAGER, PLAIN
 
 
 def below(case: str, *peers: str, metric: str) -> Check:
@@ -29,6 +29,14 @@ def faster_or_full(results: Results, ours: float) -> bool:
     alone = results.best("native-pictures", ALONE, "per_s")
     cores = results.get("native-pictures", "ours", "cores")
     return (alone is not None and ours >= 1.6 * alone) or (cores is not None and cores >= 0.9)
+
+
+def faster_by(case: str, factor: float, metric: str) -> Check:
+    def check(results: Results, ours: float) -> bool:
+        plain = results.get(case, PLAIN, metric)
+        return plain is not None and ours >= factor * plain
+
+    return check
 
 
 NATIVE_ROWS: tuple[Row, ...] = (
@@ -97,6 +105,24 @@ NATIVE_ROWS: tuple[Row, ...] = (
             ),
         ),
         peers=ALONE,
+    ),
+    Row(
+        "MiniLM, sentences of log-normal lengths, 32 clients, with `bucket=`, per s / p99 / one"
+        " request of 256 sentences",
+        "≥ 1.3 × without buckets; p99 below",
+        (
+            Figure("native-lengths", "per_s", "/s", faster_by("native-lengths", 1.3, "per_s")),
+            Figure(
+                "native-lengths", "p99_ms", "ms", below("native-lengths", PLAIN, metric="p99_ms")
+            ),
+            Figure(
+                "native-lengths",
+                "large_per_s",
+                "/s",
+                faster_by("native-lengths", 1.3, "large_per_s"),
+            ),
+        ),
+        peers=(PLAIN,),
     ),
     Row(
         "MiniLM, Flask + gunicorn gthread, 32 connections, per s / p99",

@@ -27,6 +27,9 @@ SENTENCES = [
 ]
 
 
+BUCKETS = (16, 32, 64, 128)  # tokens: sentences of similar length run together
+
+
 class BadRequest(ValueError):
     """The service cannot answer the request. The message has the reason."""
 
@@ -37,12 +40,25 @@ class EmbeddingService:
     Args:
         model: "eager", or a file made by export.py: TorchScript (.pt) or AOTInductor (.pt2).
         native: run the file in C++ threads without the GIL.
+        bucket: bounds of the number of tokens. None: a batch has sentences of any length.
     """
 
-    def __init__(self, model: str = "eager", *, native: bool = False) -> None:
+    def __init__(
+        self,
+        model: str = "eager",
+        *,
+        native: bool = False,
+        bucket: Sequence[int] | None = BUCKETS,
+    ) -> None:
         self._tokenize = Tokenizer()
         self._predict = native_model(model) if native else PythonModel(model)
-        self.streamer = ThreadedStreamer(self._predict, batch_size=64, max_latency=0.1)
+        self.streamer = ThreadedStreamer(
+            self._predict,
+            batch_size=64,
+            max_latency=0.1,
+            weight=None if bucket is None else len,
+            bucket=bucket,
+        )
 
     @classmethod
     def from_environment(cls) -> EmbeddingService:

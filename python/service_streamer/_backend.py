@@ -142,6 +142,7 @@ def make_engine(
         forwards=forwards,
         max_weight=math.inf if grouping is None else grouping.max_weight,
         padded=grouping is not None and grouping.padded,
+        buckets=0 if grouping is None or forwards else grouping.buckets,
         remote=remote,
         inline=inline,
         model=model,

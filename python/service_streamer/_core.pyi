@@ -50,6 +50,7 @@ class Engine:
         inline: bool = False,
         model: Any = None,
         slo: float = 0,
+        buckets: int = 0,
     ) -> Engine: ...
     def predict(self, batch: Any, timeout: float | None, priority: int, /) -> Any: ...
     def submit(

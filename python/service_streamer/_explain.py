@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import _explain_steps
+from . import _explain_groups, _explain_steps
 from ._stats import EventStats, StreamerStats, WorkerStats
 
 REASONS = {
@@ -64,7 +64,7 @@ def explain(name: str, stats: StreamerStats) -> str:
         *_table("items per batch", size_rows(stats.batch_sizes)),
         "",
         *_table("why batches closed", reason_rows(recent.close_reasons)),
-        *_groups(recent),
+        *_explain_groups.lines(recent, stats.buckets),
         "",
         *times(recent),
         *_workers(stats),
@@ -142,12 +142,8 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
             f"more than {count(stats.peak_requests, 'thread')}, or the load generator more "
             f"connections, or lower batch_size={stats.batch_size}."
         )
-    if recent.other_keys >= 0.5 * batches:
-        return (
-            f"The keys are the limit: when {recent.other_keys / batches:.0%} of the batches "
-            "closed, all other queued items had other keys. Fewer different keys give larger "
-            "batches."
-        )
+    if limit := _explain_groups.verdict(recent, stats.buckets):
+        return limit
     if share["max_latency"] + share["window"] >= 0.5:
         hint = ' or use policy="adaptive"' if stats.policy == "window" else ""
         return (
@@ -200,18 +196,6 @@ def reason_rows(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the texts of the close reasons that occurred, the most frequent first."""
     rows = [(REASONS.get(key, key), n) for key, n in reasons.items() if n]
     return sorted(rows, key=lambda row: -row[1])
-
-
-def _groups(recent: EventStats) -> list[str]:
-    lines = []
-    if recent.other_keys:
-        lines.append(
-            f"{count(recent.other_keys, 'batch', 'batches')} could have been larger, but all other "
-            "queued items had other keys"
-        )
-    if recent.padding > 0:
-        lines.append(f"{recent.padding:.0%} of the weight of batches is padding")
-    return lines
 
 
 def _table(title: str, rows: list[tuple[str, int]]) -> list[str]:

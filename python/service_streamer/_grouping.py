@@ -1,8 +1,9 @@
-"""Which items may share a batch: the options ``key`` and ``weight``."""
+"""Which items may share a batch: the options ``key``, ``weight`` and ``bucket``."""
 
 from __future__ import annotations
 
 import array
+import bisect
 import hashlib
 import io
 import itertools
@@ -20,6 +21,7 @@ Traits = tuple[bytes | None, bytes | None, list[int] | None]
 
 _MAX_WEIGHT = 1e15  # sums of weights stay exact enough
 _KNOWN_KEYS = 1 << 16  # numbers of keys that are remembered
+_BUCKET_BITS = 6  # the low bits of the number of a key that are the number of the bucket
 
 
 class Grouping:
@@ -32,6 +34,8 @@ class Grouping:
             another process knows it.
         padded: the weight of a batch is its number of items times the weight of the heaviest.
         strict_weight: reject an item that is heavier than `max_weight`.
+        bucket: ascending bounds of the weight. An item is in the first bucket whose bound is not
+            less, or in one more bucket. None: there are no buckets.
 
     Raises:
         TypeError, ValueError: an option is invalid. The message names it and its value.
@@ -44,6 +48,7 @@ class Grouping:
         max_weight: float | None = None,
         padded: bool = False,
         strict_weight: bool = False,
+        bucket: Sequence[float] | None = None,
     ) -> None:
         self.max_weight = math.inf if max_weight is None else _weight("max_weight", max_weight)
         if not self.max_weight > 0:
@@ -52,7 +57,13 @@ class Grouping:
         self._strict = strict_weight
         self._key = _function("key", key)
         self._weight = _function("weight", weight)
+        self._bounds = None if bucket is None else _bounds(bucket)
         self._numbers: dict[Hashable, int] = {}
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets; 0 without."""
+        return 0 if self._bounds is None else len(self._bounds) + 1
 
     def group(self, items: Sequence[Any]) -> tuple[Sequence[Any], Traits]:
         """Return the items in an order in which equal keys are neighbours, and their traits.
@@ -65,21 +76,23 @@ class Grouping:
             ValueError: a weight is not a number from 0 to 1e15, or, with ``strict_weight``, more
                 than ``max_weight``; or a key is not equal to itself.
         """
-        packed: bytes | None = None
+        keys = None if self._key is None else [self._number(self._key(item)) for item in items]
+        weights = None if self._weight is None else [self._weigh(item) for item in items]
         order: list[int] | None = None
-        if self._key is not None:
-            keys = [self._number(self._key(item)) for item in items]
+        if self._bounds is not None or keys is not None:
+            keys = [0] * len(items) if keys is None else keys
             first = {key: index for index, key in reversed(list(enumerate(keys)))}
-            places = [first[key] for key in keys]
+            places = [first[key] << _BUCKET_BITS for key in keys]
+            if self._bounds is not None and weights is not None:
+                buckets = [bisect.bisect_left(self._bounds, weight) for weight in weights]
+                places = list(map(operator.or_, places, buckets))
+                keys = list(map(operator.or_, keys, buckets))
             if any(place > after for place, after in itertools.pairwise(places)):
                 order = sorted(range(len(keys)), key=places.__getitem__)
                 items = [items[index] for index in order]
                 keys = [keys[index] for index in order]
-            packed = array.array("Q", keys).tobytes()
-        weights: bytes | None = None
-        if self._weight is not None:
-            weights = array.array("d", map(self._weigh, items)).tobytes()
-        return items, (packed, weights, order)
+                weights = weights and [weights[index] for index in order]
+        return items, (_packed("Q", keys), _packed("d", weights), order)
 
     def _number(self, key: Hashable) -> int:
         try:
@@ -92,6 +105,8 @@ class Grouping:
             # Not hash(): other processes must get the same number.
             digest = hashlib.blake2b(_pickle(key), digest_size=8).digest()
             number = int.from_bytes(digest, "little")
+            if self._bounds is not None:
+                number &= -1 << _BUCKET_BITS
             if len(self._numbers) >= _KNOWN_KEYS:
                 self._numbers.clear()
             self._numbers[key] = number
@@ -103,6 +118,21 @@ class Grouping:
         if self._strict and weight > self.max_weight:
             raise ValueError(f"an item weighs {weight:g}, more than max_weight={self.max_weight:g}")
         return weight
+
+
+def _packed(kind: str, values: list[Any] | None) -> bytes | None:
+    return None if values is None else array.array(kind, values).tobytes()
+
+
+def _bounds(value: Any) -> list[float]:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise TypeError(f"bucket must be a sequence of numbers, not {value!r}")
+    bounds = [_weight("a bound of bucket", bound) for bound in value]
+    if not bounds or any(bound >= after for bound, after in itertools.pairwise(bounds)):
+        raise ValueError(f"bucket must have ascending numbers, not {value!r}")
+    if len(bounds) >= 1 << _BUCKET_BITS:
+        raise ValueError(f"bucket must have fewer than {1 << _BUCKET_BITS} numbers, not {value!r}")
+    return bounds
 
 
 def _function(name: str, value: Any) -> Callable[[Any], Any] | None:
@@ -138,17 +168,24 @@ def grouping(
     max_weight: float | None,
     padded: bool,
     strict_weight: bool,
+    bucket: Sequence[float] | None,
 ) -> Grouping | None:
     """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike."""
-    if (weight is None) != (max_weight is None):
-        raise ValueError(
-            f"weight and max_weight belong together, not {weight!r} and {max_weight!r}"
-        )
+    if weight is None and max_weight is not None:
+        raise ValueError(f"max_weight={max_weight!r} needs weight")
+    if weight is not None and max_weight is None and bucket is None:
+        raise ValueError(f"weight={weight!r} needs max_weight or bucket")
+    _check_bucket(bucket, weight)
     _check_flag("padded", padded, max_weight)
     _check_flag("strict_weight", strict_weight, max_weight)
     if key is None and weight is None:
         return None
-    return Grouping(key, weight, max_weight, padded, strict_weight)
+    return Grouping(key, weight, max_weight, padded, strict_weight, bucket)
+
+
+def _check_bucket(bucket: Any, weight: Any) -> None:
+    if bucket is not None and weight is None:
+        raise ValueError(f"bucket={bucket!r} needs weight")
 
 
 def _check_flag(name: str, flag: Any, max_weight: float | None) -> None:
@@ -158,14 +195,21 @@ def _check_flag(name: str, flag: Any, max_weight: float | None) -> None:
         raise ValueError(f"{name}=True needs max_weight")
 
 
-def worker_grouping(max_weight: float | None, padded: bool) -> Grouping | None:
+def worker_grouping(
+    max_weight: float | None, padded: bool, bucket: Sequence[float] | None = None
+) -> Grouping | None:
     """Return the `Grouping` of a worker machine, or None. Its clients send keys and weights."""
     _check_flag("padded", padded, max_weight)
-    return None if max_weight is None else Grouping(None, None, max_weight, padded)
+    if max_weight is None and bucket is None:
+        return None
+    return Grouping(None, None, max_weight, padded, bucket=bucket)
 
 
 def client_grouping(
-    key: KeyFunction | str | None, weight: WeightFunction | str | None
+    key: KeyFunction | str | None,
+    weight: WeightFunction | str | None,
+    bucket: Sequence[float] | None,
 ) -> Grouping | None:
     """Return the `Grouping` of a client, or None. The server knows the limit."""
-    return None if key is None and weight is None else Grouping(key, weight)
+    _check_bucket(bucket, weight)
+    return None if key is None and weight is None else Grouping(key, weight, bucket=bucket)

@@ -78,7 +78,7 @@ class Options:
         if self.output != "items":
             raise ValueError(f'output must be "items" for a StepModel, not {self.output!r}')
         if self.grouping is not None:
-            raise ValueError("key, weight and max_weight are not for a StepModel")
+            raise ValueError("key, weight, max_weight and bucket are not for a StepModel")
         if self.slo is not None:
             raise ValueError(f"slo={self.slo} is not for a StepModel: a batch has no end")
         queue = self.max_queue or 1024 * self.batch_size

@@ -146,9 +146,9 @@ class EventStats:
     items: int
     """items of those batches"""
     other_keys: int
-    """batches that were not full while only items with other keys were queued"""
+    """batches that were not full while only items with other keys or buckets were queued"""
     weight: float
-    """of those items; 0 without ``max_weight``"""
+    """of those items; 0 without ``max_weight`` and ``bucket``"""
     padded_weight: float
     """the same with padding: for each batch, its items times the weight of the heaviest"""
     close_reasons: Mapping[str, int]
@@ -238,6 +238,8 @@ class StreamerStats(EventStats):
     """most items per batch: `batch_size`, or less if larger batches would miss the slo"""
     least_service: float = 0.0
     """with an slo, the expected time of a batch of one item in seconds; 0: not known"""
+    buckets: int = 0
+    """the number of buckets of items of similar weight; 0: none"""
 
     worker_restarts: int = 0
     """worker processes of a Streamer that died or hung after they had loaded their model. Each is

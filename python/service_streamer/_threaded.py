@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._backend import Backend
@@ -50,13 +50,16 @@ class ThreadedStreamer(BaseStreamer):
             items with equal keys share a batch. The oldest request decides which key goes next.
             A ``NativeModel`` may have its own.
         weight: a function of an item that returns a number of at least 0 (tokens, pixels, bytes),
-            or the name of an attribute. Needs ``max_weight``.
+            or the name of an attribute. Needs ``max_weight`` or ``bucket``.
         max_weight: the most that the items of a batch may weigh together. An item that is heavier
             runs alone. ``batch_size`` remains the bound of their number.
         padded: a batch weighs its number of items times the weight of the heaviest, as it does if
             items are padded to one length.
         strict_weight: `predict` and `submit` raise ValueError for an item that is heavier than
             ``max_weight``.
+        bucket: ascending bounds of the weight, at most 63, such as (64, 128, 256). They divide the
+            items into buckets of similar weight. A batch has items of several buckets only if their
+            padding is expected to take less time than further batches.
         max_queue: most items in the queue, of each priority together with the higher ones. None:
             1024 * ``batch_size``. If nothing of its priority or a higher one is queued, a request
             of any size is accepted.
@@ -101,6 +104,7 @@ class ThreadedStreamer(BaseStreamer):
         max_weight: float | None = None,
         padded: bool = False,
         strict_weight: bool = False,
+        bucket: Sequence[float] | None = None,
         max_queue: int | None = None,
         overflow: str = "block",
         slo: float | None = None,
@@ -143,7 +147,7 @@ class ThreadedStreamer(BaseStreamer):
             worker_timeout=worker_timeout,
             policy=policy,
             ageing=ageing,
-            grouping=grouping(key, weight, max_weight, padded, strict_weight),
+            grouping=grouping(key, weight, max_weight, padded, strict_weight, bucket),
             max_queue=max_queue,
             overflow=overflow,
             slo=slo,

@@ -130,15 +130,15 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   Py_ssize_t batch_size = 0, max_queue = 0;
   double max_latency = -1, ageing = 0, max_weight = 0, slo = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
-  int workers = 0, forwards = 0, padded = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",  "max_latency", "policy",   "ageing",      "workers",
-                                "max_queue",   "overflow",    "output",   "future_type", "start",
-                                "start_timer", "group",       "forwards", "max_weight",  "padded",
-                                "remote",      "inline",      "model",    "slo",         nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOd", const_cast<char**>(names), &batch_size,
+  int workers = 0, forwards = 0, padded = 0, buckets = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
+  static const char* names[] = {"batch_size", "max_latency", "policy",      "ageing", "workers",     "max_queue",
+                                "overflow",   "output",      "future_type", "start",  "start_timer", "group",
+                                "forwards",   "max_weight",  "padded",      "remote", "inline",      "model",
+                                "slo",        "buckets",     nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdi", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
                                    &PyType_Type, &future_type, &start, &start_timer, &group, &forwards, &max_weight,
-                                   &padded, &remote, &inline_items, &model, &slo)) {
+                                   &padded, &remote, &inline_items, &model, &slo, &buckets)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
@@ -160,6 +160,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   options.ignores_traits = forwards != 0;
   if (max_weight > 0) options.max_weight = max_weight;
   options.padded = padded != 0;
+  options.buckets = static_cast<std::size_t>(buckets);
   options.workers = workers;
   options.slo = duration_from(slo);
   options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));

@@ -35,6 +35,7 @@ struct Batch {
   int finishing = 0;     // requests whose last item is in this batch
   CloseReason reason = CloseReason::kIdle;
   TimePoint dispatched;   // when it was cut; the service time counts from here
+  double padded = 0;      // its items times the weight of the heaviest; 0 if weights do not count
   Duration age{0};        // of its oldest request, when the batch was cut
   bool rerun = false;     // part of a failed batch, run again to find the guilty requests
   bool isolated = false;  // the worker has run it again in parts by itself

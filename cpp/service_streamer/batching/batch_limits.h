@@ -16,6 +16,9 @@ struct BatchLimits {
   // The most that its items may weigh together. With `padded`: the number of items times the weight of the heaviest.
   double weight = std::numeric_limits<double>::infinity();
   bool padded = false;
+  bool counts_weight = false;  // also if it is not limited
+
+  bool weighs() const { return counts_weight || weight != std::numeric_limits<double>::infinity(); }
 };
 
 // What a batch holds while it is filled.
@@ -38,16 +41,17 @@ class BatchLoad {
   }
 
   void add(const RequestRange& range) {
-    if (limits_.weight == std::numeric_limits<double>::infinity()) {
+    if (!limits_.weighs()) {
       items_ += range.count;
       return;
     }
     for (std::uint32_t i = 0; i < range.count; ++i) add_item(range.request->weight(range.begin + i));
   }
 
-  // 0 if the weight is not limited.
+  // 0 if the weight does not count.
   double sum() const { return sum_; }
-  double weight() const { return limits_.padded ? static_cast<double>(items_) * heaviest_ : sum_; }
+  double padded() const { return static_cast<double>(items_) * heaviest_; }
+  double weight() const { return limits_.padded ? padded() : sum_; }
 
  private:
   void add_item(double weight) {

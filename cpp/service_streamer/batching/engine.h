@@ -14,6 +14,7 @@
 #include "service_streamer/batching/batch.h"
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/batch_policy.h"
+#include "service_streamer/batching/bucket_policy.h"
 #include "service_streamer/batching/event_log.h"
 #include "service_streamer/batching/idle_worker.h"
 #include "service_streamer/batching/options.h"
@@ -216,8 +217,6 @@ class Engine {
   void record_phases(const Batch& batch, std::span<const BatchPhase> phases) EXCLUDES(mutex_);
 
  private:
-  using Wakes = service_streamer::Wakes;
-
   Admission accept(Request& request, bool may_wait) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
   bool misses_target(SloPolicy& slo, Request& request) REQUIRES(mutex_);
@@ -229,6 +228,7 @@ class Engine {
   std::size_t unreserved_items() const REQUIRES(mutex_);
   bool overdue(const Request& request, TimePoint now) const REQUIRES(mutex_);
   Request* first_of_full_batch(TimePoint now) REQUIRES(mutex_);
+  BucketPolicy::Plan plan_for(const Request& first, const BatchLimits& limits) REQUIRES(mutex_);
   Request* first_live(CloseReason reason, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   std::size_t share_of(const Request& first, std::size_t idle_workers) REQUIRES(mutex_);
   bool alike_left(const Batch& batch) const REQUIRES(mutex_);
@@ -284,7 +284,8 @@ class Engine {
   EngineOptions options_ GUARDED_BY(mutex_);
   BatchPolicy policy_ GUARDED_BY(mutex_);
   std::optional<SloPolicy> slo_ GUARDED_BY(mutex_);  // if there is a target
-  std::size_t batch_limit_ GUARDED_BY(mutex_);       // batch_size, or less because of the target
+  BucketPolicy buckets_ GUARDED_BY(mutex_);
+  std::size_t batch_limit_ GUARDED_BY(mutex_);  // batch_size, or less because of the target
   RequestQueue queue_ GUARDED_BY(mutex_);
   LiveList live_ GUARDED_BY(mutex_);                       // all accepted requests that have not ended
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_

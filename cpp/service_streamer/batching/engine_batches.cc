@@ -133,6 +133,9 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
   before_event(now);
   if (batch.items > 0) times_.service_time.add(service);  // 0 if all its requests ended before it was run again
   policy_.completed(now, batch.items, service, batch.finishing);
+  if (options_.buckets > 0) {
+    buckets_.completed(now, batch.dispatched, running_batches_ > options_.workers, batch.padded);
+  }
   if (slo_) learn_target(*slo_, batch, now);
 }
 

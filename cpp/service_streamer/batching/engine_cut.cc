@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <vector>
 
@@ -19,6 +22,16 @@ bool make_room(std::vector<RequestRange>& ranges) {
     return false;
   }
   return true;
+}
+
+// The next request of the buckets in `joining`, after there are none with `key`; nullptr if there is none.
+Request* next_joining(const RequestQueue& queue, std::uint64_t& key, std::uint64_t joining) {
+  Request* next = nullptr;
+  for (; next == nullptr && joining != 0; joining &= joining - 1) {
+    key = (key & ~kBucketBits) | static_cast<std::uint64_t>(std::countr_zero(joining));
+    next = queue.next_alike(key);
+  }
+  return next;
 }
 
 }  // namespace
@@ -125,6 +138,27 @@ std::size_t Engine::share_of(const Request& first, std::size_t idle_workers) {
   return policy_.share(policy_queue(queue_.company_of(first), idle_workers > others ? idle_workers - others : 1));
 }
 
+// The batch that begins with this request. Its later items count, too, although they are not in a group yet.
+BucketPolicy::Plan Engine::plan_for(const Request& first, const BatchLimits& limits) {
+  const RequestQueue::Company company = queue_.company_of(first);
+  const std::uint64_t key = first.key(first.dispatched);
+  const std::size_t number = key & kBucketBits;
+  if (number >= options_.buckets || !queue_.grouped() || first.alone || company.full) return {.company = company};
+  std::array<RequestQueue::Company, kMaxBuckets> buckets;
+  for (std::size_t i = 0; i < options_.buckets; ++i) buckets[i] = queue_.company_of((key & ~kBucketBits) | i);
+  if (first.run_end < first.size) --buckets[number].requests;
+  const std::size_t seen = std::min<std::size_t>(first.size, first.run_end + limits.items);
+  for (std::uint32_t i = first.run_end; i < first.size && (first.key(i) & ~kBucketBits) == (key & ~kBucketBits); ++i) {
+    RequestQueue::Company& later = buckets[first.key(i) & kBucketBits];
+    later.full = later.full || i >= seen;
+    if (i >= seen) break;
+    ++later.items;
+    later.sum += first.weight(i);
+    later.heaviest = std::max(later.heaviest, first.weight(i));
+  }
+  return buckets_.plan({buckets.data(), options_.buckets}, number, limits);
+}
+
 // True if a request is queued that could be in the batch.
 bool Engine::alike_left(const Batch& batch) const {
   const RequestRange& range = batch.ranges.front();
@@ -137,7 +171,9 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
   before_event(now);
   --reserved_;
   BatchLoad load(how.limits);
-  const std::uint64_t key = how.first != nullptr ? how.first->key(how.first->dispatched) : 0;
+  std::uint64_t key = how.first != nullptr ? how.first->key(how.first->dispatched) : 0;
+  const bool plans = options_.buckets > 0 && how.first != nullptr;
+  const BucketPolicy::Plan plan = plans ? plan_for(*how.first, how.limits) : BucketPolicy::Plan{};
   bool too_heavy = false;
   Request* next = how.first;
   while (next != nullptr && batch.items < how.limits.items && make_room(batch.ranges)) {
@@ -153,17 +189,26 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
         next->taken = now;
       }
       batch.age = std::max(batch.age, now - next->arrived);
-      batch.ranges.push_back(queue_.take(*next, count));
-      load.add(batch.ranges.back());
-      next->holds.fetch_add(1, std::memory_order_relaxed);
+      const RequestRange range = queue_.take(*next, count);
+      load.add(range);
       batch.items += count;
+      if (!batch.ranges.empty() && follows(batch.ranges.back(), range)) {
+        batch.ranges.back().count += count;
+      } else {
+        batch.ranges.push_back(range);
+        next->holds.fetch_add(1, std::memory_order_relaxed);
+      }
       if (next->phase == Request::Phase::kDispatched) ++batch.finishing;
     }
     next = alone ? nullptr : queue_.next_alike(key);
+    for (const std::uint64_t joining : {plan.joining, plan.partly}) {
+      if (next == nullptr && !alone) next = next_joining(queue_, key, joining);
+    }
   }
   if (batch.items > 0 && !batch.ranges.front().request->alone) {
     counters_.weight += load.sum();
-    counters_.padded_weight += load.weight();
+    counters_.padded_weight += options_.buckets > 0 ? load.padded() : load.weight();
+    batch.padded = load.padded();
   }
   // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.
   if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();

@@ -97,7 +97,7 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   } else if (queue_.top_priority() > 0) {
     verdict = {.at = now, .reason = CloseReason::kPriority};
   } else {
-    RequestQueue::Company company = queue_.company_of(queue_.front());
+    RequestQueue::Company company = plan_for(queue_.front(), queue_.limits()).company;
     if (!queue_.grouped()) {
       company.requests = static_cast<int>(static_cast<std::size_t>(company.requests) * items / company.items);
       company.items = items;

@@ -42,6 +42,11 @@ struct EngineOptions {
   double max_weight = std::numeric_limits<double>::infinity();
   bool padded = false;
 
+  // The number of buckets, at most kMaxBuckets: items of similar weight. Their numbers are the low bits of the keys,
+  // which are at most this number less 1. A batch has several buckets only if that saves time. 0 means that there are
+  // none.
+  std::size_t buckets = 0;
+
   // What submit does when the queue is full.
   Overflow overflow = Overflow::kBlock;
 
@@ -57,7 +62,7 @@ struct EngineOptions {
     return {.max_items = max_queue,
             .ageing = ageing,
             .ignores_traits = ignores_traits,
-            .limits = {.items = batch_size, .weight = max_weight, .padded = padded}};
+            .limits = {.items = batch_size, .weight = max_weight, .padded = padded, .counts_weight = buckets > 0}};
   }
 
   BatchPolicy::Options policy_options() const {

@@ -35,6 +35,10 @@ constexpr std::size_t kMaxTraceContext = 1024;
 
 constexpr double kMaxWeight = 1e15;
 
+// In an engine with buckets, the low bits of a key are the number of the bucket.
+constexpr std::uint64_t kBucketBits = 63;
+constexpr std::size_t kMaxBuckets = kBucketBits + 1;
+
 // What decides which items share a batch. The index is that of the item. Constant.
 struct ItemTraits {
   std::vector<std::uint64_t> keys;  // only items with equal keys share a batch; equal ones are neighbours. Empty: all 0

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 namespace service_streamer {
 
@@ -48,7 +47,7 @@ void RequestGroups::enter(Request& request) {
   list.insert(request, later);
   if (++group.requests == 1) ++count_;
   group.items += request.run_end - request.dispatched;
-  if (weighs()) weigh(group, request);
+  if (limits_.weighs()) weigh(group, request);
   list_if_full(group);
 }
 
@@ -73,9 +72,12 @@ void RequestGroups::shrink(const Request& request, std::uint32_t items) {
   group.stale = true;
 }
 
-RequestGroups::Company RequestGroups::company_of(const Request& request) {
-  Group& group = group_of(request);
-  return {.items = group.items, .requests = group.requests, .full = is_full(group)};
+RequestGroups::Company RequestGroups::company_of(std::uint64_t key) {
+  const auto found = groups_.find(key);
+  if (found == groups_.end()) return {};
+  Group& group = found->second;
+  const bool full = is_full(group);  // it also weighs the group again
+  return {.items = group.items, .requests = group.requests, .full = full, .sum = group.sum, .heaviest = group.heaviest};
 }
 
 Request* RequestGroups::first(std::uint64_t key) const {
@@ -102,10 +104,6 @@ void RequestGroups::set_batch_size(std::size_t items) {
   for (auto& [key, group] : groups_) list_if_full(group);
 }
 
-bool RequestGroups::weighs() const {
-  return limits_.weight != std::numeric_limits<double>::infinity();
-}
-
 // The group of the request's next items.
 RequestGroups::Group& RequestGroups::group_of(const Request& request) {
   return groups_.find(request.key(request.dispatched))->second;
@@ -122,7 +120,7 @@ void RequestGroups::weigh(Group& group, const Request& request) const {
 // Weighs a group again only if it has fewer items than a batch.
 bool RequestGroups::is_full(Group& group) const {
   if (group.items >= limits_.items) return true;
-  if (!weighs() || group.items == 0) return false;
+  if (!limits_.weighs() || group.items == 0) return false;
   if (group.stale) {
     group.sum = group.heaviest = 0;
     for (const auto& [priority, lane] : group.lanes) {

@@ -39,9 +39,12 @@ class RequestGroups {
   struct Company {
     std::size_t items = 0;
     int requests = 0;
-    bool full = false;  // it is enough for a batch
+    bool full = false;    // it is enough for a batch
+    double sum = 0;       // of the weights; only if they count and `items` are fewer than a batch has
+    double heaviest = 0;  // the same
   };
-  Company company_of(const Request& request);
+  Company company_of(const Request& request) { return company_of(request.key(request.dispatched)); }
+  Company company_of(std::uint64_t key);
 
   // The request that goes first of those whose next item has this key; nullptr if there is none.
   Request* first(std::uint64_t key) const;
@@ -62,7 +65,7 @@ class RequestGroups {
     std::map<int, Lane, std::greater<>> lanes;  // by priority
     std::size_t items = 0;
     int requests = 0;
-    double sum = 0;            // of the weights; only if they are limited
+    double sum = 0;            // of the weights; only if they count
     double heaviest = 0;       // the same
     bool stale = false;        // items have left: `sum` and `heaviest` may be too high
     bool may_be_full = false;  // it is in full_
@@ -71,7 +74,6 @@ class RequestGroups {
   };
   using Groups = std::unordered_map<std::uint64_t, Group>;
 
-  bool weighs() const;
   Group& group_of(const Request& request);
   void release(const Request& request, std::uint32_t begin, std::uint32_t end);
   void weigh(Group& group, const Request& request) const;

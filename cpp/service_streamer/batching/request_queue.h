@@ -63,6 +63,8 @@ class RequestQueue {
   // What can be in a batch with a queued request, including it.
   using Company = RequestGroups::Company;
   Company company_of(const Request& request);
+  // The same for all requests whose next item has this key. The queue must be grouped.
+  Company company_of(std::uint64_t key) { return groups_->company_of(key); }
 
   // The request that goes first of those in groups that are enough for a batch; nullptr if there is none, or if the
   // queue is not grouped.
@@ -92,6 +94,7 @@ class RequestQueue {
   bool expects_higher_priority(TimePoint now) const;
 
   std::size_t max_items() const { return options_.max_items; }
+  const BatchLimits& limits() const { return options_.limits; }
   bool grouped() const { return groups_ != nullptr; }
   // The number of groups with a request.
   int groups() const { return grouped() ? groups_->count() : 1; }

@@ -63,6 +63,7 @@ void describe(const EngineOptions& options, Visitor& field) {
   field("policy", std::string_view(to_string(options.policy)));
   field("max_queue", options.max_queue);
   field("slo", options.slo);
+  field("buckets", options.buckets);
 }
 
 template <typename Visitor>

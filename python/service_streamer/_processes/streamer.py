@@ -70,9 +70,9 @@ class Streamer(BaseStreamer):
             modules named by ``set_forkserver_preload``, except the main module.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        policy, ageing, key, weight, max_weight, padded, strict_weight, max_queue, overflow, slo,
-        output, isolate_errors, isolation_budget: as for `ThreadedStreamer`. ``key`` and ``weight``
-            run in the process of the caller.
+        policy, ageing, key, weight, max_weight, padded, strict_weight, bucket, max_queue, overflow,
+        slo, output, isolate_errors, isolation_budget: as for `ThreadedStreamer`. ``key`` and
+            ``weight`` run in the process of the caller.
         retries: how often a batch runs again after its worker died.
         worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
             and replaced. None: no limit. Loading a model is not limited: call `wait_ready` with a
@@ -110,6 +110,7 @@ class Streamer(BaseStreamer):
         max_weight: float | None = None,
         padded: bool = False,
         strict_weight: bool = False,
+        bucket: Sequence[float] | None = None,
         max_queue: int | None = None,
         overflow: str = "block",
         slo: float | None = None,
@@ -128,7 +129,7 @@ class Streamer(BaseStreamer):
             worker_timeout=worker_timeout,
             policy=policy,
             ageing=ageing,
-            grouping=grouping(key, weight, max_weight, padded, strict_weight),
+            grouping=grouping(key, weight, max_weight, padded, strict_weight, bucket),
             max_queue=max_queue,
             overflow=overflow,
             slo=slo,
@@ -166,6 +167,7 @@ class Streamer(BaseStreamer):
         output: str = "items",
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
+        bucket: Sequence[float] | None = None,
     ) -> _Self:
         """Return a client of the Streamer that listens at an address of this machine.
 
@@ -186,7 +188,7 @@ class Streamer(BaseStreamer):
                 request of any size.
             overflow: when that queue is full, "block" makes the caller wait for room, and "reject"
                 raises `QueueFull`.
-            output, key, weight: the same as in the Streamer.
+            output, key, weight, bucket: the same as in the Streamer.
 
         Raises:
             TypeError, ValueError: an argument is invalid. The message names it and its value.
@@ -198,7 +200,7 @@ class Streamer(BaseStreamer):
             max_queue=max_queue,
             overflow=overflow,
             output=output,
-            grouping=client_grouping(key, weight),
+            grouping=client_grouping(key, weight, bucket),
         )
         self._open(options, Client(options, _options.address(address), owner_returns=True))
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from .._backend import Backend
@@ -47,8 +48,8 @@ class RedisStreamer(BaseStreamer):
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
         output: "items" or "batch", as for `ThreadedStreamer`.
-        key, weight: as for `ThreadedStreamer`, the same in all clients. The workers have
-            ``max_weight``.
+        key, weight, bucket: as for `ThreadedStreamer`, the same in all clients. The workers have
+            ``max_weight`` and the same ``bucket``.
         secret: a str or bytes, the same as in the workers. None: messages are not signed.
 
     Raises:
@@ -68,6 +69,7 @@ class RedisStreamer(BaseStreamer):
         output: str = "items",
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
+        bucket: Sequence[float] | None = None,
         secret: str | bytes | None = None,
     ) -> None:
         from .client import RedisOptions  # redis-py is an extra
@@ -78,7 +80,7 @@ class RedisStreamer(BaseStreamer):
             max_queue=max_queue,
             overflow=overflow,
             output=output,
-            grouping=client_grouping(key, weight),
+            grouping=client_grouping(key, weight, bucket),
         )
         self._redis_options = RedisOptions(redis_broker, prefix, secret)
         self._shown = f"{type(self).__name__}({prefix!r})"

@@ -65,8 +65,9 @@ class RedisWorker:
         secret: a str or bytes that signs all messages, the same as in the clients. Messages without
             a valid signature are dropped. None: write access to the broker is enough to run code
             here, because messages are pickles.
-        policy, ageing, max_weight, padded, isolate_errors, isolation_budget: as for
-            `ThreadedStreamer`. ``key`` and ``weight`` are options of the clients.
+        policy, ageing, max_weight, padded, bucket, isolate_errors, isolation_budget: as for
+            `ThreadedStreamer`. ``key`` and ``weight`` are options of the clients, which have the
+            same ``bucket``.
         slo: as for `ThreadedStreamer`; the time counts from when the client sent the request.
         retries: how often a batch runs again in this worker after its process died.
         worker_hang_timeout: most seconds that a process may take for one batch; then it is killed
@@ -99,6 +100,7 @@ class RedisWorker:
         ageing: float | None = None,
         max_weight: float | None = None,
         padded: bool = False,
+        bucket: Sequence[float] | None = None,
         isolate_errors: bool = True,
         isolation_budget: float = 8,
         retries: int = 1,
@@ -116,7 +118,7 @@ class RedisWorker:
             policy=policy,
             slo=slo,
             ageing=ageing,
-            grouping=worker_grouping(max_weight, padded),
+            grouping=worker_grouping(max_weight, padded, bucket),
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )

@@ -82,6 +82,16 @@ def test_padding_and_other_keys_are_told_when_there_are_any():
     assert "The keys are the limit: when 60% of" in changed(other_keys=60, peak_requests=2000)
 
 
+def test_buckets_are_advised_where_much_is_padding_and_told_where_there_are_any():
+    assert "bucket=" not in changed(weight=900.0, padded_weight=1000.0)
+    assert "bucket=" in changed(weight=600.0, padded_weight=1000.0)
+    text = changed(weight=600.0, padded_weight=1000.0, buckets=5, other_keys=30)
+    assert "40% of the weight of batches is padding, with 5 buckets" in text
+    assert "had other keys or buckets" in text
+    limit = changed(other_keys=60, peak_requests=2000, buckets=5)
+    assert "The buckets are the limit: when 60% of" in limit
+
+
 def row(text, label):
     (line,) = (line for line in text.splitlines() if line.startswith(f"  {label}"))
     return line

@@ -76,6 +76,13 @@ def test_a_run_of_a_native_model_has_one_key(torch, served):
     assert streamer.predict(rows(torch, 7))[0][0].item() == 7
 
 
+def test_the_first_run_of_a_native_model_has_one_bucket(torch, served):
+    options = {"weight": lambda item: item[0].item(), "bucket": (5,)}
+    streamer = served("Crowd", streamer=options)
+    outputs = streamer.predict(rows(torch, 9, 1, 2))
+    assert [output[0].item() for output in outputs] == [9, 3, 3]
+
+
 def test_requests_with_one_key_share_a_run(torch, served):
     # equality depends on the content only
     streamer = served("Crowd", key=lambda item: Box(parity(item)), workers=1)

@@ -7,7 +7,16 @@ from waits import LONG
 
 from service_streamer import RedisStreamer, RedisWorker
 
-CLIENT = ("worker_timeout", "max_queue", "overflow", "output", "key", "weight", "secret")
+CLIENT = (
+    "worker_timeout",
+    "max_queue",
+    "overflow",
+    "output",
+    "key",
+    "weight",
+    "bucket",
+    "secret",
+)
 WORKER = (
     "max_latency",
     "policy",
@@ -15,6 +24,7 @@ WORKER = (
     "ageing",
     "max_weight",
     "padded",
+    "bucket",
     "isolate_errors",
     "isolation_budget",
     "secret",
