@@ -148,13 +148,29 @@ class Engine:
         inline: bool = False,
         model: Any = None,
         slo: float = 0,
+        tenants: dict[str, float] | None = None,
+        max_queue_per_tenant: int = 0,
     ) -> Engine: ...
-    def predict(self, batch: Any, timeout: float | None, priority: int, /) -> Any: ...
+    def predict(
+        self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None, /
+    ) -> Any: ...
     def submit(
-        self, batch: Any, timeout: float | None, priority: int, context: bytes | None = None, /
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+        /,
     ) -> Any: ...
     def submit_async(
-        self, batch: Any, timeout: float | None, priority: int, context: bytes | None = None, /
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+        /,
     ) -> Any: ...
     def run_batches(
         self, predict: Callable[[list[Any]], Any], logged: Callable[[], bool], /

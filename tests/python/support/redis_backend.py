@@ -13,6 +13,7 @@ WORKER = (
     "policy",
     "slo",
     "ageing",
+    "tenants",
     "max_weight",
     "padded",
     "isolate_errors",
