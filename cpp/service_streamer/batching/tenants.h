@@ -35,11 +35,13 @@ struct Tenant {
   double pass = 0;  // the items taken so far, divided by the share
 };
 
-// True if the request of one tenant goes before that of another: the tenant with the lower pass is the first, and of
-// one tenant, or of two with the same pass, the earlier arrival.
+// True if a request goes before another of the same priority. The tenant with the lower pass is the first, and with the
+// same pass the one with fewer queued items. Otherwise the earlier arrival goes first.
 inline bool goes_before(const Request& a, const Request& b) {
-  if (a.account != b.account && a.account->pass != b.account->pass) return a.account->pass < b.account->pass;
-  return a.arrived < b.arrived;
+  if (a.account == b.account) return a.arrived < b.arrived;
+  const Tenant &one = *a.account, &other = *b.account;
+  if (one.pass != other.pass) return one.pass < other.pass;
+  return one.items != other.items ? one.items < other.items : a.arrived < b.arrived;
 }
 
 // The queued and waiting requests of one priority by tenant, for RequestQueue. It has no lock, and no call blocks. Only

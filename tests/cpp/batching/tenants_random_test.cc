@@ -50,7 +50,10 @@ class PlainTenants {
     const auto of_same = [&](const Request* other) { return account_of(*other) == account_of(request); };
     if (!fits(request) || !tenant_fits(request) || std::ranges::any_of(waiting, of_same)) return false;
     const Request* first = next_waiting();
-    return first == nullptr || turn(request) < turn(*first);
+    if (first == nullptr) return true;
+    const auto [priority, pass, items, arrived] = turn(request);
+    const auto [first_priority, first_pass, first_items, first_arrived] = turn(*first);
+    return std::tie(priority, pass) < std::tie(first_priority, first_pass);
   }
 
   void enter(Request& request, std::vector<Request*>& list) {
@@ -76,12 +79,14 @@ class PlainTenants {
   std::vector<Request*> waiting;
 
  private:
-  std::tuple<int, double, TimePoint> turn(const Request& request) const {
+  std::tuple<int, double, std::size_t, TimePoint> turn(const Request& request) const {
     const auto found = pass_.find(account_of(request));
     double pass = found != pass_.end() ? found->second : 0;
     const auto passed = passed_.find(request.priority);
     if (!active(account_of(request)) && passed != passed_.end()) pass = std::max(pass, passed->second);
-    return {-request.priority, pass, request.arrived};
+    std::size_t items = 0;
+    for (const Request* other : queued) items += account_of(*other) == account_of(request) ? left(*other) : 0;
+    return {-request.priority, pass, items, request.arrived};
   }
 
   bool active(const Account& account) const {

@@ -59,11 +59,13 @@ class TenantsTest : public testing::Test, protected Requests {
 };
 
 TEST_F(TenantsTest, TheFirstRequestOfATenantGoesBeforeTheBacklogOfAnother) {
-  Request& first = pushed("bulk");
+  Request& first = pushed("bulk", 100);
   flood("bulk", 10);
   Request& other = pushed("other");
-  EXPECT_EQ(take(queue, 1).request, &first) << "the earlier arrival, of tenants that are equally far";
-  EXPECT_EQ(take(queue, 1).request, &other);
+  EXPECT_EQ(take(queue, 1).request, &other) << "of tenants that have got the same, the one with fewer items";
+  Request& next = pushed("other");
+  EXPECT_EQ(take(queue, 100).request, &first);
+  EXPECT_EQ(take(queue, 1).request, &next);
 }
 
 TEST_F(TenantsTest, RequestsWithoutATenantAreOfACommonOne) {
