@@ -68,7 +68,7 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   if (future != nullptr &&
       !traits_from(traits, tenant, future->request->size, future->request->traits, future->order)) {
     Py_CLEAR(future);
-  } else if (future != nullptr && !self->engine->knows_tenant(*future->request)) {
+  } else if (future != nullptr && tenant != Py_None && !self->engine->knows_tenant(*future->request)) {
     raise_unknown_tenant(tenant);
     Py_CLEAR(future);
   }

@@ -82,7 +82,7 @@ void RequestQueue::remove(Request& request) {
     --waiting_count_;
     drop_empty(lane);
   } else if (request.phase == Request::Phase::kQueued) {
-    unlink(request);
+    unlink(request, lanes_.find(request.priority));
   }
 }
 
@@ -106,10 +106,10 @@ Request* RequestQueue::next_alike(std::uint64_t key) const {
 
 RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
   const RequestRange range{.request = &request, .begin = request.dispatched, .count = count};
-  Tenants* tenants = request.alone ? nullptr : &lanes_.find(request.priority)->second.tenants;
-  if (tenants != nullptr) tenants->charge(request, count);
+  const auto lane = lanes_.find(request.priority);
+  if (!request.alone) lane->second.tenants.charge(request, count);
   if (request.dispatched + count == request.size) {
-    unlink(request);
+    unlink(request, lane);
     request.dispatched = request.size;
     request.phase = Request::Phase::kDispatched;
   } else if (request.alone) {
@@ -117,7 +117,7 @@ RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
     request.dispatched += count;
   } else {
     items_ -= count;
-    tenants->shrink(request, count);
+    lane->second.tenants.shrink(request, count);
     const bool ends_run = request.dispatched + count == request.run_end;  // only if the queue is grouped
     if (ends_run) {
       groups_->leave(request);
@@ -211,7 +211,7 @@ void RequestQueue::drop_empty(Lanes::iterator lane) {
 }
 
 // Takes the request out of the queue, with its items that are not in a batch.
-void RequestQueue::unlink(Request& request) {
+void RequestQueue::unlink(Request& request, Lanes::iterator lane) {
   const std::size_t left = request.size - request.dispatched;
   if (request.alone) {
     alone_.erase(request);
@@ -220,7 +220,6 @@ void RequestQueue::unlink(Request& request) {
     return;
   }
   if (grouped()) groups_->leave_all(request);
-  const auto lane = lanes_.find(request.priority);
   lane->second.tenants.remove(request);
   items_ -= left;
   --requests_;

@@ -122,7 +122,7 @@ class RequestQueue {
   void group_all();
   void note_queued(Lane& lane, Request& request);
   void drop_empty(Lanes::iterator lane);
-  void unlink(Request& request);
+  void unlink(Request& request, Lanes::iterator lane);
 
   Options options_;
   const TenantShares& shares_;

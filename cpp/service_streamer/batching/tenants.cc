@@ -17,15 +17,14 @@ std::optional<double> TenantShares::of(std::string_view tenant) const {
 void Tenants::prepare(Request& request) {
   if (active_.size() == active_.capacity()) active_.reserve(std::max<std::size_t>(2 * active_.size(), 1));
   const std::string_view name = request.tenant();
-  Tenant* tenant = &common_;
-  if (const auto found = named_.find(name); found != named_.end()) {
-    tenant = &found->second;
-  } else if (!name.empty()) {
-    if (named_.size() >= forget_at_) forget_idle();
-    tenant = &named_.try_emplace(std::string(name)).first->second;
-  }
-  if (tenant->requests == 0) tenant->share = shares_.of(name).value_or(1);
-  request.account = tenant;
+  request.account = name.empty() ? &common_ : &named(name);
+}
+
+Tenant& Tenants::named(std::string_view name) {
+  if (const auto found = named_.find(name); found != named_.end()) return found->second;
+  if (named_.size() >= forget_at_) forget_idle();
+  const double price = 1 / shares_.of(name).value_or(1);
+  return named_.try_emplace(std::string(name), Tenant{.price = price}).first->second;
 }
 
 void Tenants::add(Request& request) {
@@ -69,7 +68,7 @@ void Tenants::remove(Request& request) {
 void Tenants::charge(const Request& request, std::size_t items) {
   Tenant& tenant = *request.account;
   passed_ = std::max(passed_, active_.size() == 1 ? tenant.pass : first(&Tenant::queued)->account->pass);
-  tenant.pass += static_cast<double>(items) / tenant.share;
+  tenant.pass += static_cast<double>(items) * tenant.price;
   furthest_ = std::max(furthest_, tenant.pass);
 }
 
@@ -105,7 +104,7 @@ std::size_t Tenants::items_before(std::string_view name, std::size_t size) const
   std::size_t before = own_items;
   for (const Tenant* tenant : active_) {
     if (tenant == own) continue;
-    const double ahead = std::ceil(std::max(end - tenant->pass, 0.0) * tenant->share);
+    const double ahead = std::ceil(std::max(end - tenant->pass, 0.0) / tenant->price);
     before += ahead < static_cast<double>(tenant->items) ? static_cast<std::size_t>(ahead) : tenant->items;
   }
   return before;

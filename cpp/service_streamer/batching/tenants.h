@@ -27,12 +27,12 @@ inline const TenantShares kEqualShares;
 
 // A tenant of one priority. Request::account points to it.
 struct Tenant {
-  QueueList queued;
-  QueueList waiting;
+  double price = 1;  // of an item: 1 / share
+  double pass = 0;   // the price of all items taken so far
+  QueueList queued = {};
+  QueueList waiting = {};
   std::size_t items = 0;  // of `queued`, that are not in a batch
   int requests = 0;       // in both lists; 0: it is idle
-  double share = 1;
-  double pass = 0;  // the items taken so far, divided by the share
 };
 
 // True if a request goes before another of the same priority. The tenant with the lower pass is the first, and with the
@@ -54,7 +54,7 @@ inline bool goes_before(const Request& a, const Request& b) {
 class Tenants {
  public:
   // `shares` outlives this object.
-  explicit Tenants(const TenantShares& shares) : shares_(shares) {}
+  explicit Tenants(const TenantShares& shares) : shares_(shares), common_{.price = 1 / shares.of("").value_or(1)} {}
 
   // Allocates what the next add() or wait() of a request needs, and sets its account. Throws std::bad_alloc.
   void prepare(Request& request);
@@ -110,6 +110,7 @@ class Tenants {
   }
 
  private:
+  Tenant& named(std::string_view name);
   void enter(Tenant& tenant);
   void leave(Tenant& tenant);
   void forget_idle();

@@ -72,7 +72,7 @@ class PlainTenants {
   void charge(const Request& request, std::uint32_t items) {
     double& passed = passed_[request.priority];
     passed = std::max(passed, pass_.at(account_of(request)));
-    pass_.at(account_of(request)) += items / shares_.of(request.tenant()).value();
+    pass_.at(account_of(request)) += items * (1 / shares_.of(request.tenant()).value());
   }
 
   std::vector<Request*> queued;

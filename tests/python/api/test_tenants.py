@@ -1,11 +1,19 @@
 """tenant: fair shares of the model and of the queue."""
 
 import math
+import os
 
 import pytest
 from waits import LONG, eventually
 
-from service_streamer import QueueFull, Streamer, ThreadedStreamer, WorkerLost
+from service_streamer import (
+    Pipeline,
+    QueueFull,
+    Stage,
+    Streamer,
+    ThreadedStreamer,
+    WorkerLost,
+)
 
 
 def tenants_in(batch):
@@ -142,15 +150,41 @@ def test_clients_share_the_queue_of_the_server_by_tenant(process_streamers, proc
     process_gate.wait_entered()
     with Streamer.connect(server.address) as flooding, Streamer.connect(server.address) as client:
         flood = [flooding.submit(["flood"] * 100, tenant="flood") for _ in range(100)]
-        assert flood[0]._timing() is None
         with pytest.raises(ValueError, match="tenant 'other' is not in tenants"):
             client.predict(["other"], tenant="other")
         single = client.submit(["one"], tenant="one")
-        server.stats()
+        eventually(lambda: server.stats().queued_items == 10_001)
         process_gate.open()
         assert single.result(LONG) == ["oneone"]
+        assert "one" in process_gate.batches[1]
         for future in flood:
             future.cancel()
+
+
+def test_a_forked_child_has_the_shares_of_its_parent(process_streamers, tmp_path):
+    streamer = process_streamers(tenants={"known": 1})
+    pid = os.fork()
+    if pid == 0:
+        try:
+            answer = streamer.predict([1], tenant="known", timeout=LONG)
+            with pytest.raises(ValueError, match="'other'"):
+                streamer.predict([1], tenant="other", timeout=LONG)
+            (tmp_path / "answer").write_text(str(answer))
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert (tmp_path / "answer").read_text() == "[1]"
+
+
+def test_a_stage_gets_the_tenant_of_the_request():
+    second = Stage(list, tenants={"known": 1})
+    with Pipeline(list, second, tenants={"known": 1, "other": 1}) as pipeline:
+        for call in calls(pipeline):
+            assert call("known") == [1]
+            with pytest.raises(ValueError, match="tenant 'other' is not in tenants"):
+                call("other")
+        with pytest.raises(ValueError, match="tenant 'third' is not in tenants"):
+            pipeline.submit([1], tenant="third")
 
 
 @pytest.mark.over_redis
