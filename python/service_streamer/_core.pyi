@@ -1,7 +1,7 @@
 """The C++ core; private. cpp/README.md describes it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, final
 
 from typing_extensions import Self
@@ -148,7 +148,7 @@ class Engine:
         inline: bool = False,
         model: Any = None,
         slo: float = 0,
-        tenants: dict[str, float] | None = None,
+        tenants: Mapping[str, float] | None = None,
         max_queue_per_tenant: int = 0,
     ) -> Engine: ...
     def predict(

@@ -43,7 +43,7 @@ class Options:
     """most items in the queue; None: 1024 batches"""
     ageing: float | None = None
     """seconds of waiting after which a request counts as one priority higher; None: never"""
-    tenants: dict[str, float] | None = None
+    tenants: Mapping[str, float] | None = None
     """the shares of tenants, "*": of all others; None: each has share 1"""
     max_queue_per_tenant: int | None = None
     """most items of one tenant in the queue; None: no limit"""

@@ -196,7 +196,8 @@ class Requests:
             iterable: the items.
             chunk_size: items per request. None: ``batch_size``.
             progress: show a progress bar; needs ``pip install "service-streamer[progress]"``.
-            priority, tenant: as for `predict`. With a negative priority, interactive requests run first.
+            priority, tenant: as for `predict`. With a negative priority, interactive requests run
+                first.
 
         Raises:
             TypeError: `iterable` is a str, bytes, bytearray or mapping.
@@ -220,9 +221,7 @@ class Requests:
             return self._options.worker_timeout
         return _options.timeout("timeout", timeout)
 
-    def _begin_stream(
-        self, item: Any, priority: int, tenant: str | None, buffer: int
-    ) -> Inbox:
+    def _begin_stream(self, item: Any, priority: int, tenant: str | None, buffer: int) -> Inbox:
         from ._streams import opening
 
         engine, tracing = self._engine, self._tracing

@@ -133,11 +133,11 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   double max_latency = -1, ageing = 0, max_weight = 0, slo = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, forwards = 0, padded = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",  "max_latency", "policy",   "ageing",      "workers",
-                                "max_queue",   "overflow",    "output",   "future_type", "start",
-                                "start_timer", "group",       "forwards", "max_weight",  "padded",
-                                "remote",      "inline",      "model",    "slo",         "tenants",
-                                "max_queue_per_tenant",       nullptr};
+  static const char* names[] = {
+      "batch_size", "max_latency", "policy", "ageing",      "workers", "max_queue", "overflow",
+      "output",     "future_type", "start",  "start_timer", "group",   "forwards",  "max_weight",
+      "padded",     "remote",      "inline", "model",       "slo",     "tenants",   "max_queue_per_tenant",
+      nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdOn", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
                                    &PyType_Type, &future_type, &start, &start_timer, &group, &forwards, &max_weight,
@@ -254,8 +254,7 @@ PyMethodDef methods[] = {
      "Takes a batch. None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
     {"ring", engine_ring, METH_NOARGS, "ring($self)\n--\n\nEnds this or the next wait in next_batch()."},
     {"run_timer", engine_run_timer, METH_NOARGS,
-     "run_timer($self)\n--\n\n"
-     "Ends requests whose deadline passed, until the engine is closed."},
+     "run_timer($self)\n--\n\nEnds requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
      "Changes settings at run time and keeps what the policy has learned; None leaves a setting as it is."},
@@ -267,8 +266,7 @@ PyMethodDef methods[] = {
     {"abort", engine_abort, METH_NOARGS, "abort($self)\n--\n\nEnds all requests, also those that are running."},
     {"closed", engine_closed, METH_NOARGS, "closed($self)\n--\n\nTrue: new requests are refused."},
     {"join", engine_join, METH_O,
-     "join($self, timeout, /)\n--\n\n"
-     "Blocks until all requests have ended; False: the time is over."},
+     "join($self, timeout, /)\n--\n\nBlocks until all requests have ended; False: the time is over."},
     {"stats", engine_stats, METH_NOARGS, "stats($self)\n--\n\nCounters and times as a dict."},
     {"start_recording", engine_start_recording, METH_VARARGS,
      "start_recording($self, seconds, max_events, /)\n--\n\n"

@@ -45,8 +45,8 @@ class Engine {
   enum class Admission { kQueued, kWaiting, kFull, kTenantFull, kClosed };
 
   // Puts the request into the queue, and wakes a worker if a batch is now due. If there is no room, the request goes to
-  // the waiting room (kWaiting), or with Overflow::kReject is refused (kTenantFull: by the bound of its tenant). One that
-  // would miss the target is refused too (kFull). Never blocks.
+  // the waiting room (kWaiting), or with Overflow::kReject is refused (kTenantFull: by the bound of its tenant). A
+  // request that would miss the target is refused too (kFull). Never blocks.
   Admission submit(Request& request) EXCLUDES(mutex_);
 
   // The same for a request that another engine has accepted: kFull only because of the target.

@@ -31,8 +31,8 @@ struct EngineOptions {
   // larger request is admitted if nothing of its priority or a higher one is queued.
   std::size_t max_queue = 0;
 
-  // The maximum number of items in the queue that belong to one tenant, in the same way; 0 means no such bound. A larger
-  // request is admitted if nothing of the tenant is queued.
+  // The maximum number of items in the queue that belong to one tenant, in the same way; 0 means no such bound. A
+  // larger request is admitted if nothing of the tenant is queued.
   std::size_t max_queue_per_tenant = 0;
 
   // The wait after which a request counts as one priority higher, more than 0; Duration::max() means never.

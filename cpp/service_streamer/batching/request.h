@@ -66,9 +66,7 @@ struct Request {
   std::shared_ptr<const ItemTraits> traits;  // nullptr: all keys are 0, each weight is 1, and there is no tenant
 
   std::string_view tenant() const { return traits == nullptr ? std::string_view() : traits->tenant; }
-  bool has_keys_or_weights() const {
-    return traits != nullptr && !(traits->keys.empty() && traits->weights.empty());
-  }
+  bool has_keys_or_weights() const { return traits != nullptr && !(traits->keys.empty() && traits->weights.empty()); }
   double weight(std::uint32_t item) const {
     return traits == nullptr || traits->weights.empty() ? 1 : traits->weights[item];
   }

@@ -18,7 +18,8 @@ namespace service_streamer {
 // The queued requests by the key of their next items, for RequestQueue. Of a request whose items have several keys,
 // only those up to `run_end` are in a group. It has no lock, and no call blocks.
 //
-// hold() allocates the groups of a request, which has an account. Until release() no other call for this request allocates or throws.
+// hold() allocates the groups of a request, which has an account. Until release() no other call for this request
+// allocates or throws.
 class RequestGroups {
  public:
   RequestGroups(const BatchLimits& limits, const RequestOrder& order) : limits_(limits), order_(order) {}

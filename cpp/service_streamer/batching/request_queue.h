@@ -24,9 +24,11 @@ namespace service_streamer {
 //
 // The bound counts items that are not in a batch yet. It holds for the items of each priority together with those of
 // higher priorities, so that many requests of a low priority never keep out one of a high priority. So the queue has at
-// most as many items as the bound times the number of priorities. The bound of one tenant's items holds in the same way.
-// A request for which there is no room may wait in the waiting room. admit() takes the request that goes first, so small
-// requests cannot starve a large one. Requests that their tenant's bound keeps out do not hold up others.
+// most as many items as the bound times the number of priorities. The bound of one tenant's items holds in the same
+// way.
+//
+// A request for which there is no room may wait in the waiting room. admit() takes the request that goes first, so
+// small requests cannot starve a large one. Requests that their tenant's bound keeps out do not hold up others.
 //
 // The queue is grouped once it had a request with keys or weights.
 class RequestQueue {
@@ -34,9 +36,9 @@ class RequestQueue {
   struct Options {
     std::size_t max_items = 0;
     std::size_t max_items_per_tenant = 0;  // 0: there is no such bound
-    Duration ageing = Duration::max();  // the maximum: none
-    bool ignores_traits = false;        // then the queue is never grouped
-    BatchLimits limits = {};            // of a batch, which say when a group is full
+    Duration ageing = Duration::max();     // the maximum: none
+    bool ignores_traits = false;           // then the queue is never grouped
+    BatchLimits limits = {};               // of a batch, which say when a group is full
   };
   // `shares` outlives the queue.
   explicit RequestQueue(const Options& options, const TenantShares& shares = kEqualShares)

@@ -76,8 +76,8 @@ class Tenants {
   std::size_t remembered() const { return named_.size(); }
   std::size_t items() const { return items_; }
 
-  // The request that goes first of those in a list, and that `accept(request)` accepts. nullptr: there is none. Only the
-  // first request of each tenant is considered.
+  // The request that goes first of those in a list. Only the first request of each tenant is considered, and only if
+  // `accept(request)` is true. nullptr: there is none.
   template <typename Accept>
   Request* first(QueueList Tenant::* list, const Accept& accept) const {
     Request* best = nullptr;

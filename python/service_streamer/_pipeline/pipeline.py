@@ -131,7 +131,9 @@ class Pipeline(BaseStreamer):
         self._pipe.check_may_wait()
         request = self._staged(batch, priority, tenant)
         try:
-            outputs = super().predict(request.pieces, timeout=timeout, priority=priority, tenant=tenant)
+            outputs = super().predict(
+                request.pieces, timeout=timeout, priority=priority, tenant=tenant
+            )
         except BaseException:
             request.end()
             raise
@@ -165,7 +167,9 @@ class Pipeline(BaseStreamer):
         """Do what `predict` does, for asyncio: the event loop keeps running meanwhile."""
         request = self._staged(batch, priority, tenant)
         try:
-            return await super().apredict(request.pieces, timeout=timeout, priority=priority, tenant=tenant)
+            return await super().apredict(
+                request.pieces, timeout=timeout, priority=priority, tenant=tenant
+            )
         except BaseException:
             request.end()
             raise
@@ -221,9 +225,7 @@ class Pipeline(BaseStreamer):
 
     # -------------------------------------------------------------------- private
 
-    def _begin_stream(
-        self, item: Any, priority: int, tenant: str | None, buffer: int
-    ) -> Inbox:
+    def _begin_stream(self, item: Any, priority: int, tenant: str | None, buffer: int) -> Inbox:
         from .._streams import opening  # imported for the first stream
 
         def submit(items: list[Any], reader: bytes) -> Future:

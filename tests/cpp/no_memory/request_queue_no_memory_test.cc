@@ -22,8 +22,7 @@ class QueueWithoutMemory : public testing::Test, protected Requests {
  protected:
   Request& with_keys(std::vector<std::uint64_t> keys, int priority = 0, const char* tenant = "") {
     Request& request = make(static_cast<std::uint32_t>(keys.size()), priority);
-    request.traits =
-        std::make_shared<ItemTraits>(ItemTraits{.keys = std::move(keys), .weights = {}, .tenant = tenant});
+    request.traits = std::make_shared<ItemTraits>(ItemTraits{.keys = std::move(keys), .weights = {}, .tenant = tenant});
     return request;
   }
 };

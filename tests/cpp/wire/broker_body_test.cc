@@ -125,7 +125,8 @@ TEST(RequestBody, MayEndWithATenant) {
   EXPECT_FALSE(is_request(with_tenant(std::string(kMaxTenant + 1, 'x'))));
   EXPECT_FALSE(is_request(with_tenant("")));
   EXPECT_TRUE(is_request(with_tenant("\xf0\x9f\x99\x82 \xe2\x82\xac")));
-  for (const char* wrong : {"\x80", "\xc3", "\xc3x", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff"}) {
+  for (const char* wrong :
+       {"\x80", "\xc3", "\xc3x", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff"}) {
     EXPECT_FALSE(is_request(with_tenant(wrong))) << "not UTF-8";
   }
 }
