@@ -7,8 +7,8 @@
 #include "service_streamer/batching/request.h"
 #include "service_streamer/wire/wire.h"
 
-// ItemTraits as bytes: the keys and the weights, each an array with an entry for each item, then u16 size of the tenant,
-// the tenant. The flags say what is there.
+// ItemTraits as bytes: the keys, the weights, each an array with an entry for each item, u16 size of the tenant, the
+// tenant. The flags say what is there.
 
 namespace service_streamer::ipc {
 
