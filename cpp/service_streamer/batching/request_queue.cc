@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
 #include <memory>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace service_streamer {
 
@@ -141,6 +144,20 @@ std::size_t RequestQueue::items_before(const Request& request) const {
   if (lane == lanes_.end()) return items_;
   const Tenants& tenants = lane->second.tenants;
   return items_ - tenants.items() + tenants.items_before(request.tenant(), request.size);
+}
+
+std::map<std::string, std::uint64_t> RequestQueue::largest_tenants(std::size_t most) const {
+  std::map<std::string_view, std::uint64_t> all;
+  for (const auto& [priority, lane] : lanes_) {
+    lane.tenants.for_each_named([&](std::string_view name, std::size_t items) { all[name] += items; });
+  }
+  std::vector<std::pair<std::uint64_t, std::string_view>> largest;
+  for (const auto& [name, items] : all) largest.emplace_back(items, name);
+  most = std::min(most, largest.size());
+  std::ranges::partial_sort(largest, largest.begin() + static_cast<std::ptrdiff_t>(most), std::greater<>());
+  std::map<std::string, std::uint64_t> found;
+  for (std::size_t i = 0; i < most; ++i) found.emplace(largest[i].second, largest[i].first);
+  return found;
 }
 
 int RequestQueue::top_priority() const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch.h"
@@ -18,7 +19,7 @@ namespace service_streamer {
 
 // The bounded queue of requests, and the waiting room in front of it. It has no lock and no clock; the engine calls it
 // under its mutex. No call blocks. push(), push_waiting() and push_again() may throw std::bad_alloc, and then the
-// request is not in the queue. No other call throws.
+// request is not in the queue. No other call throws unless it says so.
 //
 // RequestOrder says which request goes next. Within a priority, tenants get fair shares (tenants.h).
 //
@@ -95,6 +96,8 @@ class RequestQueue {
 
   // The number of items that go before the last one of a new request, of its priority, or are of another priority.
   std::size_t items_before(const Request& request) const;
+  // The tenants with a name that have the most queued items, and these items. Throws std::bad_alloc.
+  std::map<std::string, std::uint64_t> largest_tenants(std::size_t most) const;
   // The earliest arrival of a queued request; TimePoint::max() if there is none.
   TimePoint oldest() const;
   // The highest priority in the queue. The queue must not be empty.

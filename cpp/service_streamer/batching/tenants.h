@@ -102,6 +102,14 @@ class Tenants {
   // The number of queued items that go before the last of `size` new items of this tenant.
   std::size_t items_before(std::string_view name, std::size_t size) const;
 
+  // Calls `call(name, items)` for each tenant that has a name and queued items.
+  template <typename Call>
+  void for_each_named(const Call& call) const {
+    for (const auto& [name, tenant] : named_) {
+      if (tenant.items > 0) call(name, tenant.items);
+    }
+  }
+
   template <typename Call>
   void for_each(QueueList Tenant::* list, const Call& call) const {
     for (const Tenant* tenant : active_) {

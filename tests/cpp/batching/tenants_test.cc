@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -162,6 +163,14 @@ TEST_F(TenantsTest, CountsWhatGoesBeforeANewRequest) {
   EXPECT_EQ(queue.items_before(make_of("two", 2)), 4U) << "two of each";
   EXPECT_EQ(queue.items_before(make_of("triple", 6)), 4U);
   EXPECT_EQ(queue.items_before(make_of("two", 20)), 27U);
+}
+
+TEST_F(TenantsTest, TheLargestAreNamed) {
+  for (int i = 1; i <= 5; ++i) flood("t" + std::to_string(i), i);
+  pushed("t3", 4, 1);
+  flood("", 10);
+  EXPECT_EQ(queue.largest_tenants(2), (std::map<std::string, std::uint64_t>{{"t3", 7}, {"t5", 5}}));
+  EXPECT_EQ(queue.largest_tenants(20).size(), 5U);
 }
 
 // --- the bound of a tenant ---

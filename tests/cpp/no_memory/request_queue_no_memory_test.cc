@@ -61,7 +61,7 @@ TEST_F(QueueWithoutMemory, AnAcceptedRequestNeedsNoMore) {
   queue.push(with_keys({1, 2, 2, 3}, 0, "one"));
   Request& waiting = with_keys({4, 5, 6, 7}, 0, "two");
   queue.push_waiting(waiting);
-  Request& removed = with_keys({8, 9});
+  Request& removed = with_keys({8, 9}, 0, "two");
   queue.push_waiting(removed);
   const NoMemoryFor all(0);
   for (int i = 0; i < 3; ++i) take(queue, 4);

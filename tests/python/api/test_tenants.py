@@ -72,6 +72,17 @@ def test_a_tenant_with_a_full_part_of_the_queue_is_refused(held, gate):
 
 
 @pytest.mark.not_redis
+def test_stats_and_explain_name_the_tenants_that_have_most_in_the_queue(held, gate):
+    streamer = held(batch_size=1, max_queue_per_tenant=10)
+    for name, items in (("one", 10), ("two", 3), (None, 10)):
+        streamer.submit([1] * items, tenant=name)
+    assert streamer.stats().tenants == {"one": 10, "two": 3}
+    line = "part of the queue full (max_queue_per_tenant=10) of tenants 'one'"
+    assert line in streamer.explain()
+    gate.open()
+
+
+@pytest.mark.not_redis
 def test_a_tenant_that_waits_for_room_does_not_hold_up_others(held, gate, threads):
     streamer = held(batch_size=1, max_queue_per_tenant=1)
     first = streamer.submit(["one"], tenant="one")
