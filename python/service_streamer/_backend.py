@@ -134,6 +134,8 @@ def make_engine(
         max_queue=options.max_queue or 0,  # 0: the default of the engine
         overflow=options.overflow,
         slo=options.slo or 0,
+        tenants=options.tenants,
+        max_queue_per_tenant=options.max_queue_per_tenant or 0,  # 0: no bound
         output=options.output,
         future_type=future_type,
         start=begin,

@@ -1,6 +1,6 @@
 """The C++ core; private. cpp/README.md describes it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, final
 
 from ._core_types import Batch as Batch
@@ -51,13 +51,29 @@ class Engine:
         model: Any = None,
         slo: float = 0,
         buckets: int = 0,
+        tenants: Mapping[str, float] | None = None,
+        max_queue_per_tenant: int = 0,
     ) -> Engine: ...
-    def predict(self, batch: Any, timeout: float | None, priority: int, /) -> Any: ...
+    def predict(
+        self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None, /
+    ) -> Any: ...
     def submit(
-        self, batch: Any, timeout: float | None, priority: int, context: bytes | None = None, /
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+        /,
     ) -> Any: ...
     def submit_async(
-        self, batch: Any, timeout: float | None, priority: int, context: bytes | None = None, /
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+        /,
     ) -> Any: ...
     def run_batches(
         self, predict: Callable[[list[Any]], Any], logged: Callable[[], bool], /

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import _explain_groups, _explain_steps
+from . import _explain_groups, _explain_steps, _explain_tenants
 from ._stats import EventStats, StreamerStats, WorkerStats
 
 REASONS = {
@@ -68,6 +68,7 @@ def explain(name: str, stats: StreamerStats) -> str:
         "",
         *times(recent),
         *_workers(stats),
+        *_explain_tenants.lines(stats),
         *troubles(stats),
         "",
         verdict(stats),

@@ -9,6 +9,7 @@ import operator
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from ._grouping import Grouping
@@ -17,6 +18,8 @@ POLICIES = ("adaptive", "greedy", "window")
 OVERFLOWS = ("block", "reject")
 OUTPUTS = ("items", "batch")
 MAX_COUNT = 2**31 - 1  # of items: the range of the core's counter
+MAX_SHARE = 1e6  # of a tenant
+LONGEST_TENANT = 200  # characters: the bound of the core
 LONG_LATENCY = 10.0  # s; a larger max_latency was probably meant in milliseconds
 
 
@@ -40,6 +43,10 @@ class Options:
     """most items in the queue; None: 1024 batches"""
     ageing: float | None = None
     """seconds of waiting after which a request counts as one priority higher; None: never"""
+    tenants: Mapping[str, float] | None = None
+    """the shares of tenants, "*": of all others; None: each has share 1"""
+    max_queue_per_tenant: int | None = None
+    """most items of one tenant in the queue; None: no limit"""
     overflow: str = "block"
     """the effect of a full queue: one of OVERFLOWS"""
     slo: float | None = None
@@ -60,6 +67,11 @@ class Options:
         set_field(self, "worker_timeout", timeout("worker_timeout", self.worker_timeout))
         if self.max_queue is not None:
             set_field(self, "max_queue", count("max_queue", self.max_queue))
+        if self.max_queue_per_tenant is not None:
+            most = count("max_queue_per_tenant", self.max_queue_per_tenant)
+            set_field(self, "max_queue_per_tenant", most)
+        if self.tenants is not None:
+            set_field(self, "tenants", _shares(self.tenants))
         if self.slo is not None:
             set_field(self, "slo", _target("slo", self.slo))
         set_field(self, "ageing", _ageing(self.ageing))
@@ -128,6 +140,22 @@ def _target(name: str, value: Any) -> float:
     if not _is_real(value) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a finite number of seconds, above 0, not {value!r}")
     return max(float(value), 1e-9)  # the core counts nanoseconds, and 0 is no target there
+
+
+def _shares(value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"tenants must be a mapping of names to shares, not {value!r}")
+    for name, share in value.items():
+        if not isinstance(name, str) or len(name) > LONGEST_TENANT:
+            raise ValueError(
+                f"tenants must have names of at most {LONGEST_TENANT} characters, not {name!r}"
+            )
+        if not _is_real(share) or not 1 / MAX_SHARE <= share <= MAX_SHARE:
+            raise ValueError(
+                f"tenants must have shares from {1 / MAX_SHARE:g} to {MAX_SHARE:g}, "
+                f"not {share!r} for {name!r}"
+            )
+    return {name: float(share) for name, share in value.items()}
 
 
 def _multiple(name: str, value: Any) -> float:

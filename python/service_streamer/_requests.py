@@ -32,7 +32,12 @@ class Requests:
     """set by `service_streamer.otel`"""
 
     def predict(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
     ) -> Any:
         """Send one request to the model and wait for its outputs.
 
@@ -46,6 +51,9 @@ class Requests:
             priority: an int. Requests with a higher priority run first; requests with the same
                 priority run in order of arrival. Without the option ``ageing``, a steady flow of
                 higher-priority requests can starve a request.
+            tenant: the name of the customer, user or job that the request is for, at most 200
+                characters. Tenants with queued requests of one priority get fair shares of the
+                model. None or "": the common tenant.
 
         Returns:
             One output per item, in the order of the items. The type is list. With
@@ -59,16 +67,22 @@ class Requests:
             WorkerLost, WorkerInitError, SerializationError: see `Streamer`.
             BrokerError: see `RedisStreamer`.
             TypeError: `batch` is not a sequence.
+            ValueError: the option ``tenants`` has no share for the tenant.
             Exception: the exception that ``predict_function`` raised for these items.
         """
         if timeout is None:
             timeout = self._options.worker_timeout
         if (tracing := self._tracing) is not None:
-            return tracing.predict(self._engine, batch, timeout, priority)
-        return self._engine.predict(batch, timeout, priority)
+            return tracing.predict(self._engine, batch, timeout, priority, tenant)
+        return self._engine.predict(batch, timeout, priority, tenant)
 
     def submit(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
     ) -> Future:
         """Send one request to the model and return its future at once.
 
@@ -80,7 +94,7 @@ class Requests:
             batch: the items, as for `predict`.
             timeout: seconds after which the request ends with `RequestTimeout`. None: no limit;
                 ``worker_timeout`` does not apply.
-            priority: as for `predict`.
+            priority, tenant: as for `predict`.
 
         Returns:
             A `Future`. Its ``result()`` returns and raises what `predict` returns and raises.
@@ -90,11 +104,16 @@ class Requests:
             QueueFull, StreamerClosed, TypeError: as for `predict`.
         """
         if (tracing := self._tracing) is not None:
-            return tracing.submit(self._engine, batch, timeout, priority)
-        return self._engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
+            return tracing.submit(self._engine, batch, timeout, priority, tenant)
+        return self._engine.submit(batch, timeout, priority, tenant)  # type: ignore[no-any-return]
 
     async def apredict(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
     ) -> Any:
         """Do what `predict` does, for asyncio: the event loop keeps running meanwhile.
 
@@ -104,11 +123,17 @@ class Requests:
         if timeout is None:
             timeout = self._options.worker_timeout
         if (tracing := self._tracing) is not None:
-            return await tracing.apredict(self._engine, batch, timeout, priority)
-        return await self._engine.submit_async(batch, timeout, priority)
+            return await tracing.apredict(self._engine, batch, timeout, priority, tenant)
+        return await self._engine.submit_async(batch, timeout, priority, tenant)
 
     def stream(
-        self, item: Any, *, timeout: float | None = None, priority: int = 0, buffer: int = 64
+        self,
+        item: Any,
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        buffer: int = 64,
+        tenant: str | None = None,
     ) -> Stream:
         """Send one item to the model and return an iterator of its outputs, as they are made.
 
@@ -119,7 +144,7 @@ class Requests:
         Args:
             item: the one item.
             timeout: most seconds to wait for each next piece. None: ``worker_timeout``.
-            priority: as for `predict`.
+            priority, tenant: as for `predict`.
             buffer: most pieces that are kept for the reader. The model waits for a reader whose
                 buffer is full, but drops a reader that takes no piece within a second.
 
@@ -133,10 +158,16 @@ class Requests:
         from ._streams.stream import Stream  # imported for the first stream
 
         limit = self._piece_timeout(timeout)
-        return Stream(self._begin_stream(item, priority, buffer), limit)
+        return Stream(self._begin_stream(item, priority, tenant, buffer), limit)
 
     def astream(
-        self, item: Any, *, timeout: float | None = None, priority: int = 0, buffer: int = 64
+        self,
+        item: Any,
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        buffer: int = 64,
+        tenant: str | None = None,
     ) -> AsyncStream:
         """Do what `stream` does, for asyncio: return an asynchronous iterator.
 
@@ -145,7 +176,7 @@ class Requests:
         from ._streams.stream import AsyncStream  # imported for the first stream
 
         limit = self._piece_timeout(timeout)
-        return AsyncStream(self._begin_stream(item, priority, buffer), limit)
+        return AsyncStream(self._begin_stream(item, priority, tenant, buffer), limit)
 
     def map(
         self,
@@ -154,6 +185,7 @@ class Requests:
         chunk_size: int | None = None,
         progress: bool = False,
         priority: int = 0,
+        tenant: str | None = None,
     ) -> Generator[Any, None, None]:
         """Return a generator of the outputs of many items, in the order of the items.
 
@@ -164,7 +196,8 @@ class Requests:
             iterable: the items.
             chunk_size: items per request. None: ``batch_size``.
             progress: show a progress bar; needs ``pip install "service-streamer[progress]"``.
-            priority: as for `predict`. With a negative priority, interactive requests run first.
+            priority, tenant: as for `predict`. With a negative priority, interactive requests run
+                first.
 
         Raises:
             TypeError: `iterable` is a str, bytes, bytearray or mapping.
@@ -176,7 +209,7 @@ class Requests:
         batch_size = self._options.batch_size
         chunk = batch_size if chunk_size is None else _options.count("chunk_size", chunk_size)
         return _map.map_items(
-            lambda items: self.submit(items, priority=priority),
+            lambda items: self.submit(items, priority=priority, tenant=tenant),
             iterable,
             chunk_size=chunk,
             in_flight=max(2, math.ceil(4 * batch_size / chunk)),
@@ -188,15 +221,16 @@ class Requests:
             return self._options.worker_timeout
         return _options.timeout("timeout", timeout)
 
-    def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
+    def _begin_stream(self, item: Any, priority: int, tenant: str | None, buffer: int) -> Inbox:
         from ._streams import opening
 
         engine, tracing = self._engine, self._tracing
 
         def submit(items: list[Any], reader: bytes) -> Future:
             if tracing is not None:
-                return tracing.stream(engine, items, priority, reader)
-            return engine.submit_async(items, None, priority, join(None, reader))  # type: ignore[no-any-return]
+                return tracing.stream(engine, items, priority, tenant, reader)
+            context = join(None, reader)
+            return engine.submit_async(items, None, priority, tenant, context)  # type: ignore[no-any-return]
 
         backend = self._backend
         client = getattr(backend, "client_id", None)  # of a broker

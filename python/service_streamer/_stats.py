@@ -232,6 +232,10 @@ class StreamerStats(EventStats):
     last_10s: RecentStats
     last_minute: RecentStats
 
+    tenants: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """the items in the queue of each tenant with a name: of the 20 that have most"""
+    max_queue_per_tenant: int = 0
+    """most items of one tenant in the queue; 0: no limit"""
     slo: float = 0.0
     """the target in seconds; 0: none"""
     batch_limit: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._backend import Backend
@@ -63,6 +63,11 @@ class ThreadedStreamer(BaseStreamer):
         max_queue: most items in the queue, of each priority together with the higher ones. None:
             1024 * ``batch_size``. If nothing of its priority or a higher one is queued, a request
             of any size is accepted.
+        tenants: the shares of tenants by name, and "*" for all others. While several tenants have
+            queued requests of one priority, the items of each batch are divided by their shares.
+            Without "*", other names raise ValueError. None: all have the same share.
+        max_queue_per_tenant: most items of one tenant in the queue. None: no limit but
+            ``max_queue``.
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
         slo: the time in seconds, from arrival to output, that 99 % of the answered requests should
@@ -106,6 +111,8 @@ class ThreadedStreamer(BaseStreamer):
         strict_weight: bool = False,
         bucket: Sequence[float] | None = None,
         max_queue: int | None = None,
+        tenants: Mapping[str, float] | None = None,
+        max_queue_per_tenant: int | None = None,
         overflow: str = "block",
         slo: float | None = None,
         output: str = "items",
@@ -149,6 +156,8 @@ class ThreadedStreamer(BaseStreamer):
             ageing=ageing,
             grouping=grouping(key, weight, max_weight, padded, strict_weight, bucket),
             max_queue=max_queue,
+            tenants=tenants,
+            max_queue_per_tenant=max_queue_per_tenant,
             overflow=overflow,
             slo=slo,
             output=output,

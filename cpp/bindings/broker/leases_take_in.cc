@@ -71,6 +71,8 @@ bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals&
 PyObject* why_refused(const ipc::BrokerIngress::Submission& submission, std::uint32_t items) {
   if (submission.submitted == ipc::BrokerIngress::SubmitStatus::kMalformed)
     return PyUnicode_FromString("its body is malformed");
+  if (submission.submitted == ipc::BrokerIngress::SubmitStatus::kUnknownTenant)
+    return PyUnicode_FromString("its tenant is not in the tenants of the worker");
   if (submission.submitted != ipc::BrokerIngress::SubmitStatus::kAccepted || submission.items == items) return nullptr;
   return PyUnicode_FromFormat("it has %u items, not the %u that it says", static_cast<unsigned>(submission.items),
                               static_cast<unsigned>(items));

@@ -34,6 +34,8 @@ PyObject* items_or_raise(const BrokerIngress::Submission& submission) {
       return PyLong_FromUnsignedLong(submission.items);
     case BrokerIngress::SubmitStatus::kMalformed:
       return PyErr_Format(PyExc_ValueError, "the body of request %llu is malformed", id);
+    case BrokerIngress::SubmitStatus::kUnknownTenant:
+      return PyErr_Format(PyExc_ValueError, "the tenant of request %llu is not in tenants", id);
     case BrokerIngress::SubmitStatus::kDuplicate:
       return PyErr_Format(PyExc_ValueError, "request %llu is there already", id);
     case BrokerIngress::SubmitStatus::kClosed:

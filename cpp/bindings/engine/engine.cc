@@ -4,6 +4,7 @@
 #include <climits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "bindings/engine/engine_stats.h"
 #include "bindings/engine/thread_backend.h"
@@ -126,19 +127,22 @@ Backend* make_backend(bool remote, bool inline_items, PyObject* model) {
 }
 
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *group = Py_None, *model = Py_None;
-  Py_ssize_t batch_size = 0, max_queue = 0;
+  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *group = Py_None, *model = Py_None,
+           *tenants = Py_None;
+  Py_ssize_t batch_size = 0, max_queue = 0, max_queue_per_tenant = 0;
   double max_latency = -1, ageing = 0, max_weight = 0, slo = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, forwards = 0, padded = 0, buckets = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size", "max_latency", "policy",      "ageing", "workers",     "max_queue",
-                                "overflow",   "output",      "future_type", "start",  "start_timer", "group",
-                                "forwards",   "max_weight",  "padded",      "remote", "inline",      "model",
-                                "slo",        "buckets",     nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdi", const_cast<char**>(names), &batch_size,
+  static const char* names[] = {
+      "batch_size", "max_latency", "policy", "ageing",      "workers", "max_queue", "overflow",
+      "output",     "future_type", "start",  "start_timer", "group",   "forwards",  "max_weight",
+      "padded",     "remote",      "inline", "model",       "slo",     "buckets",   "tenants",
+      "max_queue_per_tenant", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdiOn", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
                                    &PyType_Type, &future_type, &start, &start_timer, &group, &forwards, &max_weight,
-                                   &padded, &remote, &inline_items, &model, &slo, &buckets)) {
+                                   &padded, &remote, &inline_items, &model, &slo, &buckets, &tenants,
+                                   &max_queue_per_tenant)) {
     return nullptr;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
@@ -147,9 +151,10 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   EngineOptions options;
+  TenantShares shares;
   if (!set_batching(options, batch_size, max_latency, policy) ||
       !choose("overflow", overflow, {"block", "reject"}, overflow_kind) ||
-      !choose("output", output, {"items", "batch"}, output_kind)) {
+      !choose("output", output, {"items", "batch"}, output_kind) || !shares_from(tenants, shares)) {
     return nullptr;
   }
   if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(future_type), future_base_type)) {
@@ -164,6 +169,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   options.workers = workers;
   options.slo = duration_from(slo);
   options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
+  options.max_queue_per_tenant = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue_per_tenant, 0));
   options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
 
   PyObject* object = type->tp_alloc(type, 0);
@@ -175,7 +181,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   try {
-    self->engine = new Engine(options);
+    self->engine = new Engine(options, std::move(shares));
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
     Py_DECREF(object);
@@ -231,13 +237,13 @@ void engine_dealloc(PyObject* object) {
 
 PyMethodDef methods[] = {
     {"predict", as_method(engine_predict), METH_FASTCALL,
-     "predict($self, batch, timeout, priority, /)\n--\n\n"
+     "predict($self, batch, timeout, priority, tenant=None, /)\n--\n\n"
      "Blocks until the result, the deadline, or a signal handler that raises."},
     {"submit", as_method(engine_submit), METH_FASTCALL,
-     "submit($self, batch, timeout, priority, context=None, /)\n--\n\n"
+     "submit($self, batch, timeout, priority, tenant=None, context=None, /)\n--\n\n"
      "Returns a future; blocks only while the queue is full."},
     {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
-     "submit_async($self, batch, timeout, priority, context=None, /)\n--\n\n"
+     "submit_async($self, batch, timeout, priority, tenant=None, context=None, /)\n--\n\n"
      "Returns a future; never blocks: a full queue makes the request wait, not the thread."},
     {"run_batches", engine_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
@@ -250,25 +256,20 @@ PyMethodDef methods[] = {
      "Takes a batch. None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
     {"ring", engine_ring, METH_NOARGS, "ring($self)\n--\n\nEnds this or the next wait in next_batch()."},
     {"run_timer", engine_run_timer, METH_NOARGS,
-     "run_timer($self)\n--\n\n"
-     "Ends requests whose deadline passed, until the engine is closed."},
+     "run_timer($self)\n--\n\nEnds requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
      "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
      "Changes settings at run time and keeps what the policy has learned; None leaves a setting as it is."},
     {"set_workers", engine_set_workers, METH_O,
-     "set_workers($self, number, /)\n--\n\n"
-     "Changes the number of workers at run time."},
+     "set_workers($self, number, /)\n--\n\nChanges the number of workers at run time."},
     {"close", engine_close, METH_O,
      "close($self, drain, /)\n--\n\n"
      "Refuses new requests and, without drain, ends those in the queue. Never blocks."},
     {"abort", engine_abort, METH_NOARGS, "abort($self)\n--\n\nEnds all requests, also those that are running."},
     {"closed", engine_closed, METH_NOARGS, "closed($self)\n--\n\nTrue: new requests are refused."},
     {"join", engine_join, METH_O,
-     "join($self, timeout, /)\n--\n\n"
-     "Blocks until all requests have ended; False: the time is over."},
-    {"stats", engine_stats, METH_NOARGS,
-     "stats($self)\n--\n\n"
-     "Counters and times as a dict."},
+     "join($self, timeout, /)\n--\n\nBlocks until all requests have ended; False: the time is over."},
+    {"stats", engine_stats, METH_NOARGS, "stats($self)\n--\n\nCounters and times as a dict."},
     {"start_recording", engine_start_recording, METH_VARARGS,
      "start_recording($self, seconds, max_events, /)\n--\n\n"
      "Records events for a timeline; returns the number of the recording, 0 if there is one already."},

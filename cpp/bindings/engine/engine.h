@@ -6,7 +6,7 @@ namespace service_streamer::bindings {
 
 bool make_engine_type(PyObject* module);
 
-// Methods of the engine for its callers (METH_FASTCALL): batch, timeout, priority.
+// Methods of the engine for its callers (METH_FASTCALL): batch, timeout, priority, tenant.
 PyObject* engine_predict(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t nargs);

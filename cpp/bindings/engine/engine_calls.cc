@@ -48,8 +48,8 @@ bool group_items(EngineObject* self, PyObject*& batch, PyObject*& traits) {
 
 // Reads the arguments of a call and makes its request; nullptr with an exception set.
 FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t nargs, Caller caller) {
-  if (nargs != 3 && (nargs != 4 || caller == Caller::kPredict)) {
-    PyErr_SetString(PyExc_TypeError, "the arguments are batch, timeout and priority; for submit also context");
+  if (nargs < 3 || nargs > (caller == Caller::kPredict ? 4 : 5)) {
+    PyErr_SetString(PyExc_TypeError, "the arguments are batch, timeout, priority and tenant; for submit also context");
     return nullptr;
   }
   if (!from_this_process(self)) return nullptr;
@@ -64,7 +64,12 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   if (self->group == nullptr || group_items(self, batch, traits)) {
     future = self->backend->make_request(type, self, batch);
   }
-  if (future != nullptr && !traits_from(traits, future->request->size, future->request->traits, future->order)) {
+  PyObject* tenant = nargs > 3 ? args[3] : Py_None;
+  if (future != nullptr &&
+      !traits_from(traits, tenant, future->request->size, future->request->traits, future->order)) {
+    Py_CLEAR(future);
+  } else if (future != nullptr && tenant != Py_None && !self->engine->knows_tenant(*future->request)) {
+    raise_unknown_tenant(tenant);
     Py_CLEAR(future);
   }
   Py_DECREF(batch);
@@ -75,7 +80,7 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   request.priority = priority;
   // Under gevent the timer thread watches the deadline: a timer of the hub would cost more than the rest of the call.
   request.watched = caller == Caller::kPredict && !gevent_is_loaded();
-  if (nargs == 4 && !context_from(args[3], request.context)) {
+  if (nargs == 5 && !context_from(args[4], request.context)) {
     Py_DECREF(reinterpret_cast<PyObject*>(future));
     return nullptr;
   }
@@ -109,6 +114,21 @@ void hold(FutureObject* future) {
 
 void drop(FutureObject* future) {
   future->call != nullptr ? future->call->unref() : Py_DECREF(reinterpret_cast<PyObject*>(future));
+}
+
+void raise_full(EngineObject* self, const Request& request, Engine::Admission admission) {
+  const double seconds = self->engine->retry_after(request);
+  const EngineOptions options = self->engine->options();
+  PyObject* message = nullptr;
+  if (admission == Engine::Admission::kFull) {
+    message = PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",
+                                   static_cast<unsigned>(request.size), options.max_queue);
+  } else {
+    const std::string name(request.tenant());
+    message = PyUnicode_FromFormat("the queue has no room for %u more items of tenant '%s' (max_queue_per_tenant=%zu)",
+                                   static_cast<unsigned>(request.size), name.c_str(), options.max_queue_per_tenant);
+  }
+  raise_error("QueueFull", message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
 }
 
 // Submits the request to the engine; false with an exception set. `waiting` tells whether it waits for room in the
@@ -151,21 +171,17 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
     case Engine::Admission::kClosed:
       raise_message("StreamerClosed", "the streamer is closed");
       break;
-    case Engine::Admission::kFull: {
+    case Engine::Admission::kFull:
+    case Engine::Admission::kTenantFull:
       if (future->request->retry_after > 0) {
         EndedRequests hopeless;
         self->engine->end_hopeless(hopeless);
         self->backend->publish(hopeless);
         raise_refused(*future->request);
-        break;
+      } else {
+        raise_full(self, *future->request, admission);
       }
-      const double seconds = self->engine->retry_after();
-      PyObject* message =
-          PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",
-                               static_cast<unsigned>(future->request->size), self->engine->options().max_queue);
-      raise_error("QueueFull", message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
       break;
-    }
   }
   drop(future);
   return false;

@@ -4,6 +4,7 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -119,15 +120,58 @@ static bool array_from(PyObject* value, std::uint32_t size, std::vector<T>& arra
   return true;
 }
 
-bool traits_from(PyObject* value, std::uint32_t size, std::shared_ptr<const ItemTraits>& traits, PyObject*& order) {
+// The name of a tenant; empty for None.
+static bool tenant_from(PyObject* value, std::string_view& name) {
+  constexpr Py_ssize_t kMaxCharacters = kMaxTenant / 4;  // a character has at most four bytes
   if (value == Py_None) return true;
-  PyObject *keys, *weights, *indices;
-  if (!PyArg_ParseTuple(value, "OOO", &keys, &weights, &indices)) return false;
+  if (!PyUnicode_Check(value)) {
+    PyErr_Format(PyExc_TypeError, "tenant must be a str, got %.200s", Py_TYPE(value)->tp_name);
+    return false;
+  }
+  if (PyUnicode_GetLength(value) > kMaxCharacters) {
+    PyErr_Format(PyExc_ValueError, "tenant must have at most %zd characters, got %R", kMaxCharacters, value);
+    return false;
+  }
+  Py_ssize_t size;
+  const char* text = PyUnicode_AsUTF8AndSize(value, &size);
+  if (text != nullptr) name = {text, static_cast<std::size_t>(size)};
+  return text != nullptr;
+}
+
+bool traits_from(PyObject* value, PyObject* tenant, std::uint32_t size, std::shared_ptr<const ItemTraits>& traits,
+                 PyObject*& order) {
+  std::string_view name;
+  if (!tenant_from(tenant, name)) return false;
+  if (value == Py_None && name.empty()) return true;
+  PyObject *keys = Py_None, *weights = Py_None, *indices = Py_None;
+  if (value != Py_None && !PyArg_ParseTuple(value, "OOO", &keys, &weights, &indices)) return false;
   std::shared_ptr<ItemTraits> own;
-  if (attempt([&] { own = std::make_shared<ItemTraits>(); }).raise()) return false;
+  if (attempt([&] {
+        own = std::make_shared<ItemTraits>();
+        own->tenant = name;
+      }).raise()) {
+    return false;
+  }
   if (!array_from(keys, size, own->keys) || !array_from(weights, size, own->weights)) return false;
   traits = std::move(own);
   if (indices != Py_None) order = Py_NewRef(indices);
+  return true;
+}
+
+bool shares_from(PyObject* value, TenantShares& shares) {
+  if (value == Py_None) return true;
+  shares.others.reset();
+  PyObject *key, *number;
+  for (Py_ssize_t i = 0; PyDict_Next(value, &i, &key, &number);) {
+    std::string_view name;
+    const double share = PyFloat_AsDouble(number);
+    if (PyErr_Occurred() != nullptr || !tenant_from(key, name)) return false;
+    if (name == "*") {
+      shares.others = share;
+    } else if (attempt([&] { shares.named.emplace(name, share); }).raise()) {
+      return false;
+    }
+  }
   return true;
 }
 

@@ -40,12 +40,23 @@ PyObject* take_exception(bool with_traceback) {
   return error;
 }
 
+void raise_unknown_tenant(PyObject* name) {
+  PyErr_Format(PyExc_ValueError, "tenant %R is not in tenants, which has no \"*\"", name);
+}
+
 PyObject* raise_lost(std::string_view note) {
   constexpr std::string_view kInit = "init: ";
+  constexpr std::string_view kTenant = "tenant: ";
   const bool init = note.starts_with(kInit);
-  if (init) note.remove_prefix(kInit.size());
+  const bool tenant = note.starts_with(kTenant);
+  if (init || tenant) note.remove_prefix(init ? kInit.size() : kTenant.size());
   PyObject* message = PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "replace");
   if (message == nullptr) return nullptr;
+  if (tenant) {
+    raise_unknown_tenant(message);
+    Py_DECREF(message);
+    return nullptr;
+  }
   if (!init) return raise_error("WorkerLost", Py_BuildValue("(N)", message));
   PyObject* error = call_helper("service_streamer._processes.init_failure", "error_of", message);
   if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);

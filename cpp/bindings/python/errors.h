@@ -14,8 +14,11 @@ PyObject* raise_error(const char* name, PyObject* arguments);
 // The same with one message argument, formatted as by PyUnicode_FromFormat.
 PyObject* raise_message(const char* name, const char* format, ...);
 
+// Raises the ValueError for a tenant that the engine has no share for.
+void raise_unknown_tenant(PyObject* name);
+
 // Raises WorkerLost with the note as its message. A note that begins with "init: " raises the error of an InitFailure
-// (_processes/init_failure.py) instead.
+// (_processes/init_failure.py) instead. One that begins with "tenant: " and goes on with a name raises ValueError.
 PyObject* raise_lost(std::string_view note);
 
 // Clears the exception that is set and returns it as an object. Without `with_traceback` its traceback is dropped,

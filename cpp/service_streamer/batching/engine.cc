@@ -14,12 +14,13 @@ Completion::Wait ended_by(Parker::Wake wake) {
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options)
+Engine::Engine(const EngineOptions& options, TenantShares tenants)
     : id_(random_id()),
+      tenants_(std::move(tenants)),
       options_(options.validated()),
       policy_(options_.policy_options()),
       batch_limit_(options_.batch_size),
-      queue_(options_.queue_options()) {
+      queue_(options_.queue_options(), tenants_) {
   if (options_.slo > Duration::zero()) slo_.emplace(options_.slo_options());
 }
 
@@ -66,7 +67,7 @@ Engine::Admission Engine::accept(Request& request, bool may_wait) {
     MutexLock lock(mutex_);
     if (closed()) return Admission::kClosed;
     admission = admit(request, may_wait, wakes);
-    if (admission == Admission::kFull) return admission;
+    if (admission != Admission::kQueued && admission != Admission::kWaiting) return admission;
     wakes.worker = worker_to_wake(request.arrived);
   }
   wakes.run();
@@ -87,7 +88,7 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
     admission = Admission::kWaiting;
   } else {
     ++counters_.rejected;
-    return Admission::kFull;
+    return queue_.tenant_has_room(request) ? Admission::kFull : Admission::kTenantFull;
   }
   live_.push_back(request);
   counters_.peak_requests = std::max(counters_.peak_requests, live_count_.fetch_add(1, std::memory_order_relaxed) + 1);

@@ -40,14 +40,14 @@ namespace service_streamer {
 class Engine {
  public:
   // Throws std::invalid_argument if an option is invalid.
-  explicit Engine(const EngineOptions& options);
+  explicit Engine(const EngineOptions& options, TenantShares tenants = {});
 
   // --- callers ---
-  enum class Admission { kQueued, kWaiting, kFull, kClosed };
+  enum class Admission { kQueued, kWaiting, kFull, kTenantFull, kClosed };
 
-  // Puts the request into the queue, and wakes a worker if a batch is now due. If the queue is full, the request goes
-  // to the waiting room (kWaiting), or is refused (kFull, with Overflow::kReject). A request that would miss the target
-  // is refused too. Never blocks.
+  // Puts the request into the queue, and wakes a worker if a batch is now due. If there is no room, the request goes to
+  // the waiting room (kWaiting), or with Overflow::kReject is refused (kTenantFull: by the bound of its tenant). A
+  // request that would miss the target is refused too (kFull). Never blocks.
   Admission submit(Request& request) EXCLUDES(mutex_);
 
   // The same for a request that another engine has accepted: kFull only because of the target.
@@ -186,14 +186,16 @@ class Engine {
   // this thread.
   Completion::Wait wait_until_drained(Waiter& waiter, TimePoint deadline) EXCLUDES(mutex_);
 
-  // `now` is only for tests.
-  EngineStats stats(TimePoint now = Clock::now()) const EXCLUDES(mutex_);
+  EngineStats stats(TimePoint now = Clock::now()) const EXCLUDES(mutex_);  // `now` is only for tests
 
   // Notes that the caller has its result now. Takes the lock only if no other event of the same second came before.
   void delivered(const Request& request, TimePoint now) EXCLUDES(mutex_);
 
-  // The seconds until the items queued now will be in a batch, estimated; max_latency before the first batch.
-  double retry_after() const EXCLUDES(mutex_);
+  // The estimated seconds until a refused request would be in a batch; max_latency before the first batch.
+  double retry_after(const Request& refused) const EXCLUDES(mutex_);
+
+  // False if there is no share for the tenant of the request.
+  bool knows_tenant(const Request& request) const { return tenants_.of(request.tenant()).has_value(); }
 
   // The number of accepted requests that have not ended. May be outdated when it returns.
   std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
@@ -273,6 +275,7 @@ class Engine {
   // Constant after construction.
   const std::string id_;
   const TimePoint created_ = Clock::now();
+  const TenantShares tenants_;
 
   // Own synchronisation.
   std::atomic<bool> closed_{false};                       // written under mutex_

@@ -17,10 +17,10 @@ void Engine::end_hopeless(EndedRequests& ended) {
   wakes.run();
 }
 
-double Engine::retry_after() const {
+double Engine::retry_after(const Request& refused) const {
   MutexLock lock(mutex_);
   if (policy_.mean_service() == Duration::zero()) return seconds(options_.max_latency);
-  const double batches = static_cast<double>(queue_.items()) / std::max(policy_.mean_batch_size(), 1.0);
+  const double batches = static_cast<double>(queue_.items_before(refused)) / std::max(policy_.mean_batch_size(), 1.0);
   return batches * seconds(policy_.mean_service()) / options_.workers;
 }
 
@@ -30,7 +30,7 @@ double Engine::retry_after() const {
 bool Engine::misses_target(SloPolicy& slo, Request& request) {
   const bool first = queue_.requests() == 0 || request.priority > queue_.top_priority();
   const Duration waited = request.arrived - request.begun();
-  Duration late = slo.refuse(request.arrived, waited, first ? 0 : queue_.items(), request.size);
+  Duration late = slo.refuse(request.arrived, waited, first ? 0 : queue_.items_before(request), request.size);
   if (late == Duration::zero() && !queue_.has_room(request)) late = options_.slo;
   if (late == Duration::zero()) return false;
   request.retry_after = static_cast<float>(seconds(late));

@@ -15,6 +15,7 @@ EngineStats Engine::stats(TimePoint now) const {
     stats.queued_items = queue_.items() + queue_.alone_items();
     stats.queued_requests = queue_.requests() + queue_.alone_requests();
     stats.waiting_requests = queue_.waiting();
+    stats.tenants = queue_.largest_tenants(EngineStats::kTenants);
     stats.running_items = running_items_;
     stats.running_batches = running_batches_;
     stats.batch_limit = batch_limit_;

@@ -31,6 +31,10 @@ struct EngineOptions {
   // larger request is admitted if nothing of its priority or a higher one is queued.
   std::size_t max_queue = 0;
 
+  // The maximum number of items in the queue that belong to one tenant, in the same way; 0 means no such bound. A
+  // larger request is admitted if nothing of the tenant is queued.
+  std::size_t max_queue_per_tenant = 0;
+
   // The wait after which a request counts as one priority higher, more than 0; Duration::max() means never.
   Duration ageing = Duration::max();
 
@@ -60,6 +64,7 @@ struct EngineOptions {
 
   RequestQueue::Options queue_options() const {
     return {.max_items = max_queue,
+            .max_items_per_tenant = max_queue_per_tenant,
             .ageing = ageing,
             .ignores_traits = ignores_traits,
             .limits = {.items = batch_size, .weight = max_weight, .padded = padded, .counts_weight = buckets > 0}};

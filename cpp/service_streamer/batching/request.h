@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,11 +40,15 @@ constexpr double kMaxWeight = 1e15;
 constexpr std::uint64_t kBucketBits = 63;
 constexpr std::size_t kMaxBuckets = kBucketBits + 1;
 
-// What decides which items share a batch. The index is that of the item. Constant.
+struct Tenant;
+
+// What decides which items share a batch, and which go first. The index is that of the item. Constant.
 struct ItemTraits {
   std::vector<std::uint64_t> keys;  // only items with equal keys share a batch; equal ones are neighbours. Empty: all 0
   std::vector<double> weights;      // from 0 to kMaxWeight. Empty: each is 1
+  std::string tenant = {};          // of the request, at most kMaxTenant bytes. Empty: the common one
 };
+constexpr std::size_t kMaxTenant = 800;
 
 // One call of predict or submit: a node of the engine's queue, embedded in a future or a Call.
 //
@@ -62,8 +67,10 @@ struct Request {
   TimePoint sent = TimePoint::max();  // when another machine sent it, if one did
   bool watched = false;               // the owner itself ends the request when the deadline passes
   TraceContext context;
-  std::shared_ptr<const ItemTraits> traits;  // nullptr: all keys are 0, and each weight is 1
+  std::shared_ptr<const ItemTraits> traits;  // nullptr: all keys are 0, each weight is 1, and there is no tenant
 
+  std::string_view tenant() const { return traits == nullptr ? std::string_view() : traits->tenant; }
+  bool has_keys_or_weights() const { return traits != nullptr && !(traits->keys.empty() && traits->weights.empty()); }
   double weight(std::uint32_t item) const {
     return traits == nullptr || traits->weights.empty() ? 1 : traits->weights[item];
   }
@@ -107,9 +114,10 @@ struct Request {
   std::uint32_t run_end = 0;     // while it is queued: the items up to here have the key of the next one
   bool alone = false;            // postponed: it runs alone, when no other request is queued
   Waiter* admission = nullptr;   // of the thread that waits until the request leaves the waiting room
-  Request* previous = nullptr;   // in the queue or in the waiting room
+  Tenant* account = nullptr;     // in the queue or in the waiting room: of the tenant that is charged
+  Request* previous = nullptr;   // in the list of the queue or of the waiting room
   Request* next = nullptr;
-  Request* previous_alike = nullptr;  // in the list of queued requests of its priority with the same key
+  Request* previous_alike = nullptr;  // in the list of queued requests of its priority and tenant with the same key
   Request* next_alike = nullptr;
   Request* next_ended = nullptr;
   Request* previous_live = nullptr;  // in the list of all requests that have not ended

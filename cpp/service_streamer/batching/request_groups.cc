@@ -11,9 +11,12 @@ void RequestGroups::hold(const Request& request) {
     for (; begin < request.size; begin = request.end_of_run(begin)) {
       const auto group = groups_.try_emplace(request.key(begin)).first;
       try {
-        ++group->second.lanes[request.priority].holds;
+        Lane& lane = group->second.lanes[request.priority];
+        auto own = std::ranges::find(lane, request.account, &TenantRequests::tenant);
+        if (own == lane.end()) own = lane.insert(own, {.tenant = request.account, .requests = {}});
+        ++own->holds;
       } catch (...) {
-        if (group->second.lanes.empty()) groups_.erase(group);
+        drop_empty(group, request.priority);
         throw;
       }
     }
@@ -26,19 +29,19 @@ void RequestGroups::hold(const Request& request) {
 void RequestGroups::release(const Request& request, std::uint32_t begin, std::uint32_t end) {
   for (; begin < end; begin = request.end_of_run(begin)) {
     const auto group = groups_.find(request.key(begin));
-    const auto lane = group->second.lanes.find(request.priority);
-    if (--lane->second.holds > 0) continue;
-    group->second.lanes.erase(lane);
-    if (!group->second.lanes.empty()) continue;
-    unlist(group->second);
-    groups_.erase(group);
+    Lane& lane = group->second.lanes.find(request.priority)->second;
+    const auto own = std::ranges::find(lane, request.account, &TenantRequests::tenant);
+    if (--own->holds > 0) continue;
+    *own = lane.back();
+    lane.pop_back();
+    drop_empty(group, request.priority);
   }
 }
 
 void RequestGroups::enter(Request& request) {
   request.run_end = request.end_of_run(request.dispatched);
   Group& group = group_of(request);
-  AlikeList& list = group.lanes.find(request.priority)->second.requests;
+  AlikeList& list = list_of(group, request);
   Request* later = nullptr;
   if (!list.empty() && list.last()->arrived > request.arrived) {
     later = list.first();
@@ -53,7 +56,7 @@ void RequestGroups::enter(Request& request) {
 
 void RequestGroups::leave(Request& request) {
   Group& group = group_of(request);
-  group.lanes.find(request.priority)->second.requests.erase(request);
+  list_of(group, request).erase(request);
   if (--group.requests == 0) --count_;
   group.items -= request.run_end - request.dispatched;
   group.stale = true;
@@ -82,7 +85,7 @@ RequestGroups::Company RequestGroups::company_of(std::uint64_t key) {
 
 Request* RequestGroups::first(std::uint64_t key) const {
   const auto group = groups_.find(key);
-  return group != groups_.end() ? order_.first_of(group->second.lanes, &Lane::requests) : nullptr;
+  return group != groups_.end() ? order_.first_of(group->second.lanes, first_in) : nullptr;
 }
 
 Request* RequestGroups::first_of_full() {
@@ -90,7 +93,7 @@ Request* RequestGroups::first_of_full() {
   for (Group *group = full_.first(), *next = nullptr; group != nullptr; group = next) {
     next = group->next_full;
     if (is_full(*group)) {
-      Request* first = order_.first_of(group->lanes, &Lane::requests);
+      Request* first = order_.first_of(group->lanes, first_in);
       if (best == nullptr || order_.before(*first, *best)) best = first;
     } else {
       unlist(*group);
@@ -109,6 +112,29 @@ RequestGroups::Group& RequestGroups::group_of(const Request& request) {
   return groups_.find(request.key(request.dispatched))->second;
 }
 
+AlikeList& RequestGroups::list_of(Group& group, const Request& request) {
+  Lane& lane = group.lanes.find(request.priority)->second;
+  return std::ranges::find(lane, request.account, &TenantRequests::tenant)->requests;
+}
+
+Request* RequestGroups::first_in(const Lane& lane) {
+  Request* best = nullptr;
+  for (const TenantRequests& one : lane) {
+    Request* first = one.requests.first();
+    if (first != nullptr && (best == nullptr || goes_before(*first, *best))) best = first;
+  }
+  return best;
+}
+
+// Erases the lane, and then the group, if nothing holds it.
+void RequestGroups::drop_empty(Groups::iterator group, int priority) {
+  auto& lanes = group->second.lanes;
+  if (const auto lane = lanes.find(priority); lane != lanes.end() && lane->second.empty()) lanes.erase(lane);
+  if (!lanes.empty()) return;
+  unlist(group->second);
+  groups_.erase(group);
+}
+
 // Adds the weights of the request's next items.
 void RequestGroups::weigh(Group& group, const Request& request) const {
   for (std::uint32_t i = request.dispatched; i < request.run_end; ++i) {
@@ -124,7 +150,9 @@ bool RequestGroups::is_full(Group& group) const {
   if (group.stale) {
     group.sum = group.heaviest = 0;
     for (const auto& [priority, lane] : group.lanes) {
-      for (const Request* one = lane.requests.first(); one != nullptr; one = one->next_alike) weigh(group, *one);
+      for (const TenantRequests& one : lane) {
+        for (const Request* next = one.requests.first(); next != nullptr; next = next->next_alike) weigh(group, *next);
+      }
     }
     group.stale = false;
   }

@@ -5,18 +5,21 @@
 #include <functional>
 #include <map>
 #include <unordered_map>
+#include <vector>
 
 #include "service_streamer/batching/batch_limits.h"
 #include "service_streamer/batching/intrusive_list.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/batching/request_order.h"
+#include "service_streamer/batching/tenants.h"
 
 namespace service_streamer {
 
 // The queued requests by the key of their next items, for RequestQueue. Of a request whose items have several keys,
 // only those up to `run_end` are in a group. It has no lock, and no call blocks.
 //
-// hold() allocates the groups of a request. Until release() no other call for this request allocates or throws.
+// hold() allocates the groups of a request, which has an account. Until release() no other call for this request
+// allocates or throws.
 class RequestGroups {
  public:
   RequestGroups(const BatchLimits& limits, const RequestOrder& order) : limits_(limits), order_(order) {}
@@ -57,10 +60,12 @@ class RequestGroups {
   void set_batch_size(std::size_t items);
 
  private:
-  struct Lane {
+  struct TenantRequests {
+    Tenant* tenant = nullptr;
     AlikeList requests;
-    int holds = 0;  // by runs of requests; the lane stays until there are none
+    int holds = 0;  // by runs of requests; it stays until there are none
   };
+  using Lane = std::vector<TenantRequests>;  // in any order; it has at least one
   struct Group {
     std::map<int, Lane, std::greater<>> lanes;  // by priority
     std::size_t items = 0;
@@ -75,6 +80,9 @@ class RequestGroups {
   using Groups = std::unordered_map<std::uint64_t, Group>;
 
   Group& group_of(const Request& request);
+  static AlikeList& list_of(Group& group, const Request& request);
+  static Request* first_in(const Lane& lane);
+  void drop_empty(Groups::iterator group, int priority);
   void release(const Request& request, std::uint32_t begin, std::uint32_t end);
   void weigh(Group& group, const Request& request) const;
   bool is_full(Group& group) const;

@@ -2,31 +2,54 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
 #include <memory>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace service_streamer {
+
 bool RequestQueue::has_room(const Request& request) const {
-  const Request* first = waiting_count_ > 0 ? order_.first_of(lanes_, &Lane::waiting) : nullptr;
-  return (first == nullptr || order_.before(request, *first)) && fits(request);
+  if (!fits(request) || !tenant_has_room(request)) return false;
+  if (waiting_count_ == 0) return true;
+  const auto lane = lanes_.find(request.priority);
+  if (lane != lanes_.end()) {
+    const Tenant* own = lane->second.tenants.find(request.tenant());
+    if (own != nullptr && !own->waiting.empty()) return false;
+  }
+  const Request* first = first_waiting();
+  if (first == nullptr) return true;
+  if (first->priority != request.priority) return order_.before(request, *first);
+  return lane->second.tenants.pass_of(request.tenant()) < first->account->pass;
+}
+
+bool RequestQueue::tenant_has_room(const Request& request) const {
+  if (options_.max_items_per_tenant == 0) return true;
+  std::size_t own = 0;
+  for (const auto& [priority, lane] : lanes_) {
+    if (priority < request.priority) break;
+    const Tenant* tenant = lane.tenants.find(request.tenant());
+    if (tenant != nullptr) own += tenant->items;
+  }
+  return own == 0 || own + request.size <= options_.max_items_per_tenant;
 }
 
 void RequestQueue::push(Request& request) {
-  add(prepare(request), request, nullptr);
+  Lane& lane = prepare(request);
+  lane.tenants.add(request);
+  note_queued(lane, request);
 }
 
 void RequestQueue::push_waiting(Request& request) {
-  prepare(request).waiting.push_back(request);
+  prepare(request).tenants.wait(request);
   request.phase = Request::Phase::kWaiting;
   ++waiting_count_;
 }
 
 void RequestQueue::push_again(Request& request) {
   request.dispatched = 0;
-  Lane& lane = prepare(request);
-  Request* later = lane.queued.first();
-  while (later != nullptr && later->arrived <= request.arrived) later = later->next;
-  add(lane, request, later);
+  push(request);
 }
 
 void RequestQueue::push_alone(Request& request) {
@@ -45,30 +68,30 @@ void RequestQueue::set_batch_size(std::size_t items) {
 }
 
 Request* RequestQueue::admit() {
-  if (waiting_count_ == 0) return nullptr;
-  Request& request = *order_.first_of(lanes_, &Lane::waiting);
-  if (!fits(request)) return nullptr;
-  Lane& lane = lanes_.find(request.priority)->second;
-  lane.waiting.erase(request);
+  Request* request = waiting_count_ > 0 ? first_waiting() : nullptr;
+  if (request == nullptr || !fits(*request)) return nullptr;
+  Lane& lane = lanes_.find(request->priority)->second;
+  lane.tenants.admit(*request);
   --waiting_count_;
-  add(lane, request, nullptr);
-  return &request;
+  note_queued(lane, *request);
+  return request;
 }
 
 void RequestQueue::remove(Request& request) {
   if (request.phase == Request::Phase::kWaiting) {
     const auto lane = lanes_.find(request.priority);
-    lane->second.waiting.erase(request);
-    --waiting_count_;
     if (grouped()) groups_->release(request, 0);
+    lane->second.tenants.remove(request);
+    --waiting_count_;
     drop_empty(lane);
   } else if (request.phase == Request::Phase::kQueued) {
-    unlink(request);
+    unlink(request, lanes_.find(request.priority));
   }
 }
 
 Request& RequestQueue::front() const {
-  Request* next = requests_ > 0 ? order_.first_of(lanes_, &Lane::queued) : alone_.first();
+  const auto first = [](const Lane& lane) { return lane.tenants.first(&Tenant::queued); };
+  Request* next = requests_ > 0 ? order_.first_of(lanes_, first) : alone_.first();
   assert(next != nullptr);
   return *next;
 }
@@ -86,8 +109,10 @@ Request* RequestQueue::next_alike(std::uint64_t key) const {
 
 RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
   const RequestRange range{.request = &request, .begin = request.dispatched, .count = count};
+  const auto lane = lanes_.find(request.priority);
+  if (!request.alone) lane->second.tenants.charge(request, count);
   if (request.dispatched + count == request.size) {
-    unlink(request);
+    unlink(request, lane);
     request.dispatched = request.size;
     request.phase = Request::Phase::kDispatched;
   } else if (request.alone) {
@@ -95,7 +120,7 @@ RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
     request.dispatched += count;
   } else {
     items_ -= count;
-    lanes_.find(request.priority)->second.items -= count;
+    lane->second.tenants.shrink(request, count);
     const bool ends_run = request.dispatched + count == request.run_end;  // only if the queue is grouped
     if (ends_run) {
       groups_->leave(request);
@@ -110,10 +135,29 @@ RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
 
 TimePoint RequestQueue::oldest() const {
   TimePoint oldest = TimePoint::max();
-  for (const auto& [priority, lane] : lanes_) {
-    if (!lane.queued.empty()) oldest = std::min(oldest, lane.queued.first()->arrived);
-  }
+  for (const auto& [priority, lane] : lanes_) oldest = std::min(oldest, lane.tenants.oldest());
   return oldest;
+}
+
+std::size_t RequestQueue::items_before(const Request& request) const {
+  const auto lane = lanes_.find(request.priority);
+  if (lane == lanes_.end()) return items_;
+  const Tenants& tenants = lane->second.tenants;
+  return items_ - tenants.items() + tenants.items_before(request.tenant(), request.size);
+}
+
+std::map<std::string, std::uint64_t> RequestQueue::largest_tenants(std::size_t most) const {
+  std::map<std::string_view, std::uint64_t> all;
+  for (const auto& [priority, lane] : lanes_) {
+    lane.tenants.for_each_named([&](std::string_view name, std::size_t items) { all[name] += items; });
+  }
+  std::vector<std::pair<std::uint64_t, std::string_view>> largest;
+  for (const auto& [name, items] : all) largest.emplace_back(items, name);
+  most = std::min(most, largest.size());
+  std::ranges::partial_sort(largest, largest.begin() + static_cast<std::ptrdiff_t>(most), std::greater<>());
+  std::map<std::string, std::uint64_t> found;
+  for (std::size_t i = 0; i < most; ++i) found.emplace(largest[i].second, largest[i].first);
+  return found;
 }
 
 int RequestQueue::top_priority() const {
@@ -126,48 +170,50 @@ bool RequestQueue::expects_higher_priority(TimePoint now) const {
                      [lately](const auto& lane) { return lane.second.last_arrival > lately; });
 }
 
-// True if the bound allows the request, apart from what is in the waiting room.
+// True if the bound of all items allows the request, apart from what is in the waiting room.
 bool RequestQueue::fits(const Request& request) const {
   std::size_t ahead = 0;
   for (const auto& [priority, lane] : lanes_) {
     if (priority < request.priority) break;
-    ahead += lane.items;
+    ahead += lane.tenants.items();
   }
   return ahead == 0 || ahead + request.size <= options_.max_items;
 }
 
 RequestQueue::Lanes::const_iterator RequestQueue::top_lane() const {
-  return std::ranges::find_if(lanes_, [](const auto& lane) { return !lane.second.queued.empty(); });
+  return std::ranges::find_if(lanes_, [](const auto& lane) { return lane.second.tenants.items() > 0; });
+}
+
+// The request that goes first of those in the waiting room that their tenant's bound allows.
+Request* RequestQueue::first_waiting() const {
+  const auto allowed = [this](const Request& request) { return tenant_has_room(request); };
+  return order_.first_of(lanes_, [&](const Lane& lane) { return lane.tenants.first(&Tenant::waiting, allowed); });
 }
 
 // Allocates what the request needs to be queued later, and returns its lane.
-RequestQueue::Lane& RequestQueue::prepare(const Request& request) {
-  Lane& lane = lanes_[request.priority];
-  if (request.traits != nullptr && !grouped() && !options_.ignores_traits) group_all();
+RequestQueue::Lane& RequestQueue::prepare(Request& request) {
+  Lane& lane = lanes_.try_emplace(request.priority, shares_).first->second;
+  if (request.has_keys_or_weights() && !grouped() && !options_.ignores_traits) group_all();
+  lane.tenants.prepare(request);
   if (grouped()) groups_->hold(request);
   return lane;
 }
 
 void RequestQueue::group_all() {
   auto groups = std::make_unique<RequestGroups>(options_.limits, order_);
-  const auto for_each = [](const QueueList& list, auto call) {
-    for (Request* request = list.first(); request != nullptr; request = request->next) call(*request);
-  };
   for (const auto& [priority, lane] : lanes_) {
-    for (const QueueList* list : {&lane.queued, &lane.waiting}) {
-      for_each(*list, [&](const Request& request) { groups->hold(request); });
+    for (QueueList Tenant::* list : {&Tenant::queued, &Tenant::waiting}) {
+      lane.tenants.for_each(list, [&](const Request& request) { groups->hold(request); });
     }
   }
   groups_ = std::move(groups);
   for (const auto& [priority, lane] : lanes_) {
-    for_each(lane.queued, [this](Request& request) { groups_->enter(request); });
+    lane.tenants.for_each(&Tenant::queued, [this](Request& request) { groups_->enter(request); });
   }
 }
 
-// Links a request that is prepared.
-void RequestQueue::add(Lane& lane, Request& request, Request* before) {
-  lane.queued.insert(request, before);
-  lane.items += request.size;
+// Counts a request that was added to the lane.
+void RequestQueue::note_queued(Lane& lane, Request& request) {
   lane.last_arrival = std::max(lane.last_arrival, request.arrived);
   request.phase = Request::Phase::kQueued;
   request.run_end = request.size;
@@ -178,11 +224,11 @@ void RequestQueue::add(Lane& lane, Request& request, Request* before) {
 
 void RequestQueue::drop_empty(Lanes::iterator lane) {
   constexpr std::size_t kKeptLanes = 8;  // keep a few empty lanes, because the same priorities come again
-  if (lane->second.empty() && lanes_.size() > kKeptLanes) lanes_.erase(lane);
+  if (lane->second.tenants.empty() && lanes_.size() > kKeptLanes) lanes_.erase(lane);
 }
 
 // Takes the request out of the queue, with its items that are not in a batch.
-void RequestQueue::unlink(Request& request) {
+void RequestQueue::unlink(Request& request, Lanes::iterator lane) {
   const std::size_t left = request.size - request.dispatched;
   if (request.alone) {
     alone_.erase(request);
@@ -191,9 +237,7 @@ void RequestQueue::unlink(Request& request) {
     return;
   }
   if (grouped()) groups_->leave_all(request);
-  const auto lane = lanes_.find(request.priority);
-  lane->second.queued.erase(request);
-  lane->second.items -= left;
+  lane->second.tenants.remove(request);
   items_ -= left;
   --requests_;
   drop_empty(lane);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch.h"
@@ -12,46 +13,55 @@
 #include "service_streamer/batching/request.h"
 #include "service_streamer/batching/request_groups.h"
 #include "service_streamer/batching/request_order.h"
+#include "service_streamer/batching/tenants.h"
 
 namespace service_streamer {
 
 // The bounded queue of requests, and the waiting room in front of it. It has no lock and no clock; the engine calls it
 // under its mutex. No call blocks. push(), push_waiting() and push_again() may throw std::bad_alloc, and then the
-// request is not in the queue. No other call throws.
+// request is not in the queue. No other call throws unless it says so.
 //
-// RequestOrder says which request goes next.
+// RequestOrder says which request goes next. Within a priority, tenants get fair shares (tenants.h).
 //
 // The bound counts items that are not in a batch yet. It holds for the items of each priority together with those of
 // higher priorities, so that many requests of a low priority never keep out one of a high priority. So the queue has at
-// most as many items as the bound times the number of priorities. A request for which there is no room may wait in the
-// waiting room. admit() takes the request that goes first, so small requests cannot starve a large one.
+// most as many items as the bound times the number of priorities. The bound of one tenant's items holds in the same
+// way.
 //
-// The queue is grouped once it had a request with traits.
+// A request for which there is no room may wait in the waiting room. admit() takes the request that goes first, so
+// small requests cannot starve a large one. Requests that their tenant's bound keeps out do not hold up others.
+//
+// The queue is grouped once it had a request with keys or weights.
 class RequestQueue {
  public:
   struct Options {
     std::size_t max_items = 0;
-    Duration ageing = Duration::max();  // the maximum: none
-    bool ignores_traits = false;        // then the queue is never grouped
-    BatchLimits limits = {};            // of a batch, which say when a group is full
+    std::size_t max_items_per_tenant = 0;  // 0: there is no such bound
+    Duration ageing = Duration::max();     // the maximum: none
+    bool ignores_traits = false;           // then the queue is never grouped
+    BatchLimits limits = {};               // of a batch, which say when a group is full
   };
-  explicit RequestQueue(const Options& options) : options_(options), order_(options.ageing) {}
+  // `shares` outlives the queue.
+  explicit RequestQueue(const Options& options, const TenantShares& shares = kEqualShares)
+      : options_(options), shares_(shares), order_(options.ageing) {}
 
   void set_batch_size(std::size_t items);
 
   bool has_room(const Request& request) const;
+  // True if the bound of its tenant allows the request.
+  bool tenant_has_room(const Request& request) const;
   void push(Request& request);
   void push_waiting(Request& request);
 
-  // Puts back a request of which all items had left the queue, at its old place. Ignores the bound. Looks for the
-  // place from the front, so of several requests put back the latest first.
+  // Puts back a request of which all items had left the queue, at its old place among those of its tenant. Ignores the
+  // bounds. Looks for the place from the front, so of several requests put back the latest first.
   void push_again(Request& request);
 
-  // Puts back a request of which all items had left the queue, to run alone after all others. Ignores the bound.
+  // Puts back a request of which all items had left the queue, to run alone after all others. Ignores the bounds.
   void push_alone(Request& request);
 
-  // Moves the first request of the waiting room into the queue if there is room, and returns it; otherwise returns
-  // nullptr.
+  // Moves the first request of the waiting room that its tenant's bound allows into the queue if there is room, and
+  // returns it; otherwise returns nullptr.
   Request* admit();
 
   // Removes a request from the queue or the waiting room. Does nothing if it is in neither.
@@ -86,6 +96,10 @@ class RequestQueue {
   int alone_requests() const { return alone_count_; }
   bool empty() const { return requests_ == 0 && alone_count_ == 0 && waiting_count_ == 0; }
 
+  // The number of items that go before the last one of a new request, of its priority, or are of another priority.
+  std::size_t items_before(const Request& request) const;
+  // The tenants with a name that have the most queued items, and these items. Throws std::bad_alloc.
+  std::map<std::string, std::uint64_t> largest_tenants(std::size_t most) const;
   // The earliest arrival of a queued request; TimePoint::max() if there is none.
   TimePoint oldest() const;
   // The highest priority in the queue. The queue must not be empty.
@@ -102,24 +116,24 @@ class RequestQueue {
  private:
   // The requests of one priority.
   struct Lane {
-    QueueList queued;
-    QueueList waiting;
-    std::size_t items = 0;  // of `queued`
-    TimePoint last_arrival;
+    explicit Lane(const TenantShares& shares) : tenants(shares) {}
 
-    bool empty() const { return queued.empty() && waiting.empty(); }
+    Tenants tenants;
+    TimePoint last_arrival;
   };
   using Lanes = std::map<int, Lane, std::greater<>>;  // the highest priority first
 
   bool fits(const Request& request) const;
+  Request* first_waiting() const;
   Lanes::const_iterator top_lane() const;
-  Lane& prepare(const Request& request);
+  Lane& prepare(Request& request);
   void group_all();
-  void add(Lane& lane, Request& request, Request* before);
+  void note_queued(Lane& lane, Request& request);
   void drop_empty(Lanes::iterator lane);
-  void unlink(Request& request);
+  void unlink(Request& request, Lanes::iterator lane);
 
   Options options_;
+  const TenantShares& shares_;
   RequestOrder order_;
   Lanes lanes_;  // a lane may be empty
   std::unique_ptr<RequestGroups> groups_;

@@ -62,6 +62,7 @@ void describe(const EngineOptions& options, Visitor& field) {
   field("max_latency", options.max_latency);
   field("policy", std::string_view(to_string(options.policy)));
   field("max_queue", options.max_queue);
+  field("max_queue_per_tenant", options.max_queue_per_tenant);
   field("slo", options.slo);
   field("buckets", options.buckets);
 }
@@ -75,6 +76,7 @@ void describe(const EngineStats& stats, Visitor& field) {
   field("queued_items", stats.queued_items);
   field("queued_requests", stats.queued_requests);
   field("waiting_requests", stats.waiting_requests);
+  field("tenants", stats.tenants);
   field("running_items", stats.running_items);
   field("running_batches", stats.running_batches);
   field("batch_limit", stats.batch_limit);

@@ -61,7 +61,7 @@ void BrokerIngress::submit(std::span<Submission> submissions) {
   for (ClientCall* call : calls) call->unref();
 }
 
-// Returns nullptr if the body is malformed.
+// Returns nullptr if the body is malformed, or the engine has no share for the tenant.
 ClientCall* BrokerIngress::make_call(Submission& submission) {
   Payload payload;
   TraceContext context;
@@ -79,7 +79,10 @@ ClientCall* BrokerIngress::make_call(Submission& submission) {
   call->request.context = std::move(context);
   call->request.traits = std::move(traits);
   call->payload = std::move(payload);
-  return call;
+  if (engine_.knows_tenant(call->request)) return call;
+  submission.submitted = SubmitStatus::kUnknownTenant;
+  call->unref();
+  return nullptr;
 }
 
 // Adds the calls to active_. Duplicates, and all calls after stop(), become nullptr.

@@ -32,7 +32,7 @@ class BrokerIngress {
 
   // --- any thread ---
 
-  enum class SubmitStatus { kAccepted, kMalformed, kDuplicate, kClosed };
+  enum class SubmitStatus { kAccepted, kMalformed, kUnknownTenant, kDuplicate, kClosed };
   struct Submission {
     SubmitHead head;
     Bytes body;  // the request keeps slices of it

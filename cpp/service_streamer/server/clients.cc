@@ -119,6 +119,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
   call->payload = std::move(submitted.payload);
   client.calls.emplace(call->id(), call);
   call->ref();  // for the engine
+  if (!engine_.knows_tenant(call->request)) return refuse(client, *call);
   switch (engine_.submit_accepted(call->request)) {
     case Engine::Admission::kWaiting:
       call->ref();
@@ -127,6 +128,7 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
     case Engine::Admission::kQueued:
       break;
     case Engine::Admission::kFull:
+    case Engine::Admission::kTenantFull:
     case Engine::Admission::kClosed:
       return refuse(client, *call);
   }
@@ -135,7 +137,10 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
 
 void Clients::refuse(Client& client, ClientCall& call) {
   EndedCall end{.id = call.id(), .outcome = Outcome::kNone, .note = {}, .ranges = {}};
-  if (call.request.retry_after > 0) {
+  if (!engine_.knows_tenant(call.request)) {
+    end.outcome = Outcome::kLost;
+    end.note = "tenant: " + std::string(call.request.tenant());
+  } else if (call.request.retry_after > 0) {
     end.outcome = Outcome::kRefused;
     end.note = retry_note(call.request.retry_after);
     EndedRequests hopeless;

@@ -7,13 +7,14 @@
 #include "service_streamer/batching/request.h"
 #include "service_streamer/wire/wire.h"
 
-// ItemTraits as bytes: the arrays that the flags name, each with an entry for each item.
+// ItemTraits as bytes: the keys, the weights, each an array with an entry for each item, u16 size of the tenant, the
+// tenant. The flags say what is there.
 
 namespace service_streamer::ipc {
 
 using TraitsRef = std::shared_ptr<const ItemTraits>;
 
-enum : std::uint8_t { kHasKeys = 1, kHasWeights = 2, kAllTraits = 3 };  // flags
+enum : std::uint8_t { kHasKeys = 1, kHasWeights = 2, kHasTenant = 4, kAllTraits = 7 };  // flags
 
 // 0 for nullptr.
 std::uint8_t traits_flags(const TraitsRef& traits);
@@ -24,8 +25,8 @@ std::size_t traits_size(const TraitsRef& traits, std::size_t items);
 // Writes the traits of some of the items, and advances `to`.
 void write_traits(const TraitsRef& traits, std::size_t begin, std::size_t items, char*& to);
 
-// Sets `traits` to nullptr if there are no flags. False: unknown flags, too few bytes, or a weight that is negative or
-// more than kMaxWeight. Throws std::bad_alloc.
+// Sets `traits` to nullptr if there are no flags. False: unknown flags, too few bytes, a weight that is negative or
+// more than kMaxWeight, or a tenant that is empty, longer than kMaxTenant or not UTF-8. Throws std::bad_alloc.
 bool read_traits(wire::ByteReader& reader, std::uint8_t flags, std::size_t items, TraitsRef& traits);
 
 }  // namespace service_streamer::ipc

@@ -174,7 +174,11 @@ class PipelineBackend(Workers):
                 raise StreamerClosed("the pipeline was closed before the request ended")
             # If the stage is full, the piece waits for room there, and not this thread.
             call = self._streamers[stage]._engine.submit_async(
-                items, None, piece.request.priority, self._context_for(stage, piece)
+                items,
+                None,
+                piece.request.priority,
+                piece.request.tenant,
+                self._context_for(stage, piece),
             )
             piece.entered(stage, call)
             call.add_done_callback(functools.partial(self._leave, stage, piece))

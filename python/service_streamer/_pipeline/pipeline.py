@@ -21,7 +21,7 @@ from .backend import PipelineBackend, PipelineFuture
 from .explanation import PipelineStats, explain, loads_of, verdict
 from .request import StagedRequest
 from .request import join as join_pieces
-from .stage import Stage
+from .stage import Stage, distinct
 
 if TYPE_CHECKING:
     from .._notebook import Explanation
@@ -61,6 +61,9 @@ class Pipeline(BaseStreamer):
             65,536. An empty queue accepts a request of any size.
         overflow: when that many wait, "block" makes the caller wait for room, and "reject" raises
             `QueueFull`.
+        tenants: the shares of tenants in front of the first stage, as for `ThreadedStreamer`. A
+            stage may have its own, which are otherwise equal.
+        max_queue_per_tenant: the most of these requests, or parts, of one tenant. None: no limit.
 
     Raises:
         TypeError, ValueError: an argument, or an option of a stage, is invalid.
@@ -73,6 +76,8 @@ class Pipeline(BaseStreamer):
         max_in_flight: int | None = None,
         max_queue: int | None = None,
         overflow: str = "block",
+        tenants: Mapping[str, float] | None = None,
+        max_queue_per_tenant: int | None = None,
     ) -> None:
         if not stages:
             raise ValueError("a Pipeline needs at least one Stage")
@@ -86,6 +91,8 @@ class Pipeline(BaseStreamer):
             policy="greedy",
             max_queue=65_536 if max_queue is None else max_queue,
             overflow=overflow,
+            tenants=tenants,
+            max_queue_per_tenant=max_queue_per_tenant,
             isolate_errors=False,
         )
         if max_in_flight is None:
@@ -93,7 +100,7 @@ class Pipeline(BaseStreamer):
         self._max_in_flight = _options.count("max_in_flight", max_in_flight)
         self._streamers = _make(described)
         self._borrowed = [each.target for each in described if each.is_borrowed]
-        self._names = _distinct([each.name for each in described])
+        self._names = distinct([each.name for each in described])
         self._chunk_size = max(each._options.batch_size for each in self._streamers)
         self._piece_size = max(1, self._chunk_size // 4)
         super().__init__(options, self._make_backend(options))
@@ -109,41 +116,60 @@ class Pipeline(BaseStreamer):
     # ------------------------------------------------------------------- requests
 
     def predict(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
     ) -> Any:
         """Send one request through all stages and wait for its outputs.
 
-        Arguments, result and errors are those of `ThreadedStreamer.predict`. The priority applies
-        in each stage.
+        Arguments, result and errors are those of `ThreadedStreamer.predict`. The priority and
+        the tenant apply in each stage.
         """
         self._pipe.check_may_wait()
-        request = self._staged(batch, priority)
+        request = self._staged(batch, priority, tenant)
         try:
-            outputs = super().predict(request.pieces, timeout=timeout, priority=priority)
+            outputs = super().predict(
+                request.pieces, timeout=timeout, priority=priority, tenant=tenant
+            )
         except BaseException:
             request.end()
             raise
         return join_pieces(outputs)
 
     def submit(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
     ) -> PipelineFuture:
         """Send one request to the first stage and return its future at once.
 
         Arguments and errors are those of `ThreadedStreamer.submit`. ``cancel()`` of the future
         reaches the stage that has the request.
         """
-        request = self._staged(batch, priority)
-        future = super().submit(request.pieces, timeout=timeout, priority=priority)
+        request = self._staged(batch, priority, tenant)
+        future = super().submit(request.pieces, timeout=timeout, priority=priority, tenant=tenant)
         return self._bound(future, request)
 
     async def apredict(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
     ) -> Any:
         """Do what `predict` does, for asyncio: the event loop keeps running meanwhile."""
-        request = self._staged(batch, priority)
+        request = self._staged(batch, priority, tenant)
         try:
-            return await super().apredict(request.pieces, timeout=timeout, priority=priority)
+            return await super().apredict(
+                request.pieces, timeout=timeout, priority=priority, tenant=tenant
+            )
         except BaseException:
             request.end()
             raise
@@ -155,6 +181,7 @@ class Pipeline(BaseStreamer):
         chunk_size: int | None = None,
         progress: bool = False,
         priority: int = 0,
+        tenant: str | None = None,
     ) -> Generator[Any, None, None]:
         """Return a generator of the outputs of many items, in the order of the items.
 
@@ -163,12 +190,12 @@ class Pipeline(BaseStreamer):
         Args:
             iterable: the items.
             chunk_size: items per request. None: the largest ``batch_size`` of the stages.
-            progress, priority: as for `ThreadedStreamer.map`.
+            progress, priority, tenant: as for `ThreadedStreamer.map`.
         """
         given = self._chunk_size if chunk_size is None else chunk_size
         chunk = _options.count("chunk_size", given)
         return _map.map_items(
-            lambda items: self.submit(items, priority=priority),
+            lambda items: self.submit(items, priority=priority, tenant=tenant),
             iterable,
             chunk_size=chunk,
             in_flight=2 + math.ceil(self._max_in_flight / chunk),
@@ -198,16 +225,16 @@ class Pipeline(BaseStreamer):
 
     # -------------------------------------------------------------------- private
 
-    def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
+    def _begin_stream(self, item: Any, priority: int, tenant: str | None, buffer: int) -> Inbox:
         from .._streams import opening  # imported for the first stream
 
         def submit(items: list[Any], reader: bytes) -> Future:
-            request = self._staged(items, priority)
+            request = self._staged(items, priority, tenant)
             if (tracing := self._tracing) is not None:
-                future = tracing.stream(self._engine, request.pieces, priority, reader)
+                future = tracing.stream(self._engine, request.pieces, priority, tenant, reader)
             else:
                 context = join(None, reader)
-                future = self._engine.submit_async(request.pieces, None, priority, context)
+                future = self._engine.submit_async(request.pieces, None, priority, tenant, context)
             return self._bound(future, request)
 
         last = self._streamers[-1]._backend
@@ -215,8 +242,8 @@ class Pipeline(BaseStreamer):
         owner = self._engine if client is None else last.engine
         return opening.begin(submit, item, buffer, owner, last.remote, client)
 
-    def _staged(self, batch: Sequence[Any], priority: int) -> StagedRequest:
-        return StagedRequest(batch, priority, self._piece_size, len(self._streamers))
+    def _staged(self, batch: Sequence[Any], priority: int, tenant: str | None) -> StagedRequest:
+        return StagedRequest(batch, priority, tenant, self._piece_size, len(self._streamers))
 
     def _bound(self, future: Future, request: StagedRequest) -> PipelineFuture:
         assert isinstance(future, PipelineFuture)
@@ -271,15 +298,3 @@ def _make(stages: Sequence[Stage]) -> list[BaseStreamer]:
                 streamer.close(drain=False, timeout=0)
         raise
     return made
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Return the names; add a number to those that have occurred before."""
-    taken: list[str] = []
-    for name in names:
-        number, given = 1, name
-        while name in taken:
-            number += 1
-            name = f"{given}-{number}"
-        taken.append(name)
-    return taken

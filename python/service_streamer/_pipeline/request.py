@@ -95,7 +95,7 @@ class StagedRequest:
 
     Args:
         batch: the items.
-        priority: in each stage.
+        priority, tenant: in each stage.
         piece_size: most items of a piece.
         stages: their number.
 
@@ -103,13 +103,16 @@ class StagedRequest:
         TypeError: `batch` is not a sequence of items.
     """
 
-    __slots__ = ("_stages", "ended", "pieces", "priority")
+    __slots__ = ("_stages", "ended", "pieces", "priority", "tenant")
 
-    def __init__(self, batch: Any, priority: int, piece_size: int, stages: int) -> None:
+    def __init__(
+        self, batch: Any, priority: int, tenant: str | None, piece_size: int, stages: int
+    ) -> None:
         items = _core.item_list(batch)
         starts = range(0, len(items), piece_size) if items else (0,)
         self.pieces = [Piece(self, items[start : start + piece_size]) for start in starts]
         self.priority = priority
+        self.tenant = tenant
         self.ended = False
         self._stages = stages
 

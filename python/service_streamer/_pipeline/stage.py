@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import _options
@@ -109,3 +110,15 @@ class Stage:
 
 def _is_name(name: object) -> bool:
     return isinstance(name, str) and name != "" and "/" not in name
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return the names; add a number to those that have occurred before."""
+    taken: list[str] = []
+    for name in names:
+        number, given = 1, name
+        while name in taken:
+            number += 1
+            name = f"{given}-{number}"
+        taken.append(name)
+    return taken

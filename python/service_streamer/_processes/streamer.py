@@ -58,8 +58,6 @@ class Streamer(BaseStreamer):
             Each worker creates an instance with its device. Unless ``mp_start_method="fork"``, it
             must be picklable; cloudpickle is used if needed and installed.
         batch_size: most items per batch.
-        max_latency: most seconds that a request waits for others to join its batch while a worker
-            could take it.
         worker_num: the number of worker processes.
         cuda_devices: the GPUs of the workers, assigned round-robin: numbers, or strings with a UUID
             or a MIG device. A worker sees only its own GPU.
@@ -70,9 +68,9 @@ class Streamer(BaseStreamer):
             modules named by ``set_forkserver_preload``, except the main module.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        policy, ageing, key, weight, max_weight, padded, strict_weight, bucket, max_queue, overflow,
-        slo, output, isolate_errors, isolation_budget: as for `ThreadedStreamer`. ``key`` and
-            ``weight`` run in the process of the caller.
+        policy, ageing, key, weight, max_weight, padded, strict_weight, bucket, max_queue, tenants,
+        max_queue_per_tenant, overflow, slo, output, isolate_errors, isolation_budget: as for
+            `ThreadedStreamer`. ``key`` and ``weight`` run in the process of the caller.
         retries: how often a batch runs again after its worker died.
         worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
             and replaced. None: no limit. Loading a model is not limited: call `wait_ready` with a
@@ -112,6 +110,8 @@ class Streamer(BaseStreamer):
         strict_weight: bool = False,
         bucket: Sequence[float] | None = None,
         max_queue: int | None = None,
+        tenants: Mapping[str, float] | None = None,
+        max_queue_per_tenant: int | None = None,
         overflow: str = "block",
         slo: float | None = None,
         output: str = "items",
@@ -131,6 +131,8 @@ class Streamer(BaseStreamer):
             ageing=ageing,
             grouping=grouping(key, weight, max_weight, padded, strict_weight, bucket),
             max_queue=max_queue,
+            tenants=tenants,
+            max_queue_per_tenant=max_queue_per_tenant,
             overflow=overflow,
             slo=slo,
             output=output,

@@ -65,9 +65,9 @@ class RedisWorker:
         secret: a str or bytes that signs all messages, the same as in the clients. Messages without
             a valid signature are dropped. None: write access to the broker is enough to run code
             here, because messages are pickles.
-        policy, ageing, max_weight, padded, bucket, isolate_errors, isolation_budget: as for
-            `ThreadedStreamer`. ``key`` and ``weight`` are options of the clients, which have the
-            same ``bucket``.
+        policy, ageing, tenants, max_weight, padded, bucket, isolate_errors, isolation_budget: as
+            for `ThreadedStreamer`. ``key`` and ``weight`` are options of the clients, which have
+            the same ``bucket``. Shares hold among the requests that the worker has fetched.
         slo: as for `ThreadedStreamer`; the time counts from when the client sent the request.
         retries: how often a batch runs again in this worker after its process died.
         worker_hang_timeout: most seconds that a process may take for one batch; then it is killed
@@ -98,6 +98,7 @@ class RedisWorker:
         policy: str = "adaptive",
         slo: float | None = None,
         ageing: float | None = None,
+        tenants: Mapping[str, float] | None = None,
         max_weight: float | None = None,
         padded: bool = False,
         bucket: Sequence[float] | None = None,
@@ -118,6 +119,7 @@ class RedisWorker:
             policy=policy,
             slo=slo,
             ageing=ageing,
+            tenants=tenants,
             grouping=worker_grouping(max_weight, padded, bucket),
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,

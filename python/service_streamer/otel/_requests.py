@@ -37,59 +37,81 @@ class Tracing:
         self._streamer = streamer
 
     def predict(
-        self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
+        self,
+        engine: _core.Engine,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
     ) -> Any:
         """Do what ``engine.predict`` does."""
-        span = self._start(batch, priority)
+        span = self._start(batch, priority, tenant)
         if not span.is_recording():
-            return engine.predict(batch, timeout, priority)
+            return engine.predict(batch, timeout, priority, tenant)
         with _Request(span, self) as request:
-            request.future = engine.submit(batch, timeout, priority, pack(span))
+            request.future = engine.submit(batch, timeout, priority, tenant, pack(span))
             # What the engine's own `predict` returns: a PipelineFuture would join the outputs.
             return _core.FutureBase.result(request.future)
 
     def submit(
-        self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
+        self,
+        engine: _core.Engine,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
     ) -> Future:
         """Do what ``engine.submit`` does. The span lasts until the request has ended."""
-        span = self._start(batch, priority)
+        span = self._start(batch, priority, tenant)
         if not span.is_recording():
-            return engine.submit(batch, timeout, priority)  # type: ignore[no-any-return]
+            return engine.submit(batch, timeout, priority, tenant)  # type: ignore[no-any-return]
         request = _Request(span, self)
-        return request.send(engine.submit, batch, timeout, priority, pack(span))
+        return request.send(engine.submit, batch, timeout, priority, tenant, pack(span))
 
     def stream(
-        self, engine: _core.Engine, items: list[Any], priority: int, reader: bytes
+        self,
+        engine: _core.Engine,
+        items: list[Any],
+        priority: int,
+        tenant: str | None,
+        reader: bytes,
     ) -> Future:
         """Submit the request of a stream. The span lasts until the request has ended."""
-        span = self._start(items, priority)
+        span = self._start(items, priority, tenant)
         context = join(pack(span) if span.is_recording() else None, reader)
         if not span.is_recording():
-            return engine.submit_async(items, None, priority, context)  # type: ignore[no-any-return]
+            return engine.submit_async(items, None, priority, tenant, context)  # type: ignore[no-any-return]
         request = _StreamRequest(span, self)
-        return request.send(engine.submit_async, items, None, priority, context)
+        return request.send(engine.submit_async, items, None, priority, tenant, context)
 
     async def apredict(
-        self, engine: _core.Engine, batch: Any, timeout: float | None, priority: int
+        self,
+        engine: _core.Engine,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
     ) -> Any:
         """Do what ``engine.submit_async`` does, and wait for the outputs."""
-        span = self._start(batch, priority)
+        span = self._start(batch, priority, tenant)
         if not span.is_recording():
-            return await engine.submit_async(batch, timeout, priority)
+            return await engine.submit_async(batch, timeout, priority, tenant)
         with _Request(span, self) as request:
-            request.future = engine.submit_async(batch, timeout, priority, pack(span))
+            request.future = engine.submit_async(batch, timeout, priority, tenant, pack(span))
             return await request.future
 
     def add_batch(self, batch: _core._BatchRecord) -> None:
         """Make the span of a batch of a native model."""
         ended_batch(self._tracer, self._streamer, batch)
 
-    def _start(self, batch: Any, priority: int) -> trace.Span:
-        attributes = {
+    def _start(self, batch: Any, priority: int, tenant: str | None) -> trace.Span:
+        attributes: dict[str, Any] = {
             "service_streamer.streamer": self._streamer,
             "service_streamer.items": operator.length_hint(batch),
             "service_streamer.priority": priority,
         }
+        if tenant:
+            attributes["service_streamer.tenant"] = tenant
         span = safely(self._tracer.start_span, self._span_name, attributes=attributes)
         return span or trace.INVALID_SPAN
 

@@ -110,7 +110,7 @@ class Round {
       Admission admission = submit(engine_, call);
       for (; admission == Admission::kFull; admission = submit(engine_, call)) {
         ++rejected_;
-        EXPECT_GE(engine_.retry_after(), 0.0);
+        EXPECT_GE(engine_.retry_after(*call), 0.0);
         std::this_thread::yield();
       }
       if (admission == Admission::kClosed) break;

@@ -253,16 +253,17 @@ TEST(Engine, TheWaitOfACancelledRequestDoesNotCountForTheNextOne) {
 
 TEST(Engine, EstimatesWhenAFullQueueHasRoom) {
   Engine engine({.batch_size = 2, .policy = PolicyKind::kGreedy, .workers = 2});
-  EXPECT_EQ(engine.retry_after(), 0.1) << "max_latency, before the model has run";
+  const CallPtr refused = make_call(1);
+  EXPECT_EQ(engine.retry_after(*refused), 0.1) << "max_latency, before the model has run";
   const CallPtr first = submitted(engine, 2);
   Batch batch = take(engine);
   pass_time_until(batch.dispatched + milliseconds(2));
   answer(engine, batch);
-  EXPECT_EQ(engine.retry_after(), 0.0) << "the queue is empty";
+  EXPECT_EQ(engine.retry_after(*refused), 0.0) << "the queue is empty";
   const CallPtr backlog = submitted(engine, 12);
   const double service = std::chrono::duration<double>(engine.stats().service_time.max).count();
   EXPECT_GE(service, 0.002);
-  EXPECT_NEAR(engine.retry_after(), 6 * service / 2, 1e-9);
+  EXPECT_NEAR(engine.retry_after(*refused), 6 * service / 2, 1e-9);
   serve_all(engine);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <string>
 
 #include "service_streamer/batching/request.h"
 #include "service_streamer/batching/request_queue.h"
@@ -17,6 +19,13 @@ class Requests {
     request.size = size;
     request.priority = priority;
     request.arrived = TimePoint(Duration(arrived));
+    return request;
+  }
+
+  // A request of a tenant.
+  Request& make_of(const std::string& tenant, std::uint32_t size, int priority = 0, int arrived = 0) {
+    Request& request = make(size, priority, arrived);
+    request.traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {}, .weights = {}, .tenant = tenant});
     return request;
   }
 

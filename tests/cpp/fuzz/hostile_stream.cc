@@ -83,7 +83,8 @@ void touch(const Result& result) {
 
 bool same(const TraitsRef& one, const TraitsRef& other) {
   return one == nullptr ? other == nullptr
-                        : other != nullptr && one->keys == other->keys && one->weights == other->weights;
+                        : other != nullptr && one->keys == other->keys && one->weights == other->weights &&
+                              one->tenant == other->tenant;
 }
 
 bool same(const TraceContext& one, const TraceContext& other) {

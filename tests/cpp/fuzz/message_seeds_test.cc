@@ -64,7 +64,7 @@ std::map<std::string, std::string> seeds() {
   reply.results.push_back({.kind = ResultKind::kOutputs, .bytes = Bytes::copy_of("outputs"), .blocks = {}});
   reply.results.push_back({.kind = ResultKind::kRows, .bytes = Bytes::copy_of("rows"), .blocks = {block, block}});
   const auto context = std::make_shared<const std::string>("context");
-  const auto traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {1}, .weights = {2.5}});
+  const auto traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {1}, .weights = {2.5}, .tenant = "tenant"});
   const std::vector<SubmitHead> heads{{.id = 1, .priority = 1, .deadline = TimePoint(Duration(9))},
                                       {.id = 2, .context = context, .traits = traits}};
   const std::vector<const Payload*> payloads{&payload, &plain};

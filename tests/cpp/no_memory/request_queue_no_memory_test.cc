@@ -20,9 +20,9 @@ using support::NoMemoryFor;
 
 class QueueWithoutMemory : public testing::Test, protected Requests {
  protected:
-  Request& with_keys(std::vector<std::uint64_t> keys, int priority = 0) {
+  Request& with_keys(std::vector<std::uint64_t> keys, int priority = 0, const char* tenant = "") {
     Request& request = make(static_cast<std::uint32_t>(keys.size()), priority);
-    request.traits = std::make_shared<ItemTraits>(ItemTraits{.keys = std::move(keys), .weights = {}});
+    request.traits = std::make_shared<ItemTraits>(ItemTraits{.keys = std::move(keys), .weights = {}, .tenant = tenant});
     return request;
   }
 };
@@ -34,7 +34,7 @@ TEST_F(QueueWithoutMemory, ARequestIsQueuedOrNot) {
     RequestQueue queue({.max_items = 10});
     queue.push(make(1));
     queue.push_waiting(make(1, -1));
-    Request& request = with_keys({1, 2, 2, 3}, 1);
+    Request& request = with_keys({1, 2, 2, 3}, 1, "a name that needs an allocation");
     bool queued = true;
     {
       const NoMemoryFor one(size, size + 1);
@@ -58,10 +58,10 @@ TEST_F(QueueWithoutMemory, ARequestIsQueuedOrNot) {
 
 TEST_F(QueueWithoutMemory, AnAcceptedRequestNeedsNoMore) {
   RequestQueue queue({.max_items = 4});
-  queue.push(with_keys({1, 2, 2, 3}));
-  Request& waiting = with_keys({4, 5, 6, 7});
+  queue.push(with_keys({1, 2, 2, 3}, 0, "one"));
+  Request& waiting = with_keys({4, 5, 6, 7}, 0, "two");
   queue.push_waiting(waiting);
-  Request& removed = with_keys({8, 9});
+  Request& removed = with_keys({8, 9}, 0, "two");
   queue.push_waiting(removed);
   const NoMemoryFor all(0);
   for (int i = 0; i < 3; ++i) take(queue, 4);

@@ -102,8 +102,33 @@ TEST(RequestBody, MayEndWithTheTraitsOfItsItems) {
   EXPECT_EQ(traits->weights, (std::vector<double>{1.5, 2.5}));
   for (std::size_t cut = plain.size() + 1; cut < text.size(); ++cut) EXPECT_FALSE(is_request(text.substr(0, cut)));
   EXPECT_FALSE(is_request(text + "x"));
-  EXPECT_FALSE(is_request(with(text, plain.size() + 2, "\4"s))) << "an unknown flag";
+  EXPECT_FALSE(is_request(with(text, plain.size() + 2, "\x08"s))) << "an unknown flag";
   EXPECT_FALSE(is_request(with(text, text.size() - 8, "\0\0\0\0\0\0\xf0\x7f"s))) << "a weight that is not finite";
+}
+
+TEST(RequestBody, MayEndWithATenant) {
+  Chunk range = chunk_of({"one", "two"}, 0, 2);
+  const std::string plain = text_of(range);
+  range.traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {}, .weights = {}, .tenant = "K\u00e4ufer"});
+  const std::string text = text_of(range);
+  EXPECT_EQ(text, plain + "\0\0\4\7\0K\u00e4ufer"s);
+  Payload payload;
+  TraceContext context;
+  ipc::TraitsRef traits;
+  ASSERT_TRUE(parse_request(Bytes::copy_of(text), payload, context, traits));
+  EXPECT_EQ(traits->tenant, "K\u00e4ufer");
+  for (std::size_t cut = plain.size() + 1; cut < text.size(); ++cut) EXPECT_FALSE(is_request(text.substr(0, cut)));
+  const auto with_tenant = [&](const std::string& name) {
+    return plain + "\0\0\4"s + static_cast<char>(name.size() & 0xFF) + static_cast<char>(name.size() >> 8) + name;
+  };
+  EXPECT_TRUE(is_request(with_tenant(std::string(kMaxTenant, 'x'))));
+  EXPECT_FALSE(is_request(with_tenant(std::string(kMaxTenant + 1, 'x'))));
+  EXPECT_FALSE(is_request(with_tenant("")));
+  EXPECT_TRUE(is_request(with_tenant("\xf0\x9f\x99\x82 \xe2\x82\xac")));
+  for (const char* wrong :
+       {"\x80", "\xc3", "\xc3x", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff"}) {
+    EXPECT_FALSE(is_request(with_tenant(wrong))) << "not UTF-8";
+  }
 }
 
 TEST(RequestBody, MayEndWithATraceContext) {

@@ -132,6 +132,12 @@ TEST_F(MessageTest, TraitsTravelWithARequest) {
   EXPECT_TRUE(requests[0].head.traits->weights.empty());
   EXPECT_EQ(requests[1].head.traits, nullptr);
   EXPECT_EQ(requests[2].head.traits->weights, heads[2].traits->weights);
+  const SubmitHead of_tenant{
+      .id = 4, .traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {}, .weights = {}, .tenant = "name"})};
+  message = deliver(make_submit({&of_tenant, 1}, {payloads, 1}));
+  requests.clear();
+  ASSERT_TRUE(parse(message, requests));
+  EXPECT_EQ(requests[0].head.traits->tenant, "name");
   for (const double weight : {-1.0, 1e16, std::numeric_limits<double>::quiet_NaN()}) {
     const SubmitHead head{.id = 1, .traits = traits_of({}, {1, weight})};
     EXPECT_FALSE(accepted<std::vector<SubmittedRequest>>(deliver(make_submit({&head, 1}, {payloads, 1}))));

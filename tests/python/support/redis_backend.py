@@ -22,6 +22,7 @@ WORKER = (
     "policy",
     "slo",
     "ageing",
+    "tenants",
     "max_weight",
     "padded",
     "bucket",

@@ -59,10 +59,10 @@ def runs(monkeypatch):
 def test_contexts_reach_the_worker(engines, runs):
     engine = engines()
     assert engine.submit([1], None, 0).result(LONG) == [2]
-    assert engine.submit([2], None, 0, None).result(LONG) == [4]
+    assert engine.submit([2], None, 0, None, None).result(LONG) == [4]
     assert runs == []  # left to the core
-    assert engine.submit([3, 4], None, 0, b"some\0bytes").result(LONG) == [6, 8]
-    assert engine.submit_async([5], None, 0, b"other").result(LONG) == [10]
+    assert engine.submit([3, 4], None, 0, None, b"some\0bytes").result(LONG) == [6, 8]
+    assert engine.submit_async([5], None, 0, None, b"other").result(LONG) == [10]
     ((items, contexts, reason, age), second) = runs
     ((context, count, queue_time, first),) = contexts
     assert (items, context, count, first) == ([3, 4], b"some\0bytes", 2, 0)
@@ -78,7 +78,7 @@ def test_each_run_of_a_part_has_the_contexts_of_its_requests(engines, runs):
         return batch
 
     engine = engines(predict, batch_size=4, policy="window", max_latency=9)
-    futures = [engine.submit([i], None, 0, b"%d" % i if i else None) for i in range(4)]
+    futures = [engine.submit([i], None, 0, None, b"%d" % i if i else None) for i in range(4)]
     assert [future.exception(LONG) is None for future in futures] == [True, True, True, False]
     for items, contexts, reason, _ in runs:
         assert [context for context, *_ in contexts] == [b"%d" % item for item in items if item]
@@ -90,7 +90,8 @@ def test_each_run_of_a_part_has_the_contexts_of_its_requests(engines, runs):
 
 def test_a_large_request_has_its_context_in_each_batch(engines, runs):
     engine = engines(batch_size=4)
-    assert engine.submit(list(range(10)), None, 0, b"large").result(LONG) == [*range(0, 20, 2)]
+    large = engine.submit(list(range(10)), None, 0, None, b"large")
+    assert large.result(LONG) == [*range(0, 20, 2)]
     counts = [(context, count) for _, contexts, *_ in runs for context, count, *_ in contexts]
     assert {context for context, _ in counts} == {b"large"}
     assert sum(count for _, count in counts) == 10
@@ -126,10 +127,10 @@ def test_a_request_that_has_not_ended_or_was_never_taken_has_no_timing(held_remo
 def test_a_context_is_a_few_bytes(engines):
     engine = engines()
     with pytest.raises(TypeError, match="bytes"):
-        engine.submit([1], None, 0, "text")
+        engine.submit([1], None, 0, None, "text")
     for size in (0, 1025):
         with pytest.raises(ValueError, match=rf"1 to 1024 bytes, got {size}"):
-            engine.submit([1], None, 0, bytes(size))
-    assert engine.submit([1], None, 0, bytes(1024)).result(LONG) == [2]
+            engine.submit([1], None, 0, None, bytes(size))
+    assert engine.submit([1], None, 0, None, bytes(1024)).result(LONG) == [2]
     with pytest.raises(TypeError, match="arguments"):
-        engine.predict([1], None, 0, b"context")
+        engine.predict([1], None, 0, None, b"context")

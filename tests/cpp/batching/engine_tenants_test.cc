@@ -1,0 +1,123 @@
+// Tenants that share an engine: how long one waits beside the flood of another, and what is refused.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/call.h"
+
+namespace service_streamer::support {
+namespace {
+
+using Admission = Engine::Admission;
+using Counts = std::map<std::string, std::uint32_t, std::less<>>;
+
+constexpr EngineOptions kGreedy{.batch_size = 64, .policy = PolicyKind::kGreedy, .max_queue = 1'000'000};
+
+CallPtr call_of_tenant(const std::string& tenant, std::uint32_t items = 1, const Terms& terms = {}) {
+  const CallPtr call = make_call(items, terms);
+  call->traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {}, .weights = {}, .tenant = tenant});
+  return call;
+}
+
+CallPtr submitted_by(const std::string& tenant, Engine& engine, std::uint32_t items = 1, const Terms& terms = {}) {
+  const CallPtr call = call_of_tenant(tenant, items, terms);
+  EXPECT_EQ(submit(engine, call), Admission::kQueued);
+  return call;
+}
+
+// The items of each tenant in the next batch.
+Counts served(Engine& engine) {
+  Batch batch = take(engine);
+  Counts counts;
+  for (const RequestRange& range : batch.ranges) counts[std::string(range.request->tenant())] += range.count;
+  answer(engine, batch);
+  return counts;
+}
+
+TEST(EngineTenants, ACallerIsInTheNextBatchBesideAFlood) {
+  Engine engine(kGreedy);
+  std::vector<CallPtr> flood;
+  for (int i = 0; i < 10'000; ++i) flood.push_back(submitted_by("flood", engine, 10));
+  for (int i = 0; i < 20; ++i) {
+    Batch before = take(engine);
+    const CallPtr single = submitted_by("single", engine);
+    answer(engine, before);
+    Batch next = take(engine);
+    EXPECT_EQ(next.items, 64U);
+    answer(engine, next);
+    EXPECT_TRUE(single->answered());
+  }
+  abort(engine);
+}
+
+TEST(EngineTenants, AFullBatchIsDividedByTheShares) {
+  Engine engine(kGreedy, {.named = {{"large", 3}}, .others = 1});
+  std::vector<CallPtr> calls;
+  for (int i = 0; i < 200; ++i) {
+    calls.push_back(submitted_by("small", engine));
+    calls.push_back(submitted_by("large", engine));
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(served(engine), (Counts{{"large", 48}, {"small", 16}}));
+  serve_all(engine);
+}
+
+TEST(EngineTenants, ThousandsOfCancelledRequestsCostATenantNothing) {
+  Engine engine(kGreedy);
+  std::vector<CallPtr> calls;
+  for (int i = 0; i < 5000; ++i) calls.push_back(submitted_by("one", engine));
+  for (const CallPtr& call : calls) EXPECT_TRUE(cancel(engine, *call));
+  for (int i = 0; i < 100; ++i) {
+    calls.push_back(submitted_by("two", engine));
+    calls.push_back(submitted_by("one", engine));
+  }
+  EXPECT_EQ(served(engine), (Counts{{"one", 32}, {"two", 32}}));
+  serve_all(engine);
+}
+
+TEST(EngineTenants, ATenantThatIsFullIsRefusedAndLearnsWhenToTryAgain) {
+  EngineOptions options = kGreedy;
+  options.max_queue_per_tenant = 64;
+  options.overflow = Overflow::kReject;
+  Engine engine(options);
+  const CallPtr running = submitted_by("one", engine);
+  serve_all(engine);
+  const CallPtr first = submitted_by("one", engine, 64);
+  const CallPtr refused = call_of_tenant("one");
+  EXPECT_EQ(submit(engine, refused), Admission::kTenantFull);
+  EXPECT_GT(engine.retry_after(*refused), 0);
+  const CallPtr other = submitted_by("two", engine);
+  EXPECT_LT(engine.retry_after(*call_of_tenant("three")), engine.retry_after(*refused));
+  EXPECT_EQ(engine.stats().counters.rejected, 1U);
+  serve_all(engine);
+}
+
+TEST(EngineTenants, ATenantThatIsFullWaitsAndDoesNotHoldUpOthers) {
+  EngineOptions options = kGreedy;
+  options.max_queue_per_tenant = 64;
+  Engine engine(options);
+  const CallPtr first = submitted_by("one", engine, 63);
+  const CallPtr waiting = call_of_tenant("one", 64);
+  EXPECT_EQ(submit(engine, waiting), Admission::kWaiting);
+  const CallPtr other = submitted_by("two", engine);
+  Batch batch = take(engine);
+  answer(engine, batch);
+  EXPECT_TRUE(other->answered());
+  serve_all(engine);
+  EXPECT_TRUE(waiting->answered());
+}
+
+TEST(EngineTenants, KnowsTheTenantsThatHaveAShare) {
+  Engine engine(kGreedy, {.named = {{"one", 1}}, .others = std::nullopt});
+  EXPECT_TRUE(engine.knows_tenant(*call_of_tenant("one")));
+  EXPECT_FALSE(engine.knows_tenant(*call_of_tenant("two")));
+  EXPECT_TRUE(engine.knows_tenant(*make_call(1))) << "the common tenant";
+  EXPECT_TRUE(Engine(kGreedy).knows_tenant(*call_of_tenant("two")));
+}
+
+}  // namespace
+}  // namespace service_streamer::support
