@@ -80,7 +80,7 @@ class Options:
         if self.grouping is not None:
             raise ValueError("key, weight and max_weight are not for a StepModel")
         if self.slo is not None:
-            raise ValueError(f"slo={self.slo} is not for a StepModel: a batch has no end")
+            raise no_target_of_steps(self.slo)
         queue = self.max_queue or 1024 * self.batch_size
         return dataclasses.replace(self, batch_size=1, policy="greedy", max_queue=queue)
 
@@ -122,6 +122,11 @@ def warn_of_long_latency(max_latency: float) -> None:
         UserWarning,
         stacklevel=level,
     )
+
+
+def no_target_of_steps(slo: float) -> ValueError:
+    """Return the error of a target for a `StepModel`."""
+    return ValueError(f"slo={slo} is not for a StepModel: a batch has no end")
 
 
 def _target(name: str, value: Any) -> float:

@@ -23,7 +23,7 @@
 
 namespace service_streamer::ipc {
 
-constexpr std::uint32_t kProtocolVersion = 4;
+constexpr std::uint32_t kProtocolVersion = 5;
 
 enum class MessageType : std::uint16_t {
   kHello = 1,   // both ways, first: version, role and pid

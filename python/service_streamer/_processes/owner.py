@@ -147,6 +147,8 @@ class Processes:
     def configure(self, change: Mapping[str, Any]) -> None:
         if not self._places:
             self.engine.configure(**change)
+        elif change.get("slo"):
+            raise _options.no_target_of_steps(change["slo"])
         elif "batch_size" in change:
             raise NotImplementedError("worker processes with a StepModel keep their batch_size")
 

@@ -79,7 +79,7 @@ std::map<std::string, std::string> seeds() {
   const std::vector<std::uint64_t> first_handle{0};
   const Query configure{.kind = QueryKind::kConfigure,
                         .request = 0,
-                        .change = {.batch_size = 8, .max_latency = Duration(9), .policy = PolicyKind::kWindow}};
+                        .change = {.batch_size = 8, .max_latency = Duration(9), .policy = PolicyKind::kWindow, .slo = Duration(7)}};
 
   std::map<std::string, std::string> all{
       {"hello", stream_of(hello)},
