@@ -107,7 +107,8 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   before_event(request.arrived);
   if (slo_ && misses_target(*slo_, request)) [[unlikely]]
     return Admission::kFull;
-  const TimePoint timer_at = timer_needed_at(request);
+  TimePoint timer_at = request.watched ? TimePoint::max() : request.deadline;
+  if (slo_) timer_at = std::min(timer_at, slo_->end_of_target(request.arrived));
   const bool wakes_timer = timer_at < timer_until_ && timer_ != nullptr;
   if (wakes_timer) wakes.others.reserve(wakes.others.size() + 1);  // a queued request needs no more memory
   if (queue_.has_room(request)) {

@@ -52,13 +52,9 @@ class Engine {
   // The same for a request that another engine has accepted: kFull only because of the target.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
 
-  // The same for several requests. Those that would miss the target end as kRefused, and those for which the queue has
-  // no memory as kLost. Wakes workers when all others are queued. Returns false if the engine is closed and took none.
-  // Throws std::bad_alloc before it takes any.
+  // The same for several requests. Those that would miss the target end as kRefused, those for which there is no memory
+  // as kLost. Returns false if the engine is closed. Then, and if it throws std::bad_alloc, it took none.
   bool submit_accepted(std::span<Request* const> requests, EndedRequests& ended) EXCLUDES(mutex_);
-
-  // True if there is a target: then a thread must watch deadlines, even if no request has one.
-  bool has_target() const { return has_target_.load(std::memory_order_relaxed); }
 
   // Ends queued requests that can no longer be in time. Called after a request was refused.
   void end_hopeless(EndedRequests& ended) EXCLUDES(mutex_);
@@ -92,8 +88,7 @@ class Engine {
 
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_);
 
-  // A worker that waits by start_waiting(). It must not move until it has got a batch, kClosed, or called
-  // stop_waiting().
+  // A worker that waits by start_waiting(). It must not move before it has a batch or kClosed, or calls stop_waiting().
   using IdleWorker = service_streamer::IdleWorker;
 
   // The two halves of wait_for_batch(), for a thread that also waits for other events. Neither blocks. kNotYet means
@@ -145,10 +140,9 @@ class Engine {
   void take_back(std::span<const Returned> requests, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // --- deadlines ---
-  // Blocks until the deadline of a request that is not watched may have passed, or a queued request can no longer be in
-  // time for the target (kBatch: call expire()), the engine is closed and empty (kClosed), or a signal handler ran in
-  // this thread. For one thread, the timer. Between its first call and leave_deadlines() only this thread expires
-  // requests.
+  // Blocks until the deadline of a request that is not watched may have passed or the target demands it (kBatch: call
+  // expire()), the engine is closed and empty (kClosed), or a signal handler ran in this thread. For one thread, the
+  // timer. Between its first call and leave_deadlines() only this thread expires requests.
   Ready wait_for_deadline(Waiter& waiter) EXCLUDES(mutex_);
   void leave_deadlines() EXCLUDES(mutex_);
   void expire(EndedRequests& ended) EXCLUDES(mutex_);
@@ -157,6 +151,7 @@ class Engine {
   // again. If an earlier deadline comes, the waiter is woken before. Never blocks.
   TimePoint watch_deadlines(Waiter& waiter, EndedRequests& ended) EXCLUDES(mutex_);
   void stop_watching(const Waiter& waiter) EXCLUDES(mutex_);
+  bool has_target() const { return has_target_.load(std::memory_order_relaxed); }  // then a thread must do either
 
   // Ends the requests that arrived before `time`, also those that run. Returns when the oldest of the others arrived.
   TimePoint expire_arrived_before(TimePoint time, EndedRequests& ended) EXCLUDES(mutex_);
@@ -212,8 +207,6 @@ class Engine {
   void record_phases(const Batch& batch, std::span<const BatchPhase> phases) EXCLUDES(mutex_);
 
  private:
-  using Wakes = service_streamer::Wakes;
-
   Admission accept(Request& request, bool may_wait) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
   bool misses_target(SloPolicy& slo, Request& request) REQUIRES(mutex_);
@@ -240,7 +233,6 @@ class Engine {
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   TimePoint next_deadline(TimePoint now) REQUIRES(mutex_);
   TimePoint next_hopeless(TimePoint now) REQUIRES(mutex_);
-  TimePoint timer_needed_at(const Request& request) const REQUIRES(mutex_);
   struct Fill {
     Request* first = nullptr;
     BatchLimits limits = {};

@@ -95,10 +95,4 @@ TimePoint Engine::next_deadline(TimePoint now) {
   return next;
 }
 
-// When an accepted request needs the timer, at the latest.
-TimePoint Engine::timer_needed_at(const Request& request) const {
-  const TimePoint deadline = request.watched ? TimePoint::max() : request.deadline;
-  return slo_ ? std::min(deadline, slo_->end_of_target(request.arrived)) : deadline;
-}
-
 }  // namespace service_streamer

@@ -16,7 +16,7 @@ constexpr double kRateSpan = 4;             // targets over which arrivals are c
 constexpr int kProbePause = 8;              // targets without a batch before a probe
 constexpr int kShortestPause = 16;          // batches between trials
 constexpr int kLongestPause = 1024;
-constexpr Duration kRounding = std::chrono::microseconds(1);
+constexpr Duration kPastTheTarget = std::chrono::microseconds(1);
 constexpr double kLongestTarget = 1e8;  // seconds; larger times could overflow
 
 Duration duration(double value) {
@@ -90,7 +90,7 @@ bool SloPolicy::hopeless(TimePoint now, TimePoint begun, std::size_t left, std::
 TimePoint SloPolicy::hopeless_at(TimePoint begun, std::size_t left, std::size_t queued) const {
   if (probing_) return TimePoint::max();
   const std::size_t items = std::min(std::max(left, queued), batch_limit_);
-  return begun + duration(slo_ - cost_of(items)) + kRounding;
+  return begun + duration(slo_ - cost_of(items)) + kPastTheTarget;
 }
 
 TimePoint SloPolicy::latest_start(TimePoint begun, std::size_t items) const {

@@ -65,8 +65,8 @@ class BrokerIngress {
  private:
   struct ActiveCall {
     ClientCallRef call;
-    bool in_engine = false;      // only then can the engine end it
-    bool cancelled = false;      // cancel() or stop() was called for it
+    bool in_engine = false;  // only then can the engine end it
+    bool cancelled = false;  // cancel() or stop() was called for it
   };
 
   using Calls = std::vector<ClientCallRef>;

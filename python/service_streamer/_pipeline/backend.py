@@ -54,6 +54,11 @@ class PipelineFuture(Future):
         self._check_may_wait()
         return super().exception(timeout)
 
+    def _timing(self) -> tuple[float, float] | None:  # type: ignore[override]
+        """Return the times before and in the stages. The request has not one batch, but many."""
+        timing = super()._timing()
+        return None if timing is None else timing[:2]
+
     def _check_may_wait(self) -> None:
         if (backend := self._backend) is not None and not self.done():
             backend.check_may_wait()

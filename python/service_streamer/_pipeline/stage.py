@@ -36,7 +36,8 @@ class Stage:
         workers: the number of threads or processes. Threads run at the same time only while
             `target` releases the GIL.
         processes: run a function in processes.
-        name: in reports and in `Pipeline.stages`. None: the name of `target`.
+        name: in reports and in `Pipeline.stages`. None: the name of `target`. A lambda has none, so
+            its stage is named after its position.
         **options: further options of `ThreadedStreamer` or `Streamer`, except ``overflow`` and
             ``worker_timeout``, which are those of the pipeline.
 
@@ -71,7 +72,7 @@ class Stage:
         self._workers = _options.count("workers", workers)
         self._processes = processes or is_managed(target)
         self._options = options
-        self.name: str = name or self._default_name()
+        self.name: str | None = name or self._default_name()
 
     @property
     def is_borrowed(self) -> bool:
@@ -98,12 +99,13 @@ class Stage:
         return kind(self.target, self._batch_size, worker_num=self._workers, **self._options)
 
     def __repr__(self) -> str:
-        return f"<Stage {self.name!r}>"
+        return f"<Stage {self.name or self.target!r}>"
 
-    def _default_name(self) -> str:
+    def _default_name(self) -> str | None:
         if isinstance(self.target, BaseStreamer):
             return self.target._name().replace("/", "_")
-        return name_of(self.target).rpartition(".")[2].strip("<>")
+        name = name_of(self.target).rpartition(".")[2]
+        return None if name == "<lambda>" else name
 
 
 def _is_name(name: object) -> bool:

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "batching/engine_timer_testing.h"
 #include "support/threads.h"
 

@@ -12,6 +12,7 @@ namespace service_streamer {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 std::string complaint_about(const EngineOptions& options) {
   try {

@@ -173,7 +173,7 @@ TEST(SloPolicy, TellsWhenARequestIsHopelessAtTheLatest) {
   EXPECT_EQ(server.policy.end_of_target(begun), begun + milliseconds(20));
   EXPECT_LT(at, begun + milliseconds(20));
   EXPECT_TRUE(server.policy.hopeless(at, begun, 1, 4));
-  EXPECT_FALSE(server.policy.hopeless(at - microseconds(10), begun, 1, 4)) << "no worker is busy";
+  EXPECT_FALSE(server.policy.hopeless(at - std::chrono::microseconds(10), begun, 1, 4)) << "no worker is busy";
 }
 
 TEST(SloPolicy, ChangesKeepWhatWasLearned) {

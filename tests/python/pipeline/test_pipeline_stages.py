@@ -1,6 +1,7 @@
 """What a Stage accepts, and the report that names the stage that limits a pipeline."""
 
 import dataclasses
+import functools
 
 import pytest
 from process_models import echo
@@ -20,6 +21,13 @@ def test_options_go_to_the_streamer_of_the_stage(pipelines):
         "window",
         0.5,
     )
+
+
+def test_stages_have_names(pipelines):
+    part = functools.partial(echo)
+    stages = [Stage(double, name="given"), lambda batch: batch, double, part, echo, lambda _: _]
+    names = list(pipelines(*stages).stages)
+    assert names == ["given", "stage-2", "double", "echo", "echo-2", "stage-6"]
 
 
 @pytest.mark.parametrize(
