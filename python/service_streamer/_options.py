@@ -66,7 +66,7 @@ class Options:
         one_of("policy", self.policy, POLICIES)
         one_of("overflow", self.overflow, OVERFLOWS)
         one_of("output", self.output, OUTPUTS)
-        _flag("isolate_errors", self.isolate_errors)
+        flag("isolate_errors", self.isolate_errors)
         set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
 
     def for_steps(self) -> Options:
@@ -181,6 +181,7 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
 
 
-def _flag(name: str, value: Any) -> None:
+def flag(name: str, value: Any) -> None:
+    """Check a bool; raise ValueError if it is none."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, not {value!r}")

@@ -250,7 +250,9 @@ class Pipeline(BaseStreamer):
         return self._backend
 
     def _make_backend(self, options: Options) -> PipelineBackend:
-        return PipelineBackend(self._streamers, self._borrowed, options, self._max_in_flight)
+        return PipelineBackend(
+            self._streamers, self._names, self._borrowed, options, self._max_in_flight
+        )
 
     def _backend_in_child(self) -> Backend:
         return self._make_backend(self._options)

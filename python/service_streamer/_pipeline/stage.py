@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from .. import _options
@@ -10,7 +11,9 @@ from .._native import NativeSource
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
 from .._threaded import ThreadedStreamer
+from ..managed_model import ManagedModel
 
+_TARGETS = (BaseStreamer, ManagedModel, NativeSource)  # beside functions and classes
 _OF_THE_PIPELINE = ("overflow", "worker_timeout")
 
 
@@ -60,6 +63,11 @@ class Stage:
                 raise TypeError(f"{option} is an option of the Pipeline, not of a Stage")
         if "worker_num" in options:
             raise TypeError("a Stage has the option workers, not worker_num")
+        if not callable(target) and not isinstance(target, _TARGETS):
+            raise TypeError(
+                "the target of a Stage must be a function, a ManagedModel class, a NativeModel or a "
+                f"streamer, not {target!r}"
+            )
         given = options or (batch_size, workers, processes) != (1, 1, False)
         if given and isinstance(target, BaseStreamer):
             raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
@@ -70,6 +78,7 @@ class Stage:
         self.target = target
         self._batch_size = _options.count("batch_size", batch_size)
         self._workers = _options.count("workers", workers)
+        _options.flag("processes", processes)
         self._processes = processes or is_managed(target)
         self._options = options
         self.name: str | None = name or self._default_name()
@@ -92,10 +101,17 @@ class Stage:
 
         Raises:
             TypeError, ValueError: an option is invalid. The message names it.
+            StreamerClosed: the streamer that was given is closed.
         """
         if isinstance(self.target, BaseStreamer):
+            self.target._check_open()
             return self.target
         kind = Streamer if self._processes else ThreadedStreamer
+        for option in self._options:
+            if option not in inspect.signature(kind).parameters:
+                of_processes = option in inspect.signature(Streamer).parameters
+                hint = ": it needs processes=True" if of_processes else ""
+                raise TypeError(f"{self!r} has no option {option}{hint}")
         return kind(self.target, self._batch_size, worker_num=self._workers, **self._options)
 
     def __repr__(self) -> str:
