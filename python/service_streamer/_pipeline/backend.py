@@ -178,7 +178,8 @@ class PipelineBackend(Workers):
         if piece.request.ended:
             return
         if not self._drain:
-            return piece.fail(StreamerClosed("the pipeline was closed before the request ended"))
+            piece.fail(StreamerClosed("the pipeline was closed before the request ended"))
+            return
         try:
             # If the stage is full, the piece waits for room there, and not this thread.
             call = self._streamers[stage]._engine.submit_async(

@@ -65,8 +65,8 @@ class Stage:
             raise TypeError("a Stage has the option workers, not worker_num")
         if not callable(target) and not isinstance(target, _TARGETS):
             raise TypeError(
-                "the target of a Stage must be a function, a ManagedModel class, a NativeModel or a "
-                f"streamer, not {target!r}"
+                "the target of a Stage must be a function, a ManagedModel class, a NativeModel "
+                f"or a streamer, not {target!r}"
             )
         given = options or (batch_size, workers, processes) != (1, 1, False)
         if given and isinstance(target, BaseStreamer):

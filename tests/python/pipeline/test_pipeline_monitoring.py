@@ -42,6 +42,9 @@ def test_metrics_of_a_pipeline_and_its_stages(pipelines):
         assert (
             registry.get_sample_value("service_streamer_items_total", {"streamer": name}) == items
         )
+    workers = "service_streamer_configured_workers"
+    assert registry.get_sample_value(workers, {"streamer": "decode"}) == 1
+    assert registry.get_sample_value(workers, {"streamer": "all"}) is None
 
 
 def test_a_notebook_shows_which_stage_limits(pipelines):

@@ -63,13 +63,13 @@ def test_a_streamer_that_is_closed_is_refused(pipelines):
 def test_an_error_of_a_streamer_names_the_stage(pipelines):
     pipeline = pipelines(echo, Stage(lambda batch: batch[1:], name="short"))
     for _ in range(2):
-        with pytest.raises(OutputSizeMismatch, match="^stage short: predict_function was given 1"):
+        with pytest.raises(OutputSizeMismatch, match=r"^stage short: predict_function was given 1"):
             pipeline.predict([1])
     with ThreadedStreamer(double, 8) as streamer:
         pipeline = pipelines(streamer, echo)
     with pytest.raises(StreamerClosed, match=r"^stage ThreadedStreamer\(double\): "):
         pipeline.predict([1])
-    with pytest.raises(TypeError, match="^unsupported operand"):
+    with pytest.raises(TypeError, match=r"^unsupported operand"):
         pipelines(double).predict([None])
 
 
