@@ -21,6 +21,7 @@
 #include "bindings/processes/client_link.h"
 #include "bindings/processes/server.h"
 #include "bindings/processes/worker_link.h"
+#include "bindings/python/arguments.h"
 #include "bindings/python/fork.h"
 
 namespace py = pybind11;
@@ -51,6 +52,14 @@ PYBIND11_MODULE(_core, module) {
   module.def("leave_native_threads", &leave_native_threads,
              "Has the process end without destructors if threads of native models still run then: they use what the "
              "destructors would free.");
+  module.def(
+      "item_list",
+      [](py::handle batch) {
+        PyObject* items = item_list_from(batch.ptr());
+        if (items == nullptr) throw py::error_already_set();
+        return py::reinterpret_steal<py::list>(items);
+      },
+      py::arg("batch"), py::pos_only(), "The items of a request as a new list. TypeError: not a sequence of items.");
   module.def(
       "die_with_parent", &die_with_parent, py::arg("parent"), py::pos_only(),
       "Has the kernel kill this process when the thread that forked it ends; False: the parent has ended already.");

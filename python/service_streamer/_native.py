@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from ._backend import join_in_background, make_engine, weakly
 from ._grouping import KeyFunction
 from ._options import Options
 from ._waiting import callbacks, threads
+from ._waiting.timeouts import countdown
 
 
 class NativeSource(abc.ABC):
@@ -72,11 +72,7 @@ class NativeWorkers:
             join_in_background(self)
 
     def join(self, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
-
-        def left() -> float | None:
-            return None if deadline is None else max(0.0, deadline - time.monotonic())
-
+        left = countdown(timeout)
         return callbacks.flush(left()) and self._workers.join(left()) and self._timer.join(left())
 
     def own_this_thread(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import time
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -16,6 +15,7 @@ from ._options import Options
 from ._requests import Requests
 from ._waiting import greenlets
 from ._waiting.threads import original
+from ._waiting.timeouts import countdown
 
 _Self = TypeVar("_Self", bound="BaseStreamer")
 
@@ -173,13 +173,12 @@ class BaseStreamer(Requests, Inspection):
     def _end_close(self, limit: float | None) -> None:
         """Wait until all requests and workers have ended. After `limit` seconds, end them."""
         backend = self._backend
-        deadline = None if limit is None else time.monotonic() + limit
+        left = countdown(limit)
         if backend.engine.join(limit):
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            backend.join(left())
         else:
             backend.engine.abort()
-            left = 0.0
-        backend.join(left)
+            backend.join(0.0)
         self._state = LifeCycle.CLOSED
 
     def _backend_in_child(self) -> Backend:

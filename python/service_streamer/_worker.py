@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -21,6 +20,7 @@ from ._model_errors import FAULTS_OF_THE_MODEL, detached, is_out_of_memory, with
 from ._options import Options
 from ._request_context import reader_of, trace_of
 from ._waiting import threads
+from ._waiting.timeouts import countdown
 
 _logger = logging.getLogger("service_streamer")
 
@@ -62,12 +62,8 @@ class Workers:
     close_alone = close  # the threads end by themselves
 
     def join(self, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in (*self._threads, self._timer):
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not thread.join(left):
-                return False
-        return True
+        left = countdown(timeout)
+        return all(thread.join(left()) for thread in (*self._threads, self._timer))
 
     def own_this_thread(self) -> bool:
         return any(thread.is_current() for thread in (*self._threads, self._timer))

@@ -1,10 +1,10 @@
 #include "bindings/batches/batch.h"
 
-#include <chrono>
 #include <typeinfo>
 #include <utility>
 
 #include "bindings/batches/isolation.h"
+#include "bindings/python/contexts.h"
 #include "bindings/python/methods.h"
 
 namespace service_streamer::bindings {
@@ -29,10 +29,6 @@ bool is_open(const BatchBase& batch) {
 
 PyObject* none_if(bool done) {
   return done ? Py_NewRef(Py_None) : nullptr;
-}
-
-double seconds_of(Duration time) {
-  return std::chrono::duration<double>(time).count();
 }
 
 // --- methods ---
@@ -116,6 +112,21 @@ PyObject* batch_drop_ended(PyObject* self, PyObject*) {
   return PyBool_FromLong(batch.ranges() > 0 ? 1 : 0);
 }
 
+PyObject* batch_ended_except(PyObject* self, PyObject* indices) {
+  const BatchBase& batch = batch_of(self);
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < batch.ranges(); ++i) {
+    const std::size_t index = std::exchange(first, first + batch.context_of(i).items);
+    if (batch.ended(i)) continue;
+    PyObject* number = PyLong_FromSize_t(index);
+    const int excepted = number != nullptr ? PySequence_Contains(indices, number) : -1;
+    Py_XDECREF(number);
+    if (excepted < 0) return nullptr;
+    if (excepted == 0) Py_RETURN_FALSE;
+  }
+  Py_RETURN_TRUE;
+}
+
 // --- attributes ---
 
 Py_ssize_t batch_length(PyObject* self) {
@@ -135,7 +146,7 @@ PyObject* batch_reason(PyObject* self, void*) {
 }
 
 PyObject* batch_age(PyObject* self, void*) {
-  return PyFloat_FromDouble(seconds_of(batch_of(self).age()));
+  return PyFloat_FromDouble(seconds(batch_of(self).age()));
 }
 
 PyObject* batch_contexts(PyObject* self, void*) {
@@ -146,18 +157,16 @@ PyObject* batch_contexts(PyObject* self, void*) {
     const auto [context, items, queue_time] = batch.context_of(i);
     const std::size_t index = std::exchange(first, first + items);
     if (context == nullptr) continue;
-    PyObject* bytes = PyBytes_FromStringAndSize(context->data(), static_cast<Py_ssize_t>(context->size()));
-    PyObject* tuple =
-        bytes != nullptr ? Py_BuildValue("(NIdn)", bytes, items, seconds_of(queue_time), static_cast<Py_ssize_t>(index))
-                         : nullptr;
-    if (tuple == nullptr || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
-    Py_XDECREF(tuple);
+    if (!append_context(list, *context, items, queue_time, index)) Py_CLEAR(list);
   }
   return list;
 }
 
 PyObject* batch_ended(PyObject* self, void*) {
-  return PyBool_FromLong(batch_of(self).ended() ? 1 : 0);
+  const BatchBase& batch = batch_of(self);
+  bool all = true;
+  for (std::size_t i = 0; all && i < batch.ranges(); ++i) all = batch.ended(i);
+  return PyBool_FromLong(all ? 1 : 0);
 }
 
 // --- memory ---
@@ -202,6 +211,9 @@ PyMethodDef methods[] = {
      "drop_ended($self)\n--\n\n"
      "Takes out the requests that ended or expired meanwhile, before a part of a batch runs again; False: none is "
      "left."},
+    {"ended_except", batch_ended_except, METH_O,
+     "ended_except($self, indices, /)\n--\n\n"
+     "Like `ended`, but requests whose first item has one of the `indices` do not count."},
     {nullptr, nullptr, 0, nullptr},
 };
 

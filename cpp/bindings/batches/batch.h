@@ -45,8 +45,8 @@ class BatchBase {
   virtual RangeContext context_of(std::size_t range) const = 0;
   bool traced = false;  // a request of the whole batch has a trace context
 
-  // Whether no caller waits for it any more: every request has ended, or its deadline has passed.
-  virtual bool ended() const = 0;
+  // Whether no caller waits for a range any more: its request has ended, or the deadline has passed.
+  virtual bool ended(std::size_t range) const = 0;
 
   // Answers every request. False with nothing changed: the outputs do not fit the items.
   virtual bool complete(PyObject* outputs) = 0;

@@ -10,7 +10,7 @@ namespace {
 
 PyObject* seconds_of(TimePoint time) {
   if (time == TimePoint::max()) return Py_NewRef(Py_None);
-  return PyFloat_FromDouble(std::chrono::duration<double>(time.time_since_epoch()).count());
+  return PyFloat_FromDouble(seconds(time.time_since_epoch()));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "bindings/engine/engine_batch.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "bindings/engine/distribute.h"
@@ -50,8 +49,8 @@ BatchBase::RangeContext EngineBatch::context_of(std::size_t range) const {
           .queue_time = request.taken - request.arrived};
 }
 
-bool EngineBatch::ended() const {
-  return std::ranges::all_of(batch_.ranges, [](const auto& range) { return range.request->completion.done(); });
+bool EngineBatch::ended(std::size_t range) const {
+  return batch_.ranges[range].request->completion.done();
 }
 
 // Gives the batch back to the engine, and the requests that ended what their futures have in `outputs`.

@@ -26,7 +26,7 @@ class EngineBatch final : public BatchBase {
   const char* reason() const override { return to_string(batch_.reason); }
   Duration age() const override { return batch_.age; }
   RangeContext context_of(std::size_t range) const override;
-  bool ended() const override;
+  bool ended(std::size_t range) const override;
   bool complete(PyObject* outputs) override;
   bool fail(PyObject* error) override;
   BatchCut next(Isolation& isolation) const override { return isolation.next(batch_.ranges); }

@@ -21,7 +21,7 @@ struct DictWriter {
       dict[name] = value;
     }
   }
-  void operator()(const char* name, Duration duration) { dict[name] = std::chrono::duration<double>(duration).count(); }
+  void operator()(const char* name, Duration duration) { dict[name] = seconds(duration); }
 
   py::dict dict;
 };

@@ -20,7 +20,7 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   const Request& request = *future->request;
   PyObject* seconds = Py_NewRef(Py_None);
   if (deadline != TimePoint::max() && (request.watched || deadline != request.deadline)) {
-    const auto left = std::chrono::duration<double>(deadline - Clock::now()).count();
+    const double left = service_streamer::seconds(deadline - Clock::now());
     Py_SETREF(seconds, PyFloat_FromDouble(left > 0 ? left : 0));
     if (seconds == nullptr) return -1;
   }
@@ -55,27 +55,6 @@ PyObject* raise_expired(FutureObject* future) {
                 static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1)), reason);
   Py_DECREF(reason);
   return nullptr;
-}
-
-// The field of the statistics that counts a request.
-const char* counted_as(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kAnswered:
-      return "completed";
-    case Outcome::kExpired:
-      return "expired";
-    case Outcome::kCancelled:
-      return "cancelled";
-    case Outcome::kClosed:
-      return "dropped";
-    case Outcome::kRefused:
-      return "rejected";
-    case Outcome::kNone:
-    case Outcome::kFailed:
-    case Outcome::kLost:
-      break;
-  }
-  return "failed";
 }
 
 }  // namespace
@@ -146,9 +125,8 @@ PyObject* future_timing(PyObject* self, PyObject*) {
   const Request& request = *future->request;
   // In a forked child, a request of the parent may have been taken, but has no end.
   if (request.batch_items == 0 || request.ended < request.taken) Py_RETURN_NONE;
-  using Seconds = std::chrono::duration<double>;
-  return Py_BuildValue("(ddIs)", Seconds(request.taken - request.arrived).count(),
-                       Seconds(request.ended - request.taken).count(), request.batch_items, to_string(request.reason));
+  return Py_BuildValue("(ddIs)", seconds(request.taken - request.arrived), seconds(request.ended - request.taken),
+                       request.batch_items, to_string(request.reason));
 }
 
 PyObject* future_ended(PyObject* self, PyObject*) {
@@ -157,7 +135,7 @@ PyObject* future_ended(PyObject* self, PyObject*) {
   const Request& request = *future->request;
   // In a forked child, a request of the parent has no time of its end.
   const Duration since = request.ended != TimePoint{} ? Clock::now() - request.ended : Duration::zero();
-  return Py_BuildValue("(sd)", counted_as(request.outcome), std::chrono::duration<double>(since).count());
+  return Py_BuildValue("(sd)", counter_of(request.outcome).name, seconds(since));
 }
 
 PyObject* future_batches(PyObject* self, PyObject*) {

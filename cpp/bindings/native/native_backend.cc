@@ -6,6 +6,7 @@
 #include "bindings/futures/call_result.h"
 #include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
+#include "bindings/python/contexts.h"
 #include "bindings/python/errors.h"
 #include "service_streamer/native/tensor_call.h"
 
@@ -38,20 +39,11 @@ void put_parts_in_order(PyObject*& value, PyObject*& order) {
   if (value != nullptr) Py_CLEAR(order);
 }
 
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 PyObject* contexts_of(const native::BatchRecord& record) {
   PyObject* list = PyList_New(0);
-  for (std::size_t i = 0; list != nullptr && i < record.traced.size(); ++i) {
-    const native::BatchRecord::Traced& request = record.traced[i];
-    PyObject* context =
-        PyBytes_FromStringAndSize(request.context->data(), static_cast<Py_ssize_t>(request.context->size()));
-    PyObject* tuple =
-        context != nullptr ? Py_BuildValue("(NId)", context, request.items, seconds(request.queue_time)) : nullptr;
-    if (tuple == nullptr || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
-    Py_XDECREF(tuple);
+  for (const native::BatchRecord::Traced& request : record.traced) {
+    if (list == nullptr) break;
+    if (!append_context(list, *request.context, request.items, request.queue_time, request.first)) Py_CLEAR(list);
   }
   return list;
 }

@@ -52,14 +52,10 @@ BatchBase::RangeContext WorkerBatch::context_of(std::size_t range) const {
   return {.context = head.context.get(), .items = ranges_[range].count, .queue_time = head.queue_time};
 }
 
+// True also if the range has its result.
 bool WorkerBatch::has_ended(const ItemRange& range, TimePoint now) const {
-  return received_->message.ranges[range.index].deadline <= now || received_->link().cancelled(received_->id);
-}
-
-bool WorkerBatch::ended() const {
-  const TimePoint now = Clock::now();
-  return std::ranges::all_of(
-      ranges_, [&](const ItemRange& range) { return !received_->is_open(range) || has_ended(range, now); });
+  return !received_->is_open(range) || received_->message.ranges[range.index].deadline <= now ||
+         received_->link().cancelled(received_->id);
 }
 
 bool WorkerBatch::unpack() {

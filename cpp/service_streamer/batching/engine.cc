@@ -9,26 +9,6 @@
 namespace service_streamer {
 namespace {
 
-std::uint64_t& counter_of(Counters& counters, Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kAnswered:
-      return counters.completed;
-    case Outcome::kExpired:
-      return counters.expired;
-    case Outcome::kCancelled:
-      return counters.cancelled;
-    case Outcome::kClosed:
-      return counters.dropped;
-    case Outcome::kRefused:
-      return counters.rejected;
-    case Outcome::kNone:
-    case Outcome::kFailed:
-    case Outcome::kLost:
-      break;
-  }
-  return counters.failed;
-}
-
 Completion::Wait ended_by(Parker::Wake wake) {
   return wake == Parker::Wake::kTimeout ? Completion::Wait::kTimeout : Completion::Wait::kInterrupted;
 }
@@ -265,7 +245,7 @@ void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests
   request.outcome = outcome;
   request.ended = now;
   if (Waiter* sleeper = std::exchange(request.admission, nullptr)) wakes.others.push_back(sleeper);
-  ++counter_of(counters_, outcome);
+  ++(counters_.*counter_of(outcome).count);
   if (recording()) [[unlikely]]
     log_request(LoggedEvent::Kind::kEnded, request, now);
   ended.push(request);

@@ -68,6 +68,26 @@ DurationSummary DurationHistogram::summary_since(const Snapshot& start) const {
   return summary;
 }
 
+OutcomeCounter counter_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kAnswered:
+      return {"completed", &EventCounts::completed};
+    case Outcome::kExpired:
+      return {"expired", &EventCounts::expired};
+    case Outcome::kCancelled:
+      return {"cancelled", &EventCounts::cancelled};
+    case Outcome::kClosed:
+      return {"dropped", &EventCounts::dropped};
+    case Outcome::kRefused:
+      return {"rejected", &EventCounts::rejected};
+    case Outcome::kNone:
+    case Outcome::kFailed:
+    case Outcome::kLost:
+      break;
+  }
+  return {"failed", &EventCounts::failed};
+}
+
 EventCounts operator-(const EventCounts& later, const EventCounts& earlier) {
   using Values = std::array<std::uint64_t, sizeof(EventCounts) / sizeof(std::uint64_t)>;  // of all but the weights
   auto values = std::bit_cast<Values>(later);

@@ -9,6 +9,7 @@
 
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
+#include "service_streamer/batching/request.h"
 
 namespace service_streamer {
 
@@ -75,6 +76,13 @@ struct EventCounts {
 };
 
 EventCounts operator-(const EventCounts& later, const EventCounts& earlier);
+
+// The counter of the requests that ended in one way.
+struct OutcomeCounter {
+  const char* name;
+  std::uint64_t EventCounts::* count;
+};
+OutcomeCounter counter_of(Outcome outcome);
 
 // All counters since the engine was made.
 struct Counters : EventCounts {

@@ -14,9 +14,27 @@ void SerializedCall::add(ResultRange range) {
   ranges.insert(place.base(), std::move(range));
 }
 
+bool SerializedCall::fits(const EndedCall& end) const {
+  if (end.outcome == Outcome::kFailed) return !end.ranges.empty();
+  if (end.outcome != Outcome::kAnswered) return end.ranges.empty();
+  std::uint64_t items = 0;
+  for (const ResultRange& range : end.ranges) {
+    if (range.begin != items || range.result.kind == ResultKind::kError) return false;
+    items += range.count;
+  }
+  return items == request.size;
+}
+
 void SerializedCall::drop_inputs() {
   payload = {};
   if (!has_result()) ranges = {};
+}
+
+void publish(EndedRequests& ended, const std::string& note) {
+  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
+    SerializedCall::of(*request).note = note;
+  }
+  publish(ended);
 }
 
 // --- LocalCall ---

@@ -30,6 +30,9 @@ class SerializedCall : public Call {
   // any thread under the mutex of ForwardedRequests.
   void add(ResultRange range);
 
+  // Whether an end that another process has reported is valid: its results must cover all items.
+  bool fits(const EndedCall& end) const;
+
   void drop_inputs() final;
 
  protected:
@@ -82,5 +85,8 @@ class LocalCall final : public SerializedCall {
 
 using calls::let_go;
 using calls::publish;
+
+// The same after setting the `note` of each.
+void publish(EndedRequests& ended, const std::string& note);
 
 }  // namespace service_streamer::ipc

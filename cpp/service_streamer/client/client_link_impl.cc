@@ -18,18 +18,6 @@ constexpr std::uint64_t kServerKey = 0;
 constexpr std::size_t kItemsAtOnce = 1024;                // in one message; the last request may exceed it
 constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  // bytes; beyond that, requests wait in the engine
 
-// Returns whether the reported end of the request is valid: its results must cover all items.
-bool fits(const Request& request, const EndedCall& answer) {
-  if (answer.outcome == Outcome::kFailed) return !answer.ranges.empty();
-  if (answer.outcome != Outcome::kAnswered) return answer.ranges.empty();
-  std::uint64_t items = 0;
-  for (const ResultRange& range : answer.ranges) {
-    if (range.begin != items || range.result.kind == ResultKind::kError) return false;
-    items += range.count;
-  }
-  return items == request.size;
-}
-
 }  // namespace
 
 ClientLink::Impl::Impl(Engine& engine, std::string address, const ClientLinkOptions& options)
@@ -217,7 +205,7 @@ bool ClientLink::Impl::handle_results(InMessage& message) {
   bool valid = true;
   for (EndedCall& answer : answers) {
     const auto found = forwarded_.find(answer.id);
-    valid = found != forwarded_.end() && fits(found->second->request, answer);
+    valid = found != forwarded_.end() && found->second->fits(answer);
     if (!valid) break;
     LocalCall& call = *found->second;
     forwarded_.erase(found);

@@ -16,6 +16,7 @@ struct BatchRecord {
   // A request with a trace context.
   struct Traced {
     TraceContext context;
+    std::size_t first = 0;    // the index of its first item in this batch
     std::uint32_t items = 0;  // in this batch
     Duration queue_time{0};
   };

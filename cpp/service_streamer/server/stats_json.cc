@@ -68,7 +68,7 @@ class JsonWriter {
       text_ += '}';
     }
   }
-  void write(Duration duration) { write(std::chrono::duration<double>(duration).count()); }
+  void write(Duration duration) { write(seconds(duration)); }
   void write(std::string_view value) {
     constexpr std::string_view kHex = "0123456789abcdef";
     text_ += '"';

@@ -14,10 +14,12 @@
 
 // Requests and their results as bytes for other machines: little-endian, without padding, and without shared memory.
 //
-//   request   u32 count, u32 end of each item, the items' bytes; then, only if one of both is there, u16 size of the
-//             trace context, the context, u8 flags of the traits, the traits (traits.h)
-//   result    u8 outcome (0 answered, 1 failed, 2 lost, 3 refused), u32 size of the note, the note, u32 ranges,
-//             and per range: u32 begin, u32 count, u8 kind (0 outputs, 1 rows, 2 error), u32 size, bytes
+//   request   u32 count, u32 end of each item, the items' bytes, the traits part
+//   traits    nothing if the request has neither a context nor traits; otherwise:
+//             u16 size of the context, the context, u8 flags of the traits, the traits (traits.h)
+//   result    u8 outcome, u32 size of the note, the note, u32 number of ranges, the ranges
+//   outcome   0 answered, 1 failed, 2 lost, 3 refused
+//   range     u32 begin, u32 count, u8 kind (0 outputs, 1 rows, 2 error), u32 size, bytes
 //
 // The ranges of an answered request cover its items in order. A failed request has one range, its error. A lost or
 // refused request has a note.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import queue  # noqa: F401 - for original()
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import _core
@@ -16,6 +15,7 @@ from .._options import Options
 from .._request_context import trace_of
 from .._streamer import BaseStreamer
 from .._waiting.threads import original
+from .._waiting.timeouts import countdown
 from .._worker import Workers, only_thread_of
 from .request import Piece, StagedRequest, join
 
@@ -115,7 +115,7 @@ class PipelineBackend(Workers):
         self.close(drain)
 
     def join(self, timeout: float | None) -> bool:
-        left = _remaining(timeout)
+        left = countdown(timeout)
         joined = super().join(timeout)
         self._drain = self._drain and joined
         self._close_stages()
@@ -129,7 +129,7 @@ class PipelineBackend(Workers):
         )
 
     def wait_ready(self, timeout: float | None) -> bool:
-        left = _remaining(timeout)
+        left = countdown(timeout)
         for streamer in self._streamers:
             streamer._check_open()
             if not streamer._backend.wait_ready(left()):
@@ -214,12 +214,6 @@ class PipelineBackend(Workers):
     def _close_stages(self) -> None:
         for streamer in self._owned:
             streamer._begin_close(self._drain, self._alone)
-
-
-def _remaining(timeout: float | None) -> Callable[[], float | None]:
-    """Return a function that returns how many seconds of the timeout are left."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    return lambda: None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def of_stage(name: str, error: BaseException) -> BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from .. import _core
@@ -106,7 +106,7 @@ class StagedRequest:
     __slots__ = ("_stages", "ended", "pieces", "priority")
 
     def __init__(self, batch: Any, priority: int, piece_size: int, stages: int) -> None:
-        items = item_list(batch)
+        items = _core.item_list(batch)
         starts = range(0, len(items), piece_size) if items else (0,)
         self.pieces = [Piece(self, items[start : start + piece_size]) for start in starts]
         self.priority = priority
@@ -137,19 +137,3 @@ def join(pieces: list[Any]) -> Any:
     if all(isinstance(piece, list) for piece in pieces):
         return list(itertools.chain.from_iterable(pieces))
     return join_outputs(pieces)
-
-
-def item_list(batch: Any) -> list[Any]:
-    """Return the items of a batch as a new list.
-
-    Raises:
-        TypeError: it is not a sequence of items.
-    """
-    if isinstance(batch, list | tuple):
-        return list(batch)
-    kind = type(batch).__name__
-    if isinstance(batch, str | bytes | bytearray | Mapping):
-        raise TypeError(f"batch must be a sequence of items, got {kind}: put it into a list")
-    if not hasattr(batch, "__len__") or not hasattr(batch, "__getitem__"):
-        raise TypeError(f"batch must be a sequence of items, got {kind}")
-    return list(batch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from .._devices import Device
 from .._model import Model, makes_steps
 from .._options import Options
 from .._waiting import callbacks, greenlets, threads
+from .._waiting.timeouts import countdown
 from .init_failure import InitFailure
 from .start import START_METHODS, Starter, Version
 from .supervisor import Supervisor
@@ -126,13 +126,13 @@ class Processes:
         self._supervisor.close()
 
     def join(self, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        left = countdown(timeout)
         self._supervisor.finish()
         if not self._thread.join(timeout):
             self._supervisor.kill()
             if not self._thread.join(1.0):
                 return False
-        return callbacks.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return callbacks.flush(left())
 
     def close_alone(self, drain: bool) -> None:
         self.close(drain)

@@ -15,6 +15,7 @@ from .._errors import BrokerError, StreamerClosed
 from .._options import Options
 from .._stats import StreamStats
 from .._waiting import callbacks, threads
+from .._waiting.timeouts import countdown
 from . import queue_stats
 from .broker import Broker
 from .protocol import Keys, Signer
@@ -90,11 +91,7 @@ class RedisClient:
             self._egress.stop()  # it is unknown which requests are at workers, so all end
 
     def join(self, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
-
-        def left() -> float | None:
-            return None if deadline is None else max(0.0, deadline - time.monotonic())
-
+        left = countdown(timeout)
         if self._egress is not None:
             self._egress.stop()
         if self._pair is not None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 from .. import _core
 from .._model_errors import copy_error, detached
 from .._streams.writer import flush
-from .._waiting.threads import original
+from .._waiting.threads import ThreadWait
 from ..step_model import StepModel
 from .parts import in_parts
 from .sequence import Sequence
@@ -56,8 +56,7 @@ class Loop:
         self._name = name
         self._live: list[Sequence] = []
         self._paused: list[Sequence] = []
-        self._bell = original("_thread", "allocate_lock")()
-        self._bell.acquire()
+        self._bell = ThreadWait()
         self._admitted = 0
         self._steps = 0
         self._stepped = 0
@@ -98,7 +97,7 @@ class Loop:
         while (live := len(self._live) + len(entering)) < self.limit:
             if live + len(self._paused) >= 2 * self.limit:
                 if live == 0:
-                    self._bell.acquire(timeout=LOOK)
+                    self._bell.wait(LOOK)
                 break
             timeout = 0 if live else LOOK if self._paused else None
             batch = self._source.next_batch(timeout)
@@ -194,8 +193,7 @@ class Loop:
 
     def _ring(self) -> None:
         self._source.ring()
-        with contextlib.suppress(RuntimeError):  # it was released before
-            self._bell.release()
+        self._bell.wake()
 
     # ------------------------------------------------------------------------- leaving
 

@@ -10,7 +10,8 @@ from .. import _core
 from .._errors import QueueFull
 from .._model_errors import detached
 from .._request_context import reader_of
-from .._streams.writer import Writer, open_writer
+from .._streams.opening import open_writer
+from .._streams.writer import Writer
 
 PATIENCE = 30.0  # s that an item keeps its state while its reader takes nothing
 
@@ -81,7 +82,10 @@ class Sequence:
 
     def complete(self) -> None:
         """Answer the item: it is done."""
-        output = self._outputs if self._writer is None else self._writer.output
+        output: Any = self._outputs
+        if self._writer is not None:
+            self._writer.end()
+            output = self._writer.output
         try:
             self.batch.complete([output])
         except BaseException as error:  # an output cannot be pickled

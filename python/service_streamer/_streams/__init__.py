@@ -16,7 +16,7 @@ Each process has one `Hub` with the inboxes of its streams. The hub listens, and
 (`moving.Mover`) starts, when the first stream is read whose model is in another process.
 
 =============  ===================================================================================
-opening        sends the request of a stream
+opening        sends the request of a stream, and opens its writer
 stream         what the caller iterates over
 inbox, hub     the pieces that a reader has not taken; all inboxes of the process
 running        runs a generator function, or a model whose outputs are iterators

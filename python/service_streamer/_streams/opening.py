@@ -1,12 +1,14 @@
-"""Begins a stream: sends its request."""
+"""Begins a stream: sends its request, and opens the writer in the process of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from .hub import CLIENT, this_hub
+from .hub import CLIENT, Address, this_hub
 from .inbox import Inbox, check
+from .local import LocalWriter
+from .writer import NoWriter, Writer
 
 Submit = Callable[[list[Any], bytes], Any]
 
@@ -44,3 +46,22 @@ def begin(
         inbox.cancel()
         raise
     return inbox
+
+
+def open_writer(reader: bytes) -> Writer:
+    """Return a writer for a new run of a request.
+
+    Args:
+        reader: that of the request's context (`_request_context.reader_of`).
+    """
+    try:
+        address = Address.unpack(reader)
+    except ValueError:  # of another version
+        return NoWriter()
+    hub = this_hub()
+    if address.hub == hub.secret:
+        inbox = hub.find(address.number)
+        return NoWriter() if inbox is None else LocalWriter(inbox)
+    from .remote import open_remote  # imported for the first reader in another process
+
+    return open_remote(address)

@@ -15,8 +15,8 @@ from .._errors import WorkerLost
 from .._waiting.threads import original
 from .hub import CLIENT, Address
 from .listening import COUNT
-from .local import NoWriter, Writer
 from .moving import Kind, Link, new_socket, this_mover
+from .writer import NoWriter, Writer
 
 _PLAIN = frozenset({str, bytes, int, float, bool})
 

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from .. import _core
+from .. import _core, _pickle
 from .._errors import OutputSizeMismatch
 from .._model_errors import OutputRefused, copy_error, detached
 from .._request_context import reader_of
-from .writer import Writer, flush, open_writer, wait_for_room
+from .opening import open_writer
+from .writer import Writer, flush, wait_for_room
 
 _logger = logging.getLogger("service_streamer")
 
@@ -29,7 +30,9 @@ class Collecting:
 
     def __call__(self, items: list[Any]) -> Any:
         outputs = self.generate(items)
-        return _run_generator(outputs, items, {}) if isinstance(outputs, Generator) else outputs
+        if isinstance(outputs, Generator):
+            return _run_generator(outputs, items, {}, lambda _: False)
+        return outputs
 
 
 def run(predict: Predict, batch: _core.Batch) -> Any:
@@ -46,7 +49,7 @@ def run(predict: Predict, batch: _core.Batch) -> Any:
     items = batch.items
     outputs = predict.generate(items) if isinstance(predict, Collecting) else predict(items)
     if isinstance(outputs, Generator):
-        return _run_generator(outputs, items, writers)
+        return _run_generator(outputs, items, writers, batch.ended_except)
     if isinstance(outputs, list | tuple) and len(outputs) == len(items):
         outputs = list(outputs)
         found = {
@@ -60,7 +63,10 @@ def run(predict: Predict, batch: _core.Batch) -> Any:
 
 
 def _run_generator(
-    generator: Generator[Any, None, None], items: list[Any], writers: Writers
+    generator: Generator[Any, None, None],
+    items: list[Any],
+    writers: Writers,
+    others_ended: Callable[[Writers], bool],
 ) -> list[Any]:
     outputs: list[Any] = [writers.get(index, []) for index in range(len(items))]
     try:
@@ -68,8 +74,12 @@ def _run_generator(
             _distribute(_checked(pieces, len(items)), outputs)
             flush()
             live = [each for each in writers.values() if not each.cancelled]
-            if not live and len(writers) == len(items):
-                break  # no reader is left
+            if not live and others_ended(writers):
+                # No caller is left. The engine may not know yet that the deadlines have passed.
+                outputs = [
+                    _pickle.expired() if isinstance(each, list) else each for each in outputs
+                ]
+                break
             if not all(writer.room for writer in live):
                 wait_for_room(live)
     except BaseException as error:

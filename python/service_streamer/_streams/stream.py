@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._errors import RequestTimeout
 from .._waiting import greenlets
-from .._waiting.threads import original
+from .._waiting.tasks import TaskWait
+from .._waiting.threads import ThreadWait
 from .inbox import END, NOTHING, Inbox
-
-if TYPE_CHECKING:
-    import asyncio
-
 
 IN_A_ROW = 32  # pieces that a task takes before other tasks may run
 
@@ -91,7 +87,7 @@ class Stream(_Reader, Iterator[Any]):
         hub = greenlets.hub_of_this_thread()
         if hub is None:
             self._inbox.check_wait()
-        wait = _ThreadWait() if hub is None else _GreenletWait(hub)
+        wait = ThreadWait() if hub is None else greenlets.GreenletWait(hub)
         self._inbox.wake_by(wait.wake)
         try:
             while (piece := self._take()) is NOTHING:
@@ -161,7 +157,7 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         try:
             while True:
-                wait = _TaskWait(loop)
+                wait = TaskWait(loop)
                 self._inbox.wake_by(wait.wake)
                 if (piece := self._take()) is not NOTHING:
                     return piece
@@ -173,81 +169,3 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
             raise
         finally:
             self._inbox.wake_by(None)
-
-
-class _ThreadWait:
-    """Blocks a thread until `wake`."""
-
-    def __init__(self) -> None:
-        self._lock = original("_thread", "allocate_lock")()
-        self._lock.acquire()
-
-    def wake(self) -> None:
-        """End the wait. May be called again, and by any thread."""
-        with contextlib.suppress(RuntimeError):
-            self._lock.release()
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait; return False on timeout."""
-        limit = -1 if timeout is None else max(0.0, timeout)
-        return bool(self._lock.acquire(timeout=limit))
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class _GreenletWait:
-    """Suspends a greenlet until `wake`, which any thread may call."""
-
-    def __init__(self, hub: Any) -> None:
-        from gevent.event import Event
-
-        self._event = Event()
-        self._watcher = hub.loop.async_()
-        self._watcher.start(self._event.set)
-
-    def wake(self) -> None:
-        """End the wait. May be called again, and by any thread."""
-        with contextlib.suppress(Exception):  # the wait has ended
-            self._watcher.send()
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait; return False on timeout."""
-        ended = self._event.wait(None if timeout is None else max(0.0, timeout))
-        self._event.clear()
-        return bool(ended)
-
-    def close(self) -> None:
-        """Free the watcher."""
-        self._watcher.stop()
-        self._watcher.close()
-
-
-class _TaskWait:
-    """Suspends a task until `wake`. For one wait."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._token = loop.create_future()
-        self._woken = False
-
-    def wake(self) -> None:
-        """End the wait. May be called again, and by any thread."""
-        if not self._woken:
-            self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._end, True)
-
-    async def wait(self, until: float | None) -> bool:
-        """Wait; return False at a time of ``time.monotonic``."""
-        if until is None:
-            return bool(await self._token)
-        timer = self._loop.call_later(max(0.0, until - time.monotonic()), self._end, False)
-        try:
-            return bool(await self._token)
-        finally:
-            timer.cancel()
-
-    def _end(self, woken: bool) -> None:
-        if not self._token.done():
-            self._token.set_result(woken)

@@ -1,44 +1,91 @@
 """How a model sends the pieces of a stream.
 
-The loop that runs the model calls `open_writer` for the context of each request, once per run. It
-calls `Writer.put` while there is `room`, and `flush` after each round of pieces. Where it has no
-room, it calls `wait_for_room`, or sets `wake` and does something else meanwhile. The output of the
-request is `Writer.output`.
+The loop that runs the model calls `opening.open_writer` for the context of each request, once per
+run. It calls `Writer.put` while there is `room`, and `flush` after each round of pieces. Where it
+has no room, it calls `wait_for_room`, or sets `wake` and does something else meanwhile. After the
+last piece it calls `Writer.end`; then `Writer.output` is the output of the request.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from .._errors import QueueFull
-from .._waiting.threads import original
-from .hub import Address, this_hub
-from .local import LocalWriter, NoWriter
-from .local import Writer as Writer
+from .._errors import QueueFull, WorkerLost
+from .._waiting.threads import ThreadWait
+from .inbox import Sent
 
 PATIENCE = 1.0  # s that a model waits for a reader that takes nothing
 
 
-def open_writer(reader: bytes) -> Writer:
-    """Return a writer for a new run of a request.
+class Writer:
+    """Sends the pieces of one stream. One thread at a time uses it.
 
-    Args:
-        reader: that of the request's context (`_request_context.reader_of`).
+    Attributes:
+        run: the id of this run of the model.
+        sent: how many pieces were put.
+        wake: called when there is room again, and when the stream is cancelled. Any thread may
+            call it, also without need, so it must not wait. None: not called.
+        cancelled: True if no more pieces are wanted. `put` drops them.
+        taken: how many pieces the reader is known to have taken.
     """
-    try:
-        address = Address.unpack(reader)
-    except ValueError:  # of another version
-        return NoWriter()
-    hub = this_hub()
-    if address.hub == hub.secret:
-        inbox = hub.find(address.number)
-        return NoWriter() if inbox is None else LocalWriter(inbox)
-    from .remote import open_remote  # imported for the first reader in another process
 
-    return open_remote(address)
+    cancelled: Any
+    taken: Any
+
+    def __init__(self, buffer: int) -> None:
+        self.run = os.urandom(8)
+        self.buffer = buffer
+        self.sent = 0
+        self._error: BaseException | None = None
+        self.wake: Callable[[], object] | None = None
+
+    @property
+    def room(self) -> bool:
+        """True: a piece may be put."""
+        return bool(self.sent - self.taken < self.buffer)
+
+    def put(self, piece: Any) -> bool:
+        """Send a piece. Never waits. Returns `room`, for the next piece."""
+        raise NotImplementedError
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the stream now, before its request ends; with an error the reader raises it."""
+        if self._error is None and error is not None:
+            self._error = error
+            with contextlib.suppress(Exception):  # a class without a dict
+                error._service_streamer_sent = Sent(self.run, self.sent)  # type: ignore[attr-defined]
+
+    @property
+    def output(self) -> Sent | BaseException:
+        """The output of the request, after the last piece or `end`."""
+        return Sent(self.run, self.sent) if self._error is None else self._error
+
+    def notify(self) -> None:
+        """Call `wake`."""
+        if (wake := self.wake) is not None:
+            wake()
+
+
+class NoWriter(Writer):
+    """Stands for a reader that has gone, or that this process cannot reach."""
+
+    cancelled = True
+    taken = 0
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def put(self, piece: Any) -> bool:
+        return True
+
+    @property
+    def output(self) -> WorkerLost:
+        return WorkerLost("the process of the model cannot reach the reader of the stream")
 
 
 def flush() -> None:
@@ -57,15 +104,9 @@ def wait_for_room(writers: Sequence[Writer], any_suffices: bool = False) -> None
         writers: of the streams.
         any_suffices: one stream with room is enough.
     """
-    room = original("_thread", "allocate_lock")()
-    room.acquire()
-
-    def wake() -> None:
-        with contextlib.suppress(RuntimeError):  # it was released before
-            room.release()
-
+    room = ThreadWait()
     for writer in writers:
-        writer.wake = wake
+        writer.wake = room.wake
     try:
         seen = {writer: (writer.taken, time.monotonic()) for writer in writers}
         while full := [each for each in writers if not (each.cancelled or each.room)]:
@@ -80,7 +121,7 @@ def wait_for_room(writers: Sequence[Writer], any_suffices: bool = False) -> None
                 elif now - since >= PATIENCE:
                     _drop(writer)
             left = [since + PATIENCE - now for _, since in map(seen.__getitem__, full)]
-            room.acquire(timeout=max(0.0, min(left)))
+            room.wait(min(left))
     finally:
         for writer in writers:
             writer.wake = None

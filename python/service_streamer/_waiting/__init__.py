@@ -1,4 +1,4 @@
-"""How asyncio tasks, gevent greenlets and done callbacks wait for a request; threads and locks.
+"""How tasks, greenlets, threads and done callbacks wait for requests and pieces; threads and locks.
 
 ::
 
@@ -6,4 +6,5 @@
     greenlets                  gevent: a greenlet waits in its hub
     callbacks ──▶ threads      the thread that runs done callbacks; operating-system threads and
                                locks, also if gevent has patched the standard library
+    timeouts                   a timeout of several waits
 """

@@ -47,6 +47,33 @@ class _HubWaits(_core.HubWaits):
         self.mailbox.close()
 
 
+class GreenletWait:
+    """Suspends a greenlet until `wake`, which any thread may call."""
+
+    def __init__(self, hub: Any) -> None:
+        from gevent.event import Event
+
+        self._event = Event()
+        self._watcher = hub.loop.async_()
+        self._watcher.start(self._event.set)
+
+    def wake(self) -> None:
+        """End the wait. May be called again, and by any thread."""
+        with contextlib.suppress(Exception):  # the wait has ended
+            self._watcher.send()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait; return False on timeout."""
+        ended = self._event.wait(None if timeout is None else max(0.0, timeout))
+        self._event.clear()
+        return bool(ended)
+
+    def close(self) -> None:
+        """Free the watcher."""
+        self._watcher.stop()
+        self._watcher.close()
+
+
 def open_waits() -> _HubWaits | None:
     """Create the waits of this thread's hub. None: the thread has no hub to switch to.
 

@@ -8,8 +8,10 @@ once per batch. The loop then runs all their tasks in one callback. This is much
 from __future__ import annotations
 
 import collections
+import contextlib
 import contextvars
 import sys
+import time
 import weakref
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -60,6 +62,36 @@ class _LoopMailbox:
             token = due.popleft()
             if not token.done():
                 token.wake()
+
+
+class TaskWait:
+    """Suspends a task until `wake`. For one wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._token = loop.create_future()
+        self._woken = False
+
+    def wake(self) -> None:
+        """End the wait. May be called again, and by any thread."""
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._end, True)
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait; return False at a time of ``time.monotonic``."""
+        if until is None:
+            return bool(await self._token)
+        timer = self._loop.call_later(max(0.0, until - time.monotonic()), self._end, False)
+        try:
+            return bool(await self._token)
+        finally:
+            timer.cancel()
+
+    def _end(self, woken: bool) -> None:
+        if not self._token.done():
+            self._token.set_result(woken)
 
 
 def wait(future: Any) -> Generator[Any, None, None]:

@@ -6,9 +6,10 @@ import contextlib
 import contextvars
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
+
+from .timeouts import countdown
 
 
 def native_thread_id() -> int:
@@ -110,6 +111,27 @@ def _gevent_monkey(name: str) -> Any:
     return getattr(sys.modules.get("gevent.monkey"), name, None)
 
 
+class ThreadWait:
+    """Blocks a thread until `wake`."""
+
+    def __init__(self) -> None:
+        self._lock = original("_thread", "allocate_lock")()
+        self._lock.acquire()
+
+    def wake(self) -> None:
+        """End the wait. May be called again, and by any thread."""
+        with contextlib.suppress(RuntimeError):
+            self._lock.release()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait; return False on timeout."""
+        limit = -1 if timeout is None else max(0.0, timeout)
+        return bool(self._lock.acquire(timeout=limit))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class Condition:
     """A condition variable whose waiters wait for a predicate.
 
@@ -131,7 +153,7 @@ class Condition:
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Block until the predicate is true; return False on timeout. A hub is blocked too."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        left = countdown(timeout)
         while True:
             waiter = original("_thread", "allocate_lock")()
             waiter.acquire()
@@ -141,8 +163,8 @@ class Condition:
                 if predicate():
                     self._forget(entry)
                     return True
-            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
-            if not waiter.acquire(timeout=left):
+            limit = left()
+            if not waiter.acquire(timeout=-1 if limit is None else limit):
                 self._forget(entry)
                 return predicate()
 

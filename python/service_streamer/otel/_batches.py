@@ -40,7 +40,7 @@ def batch_span(
         A function that makes the context in which the span is current; and a function that records
         an error of the batch.
     """
-    span = safely(_start, _tracer, [each[:3] for each in traces], fields) or trace.INVALID_SPAN
+    span = safely(_start, _tracer, traces, fields) or trace.INVALID_SPAN
     active = functools.partial(
         trace.use_span, span, record_exception=False, set_status_on_exception=False
     )
@@ -74,7 +74,7 @@ def ended_batch(tracer: trace.Tracer, name: str, record: _core._BatchRecord) -> 
 
 def _start(
     tracer: trace.Tracer,
-    traces: list[tuple[bytes, int, float]],
+    traces: list[tuple[bytes, int, float, int]],
     fields: Mapping[str, Any],
     start_time: int | None = None,
 ) -> trace.Span:
@@ -83,7 +83,7 @@ def _start(
             unpack(packed),
             {"service_streamer.items": items, "service_streamer.queue_time_seconds": queue_time},
         )
-        for packed, items, queue_time in traces
+        for packed, items, queue_time, _ in traces
     ]
     parent = trace.set_span_in_context(trace.NonRecordingSpan(links[0].context), Context())
     attributes = {

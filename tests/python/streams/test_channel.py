@@ -10,7 +10,8 @@ from service_streamer._streams import inbox as inboxes
 from service_streamer._streams import writer as writers
 from service_streamer._streams.hub import Address, this_hub
 from service_streamer._streams.inbox import END, NOTHING, Inbox, Sent
-from service_streamer._streams.writer import open_writer, wait_for_room
+from service_streamer._streams.opening import open_writer
+from service_streamer._streams.writer import wait_for_room
 
 
 @pytest.fixture

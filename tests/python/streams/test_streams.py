@@ -152,6 +152,28 @@ def test_leaving_closes_the_generator(streamers, journal, leave):
     eventually(lambda: [5] in journal.all())
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_predict_in_the_batch_keeps_the_generator_until_its_timeout(streamers, journal, answered):
+    def generate(items):
+        try:
+            for step in itertools.count() if not answered else range(2000):
+                yield [step for _ in items]
+        finally:
+            journal.append("closed")
+
+    streamer = streamers(generate, batch_size=2, policy="window", max_latency=LONG)
+    stream = streamer.stream(1)
+    future = streamer.submit([2], timeout=LONG if answered else 0.5)
+    assert next(stream) == 0
+    stream.close()
+    if answered:
+        assert future.result(LONG) == [list(range(2000))]
+    else:
+        with pytest.raises(RequestTimeout):
+            future.result(LONG)
+    eventually(lambda: "closed" in journal.all())
+
+
 def test_a_closed_stream_has_no_more_pieces(streamers):
     stream = streamers(forever).stream(1)
     next(stream)
@@ -202,6 +224,24 @@ def test_close_without_drain_ends_streams(streamers):
         list(stream)
     with pytest.raises(StreamerClosed):
         streamer.stream(2)
+
+
+@pytest.mark.in_process
+def test_a_stream_that_close_ends_early_is_not_complete(streamers, gate):
+    def generate(items):
+        yield items
+        gate(items)
+        yield items
+
+    streamer = streamers(generate)
+    stream = streamer.stream(1)
+    assert next(stream) == 1
+    gate.wait_entered()
+    streamer.close(timeout=0)
+    gate.open()
+    streamer.close()  # waits until the generator has ended
+    with pytest.raises(StreamerClosed):
+        next(stream)
 
 
 def test_close_runs_streams_to_their_end(streamers):
