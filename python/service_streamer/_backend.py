@@ -48,7 +48,10 @@ class Backend(Protocol):
         """
 
     def configure(self, change: Mapping[str, Any]) -> None:
-        """Change the settings in `change`: any of policy, batch_size and max_latency."""
+        """Change the settings in `change`: policy, batch_size, max_latency and slo.
+
+        An slo of 0 removes the target.
+        """
 
     def start_recording(self, seconds: float, max_events: int) -> int:
         """Start to record events; return a number, or 0 if the engine has a recording already."""

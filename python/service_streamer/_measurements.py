@@ -6,6 +6,7 @@ import collections
 import enum
 from typing import NamedTuple
 
+from ._pipeline.pipeline import Pipeline
 from ._processes.streamer import Streamer
 from ._redis.streamer import RedisStreamer
 from ._stats import OUTCOMES, StreamerStats
@@ -67,12 +68,15 @@ class Kind(enum.Enum):
     THREADS = enum.auto()
     PROCESSES = enum.auto()
     REDIS = enum.auto()
+    PIPELINE = enum.auto()
 
 
 def kind_of(streamer: BaseStreamer) -> Kind:
     """Return what runs the model of a streamer."""
     if isinstance(streamer, Streamer):
         return Kind.PROCESSES
+    if isinstance(streamer, Pipeline):
+        return Kind.PIPELINE
     return Kind.REDIS if isinstance(streamer, RedisStreamer) else Kind.THREADS
 
 
@@ -93,11 +97,12 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
         "requests_isolated": {"": stats.isolated},
         "items": {"": stats.items},
         "batches": {"": stats.batches},
-        "batches_closed": dict(stats.close_reasons),
     }
+    if kind is not Kind.PIPELINE:
+        values["batches_closed"] = dict(stats.close_reasons)
     if kind is Kind.REDIS:
         values["broker_errors"] = {"": stats.broker_errors}
-    else:
+    elif kind is not Kind.PIPELINE:
         values["worker_restarts"] = {"": stats.worker_restarts}
     return values
 
@@ -112,7 +117,7 @@ def gauges(stats: StreamerStats, kind: Kind) -> Values:
         "running_items": {"": stats.running_items},
         "max_queue_items": {"": stats.max_queue},
     }
-    if kind is not Kind.REDIS:
+    if kind in (Kind.THREADS, Kind.PROCESSES):
         values["configured_workers"] = {"": stats.workers}
         values["idle_workers"] = {"": stats.idle_workers}
         values["workers"] = {f"ready{SEPARATOR}": stats.workers}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import io
 import pickle
@@ -110,6 +111,8 @@ def makes_steps(source: Any) -> bool:
 
 def name_of(source: Any) -> str:
     """Return the name of a function or class, or the class name of an object."""
+    if isinstance(source, functools.partial):
+        return name_of(source.func)
     return str(getattr(source, "__qualname__", type(source).__qualname__))
 
 

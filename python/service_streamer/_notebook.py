@@ -74,8 +74,7 @@ def of_stats(stats: StreamerStats, name: str = "", sentence: str | None = None) 
     Args:
         stats: of a streamer.
         name: the heading.
-        sentence: the verdict on a RedisStreamer or a Pipeline, which form no batches. None: another
-            streamer.
+        sentence: the verdict on a RedisStreamer, which forms no batches. None: another streamer.
     """
     batches = sentence is None
     recent = period(stats)
@@ -99,6 +98,22 @@ def of_stats(stats: StreamerStats, name: str = "", sentence: str | None = None) 
         parts.append(_queue(stats.stream))
     parts.append(_verdict(verdict(stats) if sentence is None else sentence))
     return _frame(name, parts)
+
+
+def of_table(
+    name: str, lines: Sequence[str], rows: Sequence[Sequence[str]], note: str, sentence: str = ""
+) -> str:
+    """Return the HTML of a report that has one table.
+
+    Args:
+        name: the heading.
+        lines: above the table.
+        rows: of the table, with its headings first. The first column is text.
+        note: about the headings.
+        sentence: the verdict, if there is one.
+    """
+    parts = [*map(_text, lines), _table(rows[0], rows[1:]), _faint(note)]
+    return _frame(name, [*parts, _verdict(sentence)] if sentence else parts)
 
 
 def _counts(stats: StreamerStats, batches: bool) -> str:

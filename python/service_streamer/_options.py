@@ -78,7 +78,7 @@ class Options:
         one_of("policy", self.policy, POLICIES)
         one_of("overflow", self.overflow, OVERFLOWS)
         one_of("output", self.output, OUTPUTS)
-        _flag("isolate_errors", self.isolate_errors)
+        flag("isolate_errors", self.isolate_errors)
         set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
 
     def for_steps(self) -> Options:
@@ -92,7 +92,7 @@ class Options:
         if self.grouping is not None:
             raise ValueError("key, weight, max_weight and bucket are not for a StepModel")
         if self.slo is not None:
-            raise ValueError(f"slo={self.slo} is not for a StepModel: a batch has no end")
+            raise no_target_of_steps(self.slo)
         queue = self.max_queue or 1024 * self.batch_size
         return dataclasses.replace(self, batch_size=1, policy="greedy", max_queue=queue)
 
@@ -134,6 +134,11 @@ def warn_of_long_latency(max_latency: float) -> None:
         UserWarning,
         stacklevel=level,
     )
+
+
+def no_target_of_steps(slo: float) -> ValueError:
+    """Return the error of a target for a `StepModel`."""
+    return ValueError(f"slo={slo} is not for a StepModel: a batch has no end")
 
 
 def _target(name: str, value: Any) -> float:
@@ -204,6 +209,7 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
 
 
-def _flag(name: str, value: Any) -> None:
+def flag(name: str, value: Any) -> None:
+    """Check a bool; raise ValueError if it is none."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, not {value!r}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _core, _map, _options
@@ -30,6 +31,8 @@ class Requests:
     _options: Options
     _tracing: Tracing | None = None
     """set by `service_streamer.otel`"""
+    _count_items: Callable[[Any], int] = staticmethod(operator.length_hint)
+    """the number of items of what a request has, for its span"""
 
     def predict(
         self,

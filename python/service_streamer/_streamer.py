@@ -49,6 +49,7 @@ class BaseStreamer(Requests, Inspection):
         policy: str | None = None,
         batch_size: int | None = None,
         max_latency: float | None = None,
+        slo: float | None = None,
     ) -> None:
         """Change settings of a running streamer. A setting that is None stays as it is.
 
@@ -56,18 +57,27 @@ class BaseStreamer(Requests, Inspection):
             policy: "adaptive", "greedy" or "window".
             batch_size: most items per batch.
             max_latency: most seconds that a request waits for others to join its batch.
+            slo: seconds within which 99 % of the answered requests should be. 0: no target.
 
         Raises:
             ValueError: a value is invalid. The message names it, and no setting has changed.
             NotImplementedError: a `RedisStreamer` forms no batches.
         """
-        given = {"policy": policy, "batch_size": batch_size, "max_latency": max_latency}
+        given = {
+            "policy": policy,
+            "batch_size": batch_size,
+            "max_latency": max_latency,
+            "slo": slo,
+        }
         change: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if slo == 0:
+            change["slo"] = None
         checked = dataclasses.replace(self._options, **change)
         if "max_latency" in change:
             _options.warn_of_long_latency(checked.max_latency)
         change = {name: getattr(checked, name) for name in change}
-        greenlets.call(self._backend.configure, change)
+        # To a backend, None is no change, and an slo of 0 is none.
+        greenlets.call(self._backend.configure, {name: v or 0 for name, v in change.items()})
         with self._changing:
             self._options = dataclasses.replace(self._options, **change)
 

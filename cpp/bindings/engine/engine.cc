@@ -93,17 +93,16 @@ PyObject* engine_finish_recording(PyObject* object, PyObject* number) {
 
 PyObject* engine_configure(PyObject* object, PyObject* args, PyObject* kwargs) {
   EngineObject* self = self_of(object);
-  PyObject *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
-  static const char* names[] = {"batch_size", "max_latency", "policy", nullptr};
+  GivenSettings given;
+  static const char* names[] = {"batch_size", "max_latency", "policy", "slo", nullptr};
   EngineChange change;
   if (!from_this_process(self) ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOO", const_cast<char**>(names), &batch_size, &max_latency,
-                                   &policy) ||
-      !change_from(batch_size, max_latency, policy, change)) {
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO", const_cast<char**>(names), &given.batch_size,
+                                   &given.max_latency, &given.policy, &given.slo) ||
+      !change_from(given, change)) {
     return nullptr;
   }
-  self->engine->configure(change);
-  Py_RETURN_NONE;
+  return none_or_raise(attempt([&] { self->engine->configure(change); }));
 }
 
 PyObject* engine_set_workers(PyObject* object, PyObject* number) {

@@ -142,10 +142,8 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
   if (future->request->size == 0) return answer_empty(future);
   // Both hooks may release the GIL, so they come first: it is held from here, where the workers exist, until the
   // request is queued.
-  if (!future->request->watched && future->request->deadline != TimePoint::max() &&
-      !call_once(self->timer_started, self->start_timer)) {
-    return false;
-  }
+  const bool has_deadline = !future->request->watched && future->request->deadline != TimePoint::max();
+  if ((has_deadline || self->engine->has_target()) && !call_once(self->timer_started, self->start_timer)) return false;
   if (!call_once(self->started, self->start)) {
     // Other threads may have queued requests meanwhile, which no worker will take now.
     PyObject *type, *value, *traceback;

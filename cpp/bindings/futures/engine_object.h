@@ -18,7 +18,7 @@ struct EngineObject {
   Backend* backend;      // in use: its own, or that of the Server, ClientLink or BrokerEgress that is attached
   PyObject* future_type;
   PyObject* start;        // hook, called by the first submit: starts the workers
-  PyObject* start_timer;  // hook, called by the first request whose deadline is left to run_timer()
+  PyObject* start_timer;  // hook, called by the first request that needs run_timer(): for its deadline, or the target
   PyObject* group;        // hook, called with the items of each request: returns them, and traits; or nullptr
   std::uint32_t fork_generation;
   Waiter* taker;           // of the thread in next_batch(); nullptr: none

@@ -165,14 +165,15 @@ PyObject* client_link_finish_recording(PyObject* self, PyObject* timeout) {
 
 PyObject* client_link_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::ClientLink* link = link_of(self);
-  PyObject *timeout = Py_None, *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
-  static const char* names[] = {"timeout", "batch_size", "max_latency", "policy", nullptr};
+  PyObject* timeout = Py_None;
+  GivenSettings given;
+  static const char* names[] = {"timeout", "batch_size", "max_latency", "policy", "slo", nullptr};
   EngineChange change;
   TimePoint deadline;
   if (link == nullptr ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO", const_cast<char**>(names), &timeout, &batch_size,
-                                   &max_latency, &policy) ||
-      !change_from(batch_size, max_latency, policy, change) || !deadline_from(timeout, deadline)) {
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOOO", const_cast<char**>(names), &timeout, &given.batch_size,
+                                   &given.max_latency, &given.policy, &given.slo) ||
+      !change_from(given, change) || !deadline_from(timeout, deadline)) {
     return nullptr;
   }
   auto* reply = new QueryReply;

@@ -45,13 +45,13 @@ PyObject* server_stop(PyObject* self, PyObject*) {
 
 PyObject* server_configure(PyObject* self, PyObject* args, PyObject* kwargs) {
   ipc::Server* server = server_of(self);
-  PyObject *batch_size = nullptr, *max_latency = nullptr, *policy = nullptr;
-  static const char* names[] = {"batch_size", "max_latency", "policy", nullptr};
+  GivenSettings given;
+  static const char* names[] = {"batch_size", "max_latency", "policy", "slo", nullptr};
   EngineChange change;
   if (server == nullptr ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOO", const_cast<char**>(names), &batch_size, &max_latency,
-                                   &policy) ||
-      !change_from(batch_size, max_latency, policy, change)) {
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO", const_cast<char**>(names), &given.batch_size,
+                                   &given.max_latency, &given.policy, &given.slo) ||
+      !change_from(given, change)) {
     return nullptr;
   }
   return none_or_raise(attempt([&] { server->configure(change); }));
@@ -201,7 +201,7 @@ PyMethodDef methods[] = {
      "stop($self)\n--\n\n"
      "Blocks until that thread has ended and every socket is closed. Idempotent."},
     {"configure", as_method(server_configure), METH_VARARGS | METH_KEYWORDS,
-     "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
+     "configure($self, *, batch_size=None, max_latency=None, policy=None, slo=None)\n--\n\n"
      "As Engine.configure(); with places, `batch_size` is their number, and the others have no effect."},
     {"set_workers", server_set_workers, METH_O,
      "set_workers($self, number, /)\n--\n\n"

@@ -202,16 +202,22 @@ bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_late
   return choose_policy(policy, options.policy);
 }
 
-bool change_from(PyObject* batch_size, PyObject* max_latency, PyObject* policy, EngineChange& change) {
+bool change_from(const GivenSettings& settings, EngineChange& change) {
   const auto given = [](PyObject* value) { return value != nullptr && value != Py_None; };
-  const Py_ssize_t items = given(batch_size) ? PyLong_AsSsize_t(batch_size) : 1;
-  const double seconds = given(max_latency) ? PyFloat_AsDouble(max_latency) : 0.0;
-  const char* name = given(policy) ? PyUnicode_AsUTF8(policy) : "greedy";
+  const Py_ssize_t items = given(settings.batch_size) ? PyLong_AsSsize_t(settings.batch_size) : 1;
+  const double max_latency = given(settings.max_latency) ? PyFloat_AsDouble(settings.max_latency) : 0.0;
+  const char* name = given(settings.policy) ? PyUnicode_AsUTF8(settings.policy) : "greedy";
+  const double slo = given(settings.slo) ? PyFloat_AsDouble(settings.slo) : 0.0;
   EngineOptions options;
-  if (PyErr_Occurred() != nullptr || !set_batching(options, items, seconds, name)) return false;
-  if (given(batch_size)) change.batch_size = options.batch_size;
-  if (given(max_latency)) change.max_latency = options.max_latency;
-  if (given(policy)) change.policy = options.policy;
+  if (PyErr_Occurred() != nullptr || !set_batching(options, items, max_latency, name)) return false;
+  if (!(slo >= 0)) {
+    PyErr_SetString(PyExc_ValueError, "slo is out of range");
+    return false;
+  }
+  if (given(settings.batch_size)) change.batch_size = options.batch_size;
+  if (given(settings.max_latency)) change.max_latency = options.max_latency;
+  if (given(settings.policy)) change.policy = options.policy;
+  if (given(settings.slo)) change.slo = duration_from(slo);
   return true;
 }
 

@@ -38,8 +38,15 @@ bool shares_from(PyObject* value, TenantShares& shares);
 
 // Batching options. _options.py checks them for users; this refuses only values that would break the core.
 bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy);
-// The same for configure(). nullptr or None leaves a setting as it is.
-bool change_from(PyObject* batch_size, PyObject* max_latency, PyObject* policy, EngineChange& change);
+
+// The arguments of configure(). nullptr or None leaves a setting as it is; `slo` 0 removes the target.
+struct GivenSettings {
+  PyObject* batch_size = nullptr;
+  PyObject* max_latency = nullptr;
+  PyObject* policy = nullptr;
+  PyObject* slo = nullptr;
+};
+bool change_from(const GivenSettings& settings, EngineChange& change);
 
 // The index of `value` in `names`.
 bool choose(const char* name, const char* value, std::initializer_list<const char*> names, int& index);

@@ -1,6 +1,7 @@
 #include "service_streamer/batching/engine.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "service_streamer/base/random_id.h"
@@ -21,7 +22,7 @@ Engine::Engine(const EngineOptions& options, TenantShares tenants)
       policy_(options_.policy_options()),
       batch_limit_(options_.batch_size),
       queue_(options_.queue_options(), tenants_) {
-  if (options_.slo > Duration::zero()) slo_.emplace(options_.slo_options());
+  apply_target();
 }
 
 void Wakes::run() {
@@ -41,14 +42,21 @@ Engine::Admission Engine::submit_accepted(Request& request) {
 
 bool Engine::submit_accepted(std::span<Request* const> requests, EndedRequests& ended) {
   Wakes wakes;
-  wakes.others.reserve(2 * requests.size());  // allocate first: only the queue may throw below
+  wakes.others.reserve(2 * requests.size());
   {
     MutexLock lock(mutex_);
     if (closed()) return false;
     for (Request* request : requests) {
-      if (admit(*request, true, wakes) == Admission::kFull) {
+      Admission admission = Admission::kFull;
+      Outcome otherwise = Outcome::kRefused;
+      try {
+        admission = admit(*request, true, wakes);
+      } catch (const std::bad_alloc&) {
+        otherwise = Outcome::kLost;
+      }
+      if (admission == Admission::kFull) {
         request->phase = Request::Phase::kEnded;
-        request->outcome = Outcome::kRefused;
+        request->outcome = otherwise;
         request->ended = request->arrived;
         ended.push(*request);
       } else if (Waiter* worker = worker_to_wake(request->arrived)) {
@@ -80,6 +88,10 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   before_event(request.arrived);
   if (slo_ && misses_target(*slo_, request)) [[unlikely]]
     return Admission::kFull;
+  TimePoint timer_at = request.watched ? TimePoint::max() : request.deadline;
+  if (slo_) timer_at = std::min(timer_at, slo_->end_of_target(request.arrived));
+  const bool wakes_timer = timer_at < timer_until_ && timer_ != nullptr;
+  if (wakes_timer) wakes.others.reserve(wakes.others.size() + 1);  // a queued request needs no more memory
   if (queue_.has_room(request)) {
     queue_.push(request);
     policy_.arrived(request.arrived);
@@ -95,8 +107,8 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   ++counters_.submitted;
   if (recording()) [[unlikely]]
     log_request(LoggedEvent::Kind::kArrived, request, request.arrived);
-  if (!request.watched && request.deadline < timer_until_ && timer_ != nullptr) {
-    timer_until_ = request.deadline;
+  if (wakes_timer) {
+    timer_until_ = timer_at;
     wakes.others.push_back(timer_);
   }
   return admission;
@@ -150,9 +162,10 @@ void Engine::configure(const EngineChange& change) {
   {
     MutexLock lock(mutex_);
     options_ = change.applied_to(options_);
-    if (slo_) slo_->configure(options_.slo_options());
+    apply_target();
     apply_options();
     for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the changed policy
+    if (timer_ != nullptr) wakes.others.push_back(timer_);
   }
   wakes.run();
 }
@@ -162,7 +175,7 @@ void Engine::set_workers(int workers) {
   EngineOptions changed = options_;
   changed.workers = workers;
   options_ = changed.validated();
-  if (slo_) slo_->configure(options_.slo_options());
+  apply_target();
   apply_options();
 }
 

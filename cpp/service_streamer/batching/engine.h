@@ -53,8 +53,8 @@ class Engine {
   // The same for a request that another engine has accepted: kFull only because of the target.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
 
-  // The same for several requests, of which those that would miss the target end as kRefused. Wakes workers when all
-  // others are queued. Returns false if the engine is closed and took none.
+  // The same for several requests. Those that would miss the target end as kRefused, those for which there is no memory
+  // as kLost. Returns false if the engine is closed. Then, and if it throws std::bad_alloc, it took none.
   bool submit_accepted(std::span<Request* const> requests, EndedRequests& ended) EXCLUDES(mutex_);
 
   // Ends queued requests that can no longer be in time. Called after a request was refused.
@@ -98,8 +98,7 @@ class Engine {
     return wait_for_batch(waiter, reason, WaitEnd{});
   }
 
-  // A worker that waits by start_waiting(). It must not move until it has got a batch, kClosed, or called
-  // stop_waiting().
+  // A worker that waits by start_waiting(). It must not move before it has a batch or kClosed, or calls stop_waiting().
   using IdleWorker = service_streamer::IdleWorker;
 
   // The two halves of wait_for_batch(), for a thread that also waits for other events. Neither blocks. kNotYet means
@@ -151,17 +150,18 @@ class Engine {
   void take_back(std::span<const Returned> requests, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // --- deadlines ---
-  // Blocks until the deadline of a request that is not watched may have passed (kBatch: call expire()), the engine is
-  // closed and empty (kClosed), or a signal handler ran in this thread. For one thread, the timer. Between its first
-  // call and leave_deadlines() only this thread expires requests.
+  // Blocks until the deadline of a request that is not watched may have passed or the target demands it (kBatch: call
+  // expire()), the engine is closed and empty (kClosed), or a signal handler ran in this thread. For one thread, the
+  // timer. Between its first call and leave_deadlines() only this thread expires requests.
   Ready wait_for_deadline(Waiter& waiter) EXCLUDES(mutex_);
   void leave_deadlines() EXCLUDES(mutex_);
   void expire(EndedRequests& ended) EXCLUDES(mutex_);
 
-  // Used instead by a thread that also waits for other events. Ends requests whose deadline has passed, and returns
-  // when to call it again. If an earlier deadline comes, the waiter is woken before. Never blocks.
+  // Used instead by a thread that also waits for other events. Does what expire() does, and returns when to call it
+  // again. If an earlier deadline comes, the waiter is woken before. Never blocks.
   TimePoint watch_deadlines(Waiter& waiter, EndedRequests& ended) EXCLUDES(mutex_);
   void stop_watching(const Waiter& waiter) EXCLUDES(mutex_);
+  bool has_target() const { return has_target_.load(std::memory_order_relaxed); }  // then a thread must do either
 
   // Ends the requests that arrived before `time`, also those that run. Returns when the oldest of the others arrived.
   TimePoint expire_arrived_before(TimePoint time, EndedRequests& ended) EXCLUDES(mutex_);
@@ -224,6 +224,7 @@ class Engine {
   bool misses_target(SloPolicy& slo, Request& request) REQUIRES(mutex_);
   void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void learn_target(SloPolicy& slo, const Batch& batch, TimePoint now) REQUIRES(mutex_);
+  void apply_target() REQUIRES(mutex_);
   void apply_options() REQUIRES(mutex_);
   bool exhausted() const REQUIRES(mutex_);
   bool drained() const REQUIRES(mutex_);
@@ -243,7 +244,8 @@ class Engine {
   Waiter* worker_to_wake(TimePoint now) REQUIRES(mutex_);
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
-  TimePoint next_deadline() const REQUIRES(mutex_);
+  TimePoint next_deadline(TimePoint now) REQUIRES(mutex_);
+  TimePoint next_hopeless(TimePoint now) REQUIRES(mutex_);
   struct Fill {
     Request* first = nullptr;
     BatchLimits limits = {};
@@ -280,6 +282,7 @@ class Engine {
   // Own synchronisation.
   std::atomic<bool> closed_{false};                       // written under mutex_
   std::atomic<bool> recording_{false};                    // the same; true: log_ is set
+  std::atomic<bool> has_target_{false};                   // the same; true: slo_ is set
   std::atomic<TimePoint> next_second_{TimePoint::min()};  // written under mutex_: when history_ takes a snapshot
   Times<DurationHistogram> times_;
 

@@ -2,7 +2,7 @@
 
 #include "service_streamer/batching/engine.h"
 
-// The deadlines of requests that no blocked caller watches.
+// The deadlines of requests that no blocked caller watches, and the target.
 
 namespace service_streamer {
 
@@ -13,7 +13,7 @@ Engine::Ready Engine::wait_for_deadline(Waiter& waiter) {
     if (closed() && live_.empty()) return Ready::kClosed;
     has_timer_thread_ = true;
     timer_ = &waiter;
-    until = timer_until_ = next_deadline();
+    until = timer_until_ = next_deadline(Clock::now());
   }
   const Parker::Wake wake = waiter.parker.park(until);
   MutexLock lock(mutex_);
@@ -33,6 +33,7 @@ void Engine::expire(EndedRequests& ended) {
     MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
     end_expired(now, ended, wakes);
+    end_hopeless(now, ended, wakes);
     settle(now, wakes);
   }
   wakes.run();
@@ -48,7 +49,8 @@ TimePoint Engine::watch_deadlines(Waiter& waiter, EndedRequests& ended) {
     if (timer_ != nullptr && now < timer_until_) return timer_until_;
     timer_ = &waiter;
     end_expired(now, ended, wakes);
-    until = timer_until_ = next_deadline();
+    end_hopeless(now, ended, wakes);
+    until = timer_until_ = next_deadline(now);
     if (ended.count > 0) settle(now, wakes);
   }
   wakes.run();
@@ -85,8 +87,8 @@ void Engine::end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) {
   }
 }
 
-TimePoint Engine::next_deadline() const {
-  TimePoint next = TimePoint::max();
+TimePoint Engine::next_deadline(TimePoint now) {
+  TimePoint next = next_hopeless(now);
   for (const Request* request = live_.first(); request != nullptr; request = request->next_live) {
     if (!request->watched) next = std::min(next, request->deadline);
   }

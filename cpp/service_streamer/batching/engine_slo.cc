@@ -50,11 +50,35 @@ void Engine::end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) {
   }
 }
 
+// When the timer should call end_hopeless() again. It sleeps for the target after the last arrival, so the next request
+// seldom has to wake it.
+TimePoint Engine::next_hopeless(TimePoint now) {
+  if (!slo_) return TimePoint::max();
+  if (queue_.requests() > 0) {
+    Request& front = queue_.front();
+    return slo_->hopeless_at(front.begun(), front.size - front.dispatched, queue_.company_of(front).items);
+  }
+  const TimePoint next = slo_->end_of_target(slo_->last_arrival());
+  return next > now ? next : TimePoint::max();
+}
+
 void Engine::learn_target(SloPolicy& slo, const Batch& batch, TimePoint now) {
   TimePoint oldest = batch.dispatched;
   for (const RequestRange& range : batch.ranges) oldest = std::min(oldest, range.request->begun());
   slo.completed(now, batch.dispatched, batch.items, batch.dispatched - oldest);
   apply_options();
+}
+
+// Called when the options have changed, before apply_options().
+void Engine::apply_target() {
+  has_target_.store(options_.slo > Duration::zero(), std::memory_order_relaxed);
+  if (!has_target()) {
+    slo_.reset();
+  } else if (slo_) {
+    slo_->configure(options_.slo_options());
+  } else {
+    slo_.emplace(options_.slo_options());
+  }
 }
 
 // Called when the options or the limit of SloPolicy have changed.

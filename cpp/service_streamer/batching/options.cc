@@ -30,6 +30,7 @@ EngineOptions EngineChange::applied_to(EngineOptions options) const {
   options.batch_size = batch_size.value_or(options.batch_size);
   options.max_latency = max_latency.value_or(options.max_latency);
   options.policy = policy.value_or(options.policy);
+  options.slo = slo.value_or(options.slo);
   return options.validated();
 }
 

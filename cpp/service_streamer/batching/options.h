@@ -81,6 +81,7 @@ struct EngineChange {
   std::optional<std::size_t> batch_size = std::nullopt;
   std::optional<Duration> max_latency = std::nullopt;
   std::optional<PolicyKind> policy = std::nullopt;
+  std::optional<Duration> slo = std::nullopt;
 
   // Returns `options` with this change. Throws as EngineOptions::validated().
   EngineOptions applied_to(EngineOptions options) const;

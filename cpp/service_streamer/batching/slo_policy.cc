@@ -16,6 +16,7 @@ constexpr double kRateSpan = 4;             // targets over which arrivals are c
 constexpr int kProbePause = 8;              // targets without a batch before a probe
 constexpr int kShortestPause = 16;          // batches between trials
 constexpr int kLongestPause = 1024;
+constexpr Duration kPastTheTarget = std::chrono::microseconds(1);
 constexpr double kLongestTarget = 1e8;  // seconds; larger times could overflow
 
 Duration duration(double value) {
@@ -31,6 +32,7 @@ SloPolicy::SloPolicy(const Options& options) : trial_pause_(kShortestPause) {
 void SloPolicy::configure(const Options& options) {
   options_ = options;
   options_.slo = std::min(options.slo, duration(kLongestTarget));
+  if (slo_ > 0) margin_ *= seconds(options_.slo) / slo_;
   slo_ = seconds(options_.slo);
   running_.reserve(2 * static_cast<std::size_t>(options.workers));
   update_batch_limit();
@@ -83,6 +85,12 @@ void SloPolicy::completed(TimePoint now, TimePoint dispatched, std::size_t items
 bool SloPolicy::hopeless(TimePoint now, TimePoint begun, std::size_t left, std::size_t queued) const {
   const std::size_t items = std::min(std::max(left, queued), batch_limit_);
   return !probing_ && seconds(now - begun) + free_after(now, 0) + cost_of(items) > slo_;
+}
+
+TimePoint SloPolicy::hopeless_at(TimePoint begun, std::size_t left, std::size_t queued) const {
+  if (probing_) return TimePoint::max();
+  const std::size_t items = std::min(std::max(left, queued), batch_limit_);
+  return begun + duration(slo_ - cost_of(items)) + kPastTheTarget;
 }
 
 TimePoint SloPolicy::latest_start(TimePoint begun, std::size_t items) const {

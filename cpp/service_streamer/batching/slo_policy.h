@@ -35,7 +35,7 @@ class SloPolicy {
 
   explicit SloPolicy(const Options& options);
 
-  // Changes the options and keeps what was learned.
+  // Changes the options and keeps what was learned. The margin stays the same part of the target.
   void configure(const Options& options);
 
   // A request of `size` items arrived. It has `waited` elsewhere, and `ahead` items are queued before it. Returns zero
@@ -55,6 +55,15 @@ class SloPolicy {
   // True if the first queued request can no longer be in time. It began at `begun` and has `left` of the `queued`
   // items. The next batch has all queued items, or as many as it may have: a smaller one would make the others late.
   bool hopeless(TimePoint now, TimePoint begun, std::size_t left, std::size_t queued) const;
+
+  // When this is true at the latest, if nothing happens. TimePoint::max(): never, because the request is a probe.
+  TimePoint hopeless_at(TimePoint begun, std::size_t left, std::size_t queued) const;
+
+  // The time at which the target of a request that began at `begun` has passed.
+  TimePoint end_of_target(TimePoint begun) const { return begun + options_.slo; }
+
+  // When the last request arrived, or TimePoint::min().
+  TimePoint last_arrival() const { return last_arrived_; }
 
   // The maximum number of items in a batch. So large batches follow each other fast enough for the target.
   std::size_t batch_limit() const { return batch_limit_; }

@@ -1,6 +1,7 @@
 #include "service_streamer/broker/broker_ingress.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -30,39 +31,45 @@ BrokerIngress::BrokerIngress(Engine& engine, Server& server)
       waiter_(WaiterPool::acquire()),
       ended_calls_(std::make_shared<EndedCalls>(waiter_)) {}
 
-// In a forked child a mutex may be locked forever, so nothing is touched there.
+// In a forked child a mutex may be locked forever, so no call is freed there.
 BrokerIngress::~BrokerIngress() {
-  if (generation_ != ForkLock::generation()) return;
+  if (generation_ != ForkLock::generation()) {
+    for (auto& [id, active] : active_) static_cast<void>(active.call.release());
+    return;
+  }
   stop();
   ended_calls_->close();
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [id, active] : active_) active.call->unref();
-  }
   WaiterPool::release(waiter_);
 }
 
 // --- any thread ---
 
 void BrokerIngress::submit(std::span<Submission> submissions) {
-  std::vector<ClientCall*> calls;  // a reference each
+  Calls calls;
   calls.reserve(submissions.size());
   for (Submission& submission : submissions) calls.push_back(make_call(submission));
-  add_active(submissions, calls);
-  std::erase(calls, nullptr);
-  if (submit_to_engine(calls)) {
-    mark_in_engine(calls);
-    for (ClientCall* call : calls) server_.check_failure(call->request);
-  } else {
-    for (Submission& submission : submissions) {
-      if (submission.submitted == SubmitStatus::kAccepted) submission.submitted = SubmitStatus::kClosed;
-    }
+  bool submitted = false;
+  try {
+    add_active(submissions, calls);
+    std::erase(calls, nullptr);
+    submitted = submit_to_engine(calls);
+  } catch (const std::bad_alloc&) {
+    remove_active(calls);
+    throw;
   }
-  for (ClientCall* call : calls) call->unref();
+  if (submitted) {
+    mark_in_engine(calls);
+    for (const ClientCallRef& call : calls) server_.check_failure(call->request);
+    return;
+  }
+  remove_active(calls);
+  for (Submission& submission : submissions) {
+    if (submission.submitted == SubmitStatus::kAccepted) submission.submitted = SubmitStatus::kClosed;
+  }
 }
 
 // Returns nullptr if the body is malformed, or the engine has no share for the tenant.
-ClientCall* BrokerIngress::make_call(Submission& submission) {
+ClientCallRef BrokerIngress::make_call(Submission& submission) {
   Payload payload;
   TraceContext context;
   TraitsRef traits;
@@ -71,7 +78,7 @@ ClientCall* BrokerIngress::make_call(Submission& submission) {
     return nullptr;
   }
   submission.items = static_cast<std::uint32_t>(payload.items());
-  auto* call = new ClientCall(ended_calls_, kNoClient, submission.head.id);
+  ClientCallRef call(new ClientCall(ended_calls_, kNoClient, submission.head.id));
   call->request.size = submission.items;
   call->request.priority = submission.head.priority;
   call->request.deadline = submission.head.deadline;
@@ -81,52 +88,46 @@ ClientCall* BrokerIngress::make_call(Submission& submission) {
   call->payload = std::move(payload);
   if (engine_.knows_tenant(call->request)) return call;
   submission.submitted = SubmitStatus::kUnknownTenant;
-  call->unref();
   return nullptr;
 }
 
 // Adds the calls to active_. Duplicates, and all calls after stop(), become nullptr.
-void BrokerIngress::add_active(std::span<Submission> submissions, std::span<ClientCall*> calls) {
+void BrokerIngress::add_active(std::span<Submission> submissions, Calls& calls) {
   MutexLock lock(mutex_);
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    ClientCall*& call = calls[i];
-    if (call == nullptr) continue;
-    const bool fresh = !stopped_ && active_.try_emplace(call->id(), ActiveCall{.call = call}).second;
-    if (fresh) {
-      call->ref();  // for active_
-    } else {
+    if (calls[i] == nullptr) continue;
+    ActiveCall active{.call = new_ref(*calls[i])};
+    if (stopped_ || !active_.try_emplace(calls[i]->id(), std::move(active)).second) {
       submissions[i].submitted = stopped_ ? SubmitStatus::kClosed : SubmitStatus::kDuplicate;
-      std::exchange(call, nullptr)->unref();
+      calls[i] = nullptr;
     }
   }
 }
 
-// False: the engine is closed.
-bool BrokerIngress::submit_to_engine(std::span<ClientCall* const> calls) {
+// False: the engine is closed. If it throws, the engine has taken none.
+bool BrokerIngress::submit_to_engine(const Calls& calls) {
   std::vector<Request*> requests;
+  Calls of_engine;
   requests.reserve(calls.size());
-  for (ClientCall* call : calls) {
-    call->ref();  // for the engine
+  of_engine.reserve(calls.size());
+  for (const ClientCallRef& call : calls) {
     requests.push_back(&call->request);
+    of_engine.push_back(new_ref(*call));
   }
   EndedRequests refused;
-  const bool submitted = engine_.submit_accepted(requests, refused);
+  if (!engine_.submit_accepted(requests, refused)) return false;
+  for (ClientCallRef& call : of_engine) static_cast<void>(call.release());
   if (refused.count > 0) engine_.end_hopeless(refused);
   publish(refused);
-  if (submitted) return true;
-  for (ClientCall* call : calls) {
-    call->unref();
-    remove_active(*call);
-  }
-  return false;
+  return true;
 }
 
 // From here on calls can be cancelled in the engine. Cancels calls for which cancel() came earlier.
-void BrokerIngress::mark_in_engine(std::span<ClientCall* const> calls) {
-  std::vector<ClientCall*> cancelled;
+void BrokerIngress::mark_in_engine(const Calls& calls) {
+  Calls cancelled;
   {
     MutexLock lock(mutex_);
-    for (ClientCall* call : calls) {
+    for (const ClientCallRef& call : calls) {
       // The call may have been taken already, and another request with the same id submitted.
       const auto found = active_.find(call->id());
       if (found == active_.end() || found->second.call != call) continue;
@@ -137,17 +138,19 @@ void BrokerIngress::mark_in_engine(std::span<ClientCall* const> calls) {
   cancel_all(cancelled);
 }
 
-void BrokerIngress::remove_active(ClientCall& call) {
+void BrokerIngress::remove_active(const Calls& calls) {
   {
     MutexLock lock(mutex_);
-    active_.erase(call.id());
+    for (const ClientCallRef& call : calls) {
+      const auto found = call != nullptr ? active_.find(call->id()) : active_.end();
+      if (found != active_.end() && found->second.call == call) active_.erase(found);
+    }
   }
-  call.unref();
-  waiter_.parker.unpark();  // if it was the last one, take() must return kStopped
+  waiter_.parker.unpark();  // if one was the last one, take() must return kStopped
 }
 
 void BrokerIngress::cancel(std::span<const std::uint64_t> ids) {
-  std::vector<ClientCall*> to_cancel;
+  Calls to_cancel;
   {
     MutexLock lock(mutex_);
     for (const std::uint64_t id : ids) {
@@ -164,7 +167,7 @@ void BrokerIngress::interrupt() {
 }
 
 void BrokerIngress::stop() {
-  std::vector<ClientCall*> to_cancel;
+  Calls to_cancel;
   {
     MutexLock lock(mutex_);
     if (std::exchange(stopped_, true)) return;
@@ -174,18 +177,15 @@ void BrokerIngress::stop() {
   waiter_.parker.unpark();
 }
 
-void BrokerIngress::request_cancel(ActiveCall& active, std::vector<ClientCall*>& to_cancel) {
+void BrokerIngress::request_cancel(ActiveCall& active, Calls& to_cancel) {
   active.cancelled = true;
-  if (!active.in_engine) return;
-  active.call->ref();
-  to_cancel.push_back(active.call);
+  if (active.in_engine) to_cancel.push_back(new_ref(*active.call));
 }
 
-void BrokerIngress::cancel_all(const std::vector<ClientCall*>& calls) {
+void BrokerIngress::cancel_all(const Calls& calls) {
   EndedRequests ended;
-  for (ClientCall* call : calls) engine_.end_early(call->request, Outcome::kCancelled, true, ended);
+  for (const ClientCallRef& call : calls) engine_.end_early(call->request, Outcome::kCancelled, true, ended);
   publish(ended);
-  for (ClientCall* call : calls) call->unref();
 }
 
 // --- one thread ---
@@ -209,10 +209,7 @@ void BrokerIngress::take_ended(std::vector<EndedCall>& ended) {
     MutexLock lock(mutex_);
     for (const ClientCall* call : calls) active_.erase(call->id());
   }
-  for (ClientCall* call : calls) {
-    call->unref();  // from ended_calls_
-    call->unref();  // from active_
-  }
+  for (ClientCall* call : calls) call->unref();  // from ended_calls_
 }
 
 bool BrokerIngress::finished() const {

@@ -42,7 +42,7 @@ class BrokerIngress {
     std::uint32_t items = 0;
   };
   // Submits requests. Never blocks: if the queue is full, they wait in the waiting room. Workers are woken once, after
-  // the last.
+  // the last. Throws std::bad_alloc, and then has submitted none, or all.
   void submit(std::span<Submission> submissions) EXCLUDES(mutex_);
 
   void cancel(std::span<const std::uint64_t> ids) EXCLUDES(mutex_);
@@ -64,18 +64,20 @@ class BrokerIngress {
 
  private:
   struct ActiveCall {
-    ClientCall* call = nullptr;  // a reference
-    bool in_engine = false;      // only then can the engine end it
-    bool cancelled = false;      // cancel() or stop() was called for it
+    ClientCallRef call;
+    bool in_engine = false;  // only then can the engine end it
+    bool cancelled = false;  // cancel() or stop() was called for it
   };
 
-  ClientCall* make_call(Submission& submission);
-  void add_active(std::span<Submission> submissions, std::span<ClientCall*> calls) EXCLUDES(mutex_);
-  bool submit_to_engine(std::span<ClientCall* const> calls);
-  void mark_in_engine(std::span<ClientCall* const> calls) EXCLUDES(mutex_);
-  void remove_active(ClientCall& call) EXCLUDES(mutex_);
-  void request_cancel(ActiveCall& active, std::vector<ClientCall*>& to_cancel) REQUIRES(mutex_);
-  void cancel_all(const std::vector<ClientCall*>& calls);
+  using Calls = std::vector<ClientCallRef>;
+
+  ClientCallRef make_call(Submission& submission);
+  void add_active(std::span<Submission> submissions, Calls& calls) EXCLUDES(mutex_);
+  bool submit_to_engine(const Calls& calls);
+  void mark_in_engine(const Calls& calls) EXCLUDES(mutex_);
+  void remove_active(const Calls& calls) EXCLUDES(mutex_);
+  void request_cancel(ActiveCall& active, Calls& to_cancel) REQUIRES(mutex_);
+  void cancel_all(const Calls& calls);
   void take_ended(std::vector<EndedCall>& ended) EXCLUDES(mutex_);
   bool finished() const EXCLUDES(mutex_);
 

@@ -70,4 +70,15 @@ class ClientCall final : public SerializedCall {
   ClientCall* next_ = nullptr;                     // in EndedCalls
 };
 
+// A reference to a call.
+struct DropReference {
+  void operator()(ClientCall* call) const { call->unref(); }
+};
+using ClientCallRef = std::unique_ptr<ClientCall, DropReference>;
+
+inline ClientCallRef new_ref(ClientCall& call) {
+  call.ref();
+  return ClientCallRef(&call);
+}
+
 }  // namespace service_streamer::ipc

@@ -110,7 +110,8 @@ bool Clients::submit(Client& client, InMessage& message) {
 }
 
 void Clients::submit(Client& client, SubmittedRequest& submitted) {
-  auto* call = new ClientCall(ended_calls_, client.id, submitted.head.id);
+  ClientCallRef owned(new ClientCall(ended_calls_, client.id, submitted.head.id));
+  ClientCall* call = owned.get();
   call->request.size = static_cast<std::uint32_t>(submitted.payload.items());
   call->request.priority = submitted.head.priority;
   call->request.deadline = submitted.head.deadline;
@@ -118,19 +119,17 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
   call->request.traits = std::move(submitted.head.traits);
   call->payload = std::move(submitted.payload);
   client.calls.emplace(call->id(), call);
-  call->ref();  // for the engine
+  static_cast<void>(owned.release());
   if (!engine_.knows_tenant(call->request)) return refuse(client, *call);
-  switch (engine_.submit_accepted(call->request)) {
-    case Engine::Admission::kWaiting:
-      call->ref();
-      client.waiting.push_back(call);
-      break;
-    case Engine::Admission::kQueued:
-      break;
-    case Engine::Admission::kFull:
-    case Engine::Admission::kTenantFull:
-    case Engine::Admission::kClosed:
-      return refuse(client, *call);
+  ClientCallRef of_engine = new_ref(*call);
+  const Engine::Admission admission = engine_.submit_accepted(call->request);
+  if (admission != Engine::Admission::kQueued && admission != Engine::Admission::kWaiting) {
+    return refuse(client, *call);
+  }
+  static_cast<void>(of_engine.release());
+  if (admission == Engine::Admission::kWaiting) {
+    client.waiting.push_back(call);
+    call->ref();
   }
   workers_.availability.check(call->request);
 }
@@ -149,7 +148,6 @@ void Clients::refuse(Client& client, ClientCall& call) {
   }
   client.ended.push_back(std::move(end));
   client.calls.erase(call.id());
-  call.unref();
   call.unref();
 }
 

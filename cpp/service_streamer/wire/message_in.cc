@@ -230,6 +230,7 @@ bool parse(const InMessage& message, Query& query) {
   if ((head.given & wire::kBatchSize) != 0) query.change.batch_size = std::size_t{head.batch_size};
   if ((head.given & wire::kMaxLatency) != 0) query.change.max_latency = Duration(std::int64_t{head.max_latency});
   if ((head.given & wire::kPolicy) != 0) query.change.policy = policy;
+  if ((head.given & wire::kSlo) != 0) query.change.slo = Duration(std::int64_t{head.slo});
   query.limit = Duration(std::int64_t{head.limit});
   query.max_events = head.max_events;
   return wire::to_enum(head.kind, QueryKind::kFinishRecording, query.kind);

@@ -207,15 +207,16 @@ OutMessage make_results(std::span<const EndedCall> calls) {
 
 OutMessage make_query(std::uint64_t id, const Query& query) {
   OutMessage message = make_text(MessageType::kQuery, {}, id);
-  const auto& [batch_size, max_latency, policy] = query.change;
-  const int given =
-      (batch_size ? wire::kBatchSize : 0) | (max_latency ? wire::kMaxLatency : 0) | (policy ? wire::kPolicy : 0);
+  const auto& [batch_size, max_latency, policy, slo] = query.change;
+  const int given = (batch_size ? wire::kBatchSize : 0) | (max_latency ? wire::kMaxLatency : 0) |
+                    (policy ? wire::kPolicy : 0) | (slo ? wire::kSlo : 0);
   wire::append(message.head, wire::Query{.kind = static_cast<std::uint8_t>(query.kind),
                                          .given = static_cast<std::uint8_t>(given),
                                          .policy = static_cast<std::uint8_t>(policy.value_or(PolicyKind{})),
                                          .request = query.request,
                                          .batch_size = batch_size.value_or(0),
                                          .max_latency = max_latency.value_or(Duration::zero()).count(),
+                                         .slo = slo.value_or(Duration::zero()).count(),
                                          .limit = query.limit.count(),
                                          .max_events = query.max_events});
   return message;

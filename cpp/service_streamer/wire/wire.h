@@ -103,10 +103,11 @@ struct [[gnu::packed]] Query {
   std::uint64_t request;
   std::uint64_t batch_size;
   std::int64_t max_latency;
+  std::int64_t slo;
   std::int64_t limit;
   std::uint64_t max_events;
 };
-enum : std::uint8_t { kBatchSize = 1, kMaxLatency = 2, kPolicy = 4, kAllSettings = 7 };  // Query::given
+enum : std::uint8_t { kBatchSize = 1, kMaxLatency = 2, kPolicy = 4, kSlo = 8, kAllSettings = 15 };  // Query::given
 
 // Appends to a string.
 template <typename T>

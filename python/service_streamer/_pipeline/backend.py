@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import _core
-from .._errors import StreamerClosed
+from .._errors import StreamerClosed, StreamerError
 from .._future import Future
-from .._model_errors import detached
+from .._model_errors import copy_error, detached
 from .._options import Options
 from .._request_context import trace_of
 from .._streamer import BaseStreamer
@@ -54,6 +54,11 @@ class PipelineFuture(Future):
         self._check_may_wait()
         return super().exception(timeout)
 
+    def _timing(self) -> tuple[float, float] | None:  # type: ignore[override]
+        """Return the times before and in the stages. The request has not one batch, but many."""
+        timing = super()._timing()
+        return None if timing is None else timing[:2]
+
     def _check_may_wait(self) -> None:
         if (backend := self._backend) is not None and not self.done():
             backend.check_may_wait()
@@ -69,7 +74,8 @@ class PipelineBackend(Workers):
 
     Args:
         streamers: of the stages.
-        borrowed: those that it does not close.
+        names: of the stages.
+        borrowed: the streamers that it does not close.
         options: of the pipeline.
         max_in_flight: it begins with a piece while fewer items than this are in the stages.
     """
@@ -79,12 +85,14 @@ class PipelineBackend(Workers):
     def __init__(
         self,
         streamers: Sequence[BaseStreamer],
+        names: Sequence[str],
         borrowed: Sequence[BaseStreamer],
         options: Options,
         max_in_flight: int,
     ) -> None:
         super().__init__(_refuse, options, count=1, future_type=PipelineFuture)
         self._streamers = tuple(streamers)
+        self._names = tuple(names)
         self._owned = [each for each in streamers if each not in borrowed]
         self.remote = streamers[-1]._backend.remote  # the last stage sends the pieces of streams
         self._max_in_flight = max_in_flight
@@ -169,9 +177,10 @@ class PipelineBackend(Workers):
         """Submit a piece of a request to a stage."""
         if piece.request.ended:
             return
+        if not self._drain:
+            piece.fail(StreamerClosed("the pipeline was closed before the request ended"))
+            return
         try:
-            if not self._drain:
-                raise StreamerClosed("the pipeline was closed before the request ended")
             # If the stage is full, the piece waits for room there, and not this thread.
             call = self._streamers[stage]._engine.submit_async(
                 items,
@@ -183,7 +192,7 @@ class PipelineBackend(Workers):
             piece.entered(stage, call)
             call.add_done_callback(functools.partial(self._leave, stage, piece))
         except BaseException as error:
-            piece.fail(detached(error))
+            piece.fail(of_stage(self._names[stage], detached(error)))
 
     def _leave(self, stage: int, piece: Piece, call: Any) -> None:
         """Bring the outputs of a stage to the next one: a done callback."""
@@ -192,7 +201,7 @@ class PipelineBackend(Workers):
         try:
             error = call.exception()
             if error is not None:
-                piece.fail(error)
+                piece.fail(of_stage(self._names[stage], error))
             elif stage + 1 < len(self._streamers):
                 self._enter(stage + 1, piece, call.result())
             else:
@@ -209,6 +218,14 @@ class PipelineBackend(Workers):
     def _close_stages(self) -> None:
         for streamer in self._owned:
             streamer._begin_close(self._drain, self._alone)
+
+
+def of_stage(name: str, error: BaseException) -> BaseException:
+    """Return an error of a streamer with the name of its stage; one of the model as it is."""
+    if not isinstance(error, StreamerError) or (named := copy_error(error)) is error:
+        return error
+    named.args = (f"stage {name}: {error}",)
+    return named
 
 
 def _refuse(*_: Any) -> NoReturn:

@@ -24,6 +24,8 @@ QUEUED = 0.25
 ENOUGH_BATCHES = 10
 """the report is about the last minute if a stage ran at least this number of batches in it"""
 
+NOTE = "requests: in the stage now; batch, queue, service: means; items/s: if always busy"
+
 COLUMNS = ("workers", "busy", "requests", "batch", "queue", "service", "items/s")
 
 
@@ -37,13 +39,17 @@ class PipelineStats(StreamerStats):
     stages: Mapping[str, StreamerStats] = dataclasses.field(default_factory=dict)
     """the statistics of the streamer of each stage"""
 
+    def _repr_html_(self) -> str:
+        return html("", self, loads_of({}, self))
+
 
 @dataclasses.dataclass(frozen=True)
 class Load:
     """How busy a stage was, lately."""
 
     name: str
-    streamer: BaseStreamer
+    streamer: BaseStreamer | None
+    """None: not known"""
     stats: StreamerStats
     recent: EventStats
     seconds: float
@@ -115,13 +121,18 @@ class Load:
 
 
 def loads_of(stages: Mapping[str, BaseStreamer], stats: PipelineStats) -> list[Load]:
-    """Return the loads of all stages, in the same time."""
+    """Return the loads of all stages, in the same time.
+
+    Args:
+        stages: the streamers by name; may be incomplete.
+        stats: of the pipeline.
+    """
     enough = any(each.last_minute.batches >= ENOUGH_BATCHES for each in stats.stages.values())
     loads = []
     for name, each in stats.stages.items():
         minute = each.last_minute
         recent = (minute, minute.seconds) if enough else (each, each.uptime)
-        loads.append(Load(name, stages[name], each, *recent))
+        loads.append(Load(name, stages.get(name), each, *recent))
     return loads
 
 
@@ -136,23 +147,27 @@ def explain(name: str, stats: PipelineStats, loads: Sequence[Load]) -> str:
     if not stats.submitted and not any(load.known for load in loads):
         return f"{name}\nNo request has come yet: nothing to explain."
     width = max(len("stage"), *(len(load.name) for load in loads)) + 2
-    rows = [("stage", list(COLUMNS)), *((load.name, load.cells()) for load in loads)]
-    recent = _recent(stats, loads)
-    return "\n".join(
-        [
-            name,
-            f"{count(stats.submitted, 'request')} so far; {stats.queued_requests:,} wait before "
-            f"the first stage; {count(stats.running_batches, 'part')} of requests in the stages",
-            f"mean times: {duration(recent.queue_time.mean)} before the first stage, "
-            f"{duration(recent.service_time.mean)} in the stages",
-            "",
-            *(f"{label:<{width}}" + "".join(f"{cell:>10}" for cell in row) for label, row in rows),
-            "requests: in the stage now; batch, queue, service: means; items/s: if always busy",
-            *troubles(stats),
-            "",
-            verdict(stats, loads),
-        ]
-    )
+    table = [
+        f"{label:<{width}}" + "".join(f"{cell:>10}" for cell in cells)
+        for label, *cells in _rows(loads)
+    ]
+    lines = [*_summary(stats, loads), "", *table, NOTE, *troubles(stats)]
+    return "\n".join([name, *lines, "", verdict(stats, loads)])
+
+
+def html(name: str, stats: PipelineStats, loads: Sequence[Load], sentence: str = "") -> str:
+    """Return what a notebook shows.
+
+    Args:
+        name: the heading.
+        stats: of the pipeline.
+        loads: of its stages.
+        sentence: the verdict. Empty: none.
+    """
+    from .._notebook import of_table  # left to notebooks
+
+    lines = [*_summary(stats, loads), *filter(None, troubles(stats))]
+    return of_table(name, lines, _rows(loads), NOTE, sentence)
 
 
 def verdict(stats: PipelineStats, loads: Sequence[Load], cores: int | None = None) -> str:
@@ -193,6 +208,21 @@ def verdict(stats: PipelineStats, loads: Sequence[Load], cores: int | None = Non
             "they compute, more of them do not help."
         )
     return f"{found} {_remedy(first)}"
+
+
+def _summary(stats: PipelineStats, loads: Sequence[Load]) -> list[str]:
+    recent = _recent(stats, loads)
+    return [
+        f"{count(stats.submitted, 'request')} so far; {stats.queued_requests:,} wait before "
+        f"the first stage; {count(stats.running_batches, 'part')} of requests in the stages",
+        f"mean times: {duration(recent.queue_time.mean)} before the first stage, "
+        f"{duration(recent.service_time.mean)} in the stages",
+    ]
+
+
+def _rows(loads: Sequence[Load]) -> list[list[str]]:
+    """Return the headings and the rows of the table of stages."""
+    return [["stage", *COLUMNS], *([load.name, *load.cells()] for load in loads)]
 
 
 def _recent(stats: PipelineStats, loads: Sequence[Load]) -> EventStats:

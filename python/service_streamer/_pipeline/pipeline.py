@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -18,8 +17,8 @@ from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .backend import PipelineBackend, PipelineFuture
-from .explanation import PipelineStats, explain, loads_of, verdict
-from .request import StagedRequest
+from .explanation import PipelineStats, explain, html, loads_of, verdict
+from .request import StagedRequest, count_items
 from .request import join as join_pieces
 from .stage import Stage, distinct
 
@@ -69,6 +68,8 @@ class Pipeline(BaseStreamer):
         TypeError, ValueError: an argument, or an option of a stage, is invalid.
     """
 
+    _count_items = staticmethod(count_items)
+
     def __init__(
         self,
         *stages: Any,
@@ -100,7 +101,9 @@ class Pipeline(BaseStreamer):
         self._max_in_flight = _options.count("max_in_flight", max_in_flight)
         self._streamers = _make(described)
         self._borrowed = [each.target for each in described if each.is_borrowed]
-        self._names = distinct([each.name for each in described])
+        self._names = distinct(
+            [each.name or f"stage-{number}" for number, each in enumerate(described, 1)]
+        )
         self._chunk_size = max(each._options.batch_size for each in self._streamers)
         self._piece_size = max(1, self._chunk_size // 4)
         super().__init__(options, self._make_backend(options))
@@ -256,12 +259,12 @@ class Pipeline(BaseStreamer):
         return of_streamer(repr(self), lambda: self._report()._repr_html_())
 
     def _report(self) -> Explanation:
-        from .._notebook import Explanation, of_stats
+        from .._notebook import Explanation
 
         name, stats = self._name(), self.stats()
         loads = loads_of(self.stages, stats)
-        render = functools.partial(of_stats, stats, name, verdict(stats, loads))
-        return Explanation.of(explain(name, stats, loads), render)
+        shown = html(name, stats, loads, verdict(stats, loads))
+        return Explanation.of(explain(name, stats, loads), lambda: shown)
 
     def _verdict(self, stats: StreamerStats) -> str:
         """Return one sentence: which stage limits the pipeline."""
@@ -274,7 +277,9 @@ class Pipeline(BaseStreamer):
         return self._backend
 
     def _make_backend(self, options: Options) -> PipelineBackend:
-        return PipelineBackend(self._streamers, self._borrowed, options, self._max_in_flight)
+        return PipelineBackend(
+            self._streamers, self._names, self._borrowed, options, self._max_in_flight
+        )
 
     def _backend_in_child(self) -> Backend:
         return self._make_backend(self._options)

@@ -128,6 +128,11 @@ class StagedRequest:
         return bool(sum(piece.cancel(self._stages - 1) for piece in left))
 
 
+def count_items(pieces: list[Piece]) -> int:
+    """Return the number of items of a request that has not begun."""
+    return sum(len(piece.items) for piece in pieces)
+
+
 def join(pieces: list[Any]) -> Any:
     """Join the outputs of the pieces of a request."""
     if len(pieces) == 1:

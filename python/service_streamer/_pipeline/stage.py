@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from .._native import NativeSource
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
 from .._threaded import ThreadedStreamer
+from ..managed_model import ManagedModel
 
+_TARGETS = (BaseStreamer, ManagedModel, NativeSource)  # beside functions and classes
 _OF_THE_PIPELINE = ("overflow", "worker_timeout")
 
 
@@ -38,7 +41,8 @@ class Stage:
         workers: the number of threads or processes. Threads run at the same time only while
             `target` releases the GIL.
         processes: run a function in processes.
-        name: in reports and in `Pipeline.stages`. None: the name of `target`.
+        name: in reports and in `Pipeline.stages`. None: the name of `target`. A lambda has none, so
+            its stage is named after its position.
         **options: further options of `ThreadedStreamer` or `Streamer`, except ``overflow`` and
             ``worker_timeout``, which are those of the pipeline.
 
@@ -61,6 +65,11 @@ class Stage:
                 raise TypeError(f"{option} is an option of the Pipeline, not of a Stage")
         if "worker_num" in options:
             raise TypeError("a Stage has the option workers, not worker_num")
+        if not callable(target) and not isinstance(target, _TARGETS):
+            raise TypeError(
+                "the target of a Stage must be a function, a ManagedModel class, a NativeModel "
+                f"or a streamer, not {target!r}"
+            )
         given = options or (batch_size, workers, processes) != (1, 1, False)
         if given and isinstance(target, BaseStreamer):
             raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
@@ -71,9 +80,10 @@ class Stage:
         self.target = target
         self._batch_size = _options.count("batch_size", batch_size)
         self._workers = _options.count("workers", workers)
+        _options.flag("processes", processes)
         self._processes = processes or is_managed(target)
         self._options = options
-        self.name: str = name or self._default_name()
+        self.name: str | None = name or self._default_name()
 
     @property
     def is_borrowed(self) -> bool:
@@ -93,19 +103,27 @@ class Stage:
 
         Raises:
             TypeError, ValueError: an option is invalid. The message names it.
+            StreamerClosed: the streamer that was given is closed.
         """
         if isinstance(self.target, BaseStreamer):
+            self.target._check_open()
             return self.target
         kind = Streamer if self._processes else ThreadedStreamer
+        for option in self._options:
+            if option not in inspect.signature(kind).parameters:
+                of_processes = option in inspect.signature(Streamer).parameters
+                hint = ": it needs processes=True" if of_processes else ""
+                raise TypeError(f"{self!r} has no option {option}{hint}")
         return kind(self.target, self._batch_size, worker_num=self._workers, **self._options)
 
     def __repr__(self) -> str:
-        return f"<Stage {self.name!r}>"
+        return f"<Stage {self.name or self.target!r}>"
 
-    def _default_name(self) -> str:
+    def _default_name(self) -> str | None:
         if isinstance(self.target, BaseStreamer):
             return self.target._name().replace("/", "_")
-        return name_of(self.target).rpartition(".")[2].strip("<>")
+        name = name_of(self.target).rpartition(".")[2]
+        return None if name == "<lambda>" else name
 
 
 def _is_name(name: object) -> bool:

@@ -45,7 +45,8 @@ class Client:
         self.name = name or address
         self.owner_returns = owner_returns
         self.engine = make_engine(
-            dataclasses.replace(options, policy="greedy"),  # the owner's engine forms the batches
+            # The owner's engine forms the batches and refuses what would be late.
+            dataclasses.replace(options, policy="greedy", slo=None),
             workers=1,
             remote=True,
             forwards=True,

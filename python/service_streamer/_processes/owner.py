@@ -144,6 +144,8 @@ class Processes:
         return dict(json.loads(self.server.stats()))
 
     def configure(self, change: Mapping[str, Any]) -> None:
+        if self._places and change.get("slo"):
+            raise _options.no_target_of_steps(change["slo"])
         self.server.configure(**change)
 
     def start_recording(self, seconds: float, max_events: int) -> int:

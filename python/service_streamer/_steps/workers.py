@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._model import name_of
-from .._options import Options
+from .._options import Options, no_target_of_steps
 from .._worker import Workers, only_thread_of
 from ..step_model import StepModel
 from .loop import Loop
@@ -36,6 +36,8 @@ class StepWorkers(Workers):
         }
 
     def configure(self, change: Mapping[str, Any]) -> None:
+        if change.get("slo"):
+            raise no_target_of_steps(change["slo"])
         if (limit := change.get("batch_size")) is not None:
             self._loop.limit = limit
             self.engine.set_workers(limit)

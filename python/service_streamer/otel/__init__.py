@@ -104,6 +104,7 @@ def instrument(
     else:
         tracer = trace.get_tracer("service_streamer", __version__, tracer_provider)
         _meters.add(streamer, shown, meter_provider)
-        tracing = Tracing(tracer, "predict" if name is None else f"predict {name}", shown)
+        span_name = "predict" if name is None else f"predict {name}"
+        tracing = Tracing(tracer, span_name, shown, streamer._count_items)
         streamer._tracing = tracing
     return Instrumentation(streamer, tracing)

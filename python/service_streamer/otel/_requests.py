@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -29,12 +28,22 @@ _TIMING = (
 
 
 class Tracing:
-    """Makes the requests of one streamer, with spans. Any thread may call the methods."""
+    """Makes the requests of one streamer, with spans. Any thread may call the methods.
 
-    def __init__(self, tracer: trace.Tracer, span_name: str, streamer: str) -> None:
+    Args:
+        tracer: makes the spans.
+        span_name: of the spans of requests.
+        streamer: its name.
+        count: returns the number of items of what a request has, or 0.
+    """
+
+    def __init__(
+        self, tracer: trace.Tracer, span_name: str, streamer: str, count: Callable[[Any], int]
+    ) -> None:
         self._tracer = tracer
         self._span_name = span_name
         self._streamer = streamer
+        self._count = count
 
     def predict(
         self,
@@ -107,7 +116,7 @@ class Tracing:
     def _start(self, batch: Any, priority: int, tenant: str | None) -> trace.Span:
         attributes: dict[str, Any] = {
             "service_streamer.streamer": self._streamer,
-            "service_streamer.items": operator.length_hint(batch),
+            "service_streamer.items": self._count(batch),
             "service_streamer.priority": priority,
         }
         if tenant:

@@ -175,7 +175,7 @@ class Steering:
 
         Args:
             name: of the target.
-            body: a JSON object with any of batch_size, max_latency, policy, resize and restart.
+            body: a JSON object with any of `CONFIGURABLE`, resize and restart.
             stats: before the change; None: not known.
 
         Returns:

@@ -22,7 +22,7 @@ from .._timeline import Wait, trace_of
 from . import _health as health
 
 _KINDS = (ThreadedStreamer, Streamer, RedisStreamer, Pipeline, BaseStreamer)
-CONFIGURABLE = ("batch_size", "max_latency", "policy")
+CONFIGURABLE = ("batch_size", "max_latency", "policy", "slo")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ namespace service_streamer {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 std::string complaint_about(const EngineOptions& options) {
   try {
@@ -70,17 +71,19 @@ TEST(EngineOptions, AnEngineRefusesInvalidOptionsAndKeepsItsOwn) {
   Engine engine({.batch_size = 4});
   EXPECT_THROW(engine.configure({.batch_size = 0}), std::invalid_argument);
   EXPECT_THROW(engine.configure({.max_latency = Duration(-1)}), std::invalid_argument);
+  EXPECT_THROW(engine.configure({.slo = Duration(-1)}), std::invalid_argument);
   EXPECT_EQ(engine.options().batch_size, 4U);
   EXPECT_EQ(engine.options().max_latency, milliseconds(100));
 }
 
-TEST(EngineOptions, ConfigureChangesOnlyBatchSizeLatencyAndPolicy) {
+TEST(EngineOptions, ConfigureChangesOnlyWhatItIsGiven) {
   Engine engine({.batch_size = 4, .workers = 2, .max_queue = 50, .overflow = Overflow::kReject});
-  engine.configure({.batch_size = 8, .max_latency = milliseconds(7), .policy = PolicyKind::kGreedy});
+  engine.configure({.batch_size = 8, .max_latency = milliseconds(7), .policy = PolicyKind::kGreedy, .slo = seconds(1)});
   const EngineOptions now = engine.options();
   EXPECT_EQ(now.batch_size, 8U);
   EXPECT_EQ(now.max_latency, milliseconds(7));
   EXPECT_EQ(now.policy, PolicyKind::kGreedy);
+  EXPECT_EQ(now.slo, seconds(1));
   EXPECT_EQ(now.workers, 2);
   EXPECT_EQ(now.max_queue, 50U);
   EXPECT_EQ(now.overflow, Overflow::kReject);

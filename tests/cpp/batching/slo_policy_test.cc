@@ -166,6 +166,16 @@ TEST(SloPolicy, WhileItRefusesItTriesLargerBatches) {
   EXPECT_LE(server.policy.batch_limit(), limit + 5) << "it was late, so the pause is longer";
 }
 
+TEST(SloPolicy, TellsWhenARequestIsHopelessAtTheLatest) {
+  Server server(milliseconds(20));
+  const TimePoint begun = server.now;
+  const TimePoint at = server.policy.hopeless_at(begun, 1, 4);
+  EXPECT_EQ(server.policy.end_of_target(begun), begun + milliseconds(20));
+  EXPECT_LT(at, begun + milliseconds(20));
+  EXPECT_TRUE(server.policy.hopeless(at, begun, 1, 4));
+  EXPECT_FALSE(server.policy.hopeless(at - std::chrono::microseconds(10), begun, 1, 4)) << "no worker is busy";
+}
+
 TEST(SloPolicy, ChangesKeepWhatWasLearned) {
   Server server(milliseconds(20));
   server.policy.configure({milliseconds(20), 16, 4});

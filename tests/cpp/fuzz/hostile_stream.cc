@@ -181,7 +181,8 @@ bool pass_on(InMessage& message) {
       pass_on(make_query(message.id, query), again);
       require(again.kind == query.kind && again.change.batch_size == query.change.batch_size &&
               again.change.max_latency == query.change.max_latency && again.change.policy == query.change.policy &&
-              again.limit == query.limit && again.max_events == query.max_events);
+              again.change.slo == query.change.slo && again.limit == query.limit &&
+              again.max_events == query.max_events);
       return true;
     }
     case MessageType::kQueryReply: {

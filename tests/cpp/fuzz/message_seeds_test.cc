@@ -77,9 +77,10 @@ std::map<std::string, std::string> seeds() {
                                       {.items = 1, .deadline = TimePoint(Duration(9))}};
   const std::vector<PayloadRange> chunks{all_of(payload), all_of(plain)};
   const std::vector<std::uint64_t> first_handle{0};
-  const Query configure{.kind = QueryKind::kConfigure,
-                        .request = 0,
-                        .change = {.batch_size = 8, .max_latency = Duration(9), .policy = PolicyKind::kWindow}};
+  const Query configure{
+      .kind = QueryKind::kConfigure,
+      .request = 0,
+      .change = {.batch_size = 8, .max_latency = Duration(9), .policy = PolicyKind::kWindow, .slo = Duration(7)}};
 
   std::map<std::string, std::string> all{
       {"hello", stream_of(hello)},

@@ -6,7 +6,7 @@ import math
 import time
 
 import pytest
-from waits import eventually
+from waits import LONG, eventually
 
 from service_streamer import QueueFull, ThreadedStreamer
 from service_streamer._explain import verdict
@@ -76,6 +76,42 @@ def test_requests_are_refused_while_a_batch_takes_too_long(streamers, gate):
     assert (stats.slo, stats.batch_limit) == (SLO, 1)
 
 
+@pytest.mark.not_redis
+def test_a_hung_model_does_not_keep_queued_requests(streamers, gate):
+    streamer = streamers(gate, batch_size=1, slo=SLO)
+    running = streamer.submit([1])
+    gate.wait_entered()
+    queued = streamer.submit([2])
+    with pytest.raises(QueueFull, match="slo"):  # though nothing else happens
+        queued.result(LONG)
+    assert not running.done()
+    gate.open()
+    assert running.result() == [2]
+
+
+@pytest.mark.not_redis
+def test_the_slo_is_given_changed_and_removed_at_run_time(streamers, gate):
+    streamer = streamers(gate, batch_size=1)
+    running = streamer.submit([1])
+    gate.wait_entered()
+    early = streamer.submit([2])
+    streamer.configure(slo=1000)
+    assert streamer.stats().slo == 1000
+    streamer.configure(slo=SLO)
+    late = streamer.submit([3])
+    for queued in (early, late):
+        assert isinstance(queued.exception(LONG), QueueFull)
+    streamer.configure(slo=0)
+    assert streamer.stats().slo == 0
+    kept = streamer.submit([4])
+    gate.open()
+    assert running.result() == [2]
+    assert kept.result() == [8]
+    for wrong in (-1, math.inf, "1"):
+        with pytest.raises(ValueError, match="slo must be"):
+            streamer.configure(slo=wrong)
+
+
 def test_an_slo_below_the_time_of_the_model_lets_probes_through(streamers):
     streamer = streamers(slow, batch_size=4, slo=0.001)
     answers = []
@@ -111,6 +147,17 @@ def test_clients_of_a_streamer_get_the_refusals(process_streamers, process_gate)
         process_gate.open()
         assert running.result() == [2]
     assert owner.stats().rejected > 0
+
+
+def test_a_client_changes_the_slo_of_the_owner(process_streamers):
+    from service_streamer import Streamer
+
+    owner = process_streamers(batch_size=4)
+    with Streamer.connect(owner.address) as client:
+        client.configure(slo=SLO)
+        assert owner.stats().slo == SLO
+        client.configure(slo=0)
+        assert owner.stats().slo == 0
 
 
 def refused_over(client, futures):

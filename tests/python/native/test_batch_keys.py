@@ -83,6 +83,13 @@ def test_the_first_run_of_a_native_model_has_one_bucket(torch, served):
     assert [output[0].item() for output in outputs] == [9, 3, 3]
 
 
+def test_the_key_of_the_model_and_of_the_streamer_exclude_each_other(torch, served):
+    with pytest.raises(ValueError, match="key is given twice: for the model and for the streamer"):
+        served("Crowd", key=parity, streamer={"key": parity})
+    streamer = served("Crowd", streamer={"key": parity})
+    assert [output[0].item() for output in streamer.predict(rows(torch, 1, 2, 3))] == [4, 2, 4]
+
+
 def test_requests_with_one_key_share_a_run(torch, served):
     # equality depends on the content only
     streamer = served("Crowd", key=lambda item: Box(parity(item)), workers=1)

@@ -1,12 +1,15 @@
 """Pages, metrics, traces and timelines show a pipeline, and its stages as streamers."""
 
+import gc
 import json
+import weakref
 
 import pytest
 from process_models import echo
 from thread_models import double
+from waits import eventually
 
-from service_streamer import Stage
+from service_streamer import Pipeline, Stage
 
 
 def test_a_page_shows_a_pipeline_and_its_stages(pipelines):
@@ -39,6 +42,9 @@ def test_metrics_of_a_pipeline_and_its_stages(pipelines):
         assert (
             registry.get_sample_value("service_streamer_items_total", {"streamer": name}) == items
         )
+    workers = "service_streamer_configured_workers"
+    assert registry.get_sample_value(workers, {"streamer": "decode"}) == 1
+    assert registry.get_sample_value(workers, {"streamer": "all"}) is None
 
 
 def test_a_notebook_shows_which_stage_limits(pipelines):
@@ -46,6 +52,20 @@ def test_a_notebook_shows_which_stage_limits(pipelines):
     pipeline.predict([1, 2])
     for shown in (pipeline, pipeline.explain()):
         assert "The load is the limit: no stage" in shown._repr_html_()
+    for shown in (pipeline, pipeline.stats()):
+        html = shown._repr_html_()
+        assert all(f">{text}</td>" in html for text in ("echo", "double"))
+        assert "in the stages" in html
+
+
+def test_a_report_in_a_notebook_does_not_keep_the_streamers():
+    pipeline = Pipeline(echo)
+    pipeline.predict([1])
+    report, reference = pipeline.explain(), weakref.ref(pipeline.stages["echo"])
+    del pipeline
+    gc.collect()
+    eventually(lambda: reference() is None)
+    assert "echo" in report._repr_html_()
 
 
 def test_a_timeline_of_a_pipeline(pipelines, tmp_path):

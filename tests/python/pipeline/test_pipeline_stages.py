@@ -1,13 +1,14 @@
 """What a Stage accepts, and the report that names the stage that limits a pipeline."""
 
 import dataclasses
+import functools
 
 import pytest
 from process_models import echo
 from thread_models import double
 from waits import LONG, eventually
 
-from service_streamer import Stage, ThreadedStreamer
+from service_streamer import OutputSizeMismatch, Stage, StreamerClosed, ThreadedStreamer
 from service_streamer._pipeline.explanation import Load, PipelineStats, loads_of, verdict
 
 
@@ -22,6 +23,13 @@ def test_options_go_to_the_streamer_of_the_stage(pipelines):
     )
 
 
+def test_stages_have_names(pipelines):
+    part = functools.partial(echo)
+    stages = [Stage(double, name="given"), lambda batch: batch, double, part, echo, lambda _: _]
+    names = list(pipelines(*stages).stages)
+    assert names == ["given", "stage-2", "double", "echo", "echo-2", "stage-6"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
@@ -31,6 +39,8 @@ def test_options_go_to_the_streamer_of_the_stage(pipelines):
         ((double,), {"worker_timeout": 1}, "worker_timeout is an option of the Pipeline"),
         ((double,), {"worker_num": 2}, "the option workers, not worker_num"),
         ((double,), {"name": "a/b"}, "name must be"),
+        ((double,), {"processes": 1}, "processes must be"),
+        (([double],), {}, "target of a Stage must be"),
     ],
 )
 def test_a_wrong_stage_is_refused(arguments, options, message):
@@ -43,11 +53,35 @@ def test_a_streamer_that_is_given_keeps_its_options():
         Stage(streamer, batch_size=4)
 
 
+def test_a_streamer_that_is_closed_is_refused(pipelines):
+    streamer = ThreadedStreamer(double, 8)
+    streamer.close()
+    with pytest.raises(StreamerClosed, match=r"ThreadedStreamer\(double\) is closed"):
+        pipelines(echo, streamer)
+
+
+def test_an_error_of_a_streamer_names_the_stage(pipelines):
+    pipeline = pipelines(echo, Stage(lambda batch: batch[1:], name="short"))
+    for _ in range(2):
+        with pytest.raises(OutputSizeMismatch, match=r"^stage short: predict_function was given 1"):
+            pipeline.predict([1])
+    with ThreadedStreamer(double, 8) as streamer:
+        pipeline = pipelines(streamer, echo)
+    with pytest.raises(StreamerClosed, match=r"^stage ThreadedStreamer\(double\): "):
+        pipeline.predict([1])
+    with pytest.raises(TypeError, match=r"^unsupported operand"):
+        pipelines(double).predict([None])
+
+
 def test_a_wrong_option_closes_the_stages_that_were_made(pipelines, started):
     with pytest.raises(ValueError, match="policy must be"):
         pipelines(Stage(echo, processes=True, mp_start_method="fork"), Stage(double, policy="x"))
-    with pytest.raises(TypeError, match="must be callable, not an object of type int"):
+    with pytest.raises(TypeError, match=r"must be a function, a ManagedModel class, .*, not 5"):
         pipelines(5)
+    with pytest.raises(TypeError, match="<Stage 'echo'> has no option size"):
+        pipelines(Stage(echo, size=3))
+    with pytest.raises(TypeError, match="has no option cuda_devices: it needs processes=True"):
+        pipelines(Stage(echo, cuda_devices=[0]))
     with pytest.raises(TypeError, match="a Pipeline cannot be a stage"):
         pipelines(echo, pipelines(double))
     with pytest.raises(ValueError, match="at least one Stage"):

@@ -5,7 +5,7 @@ import { clock } from "./format.js";
 
 const MOST = 30;
 const MOST_IDS = 200; // more than a server tells
-const SETTINGS = ["batch_size", "max_latency", "policy", "workers"];
+const SETTINGS = ["batch_size", "max_latency", "policy", "slo", "workers"];
 
 export class Changes {
   constructor(details) {

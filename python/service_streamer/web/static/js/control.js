@@ -2,7 +2,7 @@
 
 import { setText } from "./dom.js";
 
-const FIELDS = ["batch_size", "max_latency", "policy", "resize"];
+const FIELDS = ["batch_size", "max_latency", "policy", "slo", "resize"];
 
 export class Control {
   constructor(details, name, kind) {
@@ -25,7 +25,7 @@ export class Control {
     this.details.hidden = !possible;
     this.form.querySelector(".token").hidden = protection !== "token";
     if (stats === null) return;
-    const now = { batch_size: stats.batch_size, max_latency: stats.max_latency, policy: stats.policy, resize: stats.workers };
+    const now = { batch_size: stats.batch_size, max_latency: stats.max_latency, policy: stats.policy, slo: stats.slo, resize: stats.workers };
     for (const field of FIELDS) {
       const input = this.form.elements[field];
       const edited = this.current[field] !== undefined && input.value !== String(this.current[field]);
