@@ -52,8 +52,7 @@ class Engine {
   // The same for a request that another engine has accepted: kFull only because of the target.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
 
-  // The same for several requests, of which those that would miss the target end as kRefused. Wakes workers when all
-  // others are queued. Returns false if the engine is closed and took none.
+  // The same for several requests; those that would miss the target end as kRefused. False: closed, and took none.
   bool submit_accepted(std::span<Request* const> requests, EndedRequests& ended) EXCLUDES(mutex_);
 
   // Ends queued requests that can no longer be in time. Called after a request was refused.
@@ -131,9 +130,10 @@ class Engine {
   // as cut() does. Each request is given back by itself, through take_back().
   bool forward(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // A forwarded request that is given back. kNone means that the other engine did not take it. It is then queued
-  // again at its old place, or ends as kClosed if this engine is closed. To give back several such requests, pass the
-  // latest first.
+  // From now on, requests below that priority are not due and not forwarded. It is for an engine without `ageing`.
+  void hold_back_below(std::int64_t priority) EXCLUDES(mutex_);
+  // A forwarded request that is given back. kNone means that the other engine did not take it. It is then queued again
+  // at its old place, or ends as kClosed if this engine is closed. Of several such requests, pass the latest first.
   struct Returned {
     Request* request = nullptr;
     Outcome outcome = Outcome::kLost;
@@ -281,6 +281,7 @@ class Engine {
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_
   bool drains_ GUARDED_BY(mutex_) = true;                  // false after close(false): nothing is queued again
   std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle worker is last
+  std::int64_t least_priority_ GUARDED_BY(mutex_) = kAnyPriority;  // of requests that are due
   int reserved_ GUARDED_BY(mutex_) = 0;                    // batches reserved for workers and not yet cut
   TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // when there were first an item and an idle worker
   int running_batches_ GUARDED_BY(mutex_) = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,6 +41,8 @@ struct ItemTraits {
   std::vector<std::uint64_t> keys;  // only items with equal keys share a batch; equal ones are neighbours. Empty: all 0
   std::vector<double> weights;      // from 0 to kMaxWeight. Empty: each is 1
 };
+
+constexpr std::int64_t kAnyPriority = std::numeric_limits<std::int64_t>::min();  // below that of any request
 
 // One call of predict or submit: a node of the engine's queue, embedded in a future or a Call.
 //
