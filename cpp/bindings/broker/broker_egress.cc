@@ -66,7 +66,8 @@ bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, std::in
   do {
     ipc::BrokerEgress* egress = egress_of(self);  // a signal handler may have forked
     if (egress == nullptr) return false;
-    const CaughtError failure = attempt_without_gil([&] { status = egress->take(limit, deadline, taken, least_priority); });
+    const CaughtError failure =
+        attempt_without_gil([&] { status = egress->take(limit, deadline, taken, least_priority); });
     if (failure.raise()) return false;
     if (status == TakeStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
   } while (status == TakeStatus::kInterrupted);
@@ -214,8 +215,8 @@ PyMethodDef methods[] = {
     {"take", as_method(egress_take), kWithNames,
      "take($self, limit, timeout, least_priority=...)\n--\n\n"
      "Blocks until something is queued or cancelled: ([(id, begin, items, deadline, priority, body)], [id]).\n\n"
-     "A chunk is a range of the items of a request, about `limit` items in all, or none with 0, of the highest "
-     "priorities and not below `least_priority`; `deadline` is a time "
+     "A chunk is a range of the items of a request, about `limit` items in all, or none with 0. Higher priorities go "
+     "first, and those below `least_priority` are not taken. `deadline` is a time "
      "of time.monotonic(), or None. The second list has requests that ended with items out that are not answered "
      "(cancelled, timed out, one part failed), each once, but for those of lose() and fail(). ([], []): interrupted, "
      "or not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "

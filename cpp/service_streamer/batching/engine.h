@@ -281,12 +281,12 @@ class Engine {
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_
   bool drains_ GUARDED_BY(mutex_) = true;                  // false after close(false): nothing is queued again
   std::vector<IdleWorker*> idle_ GUARDED_BY(mutex_);       // the most recently idle worker is last
-  std::int64_t least_priority_ GUARDED_BY(mutex_) = kAnyPriority;  // of requests that are due
   int reserved_ GUARDED_BY(mutex_) = 0;                    // batches reserved for workers and not yet cut
   TimePoint ready_ GUARDED_BY(mutex_) = TimePoint::max();  // when there were first an item and an idle worker
   int running_batches_ GUARDED_BY(mutex_) = 0;
   std::uint32_t last_batch_ GUARDED_BY(mutex_) = 0;
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
+  std::int64_t least_due_priority_ GUARDED_BY(mutex_) = kAnyPriority;
   Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // of the thread that watches deadlines, and the end of its sleep
   TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
   bool has_timer_thread_ GUARDED_BY(mutex_) = false;

@@ -41,8 +41,8 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
     std::vector<std::uint64_t> cancelled;  // requests that ended with unanswered chunks; each is returned once
     std::size_t in_flight = 0;
   };
-  // Takes chunks of requests of at least that priority, the highest first, until they have `limit` items; the last chunk
-  // may exceed it.
+  // Takes chunks of requests of at least that priority, the highest first, until they have `limit` items; the last
+  // chunk may exceed it.
   void take(std::size_t limit, std::int64_t least_priority, Taken& taken) EXCLUDES(mutex_);
 
   // What take() with these arguments could use in addition: requests of at least a priority.

@@ -120,7 +120,8 @@ class Admission:
         for entry_id, fields in entries:
             try:
                 if _has_message(fields):
-                    fields = [fields[0], self._signer.open(self._keys.stream_of(entry_id).key, fields[1])]
+                    key = self._keys.stream_of(entry_id).key
+                    fields = [fields[0], self._signer.open(key, fields[1])]
                 opened.append([entry_id, fields])
             except BadSignature as error:
                 self.counts.bad_signatures += 1

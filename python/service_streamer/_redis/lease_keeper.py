@@ -6,6 +6,7 @@ of cancelled entries.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -78,9 +79,8 @@ class LeaseKeeper:
         queue = self._queue
 
         def release() -> int:
-            arguments = (queue.consumer, self._claim_ms)
-            each = (queue.run(connection, scripts.RELEASE, s, *arguments) for s in queue.keys.streams)
-            return sum(each)
+            run = functools.partial(queue.run, connection, scripts.RELEASE)
+            return sum(run(each, queue.consumer, self._claim_ms) for each in queue.keys.streams)
 
         released = queue.with_group(connection, release)
         if released:

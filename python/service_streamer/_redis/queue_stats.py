@@ -31,11 +31,12 @@ def read(broker: Broker, keys: Keys, refused: int, timeout: float | None = None)
     """
     with contextlib.closing(broker.connection(timeout or math.inf)) as connection:
         main, bulk = (_read(connection, stream.key) for stream in keys.streams)
-    oldest = min(filter(None, (main.oldest, bulk.oldest)), default=None)
+    sent = min(filter(None, (main.oldest, bulk.oldest)), default=None)
+    now = broker.clock.now_ms()
     return StreamStats(
         length=main.length + bulk.length,
         pending=main.pending + bulk.pending,
-        oldest_waiting=None if oldest is None else max(0.0, (broker.clock.now_ms() - oldest) / 1000),
+        oldest_waiting=None if sent is None else max(0.0, (now - sent) / 1000),
         consumers=_merged([*main.consumers, *bulk.consumers]),
         refused=refused,
         bulk=bulk.length,

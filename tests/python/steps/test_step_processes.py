@@ -107,6 +107,14 @@ def test_a_client_reads_streams_and_leaves(told, dropped):
     dropped(0)
 
 
+def test_a_cancelled_request_of_a_client_leaves(told, admitted, dropped):
+    streamer = told()
+    future = Streamer.connect(streamer.address).submit([0])
+    admitted(0)
+    assert future.cancel()
+    dropped(0)
+
+
 def test_a_slow_reader_holds_nobody_up(process_streamers):
     streamer = process_streamers(Countdown, 2)
     slow = streamer.stream(1000, buffer=4)
