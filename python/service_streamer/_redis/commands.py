@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
+from . import scripts
 from .broker import Connection
 from .keys import Keys, RequestStream
 from .protocol import FIELD, GROUP, NOTICES, REPLY_EXPIRY_MS, Signer
@@ -33,26 +34,27 @@ class Queue:
         self.consumer = consumer
         self._signer = signer
 
-    def create_group(self, connection: Connection) -> None:
-        """Create the group of each stream, and the streams, if they do not exist.
+    def create_group(self, connection: Connection, stream: RequestStream) -> None:
+        """Create the group of a stream, and the stream, if they do not exist.
 
-        A group starts at the first entry, so requests sent before it existed are answered.
+        The group starts at the first entry, so requests sent before it existed are answered.
         """
-        commands = [
-            ("XGROUP", "CREATE", stream.key, GROUP, "0", "MKSTREAM") for stream in self.keys.streams
-        ]
-        for reply in connection.pipeline(commands):
-            if isinstance(reply, Exception) and "BUSYGROUP" not in str(reply):
-                raise reply
+        try:
+            connection.execute("XGROUP", "CREATE", stream.key, GROUP, "0", "MKSTREAM")
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
 
-    def with_group(self, connection: Connection, work: Callable[[], _T]) -> _T:
-        """Call `work`. If the group does not exist, create it and call `work` again."""
+    def with_group(
+        self, connection: Connection, stream: RequestStream, work: Callable[[], _T]
+    ) -> _T:
+        """Call `work`. If the stream has no group, create it and call `work` again."""
         try:
             return work()
         except ResponseError as error:
             if not any(word in str(error) for word in _NO_GROUP):
                 raise
-            self.create_group(connection)  # FLUSHALL, or a restart without persistence
+            self.create_group(connection, stream)  # FLUSHALL, or a restart without persistence
             return work()
 
     def fetch(
@@ -63,7 +65,7 @@ class Queue:
         Returns:
             The entries, [name, fields], and the length of the stream including those at workers.
         """
-        read = self._read(most, ("BLOCK", block_ms), {stream: b">"})
+        read = self._read(stream, most, ("BLOCK", block_ms), b">")
         found, length = _all_or_raise(connection.pipeline([read, ("XLEN", stream.key)]))
         entries = found[0][1] if found else []
         if stream.suffix:
@@ -90,13 +92,13 @@ class Queue:
             for (stream, each), reply in zip(where, _all_or_raise(found), strict=True)
         ]
 
-    def touch(self, connection: Connection) -> None:
-        """Create the consumer, or reset its idle time.
+    def touch(self, connection: Connection, stream: RequestStream) -> None:
+        """Create the consumer of a stream, or reset its idle time.
 
         Before Redis 7.2, a read with ">" that finds no entry does neither. XGROUP CREATECONSUMER is
         not used, because a broker that is out of memory rejects it.
         """
-        connection.execute(*self._read(1, (), dict.fromkeys(self.keys.streams, _AFTER_ALL)))
+        connection.execute(*self._read(stream, 1, (), _AFTER_ALL))
 
     def cancelled(
         self, connection: Connection, after: bytes, block_ms: int
@@ -124,6 +126,14 @@ class Queue:
         """Run one of `scripts` on a stream and its group. The script deals with IDs."""
         return connection.execute("EVAL", script, 1, stream.key, GROUP, *arguments)
 
+    def release(self, connection: Connection, idle_ms: int) -> int:
+        """Leave the group of each stream. Return how many entries others may claim at once."""
+        arguments = (GROUP, self.consumer, idle_ms)
+        commands = [
+            ("EVAL", scripts.RELEASE, 1, each.key, *arguments) for each in self.keys.streams
+        ]
+        return sum(filter(None, connection.query(commands, *_NO_GROUP)))
+
     def finish(
         self, connection: Connection, replies: Iterable[ReplyMessage], names: Sequence[bytes]
     ) -> list[tuple[bytes, Exception]]:
@@ -150,11 +160,10 @@ class Queue:
         _all_or_raise(connection.pipeline(self._removal(names)))
 
     def _read(
-        self, most: int, block: tuple[Any, ...], starts: dict[RequestStream, bytes]
+        self, stream: RequestStream, most: int, block: tuple[Any, ...], start: bytes
     ) -> tuple[Any, ...]:
         group = ("GROUP", GROUP, self.consumer)
-        where = (*(stream.key for stream in starts), *starts.values())
-        return ("XREADGROUP", *group, "COUNT", most, *block, "STREAMS", *where)
+        return ("XREADGROUP", *group, "COUNT", most, *block, "STREAMS", stream.key, start)
 
     def _removal(self, names: Sequence[bytes]) -> list[tuple[Any, ...]]:
         commands: list[tuple[Any, ...]] = []

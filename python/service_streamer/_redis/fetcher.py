@@ -100,8 +100,8 @@ class Fetcher:
         connection.connect()
         if connection.made != self._connections:
             is_new = self._connections == 0  # no fetched entry can have been lost
-            begin = self._queue.touch if is_new else self._take_lost
-            self._queue.with_group(connection, lambda: begin(connection))
+            begin = self._touch if is_new else self._take_lost
+            self._queue.with_group(connection, self.stream, lambda: begin(connection))
             if is_new and self.stream == self._queue.keys.main:
                 queue = self.stream.key.decode()
                 about = {"consumer": self._consumer.name, "streamer": queue}
@@ -111,11 +111,16 @@ class Fetcher:
         if room == 0:
             return
         entries, self._length = self._queue.with_group(
-            connection, lambda: self._queue.fetch(connection, self.stream, room, self._block_ms)
+            connection,
+            self.stream,
+            lambda: self._queue.fetch(connection, self.stream, room, self._block_ms),
         )
         if entries:
             self._consumer.counts.fetched += len(entries)
             self._take(connection, entries)
+
+    def _touch(self, connection: Connection) -> None:
+        self._queue.touch(connection, self.stream)
 
     def _take_lost(self, connection: Connection) -> None:
         """Take entries that were delivered to this worker but lost when the connection broke."""

@@ -38,14 +38,15 @@ CLOSE_PATIENCE = 5.0  # s to wait for an unreachable broker while closing
 
 
 def check_queue(broker: Broker, keys: Keys) -> None:
-    """Check that the broker can be used, and create the group. Ignores transient errors.
+    """Check that the broker can be used, and create the groups. Ignores transient errors.
 
     Raises:
         BrokerError: the broker cannot be used, and the error is not transient.
     """
     with contextlib.closing(broker.connection()) as connection:
         try:
-            Queue(keys, Signer(None), b"").create_group(connection)
+            for stream in keys.streams:
+                Queue(keys, Signer(None), b"").create_group(connection, stream)
         except BrokerError as error:
             if not error.transient and not isinstance(error.__cause__, OutOfMemoryError):
                 raise

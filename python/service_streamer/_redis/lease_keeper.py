@@ -76,13 +76,7 @@ class LeaseKeeper:
 
     def leave(self, connection: Connection) -> None:
         """Leave the group. Entries that are still here may be claimed at once."""
-        queue = self._queue
-
-        def release() -> int:
-            run = functools.partial(queue.run, connection, scripts.RELEASE)
-            return sum(run(each, queue.consumer, self._claim_ms) for each in queue.keys.streams)
-
-        released = queue.with_group(connection, release)
+        released = self._queue.release(connection, self._claim_ms)
         if released:
             text = "%s: released %d entries to other workers"
             about = {"consumer": self._consumer.name, "entries": released}
@@ -110,28 +104,30 @@ class LeaseKeeper:
             # No permission to read this key, or its hash slot is being moved. Heartbeats suffice.
             self._consumer.changed.wait_for(self._should_stop, left)
             return
-        ours = self._leases.here(cancelled)
-        if ours:
-            self._queue.with_group(connection, lambda: self._beat(connection, ours))
+        self._beat(connection, self._leases.here(cancelled))
         if cancelled:
             self._consumer.changed.wait_for(self._should_stop, NOTICES_PAUSE)
 
     def _round(self, connection: Connection) -> None:
-        def work() -> None:
-            self._consumer.broker.clock.refresh(connection)
-            self._beat(connection, self._leases.ids())
-            for fetcher in self._fetchers:
-                self._claim(connection, fetcher)
-            self._clean(connection)
-            if self._consumer.is_ready():
-                self._queue.touch(connection)
+        self._consumer.broker.clock.refresh(connection)
+        self._beat(connection, self._leases.ids())
+        for fetcher in self._fetchers:  # the bulk stream last, in case it cannot be created
+            work = functools.partial(self._look_after, connection, fetcher)
+            self._queue.with_group(connection, fetcher.stream, work)
 
-        self._queue.with_group(connection, work)
+    def _look_after(self, connection: Connection, fetcher: Fetcher) -> None:
+        """Claim entries of a stream, and remove its dead consumers."""
+        self._claim(connection, fetcher)
+        self._clean(connection, fetcher)
+        if self._consumer.is_ready():
+            self._queue.touch(connection, fetcher.stream)
 
     def _beat(self, connection: Connection, names: list[bytes]) -> None:
         for stream, ids in self._queue.keys.split(names):
             for start in range(0, len(ids), AT_A_TIME):
-                self._beat_some(connection, stream, ids[start : start + AT_A_TIME])
+                some = ids[start : start + AT_A_TIME]
+                work = functools.partial(self._beat_some, connection, stream, some)
+                self._queue.with_group(connection, stream, work)
 
     def _beat_some(self, connection: Connection, stream: RequestStream, ids: list[bytes]) -> None:
         states = self._queue.run(connection, scripts.BEAT, stream, self._queue.consumer, *ids)
@@ -171,16 +167,13 @@ class LeaseKeeper:
         )
         finish(connection, self._queue, self._consumer.admission.take_claimed(claimed))
 
-    def _clean(self, connection: Connection) -> None:
-        dead = set()
-        for fetcher in self._fetchers:
-            arguments = (DEAD_AFTER * self._claim_ms, self._claim_ms)
-            workers, removed = self._queue.run(
-                connection, scripts.CLEAN, fetcher.stream, *arguments
-            )
-            fetcher.set_worker_count(workers)
-            dead.update(removed)
-        for name in dead:
+    def _clean(self, connection: Connection, fetcher: Fetcher) -> None:
+        arguments = (DEAD_AFTER * self._claim_ms, self._claim_ms)
+        workers, removed = self._queue.run(connection, scripts.CLEAN, fetcher.stream, *arguments)
+        fetcher.set_worker_count(workers)
+        if fetcher is not self._fetchers[0]:
+            return  # it was logged
+        for name in removed:
             about = {"consumer": self._consumer.name, "removed": name.decode()}
             text = "%s: removed the dead consumer %s"
             _logger.info(text, self._consumer.name, about["removed"], extra=about)

@@ -48,10 +48,6 @@ class Sender:
         self._max_queue = max_queue
         self._announce = announce
         self._connection = session.broker.connection()
-        self._lengths = [
-            b"*2\r\n$4\r\nXLEN\r\n$%d\r\n%b\r\n" % (len(each.key), each.key)
-            for each in session.keys.streams
-        ]
         self._backoff = Backoff()
         self._not_before = 0.0  # time of the next attempt
         self._failed_at = -math.inf  # time of the last failed attempt
@@ -183,15 +179,15 @@ class Sender:
         commands: list[Command] = [command for _, command in messages.values()]
         cancelled = self._to_delete[:]
         commands += deletion(session.keys, cancelled)
-        lengths = self._lengths if self._sends_bulk else self._lengths[:1]
-        commands += lengths
+        streams = session.keys.streams if self._sends_bulk else (session.keys.main,)
+        commands += [("XLEN", stream.key) for stream in streams]
         if messages:
             self._announce()
         replies = self._connection.pipeline(commands)
         del self._unconfirmed[: len(chunks)]
         del self._to_delete[: len(cancelled)]
         self._arrive(messages, replies)
-        self._update_room(replies[-len(lengths) :])
+        self._update_room(replies[-len(streams) :])
         if cancelled:
             with contextlib.suppress(BrokerError):  # the heartbeat of the worker finds them later
                 self._connection.pipeline(notice(session.keys, cancelled))

@@ -107,7 +107,7 @@ def test_entries_of_both_streams_may_have_the_same_id(workers, client):
     assert client.results(futures) == [["aa"], ["bb"]]
     eventually(client.is_clean)
     assert client.redis.xlen(client.keys.bulk.key) == 0
-    assert worker.counts.answered == 2
+    eventually(lambda: worker.counts.answered == 2)
 
 
 def test_an_older_client_sends_bulk_requests_with_the_others(workers, client):
