@@ -107,11 +107,11 @@ def test_a_client_reads_streams_and_leaves(told, dropped):
     dropped(0)
 
 
-def test_a_cancelled_request_of_a_client_leaves(told, admitted, dropped):
-    streamer = told()
-    future = Streamer.connect(streamer.address).submit([0])
+def test_items_of_a_client_that_is_closed_leave(told, admitted, dropped):
+    client = Streamer.connect(told().address)
+    client.submit([0])
     admitted(0)
-    assert future.cancel()
+    client.close(drain=False, timeout=LONG)
     dropped(0)
 
 
