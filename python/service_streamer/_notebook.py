@@ -131,6 +131,8 @@ def _queue(stream: StreamStats) -> str:
     text = f"queue at the broker: {count(stream.length, 'request')}, {stream.pending:,} at workers"
     if oldest is not None:
         text += f"; the oldest was sent {duration(oldest)} ago"
+    if stream.bulk:
+        text += f"; {stream.bulk:,} have a priority below 0"
     rows = [(each.name, f"{each.pending:,}", duration(each.idle)) for each in stream.consumers]
     return _text(text) + (_table(["workers", "requests", "idle"], rows) if rows else "")
 

@@ -86,6 +86,8 @@ class StreamStats:
     """the workers that have joined and not left. A dead one is removed after a minute"""
     refused: int
     """messages to this client that it ignored: malformed, or with a wrong signature"""
+    bulk: int = 0
+    """entries of a priority below 0, of `length`"""
 
 
 @dataclasses.dataclass(frozen=True)

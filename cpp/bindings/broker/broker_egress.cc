@@ -61,12 +61,13 @@ PyObject* taken_tuple(ipc::BrokerEgress& egress, const ipc::BrokerEgress::Taken&
 }
 
 // Waits without the GIL, again after every signal whose handler did not raise. False with an exception set.
-bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, ipc::BrokerEgress::Taken& taken,
-                  TakeStatus& status) {
+bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, std::int64_t least_priority,
+                  ipc::BrokerEgress::Taken& taken, TakeStatus& status) {
   do {
     ipc::BrokerEgress* egress = egress_of(self);  // a signal handler may have forked
     if (egress == nullptr) return false;
-    const CaughtError failure = attempt_without_gil([&] { status = egress->take(limit, deadline, taken); });
+    const CaughtError failure =
+        attempt_without_gil([&] { status = egress->take(limit, deadline, taken, least_priority); });
     if (failure.raise()) return false;
     if (status == TakeStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
   } while (status == TakeStatus::kInterrupted);
@@ -78,8 +79,12 @@ PyObject* egress_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   Py_ssize_t limit;
   PyObject* timeout;
   TimePoint deadline;
-  static const char* names[] = {"limit", "timeout", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nO", const_cast<char**>(names), &limit, &timeout)) return nullptr;
+  long long least_priority = kAnyPriority;
+  static const char* names[] = {"limit", "timeout", "least_priority", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nO|L", const_cast<char**>(names), &limit, &timeout,
+                                   &least_priority)) {
+    return nullptr;
+  }
   if (!deadline_from(timeout, deadline) || egress_of(object) == nullptr) return nullptr;
   if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, got %zd", limit);
   if (self->taking) {
@@ -90,7 +95,7 @@ PyObject* egress_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   auto* taken = new ipc::BrokerEgress::Taken;  // on the heap: this thread may end in the wait
   TakeStatus status = TakeStatus::kNothing;
   PyObject* tuple = nullptr;
-  if (wait_to_take(object, static_cast<std::size_t>(limit), deadline, *taken, status)) {
+  if (wait_to_take(object, static_cast<std::size_t>(limit), deadline, least_priority, *taken, status)) {
     tuple = status == TakeStatus::kStopped ? Py_NewRef(Py_None) : taken_tuple(self->backend->egress, *taken);
   }
   delete taken;
@@ -208,9 +213,10 @@ constexpr int kWithNames = METH_VARARGS | METH_KEYWORDS;
 
 PyMethodDef methods[] = {
     {"take", as_method(egress_take), kWithNames,
-     "take($self, limit, timeout)\n--\n\n"
+     "take($self, limit, timeout, least_priority=...)\n--\n\n"
      "Blocks until something is queued or cancelled: ([(id, begin, items, deadline, priority, body)], [id]).\n\n"
-     "A chunk is a range of the items of a request, about `limit` items in all, or none with 0; `deadline` is a time "
+     "A chunk is a range of the items of a request, about `limit` items in all, or none with 0. Higher priorities go "
+     "first, and those below `least_priority` are not taken. `deadline` is a time "
      "of time.monotonic(), or None. The second list has requests that ended with items out that are not answered "
      "(cancelled, timed out, one part failed), each once, but for those of lose() and fail(). ([], []): interrupted, "
      "or not within `timeout` seconds. None: stopped, or the engine is closed and empty, and nothing is in flight. "

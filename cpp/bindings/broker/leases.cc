@@ -60,8 +60,11 @@ PyObject* leases_remove(PyObject* self, PyObject* ids) {
   return numbers;
 }
 
-PyObject* leases_unanswered_items(PyObject* self, void*) {
-  return PyLong_FromUnsignedLongLong(leases_of(self)->entries->unanswered_items());
+PyObject* leases_unanswered_items(PyObject* self, PyObject* suffix) {
+  if (!PyBytes_Check(suffix)) {
+    return PyErr_Format(PyExc_TypeError, "the suffix of a stream must be bytes, got %.200s", Py_TYPE(suffix)->tp_name);
+  }
+  return PyLong_FromUnsignedLongLong(leases_of(self)->entries->unanswered_items(text_of(suffix)));
 }
 
 Py_ssize_t leases_length(PyObject* self) {
@@ -132,12 +135,9 @@ PyMethodDef methods[] = {
     {"here", leases_here, METH_O, "here($self, ids, /)\n--\n\nThose of some that are here."},
     {"remove", leases_remove, METH_O,
      "remove($self, ids, /)\n--\n\nLets entries go; returns the numbers that they had."},
+    {"unanswered_items", leases_unanswered_items, METH_O,
+     "unanswered_items($self, suffix, /)\n--\n\nThe items of one stream that a model still has to see."},
     {nullptr, nullptr, 0, nullptr},
-};
-
-PyGetSetDef properties[] = {
-    {"unanswered_items", leases_unanswered_items, nullptr, "that a model still has to see, all together", nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
 PyType_Slot slots[] = {
@@ -148,7 +148,6 @@ PyType_Slot slots[] = {
     {Py_tp_traverse, reinterpret_cast<void*>(leases_traverse)},
     {Py_tp_clear, reinterpret_cast<void*>(leases_clear)},
     {Py_tp_methods, methods},
-    {Py_tp_getset, properties},
     {Py_sq_length, reinterpret_cast<void*>(leases_length)},
     {0, nullptr},
 };

@@ -140,9 +140,10 @@ class Engine {
   // as cut() does. Each request is given back by itself, through take_back().
   bool forward(Batch& batch, std::size_t limit, EndedRequests& ended) EXCLUDES(mutex_);
 
-  // A forwarded request that is given back. kNone means that the other engine did not take it. It is then queued
-  // again at its old place, or ends as kClosed if this engine is closed. To give back several such requests, pass the
-  // latest first.
+  // From now on, requests below that priority are not due and not forwarded. It is for an engine without `ageing`.
+  void hold_back_below(std::int64_t priority) EXCLUDES(mutex_);
+  // A forwarded request that is given back. kNone means that the other engine did not take it. It is then queued again
+  // at its old place, or ends as kClosed if this engine is closed. Of several such requests, pass the latest first.
   struct Returned {
     Request* request = nullptr;
     Outcome outcome = Outcome::kLost;
@@ -302,6 +303,7 @@ class Engine {
   int running_batches_ GUARDED_BY(mutex_) = 0;
   std::uint32_t last_batch_ GUARDED_BY(mutex_) = 0;
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
+  std::int64_t least_due_priority_ GUARDED_BY(mutex_) = kAnyPriority;
   Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // of the thread that watches deadlines, and the end of its sleep
   TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
   bool has_timer_thread_ GUARDED_BY(mutex_) = false;

@@ -177,6 +177,7 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
   bool too_heavy = false;
   Request* next = how.first;
   while (next != nullptr && batch.items < how.limits.items && make_room(batch.ranges)) {
+    if (next->priority < least_due_priority_) break;
     const bool alone = next->alone;
     if (next->deadline <= now) {
       end(*next, Outcome::kExpired, now, ended, wakes);

@@ -21,6 +21,11 @@ bool Engine::forward(Batch& batch, std::size_t limit, EndedRequests& ended) {
   return batch.items > 0;
 }
 
+void Engine::hold_back_below(std::int64_t priority) {
+  MutexLock lock(mutex_);
+  least_due_priority_ = priority;
+}
+
 void Engine::take_back(std::span<const Returned> requests, EndedRequests& ended, ReleasedRequests& released) {
   Wakes wakes;
   {

@@ -85,6 +85,7 @@ std::size_t Engine::unreserved_items() const {
 // True if something is queued that is not reserved. `verdict` says when it should go to an idle worker.
 bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) {
   if (queue_.grouped() && reserved_ > 0) return false;  // which group they take is not known; settle() asks again
+  if (queue_.requests() > 0 && queue_.top_priority() < least_due_priority_) return false;
   const std::size_t items = unreserved_items();
   if (items == 0) {
     const std::size_t full_batches = (queue_.items() + batch_limit_ - 1) / batch_limit_;

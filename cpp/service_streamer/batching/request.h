@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -49,6 +50,8 @@ struct ItemTraits {
   std::string tenant = {};          // of the request, at most kMaxTenant bytes. Empty: the common one
 };
 constexpr std::size_t kMaxTenant = 800;
+
+constexpr std::int64_t kAnyPriority = std::numeric_limits<std::int64_t>::min();  // below that of any request
 
 // One call of predict or submit: a node of the engine's queue, embedded in a future or a Call.
 //

@@ -20,13 +20,14 @@ BrokerEgress::~BrokerEgress() {
   WaiterPool::release(waiter_);
 }
 
-BrokerEgress::TakeStatus BrokerEgress::take(std::size_t limit, TimePoint deadline, Taken& taken) {
+BrokerEgress::TakeStatus BrokerEgress::take(std::size_t limit, TimePoint deadline, Taken& taken,
+                                            std::int64_t least_priority) {
   while (!stopped_.load(std::memory_order_acquire)) {
     bool closed = false;
     TimePoint until = std::min(deadline, calls::expire(engine_, waiter_));
-    until = std::min(until, forward_queued(limit, closed));
+    until = std::min(until, forward_queued(limit, least_priority, closed));
     const bool interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
-    forwarded_->take(limit, taken);
+    forwarded_->take(limit, least_priority, taken);
     if (!taken.chunks.empty() || !taken.cancelled.empty()) return TakeStatus::kTaken;
     if (closed && taken.in_flight == 0) return TakeStatus::kStopped;
     if (interrupted || Clock::now() >= deadline) return TakeStatus::kNothing;
@@ -48,9 +49,12 @@ void BrokerEgress::stop() {
   waiter_.parker.unpark();
 }
 
-// Forwards queued requests until `limit` items can be taken. Returns when to ask the engine again.
-TimePoint BrokerEgress::forward_queued(std::size_t limit, bool& closed) {
-  for (std::size_t items = 0; (items = forwarded_->items_to_take()) < limit;) {
+// Forwards queued requests until `limit` items can be taken and no request of a higher priority than theirs is queued.
+// Returns when to ask the engine again.
+TimePoint BrokerEgress::forward_queued(std::size_t limit, std::int64_t least_priority, bool& closed) {
+  while (limit > 0) {
+    const ForwardedRequests::Wanted wanted = forwarded_->wanted(limit, least_priority);
+    engine_.hold_back_below(wanted.least_priority);
     CloseReason reason{};
     TimePoint until;
     const Engine::Ready ready = engine_.start_waiting(idle_, reason, until);
@@ -59,7 +63,7 @@ TimePoint BrokerEgress::forward_queued(std::size_t limit, bool& closed) {
     if (ready != Engine::Ready::kBatch) break;
     Batch batch;
     EndedRequests expired;
-    engine_.forward(batch, limit - items, expired);
+    engine_.forward(batch, wanted.items, expired);
     publish(expired);
     if (!batch.ranges.empty()) forwarded_->add(batch);
   }

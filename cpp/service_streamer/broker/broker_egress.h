@@ -34,9 +34,10 @@ class BrokerEgress {
 
   // Blocks until there are chunks to send or requests to cancel (kTaken), until the deadline or interrupt()
   // (kNothing), or until a signal (kInterrupted). kStopped: stop() was called, or the engine is closed and empty, and
-  // nothing is in flight. Takes chunks until they have `limit` items; the last chunk may exceed it. With limit 0 it
-  // takes none, and does not see that the engine is closed.
-  TakeStatus take(std::size_t limit, TimePoint deadline, Taken& taken);
+  // nothing is in flight. Takes chunks until they have `limit` items; the last chunk may exceed it. Higher priorities
+  // go first, and chunks of requests below `least_priority` are not taken. With limit 0 it takes none, and does not see
+  // that the engine is closed.
+  TakeStatus take(std::size_t limit, TimePoint deadline, Taken& taken, std::int64_t least_priority = kAnyPriority);
 
   // The requests in flight. Results and losses are reported there, by any thread.
   ForwardedRequests& forwarded() { return *forwarded_; }
@@ -48,7 +49,7 @@ class BrokerEgress {
   void stop();
 
  private:
-  TimePoint forward_queued(std::size_t limit, bool& closed);
+  TimePoint forward_queued(std::size_t limit, std::int64_t least_priority, bool& closed);
   void stop_waiting();
 
   // Constant after construction.

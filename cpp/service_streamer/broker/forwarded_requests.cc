@@ -37,8 +37,9 @@ void ForwardedRequests::add(const Batch& batch) {
       if (items > chunk_size_) forwarded.chunks_answered.resize((items - 1) / chunk_size_ + 1);
       added.id = ++last_id_;
       requests_.emplace(added.id, std::move(forwarded));
-      to_take_.push_back(added.id);
-      items_to_take_ += items;
+      Lane& lane = to_take_[added.call->request.priority];
+      lane.ids.push_back(added.id);
+      lane.items += items;
     }
   }
   for (const Added& added : all) {
@@ -54,12 +55,18 @@ void ForwardedRequests::add(const Batch& batch) {
   run(deferred);
 }
 
-void ForwardedRequests::take(std::size_t limit, Taken& taken) {
+void ForwardedRequests::take(std::size_t limit, std::int64_t least_priority, Taken& taken) {
   MutexLock lock(mutex_);
-  for (std::size_t items = 0; items < limit && !to_take_.empty();) {
-    const auto found = requests_.find(to_take_.front());
+  std::size_t items = 0;
+  while (items < limit && !to_take_.empty() && to_take_.begin()->first >= least_priority) {
+    Lane& lane = to_take_.begin()->second;
+    if (lane.ids.empty()) {
+      to_take_.erase(to_take_.begin());
+      continue;
+    }
+    const auto found = requests_.find(lane.ids.front());
     if (found == requests_.end()) {
-      to_take_.pop_front();
+      lane.ids.pop_front();
       continue;
     }
     ForwardedRequest& forwarded = found->second;
@@ -67,16 +74,25 @@ void ForwardedRequests::take(std::size_t limit, Taken& taken) {
     taken.chunks.push_back(chunk_of(found->first, forwarded, forwarded.taken, chunk));
     forwarded.taken += chunk;
     items += chunk;
-    items_to_take_ -= chunk;
-    if (forwarded.taken == forwarded.call->request.size) to_take_.pop_front();
+    lane.items -= chunk;
+    if (forwarded.taken == forwarded.call->request.size) lane.ids.pop_front();
   }
   taken.cancelled = std::exchange(cancelled_, {});
   taken.in_flight = requests_.size();
 }
 
-std::size_t ForwardedRequests::items_to_take() const {
+ForwardedRequests::Wanted ForwardedRequests::wanted(std::size_t limit, std::int64_t least_priority) const {
+  Wanted wanted{.items = limit, .least_priority = least_priority};
   MutexLock lock(mutex_);
-  return items_to_take_;
+  for (const auto& [priority, lane] : to_take_) {
+    if (priority < least_priority) break;
+    if (lane.items >= wanted.items) {
+      wanted.least_priority = std::int64_t{priority} + 1;
+      break;
+    }
+    wanted.items -= lane.items;
+  }
+  return wanted;
 }
 
 // --- any thread ---
@@ -247,7 +263,7 @@ void ForwardedRequests::end(RequestMap::iterator found, Outcome outcome, Deferre
 
 void ForwardedRequests::erase(RequestMap::iterator found, Outcome outcome, Deferred& deferred) {
   Request& request = found->second.call->request;
-  items_to_take_ -= request.size - found->second.taken;
+  if (found->second.taken < request.size) to_take_.at(request.priority).items -= request.size - found->second.taken;
   deferred.returned.push_back({.request = &request, .outcome = outcome});
   requests_.erase(found);
   if (requests_.empty() && engine_.closed()) deferred.wake = true;

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,9 +41,16 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
     std::vector<std::uint64_t> cancelled;  // requests that ended with unanswered chunks; each is returned once
     std::size_t in_flight = 0;
   };
-  // Takes chunks until they have `limit` items; the last chunk may exceed it.
-  void take(std::size_t limit, Taken& taken) EXCLUDES(mutex_);
-  std::size_t items_to_take() const EXCLUDES(mutex_);
+  // Takes chunks of requests of at least that priority, the highest first, until they have `limit` items; the last
+  // chunk may exceed it.
+  void take(std::size_t limit, std::int64_t least_priority, Taken& taken) EXCLUDES(mutex_);
+
+  // What take() with these arguments could use in addition: requests of at least a priority.
+  struct Wanted {
+    std::size_t items = 0;
+    std::int64_t least_priority = 0;
+  };
+  Wanted wanted(std::size_t limit, std::int64_t least_priority) const EXCLUDES(mutex_);
 
   // --- any thread ---
 
@@ -80,6 +89,12 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
   };
   using RequestMap = std::unordered_map<std::uint64_t, ForwardedRequest>;
 
+  // The requests of one priority that are not taken wholly.
+  struct Lane {
+    std::deque<std::uint64_t> ids;  // a request may have ended
+    std::size_t items = 0;          // to be taken
+  };
+
   // Actions for after the mutex is released.
   struct Deferred {
     std::vector<Engine::Returned> returned;
@@ -103,8 +118,7 @@ class ForwardedRequests final : public Forwarder, public std::enable_shared_from
 
   mutable Mutex mutex_;
   RequestMap requests_ GUARDED_BY(mutex_);
-  std::deque<std::uint64_t> to_take_ GUARDED_BY(mutex_);  // ids; a request may have ended
-  std::size_t items_to_take_ GUARDED_BY(mutex_) = 0;
+  std::map<int, Lane, std::greater<>> to_take_ GUARDED_BY(mutex_);  // by priority
   std::vector<std::uint64_t> cancelled_ GUARDED_BY(mutex_);
   std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;
   bool closed_ GUARDED_BY(mutex_) = false;

@@ -57,7 +57,7 @@ void WorkerPool::cancel_ended(Worker& worker) {
   for (const auto& in_flight : worker.in_flight) {
     if (in_flight->cancelled) continue;
     in_flight->cancelled = std::ranges::all_of(
-        in_flight->batch.ranges, [](const RequestRange& range) { return range.request->completion.done(); });
+        in_flight->batch.ranges, [this](const RequestRange& range) { return !engine_.running(*range.request); });
     if (in_flight->cancelled) ids.push_back(in_flight->id);
   }
   if (ids.empty()) return;

@@ -1,5 +1,6 @@
 #include "service_streamer/wire/broker_entries.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace service_streamer::ipc {
@@ -19,6 +20,11 @@ struct [[gnu::packed]] AnswerHead {
 };
 static_assert(sizeof(ReplyHead) == ClientReply::kHead && sizeof(AnswerHead) == ClientReply::kAnswerHead);
 
+// The suffix of the stream in the id of an entry.
+std::string_view suffix_of(std::string_view id) {
+  return id.substr(std::min(id.find(':'), id.size()));
+}
+
 }  // namespace
 
 bool parse_request_head(std::string_view message, RequestHead& head) {
@@ -26,10 +32,11 @@ bool parse_request_head(std::string_view message, RequestHead& head) {
 }
 
 std::uint64_t LeasedEntries::add(std::string_view id, const RequestHead& head) {
+  std::uint64_t& items = unanswered_items_.try_emplace(std::string(suffix_of(id))).first->second;
   const auto [known, fresh] = numbers_.try_emplace(std::string(id), last_ + 1);
   if (!fresh) return 0;
   unanswered_.emplace(++last_, Entry{.id = known->first, .head = head});
-  unanswered_items_ += head.items;
+  items += head.items;
   return last_;
 }
 
@@ -38,7 +45,7 @@ std::optional<LeasedEntries::Entry> LeasedEntries::answer(std::uint64_t number) 
   if (found == unanswered_.end()) return {};
   Entry entry = std::move(found->second);
   unanswered_.erase(found);
-  unanswered_items_ -= entry.head.items;
+  unanswered_items_.find(suffix_of(entry.id))->second -= entry.head.items;
   return entry;
 }
 
@@ -49,6 +56,11 @@ std::uint64_t LeasedEntries::remove(std::string_view id) {
   numbers_.erase(found);
   answer(number);
   return number;
+}
+
+std::uint64_t LeasedEntries::unanswered_items(std::string_view suffix) const {
+  const auto found = unanswered_items_.find(suffix);
+  return found != unanswered_items_.end() ? found->second : 0;
 }
 
 std::vector<std::string> LeasedEntries::ids() const {

@@ -51,10 +51,13 @@ bool parse_request_head(std::string_view message, RequestHead& head);
 
 // The entries that a worker machine has: from their arrival until they are acknowledged. Each gets a number, which is
 // never 0. For one thread at a time.
+//
+// An id is the broker's, followed by the suffix of its stream, which begins with a colon. Ids of the first stream have
+// no suffix.
 class LeasedEntries {
  public:
   struct Entry {
-    std::string id;  // the broker's id of the entry
+    std::string id;
     RequestHead head;
   };
 
@@ -68,13 +71,14 @@ class LeasedEntries {
   bool contains(std::string_view id) const { return numbers_.contains(id); }
   std::vector<std::string> ids() const;
   std::size_t size() const { return numbers_.size(); }
-  std::uint64_t unanswered_items() const { return unanswered_items_; }
+  // The items in unanswered entries of the stream with this suffix.
+  std::uint64_t unanswered_items(std::string_view suffix) const;
 
  private:
   std::unordered_map<std::uint64_t, Entry> unanswered_;
   std::map<std::string, std::uint64_t, std::less<>> numbers_;  // of all entries
   std::uint64_t last_ = 0;
-  std::uint64_t unanswered_items_ = 0;
+  std::map<std::string, std::uint64_t, std::less<>> unanswered_items_;  // by suffix
 };
 
 // The result of a range of the items of a request.

@@ -59,7 +59,7 @@ class AdmissionResult:
     """The result of an admission: how many entries were taken, and what to do with the others."""
 
     done: list[bytes] = dataclasses.field(default_factory=list)
-    """the IDs of entries to be acknowledged and deleted"""
+    """the names of entries to be acknowledged and deleted"""
     refusals: list[ReplyMessage] = dataclasses.field(default_factory=list)
     taken: int = 0
     """the number of entries that entered the engine"""
@@ -84,7 +84,7 @@ class Admission:
         self.counts = EntryCounts()
         self._leases = leases
         self._clock = clock
-        self._queue: bytes = keys.queue
+        self._keys = keys
         self._signer = signer
         self._name = name
         self.on_stream: Callable[[], object] | None = None
@@ -93,13 +93,13 @@ class Admission:
         self._warned: set[str] = set()
 
     def take(self, entries: list[Any]) -> AdmissionResult:
-        """Check new entries, [id, fields or None], and submit the valid ones."""
+        """Check new entries, [name, fields or None], and submit the valid ones."""
         result = AdmissionResult()
         self._take(self._open(entries, result), result)
         return result
 
     def take_claimed(self, entries: list[Any]) -> AdmissionResult:
-        """Do the same with claimed entries: [id, fields, previous consumer, deliveries]."""
+        """Do the same with claimed entries: [name, fields, previous consumer, deliveries]."""
         result = AdmissionResult()
         deliveries = {each[0]: each[3] for each in entries}
         opened = self._open([each[:2] for each in entries], result)
@@ -120,7 +120,8 @@ class Admission:
         for entry_id, fields in entries:
             try:
                 if _has_message(fields):
-                    fields = [fields[0], self._signer.open(self._queue, fields[1])]
+                    key = self._keys.stream_of(entry_id).key
+                    fields = [fields[0], self._signer.open(key, fields[1])]
                 opened.append([entry_id, fields])
             except BadSignature as error:
                 self.counts.bad_signatures += 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .broker import Connection
+from .keys import Keys
 from .protocol import GROUP
 from .session import ChunkId
 
@@ -30,7 +31,7 @@ return absent
 
 
 def missing_entries(
-    connection: Connection, queue: bytes, entries: Sequence[tuple[ChunkId, bytes]], full: bool
+    connection: Connection, keys: Keys, entries: Sequence[tuple[ChunkId, bytes]], full: bool
 ) -> list[ChunkId]:
     """Return the chunks whose entry is neither waiting in the queue nor at a worker.
 
@@ -38,14 +39,29 @@ def missing_entries(
 
     Args:
         connection: of the calling thread.
-        queue: the key of the stream.
-        entries: chunks and the IDs of their entries.
+        keys: of the queue.
+        entries: chunks and the names of their entries.
         full: look up each waiting entry. Otherwise only check that its ID lies between the first
-            and the last ID of the queue.
+            and the last ID of its stream.
 
     Raises:
         BrokerError: the connection failed, or a command is not permitted.
     """
+    missing: list[ChunkId] = []
+    for stream in keys.streams:
+        there = [
+            (chunk, name.removesuffix(stream.suffix))
+            for chunk, name in entries
+            if keys.stream_of(name) is stream
+        ]
+        if there:
+            missing += _missing_in(connection, stream.key, there, full)
+    return missing
+
+
+def _missing_in(
+    connection: Connection, queue: bytes, entries: Sequence[tuple[ChunkId, bytes]], full: bool
+) -> list[ChunkId]:
     groups, ends = connection.query(
         [("XINFO", "GROUPS", queue), ("EVAL", _ENDS, 1, queue)], "no such key"
     )

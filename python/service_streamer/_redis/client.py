@@ -121,7 +121,7 @@ class RedisClient:
         if timeout != 0:
             self.unreachable = ""
             try:
-                stream = queue_stats.read(self._broker, self._keys.queue, refused, timeout)
+                stream = queue_stats.read(self._broker, self._keys, refused, timeout)
             except BrokerError as error:
                 self.unreachable = str(error)
         if pair is None:

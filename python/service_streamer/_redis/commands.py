@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
+from . import scripts
 from .broker import Connection
-from .protocol import FIELD, GROUP, NOTICES, REPLY_EXPIRY_MS, Keys, Signer
+from .keys import Keys, RequestStream
+from .protocol import FIELD, GROUP, NOTICES, REPLY_EXPIRY_MS, Signer
 
 _T = TypeVar("_T")
 
@@ -22,6 +24,8 @@ ReplyMessage = tuple[bytes, bytes]
 class Queue:
     """The commands of one consumer. Each method uses the connection of the calling thread.
 
+    Entries are given by their names (`RequestStream`).
+
     All methods raise `BrokerError` and ``ResponseError`` as `Connection.execute` does.
     """
 
@@ -30,66 +34,71 @@ class Queue:
         self.consumer = consumer
         self._signer = signer
 
-    def create_group(self, connection: Connection) -> None:
-        """Create the group and its stream if they do not exist.
+    def create_group(self, connection: Connection, stream: RequestStream) -> None:
+        """Create the group of a stream, and the stream, if they do not exist.
 
         The group starts at the first entry, so requests sent before it existed are answered.
         """
         try:
-            queue = self.keys.queue
-            connection.execute("XGROUP", "CREATE", queue, GROUP, "0", "MKSTREAM")
+            connection.execute("XGROUP", "CREATE", stream.key, GROUP, "0", "MKSTREAM")
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
 
-    def with_group(self, connection: Connection, work: Callable[[], _T]) -> _T:
-        """Call `work`. If the group does not exist, create it and call `work` again."""
+    def with_group(
+        self, connection: Connection, stream: RequestStream, work: Callable[[], _T]
+    ) -> _T:
+        """Call `work`. If the stream has no group, create it and call `work` again."""
         try:
             return work()
         except ResponseError as error:
             if not any(word in str(error) for word in _NO_GROUP):
                 raise
-            self.create_group(connection)  # FLUSHALL, or a restart without persistence
+            self.create_group(connection, stream)  # FLUSHALL, or a restart without persistence
             return work()
 
-    def fetch(self, connection: Connection, most: int, block_ms: int) -> tuple[list[Any], int]:
+    def fetch(
+        self, connection: Connection, stream: RequestStream, most: int, block_ms: int
+    ) -> tuple[list[Any], int]:
         """Fetch at most `most` new entries; block up to `block_ms` until there is one.
 
         Returns:
-            The entries, [id, fields], and the length of the queue including entries at workers.
+            The entries, [name, fields], and the length of the stream including those at workers.
         """
-        replies = connection.pipeline(
-            [self._read(most, ("BLOCK", block_ms), b">"), ("XLEN", self.keys.queue)]
-        )
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        found, length = replies
-        return found[0][1] if found else [], length
+        read = self._read(stream, most, ("BLOCK", block_ms), b">")
+        found, length = _all_or_raise(connection.pipeline([read, ("XLEN", stream.key)]))
+        entries = found[0][1] if found else []
+        if stream.suffix:
+            entries = [[each + stream.suffix, fields] for each, fields in entries]
+        return entries, length
 
-    def owned(self, connection: Connection, most: int, start: bytes) -> list[bytes]:
-        """Return the IDs of the entries that this consumer has, from `start` on.
+    def owned(
+        self, connection: Connection, stream: RequestStream, most: int, after: bytes
+    ) -> list[bytes]:
+        """Return the first entries of a stream that this consumer has, after one or b"".
 
         XREADGROUP with an ID is not used, because it would count as a delivery of each entry.
         """
-        arguments = (self.keys.queue, GROUP, start, "+", most, self.consumer)
-        return [row[0] for row in connection.execute("XPENDING", *arguments)]
+        start = b"(" + after.removesuffix(stream.suffix) if after else b"-"
+        arguments = (stream.key, GROUP, start, "+", most, self.consumer)
+        return stream.names(row[0] for row in connection.execute("XPENDING", *arguments))
 
-    def entries(self, connection: Connection, ids: Sequence[bytes]) -> list[Any]:
-        """Read entries by ID: [id, fields], or [id, None] for a deleted entry."""
-        found = connection.pipeline([("XRANGE", self.keys.queue, each, each) for each in ids])
-        for reply in found:
-            if isinstance(reply, Exception):
-                raise reply
-        return [reply[0] if reply else [each, None] for each, reply in zip(ids, found, strict=True)]
+    def entries(self, connection: Connection, names: Sequence[bytes]) -> list[Any]:
+        """Read entries: [name, fields], or [name, None] for a deleted one."""
+        where = [(stream, each) for stream, ids in self.keys.split(names) for each in ids]
+        found = connection.pipeline([("XRANGE", stream.key, each, each) for stream, each in where])
+        return [
+            [each + stream.suffix, reply[0][1] if reply else None]
+            for (stream, each), reply in zip(where, _all_or_raise(found), strict=True)
+        ]
 
-    def touch(self, connection: Connection) -> None:
-        """Create the consumer, or reset its idle time.
+    def touch(self, connection: Connection, stream: RequestStream) -> None:
+        """Create the consumer of a stream, or reset its idle time.
 
         Before Redis 7.2, a read with ">" that finds no entry does neither. XGROUP CREATECONSUMER is
         not used, because a broker that is out of memory rejects it.
         """
-        connection.execute(*self._read(1, (), _AFTER_ALL))
+        connection.execute(*self._read(stream, 1, (), _AFTER_ALL))
 
     def cancelled(
         self, connection: Connection, after: bytes, block_ms: int
@@ -111,12 +120,22 @@ class Queue:
         entries = [entry for _, fields in notices for entry in fields[1].split()]
         return entries, notices[-1][0] if notices else after
 
-    def run(self, connection: Connection, script: str, *arguments: Any) -> Any:
-        """Run one of `scripts` on the queue and the group."""
-        return connection.execute("EVAL", script, 1, self.keys.queue, GROUP, *arguments)
+    def run(
+        self, connection: Connection, script: str, stream: RequestStream, *arguments: Any
+    ) -> Any:
+        """Run one of `scripts` on a stream and its group. The script deals with IDs."""
+        return connection.execute("EVAL", script, 1, stream.key, GROUP, *arguments)
+
+    def release(self, connection: Connection, idle_ms: int) -> int:
+        """Leave the group of each stream. Return how many entries others may claim at once."""
+        arguments = (GROUP, self.consumer, idle_ms)
+        commands = [
+            ("EVAL", scripts.RELEASE, 1, each.key, *arguments) for each in self.keys.streams
+        ]
+        return sum(filter(None, connection.query(commands, *_NO_GROUP)))
 
     def finish(
-        self, connection: Connection, replies: Iterable[ReplyMessage], ids: Sequence[bytes]
+        self, connection: Connection, replies: Iterable[ReplyMessage], names: Sequence[bytes]
     ) -> list[tuple[bytes, Exception]]:
         """Send replies, and acknowledge and delete entries, in one transaction.
 
@@ -131,21 +150,30 @@ class Queue:
             commands.append(("XADD", key, "*", FIELD, self._signer.seal(key, message)))
             commands.append(("PEXPIRE", key, REPLY_EXPIRY_MS))
             clients.append(client)
-        if ids:
-            commands += self._removal(ids)
+        commands += self._removal(names)
         done = connection.transaction(commands)
         answers = zip(clients, done[::2], strict=False)
         return [(client, answer) for client, answer in answers if isinstance(answer, Exception)]
 
-    def remove(self, connection: Connection, ids: Sequence[bytes]) -> None:
+    def remove(self, connection: Connection, names: Sequence[bytes]) -> None:
         """Acknowledge and delete entries. Unlike a transaction, it works without free memory."""
-        for reply in connection.pipeline(self._removal(ids)):
-            if isinstance(reply, Exception):
-                raise reply
+        _all_or_raise(connection.pipeline(self._removal(names)))
 
-    def _read(self, most: int, block: tuple[Any, ...], start: bytes) -> tuple[Any, ...]:
+    def _read(
+        self, stream: RequestStream, most: int, block: tuple[Any, ...], start: bytes
+    ) -> tuple[Any, ...]:
         group = ("GROUP", GROUP, self.consumer)
-        return ("XREADGROUP", *group, "COUNT", most, *block, "STREAMS", self.keys.queue, start)
+        return ("XREADGROUP", *group, "COUNT", most, *block, "STREAMS", stream.key, start)
 
-    def _removal(self, ids: Sequence[bytes]) -> list[tuple[Any, ...]]:
-        return [("XACK", self.keys.queue, GROUP, *ids), ("XDEL", self.keys.queue, *ids)]
+    def _removal(self, names: Sequence[bytes]) -> list[tuple[Any, ...]]:
+        commands: list[tuple[Any, ...]] = []
+        for stream, ids in self.keys.split(names):
+            commands += (("XACK", stream.key, GROUP, *ids), ("XDEL", stream.key, *ids))
+        return commands
+
+
+def _all_or_raise(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies

@@ -17,7 +17,7 @@ from .retrying import Outage, RetryingConnection
 
 
 class Consumer:
-    """One worker at one broker: a consumer of the queue's group. Used by its three threads.
+    """One worker at one broker: a consumer of the queue's group. Used by its threads.
 
     Args:
         processes: the engine and its workers.

@@ -29,6 +29,8 @@ def _queue(stream: StreamStats) -> list[str]:
     first = f"queue at the broker: {length}, {stream.pending:,} of them at workers"
     if stream.oldest_waiting is not None:
         first += f"; the oldest was sent {duration(stream.oldest_waiting)} ago"
+    if stream.bulk:
+        first += f"; {stream.bulk:,} have a priority below 0"
     lines = [first]
     if stream.consumers:
         lines.append(f"{'workers':<44}{'requests':>10}{'idle':>10}")

@@ -2,11 +2,11 @@
 
 ::
 
-    broker ── Fetcher ──> Admission ──> BrokerIngress ──> engine ──> worker processes with the model
+    broker ── Fetchers ─> Admission ──> BrokerIngress ──> engine ──> worker processes with the model
        <───── Replier <──────────────── take() <──┘
        <────> LeaseKeeper: renews the leases of this worker, claims those of dead workers
 
-The three threads only move bytes. The model runs in other processes, so it cannot block them by
+The threads only move bytes. The model runs in other processes, so it cannot block them by
 holding the GIL.
 """
 
@@ -38,14 +38,15 @@ CLOSE_PATIENCE = 5.0  # s to wait for an unreachable broker while closing
 
 
 def check_queue(broker: Broker, keys: Keys) -> None:
-    """Check that the broker can be used, and create the group. Ignores transient errors.
+    """Check that the broker can be used, and create the groups. Ignores transient errors.
 
     Raises:
         BrokerError: the broker cannot be used, and the error is not transient.
     """
     with contextlib.closing(broker.connection()) as connection:
         try:
-            Queue(keys, Signer(None), b"").create_group(connection)
+            for stream in keys.streams:
+                Queue(keys, Signer(None), b"").create_group(connection, stream)
         except BrokerError as error:
             if not error.transient and not isinstance(error.__cause__, OutOfMemoryError):
                 raise
@@ -54,7 +55,7 @@ def check_queue(broker: Broker, keys: Keys) -> None:
 
 
 class Gateway:
-    """Runs the three threads that connect a broker's queue to an engine.
+    """Runs the threads that connect a broker's queue to an engine.
 
     It is closed at exit like a `Backend`.
 
@@ -66,6 +67,8 @@ class Gateway:
         signer: of the messages.
         batch_size: most items per batch.
         models: the number of worker processes.
+        ages: True if a low priority rises with the time. Then up to a batch of bulk requests for
+            each process is fetched, however many others there are.
         claim_after: see `CLAIM_AFTER`; the same for all workers of a queue.
     """
 
@@ -78,6 +81,7 @@ class Gateway:
         *,
         batch_size: int,
         models: int,
+        ages: bool = False,
         claim_after: float = CLAIM_AFTER,
     ) -> None:
         self.engine = processes.engine
@@ -90,28 +94,28 @@ class Gateway:
         self._error: BaseException | None = None
         self.consumer = consumer = Consumer(processes, broker, keys, signer, claim_after)
         self._leaving_connection = consumer.connection(self._must_give_up)
-        self._connections = [
-            consumer.connection(should_stop)
-            for should_stop in (self._should_stop_fetching, self._must_give_up, self._should_leave)
+        self._fetching = [consumer.connection(self._should_stop_fetching) for _ in keys.streams]
+        self._replying = consumer.connection(self._must_give_up)
+        self._keeping = consumer.connection(self._should_leave)
+        fetchers = [
+            Fetcher(
+                consumer,
+                stream,
+                connection,
+                batches=batch_size * models,
+                reserve=batch_size * models if ages else 0,
+                should_stop=self._should_stop_fetching,
+            )
+            for stream, connection in zip(keys.streams, self._fetching, strict=True)
         ]
-        fetcher = Fetcher(
-            consumer,
-            self._connections[0],
-            batches=batch_size * models,
-            should_stop=self._should_stop_fetching,
-        )
-        replier = Replier(consumer, self._connections[1])
+        replier = Replier(consumer, self._replying)
         self._keeper = LeaseKeeper(
-            consumer,
-            self._connections[2],
-            room=lambda: 0 if self._draining else fetcher.room(),
-            set_worker_count=fetcher.set_worker_count,
-            should_stop=self._should_leave,
+            consumer, self._keeping, fetchers=fetchers, should_stop=self._should_leave
         )
         self._threads = [
             NativeThread(self._guarded(run), f"service-streamer-{name}")
             for name, run in (
-                ("fetcher", fetcher.run),
+                *(("fetcher", each.run) for each in fetchers),
                 ("replier", replier.run),
                 ("keeper", self._keep),
             )
@@ -164,7 +168,8 @@ class Gateway:
         self._skip_drain = self._skip_drain or not drain
         self._draining = True
         self._changed.notify()
-        self._connections[0].connection.interrupt()
+        for each in self._fetching:
+            each.connection.interrupt()
 
     def join(self, timeout: float | None) -> bool:
         """Wait for the replies, leave the group, and end the threads.
@@ -181,17 +186,18 @@ class Gateway:
     # -------------------------------------------------------------------- private
 
     def _join(self, deadline: float | None) -> bool:
-        fetcher, replier, keeper = self._threads
-        self._join_thread(fetcher, self._connections[0], 0)
+        *fetchers, replier, keeper = self._threads
+        for fetcher, connection in zip(fetchers, self._fetching, strict=True):
+            self._join_thread(fetcher, connection, 0)
         drained = self._skip_drain or self._drain(deadline)
         self._give_up_at = time.monotonic() + CLOSE_PATIENCE
         self.consumer.ingress.stop()
-        self._join_thread(replier, self._connections[1], CLOSE_PATIENCE)
+        self._join_thread(replier, self._replying, CLOSE_PATIENCE)
         self._leaving = True
         self._changed.notify()
-        self._connections[2].connection.interrupt()
+        self._keeping.connection.interrupt()
         self._join_thread(keeper, self._leaving_connection, self._give_up_at - time.monotonic())
-        for connection in (*self._connections, self._leaving_connection):
+        for connection in (*self._connections(), self._leaving_connection):
             connection.close()
         return drained
 
@@ -230,8 +236,11 @@ class Gateway:
         self._guarded(self._keeper.run)()
         # the lease keeper may have ended early, with an error
         self._changed.wait_for(self._should_leave, None)
-        if any(each.connection.made for each in self._connections):
+        if any(each.connection.made for each in self._connections()):
             self._leaving_connection.call(self._keeper.leave)
+
+    def _connections(self) -> list[RetryingConnection]:
+        return [*self._fetching, self._replying, self._keeping]
 
     def _guarded(self, run: Callable[[], None]) -> Callable[[], None]:
         def guarded() -> None:

@@ -6,9 +6,10 @@ of cancelled entries.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from redis.exceptions import AskError, ResponseError
 
@@ -16,7 +17,8 @@ from .._errors import BrokerError
 from . import scripts
 from .broker import Connection
 from .consumer import Consumer
-from .fetcher import finish
+from .fetcher import Fetcher, finish
+from .keys import RequestStream
 from .protocol import NOTICE_EXPIRY_MS
 from .retrying import RetryingConnection
 
@@ -38,8 +40,7 @@ class LeaseKeeper:
     Args:
         consumer: this worker.
         connection: of the lease keeper thread.
-        room: returns how many entries may be claimed.
-        set_worker_count: is called with the number of live workers of the queue.
+        fetchers: say how many entries may be claimed, and get the number of live workers.
         should_stop: returns True if `run` should return.
     """
 
@@ -48,8 +49,7 @@ class LeaseKeeper:
         consumer: Consumer,
         connection: RetryingConnection,
         *,
-        room: Callable[[], int],
-        set_worker_count: Callable[[int], None],
+        fetchers: Sequence[Fetcher],
         should_stop: Callable[[], bool],
     ) -> None:
         self._consumer = consumer
@@ -57,8 +57,7 @@ class LeaseKeeper:
         self._leases = consumer.leases
         self._connection = connection
         self._claim_ms = max(1, int(consumer.claim_after * 1000))
-        self._room = room
-        self._set_worker_count = set_worker_count
+        self._fetchers = fetchers
         self._should_stop = should_stop
         self._logged_at = time.monotonic()
         self._logged = ""
@@ -77,11 +76,7 @@ class LeaseKeeper:
 
     def leave(self, connection: Connection) -> None:
         """Leave the group. Entries that are still here may be claimed at once."""
-        queue = self._queue
-        released = queue.with_group(
-            connection,
-            lambda: queue.run(connection, scripts.RELEASE, queue.consumer, self._claim_ms),
-        )
+        released = self._queue.release(connection, self._claim_ms)
         if released:
             text = "%s: released %d entries to other workers"
             about = {"consumer": self._consumer.name, "entries": released}
@@ -109,52 +104,58 @@ class LeaseKeeper:
             # No permission to read this key, or its hash slot is being moved. Heartbeats suffice.
             self._consumer.changed.wait_for(self._should_stop, left)
             return
-        ours = self._leases.here(cancelled)
-        if ours:
-            self._queue.with_group(connection, lambda: self._beat(connection, ours))
+        self._beat(connection, self._leases.here(cancelled))
         if cancelled:
             self._consumer.changed.wait_for(self._should_stop, NOTICES_PAUSE)
 
     def _round(self, connection: Connection) -> None:
-        def work() -> None:
-            self._consumer.broker.clock.refresh(connection)
-            self._beat(connection, self._leases.ids())
-            self._claim(connection)
-            self._clean(connection)
-            if self._consumer.is_ready():
-                self._queue.touch(connection)
+        self._consumer.broker.clock.refresh(connection)
+        self._beat(connection, self._leases.ids())
+        for fetcher in self._fetchers:  # the bulk stream last, in case it cannot be created
+            work = functools.partial(self._look_after, connection, fetcher)
+            self._queue.with_group(connection, fetcher.stream, work)
 
-        self._queue.with_group(connection, work)
+    def _look_after(self, connection: Connection, fetcher: Fetcher) -> None:
+        """Claim entries of a stream, and remove its dead consumers."""
+        self._claim(connection, fetcher)
+        self._clean(connection, fetcher)
+        if self._consumer.is_ready():
+            self._queue.touch(connection, fetcher.stream)
 
-    def _beat(self, connection: Connection, ids: list[bytes]) -> None:
-        for start in range(0, len(ids), AT_A_TIME):
-            part = ids[start : start + AT_A_TIME]
-            states = self._queue.run(connection, scripts.BEAT, self._queue.consumer, *part)
-            pairs = list(zip(part, states, strict=True))
-            cancelled = [entry for entry, state in pairs if state == scripts.CANCELLED]
-            taken = [entry for entry, state in pairs if state == scripts.TAKEN_OVER]
-            # LOST entries continue: they were just answered, or the broker has lost its data. Then
-            # the answer saves the client from sending the request again.
-            self._consumer.counts.cancelled += len(cancelled)
-            self._consumer.counts.taken_over += len(taken)
-            self._consumer.ingress.cancel(self._leases.remove(cancelled + taken))
-            if taken:
-                _logger.warning(
-                    "%s: was stalled: other workers have taken over %d entries",
-                    self._consumer.name,
-                    len(taken),
-                    extra={"consumer": self._consumer.name, "entries": len(taken)},
-                )
+    def _beat(self, connection: Connection, names: list[bytes]) -> None:
+        for stream, ids in self._queue.keys.split(names):
+            for start in range(0, len(ids), AT_A_TIME):
+                some = ids[start : start + AT_A_TIME]
+                work = functools.partial(self._beat_some, connection, stream, some)
+                self._queue.with_group(connection, stream, work)
 
-    def _claim(self, connection: Connection) -> None:
-        room = min(self._room(), AT_A_TIME)
+    def _beat_some(self, connection: Connection, stream: RequestStream, ids: list[bytes]) -> None:
+        states = self._queue.run(connection, scripts.BEAT, stream, self._queue.consumer, *ids)
+        pairs = list(zip(stream.names(ids), states, strict=True))
+        cancelled = [entry for entry, state in pairs if state == scripts.CANCELLED]
+        taken = [entry for entry, state in pairs if state == scripts.TAKEN_OVER]
+        # LOST entries continue: they were just answered, or the broker has lost its data. Then
+        # the answer saves the client from sending the request again.
+        self._consumer.counts.cancelled += len(cancelled)
+        self._consumer.counts.taken_over += len(taken)
+        self._consumer.ingress.cancel(self._leases.remove(cancelled + taken))
+        if taken:
+            _logger.warning(
+                "%s: was stalled: other workers have taken over %d entries",
+                self._consumer.name,
+                len(taken),
+                extra={"consumer": self._consumer.name, "entries": len(taken)},
+            )
+
+    def _claim(self, connection: Connection, fetcher: Fetcher) -> None:
+        room = min(fetcher.room(), AT_A_TIME)
         if room == 0:
             return
-        claimed = self._queue.run(
-            connection, scripts.CLAIM, self._queue.consumer, self._claim_ms, room
-        )
+        arguments = (self._queue.consumer, self._claim_ms, room)
+        claimed = self._queue.run(connection, scripts.CLAIM, fetcher.stream, *arguments)
         if not claimed:
             return
+        claimed = [[each + fetcher.stream.suffix, *rest] for each, *rest in claimed]
         self._consumer.counts.claimed += len(claimed)
         previous = ", ".join(sorted({entry[2].decode("utf-8", "replace") for entry in claimed}))
         _logger.warning(
@@ -166,11 +167,12 @@ class LeaseKeeper:
         )
         finish(connection, self._queue, self._consumer.admission.take_claimed(claimed))
 
-    def _clean(self, connection: Connection) -> None:
-        workers, removed = self._queue.run(
-            connection, scripts.CLEAN, DEAD_AFTER * self._claim_ms, self._claim_ms
-        )
-        self._set_worker_count(workers)
+    def _clean(self, connection: Connection, fetcher: Fetcher) -> None:
+        arguments = (DEAD_AFTER * self._claim_ms, self._claim_ms)
+        workers, removed = self._queue.run(connection, scripts.CLEAN, fetcher.stream, *arguments)
+        fetcher.set_worker_count(workers)
+        if fetcher is not self._fetchers[0]:
+            return  # it was logged
         for name in removed:
             about = {"consumer": self._consumer.name, "removed": name.decode()}
             text = "%s: removed the dead consumer %s"

@@ -8,6 +8,7 @@ import struct
 from typing import Any, NamedTuple
 
 from .. import _core
+from .keys import Keys as Keys
 
 VERSION = 1
 GROUP = b"w"  # the consumer group of the workers
@@ -54,40 +55,6 @@ class VersionMismatch(Exception):
         self.request = request
         self.begin = begin
         self.items = items
-
-
-# -------------------------------------------------------------------------- keys
-
-
-class Keys:
-    """The keys of one prefix. They share a hash slot, so a cluster keeps them on one node.
-
-    Attributes:
-        prefix: as given.
-        queue: the key of the stream of requests.
-        cancellations: the key of the stream of notices of cancelled entries.
-
-    Raises:
-        ValueError: the prefix is not a str, or contains a brace.
-    """
-
-    def __init__(self, prefix: Any = "") -> None:
-        if not isinstance(prefix, str) or "{" in prefix or "}" in prefix:
-            raise ValueError(f"prefix must be a str without braces, not {prefix!r}")
-        self.prefix = prefix
-        tag = b"{ss:" + prefix.encode("utf-8", "surrogatepass") + b"}:"
-        self.queue = tag + b"q"
-        self.cancellations = tag + b"c"
-        self._replies = tag + b"r:"
-        self._receipts = tag + b"s:"
-
-    def replies(self, client: bytes) -> bytes:
-        """Return the key of the reply stream of a client, given by its 16 bytes."""
-        return self._replies + client.hex().encode()
-
-    def receipts(self, relay: bytes) -> bytes:
-        """Return the key of the stream of receipts for a relay, given by its 16 bytes."""
-        return self._receipts + relay.hex().encode()
 
 
 # -------------------------------------------------------------------- signatures

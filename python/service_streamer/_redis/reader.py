@@ -233,7 +233,7 @@ class Reader:
         waiting = session.in_flight.older_than(until)
         if not waiting:
             return
-        missing = missing_entries(self._connection, session.keys.queue, waiting, full)
+        missing = missing_entries(self._connection, session.keys, waiting, full)
         if not missing:
             return
         # A reply is appended before its entry is deleted, so read all replies first. Read from the

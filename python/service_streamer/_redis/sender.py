@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import math
@@ -12,27 +13,33 @@ from .. import _core
 from .._errors import BrokerError
 from .._waiting.threads import original
 from .broker import Command, ResponseError
+from .keys import RequestStream
 from .protocol import FIELD
-from .session import Backoff, ChunkId, Session, notice
+from .session import Backoff, ChunkId, Session, deletion, notice
 
 FLUSH = 256  # about the most items per round trip
 FLUSH_BYTES = 8 * 2**20  # most bytes per round trip, unless one message alone is larger
 OUTAGE_GAP = 5.0  # s without an attempt, after which a failure starts a new outage
+ANY_PRIORITY = -(2**63)
 FULL_PAUSE = (0.005, 0.05)  # s between two checks of a full queue, the first and the longest
 
 Chunk = tuple[int, int, int, "float | None", int, bytes]
 """request, begin, items, deadline, priority, body: an element of `BrokerEgress.take`"""
+
+Messages = dict[ChunkId, tuple[RequestStream, bytes]]
+"""the stream of each chunk, and the command that appends it"""
 
 
 class Sender:
     """Moves requests from the engine to the broker's queue, many per round trip.
 
     One thread calls `run`. While the broker does not answer, or its queue is full, the sender takes
-    no more requests. Then the engine's queue fills, and callers are blocked or rejected.
+    no more requests. Then the engine's queue fills, and callers are blocked or rejected. Requests
+    of higher priorities go first, and bulk requests never fill the queue for others.
 
     Args:
         session: of the client.
-        max_queue: most entries in the broker's queue, from all clients.
+        max_queue: most entries in the main stream, and in both together, from all clients.
         announce: is called when requests are about to be in flight.
     """
 
@@ -41,18 +48,13 @@ class Sender:
         self._max_queue = max_queue
         self._announce = announce
         self._connection = session.broker.connection()
-        queue = session.keys.queue
-        self._append = b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$%d\r\n%b\r\n" % (
-            *(len(queue), queue),
-            *(len(FIELD), FIELD),
-        )
-        self._seal = functools.partial(session.signer.seal, queue) if session.signer else None
         self._backoff = Backoff()
         self._not_before = 0.0  # time of the next attempt
         self._failed_at = -math.inf  # time of the last failed attempt
-        self._room = min(FLUSH, max_queue)  # free room in the broker's queue, at most FLUSH
-        self._full = False
-        self._full_pause = FULL_PAUSE[0]
+        # free room in the broker's queue, at most FLUSH: for all requests, and for bulk requests
+        self._room = self._bulk_room = min(FLUSH, max_queue)
+        self._sends_bulk = False  # True from the first bulk request on
+        self._full_pause = 0.0  # s until the next check; 0: no stream is full
         # taken from the engine, not yet confirmed by the broker
         self._unconfirmed: list[Chunk] = []
         self._to_delete: list[bytes] = []  # entries of cancelled requests
@@ -63,7 +65,8 @@ class Sender:
         """Send until the egress is stopped."""
         try:
             while self._take():
-                if self._pause() <= 0 and (self._unconfirmed or self._to_delete or self._full):
+                has_work = self._unconfirmed or self._to_delete or self._full_pause
+                if self._pause() <= 0 and has_work:
                     self._flush()
         finally:
             with contextlib.suppress(Exception):
@@ -84,22 +87,30 @@ class Sender:
 
     def _take(self) -> bool:
         """Wait for requests or cancellations; return False once the egress is stopped."""
-        pause = max(self._pause(), 0.0)
-        if pause or self._unconfirmed or self._to_delete:
-            most = 0 if self._unconfirmed or self._full else self._room
-            taken = self._session.egress.take(most, pause)
-        elif self._full:
-            taken = self._session.egress.take(0, self._full_pause)
-        else:
-            taken = self._session.egress.take(self._room, None)
+        timeout: float | None = max(self._pause(), 0.0)
+        if not (timeout or self._unconfirmed or self._to_delete):
+            timeout = self._full_pause or None
+        most, least_priority = self._limits()
+        taken = self._session.egress.take(most, timeout, least_priority)
         if taken is None:
             return False
         chunks, cancelled = taken
         if self._again:
-            self._unconfirmed += self._lost_chunks()
-        self._unconfirmed += chunks
+            chunks = self._lost_chunks() + chunks
+        # bulk last, in case there is too much for one round trip
+        self._unconfirmed = sorted([*self._unconfirmed, *chunks], key=_is_bulk)
+        if self._unconfirmed and _is_bulk(self._unconfirmed[-1]):
+            self._sends_bulk = True
         self._cancel(cancelled)
         return True
+
+    def _limits(self) -> tuple[int, int]:
+        """Return how many items may be taken, and from which priority on."""
+        if self._unconfirmed and not _is_bulk(self._unconfirmed[0]):
+            return 0, 0
+        if self._unconfirmed or self._bulk_room <= 0:
+            return max(0, self._room), 0
+        return self._bulk_room, ANY_PRIORITY
 
     def _pause(self) -> float:
         return self._not_before - time.monotonic()
@@ -130,8 +141,7 @@ class Sender:
         if not self._connection.connected:
             return
         commands: list[tuple[object, ...]] = [("DEL", self._session.replies)]
-        if entries:
-            commands.append(("XDEL", self._session.keys.queue, *entries))
+        commands += deletion(self._session.keys, entries)
         self._connection.pipeline(commands)
         if entries:
             self._connection.pipeline(notice(self._session.keys, entries))
@@ -152,8 +162,9 @@ class Sender:
             if self._session.lost("sender", error):
                 self._session.fail({chunk[0] for chunk in self._unconfirmed}, error)
                 self._unconfirmed.clear()
-            self._full = False  # unknown now; so requests are taken, and end if the outage lasts
-            self._room = min(FLUSH, self._max_queue)
+            # unknown now; so requests are taken, and end if the outage lasts
+            self._room = self._bulk_room = min(FLUSH, self._max_queue)
+            self._full_pause = 0.0
             self._failed_at = time.monotonic()
             self._not_before = self._failed_at + self._backoff.next()
         else:
@@ -165,22 +176,18 @@ class Sender:
         session = self._session
         chunks = self._next_chunks()
         messages = self._messages(chunks)
-        ids = list(messages)
-        commands: list[Command] = list(messages.values())
+        commands: list[Command] = [command for _, command in messages.values()]
         cancelled = self._to_delete[:]
-        if cancelled:
-            commands.append(("XDEL", session.keys.queue, *cancelled))
-        commands.append(("XLEN", session.keys.queue))
-        if ids:
+        commands += deletion(session.keys, cancelled)
+        streams = session.keys.streams if self._sends_bulk else (session.keys.main,)
+        commands += [("XLEN", stream.key) for stream in streams]
+        if messages:
             self._announce()
         replies = self._connection.pipeline(commands)
         del self._unconfirmed[: len(chunks)]
         del self._to_delete[: len(cancelled)]
-        entries = replies[: len(ids)]
-        if set(map(type, entries)) - {bytes}:
-            self._fail_rejected(zip(ids, entries, strict=True))
-        self._to_delete += session.in_flight.arrive(ids, entries)
-        self._update_room(replies[-1])
+        self._arrive(messages, replies)
+        self._update_room(replies[-len(streams) :])
         if cancelled:
             with contextlib.suppress(BrokerError):  # the heartbeat of the worker finds them later
                 self._connection.pipeline(notice(session.keys, cancelled))
@@ -194,34 +201,59 @@ class Sender:
                 return self._unconfirmed[:count]
         return self._unconfirmed[:]
 
-    def _messages(self, chunks: list[Chunk]) -> dict[ChunkId, bytes]:
+    def _messages(self, chunks: list[Chunk]) -> Messages:
         """Return the command of each chunk, and record the chunks as in flight.
 
         Chunks of ended requests are left out: too large, or ended by the reader meanwhile.
         """
         session = self._session
-        clock = session.broker.clock
-        try:
-            messages, too_large = _core.pack_requests(
-                chunks,
-                self._append,
-                session.client,
-                clock.now_ms(),
-                clock.ahead_ms,
-                session.broker.message_limit,
-                self._seal,
-            )
-        except MemoryError:  # a chunk as large as that is alone in its round trip
-            messages, too_large = {}, []
-            session.lose({chunk[0] for chunk in chunks}, "there was no memory to send it")
-        for each in too_large:
-            self._too_large(*each)
+        messages: Messages = {}
+        for stream, of_stream in self._by_stream(chunks):
+            for chunk, command in self._pack(stream, of_stream).items():
+                messages[chunk] = stream, command
         session.in_flight.begin(messages)
         ended = session.in_flight.dropped()
         if ended:
             self._to_delete += session.in_flight.drop(ended)
             messages = {each: messages[each] for each in messages if each[0] not in ended}
         return messages
+
+    def _by_stream(self, chunks: list[Chunk]) -> Iterable[tuple[RequestStream, list[Chunk]]]:
+        keys = self._session.keys
+        first_bulk = bisect.bisect_left(chunks, True, key=_is_bulk)  # they are sorted
+        return (keys.main, chunks[:first_bulk]), (keys.bulk, chunks[first_bulk:])
+
+    def _pack(self, stream: RequestStream, chunks: list[Chunk]) -> dict[ChunkId, bytes]:
+        session = self._session
+        clock = session.broker.clock
+        try:
+            messages, too_large = _core.pack_requests(
+                chunks,
+                _append_command(stream.key),
+                session.client,
+                clock.now_ms(),
+                clock.ahead_ms,
+                session.broker.message_limit,
+                functools.partial(session.signer.seal, stream.key) if session.signer else None,
+            )
+        except MemoryError:  # a chunk as large as that is alone in its round trip
+            session.lose({chunk[0] for chunk in chunks}, "there was no memory to send it")
+            return {}
+        for each in too_large:
+            self._too_large(*each)
+        return messages
+
+    def _arrive(self, messages: Messages, replies: list[object]) -> None:
+        """Record the entries of messages, given the replies of the broker."""
+        names: list[object] = []
+        for (chunk, (stream, _)), reply in zip(messages.items(), replies, strict=False):
+            if isinstance(reply, bytes):
+                names.append(reply + stream.suffix)
+            else:
+                names.append(None)
+                if isinstance(reply, Exception):
+                    self._session.fail([chunk[0]], self._session.broker.describe(reply))
+        self._to_delete += self._session.in_flight.arrive(messages, names)
 
     def _too_large(self, request: int, items: int, size: int) -> None:
         broker = self._session.broker
@@ -231,18 +263,24 @@ class Sender:
         )
         self._session.fail([request], error)
 
-    def _fail_rejected(self, replies: Iterable[tuple[ChunkId, object]]) -> None:
-        for (request, _), reply in replies:
-            if isinstance(reply, Exception):
-                error = self._session.broker.describe(reply)
-                self._session.fail([request], error)
-
-    def _update_room(self, length: object) -> None:
-        room = self._max_queue - length if isinstance(length, int) else FLUSH
-        self._room = min(FLUSH, room)
-        if room > 0:
-            self._full = False
-            return
+    def _update_room(self, lengths: list[object]) -> None:
+        room, rooms = self._max_queue, []
+        for length in lengths:
+            room = room - length if isinstance(length, int) else FLUSH
+            rooms.append(min(FLUSH, room))
+        self._room, self._bulk_room = rooms[0], rooms[-1]
         first, longest = FULL_PAUSE
-        self._full_pause = min(longest, 2 * self._full_pause) if self._full else first
-        self._full = True
+        is_full = self._bulk_room <= 0
+        self._full_pause = min(longest, 2 * self._full_pause) or first if is_full else 0.0
+
+
+def _is_bulk(chunk: Chunk) -> bool:
+    return chunk[4] < 0
+
+
+def _append_command(key: bytes) -> bytes:
+    """Return the command that appends a message to a stream, up to the message."""
+    return b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$%d\r\n%b\r\n" % (
+        *(len(key), key),
+        *(len(FIELD), FIELD),
+    )

@@ -26,7 +26,7 @@ ChunkId = tuple[int, int]
 
 
 class EntriesInFlight:
-    """The entries of this client that have no answer yet, by chunk. Any thread."""
+    """The names of entries of this client that have no answer yet, by chunk. Any thread."""
 
     def __init__(self) -> None:
         self._lock = original("_thread", "allocate_lock")()
@@ -137,6 +137,11 @@ class EntriesInFlight:
 def entry_time(entry: bytes) -> int:
     """Return when an entry was appended, in ms on the broker's clock."""
     return int(entry.partition(b"-")[0])
+
+
+def deletion(keys: Keys, entries: Iterable[bytes]) -> list[tuple[Any, ...]]:
+    """Return the commands that delete entries, one for each stream."""
+    return [("XDEL", stream.key, *ids) for stream, ids in keys.split(entries)]
 
 
 def notice(keys: Keys, entries: Sequence[bytes]) -> list[tuple[Any, ...]]:

@@ -42,9 +42,9 @@ class RedisStreamer(BaseStreamer):
             workers have their own batch_size.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        max_queue: most messages in the broker's queue, from all clients. While it is full, also the
-            most items that wait in this process. None: 65,536. An empty queue accepts a request of
-            any size.
+        max_queue: most messages in the broker's queue, from all clients. Those of a priority below
+            0 leave the others their room. While it is full, also the most items that wait in this
+            process. None: 65,536. An empty queue accepts a request of any size.
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
         output: "items" or "batch", as for `ThreadedStreamer`.

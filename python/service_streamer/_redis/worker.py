@@ -228,6 +228,7 @@ class RedisWorker:
             self._signer,
             batch_size=options.batch_size,
             models=process_options.worker_num,
+            ages=options.ageing is not None,
             claim_after=CLAIM_AFTER if self._claim_after is None else self._claim_after,
         )
         self._gateway.consumer.admission.on_stream = self._relay.start

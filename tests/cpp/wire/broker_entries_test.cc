@@ -62,14 +62,26 @@ TEST(LeasedEntries, AnEntryIsKnownUntilItIsRemoved) {
   EXPECT_EQ(held.add("1-0", head_of(7, 3)), 1U);
   EXPECT_EQ(held.add("1-0", head_of(8)), 0U);
   EXPECT_EQ(held.add("1-1", head_of(9)), 2U);
-  EXPECT_EQ(held.unanswered_items(), 4U);
+  EXPECT_EQ(held.unanswered_items({}), 4U);
   EXPECT_TRUE(held.contains("1-0"));
   EXPECT_EQ(held.remove("1-0"), 1U);
   EXPECT_EQ(held.remove("1-0"), 0U);
   EXPECT_FALSE(held.contains("1-0"));
-  EXPECT_EQ(held.unanswered_items(), 1U);
+  EXPECT_EQ(held.unanswered_items({}), 1U);
   EXPECT_EQ(held.ids(), std::vector<std::string>{"1-1"});
   EXPECT_EQ(held.add("1-0", head_of(7)), 3U);
+}
+
+TEST(LeasedEntries, EachStreamHasItsOwnEntriesAndItems) {
+  LeasedEntries held;
+  EXPECT_EQ(held.add("1-0", head_of(7, 3)), 1U);
+  EXPECT_EQ(held.add("1-0:b", head_of(8, 4)), 2U);
+  EXPECT_EQ(held.unanswered_items({}), 3U);
+  EXPECT_EQ(held.unanswered_items(":b"), 4U);
+  EXPECT_EQ(held.unanswered_items(":c"), 0U);
+  EXPECT_EQ(held.remove("1-0:b"), 2U);
+  EXPECT_EQ(held.unanswered_items(":b"), 0U);
+  EXPECT_EQ(held.unanswered_items({}), 3U);
 }
 
 TEST(LeasedEntries, AnEntryIsAnsweredOnceAndKnownUntilItIsRemoved) {
@@ -79,11 +91,11 @@ TEST(LeasedEntries, AnEntryIsAnsweredOnceAndKnownUntilItIsRemoved) {
   ASSERT_TRUE(entry);
   EXPECT_EQ(entry->id, "1-0");
   EXPECT_EQ(std::uint64_t{entry->head.request}, 7U);
-  EXPECT_EQ(held.unanswered_items(), 0U);
+  EXPECT_EQ(held.unanswered_items({}), 0U);
   EXPECT_EQ(held.size(), 1U);
   EXPECT_FALSE(held.answer(1));
   EXPECT_EQ(held.remove("1-0"), 1U);
-  EXPECT_EQ(held.unanswered_items(), 0U);
+  EXPECT_EQ(held.unanswered_items({}), 0U);
   held.add("1-1", head_of(8));
   held.remove("1-1");
   EXPECT_FALSE(held.answer(2));

@@ -107,6 +107,14 @@ def test_a_client_reads_streams_and_leaves(told, dropped):
     dropped(0)
 
 
+def test_items_of_a_client_that_is_closed_leave(told, admitted, dropped):
+    client = Streamer.connect(told().address)
+    client.submit([0])
+    admitted(0)
+    client.close(drain=False, timeout=LONG)
+    dropped(0)
+
+
 def test_a_slow_reader_holds_nobody_up(process_streamers):
     streamer = process_streamers(Countdown, 1)
     slow = streamer.stream(1000, buffer=4)

@@ -35,3 +35,34 @@ def test_an_expired_item_leaves(pair, process_journal):
     assert pair.streamer.predict([2]) == [[2, 1]]
     admitted = ("admit", 0) in process_journal.all()
     eventually(lambda: not admitted or ("drop", 0) in process_journal.all())
+
+
+def test_a_cancelled_item_leaves(pair, process_journal):
+    future = pair.streamer.submit([0])
+    while process_journal.next() != ("admit", 0):
+        pass
+    future.cancel()
+    while process_journal.next() != ("drop", 0):
+        pass
+    assert pair.streamer.predict([2]) == [[2, 1]]
+
+
+def test_streams(pair):
+    streams = [pair.streamer.stream(item, timeout=LONG) for item in (5, 3, 200, 1)]
+    assert [list(stream) for stream in streams] == [down(5), down(3), down(200), [1]]
+    assert pair.streamer.predict([2]) == [[2, 1]]
+
+
+def test_a_closed_stream_leaves(pair, process_journal):
+    with pair.streamer.stream(0, timeout=LONG) as stream:
+        next(stream)
+    while process_journal.next() != ("drop", 0):
+        pass
+    assert list(pair.streamer.stream(3, timeout=LONG)) == down(3)
+
+
+def test_a_slow_reader_holds_nobody_up(pair):
+    slow = pair.streamer.stream(300, timeout=LONG, buffer=4)
+    assert next(slow) == 300
+    assert list(pair.streamer.stream(100, timeout=LONG)) == down(100)
+    assert list(slow) == down(299)

@@ -74,7 +74,7 @@ def test_entries_come_in_at_once_and_their_answers_go_to_their_clients(place):
     ]
     assert one.take_in(*entries) == (3, 4, [], [])
     assert sorted(one.held.ids()) == [b"1-1", b"1-2", b"1-3"]
-    assert (len(one.held), one.held.unanswered_items) == (3, 4)
+    assert (len(one.held), one.held.unanswered_items(b"")) == (3, 4)
     ended = sorted(one.ended(3))
     bodies = [body for _, body in ended]
     messages, ids, others, count = one.answer(ended)
@@ -83,7 +83,7 @@ def test_entries_come_in_at_once_and_their_answers_go_to_their_clients(place):
         (B, pack_replies([(12, 64, 2, bodies[1])])),
     ]
     assert (ids, others, count) == ([b"1-1", b"1-2", b"1-3"], [], 3)
-    assert (len(one.held), one.held.unanswered_items) == (3, 0)
+    assert (len(one.held), one.held.unanswered_items(b"")) == (3, 0)
     assert one.rings == 1
     assert one.answer(ended) == ([], [], [], 3)
 
@@ -155,7 +155,7 @@ def test_a_deadline_is_one_of_the_brokers_clock(place):
     (expired,) = one.ended(1)
     assert expired == (2, b"")
     assert one.answer([expired]) == ([], [], [((b"1-2", A, 7, 0, 1, now + 20), b"")], 1)
-    assert one.held.unanswered_items == 2
+    assert one.held.unanswered_items(b"") == 2
     gate.open()
     assert one.answer(sorted(one.ended(2)))[1] == [b"1-1", b"1-3"]
 

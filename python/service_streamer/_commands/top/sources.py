@@ -71,14 +71,14 @@ class QueueSource:
         from ..._redis.broker import Broker
         from ..._redis.protocol import Keys
 
-        self._key = Keys(prefix).queue
-        self._broker = Broker(url, self._key)
+        self._keys = Keys(prefix)
+        self._broker = Broker(url, self._keys.queue)
         self._read = queue_stats.read
         self.name = f"{self._broker} {prefix!r}" if prefix else str(self._broker)
 
     def read(self) -> StreamStats:
         """Return the statistics of the queue, on a temporary connection."""
-        return self._read(self._broker, self._key, 0)
+        return self._read(self._broker, self._keys, 0)
 
     def close(self) -> None:
         """Close nothing."""
