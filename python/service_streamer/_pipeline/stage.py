@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _options
+from .._kinds import kind_for
 from .._model import is_managed, name_of
 from .._native import NativeSource
-from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
-from .._threaded import ThreadedStreamer
 
 _OF_THE_PIPELINE = ("overflow", "worker_timeout")
 
@@ -94,7 +93,7 @@ class Stage:
         """
         if isinstance(self.target, BaseStreamer):
             return self.target
-        kind = Streamer if self._processes else ThreadedStreamer
+        kind = kind_for(self.target, self._processes)
         return kind(self.target, self._batch_size, worker_num=self._workers, **self._options)
 
     def __repr__(self) -> str:

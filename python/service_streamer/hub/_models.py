@@ -1,0 +1,172 @@
+"""What a hub knows of its models and their versions. `Loader` guards all of it with its lock."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import time
+from typing import TYPE_CHECKING
+
+from .._stats import StreamerStats
+from .._streamer import BaseStreamer
+from ._errors import ModelLoadError
+from ._memory import Size
+from ._spec import ModelSpec
+
+if TYPE_CHECKING:
+    from .._pipeline.request import Piece
+
+
+class State(enum.Enum):
+    """The state of a version of a model."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class Version:
+    """One version of a model. The handles read `streamer` and write `used` without the lock."""
+
+    def __init__(self, model: Model, number: int, spec: ModelSpec) -> None:
+        self.model = model
+        self.number = number
+        self.spec = spec
+        self.state = State.UNLOADED
+        self.streamer: BaseStreamer | None = None
+        """gets the requests; None unless READY"""
+        self.used = 0.0
+        """monotonic time of the last request or load; 0: never"""
+        self.coming: BaseStreamer | None = None
+        """of the load that is under way"""
+        self.leaving: BaseStreamer | None = None
+        """the one that is drained"""
+        self.waiting: list[Piece] = []
+        """requests for the streamer of the next load"""
+        self.wanted = False
+        """load it after it was drained, also without a request"""
+        self.holds_room = False
+        """it counts: it is loaded, or has its room to be loaded into"""
+        self.beside: Version | None = None
+        """the version that it replaces. It is loaded beside that one"""
+        self.size: Size | None = None
+        """as measured; None: it was never loaded"""
+        self.error: ModelLoadError | None = None
+        self.attempts = 0
+        """failed ones, since the last that did not fail"""
+        self.retry_at = 0.0
+        """monotonic time of the next attempt after a failure"""
+        self.evicted_at: float | None = None
+        self.warned_at: float | None = None
+        self.reloads = 0
+        """loads within a minute after it was evicted"""
+        self.earlier_requests = 0
+        """those of streamers that were closed"""
+        self.last_stats: StreamerStats | None = None
+        """of the last streamer that was closed"""
+
+    @property
+    def name(self) -> str:
+        """The name of the model and the number of the version."""
+        return f"{self.model.name}@{self.number}"
+
+    def status(self) -> VersionStatus:
+        """Return what `ModelHub.status` tells."""
+        streamer = self.streamer
+        requests = self.earlier_requests
+        if streamer is not None:
+            requests += streamer.stats().submitted
+        size = self.size if self.holds_room else None
+        since = time.monotonic() - self.used
+        return VersionStatus(
+            version=self.number,
+            state=self.state.value,
+            memory=None if size is None else size.host,
+            gpu_memory=None if size is None else size.gpu,
+            last_use=time.time() - since if self.used else None,
+            requests=requests,
+            waiting=len(self.waiting),
+            reloads=self.reloads,
+            error=None if self.error is None else str(self.error),
+        )
+
+
+class Alias:
+    """The version for which a name stands. It changes when another version takes over."""
+
+    __slots__ = ("name", "version")
+
+    def __init__(self, name: str, version: Version) -> None:
+        self.name = name
+        self.version = version
+
+
+class Model:
+    """A model and its versions."""
+
+    def __init__(self, name: str, pinned: bool) -> None:
+        self.name = name
+        self.pinned = pinned
+        self.versions: dict[int, Version] = {}
+        self.serving: Alias | None = None
+        """the version that gets the requests without a version or label"""
+        self.labels: dict[str, Alias] = {}
+        self.error = ""
+        """the reason why its folder cannot be used"""
+
+    def add(self, number: int, spec: ModelSpec) -> Version:
+        """Add a version. The first one is the one that serves."""
+        version = self.versions[number] = Version(self, number, spec)
+        if self.serving is None:
+            self.serving = Alias(self.name, version)
+        return version
+
+    def status(self) -> ModelStatus:
+        """Return what `ModelHub.status` tells."""
+        return ModelStatus(
+            name=self.name,
+            serving=None if self.serving is None else self.serving.version.number,
+            pinned=self.pinned,
+            labels={label: alias.version.number for label, alias in self.labels.items()},
+            versions={number: each.status() for number, each in sorted(self.versions.items())},
+            error=self.error or None,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class VersionStatus:
+    """The state of one version of a model."""
+
+    version: int
+    state: str
+    """"unloaded", "loading", "ready", "draining" or "failed\""""
+    memory: int | None
+    """bytes of host memory, as measured; None: it is not loaded"""
+    gpu_memory: int | None
+    """bytes of GPU memory; 0: this process has not initialised CUDA"""
+    last_use: float | None
+    """``time.time()`` of the last request, or of the load; None: there was none"""
+    requests: int
+    """how many it got so far"""
+    waiting: int
+    """requests that wait until it is loaded, now"""
+    reloads: int
+    """loads within a minute after it was unloaded for another model"""
+    error: str | None
+    """why the last attempt to load it has failed"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelStatus:
+    """The state of one model."""
+
+    name: str
+    serving: int | None
+    """the version that gets the requests; None: there is none yet"""
+    pinned: bool
+    labels: dict[str, int]
+    versions: dict[int, VersionStatus]
+    error: str | None
+    """why its folder cannot be used"""
