@@ -83,11 +83,10 @@ class Lobby(BaseStreamer):
         """Do what `Requests.apredict` does."""
         request = LobbyRequest(alias, batch, priority)
         try:
-            outputs = await self._engine.submit_async(request.pieces, timeout, priority)
+            return await self._engine.submit_async(request.pieces, timeout, priority)
         except BaseException:
             request.end()
             raise
-        return join(outputs)
 
     def begin_stream(
         self, alias: Alias, item: Any, priority: int, buffer: int, remote: bool
