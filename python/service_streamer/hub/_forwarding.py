@@ -38,7 +38,10 @@ class Forwarding:
         try:
             streamer = self.wait_in(version, piece)
         except Exception as error:
-            piece.fail(error)
+            if version.dropped and piece.request.alias.version is not version:  # type: ignore[attr-defined]
+                self.enter(piece)  # another version has taken over meanwhile
+            else:
+                piece.fail(error)
             return
         if streamer is not None:
             version.used = time.monotonic()

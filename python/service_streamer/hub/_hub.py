@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import os
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _options
 from .._future import Future
@@ -17,11 +18,15 @@ from ._handle import ModelHandle
 from ._loader import Loader
 from ._lobby import Lobby
 from ._memory import parse_bytes
-from ._models import Alias, Model, ModelStatus, Version
+from ._models import Model, ModelStatus
+from ._names import Names, check_name
 from ._room import Limits
 from ._spec import ModelSpec
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+if TYPE_CHECKING:
+    from ._folder import Found
+    from ._rollout import Rollout
+    from ._watching import Watching
 
 
 class ModelHub:
@@ -77,6 +82,7 @@ class ModelHub:
             parse_bytes("gpu_memory_budget", gpu_memory_budget),
         )
         self._models: dict[str, Model] = {}
+        self._names = Names(self._models)
         for name, spec in models.items():
             check_name(name)
             if not isinstance(spec, ModelSpec):
@@ -84,12 +90,56 @@ class ModelHub:
             model = self._models[name] = Model(name, spec.pin)
             model.add(1, spec)
         self._handles: dict[str, ModelHandle] = {}
+        self._rollout: Rollout | None = None
+        self._watching: Watching | None = None
         self._loader = Loader(limits, _options.count("load_threads", load_threads))
         self._lobby = Lobby(_weak_enter(self._loader))
         for model in self._models.values():
             for version in model.versions.values():
                 if version.spec.load == "start":
                     self._loader.load(version)
+
+    @classmethod
+    def watch(cls, folder: str | os.PathLike[str], **options: Any) -> ModelHub:
+        """Return a hub of the models in a folder. It notices new models and versions.
+
+        ::
+
+            models/
+                sentiment/
+                    model.toml
+                    3/
+                    4/
+
+        A new version is loaded and warmed up beside the one that serves, and takes over when it is
+        ready. Then the old one is drained and unloaded. No request fails. A version that cannot be
+        loaded never takes over; `status` and the log say why.
+
+        Args:
+            folder: of the models.
+            **options: those of `ModelHub`, except ``models``.
+
+        Raises:
+            ImportError: the extra ``hub`` is not installed.
+            OSError: the folder cannot be read.
+            TypeError, ValueError: an option is invalid.
+        """
+        from ._rollout import Rollout
+        from ._watching import Watching  # needs the extra
+
+        hub = cls({}, **options)
+        hub._rollout = Rollout(hub._models, hub._loader)
+        reference = weakref.ref(hub)
+
+        def apply(found: dict[str, Found]) -> bool:
+            if (hub := reference()) is None or hub._rollout is None:
+                return False
+            hub._rollout.apply(found)
+            hub._forget_handles()
+            return True
+
+        hub._watching = Watching(Path(folder), apply)
+        return hub
 
     # ------------------------------------------------------------------- requests
 
@@ -104,7 +154,7 @@ class ModelHub:
         """
         handle = self._handles.get(name)
         if handle is None:
-            alias = self._find(name)
+            alias = self._names.find(name)
             handle = self._handles[name] = ModelHandle(alias, self._loader, self._lobby)
         return handle
 
@@ -145,16 +195,41 @@ class ModelHub:
 
         Without a version or label this unloads all versions of the model.
         """
-        for version in self._versions(name):
+        for version in self._names.versions(name):
             greenlets.call(self._loader.unload, version)
 
     def pin(self, name: str) -> None:
         """Keep a model loaded once it is loaded: it does not make room for others."""
-        self._model(name).pinned = True
+        self._names.model(name).pinned = True
 
     def unpin(self, name: str) -> None:
         """Let a model make room for others again."""
-        self._model(name).pinned = False
+        self._names.model(name).pinned = False
+
+    def rollback(self, name: str, timeout: float | None = None) -> int:
+        """Go back to the version that served before, and block until it serves. Return its number.
+
+        The version that served until now, and other newer ones, do not come back; a version that is
+        newer than these takes over as usual.
+
+        Args:
+            name: of a model in a folder that is watched.
+            timeout: seconds to wait. None: no limit.
+
+        Raises:
+            UnknownModel: there is no earlier version, or its folder is gone.
+            ValueError: the policy pins a version.
+            ModelLoadError: the earlier version cannot be loaded. The present one goes on.
+            RequestTimeout: it was not loaded within `timeout` seconds. The load goes on.
+        """
+        limit = _options.timeout("timeout", timeout)
+        model = self._names.model(name)
+        if self._rollout is None:
+            raise UnknownModel(f"model {name!r} is in no folder: it has one version")
+        version = self._rollout.reject(model)
+        greenlets.call(self._loader.wait, version, limit)
+        self._rollout.switch(version)
+        return version.number
 
     def status(self) -> dict[str, ModelStatus]:
         """Return the state of all models, by name."""
@@ -170,6 +245,8 @@ class ModelHub:
             drain, timeout: as for `ThreadedStreamer.close`.
         """
         limit = _options.timeout("timeout", timeout)
+        if self._watching is not None and not self._loader.forked:
+            greenlets.call(self._watching.stop)
         greenlets.call(self._loader.close, drain, limit)
         self._lobby.close(drain, limit)
 
@@ -192,44 +269,15 @@ class ModelHub:
 
     # -------------------------------------------------------------------- private
 
-    def _model(self, name: str) -> Model:
-        model = self._models.get(name)
-        if model is None:
-            known = ", ".join(self._models) or "none"
-            raise UnknownModel(f"the hub has no model {name!r}; its models are: {known}")
-        return model
-
-    def _find(self, name: str) -> Alias:
-        base, _, which = name.partition("@")
-        model = self._model(base)
-        if not which:
-            if model.serving is None:
-                raise UnknownModel(f"model {name!r} has no version: {model.error}")
-            return model.serving
-        if which in model.labels:
-            return model.labels[which]
-        version = model.versions.get(int(which)) if which.isdecimal() else None
-        if version is None:
-            versions = ", ".join(map(str, model.versions))
-            labels = ", ".join(model.labels) or "none"
-            raise UnknownModel(
-                f"model {base!r} has no version or label {which!r}; its versions are {versions}, "
-                f"its labels {labels}"
-            )
-        return Alias(name, version)
-
-    def _versions(self, name: str) -> list[Version]:
-        if "@" in name:
-            return [self._find(name).version]
-        return list(self._model(name).versions.values())
-
-
-def check_name(name: object) -> None:
-    """Raise ValueError if this cannot be the name of a model."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(
-            f'the name of a model must consist of letters, digits, "_", "." and "-", not {name!r}'
-        )
+    def _forget_handles(self) -> None:
+        """Forget the handles of versions and labels that are gone, or that have changed."""
+        for name, handle in list(self._handles.items()):
+            try:
+                same = self._names.find(name).version is handle._alias.version
+            except UnknownModel:
+                same = False
+            if not same:
+                self._handles.pop(name, None)
 
 
 def _weak_enter(loader: Loader) -> Any:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections.abc import Callable
 
 from .. import _lifecycle
 from .._errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
 from .._pipeline.request import Piece
 from .._streamer import BaseStreamer
-from .._waiting.threads import original
-from . import _log, _memory
+from . import _log
 from ._budget import Budget
-from ._errors import ModelLoadError, ModelTooLarge, load_error
+from ._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
 from ._jobs import Jobs
+from ._making import Making
 from ._models import State, Version
 from ._room import Limits
 
@@ -31,13 +32,15 @@ class Loader(Budget):
     def __init__(self, limits: Limits, threads: int) -> None:
         super().__init__(limits)
         self._max_threads = threads
-        self._forked = False
+        self.forked = False
+        self.on_ready: Callable[[Version], None] = lambda version: None
+        """called when a version is loaded, by a loader thread"""
         self._begin()
         _lifecycle.watch(self)
 
     def _begin(self) -> None:
         super()._begin()
-        self._measuring = original("_thread", "allocate_lock")()
+        self._making = Making()
         self._jobs = Jobs(self._max_threads)
 
     # ------------------------------------------------------------------- requests
@@ -71,7 +74,9 @@ class Loader(Budget):
     def _check_open(self, version: Version) -> None:
         if self._closed:
             raise StreamerClosed("the hub is closed")
-        if self._forked:
+        if version.dropped:
+            raise UnknownModel(f"version {version.name} is out of service")
+        if self.forked:
             raise ModelLoadError(
                 f"model {version.name} is not loaded, and a forked process loads none: load it "
                 "before forking, or create a ModelHub in each process"
@@ -129,6 +134,27 @@ class Loader(Budget):
                 lambda: version.state not in (State.LOADING, State.DRAINING), None
             )
 
+    def drop(self, version: Version) -> None:
+        """Take a version out of service: unload it soon, and forget it. Does not block.
+
+        Its requests go to the version for which their name stands then.
+        """
+        with self.lock:
+            if version.dropped:
+                return
+            version.dropped = True
+        with contextlib.suppress(RuntimeError):  # at exit no thread can start
+            # The job comes after a load of this version that is under way.
+            self._jobs.start(functools.partial(self._drop, version))
+
+    def _drop(self, version: Version) -> None:
+        self.unload(version)
+        with self.lock:
+            waiting, version.waiting = version.waiting, []
+            version.model.versions.pop(version.number, None)
+        for piece in waiting:
+            self.enter(piece)
+
     def drain(self, version: Version) -> None:
         """Close the streamer of a retired version when its requests have ended."""
         streamer = version.leaving
@@ -141,7 +167,7 @@ class Loader(Budget):
             version.leaving = None
             version.state = State.UNLOADED
             self._free(version)
-            again = (version.waiting or version.wanted) and not self._closed
+            again = (version.waiting or version.wanted) and not (self._closed or version.dropped)
             starts = bool(again) and self._wants(version)
         self._notify()
         if starts:
@@ -203,7 +229,11 @@ class Loader(Budget):
     def _loaded(self, version: Version) -> BaseStreamer:
         while True:
             self._make_room(version, loaded=False)
-            streamer = self._make(version)
+            note = functools.partial(self._note, version)
+            try:
+                streamer, version.size = self._making.make(version.spec, note)
+            finally:
+                note(None)
             try:
                 if self._make_room(version, loaded=True):
                     return streamer
@@ -215,27 +245,11 @@ class Loader(Budget):
             with self.lock:
                 self._free(version)
 
-    def _make(self, version: Version) -> BaseStreamer:
-        def note(streamer: BaseStreamer | None) -> None:
-            with self.lock:
-                if streamer is not None and self._closed:
-                    raise StreamerClosed("the hub is closed")
-                version.coming = streamer
-
-        alone = not version.spec.in_processes
-        if alone:
-            self._measuring.acquire()
-        try:
-            measured = _memory.begin()
-            streamer = version.spec.make_streamer(note)
-            size = measured(streamer)
-        finally:
-            note(None)
-            if alone:
-                self._measuring.release()
+    def _note(self, version: Version, streamer: BaseStreamer | None) -> None:
         with self.lock:
-            version.size = size
-        return streamer
+            if streamer is not None and self._closed:
+                raise StreamerClosed("the hub is closed")
+            version.coming = streamer
 
     def _publish(self, version: Version, streamer: BaseStreamer) -> bool:
         """Give the requests of a version to its streamer. Return False if the hub is closed."""
@@ -255,6 +269,7 @@ class Loader(Budget):
                 self.forward(streamer, piece)
         self._notify()
         _log.loaded(version)
+        self.on_ready(version)
         return True
 
     def _fail(self, version: Version, error: BaseException) -> None:
@@ -276,7 +291,7 @@ class Loader(Budget):
             piece.fail(StreamerClosed("the hub was closed") if closed else failure.copy())
 
     def _reset_after_fork(self) -> None:
-        self._forked = True
+        self.forked = True
         for version in list(self._holders):
             version.waiting, version.wanted = [], False
             version.coming = version.leaving = None

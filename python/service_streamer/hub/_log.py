@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 
 from ._errors import ModelLoadError
 from ._models import Version
@@ -22,6 +23,21 @@ def failed(version: Version, failure: ModelLoadError) -> None:
     """Log that a version cannot be loaded."""
     about = {**_about(version), "error": str(failure)}
     _logger.warning("%s", failure, exc_info=failure.__cause__, extra=about)
+
+
+def serves(version: Version) -> None:
+    """Log that a version gets the requests from now on."""
+    _logger.info("model %s serves now", version.name, extra=_about(version))
+
+
+def refused(name: str, why: str) -> None:
+    """Log that the folder of a model, or a part of it, cannot be used."""
+    _logger.warning("model %s: %s", name, why, extra={"streamer": name, "error": why})
+
+
+def not_read(root: Path, error: Exception) -> None:
+    """Log that the folder of the models cannot be read."""
+    _logger.warning("%s cannot be read: %s", root, error, extra={"error": str(error)})
 
 
 def thrashing(version: Version) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import time
 from typing import TYPE_CHECKING
 
+from .._errors import StreamerError
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from ._errors import ModelLoadError
@@ -14,7 +16,10 @@ from ._memory import Size
 from ._spec import ModelSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .._pipeline.request import Piece
+    from ._model_file import ModelFile
 
 
 class State(enum.Enum):
@@ -51,6 +56,8 @@ class Version:
         """it counts: it is loaded, or has its room to be loaded into"""
         self.beside: Version | None = None
         """the version that it replaces. It is loaded beside that one"""
+        self.dropped = False
+        """it is out of service for ever"""
         self.size: Size | None = None
         """as measured; None: it was never loaded"""
         self.error: ModelLoadError | None = None
@@ -77,7 +84,8 @@ class Version:
         streamer = self.streamer
         requests = self.earlier_requests
         if streamer is not None:
-            requests += streamer.stats().submitted
+            with contextlib.suppress(StreamerError):
+                requests += streamer.stats().submitted
         size = self.size if self.holds_room else None
         since = time.monotonic() - self.used
         return VersionStatus(
@@ -114,7 +122,19 @@ class Model:
         """the version that gets the requests without a version or label"""
         self.labels: dict[str, Alias] = {}
         self.error = ""
-        """the reason why its folder cannot be used"""
+        """the reason why its folder, or a part of it, cannot be used"""
+        # The rest is for models in a folder; `Rollout` uses it.
+        self.file: ModelFile | None = None
+        self.folders: dict[int, Path] = {}
+        """of the complete versions"""
+        self.wanted: set[int] = set()
+        """the versions that the policy or a label asks for"""
+        self.candidate: Version | None = None
+        """the version that will serve when it is loaded"""
+        self.history: list[int] = []
+        """the versions that served before, in order"""
+        self.rejected: set[int] = set()
+        """the versions that `ModelHub.rollback` has taken out of service"""
 
     def add(self, number: int, spec: ModelSpec) -> Version:
         """Add a version. The first one is the one that serves."""
@@ -129,8 +149,10 @@ class Model:
             name=self.name,
             serving=None if self.serving is None else self.serving.version.number,
             pinned=self.pinned,
-            labels={label: alias.version.number for label, alias in self.labels.items()},
-            versions={number: each.status() for number, each in sorted(self.versions.items())},
+            labels={label: alias.version.number for label, alias in self.labels.copy().items()},
+            versions={
+                number: each.status() for number, each in sorted(self.versions.copy().items())
+            },
             error=self.error or None,
         )
 
@@ -169,4 +191,4 @@ class ModelStatus:
     labels: dict[str, int]
     versions: dict[int, VersionStatus]
     error: str | None
-    """why its folder cannot be used"""
+    """why its folder, or a part of it, cannot be used"""
