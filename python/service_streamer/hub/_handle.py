@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from time import monotonic
 from types import TracebackType
@@ -153,10 +154,11 @@ class ModelHandle(Requests):
     def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
         version = self._alias.version
         if (remote := version.spec.in_processes) is None and version.streamer is None:
-            if greenlets.in_event_loop():
+            asyncio = sys.modules.get("asyncio")
+            if asyncio is not None and asyncio._get_running_loop() is not None:
                 raise StreamerError(
                     f"model {version.name} is not loaded, and a factory makes its streamer: load "
-                    "it with ModelHub.load before it streams to an event loop"
+                    "it with ModelHub.load before it streams to asyncio"
                 )
             self.wait_ready(self._options.worker_timeout)
         if (streamer := version.streamer) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 from .._streamer import BaseStreamer
 from .._waiting.threads import original
@@ -29,7 +30,11 @@ class Making:
             spec: of the model.
             note: as for `ModelSpec.make_streamer`.
         """
-        with contextlib.nullcontext() if spec.in_processes else self._growing:
+        with _alone(spec, self._growing):
             measured = _memory.begin()
             streamer = spec.make_streamer(note)
             return streamer, measured(streamer)
+
+
+def _alone(spec: ModelSpec, lock: Any) -> Any:
+    return contextlib.nullcontext() if spec.in_processes else lock

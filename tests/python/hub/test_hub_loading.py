@@ -52,7 +52,7 @@ def test_a_timeout_includes_the_load_which_goes_on(held):
         hub.predict("model", [1], timeout=0.01)
     with pytest.raises(RequestTimeout):
         hub.submit("model", [1], timeout=0.01).result()
-    with pytest.raises(RequestTimeout, match="was not loaded within 0.01 s"):
+    with pytest.raises(RequestTimeout, match=r"was not loaded within 0\.01 s"):
         hub.load("model", timeout=0.01)
     factory.gate.set()
     assert first.result() == [0]
@@ -143,3 +143,32 @@ def test_a_forgotten_hub_ends_its_streamers(hubs, factories):
         return streamer() is None and engine.closed()
 
     eventually(ended)
+
+
+def test_greenlets_wait_for_a_load(child):
+    pytest.importorskip("gevent")
+    done = child(
+        """
+from gevent import monkey; monkey.patch_all()
+import gevent
+from gevent.event import Event
+from service_streamer import ThreadedStreamer
+from service_streamer._waiting.threads import original
+from service_streamer.hub import ModelHub, ModelSpec
+
+gate = original("_thread", "allocate_lock")()
+gate.acquire()
+def make():
+    with gate:
+        return ThreadedStreamer(list, 8)
+hub = ModelHub({name: ModelSpec.factory(make) for name in "ab"}, max_loaded=1)
+asked = [gevent.spawn(hub.predict, name, [name]) for name in "abab"]
+gevent.sleep(0)
+gate.release()  # this greenlet goes on while the others wait
+gevent.joinall(asked)
+print([each.value for each in asked], list(hub["a"].stream(1)), hub.submit("b", [2]).result())
+hub.unload("b")
+hub.close()
+"""
+    )
+    assert done.stdout == "[['a'], ['b'], ['a'], ['b']] [1] [2]\n"

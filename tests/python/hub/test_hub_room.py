@@ -1,5 +1,6 @@
 """Models make room for each other, and no request fails of it."""
 
+import contextlib
 import random
 import threading
 import time
@@ -9,7 +10,7 @@ from thread_models import Gate, double
 from waits import eventually
 
 from service_streamer import ThreadedStreamer
-from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _memory
+from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _making, _memory
 from service_streamer.hub._memory import Size
 
 
@@ -54,7 +55,7 @@ def test_a_pinned_model_stays(hubs, factories):
     hub = hubs({name: factories() for name in "abc"}, max_loaded=1)
     hub.predict("a", [1])
     hub.pin("a")
-    with pytest.raises(NoRoomForModel, match="no room for model b@1: .* 1 of 1 models; unpin"):
+    with pytest.raises(NoRoomForModel, match=r"no room for model b@1: .* 1 of 1 models; unpin"):
         hub.predict("b", [1])
     assert loaded(hub) == {"a"}
     hub.unpin("a")
@@ -132,6 +133,40 @@ def test_pinned_models_leave_too_little_memory(hubs, sized):
     with pytest.raises(NoRoomForModel, match="800 bytes of 1 kB of memory"):
         hub.load("b")
     assert loaded(hub) == {"a"}
+
+
+def test_loads_of_unknown_size_do_not_wait_for_each_other(hubs, factories, monkeypatch):
+    monkeypatch.setattr(_memory, "begin", lambda: lambda streamer: Size(600))
+    monkeypatch.setattr(_making, "_alone", lambda spec, lock: contextlib.nullcontext())
+    first, second = factories(), factories()
+    hub = hubs({"first": first, "second": second}, memory_budget=1000)
+    hub.load("first")
+    hub.unload("first")
+    first.gate.clear()
+    one = hub.submit("first", [1])
+    eventually(lambda: first.loads == 2)
+    two = hub.submit("second", [2])
+    eventually(lambda: second.loads == 1)
+    first.gate.set()
+    assert (one.result(), two.result()) == ([2], [4])
+    assert second.loads == 2  # it made room until the first one was ready
+    assert loaded(hub) == {"second"}
+
+
+def test_a_full_queue_is_drained_too(hubs, factories, threads):
+    gate = Gate()
+    slow = factories(gate, max_queue=1)
+    hub = hubs({"slow": slow, "other": factories()}, max_loaded=1)
+    hub.load("slow")
+    for number in range(20):
+        threads.run(hub.predict, "slow", [number])
+    gate.wait_entered()
+    eventually(lambda: hub["slow"].stats().waiting_requests > 0)
+    other = hub.submit("other", [1])
+    eventually(lambda: hub.status()["slow"].versions[1].state == "draining")
+    gate.open()
+    assert threads.join() == [[2 * number] for number in range(20)]
+    assert other.result() == [2]
 
 
 def test_thrashing_is_counted_and_logged_once(hubs, factories, caplog):
