@@ -28,10 +28,11 @@ from __future__ import annotations
 from ._errors import ModelLoadError, ModelTooLarge, NoRoomForModel, UnknownModel
 from ._handle import ModelHandle
 from ._hub import ModelHub
-from ._models import ModelStatus, VersionStatus
+from ._models import CanaryStatus, ModelStatus, VersionStatus
 from ._spec import ModelSpec
 
 __all__ = [
+    "CanaryStatus",
     "ModelHandle",
     "ModelHub",
     "ModelLoadError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from time import monotonic
@@ -37,57 +38,64 @@ class ModelHandle(Requests):
         self._lobby = lobby
 
     def predict(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        caller_key: object = None,
     ) -> Any:
         """Send one request to the model and wait for its outputs.
 
         Arguments, result and errors are those of `ThreadedStreamer.predict`. The timeout includes
         the time in which the model is loaded. If that takes longer, the load goes on.
 
+        Args:
+            batch, timeout, priority: as there.
+            caller_key: a str or an int. If the model has a canary, all requests with the same key
+                go to the same version. None: a random choice.
+
         Raises:
             ModelLoadError: the model cannot be loaded.
         """
-        version = self._alias.version
-        if (streamer := version.streamer) is not None:
-            version.used = monotonic()
-            try:
-                return streamer.predict(batch, timeout=timeout, priority=priority)
-            except StreamerClosed:
-                if not self._loader.has_drained(streamer):
-                    raise
-        return self._lobby.ask(self._alias, batch, self._limit(timeout), priority)
+        if (canary := self._alias.canary) is not None:
+            with canary.request(self._alias, caller_key) as alias:
+                return self._predict(alias, batch, timeout, priority)
+        return self._predict(self._alias, batch, timeout, priority)
 
     def submit(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        caller_key: object = None,
     ) -> Future:
         """Send one request to the model and return its future at once.
 
         It does not wait for the model to be loaded. Arguments and errors are those of
-        `ThreadedStreamer.submit`. The future raises what `predict` raises.
+        `ThreadedStreamer.submit` and `predict`. The future raises what `predict` raises.
         """
-        version = self._alias.version
-        if (streamer := version.streamer) is not None:
-            version.used = monotonic()
-            try:
-                return streamer.submit(batch, timeout=timeout, priority=priority)
-            except StreamerClosed:
-                if not self._loader.has_drained(streamer):
-                    raise
-        return self._lobby.send(self._alias, batch, timeout, priority)
+        if (canary := self._alias.canary) is not None:
+            submit = functools.partial(
+                self._submit, batch=batch, timeout=timeout, priority=priority
+            )
+            return canary.submitted(self._alias, caller_key, submit)  # type: ignore[no-any-return]
+        return self._submit(self._alias, batch, timeout, priority)
 
     async def apredict(
-        self, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        caller_key: object = None,
     ) -> Any:
         """Do what `predict` does, for asyncio: the event loop keeps running meanwhile."""
-        version = self._alias.version
-        if (streamer := version.streamer) is not None:
-            version.used = monotonic()
-            try:
-                return await streamer.apredict(batch, timeout=timeout, priority=priority)
-            except StreamerClosed:
-                if not self._loader.has_drained(streamer):
-                    raise
-        return await self._lobby.aask(self._alias, batch, self._limit(timeout), priority)
+        if (canary := self._alias.canary) is not None:
+            with canary.request(self._alias, caller_key) as alias:
+                return await self._apredict(alias, batch, timeout, priority)
+        return await self._apredict(self._alias, batch, timeout, priority)
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Load the model if it is not loaded, and block until it is.
@@ -150,6 +158,45 @@ class ModelHandle(Requests):
 
     def _limit(self, timeout: float | None) -> float | None:
         return self._options.worker_timeout if timeout is None else timeout
+
+    def _predict(
+        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+    ) -> Any:
+        version = alias.version
+        if (streamer := version.streamer) is not None:
+            version.used = monotonic()
+            try:
+                return streamer.predict(batch, timeout=timeout, priority=priority)
+            except StreamerClosed:
+                if not self._loader.has_drained(streamer):
+                    raise
+        return self._lobby.ask(alias, batch, self._limit(timeout), priority)
+
+    def _submit(
+        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+    ) -> Future:
+        version = alias.version
+        if (streamer := version.streamer) is not None:
+            version.used = monotonic()
+            try:
+                return streamer.submit(batch, timeout=timeout, priority=priority)
+            except StreamerClosed:
+                if not self._loader.has_drained(streamer):
+                    raise
+        return self._lobby.send(alias, batch, timeout, priority)
+
+    async def _apredict(
+        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+    ) -> Any:
+        version = alias.version
+        if (streamer := version.streamer) is not None:
+            version.used = monotonic()
+            try:
+                return await streamer.apredict(batch, timeout=timeout, priority=priority)
+            except StreamerClosed:
+                if not self._loader.has_drained(streamer):
+                    raise
+        return await self._lobby.aask(alias, batch, self._limit(timeout), priority)
 
     def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
         version = self._alias.version

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from .. import _options
 from .._future import Future
 from .._pipeline.request import Piece
 from .._waiting import greenlets
-from ._errors import UnknownModel
 from ._handle import ModelHandle
 from ._loader import Loader
 from ._lobby import Lobby
 from ._memory import parse_bytes
 from ._models import Model, ModelStatus
 from ._names import Names, check_name
+from ._releases import Releases
 from ._room import Limits
 from ._spec import ModelSpec
 
-if TYPE_CHECKING:
-    from ._folder import Found
-    from ._rollout import Rollout
-    from ._watching import Watching
 
-
-class ModelHub:
+class ModelHub(Releases):
     """Many models in one process. Each is loaded when it is needed, and unloaded to make room.
 
     ::
@@ -90,56 +83,12 @@ class ModelHub:
             model = self._models[name] = Model(name, spec.pin)
             model.add(1, spec)
         self._handles: dict[str, ModelHandle] = {}
-        self._rollout: Rollout | None = None
-        self._watching: Watching | None = None
         self._loader = Loader(limits, _options.count("load_threads", load_threads))
         self._lobby = Lobby(_weak_enter(self._loader))
         for model in self._models.values():
             for version in model.versions.values():
                 if version.spec.load == "start":
                     self._loader.load(version)
-
-    @classmethod
-    def watch(cls, folder: str | os.PathLike[str], **options: Any) -> ModelHub:
-        """Return a hub of the models in a folder. It notices new models and versions.
-
-        ::
-
-            models/
-                sentiment/
-                    model.toml
-                    3/
-                    4/
-
-        A new version is loaded and warmed up beside the one that serves, and takes over when it is
-        ready. Then the old one is drained and unloaded. No request fails. A version that cannot be
-        loaded never takes over; `status` and the log say why.
-
-        Args:
-            folder: of the models.
-            **options: those of `ModelHub`, except ``models``.
-
-        Raises:
-            ImportError: the extra ``hub`` is not installed.
-            OSError: the folder cannot be read.
-            TypeError, ValueError: an option is invalid.
-        """
-        from ._rollout import Rollout
-        from ._watching import Watching  # needs the extra
-
-        hub = cls({}, **options)
-        hub._rollout = Rollout(hub._models, hub._loader)
-        reference = weakref.ref(hub)
-
-        def apply(found: dict[str, Found]) -> bool:
-            if (hub := reference()) is None or hub._rollout is None:
-                return False
-            hub._rollout.apply(found)
-            hub._forget_handles()
-            return True
-
-        hub._watching = Watching(Path(folder), apply)
-        return hub
 
     # ------------------------------------------------------------------- requests
 
@@ -163,23 +112,17 @@ class ModelHub:
     def __contains__(self, name: object) -> bool:
         return name in self._models
 
-    def predict(
-        self, name: str, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
-    ) -> Any:
+    def predict(self, name: str, batch: Sequence[Any], **options: Any) -> Any:
         """Call `ModelHandle.predict` of a model."""
-        return self.get(name).predict(batch, timeout=timeout, priority=priority)
+        return self.get(name).predict(batch, **options)
 
-    def submit(
-        self, name: str, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
-    ) -> Future:
+    def submit(self, name: str, batch: Sequence[Any], **options: Any) -> Future:
         """Call `ModelHandle.submit` of a model."""
-        return self.get(name).submit(batch, timeout=timeout, priority=priority)
+        return self.get(name).submit(batch, **options)
 
-    async def apredict(
-        self, name: str, batch: Sequence[Any], *, timeout: float | None = None, priority: int = 0
-    ) -> Any:
+    async def apredict(self, name: str, batch: Sequence[Any], **options: Any) -> Any:
         """Await `ModelHandle.apredict` of a model."""
-        return await self.get(name).apredict(batch, timeout=timeout, priority=priority)
+        return await self.get(name).apredict(batch, **options)
 
     # ----------------------------------------------------------------- life cycle
 
@@ -205,31 +148,6 @@ class ModelHub:
     def unpin(self, name: str) -> None:
         """Let a model make room for others again."""
         self._names.model(name).pinned = False
-
-    def rollback(self, name: str, timeout: float | None = None) -> int:
-        """Go back to the version that served before, and block until it serves. Return its number.
-
-        The version that served until now, and other newer ones, do not come back; a version that is
-        newer than these takes over as usual.
-
-        Args:
-            name: of a model in a folder that is watched.
-            timeout: seconds to wait. None: no limit.
-
-        Raises:
-            UnknownModel: there is no earlier version, or its folder is gone.
-            ValueError: the policy pins a version.
-            ModelLoadError: the earlier version cannot be loaded. The present one goes on.
-            RequestTimeout: it was not loaded within `timeout` seconds. The load goes on.
-        """
-        limit = _options.timeout("timeout", timeout)
-        model = self._names.model(name)
-        if self._rollout is None:
-            raise UnknownModel(f"model {name!r} is in no folder: it has one version")
-        version = self._rollout.reject(model)
-        greenlets.call(self._loader.wait, version, limit)
-        self._rollout.switch(version)
-        return version.number
 
     def status(self) -> dict[str, ModelStatus]:
         """Return the state of all models, by name."""
@@ -266,18 +184,6 @@ class ModelHub:
 
     def __repr__(self) -> str:
         return f"<ModelHub {', '.join(self._models)}>"
-
-    # -------------------------------------------------------------------- private
-
-    def _forget_handles(self) -> None:
-        """Forget the handles of versions and labels that are gone, or that have changed."""
-        for name, handle in list(self._handles.items()):
-            try:
-                same = self._names.find(name).version is handle._alias.version
-            except UnknownModel:
-                same = False
-            if not same:
-                self._handles.pop(name, None)
 
 
 def _weak_enter(loader: Loader) -> Any:

@@ -16,7 +16,7 @@ from ._budget import Budget
 from ._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
 from ._jobs import Jobs
 from ._making import Making
-from ._models import State, Version
+from ._models import MOVING, State, Version
 from ._room import Limits
 
 MAX_WAITING = 65_536  # requests of a model that is being loaded
@@ -105,12 +105,7 @@ class Loader(Budget):
             ModelLoadError: it cannot be loaded.
             StreamerClosed: the hub was closed.
         """
-        moving = (State.LOADING, State.DRAINING)
-
-        def ended() -> bool:
-            return self._closed or version.state not in moving
-
-        if not self._changed.wait_for(ended, timeout):
+        if not self._changed.wait_for(lambda: self._closed or version.state not in MOVING, timeout):
             raise RequestTimeout(f"model {version.name} was not loaded within {timeout} s")
         if self._closed:
             raise StreamerClosed("the hub is closed")
@@ -122,7 +117,7 @@ class Loader(Budget):
         while True:
             with self.lock:
                 version.wanted = False
-                moving = version.state in (State.LOADING, State.DRAINING)
+                moving = version.state in MOVING
                 ready = version.state is State.READY and not self._closed
                 if ready:
                     self._retire(version)
@@ -130,9 +125,7 @@ class Loader(Budget):
                 self.drain(version)
             if not moving:
                 return
-            self._changed.wait_for(
-                lambda: version.state not in (State.LOADING, State.DRAINING), None
-            )
+            self._changed.wait_for(lambda: version.state not in MOVING, None)
 
     def drop(self, version: Version) -> None:
         """Take a version out of service: unload it soon, and forget it. Does not block.
@@ -151,7 +144,7 @@ class Loader(Budget):
         self.unload(version)
         with self.lock:
             waiting, version.waiting = version.waiting, []
-            version.model.versions.pop(version.number, None)
+            version.model.forget(version)
         for piece in waiting:
             self.enter(piece)
 
@@ -159,19 +152,22 @@ class Loader(Budget):
         """Close the streamer of a retired version when its requests have ended."""
         streamer = version.leaving
         assert streamer is not None
-        streamer.close()
-        with contextlib.suppress(StreamerError):
-            version.last_stats = streamer.stats()
-            version.earlier_requests += version.last_stats.submitted
-        with self.lock:
-            version.leaving = None
-            version.state = State.UNLOADED
-            self._free(version)
-            again = (version.waiting or version.wanted) and not (self._closed or version.dropped)
-            starts = bool(again) and self._wants(version)
-        self._notify()
-        if starts:
-            self._start(version)
+        try:
+            streamer.close()
+            with contextlib.suppress(StreamerError):
+                version.last_stats = streamer.stats()
+                version.earlier_requests += version.last_stats.submitted
+        finally:  # also after Ctrl-C
+            with self.lock:
+                version.leaving = None
+                version.state = State.UNLOADED
+                self._free(version)
+                gone = self._closed or version.dropped
+                wanted = not gone and bool(version.waiting or version.wanted)
+                starts = wanted and self._wants(version)
+            self._notify()
+            if starts:
+                self._start(version)
 
     def close(self, drain: bool, timeout: float | None) -> None:
         """Close all streamers. Block until all requests and loads have ended."""
@@ -276,7 +272,7 @@ class Loader(Budget):
         failure = load_error(version.name, error)
         with self.lock:
             waiting, version.waiting = version.waiting, []
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**version.attempts)
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(version.attempts, 10))
             version.attempts += 1
             fatal = isinstance(failure, ModelTooLarge)
             version.retry_at = float("inf") if fatal else time.monotonic() + pause
@@ -295,7 +291,7 @@ class Loader(Budget):
         for version in list(self._holders):
             version.waiting, version.wanted = [], False
             version.coming = version.leaving = None
-            if version.state in (State.LOADING, State.DRAINING):
+            if version.state in MOVING:
                 version.state = State.UNLOADED
                 self._free(version)
         self._begin()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .._pipeline.request import Piece
+    from ._canary import Canary
     from ._model_file import ModelFile
 
 
@@ -30,6 +31,10 @@ class State(enum.Enum):
     READY = "ready"
     DRAINING = "draining"
     FAILED = "failed"
+
+
+MOVING = (State.LOADING, State.DRAINING)
+"""the states that end by themselves"""
 
 
 class Version:
@@ -104,11 +109,13 @@ class Version:
 class Alias:
     """The version for which a name stands. It changes when another version takes over."""
 
-    __slots__ = ("name", "version")
+    __slots__ = ("canary", "name", "version")
 
     def __init__(self, name: str, version: Version) -> None:
         self.name = name
         self.version = version
+        self.canary: Canary | None = None
+        """gets a share of the requests"""
 
 
 class Model:
@@ -133,8 +140,24 @@ class Model:
         """the version that will serve when it is loaded"""
         self.history: list[int] = []
         """the versions that served before, in order"""
+        self.canary: Canary | None = None
+        """the present or the last one"""
+        self.trying: int | None = None
+        """the version that will be the canary when it is loaded"""
+        self.promoted: int | None = None
+        """the version that serves against the policy, until the file changes"""
         self.rejected: set[int] = set()
         """the versions that `ModelHub.rollback` has taken out of service"""
+
+    def get(self, number: int) -> Version | None:
+        """Return a version, unless it is going out of service."""
+        version = self.versions.get(number)
+        return None if version is None or version.dropped else version
+
+    def forget(self, version: Version) -> None:
+        """Remove a version. A new one may have its number already."""
+        if self.versions.get(version.number) is version:
+            del self.versions[version.number]
 
     def add(self, number: int, spec: ModelSpec) -> Version:
         """Add a version. The first one is the one that serves."""
@@ -154,6 +177,7 @@ class Model:
                 number: each.status() for number, each in sorted(self.versions.copy().items())
             },
             error=self.error or None,
+            canary=None if self.canary is None else self.canary.status(),
         )
 
 
@@ -192,3 +216,22 @@ class ModelStatus:
     versions: dict[int, VersionStatus]
     error: str | None
     """why its folder, or a part of it, cannot be used"""
+    canary: CanaryStatus | None = None
+    """the present canary, or the last one"""
+
+
+@dataclasses.dataclass(frozen=True)
+class CanaryStatus:
+    """How a version does that gets a share of the requests."""
+
+    version: int
+    share: float
+    requests: int
+    """answered by the canary"""
+    errors: int
+    """how many of them failed"""
+    serving_requests: int
+    """answered meanwhile by the version that serves"""
+    serving_errors: int
+    ended: str | None
+    """why it has ended; None: it goes on"""

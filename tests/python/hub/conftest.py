@@ -1,6 +1,7 @@
 import threading
 
 import pytest
+from hub_models import GATE, Folder
 from thread_models import double
 from waits import LONG
 
@@ -61,5 +62,26 @@ def hubs(factories):
         return made[-1]
 
     yield make
+    for hub in made:
+        hub.close(drain=False, timeout=LONG)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    GATE.clear()
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def watched(folder):
+    """Makes hubs of the folder."""
+    made = []
+
+    def make(**options):
+        made.append(ModelHub.watch(folder.root / "models", **options))
+        return made[-1]
+
+    yield make
+    GATE.set()
     for hub in made:
         hub.close(drain=False, timeout=LONG)

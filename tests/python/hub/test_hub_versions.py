@@ -4,33 +4,12 @@ import shutil
 import threading
 
 import pytest
-from hub_models import GATE, Folder
+from hub_models import GATE
 from waits import LONG, eventually
 
-from service_streamer.hub import ModelHub, ModelLoadError, UnknownModel
+from service_streamer.hub import ModelLoadError, UnknownModel
 
 pytest.importorskip("watchfiles")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    GATE.clear()
-    return Folder(tmp_path)
-
-
-@pytest.fixture
-def watched(folder):
-    """Makes hubs of the folder."""
-    made = []
-
-    def make(**options):
-        made.append(ModelHub.watch(folder.root / "models", **options))
-        return made[-1]
-
-    yield make
-    GATE.set()
-    for hub in made:
-        hub.close(drain=False, timeout=LONG)
 
 
 @pytest.fixture
