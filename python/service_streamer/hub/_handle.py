@@ -23,6 +23,7 @@ from ._models import Alias
 if TYPE_CHECKING:
     from .._options import Options
     from .._streams.inbox import Inbox
+    from ._canary import Canary
 
 
 class ModelHandle(Requests):
@@ -58,7 +59,8 @@ class ModelHandle(Requests):
         Raises:
             ModelLoadError: the model cannot be loaded.
         """
-        if (canary := self._alias.canary) is not None:
+        canary: Canary | None = self._alias.canary
+        if canary is not None:
             with canary.request(self._alias, caller_key) as alias:
                 return self._predict(alias, batch, timeout, priority)
         return self._predict(self._alias, batch, timeout, priority)
@@ -76,7 +78,8 @@ class ModelHandle(Requests):
         It does not wait for the model to be loaded. Arguments and errors are those of
         `ThreadedStreamer.submit` and `predict`. The future raises what `predict` raises.
         """
-        if (canary := self._alias.canary) is not None:
+        canary: Canary | None = self._alias.canary
+        if canary is not None:
             submit = functools.partial(
                 self._submit, batch=batch, timeout=timeout, priority=priority
             )
@@ -92,7 +95,8 @@ class ModelHandle(Requests):
         caller_key: object = None,
     ) -> Any:
         """Do what `predict` does, for asyncio: the event loop keeps running meanwhile."""
-        if (canary := self._alias.canary) is not None:
+        canary: Canary | None = self._alias.canary
+        if canary is not None:
             with canary.request(self._alias, caller_key) as alias:
                 return await self._apredict(alias, batch, timeout, priority)
         return await self._apredict(self._alias, batch, timeout, priority)

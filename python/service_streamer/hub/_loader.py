@@ -281,7 +281,7 @@ class Loader(Budget):
             self._free(version)
             closed = self._closed
         self._notify()
-        if not closed:
+        if not closed and not isinstance(error, StreamerClosed):  # as it is at exit
             _log.failed(version, failure)
         for piece in waiting:
             piece.fail(StreamerClosed("the hub was closed") if closed else failure.copy())

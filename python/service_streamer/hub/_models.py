@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import enum
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._errors import StreamerError
 from .._stats import StreamerStats
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .._pipeline.request import Piece
-    from ._canary import Canary
     from ._model_file import ModelFile
 
 
@@ -114,8 +113,8 @@ class Alias:
     def __init__(self, name: str, version: Version) -> None:
         self.name = name
         self.version = version
-        self.canary: Canary | None = None
-        """gets a share of the requests"""
+        self.canary: Any = None
+        """the `Canary` that gets a share of the requests; None: there is none"""
 
 
 class Model:
@@ -140,8 +139,8 @@ class Model:
         """the version that will serve when it is loaded"""
         self.history: list[int] = []
         """the versions that served before, in order"""
-        self.canary: Canary | None = None
-        """the present or the last one"""
+        self.canary: Any = None
+        """the present or the last `Canary`; None: there was none"""
         self.trying: int | None = None
         """the version that will be the canary when it is loaded"""
         self.promoted: int | None = None

@@ -94,7 +94,7 @@ class Rollout:
     def begin(self, canary: Canary) -> None:
         """Let a canary get requests, in place of an earlier one."""
         model = canary.version.model
-        before = model.canary
+        before: Canary | None = model.canary
         with self._loader.lock:
             assert model.serving is not None
             model.canary = model.serving.canary = canary
@@ -121,7 +121,8 @@ class Rollout:
             ValueError: the model has no canary.
         """
         file, serving = model.file, model.serving
-        if file is None or serving is None or (canary := serving.canary) is None:
+        canary: Canary | None = None if serving is None else serving.canary
+        if file is None or canary is None:
             raise ValueError(f"model {model.name!r} has no canary")
         model.promoted = canary.version.number
         self._aspire(model, file)  # it takes over when it is ready, mostly at once
@@ -150,7 +151,7 @@ class Rollout:
         model.rejected &= found.versions.keys()
         missing = set(found.file.labels.values()) - found.versions.keys()
         found.errors += [f"a label names version {number}, which is missing" for number in missing]
-        canary = None if model.serving is None else model.serving.canary
+        canary: Canary | None = None if model.serving is None else model.serving.canary
         if canary is not None and canary.version.number not in found.versions:
             self._retract(canary, "its folder is gone")
         if not found.versions:
@@ -168,7 +169,7 @@ class Rollout:
         if model.promoted in folders and model.promoted not in model.rejected:
             aspired = [model.promoted, *(each for each in aspired if each != model.promoted)]
         labelled = {label: each for label, each in file.labels.items() if each in folders}
-        canary = None if model.serving is None else model.serving.canary
+        canary: Canary | None = None if model.serving is None else model.serving.canary
         tried = (model.trying, canary.version.number if canary is not None else None)
         known = [number for number in tried if number is not None and number in folders]
         wanted = dict.fromkeys([*aspired, *labelled.values(), *known])

@@ -7,6 +7,7 @@ import pytest
 from hub_models import GATE
 from waits import LONG, eventually
 
+import service_streamer.torch
 from service_streamer.hub import ModelLoadError, UnknownModel
 
 pytest.importorskip("watchfiles")
@@ -216,3 +217,29 @@ def test_links_that_leave_the_folder_are_refused(folder, watched, tmp_path):
     assert serving(hub) == 4
     assert error(hub).count("leaves the folder of the models") == 2
     assert "leaves the folder" in hub.status()["other"].error
+
+
+def test_what_is_missing_is_named(child):
+    done = child(
+        """
+import sys
+sys.modules["watchfiles"] = None
+from service_streamer.hub import ModelHub
+try:
+    ModelHub.watch("models")
+except ImportError as error:
+    print(error)
+"""
+    )
+    assert 'pip install "service-streamer[hub]"' in done.stdout
+
+
+def test_a_model_file_becomes_a_native_model(folder, watched, monkeypatch):
+    def native(path, device):
+        factor = int((path.parent / "factor").read_text())
+        return lambda batch: [(path.name, device, factor * item) for item in batch]
+
+    monkeypatch.setattr(service_streamer.torch, "NativeModel", native)
+    folder.configure(model="times.pt2", more='[native]\ndevice = "cpu"\n')
+    folder.add(3)
+    assert watched().predict("times", [2]) == [("times.pt2", "cpu", 6)]
