@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _options
+from .._kinds import kind_for
 from .._model import is_managed, name_of
 from .._native import NativeSource
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
-from .._threaded import ThreadedStreamer
 from ..managed_model import ManagedModel
 
 _TARGETS = (BaseStreamer, ManagedModel, NativeSource)  # beside functions and classes
@@ -108,7 +108,7 @@ class Stage:
         if isinstance(self.target, BaseStreamer):
             self.target._check_open()
             return self.target
-        kind = Streamer if self._processes else ThreadedStreamer
+        kind = kind_for(self.target, self._processes)
         for option in self._options:
             if option not in inspect.signature(kind).parameters:
                 of_processes = option in inspect.signature(Streamer).parameters

@@ -103,6 +103,11 @@ def test_the_tracing_runs(program):
     assert '"name": "batch ' in done.stdout
 
 
+def test_the_hub_runs(program):
+    done = program(snippet("docs/models.md", "ModelSpec(lambda texts"))
+    assert done.stdout == "['HELLO']\n[5]\n"
+
+
 def test_the_streaming_runs(program):
     done = program(snippet("docs/streaming.md", "def generate(prompts)"))
     assert done.stdout.split()[:3] == ["hello!"] * 3

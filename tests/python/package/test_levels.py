@@ -145,6 +145,7 @@ PACKAGES = {
     "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
     "_pipeline": {"_waiting", "_processes", "_streams"},
+    "hub": {"_waiting", "_processes", "_streams", "_pipeline", "torch"},
     "metrics": {"_waiting"},
     "otel": {"_processes"},
     "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "metrics"},

@@ -1,0 +1,49 @@
+"""Many models in one process, loaded when they are needed, within a budget of memory.
+
+::
+
+    from service_streamer.hub import ModelHub, ModelSpec
+
+    hub = ModelHub({"sentiment": ModelSpec(Sentiment, batch_size=64)}, max_loaded=8)
+    outputs = hub["sentiment"].predict(batch)
+
+How it works
+------------
+A request of a loaded model goes straight to its streamer. Any other request waits in the `Lobby`,
+whose engine gives it its deadline, its future and its cancellation, until the model is loaded.
+
+- The thread of the lobby ("service-streamer-hub") hands requests to the `Loader`. It never blocks.
+- The loader threads ("service-streamer-loader") make room, load, warm up and drain. There are at
+  most ``load_threads``, and none if there is nothing to load. Loads of models that run in this
+  process are measured by its growth, so there is one of these at a time.
+- ``Loader.lock`` guards the models, their versions and their states. No code of the user, no load,
+  no close and no answer happens under it. Handles read the streamer of a version without it.
+- A request in flight needs no lease: the engine of its streamer counts it, and closing a streamer
+  answers what it has accepted. A request that comes too late was not accepted; the hub sends it
+  again, to the streamer of the next load.
+"""
+
+from __future__ import annotations
+
+from ._errors import ModelLoadError, ModelTooLarge, NoRoomForModel, UnknownModel
+from ._handle import ModelHandle
+from ._hub import ModelHub
+from ._models import CanaryStatus, ModelStatus, VersionStatus
+from ._spec import ModelSpec
+
+__all__ = [
+    "CanaryStatus",
+    "ModelHandle",
+    "ModelHub",
+    "ModelLoadError",
+    "ModelSpec",
+    "ModelStatus",
+    "ModelTooLarge",
+    "NoRoomForModel",
+    "UnknownModel",
+    "VersionStatus",
+]
+
+for _name in __all__:  # help() and tracebacks show the public import path
+    globals()[_name].__module__ = __name__
+del _name

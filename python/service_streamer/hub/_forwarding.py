@@ -1,0 +1,92 @@
+"""Brings the requests of the lobby to the streamers of their models, and the outputs back."""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from typing import Any
+
+from .._errors import StreamerClosed
+from .._model_errors import detached
+from .._pipeline.pipeline import Pipeline
+from .._pipeline.request import Piece
+from .._streamer import BaseStreamer
+from ._models import Version
+
+
+class Forwarding:
+    """A base class of `Loader`. Any thread may call the methods. None blocks."""
+
+    _closed = False
+    """the hub is closed"""
+
+    def __init__(self) -> None:
+        self._drained: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
+
+    def wait_in(self, version: Version, piece: Piece) -> BaseStreamer | None:
+        """Return the streamer of a version. None: the piece waits there until it is loaded.
+
+        Raises:
+            StreamerError: the piece cannot wait.
+        """
+        raise NotImplementedError
+
+    def enter(self, piece: Piece) -> None:
+        """Send a request to its streamer. If the model is not loaded, load it first."""
+        version: Version = piece.request.alias.version  # type: ignore[attr-defined]
+        try:
+            streamer = self.wait_in(version, piece)
+        except Exception as error:
+            if version.dropped and piece.request.alias.version is not version:  # type: ignore[attr-defined]
+                self.enter(piece)  # another version has taken over meanwhile
+            else:
+                piece.fail(error)
+            return
+        if streamer is not None:
+            version.used = time.monotonic()
+            self.forward(streamer, piece)
+
+    def forward(self, streamer: BaseStreamer, piece: Piece) -> None:
+        """Send a request to a streamer."""
+        if piece.request.ended:
+            return
+        priority = piece.request.priority
+        try:
+            call: Any
+            if isinstance(streamer, Pipeline):  # its engine takes pieces only
+                call = streamer.submit(piece.items, priority=priority)
+            else:
+                call = streamer._engine.submit_async(piece.items, None, priority, piece.context)
+            piece.entered(0, call)
+            call.add_done_callback(functools.partial(self._leave, streamer, piece))
+        except StreamerClosed as error:
+            self._refused(streamer, piece, error)
+        except BaseException as error:
+            piece.fail(detached(error))
+
+    def has_drained(self, streamer: BaseStreamer) -> bool:
+        """Return True if the hub has closed the streamer, and another takes its requests."""
+        return streamer in self._drained and not self._closed
+
+    def _leave(self, streamer: BaseStreamer, piece: Piece, call: Any) -> None:
+        """Answer the request: a done callback."""
+        if call.cancelled():
+            return  # by the request, which has ended
+        try:
+            error = call.exception()
+            if error is None:
+                piece.arrived(call.result())
+            elif isinstance(error, StreamerClosed):
+                self._refused(streamer, piece, error)
+            else:
+                piece.fail(error)
+        except BaseException as error:
+            piece.fail(detached(error))
+
+    def _refused(self, streamer: BaseStreamer, piece: Piece, error: StreamerClosed) -> None:
+        # A streamer that drains answers what it has accepted. So the model has not seen this one.
+        if self.has_drained(streamer):
+            self.enter(piece)
+        else:
+            piece.fail(error)

@@ -1,0 +1,227 @@
+"""ModelHandle: a model of a hub, with the methods of a streamer."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _options
+from .._errors import StreamerClosed, StreamerError
+from .._future import Future
+from .._requests import Requests
+from .._stats import StreamerStats
+from .._threaded import ThreadedStreamer
+from .._waiting import greenlets
+from ._loader import Loader
+from ._lobby import Lobby
+from ._models import Alias
+
+if TYPE_CHECKING:
+    from .._options import Options
+    from .._streams.inbox import Inbox
+    from ._canary import Canary
+
+
+class ModelHandle(Requests):
+    """One model of a `ModelHub`, with the methods of a streamer.
+
+    A request of a loaded model goes straight to its streamer. Any other request waits until the
+    model is loaded, within its timeout. It raises `ModelLoadError` if the model cannot be loaded.
+    """
+
+    def __init__(self, alias: Alias, loader: Loader, lobby: Lobby) -> None:
+        self._alias = alias
+        self._loader = loader
+        self._lobby = lobby
+
+    def predict(
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        caller_key: object = None,
+    ) -> Any:
+        """Send one request to the model and wait for its outputs.
+
+        Arguments, result and errors are those of `ThreadedStreamer.predict`. The timeout includes
+        the time in which the model is loaded. If that takes longer, the load goes on.
+
+        Args:
+            batch, timeout, priority: as there.
+            caller_key: a str or an int. If the model has a canary, all requests with the same key
+                go to the same version. None: a random choice.
+
+        Raises:
+            ModelLoadError: the model cannot be loaded.
+        """
+        canary: Canary | None = self._alias.canary
+        if canary is not None:
+            with canary.request(self._alias, caller_key) as alias:
+                return self._predict(alias, batch, timeout, priority)
+        return self._predict(self._alias, batch, timeout, priority)
+
+    def submit(
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        caller_key: object = None,
+    ) -> Future:
+        """Send one request to the model and return its future at once.
+
+        It does not wait for the model to be loaded. Arguments and errors are those of
+        `ThreadedStreamer.submit` and `predict`. The future raises what `predict` raises.
+        """
+        canary: Canary | None = self._alias.canary
+        if canary is not None:
+            submit = functools.partial(
+                self._submit, batch=batch, timeout=timeout, priority=priority
+            )
+            return canary.submitted(self._alias, caller_key, submit)  # type: ignore[no-any-return]
+        return self._submit(self._alias, batch, timeout, priority)
+
+    async def apredict(
+        self,
+        batch: Sequence[Any],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        caller_key: object = None,
+    ) -> Any:
+        """Do what `predict` does, for asyncio: the event loop keeps running meanwhile."""
+        canary: Canary | None = self._alias.canary
+        if canary is not None:
+            with canary.request(self._alias, caller_key) as alias:
+                return await self._apredict(alias, batch, timeout, priority)
+        return await self._apredict(self._alias, batch, timeout, priority)
+
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Load the model if it is not loaded, and block until it is.
+
+        Args:
+            timeout: seconds to wait. None: no limit.
+
+        Raises:
+            RequestTimeout: the model was not loaded within `timeout` seconds. The load goes on.
+            ModelLoadError: the model cannot be loaded.
+            StreamerClosed: the hub is closed.
+        """
+        limit = _options.timeout("timeout", timeout)
+        version = self._alias.version
+        self._loader.load(version)
+        greenlets.call(self._loader.wait, version, limit)
+
+    def stats(self) -> StreamerStats:
+        """Return the statistics of the streamer that has the model.
+
+        If the model is not loaded, they are those of its last streamer.
+        """
+        version = self._alias.version
+        if (streamer := version.streamer) is not None:
+            return streamer.stats()
+        return version.last_stats or _no_stats(self._options.batch_size)
+
+    def explain(self) -> str:
+        """Return the report of the streamer that has the model, or why there is none."""
+        version = self._alias.version
+        if (streamer := version.streamer) is not None:
+            return streamer.explain()
+        why = f": {version.error}" if version.error is not None else ""
+        return f"{self!r} is {version.state.value}{why}"
+
+    def close(self, drain: bool = True, timeout: float | None = None) -> None:
+        """Do nothing: the hub closes its models. `ModelHub.unload` closes one of them."""
+
+    def __enter__(self) -> ModelHandle:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Do nothing, as `close`."""
+
+    def __repr__(self) -> str:
+        return f"<ModelHandle {self._alias.name!r}>"
+
+    # -------------------------------------------------------------------- private
+
+    @property
+    def _options(self) -> Options:  # type: ignore[override]
+        version = self._alias.version
+        streamer = version.streamer
+        return version.spec.options if streamer is None else streamer._options
+
+    def _limit(self, timeout: float | None) -> float | None:
+        return self._options.worker_timeout if timeout is None else timeout
+
+    def _predict(
+        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+    ) -> Any:
+        version = alias.version
+        if (streamer := version.streamer) is not None:
+            version.used = monotonic()
+            try:
+                return streamer.predict(batch, timeout=timeout, priority=priority)
+            except StreamerClosed:
+                if not self._loader.has_drained(streamer):
+                    raise
+        return self._lobby.ask(alias, batch, self._limit(timeout), priority)
+
+    def _submit(
+        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+    ) -> Future:
+        version = alias.version
+        if (streamer := version.streamer) is not None:
+            version.used = monotonic()
+            try:
+                return streamer.submit(batch, timeout=timeout, priority=priority)
+            except StreamerClosed:
+                if not self._loader.has_drained(streamer):
+                    raise
+        return self._lobby.send(alias, batch, timeout, priority)
+
+    async def _apredict(
+        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+    ) -> Any:
+        version = alias.version
+        if (streamer := version.streamer) is not None:
+            version.used = monotonic()
+            try:
+                return await streamer.apredict(batch, timeout=timeout, priority=priority)
+            except StreamerClosed:
+                if not self._loader.has_drained(streamer):
+                    raise
+        return await self._lobby.aask(alias, batch, self._limit(timeout), priority)
+
+    def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
+        version = self._alias.version
+        if (remote := version.spec.in_processes) is None and version.streamer is None:
+            asyncio = sys.modules.get("asyncio")
+            if asyncio is not None and asyncio._get_running_loop() is not None:
+                raise StreamerError(
+                    f"model {version.name} is not loaded, and a factory makes its streamer: load "
+                    "it with ModelHub.load before it streams to asyncio"
+                )
+            self.wait_ready(self._options.worker_timeout)
+        if (streamer := version.streamer) is not None:
+            version.used = monotonic()
+            try:
+                return streamer._begin_stream(item, priority, buffer)
+            except StreamerClosed:
+                if not self._loader.has_drained(streamer):
+                    raise
+        return self._lobby.begin_stream(self._alias, item, priority, buffer, bool(remote))
+
+
+def _no_stats(batch_size: int) -> StreamerStats:
+    with ThreadedStreamer(list, batch_size) as streamer:  # it starts no thread
+        return streamer.stats()

@@ -1,0 +1,297 @@
+"""Loads and unloads the models of a hub. The page of the package tells about threads and locks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable
+
+from .. import _lifecycle
+from .._errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
+from .._pipeline.request import Piece
+from .._streamer import BaseStreamer
+from . import _log
+from ._budget import Budget
+from ._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
+from ._jobs import Jobs
+from ._making import Making
+from ._models import MOVING, State, Version
+from ._room import Limits
+
+MAX_WAITING = 65_536  # requests of a model that is being loaded
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
+
+
+class Loader(Budget):
+    """Brings requests to the streamers of their models, which it loads and unloads.
+
+    Any thread may call the methods. Only `drain`, `unload`, `wait` and `close` block.
+    """
+
+    def __init__(self, limits: Limits, threads: int) -> None:
+        super().__init__(limits)
+        self._max_threads = threads
+        self.forked = False
+        self.on_ready: Callable[[Version], None] = lambda version: None
+        """called when a version is loaded, by a loader thread"""
+        self._begin()
+        _lifecycle.watch(self)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._making = Making()
+        self._jobs = Jobs(self._max_threads)
+
+    # ------------------------------------------------------------------- requests
+
+    def wait_in(self, version: Version, piece: Piece) -> BaseStreamer | None:
+        with self.lock:
+            streamer = version.streamer
+            if streamer is not None:
+                return streamer
+            if (refused := self._refusal(version)) is not None:
+                raise refused
+            version.waiting.append(piece)
+            starts = self._wants(version)
+        if starts:
+            self._start(version)
+        return None
+
+    def _refusal(self, version: Version) -> Exception | None:
+        """Return the reason why a request cannot wait for a version that is not loaded."""
+        try:
+            self._check_open(version)
+        except StreamerError as error:
+            return error
+        failed = version.state is State.FAILED and time.monotonic() < version.retry_at
+        if failed and version.error is not None:
+            return version.error.copy()
+        if len(version.waiting) >= MAX_WAITING:
+            return QueueFull(f"{len(version.waiting)} requests wait for model {version.name}", 1.0)
+        return None
+
+    def _check_open(self, version: Version) -> None:
+        if self._closed:
+            raise StreamerClosed("the hub is closed")
+        if version.dropped:
+            raise UnknownModel(f"version {version.name} is out of service")
+        if self.forked:
+            raise ModelLoadError(
+                f"model {version.name} is not loaded, and a forked process loads none: load it "
+                "before forking, or create a ModelHub in each process"
+            )
+
+    # ----------------------------------------------------------------- life cycle
+
+    def load(self, version: Version) -> None:
+        """Begin to load a version, also one whose last attempt has just failed."""
+        with self.lock:
+            if version.streamer is not None:
+                return
+            self._check_open(version)
+            if version.state is State.FAILED:
+                version.size = None  # measure it again
+            version.wanted = True
+            starts = self._wants(version)
+        if starts:
+            self._start(version)
+
+    def wait(self, version: Version, timeout: float | None) -> None:
+        """Block until a version is loaded.
+
+        Raises:
+            RequestTimeout: it took longer.
+            ModelLoadError: it cannot be loaded.
+            StreamerClosed: the hub was closed.
+        """
+        if not self._changed.wait_for(lambda: self._closed or version.state not in MOVING, timeout):
+            raise RequestTimeout(f"model {version.name} was not loaded within {timeout} s")
+        if self._closed:
+            raise StreamerClosed("the hub is closed")
+        if version.state is State.FAILED and version.error is not None:
+            raise version.error.copy()
+
+    def unload(self, version: Version) -> None:
+        """Drain and unload a version. Block until its requests have ended."""
+        while True:
+            with self.lock:
+                version.wanted = False
+                moving = version.state in MOVING
+                ready = version.state is State.READY and not self._closed
+                if ready:
+                    self._retire(version)
+            if ready:
+                self.drain(version)
+            if not moving:
+                return
+            self._changed.wait_for(lambda: version.state not in MOVING, None)
+
+    def drop(self, version: Version) -> None:
+        """Take a version out of service: unload it soon, and forget it. Does not block.
+
+        Its requests go to the version for which their name stands then.
+        """
+        with self.lock:
+            if version.dropped:
+                return
+            version.dropped = True
+        with contextlib.suppress(RuntimeError):  # at exit no thread can start
+            # The job comes after a load of this version that is under way.
+            self._jobs.start(functools.partial(self._drop, version))
+
+    def _drop(self, version: Version) -> None:
+        self.unload(version)
+        with self.lock:
+            waiting, version.waiting = version.waiting, []
+            version.model.forget(version)
+        for piece in waiting:
+            self.enter(piece)
+
+    def drain(self, version: Version) -> None:
+        """Close the streamer of a retired version when its requests have ended."""
+        streamer = version.leaving
+        assert streamer is not None
+        try:
+            streamer.close()
+            with contextlib.suppress(StreamerError):
+                version.last_stats = streamer.stats()
+                version.earlier_requests += version.last_stats.submitted
+        finally:  # also after Ctrl-C
+            with self.lock:
+                version.leaving = None
+                version.state = State.UNLOADED
+                self._free(version)
+                gone = self._closed or version.dropped
+                wanted = not gone and bool(version.waiting or version.wanted)
+                starts = wanted and self._wants(version)
+            self._notify()
+            if starts:
+                self._start(version)
+
+    def close(self, drain: bool, timeout: float | None) -> None:
+        """Close all streamers. Block until all requests and loads have ended."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+        with self.lock:
+            self._closed = True
+            loaded = [each.streamer or each.leaving for each in self._holders]
+            coming = [each.coming for each in self._holders]
+        self._notify()
+        for streamer in filter(None, coming):
+            streamer.close(drain=False, timeout=0)
+        streamers = list(filter(None, loaded))
+        for streamer in streamers:
+            streamer._begin_close(drain, alone=False)
+        for streamer in streamers:
+            streamer.close(drain, left())
+        with self.lock:
+            for version in self._holders:
+                if version.state is State.READY:
+                    version.state, version.streamer = State.UNLOADED, None
+        self._jobs.wait_ended(left())
+
+    def _wants(self, version: Version) -> bool:
+        """Note that a version is to be loaded. True: the caller has to start that."""
+        if version.state not in (State.UNLOADED, State.FAILED):
+            return False
+        version.state = State.LOADING
+        version.wanted = False
+        return True
+
+    # ---------------------------------------------------------- the loader threads
+
+    def _start(self, version: Version) -> None:
+        """Load a version in a thread of the loader. Its state is LOADING."""
+        try:
+            self._jobs.start(functools.partial(self._load, version))
+        except Exception as error:  # no thread can start
+            self._fail(version, error)
+
+    def _load(self, version: Version) -> None:
+        _log.thrashing(version)
+        try:
+            streamer = self._loaded(version)
+        except BaseException as error:
+            self._fail(version, error)
+        else:
+            if not self._publish(version, streamer):
+                streamer.close(drain=False, timeout=0)
+                self._fail(version, StreamerClosed("the hub is closed"))
+
+    def _loaded(self, version: Version) -> BaseStreamer:
+        while True:
+            self._make_room(version, loaded=False)
+            note = functools.partial(self._note, version)
+            try:
+                streamer, version.size = self._making.make(version.spec, note)
+            finally:
+                note(None)
+            try:
+                if self._make_room(version, loaded=True):
+                    return streamer
+            except BaseException:
+                streamer.close(drain=False, timeout=0)
+                raise
+            # Its size is known now. Other models are being loaded, so wait until room is certain.
+            streamer.close(drain=False)
+            with self.lock:
+                self._free(version)
+
+    def _note(self, version: Version, streamer: BaseStreamer | None) -> None:
+        with self.lock:
+            if streamer is not None and self._closed:
+                raise StreamerClosed("the hub is closed")
+            version.coming = streamer
+
+    def _publish(self, version: Version, streamer: BaseStreamer) -> bool:
+        """Give the requests of a version to its streamer. Return False if the hub is closed."""
+        while True:
+            with self.lock:
+                if self._closed:
+                    return False
+                waiting, version.waiting = version.waiting, []
+                if not waiting:
+                    version.used = time.monotonic()
+                    version.attempts = 0
+                    version.error = None
+                    version.state = State.READY
+                    version.streamer = streamer
+                    break
+            for piece in waiting:  # before the version can be unloaded again
+                self.forward(streamer, piece)
+        self._notify()
+        _log.loaded(version)
+        self.on_ready(version)
+        return True
+
+    def _fail(self, version: Version, error: BaseException) -> None:
+        failure = load_error(version.name, error)
+        with self.lock:
+            waiting, version.waiting = version.waiting, []
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(version.attempts, 10))
+            version.attempts += 1
+            fatal = isinstance(failure, ModelTooLarge)
+            version.retry_at = float("inf") if fatal else time.monotonic() + pause
+            version.error = failure
+            version.state = State.FAILED
+            self._free(version)
+            closed = self._closed
+        self._notify()
+        if not closed and not isinstance(error, StreamerClosed):  # as it is at exit
+            _log.failed(version, failure)
+        for piece in waiting:
+            piece.fail(StreamerClosed("the hub was closed") if closed else failure.copy())
+
+    def _reset_after_fork(self) -> None:
+        self.forked = True
+        for version in list(self._holders):
+            version.waiting, version.wanted = [], False
+            version.coming = version.leaving = None
+            if version.state in MOVING:
+                version.state = State.UNLOADED
+                self._free(version)
+        self._begin()

@@ -1,0 +1,154 @@
+"""The lobby of a hub: an engine for the requests of models that are not loaded.
+
+A request waits here only while its model is being loaded. Then it goes to the streamer of the
+model, and its outputs come back through this engine. So a request that waits for a model has the
+deadline, the cancellation, the future and the waits of every other request. A request of a loaded
+model does not come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .. import _core
+from .._backend import Backend
+from .._future import Future
+from .._options import Options
+from .._pipeline.backend import PipelineFuture
+from .._pipeline.request import Piece, StagedRequest, join
+from .._request_context import join as join_context
+from .._streamer import BaseStreamer
+from .._worker import Workers, only_thread_of
+
+if TYPE_CHECKING:
+    from .._streams.inbox import Inbox
+    from ._models import Alias
+
+MAX_QUEUE = 65_536  # requests that the thread of the lobby has not seen yet
+
+_OPTIONS = Options(
+    batch_size=1,
+    max_latency=0.0,
+    worker_timeout=None,
+    policy="greedy",
+    max_queue=MAX_QUEUE,
+    isolate_errors=False,
+)
+
+Enter = Callable[[Piece], None]
+
+
+class LobbyRequest(StagedRequest):
+    """One request of a model. It goes to the streamer as a whole."""
+
+    __slots__ = ("alias",)
+
+    def __init__(self, alias: Alias, batch: Any, priority: int) -> None:
+        super().__init__(batch, priority, max(1, len(batch)) if _is_sized(batch) else 1, 1)
+        self.alias = alias
+
+
+class Lobby(BaseStreamer):
+    """Sends requests of models that may not be loaded. Any thread may call its methods.
+
+    Args:
+        enter: gives a piece to its model, or keeps it until that is loaded. Must not block.
+    """
+
+    def __init__(self, enter: Enter) -> None:
+        self._enter = enter
+        super().__init__(_OPTIONS, _LobbyBackend(enter))
+
+    def ask(self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int) -> Any:
+        """Do what `Requests.predict` does."""
+        request = LobbyRequest(alias, batch, priority)
+        try:
+            outputs = self._engine.predict(request.pieces, timeout, priority)
+        except BaseException:
+            request.end()
+            raise
+        return join(outputs)
+
+    def send(
+        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+    ) -> PipelineFuture:
+        """Do what `Requests.submit` does."""
+        request = LobbyRequest(alias, batch, priority)
+        return self._bound(self._engine.submit(request.pieces, timeout, priority), request)
+
+    async def aask(
+        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+    ) -> Any:
+        """Do what `Requests.apredict` does."""
+        request = LobbyRequest(alias, batch, priority)
+        try:
+            return await self._engine.submit_async(request.pieces, timeout, priority)
+        except BaseException:
+            request.end()
+            raise
+
+    def begin_stream(
+        self, alias: Alias, item: Any, priority: int, buffer: int, remote: bool
+    ) -> Inbox:
+        """Do what `Requests._begin_stream` does. `remote`: the model is in another process."""
+        from .._streams import opening  # imported for the first stream
+
+        def submit(items: list[Any], reader: bytes) -> Future:
+            request = LobbyRequest(alias, items, priority)
+            context = join_context(None, reader)
+            future = self._engine.submit_async(request.pieces, None, priority, context)
+            return self._bound(future, request)
+
+        return opening.begin(submit, item, buffer, self._engine, remote)
+
+    def _bound(self, future: Any, request: LobbyRequest) -> PipelineFuture:
+        assert isinstance(future, PipelineFuture)
+        future.bind(request, self._backend)  # type: ignore[arg-type]
+        return future
+
+    def _backend_in_child(self) -> Backend:
+        return _LobbyBackend(self._enter)
+
+
+class _LobbyBackend(Workers):
+    """The engine of the lobby, and the thread that gives its requests to their models."""
+
+    thread_name = "service-streamer-hub"
+
+    def __init__(self, enter: Enter) -> None:
+        super().__init__(_refuse, _OPTIONS, count=1, future_type=PipelineFuture)
+        self._enter = enter
+
+    def check_may_wait(self) -> None:
+        """Do nothing: the thread of the lobby calls no code of the user."""
+
+    def _work(self) -> None:
+        with only_thread_of(self.engine):
+            while (taken := self.engine.run_batches(_refuse, _always)) is not None:
+                self._begin(taken[0])
+                del taken
+
+    def _begin(self, batch: _core.Batch) -> None:
+        piece: Piece = batch.items[0]
+        if contexts := batch.contexts:
+            piece.context = contexts[0][0]
+        piece.begin(batch, _nothing)
+        del batch
+        self._enter(piece)
+
+
+def _is_sized(batch: Any) -> bool:
+    return hasattr(batch, "__len__")
+
+
+def _refuse(*_: Any) -> NoReturn:
+    raise AssertionError("the engine of a lobby runs no model")
+
+
+def _always() -> bool:
+    return True  # so that each batch is handed to Python
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,60 @@
+"""What a hub logs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from ._errors import ModelLoadError
+from ._models import Version
+
+_logger = logging.getLogger("service_streamer")
+
+THRASHING = 60.0  # s; a model that is loaded again sooner after it was evicted
+
+
+def loaded(version: Version) -> None:
+    """Log that a version is loaded."""
+    _logger.info("model %s is loaded", version.name, extra=_about(version))
+
+
+def failed(version: Version, failure: ModelLoadError) -> None:
+    """Log that a version cannot be loaded."""
+    about = {**_about(version), "error": str(failure)}
+    _logger.warning("%s", failure, exc_info=failure.__cause__, extra=about)
+
+
+def serves(version: Version) -> None:
+    """Log that a version gets the requests from now on."""
+    _logger.info("model %s serves now", version.name, extra=_about(version))
+
+
+def refused(name: str, why: str) -> None:
+    """Log that the folder of a model, or a part of it, cannot be used."""
+    _logger.warning("model %s: %s", name, why, extra={"streamer": name, "error": why})
+
+
+def not_read(root: Path, error: Exception) -> None:
+    """Log that the folder of the models cannot be read."""
+    _logger.warning("%s cannot be read: %s", root, error, extra={"error": str(error)})
+
+
+def thrashing(version: Version) -> None:
+    """Count and log a load soon after the version made room for another one."""
+    now = time.monotonic()
+    if version.evicted_at is None or now - version.evicted_at >= THRASHING:
+        return
+    version.reloads += 1
+    if version.warned_at is None or now - version.warned_at >= THRASHING:
+        version.warned_at = now
+        _logger.warning(
+            "model %s is loaded again within a minute after it was unloaded for another one: "
+            "raise max_loaded or the memory budget",
+            version.name,
+            extra=_about(version),
+        )
+
+
+def _about(version: Version) -> dict[str, object]:
+    return {"streamer": version.name}

@@ -1,0 +1,113 @@
+"""The memory that models use, as the kernel and CUDA tell it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .._errors import StreamerError
+from .._processes.streamer import Streamer
+from .._streamer import BaseStreamer
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", start=1)}
+_SIZE = re.compile(r"([0-9.]+)\s*([kmgt]?i?)b?", re.IGNORECASE)
+
+
+class Size(NamedTuple):
+    """Memory in bytes, of the host and of GPUs."""
+
+    host: int
+    gpu: int = 0
+
+
+def parse_bytes(name: str, value: Any) -> int | None:
+    """Return a number of bytes, of an int or of a str such as "12GB" or "512MiB".
+
+    Raises:
+        TypeError, ValueError: the value is invalid. The message names the setting and the value.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError(f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}')
+    size = float("nan")
+    if not isinstance(value, str):
+        size = value
+    elif (found := _SIZE.fullmatch(value.strip())) is not None:
+        with contextlib.suppress(ValueError):  # two points
+            size = float(found[1]) * _UNITS[found[2].lower()]
+    if not 0 < size < float("inf"):
+        raise ValueError(
+            f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}'
+        )
+    return int(size)
+
+
+def shown(size: int) -> str:
+    """Return a number of bytes as people read it."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size} bytes"
+
+
+def of_workers(streamer: BaseStreamer) -> int | None:
+    """Return the proportional set size of the worker processes; None: there are none here."""
+    if not isinstance(streamer, Streamer):
+        return None
+    try:
+        workers = streamer.stats().worker_processes
+    except StreamerError:  # it is closed
+        return None
+    return sum(_pss(worker.pid) for worker in workers)
+
+
+def begin() -> Callable[[BaseStreamer], Size]:
+    """Begin to measure a load. The returned function ends it and returns the size of the model.
+
+    The host memory of worker processes is their proportional set size. That of other models is the
+    growth of this process, so one such model may be loaded at a time. GPU memory is what all
+    processes have taken meanwhile, if this process has initialised CUDA.
+    """
+    resident, gpu = _resident(), _gpu_used()
+
+    def end(streamer: BaseStreamer) -> Size:
+        host = of_workers(streamer)
+        if host is None:
+            host = max(0, _resident() - resident)
+        return Size(host, max(0, _gpu_used() - gpu))
+
+    return end
+
+
+def _pss(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            return _kilobytes(file.read(), "Pss")
+    except OSError:  # the worker has ended
+        return 0
+
+
+def _resident() -> int:
+    with open("/proc/self/status") as file:
+        return _kilobytes(file.read(), "VmRSS")
+
+
+def _kilobytes(text: str, field: str) -> int:
+    found = re.search(rf"^{field}:\s*(\d+) kB", text, re.MULTILINE)
+    return 1024 * int(found[1]) if found is not None else 0
+
+
+def _gpu_used() -> int:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():  # do not create a context of CUDA
+        return 0
+    used = 0
+    for device in range(cuda.device_count()):
+        free, total = cuda.mem_get_info(device)
+        used += total - free
+    return int(used)

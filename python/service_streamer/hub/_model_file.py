@@ -1,0 +1,162 @@
+"""model.toml: how the versions of a model are loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from .._kinds import kind_for
+from .._model import is_managed
+from .._threaded import ThreadedStreamer
+from ._spec import LOADS, ModelSpec
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    try:
+        import tomli as tomllib
+    except ImportError as _error:
+        raise ImportError(
+            'ModelHub.watch needs tomli: pip install "service-streamer[hub]"'
+        ) from _error
+
+FILE = "model.toml"
+_POLICY = re.compile(r"latest|latest:([1-9][0-9]*)|pinned:([0-9]+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFile:
+    """The contents of a model.toml."""
+
+    model: str
+    """"package.module:name", or the name of a .pt2 or .pt file in the folder of a version"""
+    policy: str = "latest"
+    """"latest", "latest:2" (the newest two), or "pinned:3\""""
+    warmup: list[Any] = dataclasses.field(default_factory=list)
+    pin: bool = False
+    load: str = "first_request"
+    labels: dict[str, int] = dataclasses.field(default_factory=dict)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """of the streamer"""
+    native: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """of the `NativeModel`"""
+
+    @classmethod
+    def read(cls, path: Path) -> ModelFile:
+        """Read and check a file.
+
+        Raises:
+            ValueError: it is invalid. The message names the file, and the line of the field.
+            OSError: it cannot be read.
+        """
+        text = path.read_text(encoding="utf-8")
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:  # it tells the line
+            raise ValueError(f"{path}: {error}") from None
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name, value in values.items():
+            where = f"{path}, line {_line_of(text, '', name)}"
+            if name not in fields:
+                raise ValueError(f"{where}: unknown field {name!r}; known are {', '.join(fields)}")
+            default = fields[name].default_factory
+            kind = type(default()) if callable(default) else type(getattr(cls, name, ""))
+            if type(value) is not kind:
+                raise ValueError(f"{where}: {name} must be a {kind.__name__}, not {value!r}")
+        if "model" not in values:
+            raise ValueError(f"{path}: the field 'model' is missing")
+        file = cls(**values)
+        file._check(path, text)
+        return file
+
+    def aspired(self, numbers: set[int]) -> list[int]:
+        """Return the versions that the policy asks for, the newest first."""
+        found = _POLICY.fullmatch(self.policy)
+        assert found is not None
+        if found[2] is not None:
+            return sorted(numbers & {int(found[2])})
+        return sorted(numbers, reverse=True)[: int(found[1] or 1)]
+
+    def spec(self, folder: Path) -> ModelSpec:
+        """Return the spec of the version in a folder.
+
+        Raises:
+            Exception: the module of the model cannot be imported, or an option is invalid.
+        """
+        rest: dict[str, Any] = {"warmup": self.warmup, "pin": self.pin, "load": self.load}
+        if not _is_file(self.model):
+            target = _import(self.model)
+            if is_managed(target):
+                options = dict(self.options)
+                kwargs = {**options.pop("model_init_kwargs", {}), "path": str(folder)}
+                return ModelSpec(target, **rest, **options, model_init_kwargs=kwargs)
+            if not callable(target):
+                raise TypeError(f"{self.model} is not callable")
+
+        def make() -> ThreadedStreamer:
+            if _is_file(self.model):
+                from ..torch import NativeModel  # requires torch
+
+                model: Any = NativeModel(folder / self.model, **self.native)
+            else:
+                model = target(str(folder))
+            return ThreadedStreamer(model, **self.options)
+
+        spec = ModelSpec.factory(make, **rest)
+        spec.in_processes = False
+        return spec
+
+    def _check(self, path: Path, text: str) -> None:
+        def refuse(table: str, name: str, why: str) -> ValueError:
+            return ValueError(f"{path}, line {_line_of(text, table, name)}: {why}")
+
+        if not _is_file(self.model) and not re.fullmatch(r"[\w.]+:[\w.]+", self.model):
+            raise refuse("", "model", f'model must be "package.module:name", or the name of a .pt2 '
+                         f"or .pt file, not {self.model!r}")  # fmt: skip
+        if not _POLICY.fullmatch(self.policy):
+            raise refuse("", "policy", f'policy must be "latest", "latest:2" or "pinned:3", not '
+                         f"{self.policy!r}")  # fmt: skip
+        if self.load not in LOADS:
+            raise refuse("", "load", f"load must be one of {', '.join(LOADS)}, not {self.load!r}")
+        for label, number in self.labels.items():
+            if type(number) is not int or not re.fullmatch(r"[A-Za-z_][\w.-]*", label):
+                raise refuse("labels", label, f"a label is a name and the number of a version, not "
+                             f"{label!r} = {number!r}")  # fmt: skip
+        managed = not _is_file(self.model) and is_managed(_import(self.model))
+        kind = kind_for(_import(self.model)) if managed else ThreadedStreamer
+        known = list(inspect.signature(kind).parameters)[1:]
+        for name in self.options:
+            if name not in known or name == "warmup":
+                raise refuse("options", name, f"{kind.__name__} has no option {name!r} here")
+        if "batch_size" not in self.options:
+            raise ValueError(f"{path}: the option 'batch_size' is missing in [options]")
+
+
+def _is_file(model: str) -> bool:
+    return re.fullmatch(r"[\w-][\w.-]*\.pt2?", model) is not None
+
+
+def _import(model: str) -> Any:
+    module, _, name = model.partition(":")
+    target: Any = importlib.import_module(module)
+    for part in name.split("."):
+        target = getattr(target, part)
+    return target
+
+
+def _line_of(text: str, table: str, name: str) -> int:
+    """Return the number of the line that sets a field of a table; 1: it was not found."""
+    current = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
+            current = header[1].strip("\"'")
+            if not table and current.split(".")[0] == name:
+                return number
+        elif current == table and re.match(rf"""\s*["']?{re.escape(name)}["']?\s*[.=]""", line):
+            return number
+    return 1

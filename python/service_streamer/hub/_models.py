@@ -1,0 +1,236 @@
+"""What a hub knows of its models and their versions. `Loader` guards all of it with its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import time
+from typing import TYPE_CHECKING, Any
+
+from .._errors import StreamerError
+from .._stats import StreamerStats
+from .._streamer import BaseStreamer
+from ._errors import ModelLoadError
+from ._memory import Size
+from ._spec import ModelSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .._pipeline.request import Piece
+    from ._model_file import ModelFile
+
+
+class State(enum.Enum):
+    """The state of a version of a model."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+MOVING = (State.LOADING, State.DRAINING)
+"""the states that end by themselves"""
+
+
+class Version:
+    """One version of a model. The handles read `streamer` and write `used` without the lock."""
+
+    def __init__(self, model: Model, number: int, spec: ModelSpec) -> None:
+        self.model = model
+        self.number = number
+        self.spec = spec
+        self.state = State.UNLOADED
+        self.streamer: BaseStreamer | None = None
+        """gets the requests; None unless READY"""
+        self.used = 0.0
+        """monotonic time of the last request or load; 0: never"""
+        self.coming: BaseStreamer | None = None
+        """of the load that is under way"""
+        self.leaving: BaseStreamer | None = None
+        """the one that is drained"""
+        self.waiting: list[Piece] = []
+        """requests for the streamer of the next load"""
+        self.wanted = False
+        """load it after it was drained, also without a request"""
+        self.holds_room = False
+        """it counts: it is loaded, or has its room to be loaded into"""
+        self.beside: Version | None = None
+        """the version that it replaces. It is loaded beside that one"""
+        self.dropped = False
+        """it is out of service for ever"""
+        self.size: Size | None = None
+        """as measured; None: it was never loaded"""
+        self.error: ModelLoadError | None = None
+        self.attempts = 0
+        """failed ones, since the last that did not fail"""
+        self.retry_at = 0.0
+        """monotonic time of the next attempt after a failure"""
+        self.evicted_at: float | None = None
+        self.warned_at: float | None = None
+        self.reloads = 0
+        """loads within a minute after it was evicted"""
+        self.earlier_requests = 0
+        """those of streamers that were closed"""
+        self.last_stats: StreamerStats | None = None
+        """of the last streamer that was closed"""
+
+    @property
+    def name(self) -> str:
+        """The name of the model and the number of the version."""
+        return f"{self.model.name}@{self.number}"
+
+    def status(self) -> VersionStatus:
+        """Return what `ModelHub.status` tells."""
+        streamer = self.streamer
+        requests = self.earlier_requests
+        if streamer is not None:
+            with contextlib.suppress(StreamerError):
+                requests += streamer.stats().submitted
+        size = self.size if self.holds_room else None
+        since = time.monotonic() - self.used
+        return VersionStatus(
+            version=self.number,
+            state=self.state.value,
+            memory=None if size is None else size.host,
+            gpu_memory=None if size is None else size.gpu,
+            last_use=time.time() - since if self.used else None,
+            requests=requests,
+            waiting=len(self.waiting),
+            reloads=self.reloads,
+            error=None if self.error is None else str(self.error),
+        )
+
+
+class Alias:
+    """The version for which a name stands. It changes when another version takes over."""
+
+    __slots__ = ("canary", "name", "version")
+
+    def __init__(self, name: str, version: Version) -> None:
+        self.name = name
+        self.version = version
+        self.canary: Any = None
+        """the `Canary` that gets a share of the requests; None: there is none"""
+
+
+class Model:
+    """A model and its versions."""
+
+    def __init__(self, name: str, pinned: bool) -> None:
+        self.name = name
+        self.pinned = pinned
+        self.versions: dict[int, Version] = {}
+        self.serving: Alias | None = None
+        """the version that gets the requests without a version or label"""
+        self.labels: dict[str, Alias] = {}
+        self.error = ""
+        """the reason why its folder, or a part of it, cannot be used"""
+        # The rest is for models in a folder; `Rollout` uses it.
+        self.file: ModelFile | None = None
+        self.folders: dict[int, Path] = {}
+        """of the complete versions"""
+        self.wanted: set[int] = set()
+        """the versions that the policy or a label asks for"""
+        self.candidate: Version | None = None
+        """the version that will serve when it is loaded"""
+        self.history: list[int] = []
+        """the versions that served before, in order"""
+        self.canary: Any = None
+        """the present or the last `Canary`; None: there was none"""
+        self.trying: int | None = None
+        """the version that will be the canary when it is loaded"""
+        self.promoted: int | None = None
+        """the version that serves against the policy, until the file changes"""
+        self.rejected: set[int] = set()
+        """the versions that `ModelHub.rollback` has taken out of service"""
+
+    def get(self, number: int) -> Version | None:
+        """Return a version, unless it is going out of service."""
+        version = self.versions.get(number)
+        return None if version is None or version.dropped else version
+
+    def forget(self, version: Version) -> None:
+        """Remove a version. A new one may have its number already."""
+        if self.versions.get(version.number) is version:
+            del self.versions[version.number]
+
+    def add(self, number: int, spec: ModelSpec) -> Version:
+        """Add a version. The first one is the one that serves."""
+        version = self.versions[number] = Version(self, number, spec)
+        if self.serving is None:
+            self.serving = Alias(self.name, version)
+        return version
+
+    def status(self) -> ModelStatus:
+        """Return what `ModelHub.status` tells."""
+        return ModelStatus(
+            name=self.name,
+            serving=None if self.serving is None else self.serving.version.number,
+            pinned=self.pinned,
+            labels={label: alias.version.number for label, alias in self.labels.copy().items()},
+            versions={
+                number: each.status() for number, each in sorted(self.versions.copy().items())
+            },
+            error=self.error or None,
+            canary=None if self.canary is None else self.canary.status(),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class VersionStatus:
+    """The state of one version of a model."""
+
+    version: int
+    state: str
+    """"unloaded", "loading", "ready", "draining" or "failed\""""
+    memory: int | None
+    """bytes of host memory, as measured; None: it is not loaded"""
+    gpu_memory: int | None
+    """bytes of GPU memory; 0: this process has not initialised CUDA"""
+    last_use: float | None
+    """``time.time()`` of the last request, or of the load; None: there was none"""
+    requests: int
+    """how many it got so far"""
+    waiting: int
+    """requests that wait until it is loaded, now"""
+    reloads: int
+    """loads within a minute after it was unloaded for another model"""
+    error: str | None
+    """why the last attempt to load it has failed"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelStatus:
+    """The state of one model."""
+
+    name: str
+    serving: int | None
+    """the version that gets the requests; None: there is none yet"""
+    pinned: bool
+    labels: dict[str, int]
+    versions: dict[int, VersionStatus]
+    error: str | None
+    """why its folder, or a part of it, cannot be used"""
+    canary: CanaryStatus | None = None
+    """the present canary, or the last one"""
+
+
+@dataclasses.dataclass(frozen=True)
+class CanaryStatus:
+    """How a version does that gets a share of the requests."""
+
+    version: int
+    share: float
+    requests: int
+    """answered by the canary"""
+    errors: int
+    """how many of them failed"""
+    serving_requests: int
+    """answered meanwhile by the version that serves"""
+    serving_errors: int
+    ended: str | None
+    """why it has ended; None: it goes on"""

@@ -1,0 +1,126 @@
+"""ModelSpec: describes one model of a hub."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import _options
+from .._kinds import kind_for
+from .._options import Options
+from .._processes.streamer import Streamer
+from .._streamer import BaseStreamer
+
+LOADS = ("first_request", "start")
+
+
+class ModelSpec:
+    """How a model of a `ModelHub` is loaded: what runs it, and with which options.
+
+    ============================================  ==================================
+    target                                        runs in
+    ============================================  ==================================
+    a `ManagedModel` class                        worker processes (`Streamer`)
+    a function, with ``processes=True``           worker processes
+    a function or another callable                threads of this process
+    a `service_streamer.torch.NativeModel`        its own C++ threads
+    a `StepModel` object                          a thread of this process
+    ============================================  ==================================
+
+    The hub makes the streamer when it loads the model. A callable object exists before that, and
+    its memory is not freed when the model is unloaded. `factory` makes it at each load.
+
+    Args:
+        target: the model.
+        warmup: items that the model predicts before its first request.
+        pin: the hub never unloads the model to make room for another.
+        load: "first_request", or "start": when the hub is created.
+        processes: run a function in worker processes.
+        **options: of the `Streamer` or `ThreadedStreamer`. ``batch_size`` is required.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid. The options are checked at each load.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        warmup: Sequence[Any] = (),
+        pin: bool = False,
+        load: str = "first_request",
+        processes: bool = False,
+        **options: Any,
+    ) -> None:
+        if isinstance(target, BaseStreamer):
+            raise TypeError(f"{target!r} is a streamer: pass a function, ModelSpec.factory(make)")
+        kind = kind_for(target, processes)
+        inspect.signature(kind).bind(target, **options)  # TypeError: no such option
+        self.in_processes = issubclass(kind, Streamer)
+        if self.in_processes:
+            options["warmup"] = list(warmup)  # each worker runs it
+        self._make: Callable[[], BaseStreamer] = lambda: kind(target, **options)
+        self._settle(warmup, pin, load)
+        known = {"batch_size", "worker_timeout"}
+        self.options = Options(**{name: options[name] for name in known & options.keys()})
+
+    @classmethod
+    def factory(
+        cls,
+        make: Callable[[], BaseStreamer],
+        *,
+        warmup: Sequence[Any] = (),
+        pin: bool = False,
+        load: str = "first_request",
+    ) -> ModelSpec:
+        """Describe a model by a function that makes its streamer, such as a `RedisStreamer`.
+
+        Args:
+            make: takes no arguments. Called in a thread of the hub, at each load. The hub closes
+                the streamer.
+            warmup, pin, load: as for `ModelSpec`.
+        """
+        if not callable(make):
+            raise TypeError(f"make must be a function, not {make!r}")
+        spec = cls.__new__(cls)
+        spec.in_processes = None
+        spec._make = make
+        spec._settle(warmup, pin, load)
+        spec.options = Options(batch_size=128)  # until it is loaded
+        return spec
+
+    in_processes: bool | None
+    """the model runs in worker processes; None: known when it is loaded"""
+
+    def _settle(self, warmup: Sequence[Any], pin: bool, load: str) -> None:
+        _options.one_of("load", load, LOADS)
+        self.pin = pin
+        self.load = load
+        self._warmup = list(warmup)
+
+    def make_streamer(self, note: Callable[[BaseStreamer], None]) -> BaseStreamer:
+        """Make the streamer, load the model and warm it up. Blocks.
+
+        Args:
+            note: called with the streamer before it is ready.
+
+        Raises:
+            TypeError, ValueError: an option is invalid.
+            Exception: any exception of the model.
+        """
+        streamer = self._make()
+        if not isinstance(streamer, BaseStreamer):
+            raise TypeError(f"the function of ModelSpec.factory must return a streamer, "
+                            f"not {streamer!r}")  # fmt: skip
+        try:
+            note(streamer)
+            streamer.wait_ready()
+            if not self.in_processes:
+                step = streamer._options.batch_size
+                for start in range(0, len(self._warmup), step):
+                    streamer.submit(self._warmup[start : start + step]).result()
+        except BaseException:
+            streamer.close(drain=False, timeout=0)
+            raise
+        return streamer

@@ -1,0 +1,135 @@
+"""A canary gets a share of the requests, and leaves if it is worse."""
+
+import asyncio
+
+import pytest
+from waits import LONG, eventually
+
+from service_streamer.hub import ModelLoadError, UnknownModel
+
+pytest.importorskip("watchfiles")
+
+
+@pytest.fixture
+def hub(folder, watched):
+    """A hub that serves version 1, whose folder has version 2 too."""
+    folder.configure("policy = 'pinned:1'")
+    folder.add(1)
+    folder.add(2)
+    hub = watched()
+    hub.load("times")
+    return hub
+
+
+def canary(hub):
+    return hub.status()["times"].canary
+
+
+def test_the_share_is_of_callers(hub):
+    hub.canary("times", version=2, share=0.2)
+    model = hub["times"]
+
+    def outputs():
+        return [model.predict([1], caller_key=f"user-{number}")[0] for number in range(500)]
+
+    before = outputs()
+    assert 50 < before.count(2) < 150
+    assert outputs() == before
+    hub.canary("times", version=2, share=0.5)
+    after = outputs()
+    assert 200 < after.count(2) < 300
+    assert all(now == 2 for now, then in zip(after, before, strict=True) if then == 2)
+    assert canary(hub).requests + canary(hub).serving_requests == 500
+
+
+def test_all_ways_to_ask(hub):
+    hub.canary("times", version=2, share=1)
+
+    async def main():
+        return await hub.apredict("times", [1]), await hub.submit("times", [1])
+
+    assert hub.predict("times", [1]) == [2]
+    assert hub.submit("times", [1]).result() == [2]
+    assert asyncio.run(main()) == ([2], [2])
+    assert list(hub["times"].stream(1)) == [1]
+    assert hub.predict("times@1", [1]) == [1]
+    assert canary(hub).requests == 4
+
+
+def test_no_share_without_a_key(hub):
+    hub.canary("times", version=2, share=0.5)
+    outputs = [hub.predict("times", [1])[0] for _ in range(200)]
+    assert 50 < outputs.count(2) < 150
+    hub.rollback("times")
+    assert {hub.predict("times", [1])[0] for _ in range(100)} == {1}
+    eventually(lambda: set(hub.status()["times"].versions) == {1})
+
+
+def test_promote(folder, hub):
+    hub.canary("times", version=2, share=0.1)
+    assert hub.promote("times") == 2
+    assert hub.predict("times", [1]) == [2]
+    assert canary(hub).ended == "it serves now"
+    assert set(hub.status()["times"].versions) == {1, 2}  # the policy asks for 1
+    folder.add(3)  # the folder is read again
+    eventually(lambda: 3 in hub._models["times"].folders)
+    assert hub.status()["times"].serving == 2
+    folder.configure("policy = 'latest'")
+    eventually(lambda: hub.status()["times"].serving == 3)
+    with pytest.raises(ValueError, match="has no canary"):
+        hub.promote("times")
+
+
+def test_a_promoted_version_can_be_rolled_back(hub):
+    hub.canary("times", version=2, share=0.1)
+    hub.promote("times")
+    assert hub.rollback("times", timeout=LONG) == 1
+    assert hub.predict("times", [1]) == [1]
+
+
+def test_a_canary_that_is_worse_leaves(hub, caplog):
+    hub.canary("times", version=2, share=1, margin=0.05, min_requests=20)
+    for _ in range(18):
+        hub.predict("times", [1])
+    for item in (None, None):  # 2 of 20 is more than 0 and 5 %
+        with pytest.raises(TypeError):
+            hub.predict("times", [item])
+    assert canary(hub).ended == "error rate 10.0%, against 0.0% of the version that serves"
+    assert hub.predict("times", [1]) == [1]
+    assert any("the canary has ended" in each.getMessage() for each in caplog.records)
+    eventually(lambda: set(hub.status()["times"].versions) == {1})
+
+
+def test_a_canary_that_is_not_worse_stays(hub):
+    hub.canary("times", version=2, share=0.5, margin=0.3, min_requests=20)
+    for number in range(200):
+        item = None if number % 4 == 0 else 1
+        hub.submit("times", [item]).exception()
+    assert canary(hub).ended is None
+
+
+def test_a_canary_that_cannot_be_loaded(folder, hub):
+    folder.add(3, factor="many")
+    eventually(lambda: 3 in hub._models["times"].folders)
+    with pytest.raises(ModelLoadError):
+        hub.canary("times", version=3, share=0.5)
+    assert canary(hub) is None
+    assert hub.predict("times", [1]) == [1]
+
+
+def test_what_a_canary_must_be(hub):
+    with pytest.raises(UnknownModel, match="has no version 7; it has 1, 2"):
+        hub.canary("times", version=7, share=0.5)
+    with pytest.raises(ValueError, match=r"version 1 .* serves already"):
+        hub.canary("times", version=1, share=0.5)
+    with pytest.raises(ValueError, match="share must be from 0 to 1"):
+        hub.canary("times", version=2, share=10)
+
+
+def test_a_canary_whose_folder_goes(folder, hub):
+    import shutil
+
+    hub.canary("times", version=2, share=1)
+    shutil.rmtree(folder.model / "2")
+    eventually(lambda: canary(hub).ended == "its folder is gone")
+    assert hub.predict("times", [1], timeout=LONG) == [1]

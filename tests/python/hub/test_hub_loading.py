@@ -1,0 +1,174 @@
+"""A model is loaded once, and a failed load is told to all that wait for it."""
+
+import asyncio
+import gc
+import threading
+import weakref
+
+import pytest
+from waits import LONG, eventually
+
+from service_streamer import CancelledError, RequestTimeout, StreamerClosed
+from service_streamer.hub import ModelLoadError, _loader
+
+
+@pytest.fixture
+def held(hubs, factories):
+    """A hub whose model is being loaded until its gate is opened."""
+    factory = factories()
+    factory.gate.clear()
+    hub = hubs({"model": factory})
+    first = hub.submit("model", [0])
+    factory.wait_entered()
+    return hub, factory, first
+
+
+def waiting(hub):
+    return hub.status()["model"].versions[1].waiting
+
+
+def test_callers_of_all_kinds_wait_for_one_load(held, threads):
+    hub, factory, first = held
+    for number in range(100):
+        threads.run(hub.predict, "model", [number])
+    eventually(lambda: waiting(hub) == 101)
+
+    async def main():
+        tasks = [asyncio.ensure_future(hub.apredict("model", [number])) for number in range(10)]
+        tasks.append(asyncio.ensure_future(asyncio.wrap_future(hub.submit("model", [10]))))
+        await asyncio.sleep(0)  # the loop goes on
+        factory.gate.set()
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(main()) == [[2 * number] for number in range(11)]
+    assert threads.join() == [[2 * number] for number in range(100)]
+    assert first.result() == [0]
+    assert factory.loads == 1
+
+
+def test_a_timeout_includes_the_load_which_goes_on(held):
+    hub, factory, first = held
+    with pytest.raises(RequestTimeout):
+        hub.predict("model", [1], timeout=0.01)
+    with pytest.raises(RequestTimeout):
+        hub.submit("model", [1], timeout=0.01).result()
+    with pytest.raises(RequestTimeout, match=r"was not loaded within 0\.01 s"):
+        hub.load("model", timeout=0.01)
+    factory.gate.set()
+    assert first.result() == [0]
+    assert (factory.loads, hub["model"].stats().submitted) == (1, 1)
+
+
+def test_a_request_can_be_cancelled_while_it_waits(held):
+    hub, factory, first = held
+    assert first.cancel()
+    with pytest.raises(CancelledError):
+        first.result()
+    second = hub.submit("model", [1])
+    factory.gate.set()
+    assert second.result() == [2]
+    assert hub["model"].stats().submitted == 1
+
+
+def test_a_failed_load_is_told_to_all(held, threads):
+    hub, factory, first = held
+    factory.error = ValueError("no such file")
+    for _ in range(5):
+        threads.run(hub.predict, "model", [1])
+    eventually(lambda: waiting(hub) == 6)
+    factory.gate.set()
+    errors = [*threads.join(), first.exception()]
+    for error in errors:
+        assert isinstance(error, ModelLoadError)
+        assert "model@1 cannot be loaded: ValueError: no such file" in str(error)
+        assert isinstance(error.__cause__, ValueError)
+    assert len(set(map(id, errors))) == 6
+    status = hub.status()["model"].versions[1]
+    assert (status.state, status.error) == ("failed", str(errors[0]))
+
+
+def test_the_pause_after_a_failure_grows(hubs, factories, monkeypatch):
+    class Clock:
+        now = 100.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(_loader, "time", clock)
+    factory = factories()
+    factory.error = ValueError("no such file")
+    hub = hubs({"model": factory})
+
+    def ask():
+        with pytest.raises(ModelLoadError):
+            hub.predict("model", [1])
+        return factory.loads
+
+    assert (ask(), ask()) == (1, 1)
+    for loads, pause in enumerate([1, 2, 4, 8, 16, 32, 60, 60], start=1):
+        clock.now += pause - 0.01
+        assert ask() == loads
+        clock.now += 0.02
+        assert ask() == loads + 1
+    factory.error = None
+    hub.load("model")  # at once
+    assert hub.predict("model", [1]) == [2]
+    assert hub.status()["model"].versions[1].error is None
+
+
+def test_closing_ends_requests_that_wait(held):
+    hub, factory, first = held
+    closing = threading.Thread(target=hub.close)
+    closing.start()
+    eventually(lambda: hub._loader._closed)
+    factory.gate.set()
+    closing.join(LONG)
+    assert not closing.is_alive()
+    with pytest.raises(StreamerClosed):
+        first.result()
+
+
+def test_a_forgotten_hub_ends_its_streamers(hubs, factories):
+    from service_streamer.hub import ModelHub, ModelSpec
+
+    hub = ModelHub({"model": ModelSpec.factory(factories())})
+    hub.predict("model", [1])
+    streamer = weakref.ref(hub._models["model"].serving.version.streamer)
+    engine = streamer()._engine
+    del hub
+
+    def ended():
+        gc.collect()
+        return streamer() is None and engine.closed()
+
+    eventually(ended)
+
+
+def test_greenlets_wait_for_a_load(child):
+    pytest.importorskip("gevent")
+    done = child(
+        """
+from gevent import monkey; monkey.patch_all()
+import gevent
+from gevent.event import Event
+from service_streamer import ThreadedStreamer
+from service_streamer._waiting.threads import original
+from service_streamer.hub import ModelHub, ModelSpec
+
+gate = original("_thread", "allocate_lock")()
+gate.acquire()
+def make():
+    with gate:
+        return ThreadedStreamer(list, 8)
+hub = ModelHub({name: ModelSpec.factory(make) for name in "ab"}, max_loaded=1)
+asked = [gevent.spawn(hub.predict, name, [name]) for name in "abab"]
+gevent.sleep(0)
+gate.release()  # this greenlet goes on while the others wait
+gevent.joinall(asked)
+print([each.value for each in asked], list(hub["a"].stream(1)), hub.submit("b", [2]).result())
+hub.unload("b")
+hub.close()
+"""
+    )
+    assert done.stdout == "[['a'], ['b'], ['a'], ['b']] [1] [2]\n"

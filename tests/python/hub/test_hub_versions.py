@@ -1,0 +1,245 @@
+"""Versions of a model take over without a failed request."""
+
+import shutil
+import threading
+
+import pytest
+from hub_models import GATE
+from waits import LONG, eventually
+
+import service_streamer.torch
+from service_streamer.hub import ModelLoadError, UnknownModel
+
+pytest.importorskip("watchfiles")
+
+
+@pytest.fixture
+def hub(folder, watched):
+    folder.add(1)
+    return watched()
+
+
+def serving(hub):
+    return hub.status()["times"].serving
+
+
+def state(hub, number):
+    version = hub.status()["times"].versions.get(number)
+    return None if version is None else version.state
+
+
+def error(hub):
+    return hub.status()["times"].error or ""
+
+
+def test_the_newest_version_serves(folder, watched):
+    for number in (2, 10, 9):
+        folder.add(number)
+    hub = watched()
+    assert hub.predict("times", [1]) == [10]
+    with pytest.raises(UnknownModel, match="no version or label '9'; its versions are 10"):
+        hub["times@9"]
+
+
+def test_a_new_version_takes_over_when_it_is_loaded(folder, hub):
+    assert hub.predict("times", [1]) == [1]
+    folder.add(2, gate=True)
+    eventually(lambda: state(hub, 2) == "loading")
+    assert hub.predict("times", [1]) == [1]
+    GATE.set()
+    eventually(lambda: serving(hub) == 2)
+    assert hub.predict("times", [1]) == [2]
+    eventually(lambda: state(hub, 1) is None)
+
+
+def test_no_request_fails_when_versions_change(folder, hub, threads):
+    stop = threading.Event()
+
+    def ask():
+        seen = [0]
+        while not stop.is_set():
+            (output,) = hub.predict("times", [1])
+            assert output >= seen[-1]
+            seen.append(output)
+
+    for _ in range(4):
+        threads.run(ask)
+    for number in (2, 3, 4):
+        folder.add(number)
+        eventually(lambda number=number: set(hub.status()["times"].versions) == {number})
+    stop.set()
+    assert threads.join() == [None] * 4
+    assert hub.predict("times", [1]) == [4]
+
+
+def test_a_version_that_cannot_be_loaded_never_takes_over(folder, hub, caplog):
+    hub.load("times")
+    folder.add(2, factor="many")
+    eventually(lambda: state(hub, 2) == "failed")
+    assert "invalid literal for int" in hub.status()["times"].versions[2].error
+    assert hub.predict("times", [1]) == [1]
+    assert any("times@2 cannot be loaded" in each.getMessage() for each in caplog.records)
+    with pytest.raises(ModelLoadError):
+        hub.predict("times@2", [1])
+    folder.add(3)
+    eventually(lambda: serving(hub) == 3)
+    assert hub.predict("times", [1]) == [3]
+
+
+def test_a_warm_up_that_raises_is_a_failure(folder, watched):
+    folder.configure("warmup = [1, 2]")
+    folder.add(1)
+    hub = watched()
+    assert hub.predict("times", [1]) == [1]
+    folder.configure("warmup = [[], {}]")
+    folder.add(2)
+    eventually(lambda: state(hub, 2) == "failed")
+    assert serving(hub) == 1
+
+
+def test_incomplete_versions_are_ignored(folder, hub):
+    hub.load("times")
+    half = folder.model / "2"
+    for name in ("x3", "4.tmp", "-5", "06"):
+        shutil.copytree(folder.model / "1", folder.model / name)
+    half.mkdir()
+    (half / ".writing").touch()
+    (half / "factor").write_text("2")
+    folder.configure("policy = 'latest:3'")  # seen together with the rest, or later
+    eventually(lambda: hub._models["times"].file.policy == "latest:3")
+    assert set(hub.status()["times"].versions) == {1}
+    (half / ".writing").unlink()
+    eventually(lambda: serving(hub) == 2)
+
+
+def test_rollback(folder, hub):
+    with pytest.raises(UnknownModel, match="no earlier version"):
+        hub.rollback("times")
+    for number in (2, 3):
+        hub.load("times")
+        folder.add(number)
+        eventually(lambda number=number: serving(hub) == number)
+    assert hub.rollback("times", timeout=LONG) == 2
+    assert hub.predict("times", [1]) == [2]
+    folder.configure("pin = true")  # a new look at the folder
+    eventually(lambda: hub.status()["times"].pinned)
+    assert serving(hub) == 2
+    folder.add(4)
+    eventually(lambda: serving(hub) == 4)
+
+
+def test_policies_and_labels(folder, watched):
+    for number in range(1, 6):
+        folder.add(number)
+    folder.configure("policy = 'latest:2'", more="[labels]\nstable = 2\n")
+    hub = watched()
+    assert set(hub.status()["times"].versions) == {2, 4, 5}
+    assert hub.predict("times@stable", [1]) == [2]
+    assert hub.predict("times@4", [1]) == [4]
+    stable = hub["times@stable"]
+    folder.configure("policy = 'pinned:3'", more="[labels]\nstable = 4\n")
+    eventually(lambda: serving(hub) == 3)
+    assert (hub.predict("times", [1]), stable.predict([1])) == ([3], [4])
+    with pytest.raises(ValueError, match="'pinned:3': change it"):
+        hub.rollback("times")
+
+
+def test_a_managed_model_gets_its_folder(folder, watched):
+    options = 'batch_size = 8\nmp_start_method = "fork"\nmodel_init_kwargs = { offset = 1 }'
+    folder.configure(model="hub_models:Multiply", options=options)
+    folder.add(3)
+    hub = watched()
+    assert hub.predict("times", [10]) == [31]
+    folder.add(4)
+    eventually(lambda: serving(hub) == 4)
+    assert hub.predict("times", [10]) == [41]
+
+
+def test_models_come_and_go(folder, hub):
+    hub.load("times")
+    shutil.copytree(folder.model, folder.root / "more")
+    (folder.root / "more").rename(folder.root / "models" / "more")
+    eventually(lambda: "more" in hub)
+    assert hub.predict("more", [1]) == [1]
+    handle, model = hub["times"], hub._models["times"]
+    shutil.rmtree(folder.model)
+    eventually(lambda: "times" not in hub and not model.versions)
+    with pytest.raises(UnknownModel, match="out of service"):
+        handle.predict([1])
+
+
+@pytest.mark.parametrize(
+    ("file", "complaint"),
+    [
+        ('model = "hub_models:multiply"\nmodle = 1', "line 2: unknown field 'modle'; known are"),
+        ('model = "hub_models:multiply"\n[options]\n\nbatchsize = 1', "line 4: .* 'batchsize'"),
+        ('model = "hub_models:multiply"\npolicy = "best"', "line 2: policy must be"),
+        ('model = "hub_models:multiply"\npin = 1', "line 2: pin must be a bool"),
+        ('model = "../multiply.pt2"', "line 1: model must be"),
+        ('model = "no_such_module:multiply"', "ModuleNotFoundError: No module named"),
+        ('model = "hub_models:multiply"', "'batch_size' is missing"),
+        ("pin = true", "the field 'model' is missing"),
+        ('model = "hub_models:multiply"\n[labels]\nstable = "2"', "line 3: a label is"),
+        ("model = ", r"Invalid value \(at"),
+    ],
+)
+def test_errors_of_model_toml(folder, watched, file, complaint):
+    folder.add(1)
+    (folder.model / "model.toml").write_text(file)
+    hub = watched()
+    with pytest.raises(UnknownModel, match=complaint):
+        hub["times"]
+    folder.configure()
+    eventually(lambda: not error(hub))
+    assert hub.predict("times", [1]) == [1]
+
+
+def test_a_broken_model_toml_changes_nothing(folder, hub):
+    hub.load("times")
+    (folder.model / "model.toml").write_text("model = ")
+    eventually(lambda: "Invalid value" in error(hub))
+    assert hub.predict("times", [1]) == [1]
+
+
+def test_links_that_leave_the_folder_are_refused(folder, watched, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "factor").write_text("6")
+    folder.add(1)
+    (folder.model / "2").symlink_to(outside)
+    (folder.model / "3").mkdir()
+    (folder.model / "3" / "factor").symlink_to(outside / "factor")
+    (folder.model / "4").symlink_to(folder.model / "1")  # stays inside
+    (folder.root / "models" / "other").symlink_to(outside)
+    (outside / "model.toml").write_text('model = "hub_models:multiply"')
+    hub = watched()
+    assert hub.predict("times", [1]) == [1]
+    assert serving(hub) == 4
+    assert error(hub).count("leaves the folder of the models") == 2
+    assert "leaves the folder" in hub.status()["other"].error
+
+
+def test_what_is_missing_is_named(child):
+    done = child(
+        """
+import sys
+sys.modules["watchfiles"] = None
+from service_streamer.hub import ModelHub
+try:
+    ModelHub.watch("models")
+except ImportError as error:
+    print(error)
+"""
+    )
+    assert 'pip install "service-streamer[hub]"' in done.stdout
+
+
+def test_a_model_file_becomes_a_native_model(folder, watched, monkeypatch):
+    def native(path, device):
+        factor = int((path.parent / "factor").read_text())
+        return lambda batch: [(path.name, device, factor * item) for item in batch]
+
+    monkeypatch.setattr(service_streamer.torch, "NativeModel", native)
+    folder.configure(model="times.pt2", more='[native]\ndevice = "cpu"\n')
+    folder.add(3)
+    assert watched().predict("times", [2]) == [("times.pt2", "cpu", 6)]

@@ -1,0 +1,57 @@
+"""Models that a hub finds in a folder. Each multiplies by the number in the file of its version."""
+
+import os
+import threading
+from pathlib import Path
+
+from waits import LONG
+
+from service_streamer import ManagedModel
+
+GATE = threading.Event()
+"""for versions with a file "gate": they are loaded when it is open"""
+
+
+def factor(path):
+    return int(Path(path, "factor").read_text())
+
+
+def multiply(path):
+    """Make a predict function of this process."""
+    if Path(path, "gate").exists():
+        assert GATE.wait(LONG), "the gate was never opened"
+    number = factor(path)
+    return lambda batch: [number * item for item in batch]
+
+
+class Multiply(ManagedModel):
+    def init_model(self, path, offset=0):
+        self.factor = factor(path)
+        self.offset = offset
+
+    def predict(self, batch):
+        return [self.factor * item + self.offset for item in batch]
+
+
+class Folder:
+    """A folder of models; a test adds versions to it."""
+
+    def __init__(self, root):
+        self.root = root
+        self.model = root / "models" / "times"
+        self.model.mkdir(parents=True)
+        self.configure()
+
+    def configure(self, text="", model="hub_models:multiply", options="batch_size = 8", more=""):
+        new = self.root / "model.toml"
+        new.write_text(f'model = "{model}"\n{text}\n[options]\n{options}\n{more}')
+        os.replace(new, self.model / "model.toml")
+
+    def add(self, number, factor=None, gate=False):
+        """Add a version, which is complete when it appears."""
+        new = self.root / f"new-{number}"
+        new.mkdir()
+        (new / "factor").write_text(str(number if factor is None else factor))
+        if gate:
+            (new / "gate").touch()
+        os.rename(new, self.model / str(number))
