@@ -18,6 +18,8 @@ whose engine gives it its deadline, its future and its cancellation, until the m
   process are measured by its growth, so there is one of these at a time.
 - ``Loader.lock`` guards the models, their versions and their states. No code of the user, no load,
   no close and no answer happens under it. Handles read the streamer of a version without it.
+- The thread "service-streamer-watch" reads the folder of `ModelHub.watch` and tells the `Rollout`,
+  which decides under a lock of its own. A loader thread switches to a version that it has loaded.
 - A request in flight needs no lease: the engine of its streamer counts it, and closing a streamer
   answers what it has accepted. A request that comes too late was not accepted; the hub sends it
   again, to the streamer of the next load.

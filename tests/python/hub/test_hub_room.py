@@ -4,6 +4,7 @@ import contextlib
 import random
 import threading
 import time
+import weakref
 
 import pytest
 from thread_models import Gate, double
@@ -208,3 +209,19 @@ def test_requests_are_in_flight_while_status_is_read(hubs, factories):
         stop.set()
         reader.join()
     assert abs(time.time() - hub.status()["b"].versions[1].last_use) < 60
+
+
+def test_an_unloaded_model_is_freed(hubs):
+    models = []
+
+    def factory():
+        model = Gate()
+        model.open()
+        models.append(weakref.ref(model))
+        return ThreadedStreamer(model, 8)
+
+    hub = hubs({name: ModelSpec.factory(factory) for name in "ab"}, max_loaded=1)
+    future = hub.submit("a", [1])  # waits for the load
+    assert (future.result(), hub["a"].submit([2]).result()) == ([2], [4])
+    hub.predict("b", [1])
+    eventually(lambda: models[0]() is None)
