@@ -148,10 +148,7 @@ def _short(error: BaseException) -> str:
 
 
 def _full(error: BaseException) -> str:
-    cls = type(error)
-    name = (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
+    name = _type_name(error)
     try:
         return f"{name}: {error}"[:10_000]
     except BaseException:

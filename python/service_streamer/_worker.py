@@ -63,10 +63,7 @@ class Workers:
 
     def join(self, timeout: float | None) -> bool:
         left = countdown(timeout)
-        for thread in (*self._threads, self._timer):
-            if not thread.join(left()):
-                return False
-        return True
+        return all(thread.join(left()) for thread in (*self._threads, self._timer))
 
     def own_this_thread(self) -> bool:
         return any(thread.is_current() for thread in (*self._threads, self._timer))

@@ -217,27 +217,21 @@ PyMethodDef methods[] = {
      "exception($self, timeout=None)\n--\n\n"
      "Waits like result(), and returns the exception that the request ended with, or None."},
     {"done", future_done, METH_NOARGS,
-     "done($self)\n--\n\n"
-     "Whether the request has ended: with outputs, an exception, or cancelled."},
-    {"running", future_running, METH_NOARGS,
-     "running($self)\n--\n\n"
-     "Whether a worker has any of its items."},
+     "done($self)\n--\n\nWhether the request has ended: with outputs, an exception, or cancelled."},
+    {"running", future_running, METH_NOARGS, "running($self)\n--\n\nWhether a worker has any of its items."},
     {"cancelled", future_cancelled, METH_NOARGS, "cancelled($self)\n--\n\nWhether the request was cancelled."},
     {"cancel", future_cancel, METH_NOARGS,
-     "cancel($self)\n--\n\n"
-     "Takes the request out of the queue; False: it has ended, or workers have all its items."},
+     "cancel($self)\n--\n\nTakes the request out of the queue; False: it has ended, or workers have all its items."},
     {"add_done_callback", as_method(future_add_done_callback), METH_VARARGS | METH_KEYWORDS,
      "add_done_callback($self, fn)\n--\n\n"
      "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has ended."},
     {"_abandon", future_abandon, METH_NOARGS,
-     "_abandon($self)\n--\n\n"
-     "Cancels the request even if it is running: its answer is not wanted."},
+     "_abandon($self)\n--\n\nCancels the request even if it is running: its answer is not wanted."},
     {"_publish", future_publish, METH_NOARGS,
-     "_publish($self)\n--\n\n"
-     "Shows the end in _state; to be called under _condition."},
+     "_publish($self)\n--\n\nShows the end in _state; to be called under _condition."},
     {"_attach", as_method(future_attach), METH_FASTCALL,
-     "_attach($self, mailbox, token, /)\n--\n\n"
-     "Posts the token to the mailbox when the request ends; False: it has ended."},
+     "_attach($self, mailbox, token, /)\n--\n\nPosts the token to the mailbox when the request ends; False: it has "
+     "ended."},
     {"_timing", future_timing, METH_NOARGS,
      "_timing($self)\n--\n\n"
      "(seconds in the queue, seconds from there to the end, items of the last batch, why that was closed).\n\n"

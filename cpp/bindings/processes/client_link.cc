@@ -96,6 +96,24 @@ ipc::ClientLink* link_of(PyObject* self) {
   return from_this_process(self_of(self)->engine) ? &self_of(self)->backend->link : nullptr;
 }
 
+// The text that answers a question, as an object; None: there was no answer in time.
+template <typename Question, typename MakeObject>
+PyObject* ask_for_text(PyObject* self, PyObject* timeout, Question question, MakeObject make_object) {
+  ipc::ClientLink* link = link_of(self);
+  TimePoint deadline;
+  if (link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
+  auto* reply = new QueryReply;
+  const int answered = query([&, reply](Waiter& waiter) { return (link->*question)(*reply, waiter, deadline); });
+  PyObject* object = nullptr;
+  if (answered == 1) {
+    object = make_object(reply->text.data(), static_cast<Py_ssize_t>(reply->text.size()));
+  } else if (answered == 0) {
+    object = Py_NewRef(Py_None);
+  }
+  delete reply;
+  return object;
+}
+
 PyObject* client_link_start(PyObject* self, PyObject*) {
   ipc::ClientLink* link = link_of(self);
   if (link == nullptr || attempt([&] { link->start(true); }).raise()) return nullptr;
@@ -116,19 +134,8 @@ PyObject* client_link_stop(PyObject* self, PyObject*) {
 }
 
 PyObject* client_link_stats(PyObject* self, PyObject* timeout) {
-  ipc::ClientLink* link = link_of(self);
-  TimePoint deadline;
-  if (link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
-  auto* reply = new QueryReply;
-  const int answered = query([&, reply](Waiter& waiter) { return link->stats(*reply, waiter, deadline); });
-  PyObject* json = nullptr;
-  if (answered == 1) {
-    json = PyUnicode_DecodeUTF8(reply->text.data(), static_cast<Py_ssize_t>(reply->text.size()), "replace");
-  } else if (answered == 0) {
-    json = Py_NewRef(Py_None);
-  }
-  delete reply;
-  return json;
+  return ask_for_text(self, timeout, &ipc::ClientLink::stats,
+                      [](const char* text, Py_ssize_t size) { return PyUnicode_DecodeUTF8(text, size, "replace"); });
 }
 
 PyObject* client_link_start_recording(PyObject* self, PyObject* args) {
@@ -153,19 +160,7 @@ PyObject* client_link_start_recording(PyObject* self, PyObject* args) {
 }
 
 PyObject* client_link_finish_recording(PyObject* self, PyObject* timeout) {
-  ipc::ClientLink* link = link_of(self);
-  TimePoint deadline;
-  if (link == nullptr || !deadline_from(timeout, deadline)) return nullptr;
-  auto* reply = new QueryReply;
-  const int answered = query([&, reply](Waiter& waiter) { return link->finish_recording(*reply, waiter, deadline); });
-  PyObject* events = nullptr;
-  if (answered == 1) {
-    events = PyBytes_FromStringAndSize(reply->text.data(), static_cast<Py_ssize_t>(reply->text.size()));
-  } else if (answered == 0) {
-    events = Py_NewRef(Py_None);
-  }
-  delete reply;
-  return events;
+  return ask_for_text(self, timeout, &ipc::ClientLink::finish_recording, PyBytes_FromStringAndSize);
 }
 
 PyObject* client_link_configure(PyObject* self, PyObject* args, PyObject* kwargs) {

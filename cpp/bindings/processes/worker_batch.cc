@@ -54,7 +54,8 @@ BatchBase::RangeContext WorkerBatch::context_of(std::size_t range) const {
 
 // True also if the range has its result.
 bool WorkerBatch::has_ended(const ItemRange& range, TimePoint now) const {
-  return !received_->is_open(range) || received_->message.ranges[range.index].deadline <= now || received_->link().cancelled(received_->id);
+  return !received_->is_open(range) || received_->message.ranges[range.index].deadline <= now ||
+         received_->link().cancelled(received_->id);
 }
 
 bool WorkerBatch::unpack() {

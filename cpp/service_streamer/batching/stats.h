@@ -80,7 +80,7 @@ EventCounts operator-(const EventCounts& later, const EventCounts& earlier);
 // The counter of the requests that ended in one way.
 struct OutcomeCounter {
   const char* name;
-  std::uint64_t EventCounts::*count;
+  std::uint64_t EventCounts::* count;
 };
 OutcomeCounter counter_of(Outcome outcome);
 

@@ -30,6 +30,13 @@ void SerializedCall::drop_inputs() {
   if (!has_result()) ranges = {};
 }
 
+void publish(EndedRequests& ended, const std::string& note) {
+  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
+    SerializedCall::of(*request).note = note;
+  }
+  publish(ended);
+}
+
 // --- LocalCall ---
 
 void LocalCall::publish() noexcept {

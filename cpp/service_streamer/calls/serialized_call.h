@@ -86,4 +86,7 @@ class LocalCall final : public SerializedCall {
 using calls::let_go;
 using calls::publish;
 
+// The same after setting the `note` of each.
+void publish(EndedRequests& ended, const std::string& note);
+
 }  // namespace service_streamer::ipc

@@ -16,26 +16,19 @@ void WorkerAvailability::set(std::optional<std::string> note) {
   if (!note.has_value()) return;
   EndedRequests ended;
   engine_.abort(Outcome::kLost, ended);
-  publish_lost(ended, *note);
+  publish(ended, *note);
 }
 
 void WorkerAvailability::check(Request& request) {
   if (!unavailable()) return;
   EndedRequests ended;
   engine_.end_early(request, Outcome::kLost, true, ended);
-  publish_lost(ended, note());
+  publish(ended, note());
 }
 
 std::string WorkerAvailability::note() const {
   MutexLock lock(mutex_);
   return note_;
-}
-
-void WorkerAvailability::publish_lost(EndedRequests& ended, const std::string& note) {
-  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
-    SerializedCall::of(*request).note = note;
-  }
-  publish(ended);
 }
 
 }  // namespace service_streamer::ipc

@@ -26,8 +26,6 @@ class WorkerAvailability {
   std::string note() const EXCLUDES(mutex_);
 
  private:
-  static void publish_lost(EndedRequests& ended, const std::string& note);
-
   Engine& engine_;
   std::atomic<bool> unavailable_{false};
 

@@ -236,10 +236,7 @@ void WorkerPool::end(InFlightBatch& in_flight, Outcome outcome, const std::strin
   EndedRequests ended;
   ReleasedRequests released;
   engine_.complete(in_flight.batch, outcome, ended, released);
-  for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
-    SerializedCall::of(*request).note = note;
-  }
-  publish(ended);
+  publish(ended, note);
   let_go(released);
 }
 

@@ -1,24 +1,13 @@
 #include "service_streamer/waiting/mailbox.h"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
+#include "service_streamer/base/file_descriptor.h"
+
 namespace service_streamer {
-namespace {
-
-int open_eventfd() {
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  return fd;
-}
-
-}  // namespace
-
 Mailbox::Mailbox() : fd_(open_eventfd()) {}
 
 Mailbox::~Mailbox() {

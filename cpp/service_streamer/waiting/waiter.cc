@@ -1,13 +1,10 @@
 #include "service_streamer/waiting/waiter.h"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <new>
-#include <system_error>
 #include <utility>
 
 #include "service_streamer/base/file_descriptor.h"
@@ -39,8 +36,7 @@ struct EventWaiter : Waiter {
 std::atomic<EventWaiter*> event_waiters{nullptr};
 
 EventWaiter& make_event_waiter() {
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  const int fd = open_eventfd();
   auto* made = new (std::nothrow) EventWaiter(fd);
   if (made == nullptr) {
     close(fd);

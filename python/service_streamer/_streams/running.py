@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from .. import _core
+from .. import _core, _pickle
 from .._errors import OutputSizeMismatch
 from .._model_errors import OutputRefused, copy_error, detached
 from .._request_context import reader_of
@@ -75,7 +75,11 @@ def _run_generator(
             flush()
             live = [each for each in writers.values() if not each.cancelled]
             if not live and others_ended(writers):
-                break  # no caller is left
+                # No caller is left. The engine may not know yet that the deadlines have passed.
+                outputs = [
+                    _pickle.expired() if isinstance(each, list) else each for each in outputs
+                ]
+                break
             if not all(writer.room for writer in live):
                 wait_for_room(live)
     except BaseException as error:

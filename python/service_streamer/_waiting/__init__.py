@@ -1,4 +1,4 @@
-"""How asyncio tasks, gevent greenlets and done callbacks wait for a request; threads and locks.
+"""How tasks, greenlets, threads and done callbacks wait for requests and pieces; threads and locks.
 
 ::
 

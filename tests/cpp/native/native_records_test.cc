@@ -46,7 +46,9 @@ TEST(NativeRecords, LeaveOneRecordOfABatchWithItsTracedRequests) {
   EXPECT_EQ(requests[2].call().take_records(), records);
   EXPECT_TRUE(records[0]->claim());
   EXPECT_FALSE(records[0]->claim());
-  EXPECT_EQ(records[0]->traced.size(), 2U);
+  ASSERT_EQ(records[0]->traced.size(), 2U);
+  EXPECT_EQ(records[0]->traced[0].first, 0U);
+  EXPECT_EQ(records[0]->traced[1].first, 2U);
   EXPECT_EQ(records[0]->requests, 3U);
   EXPECT_EQ(records[0]->error, "13 is bad luck");
 }

@@ -226,6 +226,24 @@ def test_close_without_drain_ends_streams(streamers):
         streamer.stream(2)
 
 
+@pytest.mark.in_process
+def test_a_stream_that_close_ends_early_is_not_complete(streamers, gate):
+    def generate(items):
+        yield items
+        gate(items)
+        yield items
+
+    streamer = streamers(generate)
+    stream = streamer.stream(1)
+    assert next(stream) == 1
+    gate.wait_entered()
+    streamer.close(timeout=0)
+    gate.open()
+    streamer.close()  # waits until the generator has ended
+    with pytest.raises(StreamerClosed):
+        next(stream)
+
+
 def test_close_runs_streams_to_their_end(streamers):
     streamer = streamers(count_up)
     stream = streamer.stream(50)

@@ -18,8 +18,9 @@ import time
 from collections import Counter
 
 import mixed_models as models
+import residue
 from mixed_calls import Calls
-from residue import GROWTH, LONG, Residue
+from residue import LONG, Residue
 from tasks import children
 
 from service_streamer import Streamer, ThreadedStreamer
@@ -58,7 +59,7 @@ class Round:
     """One streamer from its begin to its end.
 
     Attributes:
-        about: what was chosen, for a report.
+        about: what was chosen.
         tally: how many requests ended in which way, and how many accidents there were.
     """
 
@@ -110,8 +111,7 @@ class Round:
             caller.start()
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._failures:
-            if self._processes:
-                self._do_harm()
+            self._do_harm() if self._processes else self._configure()
             self._stop.wait(self._rng.uniform(0, 0.3))
         ending = self._rng.choice(["rest", "drain", "drop", "abort"])
         if ending != "rest":
@@ -154,9 +154,13 @@ class Round:
 
     def _do_harm(self):
         """One accident."""
-        kind = self._rng.choice(["kill", "kill", "stop", "resize", "fork"])
+        kind = self._rng.choice(["kill", "kill", "stop", "resize", "restart", "fork", "configure"])
         if kind == "resize":
             self._streamer.resize(self._rng.choice([1, 2, 3]))
+        elif kind == "configure":
+            self._configure()
+        elif kind == "restart":
+            self._streamer.restart(timeout=LONG)
         elif kind == "fork":
             self._fork()
         else:
@@ -169,6 +173,10 @@ class Round:
                 self._stop.wait(0.02)
                 os.kill(pid, signal.SIGCONT)
         self.tally[kind] += 1
+
+    def _configure(self):
+        names = ("policy", "max_latency")
+        self._streamer.configure(**{name: self._rng.choice(OPTIONS[name]) for name in names})
 
     def _fork(self):
         """Let a forked child use the streamer; it may be killed in the middle."""
@@ -225,6 +233,7 @@ def wait_for_rest(before):
 def main(kind, seconds, seed):
     slots.MAX_DELAY = 0.02  # or there would soon be no worker to kill
     writer.PATIENCE = sequence.PATIENCE = PATIENCE
+    residue.BLOCKS = 256 + 64  # the most that a pool and a cache of mappings keep
     logging.getLogger("service_streamer").addHandler(problems := Problems())
     rng = random.Random(seed)
     tally = Counter()
@@ -236,17 +245,13 @@ def main(kind, seconds, seed):
         kinds.append(models.Iterators)  # `predict` cannot pickle them
     while time.monotonic() < until or number < 2 * len(kinds):
         one = Round(kinds[number % len(kinds)], kind == "processes", rng)
-        try:
-            one.run(0.1 + rng.random() * min(2, seconds / 10))
-            assert not problems.found, problems.found
-            tally += one.tally
-            what = one.about
-            del one  # of which nothing may be left
-            more, now = wait_for_rest(before)
-            assert not more, f"left: {', '.join(more)}: {now}; before: {before}"
-        except BaseException:
-            print(f"round {number} of seed {seed}: {what if 'what' in dir() else ''}", flush=True)
-            raise
+        print(f"{number}: {one.about}", flush=True)
+        one.run(0.1 + rng.random() * min(2, seconds / 10))
+        assert not problems.found, problems.found
+        tally += one.tally
+        del one  # of which nothing may be left
+        more, now = wait_for_rest(before)
+        assert not more, f"left: {', '.join(more)}: {now}; before: {before}"
         number += 1
         if number == len(kinds):  # what is made once is there
             before = now

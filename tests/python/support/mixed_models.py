@@ -3,12 +3,32 @@
 Each checks what it is given, and raises `Broken` if a promise to models does not hold.
 """
 
+import pickle
 import threading
 from typing import NamedTuple
 
 from service_streamer import StepModel
 
 MAX_WEIGHT = 40
+
+
+class Load:
+    """So many bytes that they travel in shared memory."""
+
+    def __init__(self, data):
+        self.data = data
+
+    @classmethod
+    def of(cls, serial):
+        return cls(serial.to_bytes(8, "little") * 6000)
+
+    def __reduce_ex__(self, protocol):
+        return (Load, (pickle.PickleBuffer(self.data),))
+
+    def __eq__(self, other):
+        return bytes(self.data) == bytes(other.data)
+
+    __hash__ = None
 
 
 class Item(NamedTuple):
@@ -18,6 +38,8 @@ class Item(NamedTuple):
     pieces: int
     what: str = ""
     """"raise": the model raises; "error": its last output is an error; "slow": it takes a while"""
+    load: Load | None = None
+    """a part of the first piece"""
 
 
 class ModelError(Exception):
@@ -43,7 +65,7 @@ def pieces_of(item):
 def piece_of(item, step):
     if item.what == "error" and step == item.pieces - 1:
         return ModelError(item.serial)
-    return (item.serial, step)
+    return (item.serial, step, item.load if step == 0 else None)
 
 
 class Batches:
