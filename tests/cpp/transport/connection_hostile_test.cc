@@ -84,7 +84,7 @@ TEST_F(HostilePeer, InvalidFieldsAreRejected) {
   std::vector<FrameHeader> headers(9, header_of(MessageType::kBatch, 100));
   headers[0].magic = kMagic + 1;
   headers[1].type = MessageType{0};
-  headers[2].type = MessageType{14};
+  headers[2].type = MessageType{16};
   headers[3].reserved = 1;
   headers[4].reserved2 = 1;
   headers[5].body = kMaxBody + 1;
