@@ -51,12 +51,15 @@ def main() -> None:
         thread.start()
     time.sleep(common.warm_up(options.seconds))
     loop.mark()
+    used = time.process_time()
     time.sleep(options.seconds)
+    used = time.process_time() - used
     loop.mark()
     stop = True
     for thread in threads:
         thread.join()
     metrics = loop.metrics()
+    metrics["cpu_ms"] = 1e3 * used / (metrics["per_s"] * options.seconds)
     metrics["batch"] = service.streamer.stats().mean_batch_size
     dice = random.Random(options.seed)
     sentences = [sentence(dice) for _ in range(LARGE)]

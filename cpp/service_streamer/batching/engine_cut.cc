@@ -115,7 +115,7 @@ bool Engine::overdue(const Request& request, TimePoint now) const {
 // must not delay it for long, nor go before one of a higher priority.
 Request* Engine::first_of_full_batch(TimePoint now) {
   Request& front = queue_.front();
-  if (queue_.company_of(front).full) return &front;
+  if (plan_for(front, queue_.limits()).company.full) return &front;
   if (!queue_.grouped() || overdue(front, now)) return nullptr;
   Request* first = queue_.first_of_full_group();
   return first != nullptr && first->priority >= front.priority ? first : nullptr;

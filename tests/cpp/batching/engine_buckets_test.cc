@@ -92,6 +92,8 @@ TEST(EngineBuckets, TogetherTheyMakeABatchFull) {
   const CallPtr one = submitted_as(engine, Keys(4, key_of(0)), Weights(4, 1));
   EXPECT_EQ(engine.poll(reason), Engine::Ready::kNotYet);
   const CallPtr other = submitted_as(engine, Keys(4, key_of(1)), Weights(4, 2));
+  ASSERT_EQ(engine.poll_ahead(reason), Engine::Ready::kBatch) << "also for a worker that is still busy";
+  engine.decline();
   EXPECT_EQ(served(engine), (Ranges{{one.get(), 4}, {other.get(), 4}}));
 }
 

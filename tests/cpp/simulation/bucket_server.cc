@@ -151,8 +151,7 @@ class BucketServer {
         timer_ = verdict.at + kTimerOvershoot;
         return;
       }
-      const bool may_overtake = verdict.at > now_ || verdict.reason == CloseReason::kFull;
-      if (full != kBuckets && may_overtake && !overdue) first = full;
+      if (full != kBuckets && verdict.at > now_ && !overdue) first = full;
       start_batch(first);
     }
     ready_ = false;

@@ -38,6 +38,7 @@ OPTIONS = {  # of a streamer; one value of each is chosen at random
     "ageing": [None, 0.01],
 }
 GROUPING = {"key": models.key, "weight": models.weight}
+BUCKETS = [{}, {"bucket": (1, 3)}]
 CALLERS = 6
 PATIENCE = 0.3  # s that a model waits for a reader that takes nothing
 ENDED = ("completed", "failed", "cancelled", "expired", "dropped")
@@ -69,7 +70,7 @@ class Round:
         options = {name: rng.choice(values) for name, values in OPTIONS.items()}
         steps = kind is models.Steps
         grouped = not steps and rng.random() < 0.5
-        self._grouping = GROUPING if grouped else {}
+        self._grouping = GROUPING | rng.choice(BUCKETS) if grouped else {}
         if grouped:
             options["max_weight"] = models.MAX_WEIGHT
         self.about = f"{kind.__name__} with {options}"
