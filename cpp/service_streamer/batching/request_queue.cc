@@ -110,7 +110,7 @@ Request* RequestQueue::next_alike(std::uint64_t key) const {
 RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
   const RequestRange range{.request = &request, .begin = request.dispatched, .count = count};
   const auto lane = lanes_.find(request.priority);
-  if (!request.alone) lane->second.tenants.charge(request, count);
+  if (!request.alone) lane->second.tenants.charge(request, count, !grouped());
   if (request.dispatched + count == request.size) {
     unlink(request, lane);
     request.dispatched = request.size;
