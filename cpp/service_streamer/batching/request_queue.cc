@@ -152,6 +152,7 @@ std::map<std::string, std::uint64_t> RequestQueue::largest_tenants(std::size_t m
     lane.tenants.for_each_named([&](std::string_view name, std::size_t items) { all[name] += items; });
   }
   std::vector<std::pair<std::uint64_t, std::string_view>> largest;
+  largest.reserve(all.size());
   for (const auto& [name, items] : all) largest.emplace_back(items, name);
   most = std::min(most, largest.size());
   std::ranges::partial_sort(largest, largest.begin() + static_cast<std::ptrdiff_t>(most), std::greater<>());
