@@ -108,7 +108,7 @@ def life_cycle() -> None:
 
 def deadline_and_priority(streamer: ThreadedStreamer) -> None:
     try:
-        streamer.predict(("a", "b"), timeout=0.5, priority=1)
+        streamer.predict(("a", "b"), timeout=0.5, priority=1, tenant="acme")
     except QueueFull as full:
         later: float = full.retry_after
         print(later)

@@ -110,7 +110,7 @@ Request* RequestQueue::next_alike(std::uint64_t key) const {
 RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
   const RequestRange range{.request = &request, .begin = request.dispatched, .count = count};
   const auto lane = lanes_.find(request.priority);
-  if (!request.alone) lane->second.tenants.charge(request, count);
+  if (!request.alone) lane->second.tenants.charge(request, count, !grouped());
   if (request.dispatched + count == request.size) {
     unlink(request, lane);
     request.dispatched = request.size;
@@ -152,6 +152,7 @@ std::map<std::string, std::uint64_t> RequestQueue::largest_tenants(std::size_t m
     lane.tenants.for_each_named([&](std::string_view name, std::size_t items) { all[name] += items; });
   }
   std::vector<std::pair<std::uint64_t, std::string_view>> largest;
+  largest.reserve(all.size());
   for (const auto& [name, items] : all) largest.emplace_back(items, name);
   most = std::min(most, largest.size());
   std::ranges::partial_sort(largest, largest.begin() + static_cast<std::ptrdiff_t>(most), std::greater<>());

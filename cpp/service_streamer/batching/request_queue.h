@@ -42,7 +42,7 @@ class RequestQueue {
     BatchLimits limits = {};               // of a batch, which say when a group is full
   };
   // `shares` outlives the queue.
-  explicit RequestQueue(const Options& options, const TenantShares& shares = kEqualShares)
+  explicit RequestQueue(const Options& options, const TenantShares& shares = equal_shares)
       : options_(options), shares_(shares), order_(options.ageing) {}
 
   void set_batch_size(std::size_t items);

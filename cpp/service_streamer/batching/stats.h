@@ -113,7 +113,7 @@ struct EngineStats : Times<DurationSummary> {
   int idle_workers = 0;
   std::size_t queued_items = 0;
   int queued_requests = 0;
-  int waiting_requests = 0;  // in the waiting room, because the queue is full
+  int waiting_requests = 0;                      // in the waiting room, because the queue is full
   std::map<std::string, std::uint64_t> tenants;  // the most queued items of tenants with a name; at most kTenants
   static constexpr std::size_t kTenants = 20;
   std::size_t running_items = 0;

@@ -65,9 +65,9 @@ void Tenants::remove(Request& request) {
   leave(tenant);
 }
 
-void Tenants::charge(const Request& request, std::size_t items) {
+void Tenants::charge(const Request& request, std::size_t items, bool is_first) {
   Tenant& tenant = *request.account;
-  passed_ = std::max(passed_, active_.size() == 1 ? tenant.pass : first(&Tenant::queued)->account->pass);
+  passed_ = std::max(passed_, is_first ? tenant.pass : first(&Tenant::queued)->account->pass);
   tenant.pass += static_cast<double>(items) * tenant.price;
   furthest_ = std::max(furthest_, tenant.pass);
 }

@@ -23,7 +23,7 @@ struct TenantShares {
   std::optional<double> of(std::string_view tenant) const;
 };
 
-inline const TenantShares kEqualShares;
+inline const TenantShares equal_shares;
 
 // A tenant of one priority. Request::account points to it.
 struct Tenant {
@@ -67,8 +67,8 @@ class Tenants {
   // Removes a request, which has not left with its last item.
   void remove(Request& request);
 
-  // Charges the tenant of a queued request for `items` that go into a batch.
-  void charge(const Request& request, std::size_t items);
+  // Charges the tenant of a queued request for `items` that go into a batch. `is_first`: it is the first queued one.
+  void charge(const Request& request, std::size_t items, bool is_first);
   // `items` of a queued request, but not all that are left, leave the queue.
   void shrink(const Request& request, std::size_t items);
 

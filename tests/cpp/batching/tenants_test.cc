@@ -132,7 +132,7 @@ TEST_F(TenantsTest, IdleTenantsAreForgotten) {
     tenants.prepare(request);
     tenants.add(request);
     request.phase = Request::Phase::kQueued;
-    tenants.charge(request, 1);
+    tenants.charge(request, 1, true);
     tenants.remove(request);
   }
   EXPECT_TRUE(tenants.empty());
@@ -149,7 +149,7 @@ TEST_F(TenantsTest, AlsoThoseThatAreAheadIfTheyAreMany) {
     tenants.prepare(request);
     tenants.add(request);
     request.phase = Request::Phase::kQueued;
-    tenants.charge(request, 1);
+    tenants.charge(request, 1, true);
     tenants.remove(request);
   }
   EXPECT_LE(tenants.remembered(), 3000U);

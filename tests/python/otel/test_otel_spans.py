@@ -35,6 +35,14 @@ def through_map(streamer):
     return list(streamer.map([1, 2], priority=3))
 
 
+@pytest.mark.in_process
+def test_a_tenant_is_an_attribute_of_its_requests(streamers, spans):
+    streamer = streamers(inside)
+    with otel.instrument(streamer, "doubler"):
+        assert streamer.predict([1], tenant="acme") == [2]
+    assert spans.one("predict doubler")["tenant"] == "acme"
+
+
 @pytest.mark.parametrize("call", [predict, submit, apredict, through_map])
 def test_a_request_its_batch_and_the_model_have_spans(streamers, spans, backend, call):
     streamer = streamers(inside)
