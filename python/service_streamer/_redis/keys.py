@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -60,8 +60,10 @@ class Keys:
         """Return the stream of an entry."""
         return self.bulk if name.endswith(self.bulk.suffix) else self.main
 
-    def split(self, names: Iterable[bytes]) -> list[tuple[RequestStream, list[bytes]]]:
+    def split(self, names: Sequence[bytes]) -> list[tuple[RequestStream, Sequence[bytes]]]:
         """Return the streams that have some of the entries, and the IDs there."""
+        if names and self.bulk.suffix not in b"".join(names):  # much faster than the loop
+            return [(self.main, names)]
         ids: dict[RequestStream, list[bytes]] = {each: [] for each in self.streams}
         for name in names:
             stream = self.stream_of(name)

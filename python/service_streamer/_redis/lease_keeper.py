@@ -129,7 +129,9 @@ class LeaseKeeper:
                 work = functools.partial(self._beat_some, connection, stream, some)
                 self._queue.with_group(connection, stream, work)
 
-    def _beat_some(self, connection: Connection, stream: RequestStream, ids: list[bytes]) -> None:
+    def _beat_some(
+        self, connection: Connection, stream: RequestStream, ids: Sequence[bytes]
+    ) -> None:
         states = self._queue.run(connection, scripts.BEAT, stream, self._queue.consumer, *ids)
         pairs = list(zip(stream.names(ids), states, strict=True))
         cancelled = [entry for entry, state in pairs if state == scripts.CANCELLED]

@@ -26,8 +26,8 @@ FULL_PAUSE = (0.005, 0.05)  # s between two checks of a full queue, the first an
 Chunk = tuple[int, int, int, "float | None", int, bytes]
 """request, begin, items, deadline, priority, body: an element of `BrokerEgress.take`"""
 
-Messages = dict[ChunkId, tuple[RequestStream, bytes]]
-"""the stream of each chunk, and the command that appends it"""
+Messages = list[tuple[RequestStream, dict[ChunkId, bytes]]]
+"""of each stream, the commands that append chunks"""
 
 
 class Sender:
@@ -176,17 +176,19 @@ class Sender:
         session = self._session
         chunks = self._next_chunks()
         messages = self._messages(chunks)
-        commands: list[Command] = [command for _, command in messages.values()]
+        commands: list[Command] = [each for _, some in messages for each in some.values()]
         cancelled = self._to_delete[:]
         commands += deletion(session.keys, cancelled)
         streams = session.keys.streams if self._sends_bulk else (session.keys.main,)
         commands += [("XLEN", stream.key) for stream in streams]
-        if messages:
+        if any(some for _, some in messages):
             self._announce()
         replies = self._connection.pipeline(commands)
         del self._unconfirmed[: len(chunks)]
         del self._to_delete[: len(cancelled)]
-        self._arrive(messages, replies)
+        for stream, some in messages:
+            self._arrive(stream, list(some), replies[: len(some)])
+            del replies[: len(some)]
         self._update_room(replies[-len(streams) :])
         if cancelled:
             with contextlib.suppress(BrokerError):  # the heartbeat of the worker finds them later
@@ -207,21 +209,23 @@ class Sender:
         Chunks of ended requests are left out: too large, or ended by the reader meanwhile.
         """
         session = self._session
-        messages: Messages = {}
-        for stream, of_stream in self._by_stream(chunks):
-            for chunk, command in self._pack(stream, of_stream).items():
-                messages[chunk] = stream, command
-        session.in_flight.begin(messages)
+        messages = [(stream, self._pack(stream, some)) for stream, some in self._by_stream(chunks)]
+        for _, of_stream in messages:
+            session.in_flight.begin(of_stream)
         ended = session.in_flight.dropped()
         if ended:
             self._to_delete += session.in_flight.drop(ended)
-            messages = {each: messages[each] for each in messages if each[0] not in ended}
+            messages = [
+                (stream, {each: some[each] for each in some if each[0] not in ended})
+                for stream, some in messages
+            ]
         return messages
 
     def _by_stream(self, chunks: list[Chunk]) -> Iterable[tuple[RequestStream, list[Chunk]]]:
         keys = self._session.keys
         first_bulk = bisect.bisect_left(chunks, True, key=_is_bulk)  # they are sorted
-        return (keys.main, chunks[:first_bulk]), (keys.bulk, chunks[first_bulk:])
+        parts = (keys.main, chunks[:first_bulk]), (keys.bulk, chunks[first_bulk:])
+        return [(stream, some) for stream, some in parts if some]
 
     def _pack(self, stream: RequestStream, chunks: list[Chunk]) -> dict[ChunkId, bytes]:
         session = self._session
@@ -243,17 +247,17 @@ class Sender:
             self._too_large(*each)
         return messages
 
-    def _arrive(self, messages: Messages, replies: list[object]) -> None:
-        """Record the entries of messages, given the replies of the broker."""
-        names: list[object] = []
-        for (chunk, (stream, _)), reply in zip(messages.items(), replies, strict=False):
-            if isinstance(reply, bytes):
-                names.append(reply + stream.suffix)
-            else:
-                names.append(None)
+    def _arrive(self, stream: RequestStream, chunks: list[ChunkId], entries: list[object]) -> None:
+        """Record the entries of chunks, given the replies of the broker."""
+        if set(map(type, entries)) - {bytes}:
+            for (request, _), reply in zip(chunks, entries, strict=True):
                 if isinstance(reply, Exception):
-                    self._session.fail([chunk[0]], self._session.broker.describe(reply))
-        self._to_delete += self._session.in_flight.arrive(messages, names)
+                    self._session.fail([request], self._session.broker.describe(reply))
+        if stream.suffix:
+            entries = [
+                each + stream.suffix if isinstance(each, bytes) else each for each in entries
+            ]
+        self._to_delete += self._session.in_flight.arrive(chunks, entries)
 
     def _too_large(self, request: int, items: int, size: int) -> None:
         broker = self._session.broker

@@ -139,7 +139,7 @@ def entry_time(entry: bytes) -> int:
     return int(entry.partition(b"-")[0])
 
 
-def deletion(keys: Keys, entries: Iterable[bytes]) -> list[tuple[Any, ...]]:
+def deletion(keys: Keys, entries: Sequence[bytes]) -> list[tuple[Any, ...]]:
     """Return the commands that delete entries, one for each stream."""
     return [("XDEL", stream.key, *ids) for stream, ids in keys.split(entries)]
 
