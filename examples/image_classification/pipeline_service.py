@@ -23,7 +23,8 @@ class PipelineService(ImageService):
 
     def _make_streamer(self) -> Any:
         return Pipeline(
-            Stage(self._decode, workers=os.cpu_count() or 1, name="decode"),
+            # In batches, so that the network gets several pictures at once.
+            Stage(self._decode, batch_size=8, workers=os.cpu_count() or 1, name="decode"),
             Stage(self._predict, batch_size=64, max_latency=0.05, name="network"),
             Stage(answers, batch_size=64),
         )

@@ -34,7 +34,7 @@ BrokerIngress::BrokerIngress(Engine& engine, Server& server)
 // In a forked child a mutex may be locked forever, so no call is freed there.
 BrokerIngress::~BrokerIngress() {
   if (generation_ != ForkLock::generation()) {
-    for (auto& [id, active] : active_) static_cast<void>(active.call.release());
+    for (auto& [id, active] : active_) keep(std::move(active.call));
     return;
   }
   stop();
@@ -116,7 +116,7 @@ bool BrokerIngress::submit_to_engine(const Calls& calls) {
   }
   EndedRequests refused;
   if (!engine_.submit_accepted(requests, refused)) return false;
-  for (ClientCallRef& call : of_engine) static_cast<void>(call.release());
+  for (ClientCallRef& call : of_engine) keep(std::move(call));
   if (refused.count > 0) engine_.end_hopeless(refused);
   publish(refused);
   return true;

@@ -81,4 +81,9 @@ inline ClientCallRef new_ref(ClientCall& call) {
   return ClientCallRef(&call);
 }
 
+// Leaves the reference to an owner of plain pointers, such as the engine.
+inline void keep(ClientCallRef call) {
+  [[maybe_unused]] const ClientCall* kept = call.release();
+}
+
 }  // namespace service_streamer::ipc

@@ -119,14 +119,14 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
   call->request.traits = std::move(submitted.head.traits);
   call->payload = std::move(submitted.payload);
   client.calls.emplace(call->id(), call);
-  static_cast<void>(owned.release());
+  keep(std::move(owned));
   if (!engine_.knows_tenant(call->request)) return refuse(client, *call);
   ClientCallRef of_engine = new_ref(*call);
   const Engine::Admission admission = engine_.submit_accepted(call->request);
   if (admission != Engine::Admission::kQueued && admission != Engine::Admission::kWaiting) {
     return refuse(client, *call);
   }
-  static_cast<void>(of_engine.release());
+  keep(std::move(of_engine));
   if (admission == Engine::Admission::kWaiting) {
     client.waiting.push_back(call);
     call->ref();
