@@ -132,11 +132,18 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   double max_latency = -1, ageing = 0, max_weight = 0, slo = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, forwards = 0, padded = 0, buckets = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {
-      "batch_size", "max_latency", "policy", "ageing",      "workers", "max_queue", "overflow",
-      "output",     "future_type", "start",  "start_timer", "group",   "forwards",  "max_weight",
-      "padded",     "remote",      "inline", "model",       "slo",     "buckets",   "tenants",
-      "max_queue_per_tenant", nullptr};
+  static const char* names[] = {"batch_size",  "max_latency",
+                                "policy",      "ageing",
+                                "workers",     "max_queue",
+                                "overflow",    "output",
+                                "future_type", "start",
+                                "start_timer", "group",
+                                "forwards",    "max_weight",
+                                "padded",      "remote",
+                                "inline",      "model",
+                                "slo",         "buckets",
+                                "tenants",     "max_queue_per_tenant",
+                                nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdiOn", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
                                    &PyType_Type, &future_type, &start, &start_timer, &group, &forwards, &max_weight,
