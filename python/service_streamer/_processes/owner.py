@@ -77,6 +77,7 @@ class Processes:
         count = process_options.worker_num
         steps = makes_steps(version.model.source)
         places = options.batch_size if steps else 0  # for live items in each worker
+        self._makes_steps = steps
         self.engine = make_engine(
             options.for_steps() if steps else options,
             workers=count * max(places, 1),
@@ -144,7 +145,7 @@ class Processes:
         return dict(json.loads(self.server.stats()))
 
     def configure(self, change: Mapping[str, Any]) -> None:
-        if self._places and change.get("slo"):
+        if self._makes_steps and change.get("slo"):
             raise _options.no_target_of_steps(change["slo"])
         self.server.configure(**change)
 

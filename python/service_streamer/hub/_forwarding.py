@@ -51,13 +51,15 @@ class Forwarding:
         """Send a request to a streamer."""
         if piece.request.ended:
             return
-        priority = piece.request.priority
+        priority, tenant = piece.request.priority, piece.request.tenant
         try:
             call: Any
             if isinstance(streamer, Pipeline):  # its engine takes pieces only
-                call = streamer.submit(piece.items, priority=priority)
+                call = streamer.submit(piece.items, priority=priority, tenant=tenant)
             else:
-                call = streamer._engine.submit_async(piece.items, None, priority, piece.context)
+                call = streamer._engine.submit_async(
+                    piece.items, None, priority, tenant, piece.context
+                )
             piece.entered(0, call)
             call.add_done_callback(functools.partial(self._leave, streamer, piece))
         except StreamerClosed as error:

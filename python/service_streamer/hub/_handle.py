@@ -44,6 +44,7 @@ class ModelHandle(Requests):
         *,
         timeout: float | None = None,
         priority: int = 0,
+        tenant: str | None = None,
         caller_key: object = None,
     ) -> Any:
         """Send one request to the model and wait for its outputs.
@@ -52,7 +53,7 @@ class ModelHandle(Requests):
         the time in which the model is loaded. If that takes longer, the load goes on.
 
         Args:
-            batch, timeout, priority: as there.
+            batch, timeout, priority, tenant: as there.
             caller_key: a str or an int. If the model has a canary, all requests with the same key
                 go to the same version. None: a random choice.
 
@@ -62,8 +63,8 @@ class ModelHandle(Requests):
         canary: Canary | None = self._alias.canary
         if canary is not None:
             with canary.request(self._alias, caller_key) as alias:
-                return self._predict(alias, batch, timeout, priority)
-        return self._predict(self._alias, batch, timeout, priority)
+                return self._predict(alias, batch, timeout, priority, tenant)
+        return self._predict(self._alias, batch, timeout, priority, tenant)
 
     def submit(
         self,
@@ -71,6 +72,7 @@ class ModelHandle(Requests):
         *,
         timeout: float | None = None,
         priority: int = 0,
+        tenant: str | None = None,
         caller_key: object = None,
     ) -> Future:
         """Send one request to the model and return its future at once.
@@ -81,10 +83,10 @@ class ModelHandle(Requests):
         canary: Canary | None = self._alias.canary
         if canary is not None:
             submit = functools.partial(
-                self._submit, batch=batch, timeout=timeout, priority=priority
+                self._submit, batch=batch, timeout=timeout, priority=priority, tenant=tenant
             )
             return canary.submitted(self._alias, caller_key, submit)  # type: ignore[no-any-return]
-        return self._submit(self._alias, batch, timeout, priority)
+        return self._submit(self._alias, batch, timeout, priority, tenant)
 
     async def apredict(
         self,
@@ -92,14 +94,15 @@ class ModelHandle(Requests):
         *,
         timeout: float | None = None,
         priority: int = 0,
+        tenant: str | None = None,
         caller_key: object = None,
     ) -> Any:
         """Do what `predict` does, for asyncio: the event loop keeps running meanwhile."""
         canary: Canary | None = self._alias.canary
         if canary is not None:
             with canary.request(self._alias, caller_key) as alias:
-                return await self._apredict(alias, batch, timeout, priority)
-        return await self._apredict(self._alias, batch, timeout, priority)
+                return await self._apredict(alias, batch, timeout, priority, tenant)
+        return await self._apredict(self._alias, batch, timeout, priority, tenant)
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Load the model if it is not loaded, and block until it is.
@@ -164,45 +167,62 @@ class ModelHandle(Requests):
         return self._options.worker_timeout if timeout is None else timeout
 
     def _predict(
-        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+        self,
+        alias: Alias,
+        batch: Sequence[Any],
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
     ) -> Any:
         version = alias.version
         if (streamer := version.streamer) is not None:
             version.used = monotonic()
             try:
-                return streamer.predict(batch, timeout=timeout, priority=priority)
+                return streamer.predict(batch, timeout=timeout, priority=priority, tenant=tenant)
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return self._lobby.ask(alias, batch, self._limit(timeout), priority)
+        return self._lobby.ask(alias, batch, self._limit(timeout), priority, tenant)
 
     def _submit(
-        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+        self,
+        alias: Alias,
+        batch: Sequence[Any],
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
     ) -> Future:
         version = alias.version
         if (streamer := version.streamer) is not None:
             version.used = monotonic()
             try:
-                return streamer.submit(batch, timeout=timeout, priority=priority)
+                return streamer.submit(batch, timeout=timeout, priority=priority, tenant=tenant)
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return self._lobby.send(alias, batch, timeout, priority)
+        return self._lobby.send(alias, batch, timeout, priority, tenant)
 
     async def _apredict(
-        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+        self,
+        alias: Alias,
+        batch: Sequence[Any],
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
     ) -> Any:
         version = alias.version
         if (streamer := version.streamer) is not None:
             version.used = monotonic()
             try:
-                return await streamer.apredict(batch, timeout=timeout, priority=priority)
+                return await streamer.apredict(
+                    batch, timeout=timeout, priority=priority, tenant=tenant
+                )
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return await self._lobby.aask(alias, batch, self._limit(timeout), priority)
+        return await self._lobby.aask(alias, batch, self._limit(timeout), priority, tenant)
 
-    def _begin_stream(self, item: Any, priority: int, buffer: int) -> Inbox:
+    def _begin_stream(self, item: Any, priority: int, tenant: str | None, buffer: int) -> Inbox:
         version = self._alias.version
         if (remote := version.spec.in_processes) is None and version.streamer is None:
             asyncio = sys.modules.get("asyncio")
@@ -215,11 +235,11 @@ class ModelHandle(Requests):
         if (streamer := version.streamer) is not None:
             version.used = monotonic()
             try:
-                return streamer._begin_stream(item, priority, buffer)
+                return streamer._begin_stream(item, priority, tenant, buffer)
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return self._lobby.begin_stream(self._alias, item, priority, buffer, bool(remote))
+        return self._lobby.begin_stream(self._alias, item, priority, tenant, buffer, bool(remote))
 
 
 def _no_stats(batch_size: int) -> StreamerStats:

@@ -44,8 +44,9 @@ class LobbyRequest(StagedRequest):
 
     __slots__ = ("alias",)
 
-    def __init__(self, alias: Alias, batch: Any, priority: int) -> None:
-        super().__init__(batch, priority, max(1, len(batch)) if _is_sized(batch) else 1, 1)
+    def __init__(self, alias: Alias, batch: Any, priority: int, tenant: str | None) -> None:
+        piece_size = max(1, len(batch)) if _is_sized(batch) else 1
+        super().__init__(batch, priority, tenant, piece_size, 1)
         self.alias = alias
 
 
@@ -60,44 +61,68 @@ class Lobby(BaseStreamer):
         self._enter = enter
         super().__init__(_OPTIONS, _LobbyBackend(enter))
 
-    def ask(self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int) -> Any:
+    def ask(
+        self,
+        alias: Alias,
+        batch: Sequence[Any],
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
+    ) -> Any:
         """Do what `Requests.predict` does."""
-        request = LobbyRequest(alias, batch, priority)
+        request = LobbyRequest(alias, batch, priority, tenant)
         try:
-            outputs = self._engine.predict(request.pieces, timeout, priority)
+            outputs = self._engine.predict(request.pieces, timeout, priority, tenant)
         except BaseException:
             request.end()
             raise
         return join(outputs)
 
     def send(
-        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+        self,
+        alias: Alias,
+        batch: Sequence[Any],
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
     ) -> PipelineFuture:
         """Do what `Requests.submit` does."""
-        request = LobbyRequest(alias, batch, priority)
-        return self._bound(self._engine.submit(request.pieces, timeout, priority), request)
+        request = LobbyRequest(alias, batch, priority, tenant)
+        future = self._engine.submit(request.pieces, timeout, priority, tenant)
+        return self._bound(future, request)
 
     async def aask(
-        self, alias: Alias, batch: Sequence[Any], timeout: float | None, priority: int
+        self,
+        alias: Alias,
+        batch: Sequence[Any],
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
     ) -> Any:
         """Do what `Requests.apredict` does."""
-        request = LobbyRequest(alias, batch, priority)
+        request = LobbyRequest(alias, batch, priority, tenant)
         try:
-            return await self._engine.submit_async(request.pieces, timeout, priority)
+            return await self._engine.submit_async(request.pieces, timeout, priority, tenant)
         except BaseException:
             request.end()
             raise
 
     def begin_stream(
-        self, alias: Alias, item: Any, priority: int, buffer: int, remote: bool
+        self,
+        alias: Alias,
+        item: Any,
+        priority: int,
+        tenant: str | None,
+        buffer: int,
+        remote: bool,
     ) -> Inbox:
         """Do what `Requests._begin_stream` does. `remote`: the model is in another process."""
         from .._streams import opening  # imported for the first stream
 
         def submit(items: list[Any], reader: bytes) -> Future:
-            request = LobbyRequest(alias, items, priority)
+            request = LobbyRequest(alias, items, priority, tenant)
             context = join_context(None, reader)
-            future = self._engine.submit_async(request.pieces, None, priority, context)
+            future = self._engine.submit_async(request.pieces, None, priority, tenant, context)
             return self._bound(future, request)
 
         return opening.begin(submit, item, buffer, self._engine, remote)
