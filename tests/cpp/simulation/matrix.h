@@ -12,8 +12,8 @@ namespace service_streamer::simulation {
 
 // A batch of n items takes fixed + n * per_item.
 struct Model {
-  Duration fixed;
-  Duration per_item;
+  Duration fixed{0};
+  Duration per_item{0};
 
   Duration service(int items) const { return fixed + items * per_item; }
 };
