@@ -96,7 +96,7 @@ inline Engine::Admission submit(Engine& engine, const CallPtr& call) {
   call->accepted = true;  // from here on a worker may end it
   call->kept = call;
   const Engine::Admission admission = engine.submit(*call);
-  if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
+  if (admission != Engine::Admission::kQueued && admission != Engine::Admission::kWaiting) {
     call->accepted = false;
     call->kept.reset();
   }
