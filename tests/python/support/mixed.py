@@ -36,6 +36,8 @@ OPTIONS = {  # of a streamer; one value of each is chosen at random
     "max_queue": [None, None, 8],
     "overflow": ["block", "reject"],
     "ageing": [None, 0.01],
+    "tenants": [None, {"one": 3, "*": 1}],
+    "max_queue_per_tenant": [None, None, 4],
 }
 GROUPING = {"key": models.key, "weight": models.weight}
 BUCKETS = [{}, {"bucket": (1, 3)}]

@@ -20,6 +20,7 @@ from service_streamer import (
 REQUEST_OPTIONS = {  # one value of each is chosen at random
     "priority": [0, 0, -1, 1],
     "timeout": [LONG, LONG, LONG, 0.001, 0.02],
+    "tenant": [None, "one", "two"],
 }
 BUFFERS = [1, 2, 8, 64]
 
