@@ -17,7 +17,7 @@ from .._stats import StreamerStats
 from .._threaded import ThreadedStreamer
 from .._waiting import greenlets
 from ._loader import Loader
-from ._lobby import Lobby
+from ._lobby import Lobby, LobbyRequest
 from ._models import Alias
 
 if TYPE_CHECKING:
@@ -182,7 +182,8 @@ class ModelHandle(Requests):
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return self._lobby.ask(alias, batch, self._limit(timeout), priority, tenant)
+        request = LobbyRequest(alias, batch, priority, tenant)
+        return self._lobby.ask(request, self._limit(timeout))
 
     def _submit(
         self,
@@ -200,7 +201,7 @@ class ModelHandle(Requests):
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return self._lobby.send(alias, batch, timeout, priority, tenant)
+        return self._lobby.send(LobbyRequest(alias, batch, priority, tenant), timeout)
 
     async def _apredict(
         self,
@@ -220,7 +221,8 @@ class ModelHandle(Requests):
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return await self._lobby.aask(alias, batch, self._limit(timeout), priority, tenant)
+        request = LobbyRequest(alias, batch, priority, tenant)
+        return await self._lobby.aask(request, self._limit(timeout))
 
     def _begin_stream(self, item: Any, priority: int, tenant: str | None, buffer: int) -> Inbox:
         version = self._alias.version

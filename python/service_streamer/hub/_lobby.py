@@ -8,7 +8,7 @@ model does not come here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core
@@ -61,48 +61,28 @@ class Lobby(BaseStreamer):
         self._enter = enter
         super().__init__(_OPTIONS, _LobbyBackend(enter))
 
-    def ask(
-        self,
-        alias: Alias,
-        batch: Sequence[Any],
-        timeout: float | None,
-        priority: int,
-        tenant: str | None,
-    ) -> Any:
+    def ask(self, request: LobbyRequest, timeout: float | None) -> Any:
         """Do what `Requests.predict` does."""
-        request = LobbyRequest(alias, batch, priority, tenant)
         try:
-            outputs = self._engine.predict(request.pieces, timeout, priority, tenant)
+            outputs = self._engine.predict(
+                request.pieces, timeout, request.priority, request.tenant
+            )
         except BaseException:
             request.end()
             raise
         return join(outputs)
 
-    def send(
-        self,
-        alias: Alias,
-        batch: Sequence[Any],
-        timeout: float | None,
-        priority: int,
-        tenant: str | None,
-    ) -> PipelineFuture:
+    def send(self, request: LobbyRequest, timeout: float | None) -> PipelineFuture:
         """Do what `Requests.submit` does."""
-        request = LobbyRequest(alias, batch, priority, tenant)
-        future = self._engine.submit(request.pieces, timeout, priority, tenant)
+        future = self._engine.submit(request.pieces, timeout, request.priority, request.tenant)
         return self._bound(future, request)
 
-    async def aask(
-        self,
-        alias: Alias,
-        batch: Sequence[Any],
-        timeout: float | None,
-        priority: int,
-        tenant: str | None,
-    ) -> Any:
+    async def aask(self, request: LobbyRequest, timeout: float | None) -> Any:
         """Do what `Requests.apredict` does."""
-        request = LobbyRequest(alias, batch, priority, tenant)
         try:
-            return await self._engine.submit_async(request.pieces, timeout, priority, tenant)
+            return await self._engine.submit_async(
+                request.pieces, timeout, request.priority, request.tenant
+            )
         except BaseException:
             request.end()
             raise
