@@ -249,20 +249,22 @@ class Loader(Budget):
 
     def _publish(self, version: Version, streamer: BaseStreamer) -> bool:
         """Give the requests of a version to its streamer. Return False if the hub is closed."""
-        while True:
-            with self.lock:
-                if self._closed:
-                    return False
-                waiting, version.waiting = version.waiting, []
-                if not waiting:
-                    version.used = time.monotonic()
-                    version.attempts = 0
-                    version.error = None
-                    version.state = State.READY
-                    version.streamer = streamer
-                    break
-            for piece in waiting:  # before the version can be unloaded again
-                self.forward(streamer, piece)
+        with self.lock:
+            if self._closed:
+                return False
+            waiting, version.waiting = version.waiting, []
+            version.used = time.monotonic()
+            version.attempts = 0
+            version.error = None
+            # An answer tells its caller that the model is loaded, also in a child that it forks.
+            version.streamer = streamer
+        for piece in waiting:
+            self.forward(streamer, piece)
+        with self.lock:
+            if self._closed:  # meanwhile, and `close` closes the streamer
+                version.state, version.streamer = State.UNLOADED, None
+                return True
+            version.state = State.READY  # from now on it can be unloaded
         self._notify()
         _log.loaded(version)
         self.on_ready(version)
@@ -292,6 +294,7 @@ class Loader(Budget):
             version.waiting, version.wanted = [], False
             version.coming = version.leaving = None
             if version.state in MOVING:
-                version.state = State.UNLOADED
-                self._free(version)
+                version.state = State.READY if version.streamer is not None else State.UNLOADED
+                if version.streamer is None:
+                    self._free(version)
         self._begin()

@@ -45,7 +45,7 @@ class Version:
         self.spec = spec
         self.state = State.UNLOADED
         self.streamer: BaseStreamer | None = None
-        """gets the requests; None unless READY"""
+        """gets the requests; None unless it is loaded and not leaving"""
         self.used = 0.0
         """monotonic time of the last request or load; 0: never"""
         self.coming: BaseStreamer | None = None

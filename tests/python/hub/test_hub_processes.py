@@ -2,9 +2,11 @@
 
 import os
 import signal
+import threading
 
 import pytest
 from process_models import echo
+from waits import LONG
 
 from service_streamer import ManagedModel, WorkerInitError
 from service_streamer.hub import ModelLoadError, ModelSpec
@@ -52,8 +54,16 @@ def test_streams_of_a_model_that_is_not_loaded(hubs):
     assert list(hub["echo"].stream(3)) == [3]
 
 
-def test_a_forked_child_uses_what_is_loaded(hubs, spec):
+def test_a_forked_child_uses_what_is_loaded(hubs, spec, monkeypatch):
     hub = hubs({"pid": spec, "other": ModelSpec(echo, batch_size=8)})
+    forked = threading.Event()
+    forward = hub._loader.forward
+
+    def forward_and_pause(*args):  # the model is loaded, and its first request goes to it
+        forward(*args)
+        forked.wait(LONG)
+
+    monkeypatch.setattr(hub._loader, "forward", forward_and_pause)
     expected = hub.predict("pid", [1])
     read, write = os.pipe()
     child = os.fork()
@@ -69,6 +79,7 @@ def test_a_forked_child_uses_what_is_loaded(hubs, spec):
             os.write(write, repr(error).encode())
         finally:
             os._exit(0)
+    forked.set()
     os.close(write)
     with os.fdopen(read, "rb") as answer:
         assert answer.read() == b"ok"
