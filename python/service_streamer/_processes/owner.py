@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, _lifecycle, _options
@@ -191,6 +191,10 @@ class Processes:
                 is a reason; later only a state in which every worker was given up.
         """
         return self._supervisor.given_up() if started else self._supervisor.init_failure()
+
+    def watch_deaths(self, callback: Callable[[], object]) -> None:
+        """Do what `Supervisor.watch_deaths` does."""
+        self._supervisor.watch_deaths(callback)
 
     def resize(self, worker_num: int) -> None:
         """Change the number of workers. Does not wait."""

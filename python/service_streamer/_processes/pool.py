@@ -77,6 +77,8 @@ class Pool:
             retire=self._retire,
             clock=clock,
         )
+        self.on_death: Callable[[], object] = _nothing
+        """called when a worker has died with a batch. Must not block or raise"""
         self.failure: InitFailure | None = None
         """the reason why the server rejects requests: no worker can load the model"""
         self._ending: dict[
@@ -190,6 +192,8 @@ class Pool:
             slot.lost = process.pid
             if not self.finishing:
                 self._log.died(worker, how + (" during a batch" if had_batch else ""))
+            if had_batch:
+                self.on_death()
             now = self._clock()
             if now - worker.ready_at >= STABLE_AFTER:
                 slot.deaths = 0
@@ -277,3 +281,7 @@ class Pool:
         for process in late:
             process.kill()
         wait_for_all(late, time.monotonic() + GRACE)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -38,6 +38,13 @@ class Supervisor:
 
     # --------------------------------------------------------------- for any thread
 
+    def watch_deaths(self, callback: Callable[[], object]) -> None:
+        """Call a function when a worker has died with a batch, before another one starts.
+
+        The supervisor thread calls it. It must not block or raise.
+        """
+        self._pool.on_death = callback
+
     def wait_started(self) -> None:
         """Block until the first worker processes have been started."""
         self.changed.wait_for(lambda: self._started, None)

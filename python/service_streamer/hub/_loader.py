@@ -18,6 +18,8 @@ from ._jobs import Jobs
 from ._making import Making
 from ._models import MOVING, State, Version
 from ._room import Limits
+from ._sharing.streamer import SharedStreamer
+from ._sharing.workers import SharedWorkers
 
 MAX_WAITING = 65_536  # requests of a model that is being loaded
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
@@ -29,9 +31,10 @@ class Loader(Budget):
     Any thread may call the methods. Only `drain`, `unload`, `wait` and `close` block.
     """
 
-    def __init__(self, limits: Limits, threads: int) -> None:
+    def __init__(self, limits: Limits, threads: int, workers: int | None) -> None:
         super().__init__(limits)
         self._max_threads = threads
+        self._workers = None if workers is None else SharedWorkers(workers)
         self.forked = False
         self.on_ready: Callable[[Version], None] = lambda version: None
         """called when a version is loaded, by a loader thread"""
@@ -40,7 +43,7 @@ class Loader(Budget):
 
     def _begin(self) -> None:
         super()._begin()
-        self._making = Making()
+        self._making = Making(self._workers, self._worker_died)
         self._jobs = Jobs(self._max_threads)
 
     # ------------------------------------------------------------------- requests
@@ -186,8 +189,12 @@ class Loader(Budget):
         streamers = list(filter(None, loaded))
         for streamer in streamers:
             streamer._begin_close(drain, alone=False)
+        if self._workers is not None and not drain:
+            self._workers.begin_close()
         for streamer in streamers:
             streamer.close(drain, left())
+        if self._workers is not None:
+            self._workers.close(0 if any(coming) else left())
         with self.lock:
             for version in self._holders:
                 if version.state is State.READY:
@@ -227,7 +234,7 @@ class Loader(Budget):
             self._make_room(version, loaded=False)
             note = functools.partial(self._note, version)
             try:
-                streamer, version.size = self._making.make(version.spec, note)
+                streamer, version.size = self._making.make(version, note)
             finally:
                 note(None)
             try:
@@ -269,6 +276,27 @@ class Loader(Budget):
         _log.loaded(version)
         self.on_ready(version)
         return True
+
+    def _worker_died(self, version: Version) -> None:
+        """Count a death of the shared worker that ran a version; move it after the second one.
+
+        Called before the next worker starts, so that one can refuse the requests in its queue.
+        They go to the streamer of the next load, which has a process of its own.
+        """
+        with self.lock:
+            version.worker_deaths += 1
+            streamer = version.streamer
+            moves = version.is_apart and version.state is State.READY and not self._closed
+            if moves and isinstance(streamer, SharedStreamer):
+                version.wanted = True
+                self._retire(version)
+                streamer.refuse()
+            else:
+                moves = False
+        _log.worker_died(version, moves)
+        if moves:
+            with contextlib.suppress(RuntimeError):  # at exit no thread can start
+                self._jobs.start(functools.partial(self.drain, version))
 
     def _fail(self, version: Version, error: BaseException) -> None:
         failure = load_error(version.name, error)

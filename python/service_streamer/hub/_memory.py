@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from .._errors import StreamerError
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
+from ._sharing.streamer import SharedStreamer
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", start=1)}
@@ -63,20 +64,21 @@ def of_workers(streamer: BaseStreamer) -> int | None:
         workers = streamer.stats().worker_processes
     except StreamerError:  # it is closed
         return None
-    return sum(_pss(worker.pid) for worker in workers)
+    return sum(pss(worker.pid) for worker in workers)
 
 
 def begin() -> Callable[[BaseStreamer], Size]:
     """Begin to measure a load. The returned function ends it and returns the size of the model.
 
-    The host memory of worker processes is their proportional set size. That of other models is the
-    growth of this process, so one such model may be loaded at a time. GPU memory is what all
-    processes have taken meanwhile, if this process has initialised CUDA.
+    The host memory of worker processes is their proportional set size, and that of a model that
+    shares one is the growth of the worker. That of other models is the growth of this process, so
+    one such model may be loaded at a time. GPU memory is what all processes have taken meanwhile,
+    if this process has initialised CUDA.
     """
     resident, gpu = _resident(), _gpu_used()
 
     def end(streamer: BaseStreamer) -> Size:
-        host = of_workers(streamer)
+        host = streamer.memory if isinstance(streamer, SharedStreamer) else of_workers(streamer)
         if host is None:
             host = max(0, _resident() - resident)
         return Size(host, max(0, _gpu_used() - gpu))
@@ -84,11 +86,12 @@ def begin() -> Callable[[BaseStreamer], Size]:
     return end
 
 
-def _pss(pid: int) -> int:
+def pss(pid: int) -> int:
+    """Return the proportional set size of a process in bytes; 0: it has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
             return _kilobytes(file.read(), "Pss")
-    except OSError:  # the worker has ended
+    except OSError:
         return 0
 
 
