@@ -11,14 +11,13 @@ from .. import _lifecycle
 from .._errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
 from .._pipeline.request import Piece
 from .._streamer import BaseStreamer
+from .._waiting.timeouts import countdown
 from . import _log
 from ._budget import Budget
 from ._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
-from ._jobs import Jobs
 from ._making import Making
 from ._models import MOVING, State, Version
 from ._room import Limits
-from ._sharing.streamer import SharedStreamer
 from ._sharing.workers import SharedWorkers
 
 MAX_WAITING = 65_536  # requests of a model that is being loaded
@@ -32,8 +31,7 @@ class Loader(Budget):
     """
 
     def __init__(self, limits: Limits, threads: int, workers: int | None) -> None:
-        super().__init__(limits)
-        self._max_threads = threads
+        super().__init__(limits, threads)
         self._workers = None if workers is None else SharedWorkers(workers)
         self.forked = False
         self.on_ready: Callable[[Version], None] = lambda version: None
@@ -44,7 +42,6 @@ class Loader(Budget):
     def _begin(self) -> None:
         super()._begin()
         self._making = Making(self._workers, self._worker_died)
-        self._jobs = Jobs(self._max_threads)
 
     # ------------------------------------------------------------------- requests
 
@@ -174,23 +171,19 @@ class Loader(Budget):
 
     def close(self, drain: bool, timeout: float | None) -> None:
         """Close all streamers. Block until all requests and loads have ended."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-
-        def left() -> float | None:
-            return None if deadline is None else max(0.0, deadline - time.monotonic())
-
+        left = countdown(timeout)
         with self.lock:
             self._closed = True
             loaded = [each.streamer or each.leaving for each in self._holders]
             coming = [each.coming for each in self._holders]
         self._notify()
+        if self._workers is not None:
+            self._workers.begin_close(drain)
         for streamer in filter(None, coming):
             streamer.close(drain=False, timeout=0)
         streamers = list(filter(None, loaded))
         for streamer in streamers:
             streamer._begin_close(drain, alone=False)
-        if self._workers is not None and not drain:
-            self._workers.begin_close()
         for streamer in streamers:
             streamer.close(drain, left())
         if self._workers is not None:
@@ -276,27 +269,6 @@ class Loader(Budget):
         _log.loaded(version)
         self.on_ready(version)
         return True
-
-    def _worker_died(self, version: Version) -> None:
-        """Count a death of the shared worker that ran a version; move it after the second one.
-
-        Called before the next worker starts, so that one can refuse the requests in its queue.
-        They go to the streamer of the next load, which has a process of its own.
-        """
-        with self.lock:
-            version.worker_deaths += 1
-            streamer = version.streamer
-            moves = version.is_apart and version.state is State.READY and not self._closed
-            if moves and isinstance(streamer, SharedStreamer):
-                version.wanted = True
-                self._retire(version)
-                streamer.refuse()
-            else:
-                moves = False
-        _log.worker_died(version, moves)
-        if moves:
-            with contextlib.suppress(RuntimeError):  # at exit no thread can start
-                self._jobs.start(functools.partial(self.drain, version))
 
     def _fail(self, version: Version, error: BaseException) -> None:
         failure = load_error(version.name, error)

@@ -12,7 +12,7 @@ from .._model import Model, check_model, makes_steps
 from .._options import Options
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
-from ._sharing.workers import MOST_ITEMS
+from ._sharing.worker import MOST_ITEMS
 
 LOADS = ("first_request", "start")
 

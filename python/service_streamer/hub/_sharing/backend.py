@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from ... import _core
-from ..._backend import join_in_background
-from ..._errors import (
-    CancelledError,
-    QueueFull,
-    RequestTimeout,
-    StreamerClosed,
-    StreamerError,
-    WorkerInitError,
-    WorkerLost,
-)
+from ..._backend import Backend, join_in_background
+from ..._errors import CancelledError, QueueFull, RequestTimeout, StreamerClosed
 from ..._options import LONGEST_TENANT
 from ..._processes.streamer import Streamer
 from ..._stats import OUTCOMES
 from ..._waiting.threads import Condition, original
 from .memory import PackedModel
+from .worker import SharedWorker
 
 _OUTCOMES = {
     QueueFull: "rejected",
@@ -46,8 +38,8 @@ class SharedEngine:
         self._worker = worker
         self._tags = [packed.number, packed.fd]
         self._tenant = tenant
+        self._lock = original("_thread", "allocate_lock")()  # guards the next three
         self._closed = False
-        self._lock = original("_thread", "allocate_lock")()  # guards the next two
         self._in_flight = 0
         self._counts = dict.fromkeys(("submitted", *OUTCOMES), 0)
         self._ended = Condition()
@@ -77,7 +69,8 @@ class SharedEngine:
 
     def close(self, drain: bool) -> None:
         """Reject new requests. Those in the queue end with their worker, or are answered."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
 
     def join(self, timeout: float | None) -> bool:
         """Block until all requests have ended; return False on timeout."""
@@ -140,48 +133,35 @@ class SharedBackend:
     """A `Backend`: the worker of a model, in the process that loads it or in a forked child.
 
     Args:
-        worker, packed, tenant: those of `SharedEngine`.
+        worker: that runs the model.
+        packed, tenant: those of `SharedEngine`.
         batch_size: of the model.
-        forget: called when the worker has unloaded the model. None: in a forked child, which loads
-            and unloads nothing.
+        owns: False in a forked child, which loads and unloads nothing.
     """
 
     remote = True
 
     def __init__(
         self,
-        worker: Streamer,
+        worker: SharedWorker,
         packed: PackedModel,
         tenant: str,
         batch_size: int,
-        forget: Callable[[], None] | None,
+        owns: bool,
     ) -> None:
-        self.engine: Any = SharedEngine(worker, packed, tenant)
+        self.engine: Any = SharedEngine(worker.streamer, packed, tenant)
         self.memory: int | None = None
         """bytes that the model takes in the worker; None: it is not loaded"""
         self._worker = worker
         self._packed = packed
         self._batch_size = batch_size
-        self._forget = forget
+        self._owns = owns
 
     def wait_ready(self, timeout: float | None) -> bool:
         """Load the model in the worker; return False on timeout."""
-        if self._forget is None or self.memory is not None:
-            return True
-        loading = self._worker.submit([[self._packed.number, self._packed.fd]])
-        try:
-            (self.memory,) = loading.result(timeout)
-        except RequestTimeout:
-            if loading.done():
-                raise
-            return False
-        except StreamerClosed:
-            raise
-        except WorkerLost as error:
-            raise WorkerInitError("the worker process died while it loaded the model") from error
-        except Exception as error:
-            raise WorkerInitError(f"{type(error).__name__}: {error}") from error
-        return True
+        if self._owns and self.memory is None:
+            self.memory = self._worker.load(self._packed, timeout)
+        return not self._owns or self.memory is not None
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)
@@ -191,19 +171,20 @@ class SharedBackend:
         join_in_background(self)
 
     def join(self, timeout: float | None) -> bool:
-        forget, self._forget = self._forget, None
-        if forget is not None:
-            with contextlib.suppress(StreamerError):  # the worker is closed, or late
-                self._worker.submit([[self._packed.number]]).result(timeout)
-            self._packed.close()
-            forget()
+        owned, self._owns = self._owns, False
+        if owned:
+            self._worker.unload(self._packed, timeout)
         return True
 
     def own_this_thread(self) -> bool:
-        return self._worker._backend.own_this_thread()
+        return self._shared.own_this_thread()
+
+    @property
+    def _shared(self) -> Backend:
+        return self._worker.streamer._backend
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        values = self._worker._backend.stats(timeout)
+        values = self._shared.stats(timeout)
         return {**values, **self.engine.counts(), "batch_size": self._batch_size}
 
     def configure(self, change: Mapping[str, Any]) -> NoReturn:
@@ -212,10 +193,10 @@ class SharedBackend:
         )
 
     def start_recording(self, seconds: float, max_events: int) -> int:
-        return self._worker._backend.start_recording(seconds, max_events)
+        return self._shared.start_recording(seconds, max_events)
 
     def finish_recording(self, number: int) -> bytes:
-        return self._worker._backend.finish_recording(number)
+        return self._shared.finish_recording(number)
 
 
 def _outcome(error: BaseException) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..._backend import Backend
-from ..._model import Model
 from ..._options import Options
-from ..._processes.streamer import Streamer
 from ..._streamer import BaseStreamer
 from .backend import SharedBackend
 from .memory import PackedModel
+from .worker import SharedWorker
 
 
 class SharedStreamer(BaseStreamer):
@@ -21,21 +18,15 @@ class SharedStreamer(BaseStreamer):
         packed: the model.
         options: of the model.
         name: of the model and its version.
-        forget: called when the worker has unloaded the model.
     """
 
     def __init__(
-        self,
-        worker: Streamer,
-        packed: PackedModel,
-        options: Options,
-        name: str,
-        forget: Callable[[], None],
+        self, worker: SharedWorker, packed: PackedModel, options: Options, name: str
     ) -> None:
         self._worker = worker
         self._packed = packed
         self._model_name = name
-        super().__init__(options, self._made(options, forget))
+        super().__init__(options, self._made(options, owns=True))
 
     @property
     def memory(self) -> int:
@@ -50,12 +41,12 @@ class SharedStreamer(BaseStreamer):
         """
         self._packed.close()
 
-    def _made(self, options: Options, forget: Callable[[], None] | None) -> SharedBackend:
+    def _made(self, options: Options, owns: bool) -> SharedBackend:
         size = options.batch_size
-        return SharedBackend(self._worker, self._packed, self._model_name, size, forget)
+        return SharedBackend(self._worker, self._packed, self._model_name, size, owns)
 
     def _backend_in_child(self) -> Backend:
-        return self._made(self._options, None)
+        return self._made(self._options, owns=False)
 
     def _name(self) -> str:
         return f"{type(self).__name__}({self._model_name})"
