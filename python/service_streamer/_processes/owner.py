@@ -192,9 +192,9 @@ class Processes:
         """
         return self._supervisor.given_up() if started else self._supervisor.init_failure()
 
-    def watch_deaths(self, callback: Callable[[], object]) -> None:
-        """Do what `Supervisor.watch_deaths` does."""
-        self._supervisor.watch_deaths(callback)
+    def share(self, on_death: Callable[[], object]) -> None:
+        """Do what `Supervisor.share` does."""
+        self._supervisor.share(on_death)
 
     def resize(self, worker_num: int) -> None:
         """Change the number of workers. Does not wait."""

@@ -38,12 +38,16 @@ class Supervisor:
 
     # --------------------------------------------------------------- for any thread
 
-    def watch_deaths(self, callback: Callable[[], object]) -> None:
-        """Call a function when a worker has died with a batch, before another one starts.
+    def share(self, on_death: Callable[[], object]) -> None:
+        """Let models share the workers, which start without a model.
 
-        The supervisor thread calls it. It must not block or raise.
+        So the death of a worker that starts fails no request: these wait for the next worker.
+
+        Args:
+            on_death: called when a worker has died with a batch, before another one starts. The
+                supervisor thread calls it. It must not block or raise.
         """
-        self._pool.on_death = callback
+        self._pool.on_death = on_death
 
     def wait_started(self) -> None:
         """Block until the first worker processes have been started."""

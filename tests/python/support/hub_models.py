@@ -67,6 +67,7 @@ class Where(ManagedModel):
             os._exit(3)
         self.name = name
         self.weights = b"x" * (megabytes << 20)
+        self.itself = self  # a cycle, as many models have
 
     def predict(self, batch):
         if "die" in batch:

@@ -42,7 +42,7 @@ class SharedWorker:
             max_weight=1.0,
             max_queue_per_tenant=MAX_QUEUE,
         )
-        self.streamer._owned("sharing").watch_deaths(weakly(self._died))
+        self.streamer._owned("share").share(weakly(self._died))
 
     def __len__(self) -> int:
         return len(self._weights)
