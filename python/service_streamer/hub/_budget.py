@@ -7,7 +7,7 @@ import functools
 import time
 
 from .._errors import StreamerClosed
-from .._waiting.threads import Condition, original
+from .._waiting.threads import Condition, NativeThread, original
 from . import _log, _memory
 from ._forwarding import Forwarding
 from ._jobs import Jobs
@@ -105,8 +105,9 @@ class Budget(Forwarding):
                 streamer.refuse()
         _log.worker_died(version, moves)
         if moves:
+            # Not a job: those that run may wait until this version has left.
             with contextlib.suppress(RuntimeError):  # at exit no thread can start
-                self._jobs.start(functools.partial(self.drain, version))
+                NativeThread(functools.partial(self.drain, version), Jobs.thread_name).start()
 
     def _retire(self, version: Version) -> None:
         streamer = version.streamer

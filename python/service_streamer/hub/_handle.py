@@ -196,6 +196,7 @@ class ModelHandle(Requests):
     ) -> Future:
         version = alias.version
         streamer = version.streamer
+        # A shared model may move. Only the lobby sends a submitted request again.
         if streamer is not None and not isinstance(streamer, SharedStreamer):
             version.used = monotonic()
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ... import _lifecycle
 from ..._errors import StreamerClosed
 from ..._model import Model
 from ..._options import Options
@@ -27,6 +28,7 @@ class SharedWorkers:
         self._lock = original("_thread", "allocate_lock")()  # guards the next two
         self._workers: list[SharedWorker] = []
         self._closed = False
+        _lifecycle.watch(self)
 
     def open(
         self, model: Model, options: Options, name: str, on_death: Callable[[], None]
@@ -66,3 +68,6 @@ class SharedWorkers:
         """End the processes. After the timeout, kill those that work."""
         for worker in self._workers:
             worker.streamer.close(drain=False, timeout=timeout)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = original("_thread", "allocate_lock")()
