@@ -12,6 +12,7 @@ from .._waiting.threads import original
 from . import _memory
 from ._memory import Size
 from ._models import Version
+from ._sharing.streamer import SharedStreamer
 from ._sharing.workers import SharedWorkers
 from ._spec import ModelSpec
 
@@ -52,7 +53,10 @@ class Making:
         with _alone(spec, self._growing):
             measured = _memory.begin()
             streamer = spec.make_streamer(note, make)
-            return streamer, measured(streamer)
+            size = measured(streamer)
+        if isinstance(streamer, SharedStreamer):
+            size = size._replace(host=streamer.memory)
+        return streamer, size
 
 
 def _alone(spec: ModelSpec, lock: Any) -> Any:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from .._errors import StreamerError
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
-from ._sharing.streamer import SharedStreamer
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", start=1)}
@@ -70,15 +69,14 @@ def of_workers(streamer: BaseStreamer) -> int | None:
 def begin() -> Callable[[BaseStreamer], Size]:
     """Begin to measure a load. The returned function ends it and returns the size of the model.
 
-    The host memory of worker processes is their proportional set size, and that of a model that
-    shares one is the growth of the worker. That of other models is the growth of this process, so
-    one such model may be loaded at a time. GPU memory is what all processes have taken meanwhile,
-    if this process has initialised CUDA.
+    The host memory of worker processes is their proportional set size. That of other models is the
+    growth of this process, so one such model may be loaded at a time. GPU memory is what all
+    processes have taken meanwhile, if this process has initialised CUDA.
     """
     resident, gpu = _resident(), _gpu_used()
 
     def end(streamer: BaseStreamer) -> Size:
-        host = streamer.memory if isinstance(streamer, SharedStreamer) else of_workers(streamer)
+        host = of_workers(streamer)
         if host is None:
             host = max(0, _resident() - resident)
         return Size(host, max(0, _gpu_used() - gpu))
