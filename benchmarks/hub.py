@@ -1,6 +1,6 @@
-"""What a ModelHub costs, and how requests fare when models and processes come and go.
+"""What a ModelHub costs: for requests of loaded models, beside many others, and at new versions.
 
-python benchmarks/hub.py [overhead | many_models | switches | idle_models | kills]…
+python benchmarks/hub.py
 """
 
 from __future__ import annotations
@@ -9,19 +9,15 @@ import itertools
 import logging
 import os
 import random
-import signal
 import statistics
-import sys
 import tempfile
 import threading
 import time
 import timeit
-from collections import Counter
 from pathlib import Path
 
-from service_streamer import ManagedModel, Streamer, ThreadedStreamer, WorkerLost
+from service_streamer import ThreadedStreamer
 from service_streamer.hub import ModelHub, ModelSpec
-from service_streamer.hub._memory import of_workers, pss
 
 MODELS = 100
 LOADED = 8
@@ -30,11 +26,6 @@ SECONDS = 10
 SWITCHES = 100
 LOAD_TIME = 0.05
 SERVICE_TIME = 0.002
-IDLE_MODELS = 50
-IDLE_MEGABYTES = 2  # of each
-KILLED_MODELS = 30
-KILL_SECONDS = 60
-KILL_CLIENTS = 16
 
 
 def model(batch):
@@ -59,12 +50,16 @@ def overhead():
     streamer = ThreadedStreamer(list, 8)
     with streamer, ModelHub({"list": ModelSpec(list, batch_size=8)}) as hub:
         hub.load("list")
-        calls = {"streamer": streamer, "hub": hub["list"]}
-        times = {name: [] for name in calls}
-        for name, call in list(calls.items()) * 15:
-            times[name].append(timeit.timeit(lambda: call.predict([1]), number=4000) / 4000)  # noqa: B023
-    alone, through = (statistics.median(each) * 1e6 for each in times.values())
+        alone, through = in_turn([streamer, hub["list"]], [1], 4000)
     print(f"one caller: {alone:.2f} us alone, {through:.2f} us through the hub")
+
+
+def in_turn(callables, items, number):
+    """Return the times of a request in microseconds, medians of 15 measured in turn."""
+    times = [[] for _ in callables]
+    for call, found in list(zip(callables, times, strict=True)) * 15:
+        found.append(timeit.timeit(lambda: call.predict(items), number=number) / number)  # noqa: B023
+    return [statistics.median(each) * 1e6 for each in times]
 
 
 def zipf(hub, names):
@@ -145,121 +140,6 @@ def switches():
     )
 
 
-class Weights(ManagedModel):
-    """Has some models with weights."""
-
-    def init_model(self, models):
-        self.model = [os.urandom(IDLE_MEGABYTES << 20) for _ in range(models)]
-
-    def predict(self, batch):
-        return batch
-
-
-def idle_models():
-    """Print the memory of many models in two workers, and of one worker with all weights."""
-    with Streamer(Weights, 8, model_init_args=[IDLE_MODELS]) as streamer:
-        streamer.predict([1])
-        alone = of_workers(streamer)
-    spec = ModelSpec(Weights, batch_size=8, model_init_args=[1])
-    with ModelHub({f"model-{n}": spec for n in range(IDLE_MODELS)}, workers=2) as hub:
-        for number in range(IDLE_MODELS):
-            hub.predict(f"model-{number}", [1])
-        workers = children()
-        shared = sum(map(pss, workers))
-    print(
-        f"{IDLE_MODELS} idle models of {IDLE_MEGABYTES} MiB in {len(workers)} workers: "
-        f"{shared / 2**20:.0f} MiB, {shared / alone:.2f} times one worker with all weights"
-    )
-
-
-class Journal(ManagedModel):
-    """Writes down which items it begins and ends with. An item "die" ends its process."""
-
-    def init_model(self, path):
-        self.model = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    def predict(self, batch):
-        self._write("begin", batch)
-        if any(item.endswith("die") for item in batch):
-            os._exit(1)
-        time.sleep(SERVICE_TIME)
-        self._write("end", batch)
-        return batch
-
-    def _write(self, what, batch):
-        os.write(self.model, "".join(f"{what} {item}\n" for item in batch).encode())
-
-
-def kills():
-    """Print how requests fare while workers are killed, and one model kills its own."""
-    with tempfile.TemporaryDirectory() as root:
-        path = os.path.join(root, "journal")
-        spec = ModelSpec(Journal, batch_size=8, worker_timeout=None, model_init_args=[path])
-        answered, lost, failed = Counter(), [], []
-        killed = 0
-        end = time.monotonic() + KILL_SECONDS
-        with ModelHub({f"model-{n}": spec for n in range(KILLED_MODELS)}, workers=2) as hub:
-
-            def client(seed):
-                chosen = random.Random(seed)
-                for count in itertools.count():
-                    if time.monotonic() > end:
-                        break
-                    number = chosen.randrange(KILLED_MODELS)
-                    deadly = number == 0 and chosen.random() < 0.02
-                    item = f"{number}/{seed}/{count}/{'die' if deadly else ''}"
-                    try:
-                        (output,) = hub.predict(f"model-{number}", [item])
-                        answered[output] += output == item
-                    except WorkerLost:
-                        lost.append(item)
-                    except Exception as error:
-                        failed.append((item, error))
-
-            def killer(seed):
-                nonlocal killed
-                chosen = random.Random(seed)
-                while time.monotonic() < end:
-                    time.sleep(chosen.uniform(0.5, 3.0))
-                    if workers := ready_workers(hub):
-                        os.kill(chosen.choice(workers), signal.SIGKILL)
-                        killed += 1
-
-            run([client] * KILL_CLIENTS + [killer])
-            status = [model.versions[1] for model in hub.status().values()]
-        begun, ended = Counter(), Counter()
-        for line in Path(path).read_text().splitlines():
-            what, item = line.split()
-            (begun if what == "begin" else ended)[item] += 1
-    innocent = [item for item in lost if not begun[item]]
-    print(
-        f"{KILLED_MODELS} models, {killed} kills in {KILL_SECONDS} s: {len(answered)} answered, "
-        f"{len(failed)} failed otherwise, {len(lost)} lost with their worker, of these "
-        f"{sum(item.startswith('0/') for item in lost)} of the deadly model and {len(innocent)} "
-        f"that no worker had begun with; {sum(count > 1 for count in ended.values())} ran to the "
-        f"end twice; {sum(not each.shared for each in status)} models moved"
-    )
-    for item, error in failed[:5]:
-        print(item, repr(error))
-
-
-def ready_workers(hub):
-    """Return the pids of the workers that have loaded a model, or wait for models."""
-    workers = [each for name in hub.status() for each in hub[name].stats().worker_processes]
-    return sorted({each.pid for each in workers if each.state == "ready"} & set(children()))
-
-
-def children():
-    """Return the pids of the processes that this one has started."""
-    found = []
-    for path in Path("/proc/self/task").glob("*/children"):
-        try:
-            found += map(int, path.read_text().split())
-        except OSError:  # the thread has ended
-            continue
-    return found
-
-
 def quantile(times, percent):
     """Return a percentile in milliseconds."""
     if len(times) < 2:
@@ -281,7 +161,6 @@ def run(functions):
 
 if __name__ == "__main__":
     logging.disable()
-    cases = [overhead, many_models, switches, idle_models, kills]
-    for case in cases:
-        if case.__name__ in sys.argv[1:] or not sys.argv[1:]:
-            case()
+    overhead()
+    many_models()
+    switches()

@@ -103,7 +103,7 @@ class Budget(Forwarding):
                 moves = version.wanted = True
                 self._retire(version)
                 streamer.refuse()
-        _log.worker_died(version, moves)
+        _log.worker_died(version)
         if moves:
             # Not a job: those that run may wait until this version has left.
             with contextlib.suppress(RuntimeError):  # at exit no thread can start

@@ -68,7 +68,7 @@ class SharedWorker:
         loading = self.streamer.submit([[packed.number, packed.fd]])
         try:
             (memory,) = loading.result(timeout)
-        except StreamerClosed:
+        except (StreamerClosed, WorkerInitError):  # the latter: the worker itself cannot start
             raise
         except WorkerLost as error:
             raise WorkerInitError("the worker process died while it loaded the model") from error
