@@ -71,6 +71,7 @@ class SharedWorker:
         except (StreamerClosed, WorkerInitError):  # the latter: the worker itself cannot start
             raise
         except WorkerLost as error:
+            self._unload(packed, timeout)  # the next worker does it, so this death has been counted
             raise WorkerInitError("the worker process died while it loaded the model") from error
         except Exception as error:
             if isinstance(error, RequestTimeout) and not loading.done():
@@ -81,11 +82,19 @@ class SharedWorker:
     def unload(self, packed: PackedModel, timeout: float | None) -> None:
         """Unload a model that has no request, and forget it. Blocks until the timeout."""
         if not self.closing:
-            with contextlib.suppress(StreamerError):  # it is closed, or late
-                self.streamer.submit([[packed.number]]).result(timeout)
+            self._unload(packed, timeout)
         packed.close()
-        self._on_death.pop(packed.number, None)
-        self._weights.pop(packed.number, None)
+
+    def _unload(self, packed: PackedModel, timeout: float | None) -> None:
+        def forget(_: Any) -> None:
+            # Not before: the worker may have died just now, and its supervisor is about to tell.
+            self._on_death.pop(packed.number, None)
+            self._weights.pop(packed.number, None)
+
+        with contextlib.suppress(StreamerError):  # the worker is closed, or late
+            unloading = self.streamer.submit([[packed.number]])
+            unloading.add_done_callback(forget)
+            unloading.result(timeout)
 
     def _died(self) -> None:
         number, self._running.number = self._running.number, 0
