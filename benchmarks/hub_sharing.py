@@ -131,9 +131,10 @@ def kills():
         for line in Path(path).read_text().splitlines():
             what, item = line.split()
             (begun if what == "begin" else ended)[item] += 1
+    total = sum(answered.values())
     innocent = [item for item in lost if not begun[item]]
     print(
-        f"{KILLED_MODELS} models, {killed} kills in {KILL_SECONDS} s: {sum(answered.values())} answered, "
+        f"{KILLED_MODELS} models, {killed} kills in {KILL_SECONDS} s: {total} answered, "
         f"{len(failed)} failed otherwise, {len(lost)} lost with their worker, of these "
         f"{sum(item.startswith('0/') for item in lost)} of the deadly model and {len(innocent)} "
         f"that no worker had begun with; {sum(count > 1 for count in answered.values())} answered "
