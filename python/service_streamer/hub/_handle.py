@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from .._future import Future
 from .._requests import Requests
 from .._stats import StreamerStats
 from .._threaded import ThreadedStreamer
+from .._types import Items
 from .._waiting import greenlets
 from ._loader import Loader
 from ._lobby import Lobby, LobbyRequest
@@ -41,7 +41,7 @@ class ModelHandle(Requests):
 
     def predict(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -69,7 +69,7 @@ class ModelHandle(Requests):
 
     def submit(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -91,7 +91,7 @@ class ModelHandle(Requests):
 
     async def apredict(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -170,7 +170,7 @@ class ModelHandle(Requests):
     def _predict(
         self,
         alias: Alias,
-        batch: Sequence[Any],
+        batch: Items[Any],
         timeout: float | None,
         priority: int,
         tenant: str | None,
@@ -189,7 +189,7 @@ class ModelHandle(Requests):
     def _submit(
         self,
         alias: Alias,
-        batch: Sequence[Any],
+        batch: Items[Any],
         timeout: float | None,
         priority: int,
         tenant: str | None,
@@ -209,7 +209,7 @@ class ModelHandle(Requests):
     async def _apredict(
         self,
         alias: Alias,
-        batch: Sequence[Any],
+        batch: Items[Any],
         timeout: float | None,
         priority: int,
         tenant: str | None,
