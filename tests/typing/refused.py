@@ -20,6 +20,7 @@ from service_streamer import (
     batched,
     run_redis_workers_forever,
 )
+from service_streamer.torch import BatchedModel, NativeModel
 
 
 def values_of_options(streamer: ThreadedStreamer) -> None:
@@ -39,6 +40,9 @@ def values_of_options(streamer: ThreadedStreamer) -> None:
     streamer.configure(policy="adpative")  # type: ignore[arg-type]
     batched(64, policy="adpative")  # type: ignore[arg-type]
     batched(64, output="batch")  # type: ignore[call-arg]
+    NativeModel("a.pt2", collate="concat")  # type: ignore[arg-type]
+    NativeModel("a.pt2", output="cpu")  # type: ignore[arg-type]
+    BatchedModel(embed, pad_side="top")  # type: ignore[arg-type]
 
 
 async def results(streamer: ThreadedStreamer[str, list[int], int]) -> None:

@@ -16,6 +16,7 @@ from service_streamer import (
     ThreadedStreamer,
     batched,
 )
+from service_streamer.torch import BatchedModel, NativeModel
 
 
 class Array:
@@ -150,6 +151,14 @@ def of_callables(
     lengths_of_anything = ThreadedStreamer(lambda batch: [1 for _ in batch], 64)
     assert_type(lengths_of_anything.predict(["a"]), list[int])
     print(outputs)
+
+
+def of_torch_models(native: NativeModel, module: Callable[..., Any]) -> None:
+    tensor: Array = ThreadedStreamer(native, 64, output="batch").predict(["a"])
+    streamer = ThreadedStreamer(BatchedModel(module, collate="pad", output="cpu"), 64)
+    tensors: list[Array] = streamer.predict(["a"])
+    tensors = ThreadedStreamer(module, 64, collate="pad", device="cuda:0").predict(["a"])
+    print(tensor, tensors)
 
 
 # ----------------------------------------------------------------------- clients
