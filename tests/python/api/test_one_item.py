@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from thread_models import double
 from waits import eventually
 
-from service_streamer import RequestTimeout
+from service_streamer import Pipeline, RequestTimeout
+from service_streamer.hub import ModelHub, ModelSpec
 
 
 def test_an_item_gives_its_output(streamers, run):
@@ -53,3 +55,18 @@ def test_a_slice_of_a_batch_is_not_an_output(streamers, run):
     with pytest.raises(ValueError, match=r'output="items"'):
         run(streamer.apredict_one(1))
     assert streamer.stats().submitted == 0
+
+
+def test_a_pipeline_and_a_model_of_a_hub_take_one_item(run):
+    with Pipeline(double, double) as pipeline:
+        assert pipeline.predict_one(1) == 4
+        assert run(pipeline.apredict_one(1)) == 4
+    specs = {
+        "items": ModelSpec(double, batch_size=8),
+        "batch": ModelSpec(double, batch_size=8, output="batch"),
+    }
+    with ModelHub(specs) as hub:
+        assert hub["items"].predict_one(1) == 2
+        assert run(hub["items"].apredict_one(1)) == 2
+        with pytest.raises(ValueError, match=r'output="items"'):
+            hub["batch"].predict_one(1)  # not loaded yet
