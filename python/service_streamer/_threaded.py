@@ -50,6 +50,9 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
     (a ``torch.nn.Module``, for instance) and the items are tensors. This is a short form of
     `service_streamer.torch.BatchedModel`, which has more settings.
 
+    For type checkers a streamer has three parameters: the type of an item, of what `predict`
+    returns, and of what `stream` yields. They come from the annotations of ``predict_function``.
+
     Args:
         predict_function: takes a list of items and returns a sequence with one output per item
             (list, tuple, numpy array or tensor). If an output is an exception instance, it is

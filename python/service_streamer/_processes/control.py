@@ -1,11 +1,12 @@
-"""The methods of a Streamer that change its worker processes."""
+"""The methods of a Streamer beside its constructors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import _options
+from .._backend import Backend
 from .._errors import RequestTimeout
 from .._model import AnyModel, Model, check_model, pack
 from .._options import Options
@@ -18,7 +19,7 @@ from .start import Version
 
 
 class WorkerControl(BaseStreamer[Item, Result, Piece]):
-    """The part of `Streamer` that changes its worker processes. `Streamer` sets the attributes."""
+    """The part of `Streamer` that is not a constructor. `Streamer` sets the attributes."""
 
     _peer: Processes | Client
     _start_method: str
@@ -100,3 +101,19 @@ class WorkerControl(BaseStreamer[Item, Result, Piece]):
                 f"{method}() works only in the process that created the Streamer; this is a client"
             )
         return self._peer
+
+    def _backend_in_child(self) -> Backend:
+        owner_returns = isinstance(self._peer, Client) and self._peer.owner_returns
+        self._peer = Client(
+            self._options, self.address, name=self._peer.name, owner_returns=owner_returns
+        )
+        return self._peer
+
+    def _name(self) -> str:
+        return f"{type(self).__name__}({self._peer.name})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: pass its address and call "
+            f"{type(self).__name__}.connect(address) in the other process"
+        )

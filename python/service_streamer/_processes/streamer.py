@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .. import _options
-from .._backend import Backend
 from .._devices import check_devices
 from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
 from .._model import AnyModel, check_model
@@ -291,21 +290,3 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         )
         self._open(options, Client(options, _options.address(address), owner_returns=True))
         return self
-
-    # -------------------------------------------------------------------- private
-
-    def _backend_in_child(self) -> Backend:
-        owner_returns = isinstance(self._peer, Client) and self._peer.owner_returns
-        self._peer = Client(
-            self._options, self.address, name=self._peer.name, owner_returns=owner_returns
-        )
-        return self._peer
-
-    def _name(self) -> str:
-        return f"{type(self).__name__}({self._peer.name})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"a {type(self).__name__} cannot be pickled: pass its address and call "
-            f"{type(self).__name__}.connect(address) in the other process"
-        )
