@@ -29,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
+.PHONY: help install demo demo-hub bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
 	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
 	lint tidy lint-changed format compile_commands.json clean
 
@@ -61,6 +61,9 @@ install: $(VENV)/.installed  ## the package, editable, and all that its tests ne
 
 demo: $(VENV)/.installed  ## the tutorial's web app under load; SERVE=1 goes on, with a live page
 	$(bin)/python examples/text_infilling/demo.py $(if $(SERVE),--serve)
+
+demo-hub: $(VENV)/.installed  ## thirty models with room for eight, for half a minute; one gets a new version
+	$(bin)/python examples/model_hub/demo.py $(ARGS)
 
 bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help for a choice
 	$(bin)/python benchmarks/run.py $(ARGS)

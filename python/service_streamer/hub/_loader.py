@@ -166,6 +166,7 @@ class Loader(Budget):
                 wanted = not gone and bool(version.waiting or version.wanted)
                 starts = wanted and self._wants(version)
             self._notify()
+            _log.unloaded(version)
             if starts:
                 self._start(version)
 

@@ -19,6 +19,11 @@ def loaded(version: Version) -> None:
     _logger.info("model %s is loaded", version.name, extra=_about(version))
 
 
+def unloaded(version: Version) -> None:
+    """Log that the requests of a version have ended, and that it is unloaded."""
+    _logger.info("model %s is unloaded", version.name, extra=_about(version))
+
+
 def failed(version: Version, failure: ModelLoadError) -> None:
     """Log that a version cannot be loaded."""
     about = {**_about(version), "error": str(failure)}
