@@ -15,15 +15,16 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-EXAMPLES = Path(__file__).resolve().parents[1]
-sys.path.append(str(EXAMPLES / "text_infilling"))
-sys.path.append(str(EXAMPLES / "image_classification"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "text_infilling"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "image_classification"))
 
 import numpy as np
 from model import SPECIAL_TOKENS, tokenize
 from numpy.typing import NDArray
 from shapes import SHAPES, draw
 from small_models import SIDE, Floats, Pixels, features
+
+EXAMPLES = Path(__file__).resolve().parents[1]
 
 TEXTS = {
     "goose": "Mother Goose",
