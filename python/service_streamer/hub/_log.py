@@ -53,6 +53,11 @@ def not_read(root: Path, error: Exception) -> None:
     _logger.warning("%s cannot be read: %s", root, error, extra={"error": str(error)})
 
 
+def not_watched(root: Path, error: Exception) -> None:
+    """Log that the system does not tell the changes of the folder of the models."""
+    _logger.warning("%s cannot be watched: %s", root, error, extra={"error": str(error)})
+
+
 def thrashing(version: Version) -> None:
     """Count and log a load soon after the version made room for another one."""
     now = time.monotonic()
