@@ -137,8 +137,7 @@ class Loader(Budget):
                 return
             version.dropped = True
         with contextlib.suppress(RuntimeError):  # at exit no thread can start
-            # The job comes after a load of this version that is under way.
-            self._jobs.start(functools.partial(self._drop, version))
+            self._drains.start(functools.partial(self._drop, version))
 
     def _drop(self, version: Version) -> None:
         self.unload(version)
@@ -193,7 +192,8 @@ class Loader(Budget):
             for version in self._holders:
                 if version.state is State.READY:
                     version.state, version.streamer = State.UNLOADED, None
-        self._jobs.wait_ended(left())
+        for jobs in (self._jobs, self._drains):
+            jobs.wait_ended(left())
 
     def _wants(self, version: Version) -> bool:
         """Note that a version is to be loaded. True: the caller has to start that."""

@@ -55,6 +55,8 @@ class Version:
         """of the load that is under way"""
         self.leaving: BaseStreamer | None = None
         """the one that is drained"""
+        self.retired_at = 0.0
+        """monotonic time at which that has begun"""
         self.waiting: list[Piece] = []
         """requests for the streamer of the next load"""
         self.wanted = False

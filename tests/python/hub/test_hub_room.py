@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 from thread_models import Gate, double
-from waits import eventually
+from waits import LONG, eventually
 
-from service_streamer import ThreadedStreamer
-from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _making, _memory
+from service_streamer import StreamerClosed, ThreadedStreamer
+from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _making, _memory, _room
 from service_streamer.hub._memory import Size
 
 
@@ -168,6 +168,28 @@ def test_a_full_queue_is_drained_too(hubs, factories, threads):
     gate.open()
     assert threads.join() == [[2 * number] for number in range(20)]
     assert other.result() == [2]
+
+
+def test_models_that_never_return_keep_only_their_room(hubs, factories, monkeypatch):
+    monkeypatch.setattr(_room, "PATIENCE", 0.05)
+    gates = {f"stuck-{number}": Gate() for number in range(3)}  # more than loader threads
+    models = {name: factories(gate) for name, gate in gates.items()}
+    hub = hubs({**models, **{name: factories() for name in "abc"}}, max_loaded=4)
+    futures = [hub.submit(name, [1]) for name in gates]
+    for gate in gates.values():
+        gate.wait_entered()
+    for name in "abcab":
+        assert hub.predict(name, [1], timeout=LONG) == [2]
+    states = [hub.status()[name].versions[1].state for name in gates]
+    assert states == ["draining"] * 3
+    assert len(loaded(hub)) == 1
+    assert not any(future.done() for future in futures)
+    hub.close(timeout=0.1)
+    for future in futures:
+        with pytest.raises(StreamerClosed):
+            future.result(timeout=0)
+    for gate in gates.values():
+        gate.open()
 
 
 def test_thrashing_is_counted_and_logged_once(hubs, factories, caplog):
