@@ -52,7 +52,7 @@ class Loader(Budget):
                 return streamer
             if (refused := self._refusal(version)) is not None:
                 raise refused
-            version.waiting.append(piece)
+            version.let_wait(piece)
             starts = self._wants(version)
         if starts:
             self._start(version)

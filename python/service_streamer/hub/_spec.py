@@ -11,6 +11,7 @@ from .._kinds import kind_for
 from .._model import Model, check_model, makes_steps
 from .._options import Options
 from .._processes.streamer import Streamer
+from .._redis.streamer import RedisStreamer
 from .._streamer import BaseStreamer
 from ._sharing.worker import MOST_ITEMS
 
@@ -137,7 +138,8 @@ class ModelSpec:
                             f"not {streamer!r}")  # fmt: skip
         try:
             note(streamer)
-            streamer.wait_ready()
+            if not isinstance(streamer, RedisStreamer):  # its requests wait at the broker
+                streamer.wait_ready()
             if not self.in_processes:
                 step = streamer._options.batch_size
                 for start in range(0, len(self._warmup), step):
