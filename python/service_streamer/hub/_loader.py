@@ -159,6 +159,8 @@ class Loader(Budget):
         finally:  # also after Ctrl-C
             with self.lock:
                 version.leaving = None
+            del streamer  # frees the model, before another one is measured
+            with self.lock:
                 version.state = State.UNLOADED
                 self._free(version)
                 gone = self._closed or version.dropped
@@ -228,9 +230,10 @@ class Loader(Budget):
             self._make_room(version, loaded=False)
             note = functools.partial(self._note, version)
             try:
-                streamer, version.size = self._making.make(version, note)
+                streamer, size = self._making.make(version, note)
             finally:
                 note(None)
+            version.size = size if version.spec.in_processes else size.at_least(version.size)
             try:
                 if self._make_room(version, loaded=True):
                     return streamer

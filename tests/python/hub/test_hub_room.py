@@ -233,6 +233,35 @@ def test_requests_are_in_flight_while_status_is_read(hubs, factories):
     assert abs(time.time() - hub.status()["b"].versions[1].last_use) < 60
 
 
+def test_a_model_is_freed_before_another_one_is_measured(hubs, monkeypatch):
+    models, freed = [], []
+
+    def factory():
+        model = Gate()
+        models.append(weakref.ref(model))
+        return ThreadedStreamer(model, 8)
+
+    def begin():
+        freed.append([model() is None for model in models])
+        return lambda streamer: Size(1)
+
+    monkeypatch.setattr(_memory, "begin", begin)
+    hub = hubs({name: ModelSpec.factory(factory) for name in "ab"}, max_loaded=1)
+    for name in "aba":
+        hub.load(name)
+    assert freed == [[], [True], [True, True]]
+
+
+def test_a_model_that_is_loaded_again_is_not_smaller(hubs, factories, monkeypatch):
+    sizes = iter([4000, 0])
+    monkeypatch.setattr(_memory, "begin", lambda: lambda streamer: Size(next(sizes)))
+    hub = hubs({"model": factories()})
+    for _ in range(2):
+        hub.load("model")
+        assert hub.status()["model"].versions[1].memory == 4000
+        hub.unload("model")
+
+
 def test_an_unloaded_model_is_freed(hubs):
     models = []
 
