@@ -36,6 +36,9 @@ class BaseStreamer(Requests[Item, Result, Piece], Inspection):
     All public methods may be called by any thread.
     """
 
+    _needs_ready_worker = True
+    """False: its requests wait elsewhere for a worker"""
+
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
         self._changing = original("_thread", "allocate_lock")()

@@ -58,6 +58,8 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         TypeError, ValueError: a setting is invalid. The message names the setting and its value.
     """
 
+    _needs_ready_worker = False
+
     def __init__(
         self,
         redis_broker: str = "localhost:6379",

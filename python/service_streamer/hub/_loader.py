@@ -47,8 +47,7 @@ class Loader(Budget):
 
     def wait_in(self, version: Version, piece: Piece) -> BaseStreamer | None:
         with self.lock:
-            streamer = version.streamer
-            if streamer is not None:
+            if (streamer := version.streamer) is not None:
                 return streamer
             if (refused := self._refusal(version)) is not None:
                 raise refused
@@ -118,8 +117,7 @@ class Loader(Budget):
             with self.lock:
                 version.wanted = False
                 moving = version.state in MOVING
-                ready = version.state is State.READY and not self._closed
-                if ready:
+                if ready := version.state is State.READY and not self._closed:
                     self._retire(version)
             if ready:
                 self.drain(version)
@@ -163,9 +161,8 @@ class Loader(Budget):
             with self.lock:
                 version.state = State.UNLOADED
                 self._free(version)
-                gone = self._closed or version.dropped
-                wanted = not gone and bool(version.waiting or version.wanted)
-                starts = wanted and self._wants(version)
+                wanted = bool(version.waiting or version.wanted) and not version.dropped
+                starts = wanted and not self._closed and self._wants(version)
             self._notify()
             _log.unloaded(version)
             if starts:
@@ -230,10 +227,9 @@ class Loader(Budget):
             self._make_room(version, loaded=False)
             note = functools.partial(self._note, version)
             try:
-                streamer, size = self._making.make(version, note)
+                streamer = self._making.make(version, note)
             finally:
                 note(None)
-            version.size = size if version.spec.in_processes else size.at_least(version.size)
             try:
                 if self._make_room(version, loaded=True):
                     return streamer

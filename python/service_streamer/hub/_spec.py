@@ -11,7 +11,6 @@ from .._kinds import kind_for
 from .._model import Model, check_model, makes_steps
 from .._options import Options
 from .._processes.streamer import Streamer
-from .._redis.streamer import RedisStreamer
 from .._streamer import BaseStreamer
 from ._sharing.worker import MOST_ITEMS
 
@@ -138,7 +137,7 @@ class ModelSpec:
                             f"not {streamer!r}")  # fmt: skip
         try:
             note(streamer)
-            if not isinstance(streamer, RedisStreamer):  # its requests wait at the broker
+            if streamer._needs_ready_worker:
                 streamer.wait_ready()
             if not self.in_processes:
                 step = streamer._options.batch_size
