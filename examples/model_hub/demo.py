@@ -18,7 +18,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -75,7 +74,7 @@ def web_server(models: Path, max_loaded: int, log: IO[str]) -> Iterator[str]:
 
 
 class Traffic:
-    """Clients that ask the models at random times, until they are told to end."""
+    """Clients that ask the models at random times, inside a with statement."""
 
     def __init__(self, address: str, names: list[str]) -> None:
         self.answers: list[Answer] = []
@@ -83,12 +82,17 @@ class Traffic:
         self._names = names
         self._weights = [rank**-ZIPF for rank in range(1, len(names) + 1)]
         self._end = threading.Event()
+        self._clients = [threading.Thread(target=self._ask_on, args=[n]) for n in range(CLIENTS)]
 
-    def run(self, seconds: float) -> None:
-        """Block for some seconds."""
-        threading.Timer(seconds, self._end.set).start()
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(self._ask_on, range(CLIENTS)))
+    def __enter__(self) -> Traffic:
+        for client in self._clients:
+            client.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        for client in self._clients:
+            client.join()
 
     def _ask_on(self, seed: int) -> None:
         rng = random.Random(seed)
@@ -112,6 +116,14 @@ def ask(client: httpx.Client, name: str, rng: random.Random) -> Answer:
     except (httpx.HTTPError, ValueError) as error:
         return Answer(name, begin, time.time(), None, f"{type(error).__name__}: {error}")
     return Answer(name, begin, end, None if wanted is None else output == wanted, "")
+
+
+def wait_until_serving(address: str, name: str, version: int) -> None:
+    """Wait for a version of a model, for a minute."""
+    end = time.monotonic() + 60
+    with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
+        while client.get("status").json()[name]["serving"] != version and time.monotonic() < end:
+            time.sleep(0.1)
 
 
 def events_of(log: str) -> list[Event]:
@@ -186,18 +198,15 @@ def main() -> None:
         print(f"{len(names)} models made in {time.monotonic() - begin:.1f} s")
         print(f"at most {arguments.max_loaded} are loaded; {CLIENTS} clients ask {RATE} times a "
               f"second, {os.cpu_count()} cores for all\n", flush=True)  # fmt: skip
-        published = [0.0]
-
-        def publish() -> None:
-            published[0] = time.time()
-            make_models.publish(models / names[0], 2, better)
-
         with log.open("w") as lines, web_server(models, arguments.max_loaded, lines) as address:
-            httpx.get(f"{address}/status", timeout=60, trust_env=False).raise_for_status()
-            threading.Timer(arguments.seconds / 2, publish).start()
-            traffic = Traffic(address, names)
-            traffic.run(arguments.seconds)
-        report(traffic.answers, events_of(log.read_text()), names[0], published[0])
+            wait_until_serving(address, names[0], 1)
+            with Traffic(address, names) as traffic:
+                time.sleep(arguments.seconds / 2)
+                published = time.time()
+                make_models.publish(models / names[0], 2, better)
+                wait_until_serving(address, names[0], 2)
+                time.sleep(arguments.seconds / 2)
+        report(traffic.answers, events_of(log.read_text()), names[0], published)
 
 
 if __name__ == "__main__":
