@@ -32,6 +32,7 @@ from ._handle import ModelHandle
 from ._hub import ModelHub
 from ._models import CanaryStatus, ModelStatus, VersionStatus
 from ._spec import ModelSpec
+from ._tensor_spec import TensorSpec
 
 __all__ = [
     "CanaryStatus",
@@ -42,6 +43,7 @@ __all__ = [
     "ModelStatus",
     "ModelTooLarge",
     "NoRoomForModel",
+    "TensorSpec",
     "UnknownModel",
     "VersionStatus",
 ]

@@ -18,12 +18,13 @@ from .._threaded import ThreadedStreamer
 from .._waiting import greenlets
 from ._loader import Loader
 from ._lobby import Lobby, LobbyRequest
-from ._models import Alias
+from ._models import Alias, VersionStatus
 
 if TYPE_CHECKING:
     from .._options import Options
     from .._streams.inbox import Inbox
     from ._canary import Canary
+    from ._spec import ModelSpec
 
 
 class ModelHandle(Requests):
@@ -137,6 +138,26 @@ class ModelHandle(Requests):
             return streamer.explain()
         why = f": {version.error}" if version.error is not None else ""
         return f"{self!r} is {version.state.value}{why}"
+
+    @property
+    def spec(self) -> ModelSpec:
+        """How the version that gets the requests now is loaded."""
+        return self._alias.version.spec
+
+    @property
+    def version(self) -> int:
+        """The number of the version that gets the requests now."""
+        return self._alias.version.number
+
+    @property
+    def is_native(self) -> bool:
+        """True if C++ threads run the model."""
+        version = self._alias.version
+        return bool(getattr(version.streamer, "is_native", version.spec.is_native))
+
+    def status(self) -> VersionStatus:
+        """Return the state of the version that gets the requests now."""
+        return self._alias.version.status()
 
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
         """Do nothing: the hub closes its models. `ModelHub.unload` closes one of them."""

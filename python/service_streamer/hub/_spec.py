@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _options
 from .._kinds import kind_for
+from .._native import NativeSource
 from .._options import Options
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
+from ._tensor_spec import TensorSpec, check_specs
 
 LOADS = ("first_request", "start")
 
@@ -37,6 +39,9 @@ class ModelSpec:
         pin: the hub never unloads the model to make room for another.
         load: "first_request", or "start": when the hub is created.
         processes: run a function in worker processes.
+        inputs: what the `server` checks and tells of the inputs, by name. An item is the row of the
+            one input, or a dict of rows by name. None: one input of any name, datatype and shape.
+        outputs: the same for the outputs.
         **options: of the `Streamer` or `ThreadedStreamer`. ``batch_size`` is required.
 
     Raises:
@@ -51,6 +56,8 @@ class ModelSpec:
         pin: bool = False,
         load: str = "first_request",
         processes: bool = False,
+        inputs: Mapping[str, TensorSpec] | None = None,
+        outputs: Mapping[str, TensorSpec] | None = None,
         **options: Any,
     ) -> None:
         if isinstance(target, BaseStreamer):
@@ -58,10 +65,11 @@ class ModelSpec:
         kind = kind_for(target, processes)
         inspect.signature(kind).bind(target, **options)  # TypeError: no such option
         self.in_processes = issubclass(kind, Streamer)
+        self.is_native = isinstance(target, NativeSource)
         if self.in_processes:
             options["warmup"] = list(warmup)  # each worker runs it
         self._make: Callable[[], BaseStreamer] = lambda: kind(target, **options)
-        self._settle(warmup, pin, load)
+        self._settle(warmup, pin, load, inputs, outputs)
         known = {"batch_size", "worker_timeout"}
         self.options = Options(**{name: options[name] for name in known & options.keys()})
 
@@ -73,31 +81,44 @@ class ModelSpec:
         warmup: Sequence[Any] = (),
         pin: bool = False,
         load: str = "first_request",
+        inputs: Mapping[str, TensorSpec] | None = None,
+        outputs: Mapping[str, TensorSpec] | None = None,
     ) -> ModelSpec:
         """Describe a model by a function that makes its streamer, such as a `RedisStreamer`.
 
         Args:
             make: takes no arguments. Called in a thread of the hub, at each load. The hub closes
                 the streamer.
-            warmup, pin, load: as for `ModelSpec`.
+            warmup, pin, load, inputs, outputs: as for `ModelSpec`.
         """
         if not callable(make):
             raise TypeError(f"make must be a function, not {make!r}")
         spec = cls.__new__(cls)
         spec.in_processes = None
         spec._make = make
-        spec._settle(warmup, pin, load)
+        spec._settle(warmup, pin, load, inputs, outputs)
         spec.options = Options(batch_size=128)  # until it is loaded
         return spec
 
     in_processes: bool | None
     """the model runs in worker processes; None: known when it is loaded"""
+    is_native = False
+    """C++ threads run the model"""
 
-    def _settle(self, warmup: Sequence[Any], pin: bool, load: str) -> None:
+    def _settle(
+        self,
+        warmup: Sequence[Any],
+        pin: bool,
+        load: str,
+        inputs: Mapping[str, TensorSpec] | None,
+        outputs: Mapping[str, TensorSpec] | None,
+    ) -> None:
         _options.one_of("load", load, LOADS)
         self.pin = pin
         self.load = load
         self._warmup = list(warmup)
+        self.inputs = check_specs("inputs", inputs)
+        self.outputs = check_specs("outputs", outputs)
 
     def make_streamer(self, note: Callable[[BaseStreamer], None]) -> BaseStreamer:
         """Make the streamer, load the model and warm it up. Blocks.
