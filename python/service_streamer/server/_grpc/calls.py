@@ -15,7 +15,7 @@ from . import messages
 _LONGEST = 2000  # characters of an error; it travels in a header, whose size clients limit
 
 Unary = Callable[[Any, Any], Awaitable[Any]]
-Streaming = Callable[[AsyncIterator[Any], Any], Awaitable[None]]
+Streaming = Callable[[AsyncIterator[bytes], Any], Awaitable[None]]
 
 
 def handlers(name: str, methods: Mapping[str, Any]) -> Any:
@@ -23,17 +23,18 @@ def handlers(name: str, methods: Mapping[str, Any]) -> Any:
 
     Args:
         name: of the service.
-        methods: a function for each method. It gets the message, or an iterator of messages, and
-            the context of the call. Its exceptions end the call with the code of `failure`.
+        methods: a function for each method. It gets the message, or an iterator of the bytes of
+            messages, and the context. Its exceptions end the call with the code of `failure`.
     """
     found = {}
     for method in messages.service(name).methods:
-        parse = functools.partial(_parse, messages.message(method.input_type.full_name))
+        call = methods[method.name]
         if method.client_streaming:
-            run = functools.partial(_stream, parse, methods[method.name])
+            run = functools.partial(_stream, call)
             found[method.name] = grpc.stream_stream_rpc_method_handler(run)
         else:
-            run = functools.partial(_unary, parse, methods[method.name])
+            kind = messages.message(method.input_type.full_name)
+            run = functools.partial(_unary, kind, call)
             found[method.name] = grpc.unary_unary_rpc_method_handler(run)
     return grpc.method_handlers_generic_handler(name, found)
 
@@ -44,31 +45,31 @@ def told(error: Exception) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-# The bytes are parsed here, for gRPC has no code for bytes that are no message.
+def parse(kind: Any, data: bytes) -> Any:
+    """Return the message in some bytes. gRPC would answer bytes that are none with INTERNAL.
 
-
-async def _unary(parse: Callable[[bytes], Any], method: Unary, data: bytes, context: Any) -> bytes:
+    Raises:
+        InvalidInput: they are no message of this kind.
+    """
     try:
-        response = await method(parse(data), context)
+        return kind.FromString(data)
+    except DecodeError:
+        raise InvalidInput(f"the {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from None
+
+
+async def _unary(kind: Any, method: Unary, data: bytes, context: Any) -> bytes:
+    try:
+        response = await method(parse(kind, data), context)
         return response.SerializeToString()  # type: ignore[no-any-return]
     except Exception as error:
         await _abort(context, error)
 
 
-async def _stream(
-    parse: Callable[[bytes], Any], method: Streaming, requests: AsyncIterator[bytes], context: Any
-) -> None:
+async def _stream(method: Streaming, requests: AsyncIterator[bytes], context: Any) -> None:
     try:
-        await method((parse(data) async for data in requests), context)
+        await method(requests, context)
     except Exception as error:
         await _abort(context, error)
-
-
-def _parse(kind: Any, data: bytes) -> Any:
-    try:
-        return kind.FromString(data)
-    except DecodeError:
-        raise InvalidInput(f"the {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from None
 
 
 async def _abort(context: Any, error: Exception) -> NoReturn:

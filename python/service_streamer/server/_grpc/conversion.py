@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from .._errors import InvalidInput
-from .._tensors import Tensor, check_head, from_bytes, from_json, to_bytes
+from .._service import CallOptions, InferRequest, InferResponse
+from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
+from . import messages
 
 _FIELDS = {
     "BOOL": "bool_contents",
@@ -23,66 +24,71 @@ _FIELDS = {
 """of InferTensorContents, by datatype. FP16 and BF16 are always raw"""
 
 
-def parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a message as Python values. Those without a value are left out."""
-    kinds = ((name, field, field.WhichOneof("parameter_choice")) for name, field in fields.items())
-    return {name: getattr(field, kind) for name, field, kind in kinds if kind is not None}
+_Response = messages.message("inference.ModelInferResponse")
 
 
-def set_parameters(fields: Any, values: Mapping[str, Any]) -> None:
-    """Write parameters to a message. A value of another type is written as its text."""
-    for name, value in values.items():
-        if isinstance(value, bool):
-            fields[name].bool_param = value
-        elif isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-            fields[name].int64_param = value
-        elif isinstance(value, float):
-            fields[name].double_param = value
-        else:
-            fields[name].string_param = str(value)
-
-
-def read_inputs(request: Any) -> list[Tensor]:
-    """Return the inputs of a ModelInferRequest.
+def infer_request(message: Any) -> InferRequest:
+    """Return the request of a ModelInferRequest.
 
     Raises:
         InvalidInput: an input is invalid. The message names it.
     """
-    raw = request.raw_input_contents
-    if not raw:
-        return [_from_contents(each) for each in request.inputs]
-    if len(raw) != len(request.inputs):
-        raise InvalidInput(
-            f"raw_input_contents must have one element for each of the {len(request.inputs)} "
-            f"inputs, not {len(raw)}"
-        )
-    inputs = []
-    for each, data in zip(request.inputs, raw):
-        if each.HasField("contents"):
-            raise InvalidInput(f"input {each.name!r} has contents beside raw_input_contents")
-        inputs.append(from_bytes(each.name, each.datatype, list(each.shape), data))
-    return inputs
+    return InferRequest(
+        model=message.model_name,
+        version=message.model_version,
+        id=message.id,
+        inputs=_inputs(message),
+        outputs=[each.name for each in message.outputs] or None,
+    )
 
 
-def write_outputs(response: Any, outputs: Iterable[Tensor], raw: bool) -> None:
-    """Write the outputs to a ModelInferResponse.
+def infer_response(response: InferResponse, raw: bool) -> Any:
+    """Return the ModelInferResponse of a response.
 
     Args:
-        response: the message.
-        outputs: the tensors.
-        raw: write raw contents. Outputs without another form are written so in any case.
+        response: of the service.
+        raw: its outputs are raw. They are raw in any case if one of them has no other form.
     """
-    outputs = list(outputs)
-    raw = raw or any(each.datatype not in _FIELDS for each in outputs)
-    for each in outputs:
-        output = response.outputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+    message = _Response(
+        model_name=response.model, model_version=response.version, id=response.id
+    )
+    raw = raw or any(each.datatype not in _FIELDS for each in response.outputs)
+    for each in response.outputs:
+        output = message.outputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
         if raw:
-            response.raw_output_contents.append(bytes(to_bytes(each)))
+            message.raw_output_contents.append(bytes(to_bytes(each)))
             continue
         values = each.array.reshape(-1).tolist()
         if each.datatype == "BYTES":
-            values = [value.encode() if isinstance(value, str) else value for value in values]
+            values = [value.encode() if type(value) is str else value for value in values]
         getattr(output.contents, _FIELDS[each.datatype]).extend(values)
+    return message
+
+
+def call_options(message: Any, context: Any) -> CallOptions:
+    """Return how a ModelInferRequest is run, from its parameters, metadata and deadline.
+
+    Raises:
+        InvalidInput: a parameter or a value of the metadata is invalid.
+    """
+    return CallOptions(timeout=context.time_remaining())
+
+
+def _inputs(message: Any) -> list[Tensor]:
+    raw = message.raw_input_contents
+    if not raw:
+        return [_from_contents(each) for each in message.inputs]
+    if len(raw) != len(message.inputs):
+        raise InvalidInput(
+            f"raw_input_contents must have one element for each of the {len(message.inputs)} "
+            f"inputs, not {len(raw)}"
+        )
+    inputs = []
+    for each, data in zip(message.inputs, raw, strict=True):
+        if each.HasField("contents"):
+            raise InvalidInput(f"input {shown(each.name)} has contents beside raw_input_contents")
+        inputs.append(from_bytes(each.name, each.datatype, list(each.shape), data))
+    return inputs
 
 
 def _from_contents(tensor: Any) -> Tensor:
@@ -91,16 +97,16 @@ def _from_contents(tensor: Any) -> Tensor:
     count = check_head(name, datatype, shape)
     field = _FIELDS.get(datatype)
     if field is None:
-        raise InvalidInput(f"input {name!r}: {datatype} needs raw_input_contents")
+        raise InvalidInput(f"input {shown(name)}: {datatype} needs raw_input_contents")
     for found, _ in tensor.contents.ListFields():
         if found.name != field:
-            raise InvalidInput(f"input {name!r}: {datatype} needs {field}, not {found.name}")
+            raise InvalidInput(f"input {shown(name)}: {datatype} needs {field}, not {found.name}")
     values = list(getattr(tensor.contents, field))
     if datatype != "BYTES":
         return from_json(name, datatype, shape, values)
     if len(values) != count:
         raise InvalidInput(
-            f"input {name!r}: BYTES of shape {shape} has {count} elements, not {len(values)}"
+            f"input {shown(name)}: BYTES of shape {shape} has {count} elements, not {len(values)}"
         )
     array = np.empty(count, object)
     array[:] = values

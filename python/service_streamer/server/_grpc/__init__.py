@@ -1,0 +1,14 @@
+"""gRPC: the second front of the server, beside HTTP.
+
+=============  ===================================================================================
+server         listens, in the event loop of HTTP
+calls          from bytes to messages, and from exceptions to status codes
+inference      the methods of ``inference.GRPCInferenceService``
+streaming      its method ModelStreamInfer
+health         ``grpc.health.v1.Health``
+conversion     from messages to requests of the `Service`, and back
+messages       the classes of the messages
+=============  ===================================================================================
+
+``messages.binpb`` has the descriptors of ``inference.proto`` and ``health.proto``.
+"""

@@ -1,0 +1,89 @@
+"""ModelStreamInfer: many requests and responses in one call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from .._service import Service
+from . import messages
+from .calls import parse, told
+from .conversion import call_options, infer_request, infer_response
+
+_IN_FLIGHT = 256  # requests of one call; then the client has to wait
+_UNSENT = 64  # responses of one call; then its requests have to wait
+
+_Request = messages.message("inference.ModelInferRequest")
+_Response = messages.message("inference.ModelStreamInferResponse")
+
+
+class StreamCall:
+    """One call. Its requests run side by side, and each response is sent as soon as it is there.
+
+    The exception of a request is sent as an error with its id. The other requests go on.
+    """
+
+    def __init__(self, service: Service, context: Any) -> None:
+        self._service = service
+        self._context = context
+        self._unsent: asyncio.Queue[Any] = asyncio.Queue(_UNSENT)  # None: there are no more
+        self._room = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        """Answer all requests. Cancels them if the client goes away."""
+        work = asyncio.create_task(self._answer_all(requests))
+        try:
+            # only here, for gRPC fails if one write is not complete when the next one begins
+            while (response := await self._unsent.get()) is not None:
+                await self._context.write(response.SerializeToString())
+            await work
+        finally:
+            work.cancel()
+
+    async def _answer_all(self, requests: AsyncIterator[bytes]) -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            async for data in requests:
+                await self._room.acquire()
+                task = asyncio.create_task(self._answer(data))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            await asyncio.gather(*tasks)
+            await self._unsent.put(None)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _answer(self, data: bytes) -> None:
+        request = _Request()
+        try:
+            request = parse(_Request, data)
+            await self._infer(request)
+        except Exception as error:
+            response = _response_to(request)
+            response.error_message = told(error)
+            await self._unsent.put(response)
+        finally:
+            self._room.release()
+
+    async def _infer(self, request: Any) -> None:
+        raw = bool(request.raw_input_contents)
+        options = call_options(request, self._context)
+        responses = self._service.infer_stream(infer_request(request), options)
+        async with contextlib.aclosing(responses):
+            async for each in responses:
+                await self._unsent.put(_Response(infer_response=infer_response(each, raw)))
+        if request.parameters["triton_enable_empty_final_response"].bool_param:
+            response = _response_to(request)
+            response.infer_response.parameters["triton_final_response"].bool_param = True
+            await self._unsent.put(response)
+
+
+def _response_to(request: Any) -> Any:
+    """Return a response without outputs."""
+    response = _Response()
+    response.infer_response.id = request.id
+    response.infer_response.model_name = request.model_name
+    return response

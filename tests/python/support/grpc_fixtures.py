@@ -1,0 +1,65 @@
+"""What the tests of the gRPC server share: servers in a thread, and clients of Triton."""
+
+import asyncio
+import threading
+
+import pytest
+from waits import LONG
+
+from service_streamer.hub import ModelHub
+
+
+class GrpcThread:
+    """Serves a hub from an event loop of its own."""
+
+    def __init__(self, hub, max_message):
+        from service_streamer.server._grpc.server import GrpcServer
+        from service_streamer.server._service import Service
+
+        self.hub = hub
+        self.service = Service(hub)
+        self.loop = asyncio.new_event_loop()
+        self._server = GrpcServer(self.service, ("127.0.0.1", 0), max_message)
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self.run(self._server.start())
+        self.address = f"127.0.0.1:{self._server.port}"
+
+    def run(self, main):
+        return asyncio.run_coroutine_threadsafe(main, self.loop).result(LONG)
+
+    def close(self):
+        self.run(self._server.stop(0))
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(LONG)
+        self.loop.close()
+
+
+@pytest.fixture
+def grpc_servers():
+    """Serves models over gRPC, until the test has ended."""
+    made = []
+
+    def start(models, max_message=1 << 24):
+        made.append(GrpcThread(ModelHub(models), max_message))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()
+        server.hub.close(drain=False, timeout=LONG)
+
+
+@pytest.fixture
+def triton_clients():
+    """Makes clients of Triton for servers."""
+    triton = pytest.importorskip("tritonclient.grpc")
+    made = []
+
+    def connect(server):
+        made.append(triton.InferenceServerClient(server.address))
+        return made[-1]
+
+    yield connect
+    for client in made:
+        client.close()
