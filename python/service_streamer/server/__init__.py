@@ -3,15 +3,30 @@
 ::
 
     python -m service_streamer serve models/ --http 0.0.0.0:8000
+
+How it works
+------------
+One asyncio event loop, in the main thread, does all of it. A `Front` brings the requests of one
+protocol to the `Service`, which turns tensors into items, awaits the hub, and turns the outputs
+into tensors. The hub runs its models as always: in threads, worker processes or C++ threads.
+
+- `_http.Application` has the routes, and knows no socket. `_front.HttpFront` connects it to
+  granian, whose Rust thread reads and writes HTTP.
+- `_exchanges.Exchanges` cancels the task of a request whose client has gone. That cancels the
+  request in the hub.
+- `_errors.failure` is the one table of what an exception means to a client.
 """
 
 from __future__ import annotations
 
 try:
+    import granian  # noqa: F401
     import numpy  # noqa: F401
+    import orjson  # noqa: F401
+    import uvloop  # noqa: F401
 except ImportError as _error:
     raise ImportError(
-        'service_streamer.server needs numpy: pip install "service-streamer[server]"'
+        f'{_error}: pip install "service-streamer[server]"', name=_error.name
     ) from _error
 
 from ._errors import InvalidInput

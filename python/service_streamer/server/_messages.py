@@ -1,0 +1,94 @@
+"""Requests and responses of HTTP, as the routes see them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from ._errors import Failure, InvalidInput, failure
+from ._json import dump
+from ._service import CallOptions
+from ._tensors import shown
+
+JSON = "application/json"
+TIMEOUT, PRIORITY, TENANT, CALLER_KEY = "x-request-timeout", "x-priority", "x-tenant", "x-caller-key"
+
+
+@dataclasses.dataclass(slots=True)
+class Request:
+    """A request with its whole body."""
+
+    method: str
+    path: str
+    header: Callable[[str], str | None]
+    """returns the value of a header, by its name in lower case"""
+    body: bytes = b""
+
+
+@dataclasses.dataclass(slots=True)
+class Response:
+    """A response. Its body is complete, or it comes piece by piece."""
+
+    status: int
+    body: bytes | AsyncIterator[bytes] = b""
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Refused(Exception):
+    """A request that only HTTP can refuse, such as one of an unknown path."""
+
+    def __init__(self, status: int, message: str, *headers: tuple[str, str]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+def json_response(value: Any) -> Response:
+    """Return a value as a response of status 200."""
+    return Response(200, dump(value))
+
+
+def error_response(error: BaseException) -> Response:
+    """Return what the client is told about an exception."""
+    if isinstance(error, Refused):
+        return Response(error.status, dump({"error": str(error)}), headers=error.headers)
+    told: Failure = failure(error)
+    headers: tuple[tuple[str, str], ...] = ()
+    if told.retry_after is not None:
+        headers = (("retry-after", str(told.retry_after)),)
+    return Response(told.status, dump({"error": told.message}), headers=headers)
+
+
+def check_method(request: Request, *allowed: str) -> None:
+    """Raise Refused unless the method of a request is one of these."""
+    if request.method not in allowed:
+        names = ", ".join(allowed)
+        message = f"{request.path} has the method {names}, not {request.method}"
+        raise Refused(405, message, ("allow", names))
+
+
+def call_options(request: Request) -> CallOptions:
+    """Return how a request is to be run, from its headers.
+
+    Raises:
+        InvalidInput: a header is invalid.
+    """
+    header = request.header
+    options = CallOptions(tenant=header(TENANT), caller_key=header(CALLER_KEY))
+    if (text := header(TIMEOUT)) is not None:
+        options.timeout = _number(TIMEOUT, text, float)
+    if (text := header(PRIORITY)) is not None:
+        options.priority = _number(PRIORITY, text, int)
+    return options
+
+
+def _number(name: str, text: str, kind: type[Any]) -> Any:
+    try:
+        if len(text) <= 30 and math.isfinite(number := kind(text)):
+            return number
+    except ValueError:
+        pass
+    raise InvalidInput(f"the header {name} must be a number, not {shown(text)}")

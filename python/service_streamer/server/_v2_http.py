@@ -1,0 +1,231 @@
+"""The Open Inference Protocol v2 over HTTP, with Triton's binary tensors and model repository."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._errors import InvalidInput, NotServing
+from ._json import dump, parse_object
+from ._messages import Refused, Request, Response, call_options, check_method, json_response
+from ._service import InferRequest, InferResponse, Service
+from ._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
+
+HEADER_LENGTH = "inference-header-content-length"
+"""the length of the JSON before the binary tensors"""
+BINARY = "application/octet-stream"
+
+
+class V2:
+    """Answers the requests whose path begins with /v2."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer(self, path: list[str], request: Request) -> Response:
+        """Return the response to a request. `path` has the parts after /v2.
+
+        Raises:
+            Exception: what `error_response` knows.
+        """
+        match path:
+            case ["models", model, "infer"]:
+                return await self._infer(model, "", request)
+            case ["models", model, "versions", version, "infer"]:
+                return await self._infer(model, version, request)
+            case ["models", model, *rest]:
+                version = ""
+                if len(rest) >= 2 and rest[0] == "versions":
+                    version, rest = rest[1], rest[2:]
+                return self._about_model(model, version, rest, request)
+            case ["repository", *rest]:
+                return await self._repository(rest, request)
+            case ["health", "live"]:
+                check_method(request, "GET")
+                return Response(200)
+            case ["health", "ready"]:
+                check_method(request, "GET")
+                return _health(self._service.ready())
+            case [] | [""]:
+                check_method(request, "GET")
+                service = self._service
+                return json_response(
+                    {
+                        "name": service.name,
+                        "version": service.version,
+                        "extensions": service.extensions,
+                    }
+                )
+        raise Refused(404, f"unknown path {request.path}")
+
+    def _about_model(
+        self, model: str, version: str, rest: list[str], request: Request
+    ) -> Response:
+        if rest not in ([], ["ready"]):
+            raise Refused(404, f"unknown path {request.path}")
+        check_method(request, "GET")
+        if rest:
+            return _health(self._service.model_ready(model, version))
+        return json_response(self._service.model_metadata(model, version))
+
+    async def _repository(self, path: list[str], request: Request) -> Response:
+        match path:
+            case ["index"]:
+                check_method(request, "POST")
+                asked = parse_object(request.body or b"{}")
+                return json_response(self._service.index(asked.get("ready") is True))
+            case ["models", model, "load" | "unload" as action]:
+                check_method(request, "POST")
+                options = call_options(request)
+                _check_no_files(parse_object(request.body or b"{}"))
+                if action == "load":
+                    await self._service.load(model, timeout=options.timeout)
+                else:
+                    await self._service.unload(model)
+                return Response(200, b"{}")
+        raise Refused(404, f"unknown path {request.path}")
+
+    async def _infer(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "POST")
+        head, binary = _split(request)
+        body = parse_object(head)
+        options = call_options(request)
+        parameters = _object(body, "parameters", "the request")
+        if options.timeout is None and (limit := _int(parameters, "timeout")):
+            options.timeout = limit / 1e6  # it is in microseconds
+        if request.header("x-priority") is None:
+            options.priority = _int(parameters, "priority") or 0
+        wanted = _wanted(body, parameters.get("binary_data_output") is True)
+        identity = body.get("id", "")
+        if type(identity) is not str:
+            raise InvalidInput(f"id must be a string, not {shown(identity)}")
+        asked = InferRequest(model, _inputs(body, binary), version, identity)
+        if wanted.names is not None:
+            asked.outputs = list(wanted.names)
+        return _response(await self._service.infer(asked, options), wanted)
+
+
+class _Wanted:
+    """Which outputs a client wants, and in which form."""
+
+    def __init__(self, names: dict[str, bool] | None, binary: bool) -> None:
+        self.names = names
+        """for each of them: as binary data; None: all"""
+        self._binary = binary
+
+    def binary(self, name: str) -> bool:
+        """Return True if an output is to be sent as binary data."""
+        return self._binary if self.names is None else self.names[name]
+
+
+def _health(is_ready: bool) -> Response:
+    if not is_ready:
+        raise NotServing("not ready")
+    return Response(200)
+
+
+def _check_no_files(body: dict[str, Any]) -> None:
+    for name in _object(body, "parameters", "the request"):
+        if name == "config" or name.startswith("file:"):
+            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
+                               "model has its configuration")  # fmt: skip
+
+
+def _split(request: Request) -> tuple[bytes | memoryview, memoryview]:
+    """Return the JSON of a body and the binary data after it."""
+    text = request.header(HEADER_LENGTH)
+    if text is None:
+        return request.body, memoryview(b"")
+    if not (text.isascii() and text.isdecimal()) or int(text[:20]) > len(request.body):
+        raise InvalidInput(
+            f"{HEADER_LENGTH} must be the length of the JSON in the body of {len(request.body)} "
+            f"bytes, not {shown(text)}"
+        )
+    view = memoryview(request.body)
+    return view[: int(text)], view[int(text) :]
+
+
+def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
+    inputs = body.get("inputs")
+    if type(inputs) is not list:
+        raise InvalidInput(f"inputs must be a list of tensors, not {shown(inputs)}")
+    found = []
+    at = 0
+    for each in inputs:
+        if type(each) is not dict:
+            raise InvalidInput(f"an input must be an object, not {shown(each)}")
+        name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
+        size = _int(_object(each, "parameters", f"input {shown(name)}"), "binary_data_size")
+        if size is None:
+            found.append(from_json(name, datatype, shape, each.get("data")))
+        elif "data" in each:
+            raise InvalidInput(f"input {shown(name)} has data and binary_data_size")
+        else:
+            if at + size > len(binary):
+                raise InvalidInput(
+                    f"input {shown(name)}: binary_data_size is {size}, but only {len(binary) - at} "
+                    "bytes are left"
+                )
+            found.append(from_bytes(name, datatype, shape, binary[at : at + size]))
+            at += size
+    if at != len(binary):
+        raise InvalidInput(f"the body has {len(binary) - at} bytes more than its inputs")
+    return found
+
+
+def _wanted(body: dict[str, Any], binary: bool) -> _Wanted:
+    outputs = body.get("outputs")
+    if outputs is None:
+        return _Wanted(None, binary)
+    if type(outputs) is not list:
+        raise InvalidInput(f"outputs must be a list of objects, not {shown(outputs)}")
+    names = {}
+    for each in outputs:
+        if type(each) is not dict or type(each.get("name")) is not str:
+            raise InvalidInput(f"an output must be an object with a name, not {shown(each)}")
+        parameters = _object(each, "parameters", f"output {shown(each['name'])}")
+        names[each["name"]] = parameters.get("binary_data", binary) is True
+    return _Wanted(names or None, binary)
+
+
+def _response(answer: InferResponse, wanted: _Wanted) -> Response:
+    told: list[dict[str, Any]] = []
+    parts: list[bytes | memoryview] = []
+    for tensor in answer.outputs:
+        about = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        if wanted.binary(tensor.name):
+            data = to_bytes(tensor)
+            parts.append(data)
+            about["parameters"] = {"binary_data_size": len(data)}
+        else:
+            about["data"] = _data(tensor)
+        told.append(about)
+    value = {"model_name": answer.model, "model_version": answer.version, "outputs": told}
+    if answer.id:
+        value["id"] = answer.id
+    head = dump(value)
+    if not parts:
+        return Response(200, head)
+    headers = ((HEADER_LENGTH, str(len(head))),)
+    return Response(200, b"".join((head, *parts)), BINARY, headers)
+
+
+def _data(tensor: Tensor) -> Any:
+    if tensor.datatype in ("BYTES", "BF16"):
+        return to_json(tensor)
+    return np.ascontiguousarray(tensor.array).reshape(-1)
+
+
+def _object(body: dict[str, Any], name: str, owner: str) -> dict[str, Any]:
+    found = body.get(name, {})
+    if type(found) is not dict:
+        raise InvalidInput(f"{name} of {owner} must be an object, not {shown(found)}")
+    return found
+
+
+def _int(parameters: dict[str, Any], name: str) -> int | None:
+    value = parameters.get(name)
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise InvalidInput(f"{name} must be an int of at least 0, not {shown(value)}")
