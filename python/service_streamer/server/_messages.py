@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
-from ._errors import Failure, InvalidInput, failure
+from ._call_options import Header
+from ._errors import Failure, failure
 from ._json import dump
-from ._service import CallOptions
-from ._tensors import shown
 
 JSON = "application/json"
-TIMEOUT, PRIORITY, TENANT, CALLER_KEY = "x-request-timeout", "x-priority", "x-tenant", "x-caller-key"
 
 
 @dataclasses.dataclass(slots=True)
@@ -22,8 +19,7 @@ class Request:
 
     method: str
     path: str
-    header: Callable[[str], str | None]
-    """returns the value of a header, by its name in lower case"""
+    header: Header
     body: bytes = b""
 
 
@@ -68,27 +64,3 @@ def check_method(request: Request, *allowed: str) -> None:
         names = ", ".join(allowed)
         message = f"{request.path} has the method {names}, not {request.method}"
         raise Refused(405, message, ("allow", names))
-
-
-def call_options(request: Request) -> CallOptions:
-    """Return how a request is to be run, from its headers.
-
-    Raises:
-        InvalidInput: a header is invalid.
-    """
-    header = request.header
-    options = CallOptions(tenant=header(TENANT), caller_key=header(CALLER_KEY))
-    if (text := header(TIMEOUT)) is not None:
-        options.timeout = _number(TIMEOUT, text, float)
-    if (text := header(PRIORITY)) is not None:
-        options.priority = _number(PRIORITY, text, int)
-    return options
-
-
-def _number(name: str, text: str, kind: type[Any]) -> Any:
-    try:
-        if len(text) <= 30 and math.isfinite(number := kind(text)):
-            return number
-    except ValueError:
-        pass
-    raise InvalidInput(f"the header {name} must be a number, not {shown(text)}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ._call_options import call_options
 from ._errors import InvalidInput, InvalidOutput, UnknownModel
 from ._events import events
 from ._json import decode_bytes, parse_object
-from ._messages import Refused, Request, Response, call_options, check_method, json_response
+from ._messages import Refused, Request, Response, check_method, json_response
 from ._service import IndexEntry, Service
 from ._tensors import shown
 
@@ -48,7 +49,7 @@ class TfServing:
 
     async def _predict(self, model: str, version: str, request: Request) -> Response:
         body = _body(request)
-        options = call_options(request)
+        options = call_options(request.header)
         instances, inputs = body.get("instances"), body.get("inputs")
         if (instances is None) == (inputs is None):
             raise InvalidInput('the body must have either "instances" or "inputs"')
@@ -64,7 +65,7 @@ class TfServing:
         body = _body(request)
         if "instance" not in body:
             raise InvalidInput('the body must have an "instance"')
-        options = call_options(request)
+        options = call_options(request.header)
         pieces = await self._service.stream(model, version, body["instance"], options)
         return await events(pieces)
 

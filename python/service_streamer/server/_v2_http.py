@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ._call_options import call_options, natural
 from ._errors import InvalidInput, NotServing
 from ._json import dump, parse_object
-from ._messages import Refused, Request, Response, call_options, check_method, json_response
+from ._messages import Refused, Request, Response, check_method, json_response
 from ._service import InferRequest, InferResponse, Service
 from ._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 
@@ -77,7 +78,7 @@ class V2:
                 return json_response(self._service.index(asked.get("ready") is True))
             case ["models", model, "load" | "unload" as action]:
                 check_method(request, "POST")
-                options = call_options(request)
+                options = call_options(request.header)
                 _check_no_files(parse_object(request.body or b"{}"))
                 if action == "load":
                     await self._service.load(model, timeout=options.timeout)
@@ -90,12 +91,8 @@ class V2:
         check_method(request, "POST")
         head, binary = _split(request)
         body = parse_object(head)
-        options = call_options(request)
         parameters = _object(body, "parameters", "the request")
-        if options.timeout is None and (limit := _int(parameters, "timeout")):
-            options.timeout = limit / 1e6  # it is in microseconds
-        if request.header("x-priority") is None:
-            options.priority = _int(parameters, "priority") or 0
+        options = call_options(request.header, parameters)
         wanted = _wanted(body, parameters.get("binary_data_output") is True)
         identity = body.get("id", "")
         if type(identity) is not str:
@@ -156,7 +153,7 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
         if type(each) is not dict:
             raise InvalidInput(f"an input must be an object, not {shown(each)}")
         name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
-        size = _int(_object(each, "parameters", f"input {shown(name)}"), "binary_data_size")
+        size = natural(_object(each, "parameters", f"input {shown(name)}"), "binary_data_size")
         if size is None:
             found.append(from_json(name, datatype, shape, each.get("data")))
         elif "data" in each:
@@ -222,10 +219,3 @@ def _object(body: dict[str, Any], name: str, owner: str) -> dict[str, Any]:
     if type(found) is not dict:
         raise InvalidInput(f"{name} of {owner} must be an object, not {shown(found)}")
     return found
-
-
-def _int(parameters: dict[str, Any], name: str) -> int | None:
-    value = parameters.get(name)
-    if value is None or (type(value) is int and value >= 0):
-        return value
-    raise InvalidInput(f"{name} must be an int of at least 0, not {shown(value)}")

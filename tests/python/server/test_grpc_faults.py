@@ -98,7 +98,9 @@ def test_a_message_above_the_limit_is_refused(grpc_servers, triton_clients):
     assert client.is_server_live()
 
 
-def test_the_error_of_a_model_may_be_long_and_odd(grpc_servers, triton_clients):
+def test_the_error_of_a_model_may_be_long_and_odd(grpc_servers, triton_clients, caplog):
+    caplog.set_level("CRITICAL")  # pytest cannot show it
+
     def model(batch):
         raise ValueError("long \ud800 " * 10_000)
 

@@ -100,3 +100,17 @@ def test_bytes_that_are_no_message_are_answered_with_an_error(grpc_servers, trit
     answers = client._channel.stream_stream(path)(iter([b"\xff"]))
     (answer,) = map(protocol.ModelStreamInferResponse.FromString, answers)
     assert answer.error_message == "the 1 bytes are no inference.ModelInferRequest"
+
+
+def test_a_server_that_stops_answers_what_it_has_taken(grpc_servers, open_stream):
+    gate = Gate()
+    server = grpc_servers({"gate": ModelSpec(gate, batch_size=1)})
+    client, answer = open_stream(server)
+    client.async_stream_infer("gate", [row(1)])
+    gate.wait_entered()
+    stopped = server.stop()
+    assert not stopped.done()
+    gate.open()
+    assert answer()[0].as_numpy("output").tolist() == [2]
+    assert "StatusCode.UNAVAILABLE" in str(answer()[1])
+    stopped.result(LONG)

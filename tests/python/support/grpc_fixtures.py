@@ -13,23 +13,35 @@ class GrpcThread:
     """Serves a hub from an event loop of its own."""
 
     def __init__(self, hub, max_message):
-        from service_streamer.server._grpc.server import GrpcServer
+        from service_streamer.server._grpc.front import GrpcFront
         from service_streamer.server._service import Service
+        from uvloop import new_event_loop
 
         self.hub = hub
         self.service = Service(hub)
-        self.loop = asyncio.new_event_loop()
-        self._server = GrpcServer(self.service, ("127.0.0.1", 0), max_message)
+        self.loop = new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self.run(self._server.start())
-        self.address = f"127.0.0.1:{self._server.port}"
+        self.run(self._start(GrpcFront, max_message))
+        self.address = self._front.url.removeprefix("grpc://")
+
+    async def _start(self, kind, max_message):
+        self._front = kind(self.service, ("127.0.0.1", 0), max_message)
+        await self._front.start()
 
     def run(self, main):
-        return asyncio.run_coroutine_threadsafe(main, self.loop).result(LONG)
+        return self.begin(main).result(LONG)
+
+    def begin(self, main):
+        return asyncio.run_coroutine_threadsafe(main, self.loop)
+
+    def stop(self):
+        """Begin to stop the front. Returns a future."""
+        return self.begin(self._front.stop())
 
     def close(self):
-        self.run(self._server.stop(0))
+        self.hub.close(drain=False, timeout=LONG)
+        self.stop().result(LONG)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(LONG)
         self.loop.close()
@@ -47,7 +59,6 @@ def grpc_servers():
     yield start
     for server in made:
         server.close()
-        server.hub.close(drain=False, timeout=LONG)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """gRPC: the second front of the server, beside HTTP.
 
 =============  ===================================================================================
-server         listens, in the event loop of HTTP
+front          listens, in the event loop of HTTP
 calls          from bytes to messages, and from exceptions to status codes
 inference      the methods of ``inference.GRPCInferenceService``
 streaming      its method ModelStreamInfer

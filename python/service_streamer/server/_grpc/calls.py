@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from .._errors import InvalidInput, failure
+from .. import _log
+from .._errors import Failure, InvalidInput, failure
 from . import messages
 
 _LONGEST = 2000  # characters of an error; it travels in a header, whose size clients limit
@@ -30,19 +32,24 @@ def handlers(name: str, methods: Mapping[str, Any]) -> Any:
     for method in messages.service(name).methods:
         call = methods[method.name]
         if method.client_streaming:
-            run = functools.partial(_stream, call)
+            run = functools.partial(_stream, method.name, call)
             found[method.name] = grpc.stream_stream_rpc_method_handler(run)
         else:
             kind = messages.message(method.input_type.full_name)
-            run = functools.partial(_unary, kind, call)
+            run = functools.partial(_unary, method.name, kind, call)
             found[method.name] = grpc.unary_unary_rpc_method_handler(run)
     return grpc.method_handlers_generic_handler(name, found)
 
 
-def told(error: Exception) -> str:
-    """Return the text of an error for a client."""
-    text = failure(error).message.encode(errors="replace").decode()
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+def tell(error: Exception, method: str) -> Failure:
+    """Return what a client is told about an exception, in a form that gRPC can send."""
+    found = failure(error)
+    if found.status == 500:
+        _log.failed(method, error)
+    text = found.message.encode(errors="replace").decode()
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}..."
+    return dataclasses.replace(found, message=text)
 
 
 def parse(kind: Any, data: bytes) -> Any:
@@ -57,25 +64,26 @@ def parse(kind: Any, data: bytes) -> Any:
         raise InvalidInput(f"the {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from None
 
 
-async def _unary(kind: Any, method: Unary, data: bytes, context: Any) -> bytes:
+async def _unary(name: str, kind: Any, method: Unary, data: bytes, context: Any) -> bytes:
     try:
         response = await method(parse(kind, data), context)
         return response.SerializeToString()  # type: ignore[no-any-return]
     except Exception as error:
-        await _abort(context, error)
+        await _abort(context, tell(error, name))
+        raise
 
 
-async def _stream(method: Streaming, requests: AsyncIterator[bytes], context: Any) -> None:
+async def _stream(
+    name: str, method: Streaming, requests: AsyncIterator[bytes], context: Any
+) -> None:
     try:
         await method(requests, context)
     except Exception as error:
-        await _abort(context, error)
+        await _abort(context, tell(error, name))
 
 
-async def _abort(context: Any, error: Exception) -> NoReturn:
-    found = failure(error)
+async def _abort(context: Any, found: Failure) -> None:
     trailing = ()
     if found.retry_after is not None:  # clients with a retry policy keep to it
         trailing = (("grpc-retry-pushback-ms", str(1000 * found.retry_after)),)
-    await context.abort(grpc.StatusCode[found.code], told(error), trailing)
-    raise AssertionError  # abort has raised
+    await context.abort(grpc.StatusCode[found.code], found.message, trailing)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._call_options import call_options
 from .._errors import InvalidInput
 from .._service import CallOptions, InferRequest, InferResponse
 from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
@@ -65,13 +66,22 @@ def infer_response(response: InferResponse, raw: bool) -> Any:
     return message
 
 
-def call_options(message: Any, context: Any) -> CallOptions:
-    """Return how a ModelInferRequest is run, from its parameters, metadata and deadline.
+def options_of(message: Any, context: Any) -> CallOptions:
+    """Return how a ModelInferRequest is run, from its metadata, its parameters and its deadline.
 
     Raises:
-        InvalidInput: a parameter or a value of the metadata is invalid.
+        InvalidInput: a value of the metadata or a parameter is invalid.
     """
-    return CallOptions(timeout=context.time_remaining())
+    given = {
+        name: getattr(value, kind)
+        for name, value in message.parameters.items()
+        if (kind := value.WhichOneof("parameter_choice")) is not None
+    }
+    options = call_options(dict(context.invocation_metadata()).get, given)
+    left = context.time_remaining()
+    if left is not None and (options.timeout is None or left < options.timeout):
+        options.timeout = left
+    return options
 
 
 def _inputs(message: Any) -> list[Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 from .._errors import InvalidInput
 from .._service import Service
 from . import messages
-from .conversion import call_options, infer_request, infer_response
+from .conversion import infer_request, infer_response, options_of
 from .streaming import StreamCall
 
 
@@ -31,6 +31,7 @@ class Inference:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._streams: set[StreamCall] = set()
         self.methods = {
             "ServerLive": self.server_live,
             "ServerReady": self.server_ready,
@@ -43,6 +44,11 @@ class Inference:
             "RepositoryModelLoad": self.repository_model_load,
             "RepositoryModelUnload": self.repository_model_unload,
         }
+
+    def stop(self) -> None:
+        """Take no more requests from calls that stream."""
+        for call in self._streams:
+            call.stop()
 
     async def server_live(self, request: Any, context: Any) -> Any:
         """Tell that the process answers."""
@@ -78,13 +84,18 @@ class Inference:
 
     async def model_infer(self, request: Any, context: Any) -> Any:
         """Run one request."""
-        options = call_options(request, context)
+        options = options_of(request, context)
         response = await self._service.infer(infer_request(request), options)
         return infer_response(response, raw=bool(request.raw_input_contents))
 
     async def model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Run the requests of a stream side by side."""
-        await StreamCall(self._service, context).run(requests)
+        call = StreamCall(self._service, context)
+        self._streams.add(call)
+        try:
+            await call.run(requests)
+        finally:
+            self._streams.discard(call)
 
     async def repository_index(self, request: Any, context: Any) -> Any:
         """List the models and their versions."""

@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from .._errors import NotServing
 from .._service import Service
 from . import messages
-from .calls import parse, told
-from .conversion import call_options, infer_request, infer_response
+from .calls import parse, tell
+from .conversion import infer_request, infer_response, options_of
 
 _IN_FLIGHT = 256  # requests of one call; then the client has to wait
 _UNSENT = 64  # responses of one call; then its requests have to wait
@@ -30,31 +31,42 @@ class StreamCall:
         self._context = context
         self._unsent: asyncio.Queue[Any] = asyncio.Queue(_UNSENT)  # None: there are no more
         self._room = asyncio.Semaphore(_IN_FLIGHT)
+        self._answering: set[asyncio.Task[None]] = set()
+
+    _reading: asyncio.Task[None]
+    """set by `run`"""
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Answer all requests. Cancels them if the client goes away."""
-        work = asyncio.create_task(self._answer_all(requests))
+        self._reading = asyncio.create_task(self._read(requests))
+        work = asyncio.create_task(self._answer_all(self._reading))
         try:
             # only here, for gRPC fails if one write is not complete when the next one begins
             while (response := await self._unsent.get()) is not None:
                 await self._context.write(response.SerializeToString())
             await work
         finally:
-            work.cancel()
-
-    async def _answer_all(self, requests: AsyncIterator[bytes]) -> None:
-        tasks: set[asyncio.Task[None]] = set()
-        try:
-            async for data in requests:
-                await self._room.acquire()
-                task = asyncio.create_task(self._answer(data))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-            await asyncio.gather(*tasks)
-            await self._unsent.put(None)
-        finally:
-            for task in tasks:
+            for task in (self._reading, work, *self._answering):
                 task.cancel()
+
+    def stop(self) -> None:
+        """Take no more requests. The call ends when those that were taken are answered."""
+        self._reading.cancel()
+
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        async for data in requests:
+            await self._room.acquire()
+            task = asyncio.create_task(self._answer(data))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _answer_all(self, reading: asyncio.Task[None]) -> None:
+        await asyncio.wait([reading])
+        await asyncio.gather(*self._answering)
+        await self._unsent.put(None)
+        if reading.cancelled():
+            raise NotServing("the server stops")
+        await reading
 
     async def _answer(self, data: bytes) -> None:
         request = _Request()
@@ -63,14 +75,14 @@ class StreamCall:
             await self._infer(request)
         except Exception as error:
             response = _response_to(request)
-            response.error_message = told(error)
+            response.error_message = tell(error, "ModelStreamInfer").message
             await self._unsent.put(response)
         finally:
             self._room.release()
 
     async def _infer(self, request: Any) -> None:
         raw = bool(request.raw_input_contents)
-        options = call_options(request, self._context)
+        options = options_of(request, self._context)
         responses = self._service.infer_stream(infer_request(request), options)
         async with contextlib.aclosing(responses):
             async for each in responses:
