@@ -12,3 +12,11 @@ messages       the classes of the messages
 
 ``messages.binpb`` has the descriptors of ``inference.proto`` and ``health.proto``.
 """
+
+from __future__ import annotations
+
+try:
+    import google.protobuf
+    import grpc  # noqa: F401
+except ImportError as _error:
+    raise ImportError(f'{_error}: pip install "service-streamer[grpc]"', name=_error.name) from _error
