@@ -113,7 +113,7 @@ def read_secret(path: str | None) -> bytes | None:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Return the host and the port in "HOST:PORT"."""
+    """Return the host and the port that an argument such as 127.0.0.1:9000 names."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:

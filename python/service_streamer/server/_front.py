@@ -39,7 +39,7 @@ class HttpFront:
     ) -> None:
         self._application = application
         self._body_limit = body_limit
-        self._host, self._port = _free_address(place)
+        self._host, self._port = free_address(place)
         self._exchanges = Exchanges()
         self._server: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -153,8 +153,14 @@ async def _send_pieces(protocol: Any, response: Response) -> None:
         await pieces.aclose()
 
 
-def _free_address(place: tuple[str, int]) -> tuple[str, int]:
-    """Return the IP address and the port. Granian alone would share a port that is in use."""
+def free_address(place: tuple[str, int]) -> tuple[str, int]:
+    """Return the IP address and the port of a place.
+
+    Granian alone would share a port that is in use, and gRPC would not say why it cannot listen.
+
+    Raises:
+        OSError: nothing can listen there.
+    """
     family, _, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
     with socket.create_server(address[:2], family=family) as probe:
         return str(address[0]), int(probe.getsockname()[1])

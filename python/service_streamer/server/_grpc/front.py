@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from .._front import free_address
 from .._service import Service
 from . import messages
 from .calls import handlers
@@ -28,7 +29,7 @@ class GrpcFront:
     """
 
     def __init__(self, service: Service, place: tuple[str, int], body_limit: int) -> None:
-        host, port = place
+        host, port = free_address(place)
         self._host = f"[{host}]" if ":" in host else host
         self._inference = Inference(service)
         options = (
@@ -45,7 +46,7 @@ class GrpcFront:
         )
         try:
             self._port = self._server.add_insecure_port(f"{self._host}:{port}")
-        except RuntimeError as error:
+        except RuntimeError as error:  # another process was faster
             raise OSError(str(error)) from None
 
     @property
