@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._call_options import call_options
-from ._errors import InvalidInput, InvalidOutput, UnknownModel
+from ._errors import InvalidInput, UnknownModel
 from ._events import events
 from ._json import decode_bytes, parse_object
 from ._messages import Refused, Request, Response, check_method, json_response
@@ -83,7 +83,9 @@ class TfServing:
 
 def _body(request: Request) -> dict[str, Any]:
     body = parse_object(request.body)
-    return decode_bytes(body) if b'"b64"' in request.body else body  # type: ignore[no-any-return]
+    if b'"b64"' not in request.body:
+        return body
+    return {name: decode_bytes(value) for name, value in body.items()}
 
 
 def _rows(inputs: Any) -> list[Any]:
@@ -108,12 +110,12 @@ def _row_form(outputs: Any) -> Any:
 
 
 def _columns(outputs: Any) -> Any:
-    """Return outputs by name, if the output of each item is an object."""
+    """Return outputs by name, if the outputs of all items are objects with the same fields."""
     if not isinstance(outputs, Sequence) or not outputs or not isinstance(outputs[0], Mapping):
         return outputs
     names = outputs[0].keys()
     if any(not isinstance(each, Mapping) or each.keys() != names for each in outputs):
-        raise InvalidOutput("the outputs of the items have different fields")
+        return outputs
     return {name: [each[name] for each in outputs] for name in names}
 
 
