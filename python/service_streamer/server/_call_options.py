@@ -13,7 +13,12 @@ from ._tensors import shown
 Header = Callable[[str], str | None]
 """returns the value of a header, by its name in lower case"""
 
-TIMEOUT, PRIORITY, TENANT, CALLER_KEY = "x-request-timeout", "x-priority", "x-tenant", "x-caller-key"
+TIMEOUT, PRIORITY, TENANT, CALLER_KEY = (
+    "x-request-timeout",
+    "x-priority",
+    "x-tenant",
+    "x-caller-key",
+)
 
 
 def call_options(header: Header, parameters: Mapping[str, Any] | None = None) -> CallOptions:

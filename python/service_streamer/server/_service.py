@@ -14,7 +14,7 @@ from ._items import Specs, items_of, items_of_instances, tensors_of
 from ._tensors import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from .._streams.stream import AsyncStream
 
@@ -126,7 +126,7 @@ class Service:
 
     async def infer_stream(
         self, request: InferRequest, options: CallOptions
-    ) -> AsyncIterator[InferResponse]:
+    ) -> AsyncGenerator[InferResponse, None]:
         """Run one request, and yield its responses: one for each piece that the model streams.
 
         A model streams only to a request with one row. Other requests have one response.

@@ -89,7 +89,7 @@ def from_bytes(name: Any, datatype: Any, shape: Any, data: bytes | memoryview) -
     array = np.frombuffer(data, dtype)
     if not array.flags.aligned:
         array = array.copy()
-    return Tensor(name, datatype, _view(array, name, shape))
+    return Tensor(name, datatype, view(array, name, shape))
 
 
 def to_bytes(tensor: Tensor) -> bytes | memoryview:
@@ -118,7 +118,7 @@ def from_json(name: Any, datatype: Any, shape: Any, data: Any) -> Tensor:
         raise InvalidInput(
             f"input {shown(name)}: data has the shape {found}, which does not fit {list(shape)}"
         )
-    return Tensor(name, datatype, _view(from_flat(name, datatype, flat), name, shape))
+    return Tensor(name, datatype, view(from_flat(name, datatype, flat), name, shape))
 
 
 def flatten(name: str, data: list[Any]) -> tuple[list[Any], list[int]]:
@@ -199,10 +199,15 @@ def _elements(name: str, shape: list[int], count: int, data: memoryview) -> Arra
         raise InvalidInput(
             f"input {shown(name)}: BYTES of shape {shape} has {count} elements, not {len(found)}"
         )
-    return _view(np.array(found, object), name, shape)
+    return view(np.array(found, object), name, shape)
 
 
-def _view(array: Array, name: str, shape: Sequence[int]) -> Array:
+def view(array: Array, name: str, shape: Sequence[int]) -> Array:
+    """Return the array of an input in another shape.
+
+    Raises:
+        InvalidInput: numpy has no such shape.
+    """
     try:
         return array.reshape(shape)
     except ValueError:  # sizes beyond the range of numpy beside a 0

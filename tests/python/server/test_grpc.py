@@ -1,12 +1,12 @@
 """gRPC, asked by the client of Triton: the Open Inference Protocol and the model repository."""
 
-import grpc
 import numpy as np
 import pytest
 from thread_models import double
 
 from service_streamer.hub import ModelSpec, TensorSpec
 
+grpc = pytest.importorskip("grpc")
 triton = pytest.importorskip("tritonclient.grpc")
 protocol = pytest.importorskip("tritonclient.grpc.service_pb2")
 
@@ -50,7 +50,10 @@ def test_a_tensor_of_each_datatype_comes_back(grpc_servers, triton_clients, data
 def test_texts_and_bytes_come_back(grpc_servers, triton_clients):
     spec = ModelSpec(echo, batch_size=8, inputs={"x": TensorSpec("BYTES")})
     client = triton_clients(grpc_servers({"bytes": spec, "text": ModelSpec(echo, batch_size=8)}))
-    for model, elements in (("bytes", [b"\xff\0", b"", b"a" * 300]), ("text", [b"a", "ü".encode()])):
+    for model, elements in (
+        ("bytes", [b"\xff\0", b"", b"a" * 300]),
+        ("text", [b"a", "ü".encode()]),
+    ):
         result = client.infer(model, [tensor(np.array(elements, object), "BYTES")])
         assert result.as_numpy("output").tolist() == elements
 

@@ -1,6 +1,5 @@
 """gRPC: what is refused, and how calls end early."""
 
-import grpc
 import numpy as np
 import pytest
 from thread_models import Gate, double
@@ -8,6 +7,7 @@ from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec, TensorSpec
 
+grpc = pytest.importorskip("grpc")
 triton = pytest.importorskip("tritonclient.grpc")
 protocol = pytest.importorskip("tritonclient.grpc.service_pb2")
 
@@ -32,9 +32,9 @@ def request(model="x", name="x", datatype="FP32", shape=(1, 2), raw=None, **more
     return message
 
 
-def typed(datatype, **contents):
+def typed(datatype, shape=(1,), **contents):
     message = protocol.ModelInferRequest(model_name="any")
-    message.inputs.add(name="x", datatype=datatype, shape=[1], contents=contents)
+    message.inputs.add(name="x", datatype=datatype, shape=shape, contents=contents)
     return message
 
 
@@ -66,6 +66,11 @@ REFUSED = {
     "other field": (typed("FP32", fp64_contents=[1]), "INVALID_ARGUMENT", "fp32_contents"),
     "out of range": (typed("INT8", int_contents=[128]), "INVALID_ARGUMENT", "INT8"),
     "only raw": (typed("FP16", fp32_contents=[1]), "INVALID_ARGUMENT", "raw_input_contents"),
+    "a huge shape of nothing": (
+        typed("BYTES", shape=[0, 2**62, 2**62]),
+        "INVALID_ARGUMENT",
+        "too large",
+    ),
     "too few": (typed("BYTES"), "INVALID_ARGUMENT", "not 0"),
     "the model's own": (request("fails"), "INTERNAL", "KeyError: 'no such word'"),
 }

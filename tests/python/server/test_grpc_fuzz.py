@@ -2,12 +2,12 @@
 
 import random
 
-import grpc
 import numpy as np
 import pytest
 
 from service_streamer.hub import ModelSpec, TensorSpec
 
+grpc = pytest.importorskip("grpc")
 protocol = pytest.importorskip("tritonclient.grpc.service_pb2")
 
 pytest_plugins = ["grpc_fixtures"]
@@ -31,7 +31,16 @@ def good():
     return [raw, text, typed]
 
 
-ODD = [b"", b"\0", b"\xff" * 9, b"\x80" * 11, b"FP16", b"BF16", b"BYTES", b"\x0a\xff\xff\xff\xff\x0f"]
+ODD = [
+    b"",
+    b"\0",
+    b"\xff" * 9,
+    b"\x80" * 11,
+    b"FP16",
+    b"BF16",
+    b"BYTES",
+    b"\x0a\xff\xff\xff\xff\x0f",
+]
 
 
 def mutated(rng, message):
@@ -65,7 +74,14 @@ def mutated_fields(rng, message):
         copy.raw_input_contents.append(rng.randbytes(rng.randrange(20)))
     elif change == 5:
         copy.model_name, copy.model_version = rng.choice(
-            [("", ""), ("two@1", ""), ("two", "-1"), ("two", "1" * 50), ("../two", "x"), ("any", "1")]
+            [
+                ("", ""),
+                ("two@1", ""),
+                ("two", "-1"),
+                ("two", "1" * 50),
+                ("../two", "x"),
+                ("any", "1"),
+            ]
         )
     else:
         for name in ("priority", "timeout", "tenant", "caller_key"):

@@ -42,9 +42,7 @@ def open_stream(triton_clients):
 
 def test_each_output_of_a_stream_is_a_response(grpc_servers, open_stream):
     client, answer = open_stream(grpc_servers({"count": ModelSpec(count, batch_size=1)}))
-    client.async_stream_infer(
-        "count", [row(3)], request_id="a", enable_empty_final_response=True
-    )
+    client.async_stream_infer("count", [row(3)], request_id="a", enable_empty_final_response=True)
     for number in range(3):
         result, error = answer()
         assert error is None

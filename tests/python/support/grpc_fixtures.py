@@ -13,9 +13,10 @@ class GrpcThread:
     """Serves a hub from an event loop of its own."""
 
     def __init__(self, hub, max_message):
+        from uvloop import new_event_loop
+
         from service_streamer.server._grpc.front import GrpcFront
         from service_streamer.server._service import Service
-        from uvloop import new_event_loop
 
         self.hub = hub
         self.service = Service(hub)
@@ -63,12 +64,12 @@ def grpc_servers():
 
 @pytest.fixture
 def triton_clients():
-    """Makes clients of Triton for servers."""
+    """Makes clients of Triton for servers, or for addresses."""
     triton = pytest.importorskip("tritonclient.grpc")
     made = []
 
     def connect(server):
-        made.append(triton.InferenceServerClient(server.address))
+        made.append(triton.InferenceServerClient(getattr(server, "address", server)))
         return made[-1]
 
     yield connect

@@ -16,7 +16,9 @@ messages       the classes of the messages
 from __future__ import annotations
 
 try:
-    import google.protobuf
+    import google.protobuf  # noqa: F401
     import grpc  # noqa: F401
 except ImportError as _error:
-    raise ImportError(f'{_error}: pip install "service-streamer[grpc]"', name=_error.name) from _error
+    raise ImportError(
+        f'{_error}: pip install "service-streamer[grpc]"', name=_error.name
+    ) from _error

@@ -32,12 +32,14 @@ def handlers(name: str, methods: Mapping[str, Any]) -> Any:
     for method in messages.service(name).methods:
         call = methods[method.name]
         if method.client_streaming:
-            run = functools.partial(_stream, method.name, call)
-            found[method.name] = grpc.stream_stream_rpc_method_handler(run)
+            found[method.name] = grpc.stream_stream_rpc_method_handler(
+                functools.partial(_stream, method.name, call)
+            )
         else:
             kind = messages.message(method.input_type.full_name)
-            run = functools.partial(_unary, method.name, kind, call)
-            found[method.name] = grpc.unary_unary_rpc_method_handler(run)
+            found[method.name] = grpc.unary_unary_rpc_method_handler(
+                functools.partial(_unary, method.name, kind, call)
+            )
     return grpc.method_handlers_generic_handler(name, found)
 
 
@@ -83,7 +85,7 @@ async def _stream(
 
 
 async def _abort(context: Any, found: Failure) -> None:
-    trailing = ()
+    trailing: tuple[tuple[str, str], ...] = ()
     if found.retry_after is not None:  # clients with a retry policy keep to it
         trailing = (("grpc-retry-pushback-ms", str(1000 * found.retry_after)),)
     await context.abort(grpc.StatusCode[found.code], found.message, trailing)

@@ -9,7 +9,7 @@ import numpy as np
 from .._call_options import call_options
 from .._errors import InvalidInput
 from .._service import CallOptions, InferRequest, InferResponse
-from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
+from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes, view
 from . import messages
 
 _FIELDS = {
@@ -50,9 +50,7 @@ def infer_response(response: InferResponse, raw: bool) -> Any:
         response: of the service.
         raw: its outputs are raw. They are raw in any case if one of them has no other form.
     """
-    message = _Response(
-        model_name=response.model, model_version=response.version, id=response.id
-    )
+    message = _Response(model_name=response.model, model_version=response.version, id=response.id)
     raw = raw or any(each.datatype not in _FIELDS for each in response.outputs)
     for each in response.outputs:
         output = message.outputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
@@ -118,6 +116,4 @@ def _from_contents(tensor: Any) -> Tensor:
         raise InvalidInput(
             f"input {shown(name)}: BYTES of shape {shape} has {count} elements, not {len(values)}"
         )
-    array = np.empty(count, object)
-    array[:] = values
-    return Tensor(name, datatype, array.reshape(shape))
+    return Tensor(name, datatype, view(np.array(values, object), name, shape))

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from .._service import Service
+from .._tensors import shown
 from . import messages
 
 _Response = messages.message("grpc.health.v1.HealthCheckResponse")
@@ -31,7 +32,7 @@ class Health:
         else:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND,
-                f"unknown service {request.service!r}; known are {messages.INFERENCE!r}, "
+                f"unknown service {shown(request.service)}; known are {messages.INFERENCE!r}, "
                 f"{LIVE!r} and the empty name",
             )
         return _Response(status=_Response.SERVING if serving else _Response.NOT_SERVING)

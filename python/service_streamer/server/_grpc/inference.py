@@ -7,6 +7,7 @@ from typing import Any
 
 from .._errors import InvalidInput
 from .._service import Service
+from .._tensors import shown
 from . import messages
 from .conversion import infer_request, infer_response, options_of
 from .streaming import StreamCall
@@ -71,9 +72,7 @@ class Inference:
     async def model_metadata(self, request: Any, context: Any) -> Any:
         """Tell what is known of a model."""
         found = self._service.model_metadata(request.name, request.version)
-        response = _ModelMetadata(
-            name=found.name, versions=found.versions, platform=found.platform
-        )
+        response = _ModelMetadata(name=found.name, versions=found.versions, platform=found.platform)
         for tensors, field in (
             (found.inputs, response.inputs),
             (found.outputs, response.outputs),
@@ -123,5 +122,5 @@ class Inference:
 def _check_repository(request: Any) -> None:
     if request.repository_name:
         raise InvalidInput(
-            f"repository_name must be empty, not {request.repository_name!r}: there is one repository"
+            f"there is one repository, without a name: {shown(request.repository_name)} is unknown"
         )
