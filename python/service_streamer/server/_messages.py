@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from ._errors import Failure, InvalidInput, failure
 from ._json import dump
-from ._service import CallOptions
+from ._service import DEFAULTS, CallOptions
 from ._tensors import shown
 
 JSON = "application/json"
@@ -35,6 +35,10 @@ class Response:
     body: bytes | AsyncIterator[bytes] = b""
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""answers the requests of one path. It raises what `error_response` knows"""
 
 
 class Refused(Exception):
@@ -76,13 +80,16 @@ def call_options(request: Request) -> CallOptions:
     Raises:
         InvalidInput: a header is invalid.
     """
-    header = request.header
-    options = CallOptions(tenant=header(TENANT), caller_key=header(CALLER_KEY))
-    if (text := header(TIMEOUT)) is not None:
-        options.timeout = _number(TIMEOUT, text, float)
-    if (text := header(PRIORITY)) is not None:
-        options.priority = _number(PRIORITY, text, int)
-    return options
+    found = tuple(map(request.header, (TIMEOUT, PRIORITY, TENANT, CALLER_KEY)))
+    if found == (None, None, None, None):
+        return DEFAULTS
+    timeout, priority, tenant, caller_key = found
+    return CallOptions(
+        timeout=None if timeout is None else _number(TIMEOUT, timeout, float),
+        priority=0 if priority is None else _number(PRIORITY, priority, int),
+        tenant=tenant,
+        caller_key=caller_key,
+    )
 
 
 def _number(name: str, text: str, kind: type[Any]) -> Any:
