@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._errors import InvalidInput
-from ._service import CallOptions
+from ._service import DEFAULTS, CallOptions
 from ._tensors import shown
-
-Header = Callable[[str], str | None]
-"""returns the value of a header, by its name in lower case"""
 
 TIMEOUT, PRIORITY, TENANT, CALLER_KEY = (
     "x-request-timeout",
@@ -20,27 +18,39 @@ TIMEOUT, PRIORITY, TENANT, CALLER_KEY = (
     "x-caller-key",
 )
 
+Header = Callable[[str], str | None]
+"""returns the value of a header, by its name in lower case"""
 
-def call_options(header: Header, parameters: Mapping[str, Any] | None = None) -> CallOptions:
-    """Return how a request is to be run.
 
-    Args:
-        header: of the request.
-        parameters: of the Open Inference Protocol. A header comes before a parameter.
+def call_options(header: Header) -> CallOptions:
+    """Return how a request is to be run, from its headers.
 
     Raises:
-        InvalidInput: a header or a parameter is invalid.
+        InvalidInput: a header is invalid.
     """
-    parameters = parameters or {}
-    options = CallOptions(tenant=header(TENANT), caller_key=header(CALLER_KEY))
-    if (text := header(TIMEOUT)) is not None:
-        options.timeout = _number(TIMEOUT, text, float)
-    elif limit := natural(parameters, "timeout"):
-        options.timeout = limit / 1e6  # it is in microseconds
-    if (text := header(PRIORITY)) is not None:
-        options.priority = _number(PRIORITY, text, int)
-    else:
-        options.priority = natural(parameters, "priority") or 0
+    found = tuple(map(header, (TIMEOUT, PRIORITY, TENANT, CALLER_KEY)))
+    if found == (None, None, None, None):
+        return DEFAULTS
+    timeout, priority, tenant, caller_key = found
+    return CallOptions(
+        timeout=None if timeout is None else _number(TIMEOUT, timeout, float),
+        priority=0 if priority is None else _number(PRIORITY, priority, int),
+        tenant=tenant,
+        caller_key=caller_key,
+    )
+
+
+def with_parameters(options: CallOptions, parameters: Mapping[str, Any]) -> CallOptions:
+    """Return the options of a request. Those of its headers are above its parameters.
+
+    Raises:
+        InvalidInput: a parameter is invalid.
+    """
+    limit, priority = natural(parameters, "timeout"), natural(parameters, "priority")
+    if limit and options.timeout is None:
+        options = dataclasses.replace(options, timeout=limit / 1e6)  # it is in microseconds
+    if priority and not options.priority:
+        options = dataclasses.replace(options, priority=priority)
     return options
 
 

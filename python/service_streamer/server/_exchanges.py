@@ -32,19 +32,20 @@ class Exchanges:
     """
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._young: dict[Exchange, None] = {}
         self._older: dict[Exchange, None] = {}
         self._ticks = False
 
     def begin(self, protocol: Any) -> Exchange:
         """Add the exchange of this task."""
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         exchange = Exchange(protocol, task)
         self._young[exchange] = None
         if not self._ticks:
             self._ticks = True
-            asyncio.get_running_loop().call_later(YOUNG, self._tick)
+            self._loop.call_later(YOUNG, self._tick)
         return exchange
 
     def end(self, exchange: Exchange) -> None:
@@ -57,13 +58,12 @@ class Exchanges:
             del self._older[exchange]
 
     def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
         for exchange in self._older:
-            exchange.guard = loop.create_task(_guard(exchange))
+            exchange.guard = self._loop.create_task(_guard(exchange))
         self._older, self._young = self._young, {}
         self._ticks = bool(self._older)
         if self._ticks:
-            loop.call_later(YOUNG, self._tick)
+            self._loop.call_later(YOUNG, self._tick)
 
 
 async def _guard(exchange: Exchange) -> None:

@@ -87,10 +87,16 @@ class HttpFront:
     async def _answer(self, scope: Any, protocol: Any) -> None:
         exchange = self._exchanges.begin(protocol)
         try:
-            response = await self._respond(scope, exchange)
+            method, header = scope.method, scope.headers.get
+            try:
+                body = b"" if method == "GET" else await self._body(header, exchange)
+            except Refused as error:
+                response = error_response(error)
+            else:
+                request = Request(method, scope.path, header, body)
+                response = await self._application.answer(request)
             if type(response.body) is bytes:
-                headers = [("content-type", response.content_type), *response.headers]
-                protocol.response_bytes(response.status, headers, response.body)
+                protocol.response_bytes(response.status, _headers(response), response.body)
             else:
                 await _send_pieces(protocol, response)
         except asyncio.CancelledError:
@@ -103,18 +109,12 @@ class HttpFront:
         finally:
             self._exchanges.end(exchange)
 
-    async def _respond(self, scope: Any, exchange: Exchange) -> Response:
-        method = scope.method
-        header = scope.headers.get
-        body = b""
-        if method != "GET":
-            try:
-                body = await self._body(header, exchange)
-            except Refused as error:
-                return error_response(error)
-        return await self._application.answer(Request(method, scope.path, header, body))
-
     async def _body(self, header: Any, exchange: Exchange) -> bytes:
+        """Return the body.
+
+        Raises:
+            Refused: it is too large or compressed.
+        """
         protocol = exchange.protocol
         if header("content-encoding") not in (None, "identity"):
             raise Refused(415, "the server takes no compressed bodies")
@@ -142,9 +142,12 @@ class HttpFront:
         )
 
 
+def _headers(response: Response) -> list[tuple[str, str]]:
+    return [("content-type", response.content_type), *response.headers]
+
+
 async def _send_pieces(protocol: Any, response: Response) -> None:
-    headers = [("content-type", response.content_type), *response.headers]
-    transport = protocol.response_stream(response.status, headers)
+    transport = protocol.response_stream(response.status, _headers(response))
     pieces: Any = response.body
     try:
         async for piece in pieces:

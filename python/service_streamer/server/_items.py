@@ -59,7 +59,7 @@ def items_of(inputs: Sequence[Tensor], specs: Specs, native: bool = False) -> li
 
 
 def items_of_instances(instances: list[Any], specs: Specs, native: bool = False) -> list[Any]:
-    """Return the items of a request in JSON. Without declared inputs they are the instances.
+    """Return the items of a request in JSON. Without declared inputs, these are the instances.
 
     Raises:
         InvalidInput: an instance does not fit what is declared.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from ._call_options import Header
@@ -31,6 +31,10 @@ class Response:
     body: bytes | AsyncIterator[bytes] = b""
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""answers the requests of one path. It raises what `error_response` knows"""
 
 
 class Refused(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _options
@@ -27,7 +28,7 @@ _VERSION = re.compile(r"0|[1-9][0-9]{0,17}|[A-Za-z_][\w.-]*", re.ASCII)
 _PRIORITIES = range(-(2**31), 2**31)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class CallOptions:
     """How a request is run."""
 
@@ -36,6 +37,9 @@ class CallOptions:
     priority: int = 0
     tenant: str | None = None
     caller_key: str | None = None
+
+
+DEFAULTS = CallOptions()
 
 
 @dataclasses.dataclass(slots=True)
@@ -110,6 +114,8 @@ class Service:
 
     def __init__(self, hub: ModelHub) -> None:
         self._hub = hub
+        self._names: set[str] = set()
+        """those that were found before"""
         self._started = False
         self._stopping = False
 
@@ -121,7 +127,7 @@ class Service:
         spec = handle.spec
         items = items_of(request.inputs, spec.inputs, handle.is_native)
         number = handle.version
-        outputs = await self._predict(handle, items, options)
+        outputs = await self._run(handle, items, options)
         return _response(request, number, outputs, spec.outputs)
 
     async def infer_stream(
@@ -142,13 +148,14 @@ class Service:
             async for piece in pieces:
                 yield _response(request, number, [piece], spec.outputs)
 
-    async def predict(
+    def predict(
         self, model: str, version: str, instances: list[Any], options: CallOptions
-    ) -> Any:
-        """Run a request whose items are values of JSON. Return one output per item."""
+    ) -> Awaitable[Any]:
+        """Run a request whose items are values of JSON. Await one output per item."""
         handle = self.handle(model, version)
-        items = items_of_instances(instances, handle.spec.inputs, handle.is_native)
-        return await self._predict(handle, items, options)
+        if specs := handle.spec.inputs:
+            instances = items_of_instances(instances, specs, handle.is_native)
+        return self._run(handle, instances, options)
 
     async def stream(
         self, model: str, version: str, instance: Any, options: CallOptions
@@ -212,15 +219,22 @@ class Service:
         Raises:
             UnknownModel: there is no such model, version or label.
         """
-        if not _MODEL.fullmatch(model) or (version and not _VERSION.fullmatch(version)):
-            raise UnknownModel(f"no model can have the name {model!r} and the version {version!r}")
-        return self._hub.get(f"{model}@{version}" if version else model)
+        name = f"{model}@{version}" if version else model
+        if name not in self._names:
+            if not _MODEL.fullmatch(model) or (version and not _VERSION.fullmatch(version)):
+                raise UnknownModel(f"no model can have the name {name!r}")
+            self._hub.get(name)
+            self._names.add(name)
+        return self._hub.get(name)
 
     # -------------------------------------------------------------------- private
 
-    async def _predict(self, handle: ModelHandle, items: list[Any], options: CallOptions) -> Any:
-        self._check(handle, options)
-        return await handle.apredict(
+    def _run(
+        self, handle: ModelHandle, items: list[Any], options: CallOptions
+    ) -> Awaitable[Any]:
+        if options is not DEFAULTS:
+            self._check(handle, options)
+        return handle.apredict(
             items,
             timeout=options.timeout,
             priority=options.priority,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from ._call_options import call_options
 from ._errors import InvalidInput, UnknownModel
 from ._events import events
 from ._json import decode_bytes, parse_object
-from ._messages import Refused, Request, Response, check_method, json_response
+from ._messages import Handler, Request, Response, check_method, json_response
 from ._service import IndexEntry, Service
 from ._tensors import shown
 
@@ -22,12 +23,8 @@ class TfServing:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def answer(self, path: list[str], request: Request) -> Response:
-        """Return the response to a request. `path` has the parts after /models.
-
-        Raises:
-            Exception: what `error_response` knows.
-        """
+    def find(self, path: list[str]) -> Handler | None:
+        """Return what answers the requests of a path. `path` has the parts after /models."""
         last, _, verb = path[-1].partition(":") if path else ("", "", "")
         match [*path[:-1], last]:
             case [model]:
@@ -35,19 +32,14 @@ class TfServing:
             case [model, "versions" | "labels", version]:
                 pass
             case _:
-                raise Refused(404, f"unknown path {request.path}")
-        if verb == "predict":
-            check_method(request, "POST")
-            return await self._predict(model, version, request)
-        if verb == "stream":
-            check_method(request, "POST")
-            return await self._stream(model, version, request)
-        if verb or not model:
-            raise Refused(404, f"unknown path {request.path}; it ends with :predict or :stream")
-        check_method(request, "GET")
-        return self._status(model, version)
+                return None
+        if not model or verb not in ("", "predict", "stream"):
+            return None
+        handlers = {"": self._status, "predict": self._predict, "stream": self._stream}
+        return functools.partial(handlers[verb], model, version)
 
     async def _predict(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "POST")
         body = _body(request)
         options = call_options(request.header)
         instances, inputs = body.get("instances"), body.get("inputs")
@@ -62,6 +54,7 @@ class TfServing:
         return json_response({"predictions": _row_form(outputs)})
 
     async def _stream(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "POST")
         body = _body(request)
         if "instance" not in body:
             raise InvalidInput('the body must have an "instance"')
@@ -69,7 +62,8 @@ class TfServing:
         pieces = await self._service.stream(model, version, body["instance"], options)
         return await events(pieces)
 
-    def _status(self, model: str, version: str) -> Response:
+    async def _status(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
         number = str(self._service.handle(model, version).version) if version else ""
         found = [
             _version_status(each)

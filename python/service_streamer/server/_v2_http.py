@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from ._call_options import call_options, natural
+from ._call_options import call_options, natural, with_parameters
 from ._errors import InvalidInput, NotServing
 from ._json import dump, parse_object
-from ._messages import Refused, Request, Response, check_method, json_response
+from ._messages import Handler, Request, Response, check_method, json_response
 from ._service import InferRequest, InferResponse, Service
 from ._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 
@@ -24,75 +25,81 @@ class V2:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def answer(self, path: list[str], request: Request) -> Response:
-        """Return the response to a request. `path` has the parts after /v2.
-
-        Raises:
-            Exception: what `error_response` knows.
-        """
+    def find(self, path: list[str]) -> Handler | None:
+        """Return what answers the requests of a path. `path` has the parts after /v2."""
         match path:
-            case ["models", model, "infer"]:
-                return await self._infer(model, "", request)
-            case ["models", model, "versions", version, "infer"]:
-                return await self._infer(model, version, request)
-            case ["models", model, *rest]:
-                version = ""
-                if len(rest) >= 2 and rest[0] == "versions":
-                    version, rest = rest[1], rest[2:]
-                return self._about_model(model, version, rest, request)
-            case ["repository", *rest]:
-                return await self._repository(rest, request)
-            case ["health", "live"]:
-                check_method(request, "GET")
-                return Response(200)
-            case ["health", "ready"]:
-                check_method(request, "GET")
-                return _health(self._service.ready())
             case [] | [""]:
-                check_method(request, "GET")
-                service = self._service
-                return json_response(
-                    {
-                        "name": service.name,
-                        "version": service.version,
-                        "extensions": service.extensions,
-                    }
-                )
-        raise Refused(404, f"unknown path {request.path}")
+                return self._about
+            case ["health", "live"]:
+                return self._live
+            case ["health", "ready"]:
+                return self._ready
+            case ["repository", "index"]:
+                return self._index
+            case ["repository", "models", model, "load"]:
+                return functools.partial(self._load, model)
+            case ["repository", "models", model, "unload"]:
+                return functools.partial(self._unload, model)
+            case ["models", model, "versions", version, *verb]:
+                pass
+            case ["models", model, *verb]:
+                version = ""
+            case _:
+                return None
+        match verb:
+            case []:
+                return functools.partial(self._metadata, model, version)
+            case ["ready"]:
+                return functools.partial(self._model_ready, model, version)
+            case ["infer"]:
+                return functools.partial(self._infer, model, version)
+        return None
 
-    def _about_model(
-        self, model: str, version: str, rest: list[str], request: Request
-    ) -> Response:
-        if rest not in ([], ["ready"]):
-            raise Refused(404, f"unknown path {request.path}")
+    async def _about(self, request: Request) -> Response:
         check_method(request, "GET")
-        if rest:
-            return _health(self._service.model_ready(model, version))
+        about = self._service
+        return json_response(
+            {"name": about.name, "version": about.version, "extensions": about.extensions}
+        )
+
+    async def _live(self, request: Request) -> Response:
+        check_method(request, "GET")
+        return Response(200)
+
+    async def _ready(self, request: Request) -> Response:
+        check_method(request, "GET")
+        return _health(self._service.ready())
+
+    async def _model_ready(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
+        return _health(self._service.model_ready(model, version))
+
+    async def _metadata(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
         return json_response(self._service.model_metadata(model, version))
 
-    async def _repository(self, path: list[str], request: Request) -> Response:
-        match path:
-            case ["index"]:
-                check_method(request, "POST")
-                asked = parse_object(request.body or b"{}")
-                return json_response(self._service.index(asked.get("ready") is True))
-            case ["models", model, "load" | "unload" as action]:
-                check_method(request, "POST")
-                options = call_options(request.header)
-                _check_no_files(parse_object(request.body or b"{}"))
-                if action == "load":
-                    await self._service.load(model, timeout=options.timeout)
-                else:
-                    await self._service.unload(model)
-                return Response(200, b"{}")
-        raise Refused(404, f"unknown path {request.path}")
+    async def _index(self, request: Request) -> Response:
+        check_method(request, "POST")
+        asked = parse_object(request.body or b"{}")
+        return json_response(self._service.index(asked.get("ready") is True))
+
+    async def _load(self, model: str, request: Request) -> Response:
+        check_method(request, "POST")
+        _check_no_files(parse_object(request.body or b"{}"))
+        await self._service.load(model, timeout=call_options(request.header).timeout)
+        return Response(200, b"{}")
+
+    async def _unload(self, model: str, request: Request) -> Response:
+        check_method(request, "POST")
+        await self._service.unload(model)
+        return Response(200, b"{}")
 
     async def _infer(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
         head, binary = _split(request)
         body = parse_object(head)
         parameters = _object(body, "parameters", "the request")
-        options = call_options(request.header, parameters)
+        options = with_parameters(call_options(request.header), parameters)
         wanted = _wanted(body, parameters.get("binary_data_output") is True)
         identity = body.get("id", "")
         if type(identity) is not str:

@@ -146,7 +146,8 @@ def gate():
 
 @pytest.fixture
 def busy(grpc_servers, triton_clients, gate):
-    spec = ModelSpec(gate, batch_size=1, max_queue=1, overflow="reject", policy="greedy")
+    options = {"max_queue": 1, "overflow": "reject", "policy": "greedy"}
+    spec = ModelSpec(gate, batch_size=1, worker_timeout=10 * LONG, **options)
     server = grpc_servers({"gate": spec})
     busy = Busy(server, triton_clients(server))
     busy.first = busy.infer.future(numbered(1))

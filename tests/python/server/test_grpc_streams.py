@@ -81,7 +81,8 @@ def test_requests_of_a_stream_share_a_batch(grpc_servers, open_stream):
 
 def test_a_client_that_goes_away_cancels_what_it_asked_for(grpc_servers, open_stream):
     gate = Gate()
-    server = grpc_servers({"gate": ModelSpec(gate, batch_size=1, policy="greedy")})
+    spec = ModelSpec(gate, batch_size=1, policy="greedy", worker_timeout=10 * LONG)
+    server = grpc_servers({"gate": spec})
     client, _ = open_stream(server)
     client.async_stream_infer("gate", [row(0)])
     gate.wait_entered()
@@ -89,6 +90,7 @@ def test_a_client_that_goes_away_cancels_what_it_asked_for(grpc_servers, open_st
     eventually(lambda: server.hub["gate"].stats().queued_requests == 1)
     client.stop_stream(cancel_requests=True)
     eventually(lambda: server.hub["gate"].stats().queued_requests == 0)
+    assert len(gate.batches) == 1
     gate.open()
 
 

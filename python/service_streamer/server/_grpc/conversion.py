@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from .._call_options import call_options
+from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput
 from .._service import CallOptions, InferRequest, InferResponse
 from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes, view
@@ -75,10 +76,11 @@ def options_of(message: Any, context: Any) -> CallOptions:
         for name, value in message.parameters.items()
         if (kind := value.WhichOneof("parameter_choice")) is not None
     }
-    options = call_options(dict(context.invocation_metadata()).get, given)
+    options = call_options(dict(context.invocation_metadata()).get)
+    options = with_parameters(options, given)
     left = context.time_remaining()
     if left is not None and (options.timeout is None or left < options.timeout):
-        options.timeout = left
+        options = dataclasses.replace(options, timeout=left)
     return options
 
 
