@@ -12,6 +12,7 @@ into tensors. The hub runs its models as always: in threads, worker processes or
 
 - `_http.Application` has the routes, and knows no socket. `_front.HttpFront` connects it to
   granian, whose Rust thread reads and writes HTTP.
+- `_grpc.front.GrpcFront` answers gRPC. gRPC reads and writes in threads of its own.
 - `_exchanges.Exchanges` cancels the task of a request whose client has gone. That cancels the
   request in the hub.
 - `_errors.failure` is the one table of what an exception means to a client.

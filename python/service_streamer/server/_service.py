@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _options
 from ..hub import ModelHandle, ModelHub, UnknownModel
 from ._errors import InvalidInput
 from ._items import Specs, items_of, items_of_instances, tensors_of
-from ._tensors import Tensor
+from ._tensors import Tensor, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -229,9 +229,7 @@ class Service:
 
     # -------------------------------------------------------------------- private
 
-    def _run(
-        self, handle: ModelHandle, items: list[Any], options: CallOptions
-    ) -> Awaitable[Any]:
+    def _run(self, handle: ModelHandle, items: list[Any], options: CallOptions) -> Awaitable[Any]:
         if options is not DEFAULTS:
             self._check(handle, options)
         return handle.apredict(
@@ -261,6 +259,18 @@ class Service:
             shares = handle._options.tenants
             if shares is not None and "*" not in shares and options.tenant not in shares:
                 raise InvalidInput(f"the model has no share for the tenant {options.tenant!r}")
+
+
+def check_load_parameters(names: Iterable[str]) -> None:
+    """Check the names of the parameters with which a client wants to load a model.
+
+    Raises:
+        InvalidInput: one of them brings a configuration or files.
+    """
+    for name in names:
+        if name == "config" or name.startswith("file:"):
+            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
+                               "model has its configuration")  # fmt: skip
 
 
 def _response(request: InferRequest, version: int, outputs: Any, specs: Specs) -> InferResponse:

@@ -11,7 +11,7 @@ from ._call_options import call_options, natural, with_parameters
 from ._errors import InvalidInput, NotServing
 from ._json import dump, parse_object
 from ._messages import Handler, Request, Response, check_method, json_response
-from ._service import InferRequest, InferResponse, Service
+from ._service import InferRequest, InferResponse, Service, check_load_parameters
 from ._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -85,7 +85,8 @@ class V2:
 
     async def _load(self, model: str, request: Request) -> Response:
         check_method(request, "POST")
-        _check_no_files(parse_object(request.body or b"{}"))
+        body = parse_object(request.body or b"{}")
+        check_load_parameters(_object(body, "parameters", "the request"))
         await self._service.load(model, timeout=call_options(request.header).timeout)
         return Response(200, b"{}")
 
@@ -127,13 +128,6 @@ def _health(is_ready: bool) -> Response:
     if not is_ready:
         raise NotServing("not ready")
     return Response(200)
-
-
-def _check_no_files(body: dict[str, Any]) -> None:
-    for name in _object(body, "parameters", "the request"):
-        if name == "config" or name.startswith("file:"):
-            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
-                               "model has its configuration")  # fmt: skip
 
 
 def _split(request: Request) -> tuple[bytes | memoryview, memoryview]:

@@ -87,6 +87,14 @@ def test_a_refusal_has_a_code_and_names_what_was_wrong(grpc_servers, triton_clie
     assert "Traceback" not in caught.value.details()
 
 
+def test_the_repository_takes_no_files_and_has_no_name(grpc_servers, triton_clients):
+    client = triton_clients(grpc_servers(MODELS))
+    with pytest.raises(triton.InferenceServerException, match="'config' is not supported"):
+        client.load_model("x", config="{}")
+    with pytest.raises(grpc.RpcError, match="without a name: 'main' is unknown"):
+        client._client_stub.RepositoryIndex(protocol.RepositoryIndexRequest(repository_name="main"))
+
+
 def test_bytes_that_are_no_message_are_an_invalid_argument(grpc_servers, triton_clients):
     client = triton_clients(grpc_servers(MODELS))
     infer = client._channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")

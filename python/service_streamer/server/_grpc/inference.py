@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from .._errors import InvalidInput
-from .._service import Service
+from .._errors import InvalidInput, NotServing
+from .._service import Service, check_load_parameters
 from .._tensors import shown
 from . import messages
 from .conversion import infer_request, infer_response, options_of
@@ -33,6 +33,7 @@ class Inference:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._streams: set[StreamCall] = set()
+        self._stopping = False
         self.methods = {
             "ServerLive": self.server_live,
             "ServerReady": self.server_ready,
@@ -48,6 +49,7 @@ class Inference:
 
     def stop(self) -> None:
         """Take no more requests from calls that stream."""
+        self._stopping = True
         for call in self._streams:
             call.stop()
 
@@ -89,6 +91,8 @@ class Inference:
 
     async def model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Run the requests of a stream side by side."""
+        if self._stopping:  # gRPC had taken the call before
+            raise NotServing("the server stops")
         call = StreamCall(self._service, context)
         self._streams.add(call)
         try:
@@ -109,6 +113,7 @@ class Inference:
     async def repository_model_load(self, request: Any, context: Any) -> Any:
         """Load a model, and answer when it is loaded."""
         _check_repository(request)
+        check_load_parameters(request.parameters)
         await self._service.load(request.model_name, timeout=context.time_remaining())
         return _RepositoryModelLoad()
 
