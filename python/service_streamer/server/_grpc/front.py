@@ -13,6 +13,7 @@ from .calls import handlers
 from .health import Health
 from .inference import Inference
 
+CALLS = 1024  # of a connection at a time; others wait in the client
 _FOREVER = 1e8  # s; gRPC has no other way to wait until all calls have ended
 
 
@@ -35,6 +36,7 @@ class GrpcFront:
         options = (
             ("grpc.max_receive_message_length", body_limit),
             ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", CALLS),
             ("grpc.so_reuseport", 0),  # a second server at this port is an error
         )
         self._server: Any = grpc.aio.server(options=options)
