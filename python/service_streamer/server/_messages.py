@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from ._errors import Failure, InvalidInput, failure
@@ -13,7 +13,8 @@ from ._service import DEFAULTS, CallOptions
 from ._tensors import shown
 
 JSON = "application/json"
-TIMEOUT, PRIORITY, TENANT, CALLER_KEY = "x-request-timeout", "x-priority", "x-tenant", "x-caller-key"
+TIMEOUT, PRIORITY = b"x-request-timeout", b"x-priority"
+TENANT, CALLER_KEY = b"x-tenant", b"x-caller-key"
 
 
 @dataclasses.dataclass(slots=True)
@@ -22,8 +23,8 @@ class Request:
 
     method: str
     path: str
-    header: Callable[[str], str | None]
-    """returns the value of a header, by its name in lower case"""
+    headers: Mapping[bytes, bytes]
+    """by their names in lower case"""
     body: bytes = b""
 
 
@@ -80,22 +81,29 @@ def call_options(request: Request) -> CallOptions:
     Raises:
         InvalidInput: a header is invalid.
     """
-    found = tuple(map(request.header, (TIMEOUT, PRIORITY, TENANT, CALLER_KEY)))
-    if found == (None, None, None, None):
+    get = request.headers.get
+    timeout, priority, tenant, caller_key = get(TIMEOUT), get(PRIORITY), get(TENANT), get(CALLER_KEY)
+    if timeout is priority is tenant is caller_key is None:
         return DEFAULTS
-    timeout, priority, tenant, caller_key = found
     return CallOptions(
         timeout=None if timeout is None else _number(TIMEOUT, timeout, float),
         priority=0 if priority is None else _number(PRIORITY, priority, int),
-        tenant=tenant,
-        caller_key=caller_key,
+        tenant=_text(TENANT, tenant),
+        caller_key=_text(CALLER_KEY, caller_key),
     )
 
 
-def _number(name: str, text: str, kind: type[Any]) -> Any:
+def _number(name: bytes, value: bytes, kind: type[Any]) -> Any:
     try:
-        if len(text) <= 30 and math.isfinite(number := kind(text)):
+        if len(value) <= 30 and math.isfinite(number := kind(value.decode("ascii"))):
             return number
     except ValueError:
         pass
-    raise InvalidInput(f"the header {name} must be a number, not {shown(text)}")
+    raise InvalidInput(f"the header {name.decode()} must be a number, not {shown(value)}")
+
+
+def _text(name: bytes, value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"the header {name.decode()} is not UTF-8: {shown(value)}") from None

@@ -14,7 +14,7 @@ from ._messages import Handler, Request, Response, call_options, check_method, j
 from ._service import CallOptions, InferRequest, InferResponse, Service
 from ._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 
-HEADER_LENGTH = "inference-header-content-length"
+HEADER_LENGTH = b"inference-header-content-length"
 """the length of the JSON before the binary tensors"""
 BINARY = "application/octet-stream"
 
@@ -148,16 +148,16 @@ def _options(options: CallOptions, parameters: dict[str, Any]) -> CallOptions:
 
 def _split(request: Request) -> tuple[bytes | memoryview, memoryview]:
     """Return the JSON of a body and the binary data after it."""
-    text = request.header(HEADER_LENGTH)
+    text = request.headers.get(HEADER_LENGTH)
     if text is None:
         return request.body, memoryview(b"")
-    if not (text.isascii() and text.isdecimal()) or int(text[:20]) > len(request.body):
+    if not text.isdigit() or int(text[:20]) > len(request.body):
         raise InvalidInput(
-            f"{HEADER_LENGTH} must be the length of the JSON in the body of {len(request.body)} "
+            f"{HEADER_LENGTH.decode()} must be the length of the JSON in the body of {len(request.body)} "
             f"bytes, not {shown(text)}"
         )
-    view = memoryview(request.body)
-    return view[: int(text)], view[int(text) :]
+    view, length = memoryview(request.body), int(text[:20])
+    return view[:length], view[length:]
 
 
 def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
@@ -221,7 +221,7 @@ def _response(answer: InferResponse, wanted: _Wanted) -> Response:
     head = dump(value)
     if not parts:
         return Response(200, head)
-    headers = ((HEADER_LENGTH, str(len(head))),)
+    headers = ((HEADER_LENGTH.decode(), str(len(head))),)
     return Response(200, b"".join((head, *parts)), BINARY, headers)
 
 
