@@ -10,18 +10,18 @@ One asyncio event loop, in the main thread, does all of it. A `Front` brings the
 protocol to the `Service`, which turns tensors into items, awaits the hub, and turns the outputs
 into tensors. The hub runs its models as always: in threads, worker processes or C++ threads.
 
-- `_http.Application` has the routes, and knows no socket. `_front.HttpFront` connects it to
-  granian, whose Rust thread reads and writes HTTP.
-- `_grpc.front.GrpcFront` answers gRPC. gRPC reads and writes in threads of its own.
-- `_exchanges.Exchanges` cancels the task of a request whose client has gone. That cancels the
-  request in the hub.
+- `_http.Application` has the routes, and knows no socket. `_front.HttpFront` listens, and a
+  `_connection.Connection` parses requests with httptools and writes responses.
+- `_grpc.front.GrpcFront` listens for gRPC, which reads and writes in threads of its own.
+- Each request is a task. If the client goes, the task is cancelled, and so is its request in the
+  hub.
 - `_errors.failure` is the one table of what an exception means to a client.
 """
 
 from __future__ import annotations
 
 try:
-    import granian  # noqa: F401
+    import httptools  # noqa: F401
     import numpy  # noqa: F401
     import orjson  # noqa: F401
     import uvloop  # noqa: F401

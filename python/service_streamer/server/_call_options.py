@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ._errors import InvalidInput
 from ._service import DEFAULTS, CallOptions
 from ._tensors import shown
 
-TIMEOUT, PRIORITY, TENANT, CALLER_KEY = (
-    "x-request-timeout",
-    "x-priority",
-    "x-tenant",
-    "x-caller-key",
-)
+TIMEOUT, PRIORITY = b"x-request-timeout", b"x-priority"
+TENANT, CALLER_KEY = b"x-tenant", b"x-caller-key"
 
-Header = Callable[[str], str | None]
-"""returns the value of a header, by its name in lower case"""
+Headers = Mapping[bytes, bytes]
+"""by their names in lower case"""
 
 
-def call_options(header: Header) -> CallOptions:
+def call_options(headers: Headers) -> CallOptions:
     """Return how a request is to be run, from its headers.
 
     Raises:
         InvalidInput: a header is invalid.
     """
-    found = tuple(map(header, (TIMEOUT, PRIORITY, TENANT, CALLER_KEY)))
-    if found == (None, None, None, None):
+    timeout, priority = headers.get(TIMEOUT), headers.get(PRIORITY)
+    tenant, caller_key = headers.get(TENANT), headers.get(CALLER_KEY)
+    if timeout is priority is tenant is caller_key is None:
         return DEFAULTS
-    timeout, priority, tenant, caller_key = found
     return CallOptions(
         timeout=None if timeout is None else _number(TIMEOUT, timeout, float),
         priority=0 if priority is None else _number(PRIORITY, priority, int),
-        tenant=tenant,
-        caller_key=caller_key,
+        tenant=_text(TENANT, tenant),
+        caller_key=_text(CALLER_KEY, caller_key),
     )
 
 
@@ -66,10 +62,17 @@ def natural(parameters: Mapping[str, Any], name: str) -> int | None:
     raise InvalidInput(f"{name} must be an int of at least 0, not {shown(value)}")
 
 
-def _number(name: str, text: str, kind: type[Any]) -> Any:
+def _number(name: bytes, value: bytes, kind: type[Any]) -> Any:
     try:
-        if len(text) <= 30 and math.isfinite(number := kind(text)):
+        if len(value) <= 30 and math.isfinite(number := kind(value.decode("ascii"))):
             return number
     except ValueError:
         pass
-    raise InvalidInput(f"{name} must be a number, not {shown(text)}")
+    raise InvalidInput(f"{name.decode()} must be a number, not {shown(value)}")
+
+
+def _text(name: bytes, value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{name.decode()} is not UTF-8: {shown(value)}") from None

@@ -1,29 +1,21 @@
-"""HttpFront: brings requests of HTTP from granian to the application."""
+"""HttpFront: listens for HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from typing import Any
 
-from granian.constants import HTTPModes, Interfaces
-from granian.log import LogLevels
-from granian.rsgi import ProtocolClosed
-from granian.server.embed import Server
-
-from ._exchanges import Exchange, Exchanges
+from ._connection import Connection
 from ._http import Application
-from ._messages import Refused, Request, Response, error_response
 
-BACKLOG = 2048  # connections that wait, and requests at the same time
+BACKLOG = 2048  # connections that wait to be accepted
 BODY_LIMIT = 64 << 20  # bytes
-
-# Not the default, which closes the handlers of all loggers.
-_LOGGING = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {}}
+IDLE_TIMEOUT = 75.0  # s; a connection without a request ends after one to two of them
 
 
 class HttpFront:
-    """Listens for HTTP in the running event loop.
+    """Listens for HTTP/1.1 from the constructor on, and answers from `start` to `stop`.
 
     Args:
         application: answers the requests.
@@ -37,133 +29,64 @@ class HttpFront:
     def __init__(
         self, application: Application, place: tuple[str, int], body_limit: int = BODY_LIMIT
     ) -> None:
-        self._application = application
-        self._body_limit = body_limit
-        self._host, self._port = free_address(place)
-        self._exchanges = Exchanges()
-        self._server: Any = None
-        self._serving: asyncio.Task[None] | None = None
+        self.application = application
+        self.body_limit = body_limit
+        self.connections: set[Connection] = set()
+        family = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
+        self._socket = socket.create_server(place, family=family, backlog=BACKLOG)
+        # a forked worker, or what its model starts, would keep the port in use
+        os.register_at_fork(after_in_child=self._socket.close)
+        self._address = self._socket.getsockname()[:2]
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._ended: asyncio.Future[None] | None = None
 
     @property
     def url(self) -> str:
         """Where it listens."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}"
+        host, port = self._address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def start(self) -> None:
-        """Listen from now on."""
-        self._server = Server(
-            self._answer,
-            address=self._host,
-            port=self._port,
-            interface=Interfaces.RSGI,
-            http=HTTPModes.http1,
-            websockets=False,
-            backlog=BACKLOG,
-            log_level=LogLevels.error,
-            log_dictconfig=_LOGGING,
+        """Accept connections from now on."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: self._connection(loop), sock=self._socket, backlog=BACKLOG
         )
-        self._serving = asyncio.create_task(self._server.serve())
-        while not await self._listens():
-            if self._serving.done():
-                await self._serving  # raises
-                raise OSError(f"cannot listen at {self.url}")
-            await asyncio.sleep(0.005)  # granian does not tell when it listens
 
     async def stop(self) -> None:
         """Refuse new connections, and wait until all requests are answered."""
-        if self._server is not None and self._serving is not None:
-            self._server.stop()
-            await self._serving
+        if self._server is None:
+            self._socket.close()
+            return
+        self._server.close()
+        for connection in list(self.connections):
+            connection.is_closing = True
+            if connection.is_idle:
+                connection.close()
+        if self.connections:
+            self._ended = asyncio.get_running_loop().create_future()
+            await self._ended
+        if self._sweeper is not None:
+            self._sweeper.cancel()
 
-    async def _listens(self) -> bool:
-        try:
-            _, writer = await asyncio.open_connection(self._host, self._port)
-        except OSError:
-            return False
-        writer.close()
-        return True
+    def forget(self, connection: Connection) -> None:
+        """Remove a connection, which has ended."""
+        self.connections.discard(connection)
+        if self._ended is not None and not self.connections and not self._ended.done():
+            self._ended.set_result(None)
 
-    async def _answer(self, scope: Any, protocol: Any) -> None:
-        exchange = self._exchanges.begin(protocol)
-        try:
-            method, header = scope.method, scope.headers.get
-            try:
-                body = b"" if method == "GET" else await self._body(header, exchange)
-            except Refused as error:
-                response = error_response(error)
-            else:
-                request = Request(method, scope.path, header, body)
-                response = await self._application.answer(request)
-            if type(response.body) is bytes:
-                protocol.response_bytes(response.status, _headers(response), response.body)
-            else:
-                await _send_pieces(protocol, response)
-        except asyncio.CancelledError:
-            if exchange.why is None:
-                raise
-            # The client has gone, or does not send its body. Either way this ends the connection.
-            protocol.response_empty(exchange.why, [("connection", "close")])
-        except ProtocolClosed:
-            pass
-        finally:
-            self._exchanges.end(exchange)
+    def _connection(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(IDLE_TIMEOUT, self._sweep, loop)
+        return Connection(self, loop)
 
-    async def _body(self, header: Any, exchange: Exchange) -> bytes:
-        """Return the body.
-
-        Raises:
-            Refused: it is too large or compressed.
-        """
-        protocol = exchange.protocol
-        if header("content-encoding") not in (None, "identity"):
-            raise Refused(415, "the server takes no compressed bodies")
-        length = header("content-length")
-        exchange.reading = True
-        if length is not None:
-            if int(length) > self._body_limit:
-                raise self._too_large()
-            body: bytes = await protocol()
-        else:
-            chunks = []
-            size = 0
-            async for chunk in protocol:
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > self._body_limit:
-                    raise self._too_large()
-            body = b"".join(chunks)
-        exchange.reading = False
-        return body
-
-    def _too_large(self) -> Refused:
-        return Refused(
-            413, f"the body has more than {self._body_limit} bytes", ("connection", "close")
-        )
-
-
-def _headers(response: Response) -> list[tuple[str, str]]:
-    return [("content-type", response.content_type), *response.headers]
-
-
-async def _send_pieces(protocol: Any, response: Response) -> None:
-    transport = protocol.response_stream(response.status, _headers(response))
-    pieces: Any = response.body
-    try:
-        async for piece in pieces:
-            await transport.send_bytes(piece)
-    finally:
-        await pieces.aclose()
-
-
-def free_address(place: tuple[str, int]) -> tuple[str, int]:
-    """Return the IP address and the port of a place.
-
-    Granian alone would share a port that is in use, and gRPC would not say why it cannot listen.
-
-    Raises:
-        OSError: nothing can listen there.
-    """
-    family, _, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
-    with socket.create_server(address[:2], family=family) as probe:
-        return str(address[0]), int(probe.getsockname()[1])
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the connections that were not used since the last time."""
+        for connection in list(self.connections):
+            if connection.is_idle and not connection.is_fresh:
+                connection.close()
+            connection.is_fresh = False
+        self._sweeper = None
+        if self.connections:
+            self._sweeper = loop.call_later(IDLE_TIMEOUT, self._sweep, loop)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from ._call_options import Header
 from ._errors import Failure, failure
 from ._json import dump
 
@@ -19,7 +18,8 @@ class Request:
 
     method: str
     path: str
-    header: Header
+    headers: Mapping[bytes, bytes]
+    """by their names in lower case"""
     body: bytes = b""
 
 

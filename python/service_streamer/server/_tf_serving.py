@@ -41,7 +41,7 @@ class TfServing:
     async def _predict(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
         body = _body(request)
-        options = call_options(request.header)
+        options = call_options(request.headers)
         instances, inputs = body.get("instances"), body.get("inputs")
         if (instances is None) == (inputs is None):
             raise InvalidInput('the body must have either "instances" or "inputs"')
@@ -58,7 +58,7 @@ class TfServing:
         body = _body(request)
         if "instance" not in body:
             raise InvalidInput('the body must have an "instance"')
-        options = call_options(request.header)
+        options = call_options(request.headers)
         pieces = await self._service.stream(model, version, body["instance"], options)
         return await events(pieces)
 

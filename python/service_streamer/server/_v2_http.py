@@ -14,7 +14,7 @@ from ._messages import Handler, Request, Response, check_method, json_response
 from ._service import InferRequest, InferResponse, Service, check_load_parameters
 from ._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 
-HEADER_LENGTH = "inference-header-content-length"
+HEADER_LENGTH = b"inference-header-content-length"
 """the length of the JSON before the binary tensors"""
 BINARY = "application/octet-stream"
 
@@ -87,7 +87,7 @@ class V2:
         check_method(request, "POST")
         body = parse_object(request.body or b"{}")
         check_load_parameters(_object(body, "parameters", "the request"))
-        await self._service.load(model, timeout=call_options(request.header).timeout)
+        await self._service.load(model, timeout=call_options(request.headers).timeout)
         return Response(200, b"{}")
 
     async def _unload(self, model: str, request: Request) -> Response:
@@ -100,7 +100,7 @@ class V2:
         head, binary = _split(request)
         body = parse_object(head)
         parameters = _object(body, "parameters", "the request")
-        options = with_parameters(call_options(request.header), parameters)
+        options = with_parameters(call_options(request.headers), parameters)
         wanted = _wanted(body, parameters.get("binary_data_output") is True)
         identity = body.get("id", "")
         if type(identity) is not str:
@@ -132,16 +132,16 @@ def _health(is_ready: bool) -> Response:
 
 def _split(request: Request) -> tuple[bytes | memoryview, memoryview]:
     """Return the JSON of a body and the binary data after it."""
-    text = request.header(HEADER_LENGTH)
+    text = request.headers.get(HEADER_LENGTH)
     if text is None:
         return request.body, memoryview(b"")
-    if not (text.isascii() and text.isdecimal()) or int(text[:20]) > len(request.body):
+    if not text.isdigit() or int(text[:20]) > len(request.body):
         raise InvalidInput(
-            f"{HEADER_LENGTH} must be the length of the JSON in the body of {len(request.body)} "
+            f"{HEADER_LENGTH.decode()} must be the length of the JSON in the body of {len(request.body)} "
             f"bytes, not {shown(text)}"
         )
-    view = memoryview(request.body)
-    return view[: int(text)], view[int(text) :]
+    view, length = memoryview(request.body), int(text[:20])
+    return view[:length], view[length:]
 
 
 def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
@@ -205,7 +205,7 @@ def _response(answer: InferResponse, wanted: _Wanted) -> Response:
     head = dump(value)
     if not parts:
         return Response(200, head)
-    headers = ((HEADER_LENGTH, str(len(head))),)
+    headers = ((HEADER_LENGTH.decode(), str(len(head))),)
     return Response(200, b"".join((head, *parts)), BINARY, headers)
 
 

@@ -12,7 +12,7 @@ from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
-from service_streamer.server import _exchanges
+from service_streamer.server import _connection, _front
 
 PREDICT = "/v1/models/gate:predict"
 ONE = {"instances": [1]}
@@ -89,14 +89,6 @@ def test_the_model_never_runs_the_request_of_a_client_that_has_gone(http_servers
     assert server_gate.batches == [[1], [1]]
 
 
-def test_no_timer_runs_without_a_request(http_servers):
-    server = http_servers()
-    assert server.ask("POST", "/v1/models/double:predict", ONE).status == 200
-    exchanges = server.front._exchanges
-    eventually(lambda: not exchanges._ticks)
-    assert (exchanges._young, exchanges._older) == ({}, {})
-
-
 def test_a_deadline_ends_a_request_with_504(http_servers, server_gate):
     server = http_servers(gated(server_gate))
     answer = server.ask("POST", PREDICT, ONE, {"X-Request-Timeout": "0.05"})
@@ -143,6 +135,58 @@ def test_a_body_over_the_limit_is_refused(http_servers, send, header):
     assert server.ask("POST", "/v1/models/double:predict", ONE).status == 200
 
 
+LATER = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_requests_that_do_not_wait_for_answers_are_answered_in_order(http_servers, send):
+    server = http_servers()
+    body = b'{"instances": [%d]}'
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: 18\r\n\r\n"
+    connection = send.open(server, b"".join(head + body % number for number in range(5)))
+    connection.sendall(LATER.replace(b"Host: x", b"Connection: close"))
+    with connection.makefile("rb") as file:
+        text = file.read()  # until the server closes the connection
+    assert text.count(b"HTTP/1.1 200 OK\r\n") == 6
+    found = [text.index(b'"predictions":[%d]' % (2 * number)) for number in range(5)]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET http://x/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /v2?x=1 HTTP/1.0\r\n\r\n", 200),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", 200),
+        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"POST /v2 HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 70_000, 431),
+        (b"GET /" + b"x" * 70_000, 431),
+    ],
+)
+def test_odd_heads(http_servers, send, head, status):
+    server = http_servers()
+    assert status_of(send.open(server, head)) == status
+    assert server.ask("GET", "/v2").status == 200
+
+
+def test_a_client_that_waits_for_100_continue_gets_it(http_servers, send):
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 18\r\n\r\n"
+    connection = send.open(http_servers(), head)
+    with connection.makefile("rb") as file:
+        assert file.readline() == b"HTTP/1.1 100 Continue\r\n"
+        connection.sendall(b'{"instances": [1]}')
+        assert file.readline() == b"\r\n"
+        assert file.readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+def test_a_connection_that_nobody_uses_ends(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_front, "IDLE_TIMEOUT", 0.05)
+    connection = send.open(http_servers(), LATER)
+    with connection.makefile("rb") as file:
+        assert file.read().startswith(b"HTTP/1.1 200")  # until the server closes it
+
+
 def test_a_body_in_chunks_is_read(http_servers):
     server = http_servers()
     connection = server.connect()
@@ -155,7 +199,7 @@ def test_a_body_in_chunks_is_read(http_servers):
 
 
 def test_a_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_exchanges, "BODY_TIMEOUT", 0.05)
+    monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
     server = http_servers()
     head = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
     connection = send.open(server, head)
@@ -203,6 +247,14 @@ def test_a_stream_is_sent_as_events(http_servers):
     answer = stream(http_servers(), "counts", 3)
     assert answer.headers["content-type"] == "text/event-stream"
     assert answer.body == b"data: 0\n\ndata: 1\n\ndata: 2\n\nevent: end\ndata: {}\n\n"
+
+
+def test_a_stream_for_an_old_client_has_no_chunks(http_servers, send):
+    body = b'{"instance": 2}'
+    head = b"POST /v1/models/counts:stream HTTP/1.0\r\nContent-Length: 15\r\n\r\n"
+    connection = send.open(http_servers(), head + body)
+    with connection.makefile("rb") as file:
+        assert file.read().endswith(b"\r\n\r\ndata: 0\n\ndata: 1\n\nevent: end\ndata: {}\n\n")
 
 
 def test_a_stream_that_fails_before_its_first_piece_has_its_own_status(http_servers):

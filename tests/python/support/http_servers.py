@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-for _name in ("granian", "numpy", "orjson", "uvloop"):
+for _name in ("httptools", "numpy", "orjson", "uvloop"):
     pytest.importorskip(_name)
 
 import uvloop
@@ -30,8 +30,8 @@ class App:
     async def answer(self, method, path, body=b"", headers=None):
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
-        headers = {name.lower(): value for name, value in (headers or {}).items()}
-        return await self._application.answer(Request(method, path, headers.get, body))
+        headers = {name.lower().encode(): each.encode() for name, each in (headers or {}).items()}
+        return await self._application.answer(Request(method, path, headers, body))
 
     def ask(self, method, path, body=b"", headers=None):
         response = asyncio.run(self.answer(method, path, body, headers))
@@ -52,7 +52,7 @@ class HttpServer:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.service = Service(hub)
         front = HttpFront(Application(self.service), ("127.0.0.1", 0), **self._options)
-        self.front, self.port = front, front._port
+        self.port = front._address[1]
         self.url = f"127.0.0.1:{self.port}"
         await front.start()
         self._started.set()

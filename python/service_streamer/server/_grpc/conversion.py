@@ -76,12 +76,18 @@ def options_of(message: Any, context: Any) -> CallOptions:
         for name, value in message.parameters.items()
         if (kind := value.WhichOneof("parameter_choice")) is not None
     }
-    options = call_options(dict(context.invocation_metadata()).get)
-    options = with_parameters(options, given)
+    options = with_parameters(call_options(_headers(context)), given)
     left = context.time_remaining()
     if left is not None and (options.timeout is None or left < options.timeout):
         options = dataclasses.replace(options, timeout=left)
     return options
+
+
+def _headers(context: Any) -> dict[bytes, bytes]:
+    return {
+        name.encode(): value.encode() if type(value) is str else value
+        for name, value in context.invocation_metadata()
+    }
 
 
 def _inputs(message: Any) -> list[Tensor]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import grpc
 
-from .._front import free_address
 from .._service import Service
 from . import messages
 from .calls import handlers
@@ -30,7 +30,7 @@ class GrpcFront:
     """
 
     def __init__(self, service: Service, place: tuple[str, int], body_limit: int) -> None:
-        host, port = free_address(place)
+        host, port = _free_address(place)
         self._host = f"[{host}]" if ":" in host else host
         self._inference = Inference(service)
         options = (
@@ -64,3 +64,14 @@ class GrpcFront:
         """Refuse new calls, and wait until all requests are answered."""
         self._inference.stop()
         await self._server.stop(_FOREVER)
+
+
+def _free_address(place: tuple[str, int]) -> tuple[str, int]:
+    """Return the IP address and the port of a place.
+
+    Raises:
+        OSError: nothing can listen there. gRPC would write the reason to stderr only.
+    """
+    family, _, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
+    with socket.create_server(address[:2], family=family) as probe:
+        return str(address[0]), int(probe.getsockname()[1])
