@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from thread_models import double
+from thread_models import Gate, double
+from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec, TensorSpec
 
@@ -107,6 +108,31 @@ def test_several_inputs_and_the_outputs_that_were_asked_for(grpc_servers, triton
     np.testing.assert_array_equal(both.as_numpy("sum"), a + b)
     one = client.infer("two", inputs, outputs=[triton.InferRequestedOutput("twice")])
     assert [each.name for each in one.get_response().outputs] == ["twice"]
+
+
+def test_metadata_and_parameters_say_how_a_request_runs(grpc_servers, triton_clients):
+    gate = Gate()
+    server = grpc_servers({"gate": ModelSpec(gate, batch_size=1, policy="greedy")})
+    infer = stub(triton_clients(server)).ModelInfer
+    calls = [infer.future(typed("gate", shape=(1,), values=[1]))]
+    gate.wait_entered()
+
+    def send(value, metadata=(), **parameters):
+        request = typed("gate", shape=(1,), values=[value])
+        for name, number in parameters.items():
+            request.parameters[name].int64_param = number
+        calls.append(infer.future(request, metadata=metadata))
+
+    send(2)
+    send(3, [("x-priority", "1")])
+    send(4, priority=2)
+    send(5, [("x-priority", "3")], priority=1)
+    eventually(lambda: server.hub["gate"].stats().queued_requests == 4)
+    with pytest.raises(grpc.RpcError, match="within its deadline"):
+        infer(typed("gate", shape=(1,), values=[6]), metadata=[("x-request-timeout", "0.05")])
+    gate.open()
+    assert all(call.result(LONG).outputs for call in calls)
+    assert [batch[0] for batch in gate.batches] == [1, 5, 4, 3, 2]
 
 
 def test_metadata_tells_what_is_declared(grpc_servers, triton_clients):

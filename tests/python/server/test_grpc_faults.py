@@ -95,6 +95,18 @@ def test_the_repository_takes_no_files_and_has_no_name(grpc_servers, triton_clie
         client._client_stub.RepositoryIndex(protocol.RepositoryIndexRequest(repository_name="main"))
 
 
+def test_a_wrong_value_of_the_metadata_is_named(grpc_servers, triton_clients):
+    client = triton_clients(grpc_servers(MODELS))
+    for name, value in (
+        ("x-request-timeout", "soon"),
+        ("x-priority", "1.5"),
+        ("x-tenant", "a" * 201),
+    ):
+        with pytest.raises(grpc.RpcError, match=name.removeprefix("x-")) as caught:
+            client._client_stub.ModelInfer(request(), metadata=[(name, value)])
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_bytes_that_are_no_message_are_an_invalid_argument(grpc_servers, triton_clients):
     client = triton_clients(grpc_servers(MODELS))
     infer = client._channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
