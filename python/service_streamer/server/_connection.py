@@ -25,7 +25,7 @@ _PHRASES = {status.value: status.phrase for status in http.HTTPStatus} | {499: "
 
 
 _Exchange = tuple[Request | Response, bool, bool]
-"""A request, or what is answered to it. The connection goes on after it. It is of HTTP/1.1, not 1.0."""
+"""a request or what is answered to it; the connection goes on after it; it is not of HTTP/1.0"""
 
 
 class Connection(asyncio.Protocol):

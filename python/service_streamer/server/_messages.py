@@ -25,7 +25,7 @@ class Request:
     path: str
     headers: Mapping[bytes, bytes]
     """by their names in lower case"""
-    body: bytes = b""
+    body: bytes | bytearray = b""
 
 
 @dataclasses.dataclass(slots=True)
@@ -82,7 +82,12 @@ def call_options(request: Request) -> CallOptions:
         InvalidInput: a header is invalid.
     """
     get = request.headers.get
-    timeout, priority, tenant, caller_key = get(TIMEOUT), get(PRIORITY), get(TENANT), get(CALLER_KEY)
+    timeout, priority, tenant, caller_key = (
+        get(TIMEOUT),
+        get(PRIORITY),
+        get(TENANT),
+        get(CALLER_KEY),
+    )
     if timeout is priority is tenant is caller_key is None:
         return DEFAULTS
     return CallOptions(

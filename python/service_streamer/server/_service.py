@@ -220,9 +220,7 @@ class Service:
 
     # -------------------------------------------------------------------- private
 
-    def _run(
-        self, handle: ModelHandle, items: list[Any], options: CallOptions
-    ) -> Awaitable[Any]:
+    def _run(self, handle: ModelHandle, items: list[Any], options: CallOptions) -> Awaitable[Any]:
         if options is not DEFAULTS:
             self._check(handle, options)
         return handle.apredict(

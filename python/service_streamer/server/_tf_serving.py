@@ -6,7 +6,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._errors import InvalidInput, UnknownModel
+from ..hub import UnknownModel
+from ._errors import InvalidInput
 from ._events import events
 from ._json import decode_bytes, parse_object
 from ._messages import Handler, Request, Response, call_options, check_method, json_response

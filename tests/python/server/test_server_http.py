@@ -74,7 +74,9 @@ def test_requests_share_a_batch(http_servers, server_gate, send):
     assert [len(each) for each in server_gate.batches] == [1, 8]
 
 
-def test_the_model_never_runs_the_request_of_a_client_that_has_gone(http_servers, server_gate, send):
+def test_the_model_never_runs_the_request_of_a_client_that_has_gone(
+    http_servers, server_gate, send
+):
     server = http_servers(gated(server_gate))
     held = send(server, PREDICT, ONE)
     server_gate.wait_entered()
@@ -171,7 +173,8 @@ def test_odd_heads(http_servers, send, head, status):
 
 
 def test_a_client_that_waits_for_100_continue_gets_it(http_servers, send):
-    head = b"POST /v1/models/double:predict HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 18\r\n\r\n"
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nExpect: 100-continue\r\n"
+    head += b"Content-Length: 18\r\n\r\n"
     connection = send.open(http_servers(), head)
     with connection.makefile("rb") as file:
         assert file.readline() == b"HTTP/1.1 100 Continue\r\n"
