@@ -62,7 +62,9 @@ def main() -> None:
         print(f"\n{TITLES[model]}, {CONNECTIONS} connections, medians of {options.rounds}:")
         ours = statistics.median(each["per_s"] for each in runs["hub"])
         for server, found in runs.items():
-            rate, slowest = (statistics.median(run[key] for run in found) for key in ("per_s", "p99_ms"))
+            rate, slowest = (
+                statistics.median(run[key] for run in found) for key in ("per_s", "p99_ms")
+            )
             errors = sum(run["errors"] for run in found)
             print(f"  {server:9} {rate:8,.0f}/s  p99 {slowest:6.1f} ms  {errors:.0f} errors  "
                   f"ours / it: {ours / rate:.2f}", flush=True)  # fmt: skip

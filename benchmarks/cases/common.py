@@ -47,7 +47,7 @@ def model(batch: list[Any]) -> list[Any]:
 
 
 def head(batch: list[Any]) -> list[bytes]:
-    """Return the first bytes of each array or bytes object: all the rest was brought for nothing."""
+    """Return the first bytes of each array or bytes object."""
     return [bytes(memoryview(each).cast("B")[:4]) for each in batch]
 
 

@@ -150,7 +150,11 @@ def wrk(
         if asked is not None and asked.body:
             file.write(asked.body)
             file.flush()
-            command += ["--", f"@{file.name}", *(f"{name}: {value}" for name, value in asked.headers)]
+            command += [
+                "--",
+                f"@{file.name}",
+                *(f"{name}: {value}" for name, value in asked.headers),
+            ]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     line = next(line for line in output.splitlines() if line.startswith("JSON "))
     result = json.loads(line.removeprefix("JSON "))

@@ -93,7 +93,9 @@ class ModelFile:
             Exception: the module of the model cannot be imported, or an option is invalid.
         """
         rest: dict[str, Any] = {
-            **{"warmup": self.warmup, "pin": self.pin, "load": self.load},
+            "warmup": self.warmup,
+            "pin": self.pin,
+            "load": self.load,
             "inputs": parse_specs("inputs", self.inputs),
             "outputs": parse_specs("outputs", self.outputs),
         }
@@ -136,11 +138,11 @@ class ModelFile:
             if type(number) is not int or not re.fullmatch(r"[A-Za-z_][\w.-]*", label):
                 raise refuse("labels", label, f"a label is a name and the number of a version, not "
                              f"{label!r} = {number!r}")  # fmt: skip
-        for kind, tables in (("inputs", self.inputs), ("outputs", self.outputs)):
+        for table, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
             try:
-                parse_specs(kind, tables)
+                parse_specs(table, tensors)
             except ValueError as error:
-                raise refuse("", kind, str(error)) from None
+                raise refuse("", table, str(error)) from None
         managed = not _is_file(self.model) and is_managed(_import(self.model))
         kind = kind_for(_import(self.model)) if managed else ThreadedStreamer
         known = list(inspect.signature(kind).parameters)[1:]

@@ -47,7 +47,7 @@ def check_specs(kind: str, given: Mapping[str, Any] | None) -> dict[str, TensorS
     """
     found = dict(given or {})
     for name, value in found.items():
-        if not isinstance(name, str) or not name or not isinstance(value, TensorSpec):
+        if not name or not isinstance(value, TensorSpec):
             raise TypeError(f"{kind} must be TensorSpecs by name, not {name!r}: {value!r}")
     return found
 

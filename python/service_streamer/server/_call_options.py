@@ -24,8 +24,13 @@ def call_options(headers: Headers) -> CallOptions:
     Raises:
         InvalidInput: a header is invalid.
     """
-    timeout, priority = headers.get(TIMEOUT), headers.get(PRIORITY)
-    tenant, caller_key = headers.get(TENANT), headers.get(CALLER_KEY)
+    get = headers.get
+    timeout, priority, tenant, caller_key = (
+        get(TIMEOUT),
+        get(PRIORITY),
+        get(TENANT),
+        get(CALLER_KEY),
+    )
     if timeout is priority is tenant is caller_key is None:
         return DEFAULTS
     return CallOptions(

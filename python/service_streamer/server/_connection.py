@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
+from ._large_body import LARGE, LargeBody
 from ._messages import Refused, Request, Response, error_response
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _PHRASES = {status.value: status.phrase for status in http.HTTPStatus} | {499: "
 
 
 _Exchange = tuple[Request | Response, bool, bool]
-"""A request, or what is answered to it. The connection goes on after it. It is of HTTP/1.1, not 1.0."""
+"""a request or what is answered to it; the connection goes on after it; it is not of HTTP/1.0"""
 
 
 class Connection(asyncio.Protocol):
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
             self._refuse(cause if isinstance(cause, Refused) else Refused(400, "invalid request"))
         except httptools.HttpParserError as error:
             self._refuse(Refused(400, f"the request is not HTTP: {error}"))
-        if self._receiving:
+        if self._receiving and not self._deaf:
             self._wait_for_rest(len(data))
 
     def pause_writing(self) -> None:
@@ -132,10 +133,15 @@ class Connection(asyncio.Protocol):
         """Refuse what is too large before it comes."""
         self._in_head = False
         self._size = 0
+        url = self._url
+        if url[:1] != b"/":
+            url = httptools.parse_url(url).path or b"/"
+        self._path = url.partition(b"?")[0].decode("latin-1")
         headers = self._headers
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Refused(415, "the server takes no compressed bodies")
-        self._count_body(int(headers.get(b"content-length", 0)))
+        self._length = int(headers.get(b"content-length", 0))
+        self._count_body(self._length)
         self._size = 0
         if headers.get(b"expect", b"").lower() == b"100-continue" and not self._task:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -147,25 +153,29 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Answer the request, when those before it are answered."""
+        chunks = self._chunks
+        self._complete(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+    def _complete(self, body: bytes | bytearray) -> None:
         self._receiving = False
+        self._chunks = []
         if self._timer is not None:
             self._stop_timer()
-        url = self._url
-        if url[:1] != b"/":
-            url = httptools.parse_url(url).path or b"/"
-        request = Request(
-            self._parser.get_method().decode(),
-            url.partition(b"?")[0].decode("latin-1"),
-            self._headers,
-            self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks),
-        )
-        self._chunks = []
-        is_new = self._parser.get_http_version() != "1.0"
-        self._waiting.append((request, self._parser.should_keep_alive(), is_new))
+        parser = self._parser
+        request = Request(parser.get_method().decode(), self._path, self._headers, body)
+        is_new = parser.get_http_version() != "1.0"
+        self._waiting.append((request, parser.should_keep_alive(), is_new))
         if self._task is None:
             self._next()
         else:  # the client does not wait for an answer before its next request
             self._transport.pause_reading()
+
+    def end_of_body(self, body: bytearray) -> None:
+        """Go on after a `LargeBody`."""
+        if not self._deaf:
+            self._complete(body)
+            # The old one still waits for this body.
+            self._parser = httptools.HttpRequestParser(self)
 
     # ----------------------------------------------------------------------- answers
 
@@ -257,6 +267,8 @@ class Connection(asyncio.Protocol):
             self._size += size
             if self._size > HEAD_LIMIT:
                 self._refuse(Refused(431, f"the head has more than {HEAD_LIMIT} bytes"))
+        elif self._length - self._size >= LARGE:
+            LargeBody(self, self._transport, self._length, self._chunks)
         if self._timer is None and not self._deaf:
             self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
 

@@ -14,7 +14,7 @@ _BASE64 = "b64"
 """the field of an object that stands for bytes, as TensorFlow Serving has it"""
 
 
-def parse(text: bytes | memoryview) -> Any:
+def parse(text: bytes | bytearray | memoryview) -> Any:
     """Return the value of a text in JSON.
 
     Raises:
@@ -26,7 +26,7 @@ def parse(text: bytes | memoryview) -> Any:
         raise InvalidInput(f"the body is not JSON: {error}") from None
 
 
-def parse_object(text: bytes | memoryview) -> dict[str, Any]:
+def parse_object(text: bytes | bytearray | memoryview) -> dict[str, Any]:
     """Return the object in a text in JSON.
 
     Raises:

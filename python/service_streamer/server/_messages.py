@@ -20,7 +20,7 @@ class Request:
     path: str
     headers: Mapping[bytes, bytes]
     """by their names in lower case"""
-    body: bytes = b""
+    body: bytes | bytearray = b""
 
 
 @dataclasses.dataclass(slots=True)

@@ -26,8 +26,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 """by datatype. An array of BF16 has the raw 16 bits of each number"""
 
 _DATATYPES = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}
-_PREFIX = np.dtype("<u4")  # the length before each element of BYTES
-_JSON_TYPES = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str, bytes}}
+_JSON_TYPES: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str, bytes}}
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 80
 shown = _repr.repr
@@ -89,7 +88,7 @@ def from_bytes(name: Any, datatype: Any, shape: Any, data: bytes | memoryview) -
     array = np.frombuffer(data, dtype)
     if not array.flags.aligned:
         array = array.copy()
-    return Tensor(name, datatype, view(array, name, shape))
+    return Tensor(name, datatype, _view(array, name, shape))
 
 
 def to_bytes(tensor: Tensor) -> bytes | memoryview:
@@ -118,7 +117,7 @@ def from_json(name: Any, datatype: Any, shape: Any, data: Any) -> Tensor:
         raise InvalidInput(
             f"input {shown(name)}: data has the shape {found}, which does not fit {list(shape)}"
         )
-    return Tensor(name, datatype, view(from_flat(name, datatype, flat), name, shape))
+    return Tensor(name, datatype, _view(from_flat(name, datatype, flat), name, shape))
 
 
 def flatten(name: str, data: list[Any]) -> tuple[list[Any], list[int]]:
@@ -199,15 +198,10 @@ def _elements(name: str, shape: list[int], count: int, data: memoryview) -> Arra
         raise InvalidInput(
             f"input {shown(name)}: BYTES of shape {shape} has {count} elements, not {len(found)}"
         )
-    return view(np.array(found, object), name, shape)
+    return _view(np.array(found, object), name, shape)
 
 
-def view(array: Array, name: str, shape: Sequence[int]) -> Array:
-    """Return the array of an input in another shape.
-
-    Raises:
-        InvalidInput: numpy has no such shape.
-    """
+def _view(array: Array, name: str, shape: Sequence[int]) -> Array:
     try:
         return array.reshape(shape)
     except ValueError:  # sizes beyond the range of numpy beside a 0

@@ -6,8 +6,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..hub import UnknownModel
 from ._call_options import call_options
-from ._errors import InvalidInput, UnknownModel
+from ._errors import InvalidInput
 from ._events import events
 from ._json import decode_bytes, parse_object
 from ._messages import Handler, Request, Response, check_method, json_response

@@ -130,15 +130,16 @@ def _health(is_ready: bool) -> Response:
     return Response(200)
 
 
-def _split(request: Request) -> tuple[bytes | memoryview, memoryview]:
+def _split(request: Request) -> tuple[bytes | bytearray | memoryview, memoryview]:
     """Return the JSON of a body and the binary data after it."""
     text = request.headers.get(HEADER_LENGTH)
     if text is None:
         return request.body, memoryview(b"")
-    if not text.isdigit() or int(text[:20]) > len(request.body):
+    size = len(request.body)
+    if not text.isdigit() or int(text[:20]) > size:
         raise InvalidInput(
-            f"{HEADER_LENGTH.decode()} must be the length of the JSON in the body of {len(request.body)} "
-            f"bytes, not {shown(text)}"
+            f"{HEADER_LENGTH.decode()} must be the length of the JSON in the body of {size} bytes, "
+            f"not {shown(text)}"
         )
     view, length = memoryview(request.body), int(text[:20])
     return view[:length], view[length:]
@@ -191,7 +192,7 @@ def _response(answer: InferResponse, wanted: _Wanted) -> Response:
     told: list[dict[str, Any]] = []
     parts: list[bytes | memoryview] = []
     for tensor in answer.outputs:
-        about = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        about: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
         if wanted.binary(tensor.name):
             data = to_bytes(tensor)
             parts.append(data)

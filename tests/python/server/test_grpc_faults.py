@@ -71,7 +71,7 @@ REFUSED = {
         "INVALID_ARGUMENT",
         "too large",
     ),
-    "too few": (typed("BYTES"), "INVALID_ARGUMENT", "not 0"),
+    "too few": (typed("BYTES"), "INVALID_ARGUMENT", "the shape [0]"),
     "the model's own": (request("fails"), "INTERNAL", "KeyError: 'no such word'"),
 }
 

@@ -12,7 +12,7 @@ from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
-from service_streamer.server import _connection, _front
+from service_streamer.server import _connection, _front, _large_body
 
 PREDICT = "/v1/models/gate:predict"
 ONE = {"instances": [1]}
@@ -74,7 +74,9 @@ def test_requests_share_a_batch(http_servers, server_gate, send):
     assert [len(each) for each in server_gate.batches] == [1, 8]
 
 
-def test_the_model_never_runs_the_request_of_a_client_that_has_gone(http_servers, server_gate, send):
+def test_the_model_never_runs_the_request_of_a_client_that_has_gone(
+    http_servers, server_gate, send
+):
     server = http_servers(gated(server_gate))
     held = send(server, PREDICT, ONE)
     server_gate.wait_entered()
@@ -171,7 +173,8 @@ def test_odd_heads(http_servers, send, head, status):
 
 
 def test_a_client_that_waits_for_100_continue_gets_it(http_servers, send):
-    head = b"POST /v1/models/double:predict HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 18\r\n\r\n"
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nExpect: 100-continue\r\n"
+    head += b"Content-Length: 18\r\n\r\n"
     connection = send.open(http_servers(), head)
     with connection.makefile("rb") as file:
         assert file.readline() == b"HTTP/1.1 100 Continue\r\n"
@@ -203,6 +206,28 @@ def test_a_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch
     server = http_servers()
     head = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
     connection = send.open(server, head)
+    assert status_of(connection) == 408
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 1_000_000])
+def test_a_large_body_is_read_whole(http_servers, send, more):
+    server = http_servers()
+    body = b'{"instances": ["%b"]}' % (b"x" * (_large_body.LARGE + more))
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    connection = send.open(server, head + body + LATER)
+    with connection.makefile("rb") as file:
+        for expected in (2 * (_large_body.LARGE + more) + len('{"predictions":[""]}'), 0):
+            assert file.readline() == b"HTTP/1.1 200 OK\r\n"
+            lines = iter(file.readline, b"\r\n")
+            headers = dict(line.strip().split(b": ") for line in lines)
+            assert int(headers[b"content-length"]) == expected
+            assert len(file.read(expected)) == expected
+
+
+def test_a_large_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"
+    connection = send.open(http_servers(), head + b" " * 1000)
     assert status_of(connection) == 408
 
 

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-np = pytest.importorskip("numpy")
+pytest.importorskip("http_servers")
+
+import numpy as np
 
 from service_streamer.hub import TensorSpec
 from service_streamer.server._errors import InvalidInput, InvalidOutput

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-for _name in ("httptools", "numpy", "orjson", "uvloop"):
-    pytest.importorskip(_name)
+pytest.importorskip("httptools")
+pytest.importorskip("numpy")
+pytest.importorskip("orjson")
+pytest.importorskip("uvloop")
 
 import uvloop
 from waits import LONG
