@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .logs import say
-from .options import Add, CommandError
+from .options import Add, CommandError, look_in_working_folder
 
 if TYPE_CHECKING:
     from ..hub import ModelHub
@@ -46,6 +46,7 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
         return hub
     from ..hub import ModelHub
 
+    look_in_working_folder()
     try:
         return ModelHub.watch(name, **given)
     except ImportError as error:
