@@ -96,12 +96,17 @@ def find(name: str) -> Any:
     module, _, path = name.partition(":")
     if not module or not path:
         raise ValueError(f"the model must be given as module:attribute, not {name!r}")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    look_in_working_folder()
     found = importlib.import_module(module)
     for attribute in path.split("."):
         found = getattr(found, attribute)
     return found
+
+
+def look_in_working_folder() -> None:
+    """Let modules be imported from the working folder."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def read_secret(path: str | None) -> bytes | None:

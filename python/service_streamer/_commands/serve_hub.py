@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .logs import say
-from .options import Add, CommandError, host_and_port
+from .options import Add, CommandError, host_and_port, look_in_working_folder
 
 if TYPE_CHECKING:
     from ..hub import ModelHub
@@ -53,6 +53,7 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
         return hub
     from ..hub import ModelHub
 
+    look_in_working_folder()
     try:
         return ModelHub.watch(name, **given)
     except ImportError as error:

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import email.utils
-import http
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httptools
 
+from ._head import head_of
+from ._http import Application
 from ._large_body import LARGE, LargeBody
 from ._messages import Refused, Request, Response, error_response
-
-if TYPE_CHECKING:
-    from ._front import HttpFront
 
 HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
 RECEIVE_TIMEOUT = 30.0  # s from the first byte of a request to its last
 LINGER = 2.0  # s in which a client can read why it was refused
 
-_PHRASES = {status.value: status.phrase for status in http.HTTPStatus} | {499: "Client Gone"}
-
-
 _Exchange = tuple[Request | Response, bool, bool]
 """a request or what is answered to it; the connection goes on after it; it is not of HTTP/1.0"""
+
+
+class Shared:
+    """What the connections of a server share."""
+
+    def __init__(self, application: Application, body_limit: int) -> None:
+        self.application = application
+        self.body_limit = body_limit
+        self.connections: set[Connection] = set()
+        self.ended: asyncio.Future[None] | None = None
+        """is done when there is no connection any more"""
+
+    def forget(self, connection: Connection) -> None:
+        """Remove a connection, which has ended."""
+        self.connections.discard(connection)
+        if self.ended is not None and not self.connections and not self.ended.done():
+            self.ended.set_result(None)
 
 
 class Connection(asyncio.Protocol):
@@ -34,8 +44,8 @@ class Connection(asyncio.Protocol):
     If the client goes, the task of its request is cancelled.
     """
 
-    def __init__(self, front: HttpFront, loop: asyncio.AbstractEventLoop) -> None:
-        self._front = front
+    def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
+        self._shared = shared
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
         self._transport: Any = None
@@ -56,7 +66,7 @@ class Connection(asyncio.Protocol):
         self.is_closing = False
         """it ends after the present request"""
         self.is_fresh = True
-        """it was used since `HttpFront` looked last"""
+        """it was used since the server looked last"""
 
     @property
     def is_idle(self) -> bool:
@@ -72,7 +82,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = transport
-        self._front.connections.add(self)
+        self._shared.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: the client has gone, or this side has closed the connection."""
@@ -81,7 +91,7 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
-        self._front.forget(self)
+        self._shared.forget(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come."""
@@ -170,7 +180,7 @@ class Connection(asyncio.Protocol):
         else:  # the client does not wait for an answer before its next request
             self._transport.pause_reading()
 
-    def end_of_body(self, body: bytearray) -> None:
+    def _end_of_body(self, body: bytearray) -> None:
         """Go on after a `LargeBody`."""
         if not self._deaf:
             self._complete(body)
@@ -185,13 +195,13 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, message: Request | Response, keeps: bool, is_new: bool) -> None:
         if type(message) is Request:
-            response = await self._front.application.answer(message)
+            response = await self._shared.application.answer(message)
         else:
             response = message  # type: ignore[assignment]
         keeps = keeps and not self.is_closing
         if type(response.body) is bytes:
-            self._write_head(response, keeps, b"content-length: %d\r\n" % len(response.body),
-                             response.body)  # fmt: skip
+            head = head_of(response, keeps, b"content-length: %d\r\n" % len(response.body))
+            self._transport.write(head + response.body)
         else:
             keeps = keeps and is_new
             await self._send_pieces(response, keeps, chunked=is_new)
@@ -207,7 +217,7 @@ class Connection(asyncio.Protocol):
         pieces: Any = response.body
         write = self._transport.write
         try:
-            self._write_head(response, keeps, b"transfer-encoding: chunked\r\n" if chunked else b"")
+            write(head_of(response, keeps, b"transfer-encoding: chunked\r\n" if chunked else b""))
             async for piece in pieces:
                 if self._writable is not None:
                     await self._writable
@@ -216,24 +226,6 @@ class Connection(asyncio.Protocol):
                 write(b"0\r\n\r\n")
         finally:
             await pieces.aclose()
-
-    def _write_head(
-        self, response: Response, keeps: bool, framing: bytes, body: bytes = b""
-    ) -> None:
-        more = "".join([f"{name}: {value}\r\n" for name, value in response.headers])
-        if not keeps:
-            more += "connection: close\r\n"
-        self._transport.write(
-            b"%b%bdate: %b\r\ncontent-type: %b\r\n%b\r\n%b"
-            % (
-                _status_line(response.status),
-                framing,
-                _date(),
-                response.content_type.encode(),
-                more.encode("latin-1"),
-                body,
-            )
-        )
 
     def _refuse(self, error: Refused) -> None:
         """Tell the client why its request is not answered. Then the connection ends."""
@@ -268,39 +260,16 @@ class Connection(asyncio.Protocol):
             if self._size > HEAD_LIMIT:
                 self._refuse(Refused(431, f"the head has more than {HEAD_LIMIT} bytes"))
         elif self._length - self._size >= LARGE:
-            LargeBody(self, self._transport, self._length, self._chunks)
+            LargeBody(self._transport, self._length, self._chunks, self._end_of_body)
         if self._timer is None and not self._deaf:
             self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
 
     def _count_body(self, size: int) -> None:
         self._size += size
-        if self._size > self._front.body_limit:
-            raise Refused(413, f"the body has more than {self._front.body_limit} bytes")
+        if self._size > self._shared.body_limit:
+            raise Refused(413, f"the body has more than {self._shared.body_limit} bytes")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-_dates: dict[int, bytes] = {}
-"""the present second, and its text"""
-
-
-def _date() -> bytes:
-    now = int(time.time())
-    if now not in _dates:
-        _dates.clear()
-        _dates[now] = email.utils.formatdate(now, usegmt=True).encode()
-    return _dates[now]
-
-
-_status_lines: dict[int, bytes] = {}
-
-
-def _status_line(status: int) -> bytes:
-    line = _status_lines.get(status)
-    if line is None:
-        line = f"HTTP/1.1 {status} {_PHRASES.get(status, 'Error')}\r\n".encode()
-        _status_lines[status] = line
-    return line

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 
-from ._connection import Connection
+from ._connection import Connection, Shared
 from ._http import Application
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -29,9 +29,7 @@ class HttpFront:
     def __init__(
         self, application: Application, place: tuple[str, int], body_limit: int = BODY_LIMIT
     ) -> None:
-        self.application = application
-        self.body_limit = body_limit
-        self.connections: set[Connection] = set()
+        self._shared = Shared(application, body_limit)
         family = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
         self._socket = socket.create_server(place, family=family, backlog=BACKLOG)
         # a forked worker, or what its model starts, would keep the port in use
@@ -39,7 +37,6 @@ class HttpFront:
         self._address = self._socket.getsockname()[:2]
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._ended: asyncio.Future[None] | None = None
 
     @property
     def url(self) -> str:
@@ -60,33 +57,28 @@ class HttpFront:
             self._socket.close()
             return
         self._server.close()
-        for connection in list(self.connections):
+        shared = self._shared
+        for connection in list(shared.connections):
             connection.is_closing = True
             if connection.is_idle:
                 connection.close()
-        if self.connections:
-            self._ended = asyncio.get_running_loop().create_future()
-            await self._ended
+        if shared.connections:
+            shared.ended = asyncio.get_running_loop().create_future()
+            await shared.ended
         if self._sweeper is not None:
             self._sweeper.cancel()
-
-    def forget(self, connection: Connection) -> None:
-        """Remove a connection, which has ended."""
-        self.connections.discard(connection)
-        if self._ended is not None and not self.connections and not self._ended.done():
-            self._ended.set_result(None)
 
     def _connection(self, loop: asyncio.AbstractEventLoop) -> Connection:
         if self._sweeper is None:
             self._sweeper = loop.call_later(IDLE_TIMEOUT, self._sweep, loop)
-        return Connection(self, loop)
+        return Connection(self._shared, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """End the connections that were not used since the last time."""
-        for connection in list(self.connections):
+        for connection in list(self._shared.connections):
             if connection.is_idle and not connection.is_fresh:
                 connection.close()
             connection.is_fresh = False
         self._sweeper = None
-        if self.connections:
+        if self._shared.connections:
             self._sweeper = loop.call_later(IDLE_TIMEOUT, self._sweep, loop)

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ._connection import Connection
+from collections.abc import Callable
+from typing import Any
 
 LARGE = 128 << 10  # bytes that are still to come
 
 
 class LargeBody(asyncio.BufferedProtocol):
-    """Takes the place of a `Connection` until the body is complete.
+    """Takes the place of another protocol until the body is complete.
 
     The parser would copy each part of it twice, and joining them is a third copy.
 
     Args:
-        connection: whose request it is.
         transport: of the connection.
         length: of the body, as the request says.
         chunks: the parts that have come.
+        end: called with the body, after the other protocol has its place again.
     """
 
     def __init__(
-        self, connection: Connection, transport: Any, length: int, chunks: list[bytes]
+        self, transport: Any, length: int, chunks: list[bytes], end: Callable[[bytearray], None]
     ) -> None:
-        self._connection = connection
         self._transport = transport
+        self._other: Any = transport.get_protocol()
+        self._end = end
         self._body = bytearray(length)
         self._at = 0
         for chunk in chunks:
@@ -44,20 +43,20 @@ class LargeBody(asyncio.BufferedProtocol):
         """Note that bytes have come."""
         self._at += nbytes
         if self._at == len(self._body):
-            self._hand_over(self._connection)
-            self._connection.end_of_body(self._body)
+            self._hand_over(self._other)
+            self._end(self._body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        self._connection.connection_lost(exc)
+        self._other.connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Pass it on."""
-        self._connection.pause_writing()
+        self._other.pause_writing()
 
     def resume_writing(self) -> None:
         """Pass it on."""
-        self._connection.resume_writing()
+        self._other.resume_writing()
 
     def _hand_over(self, protocol: asyncio.BaseProtocol) -> None:
         # It begins to read in the way of the other kind of protocol.

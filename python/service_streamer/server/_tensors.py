@@ -26,7 +26,13 @@ DTYPES: dict[str, np.dtype[Any]] = {
 """by datatype. An array of BF16 has the raw 16 bits of each number"""
 
 _DATATYPES = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}
-_JSON_TYPES: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str, bytes}}
+_JSON_TYPES: dict[str, set[type]] = {
+    "b": {bool},
+    "i": {int},
+    "u": {int},
+    "f": {int, float},
+    "O": {str, bytes},
+}
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 80
 shown = _repr.repr

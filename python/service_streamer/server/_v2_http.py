@@ -192,7 +192,11 @@ def _response(answer: InferResponse, wanted: _Wanted) -> Response:
     told: list[dict[str, Any]] = []
     parts: list[bytes | memoryview] = []
     for tensor in answer.outputs:
-        about: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        about: dict[str, Any] = {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": tensor.shape,
+        }
         if wanted.binary(tensor.name):
             data = to_bytes(tensor)
             parts.append(data)

@@ -5,11 +5,13 @@ import json
 import re
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("http_servers")
 
+from command_processes import Service
 from hub_models import Folder
 from process_models import ProcessGate, is_alive
 from waits import LONG, eventually
@@ -32,10 +34,13 @@ def serve_hub(services, model_folder):
     def start(*arguments):
         folder = str(model_folder.root / "models")
         service = services("serve", folder, "--http", "127.0.0.1:0", *arguments)
-        port = int(re.search(r"is served at http://127.0.0.1:(\d+)", service.line("served"))[1])
-        return service, port
+        return service, served_at(service)
 
     return start
+
+
+def served_at(service):
+    return int(re.search(r"is served at http://127.0.0.1:(\d+)", service.line("served"))[1])
 
 
 def refuses(port):
@@ -96,6 +101,25 @@ def test_the_drain_timeout_ends_requests_with_503(serve_hub, model_folder, asked
     assert connection.getresponse().status == 503
     assert service.wait() == 0
     gate.close()
+
+
+def test_the_five_minutes_of_the_page_work(tmp_path, asked):
+    page = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
+    code, configuration = (
+        re.search(f"^```{kind}\n# {name}\n(.*?)^```", page, re.M | re.S)[1]
+        for kind, name in (("python", "my_models.py"), ("toml", "models/upper/model.toml"))
+    )
+    version = tmp_path / "models" / "upper" / "1"
+    version.mkdir(parents=True)
+    (tmp_path / "my_models.py").write_text(code)
+    (version.parent / "model.toml").write_text(configuration)
+    service = Service("serve", "models/", "--http", "127.0.0.1:0", cwd=tmp_path)
+    try:
+        response = asked(served_at(service), "/v1/models/upper:predict", {"instances": ["hello"]})
+        assert json.load(response.getresponse()) == {"predictions": ["HELLO"]}
+    finally:
+        service.process.kill()
+        service.process.communicate()
 
 
 @pytest.mark.parametrize("front", ["--http", "--grpc"])
