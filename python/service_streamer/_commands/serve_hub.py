@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ..hub import ModelHub
 
 HUB_OPTIONS = ("max_loaded", "memory_budget", "gpu_memory_budget")
+WORKERS = "worker_num"
+"""of a `Streamer`; for a folder: the worker processes that its models share"""
 
 
 def add_hub_options(add: Add) -> None:
@@ -44,7 +46,7 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
     Raises:
         CommandError: the extra ``hub`` is missing, or an option is not for this.
     """
-    given = {option: options.pop(option) for option in HUB_OPTIONS if option in options}
+    given = {each: options.pop(each) for each in (*HUB_OPTIONS, WORKERS) if each in options}
     if found is not None:
         if given:
             refused = ", ".join(map(_flag, given))
@@ -53,6 +55,8 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
         return hub
     from ..hub import ModelHub
 
+    if WORKERS in given:
+        given["workers"] = given.pop(WORKERS)
     look_in_working_folder()
     try:
         return ModelHub.watch(name, **given)

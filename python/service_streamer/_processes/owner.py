@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, _lifecycle, _options
@@ -191,6 +191,10 @@ class Processes:
                 is a reason; later only a state in which every worker was given up.
         """
         return self._supervisor.given_up() if started else self._supervisor.init_failure()
+
+    def share(self, on_death: Callable[[], object]) -> None:
+        """Do what `Supervisor.share` does."""
+        self._supervisor.share(on_death)
 
     def resize(self, worker_num: int) -> None:
         """Change the number of workers. Does not wait."""

@@ -77,12 +77,18 @@ class Pool:
             retire=self._retire,
             clock=clock,
         )
+        self.on_death: Callable[[], object] | None = None
+        """see `Supervisor.share`"""
         self.failure: InitFailure | None = None
         """the reason why the server rejects requests: no worker can load the model"""
         self._ending: dict[
             Process, float
         ] = {}  # processes that should exit, and when they are killed
         self._log = Log(version.model.name)
+
+    @property
+    def _shared(self) -> bool:
+        return self.on_death is not None
 
     def resize(self, worker_num: int) -> None:
         """Add slots, or remove the last ones and retire their workers."""
@@ -184,16 +190,19 @@ class Pool:
         self._leaves(worker)
         if state is State.STARTING:
             how = f"worker process {process.pid} {process.describe()} while loading its model"
-            self._could_not_load(slot, worker.version, InitFailure(how))
+            # A shared worker had no model yet.
+            self._could_not_load(slot, worker.version, InitFailure(how), passing=self._shared)
         elif state is State.READY:
             how = "was killed: hang timeout" if hung else process.describe()
             slot.lost = process.pid
             if not self.finishing:
                 self._log.died(worker, how + (" during a batch" if had_batch else ""))
+            if had_batch and self.on_death is not None:
+                self.on_death()
             now = self._clock()
             if now - worker.ready_at >= STABLE_AFTER:
                 slot.deaths = 0
-            slot.start_again(self._clock())
+            slot.start_again(self._clock(), self._shared)
 
     def _leaves(self, worker: Worker) -> None:
         worker.state = State.LEAVING
@@ -229,7 +238,7 @@ class Pool:
         final = slot.attempts >= MAX_ATTEMPTS or why.unguarded_main
         if not final:
             slot.deaths = max(slot.deaths, 1)  # so that the retry is delayed
-            slot.start_again(self._clock())
+            slot.start_again(self._clock(), self._shared)
             self._log.could_not_load(slot, why, final=False)
         else:
             times = f"{slot.attempts} times in a row; " if slot.attempts > 1 else ""
@@ -240,7 +249,8 @@ class Pool:
                 slot.given_up = why
             self._log.could_not_load(slot, why, final=True)
             self.rollout.end(why.error())
-        self._announce(why)
+        if not (passing and self._shared):
+            self._announce(why)
 
     def _announce(self, why: InitFailure) -> None:
         """Reject requests if no worker is ready and each has failed to load at least once."""

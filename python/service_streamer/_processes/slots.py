@@ -12,6 +12,7 @@ from .start import Version
 
 FIRST_DELAY = 0.1  # s before the second restart; doubled with each further one
 MAX_DELAY = 10.0  # s, the upper limit of that delay
+MAX_SHARED_DELAY = 1.0  # s, the same if other models wait for the worker, too
 STABLE_AFTER = 10.0  # s; a worker that has served for so long resets the delay
 
 
@@ -61,10 +62,11 @@ class Slot:
         """Return True if its worker is ready and has another version."""
         return self.is_ready() and not self.is_ready(version)
 
-    def start_again(self, now: float) -> None:
+    def start_again(self, now: float, shared: bool) -> None:
         """Schedule the next start after a death: at once, then with exponential back-off."""
         doublings = min(self.deaths - 1, 16)  # so that the float does not overflow
-        delay = min(MAX_DELAY, FIRST_DELAY * 2.0**doublings) if self.deaths else 0.0
+        longest = MAX_SHARED_DELAY if shared else MAX_DELAY
+        delay = min(longest, FIRST_DELAY * 2.0**doublings) if self.deaths else 0.0
         self.deaths += 1
         self.start_at = now + delay
 

@@ -38,6 +38,17 @@ class Supervisor:
 
     # --------------------------------------------------------------- for any thread
 
+    def share(self, on_death: Callable[[], object]) -> None:
+        """Let models share the workers, which start without a model.
+
+        So the death of a worker that starts fails no request: these wait for the next worker.
+
+        Args:
+            on_death: called when a worker has died with a batch, before another one starts. The
+                supervisor thread calls it. It must not block or raise.
+        """
+        self._pool.on_death = on_death
+
     def wait_started(self) -> None:
         """Block until the first worker processes have been started."""
         self.changed.wait_for(lambda: self._started, None)

@@ -20,6 +20,8 @@ whose engine gives it its deadline, its future and its cancellation, until the m
   no close and no answer happens under it. Handles read the streamer of a version without it.
 - The thread "service-streamer-watch" reads the folder of `ModelHub.watch` and tells the `Rollout`,
   which decides under a lock of its own. A loader thread switches to a version that it has loaded.
+- Models may share worker processes; the page of `_sharing` tells how. The supervisor thread of such
+  a process tells when it died while it ran a model, which moves after the second time.
 - A request in flight needs no lease: the engine of its streamer counts it, and closing a streamer
   answers what it has accepted. A request that comes too late was not accepted; the hub sends it
   again, to the streamer of the next load.

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
 
 from .._errors import StreamerClosed
-from .._waiting.threads import Condition, original
-from . import _memory
+from .._waiting.threads import Condition, NativeThread, original
+from . import _log, _memory
 from ._forwarding import Forwarding
+from ._jobs import Jobs
 from ._models import State, Version
 from ._room import Limits, victims_for
+from ._sharing.streamer import SharedStreamer
 
 
 class Budget(Forwarding):
     """A base class of `Loader`: the versions that hold room, and those that have to leave."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, threads: int) -> None:
         super().__init__()
         self._limits = limits
+        self._max_threads = threads
         self._holders: list[Version] = []
         """all versions that hold room"""
 
@@ -25,6 +30,7 @@ class Budget(Forwarding):
         """Make the locks, also in a forked child."""
         self.lock = original("_thread", "allocate_lock")()
         """guards the models, the versions, and the members of `Budget` and `Loader`"""
+        self._jobs = Jobs(self._max_threads)
         self._changes = 0
         self._changed = Condition()
 
@@ -81,6 +87,27 @@ class Budget(Forwarding):
             size = _memory.of_workers(streamer)
             if size and version.size is not None:
                 version.size = version.size._replace(host=size)
+
+    def _worker_died(self, version: Version) -> None:
+        """Count a death of the shared worker that ran a version; after the second, move it.
+
+        Called before the next worker starts. That one refuses the requests that are in its queue,
+        and they wait for the load in a process of its own.
+        """
+        with self.lock:
+            version.worker_deaths += 1
+            streamer = version.streamer
+            ready = version.state is State.READY and not self._closed
+            moves = False
+            if ready and version.is_apart and isinstance(streamer, SharedStreamer):
+                moves = version.wanted = True
+                self._retire(version)
+                streamer.refuse()
+        _log.worker_died(version)
+        if moves:
+            # Not a job: those that run may wait until this version has left.
+            with contextlib.suppress(RuntimeError):  # at exit no thread can start
+                NativeThread(functools.partial(self.drain, version), Jobs.thread_name).start()
 
     def _retire(self, version: Version) -> None:
         streamer = version.streamer

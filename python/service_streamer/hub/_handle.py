@@ -19,6 +19,7 @@ from .._waiting import greenlets
 from ._loader import Loader
 from ._lobby import Lobby, LobbyRequest
 from ._models import Alias, VersionStatus
+from ._sharing.streamer import SharedStreamer
 
 if TYPE_CHECKING:
     from .._options import Options
@@ -215,7 +216,9 @@ class ModelHandle(Requests):
         tenant: str | None,
     ) -> Future:
         version = alias.version
-        if (streamer := version.streamer) is not None:
+        streamer = version.streamer
+        # A shared model may move. Only the lobby sends a submitted request again.
+        if streamer is not None and not isinstance(streamer, SharedStreamer):
             version.used = monotonic()
             try:
                 return streamer.submit(batch, timeout=timeout, priority=priority, tenant=tenant)
@@ -255,7 +258,8 @@ class ModelHandle(Requests):
                     "it with ModelHub.load before it streams to asyncio"
                 )
             self.wait_ready(self._options.worker_timeout)
-        if (streamer := version.streamer) is not None:
+        streamer = version.streamer
+        if streamer is not None and not isinstance(streamer, SharedStreamer):
             version.used = monotonic()
             try:
                 return streamer._begin_stream(item, priority, tenant, buffer)

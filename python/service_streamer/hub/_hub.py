@@ -55,6 +55,8 @@ class ModelHub(Releases):
         gpu_memory_budget: the same for the memory of all GPUs together. It is measured only if this
             process has initialised CUDA with torch.
         load_threads: most models that are loaded at the same time.
+        workers: most worker processes for the models that may share one; see `ModelSpec`. None:
+            each model that runs in worker processes has its own.
 
     Raises:
         TypeError, ValueError: an argument is invalid. The message names it.
@@ -68,6 +70,7 @@ class ModelHub(Releases):
         memory_budget: int | str | None = None,
         gpu_memory_budget: int | str | None = None,
         load_threads: int = 2,
+        workers: int | None = None,
     ) -> None:
         limits = Limits(
             None if max_loaded is None else _options.count("max_loaded", max_loaded),
@@ -83,7 +86,8 @@ class ModelHub(Releases):
             model = self._models[name] = Model(name, spec.pin)
             model.add(1, spec)
         self._handles: dict[str, ModelHandle] = {}
-        self._loader = Loader(limits, _options.count("load_threads", load_threads))
+        count = None if workers is None else _options.count("workers", workers)
+        self._loader = Loader(limits, _options.count("load_threads", load_threads), count)
         self._lobby = Lobby(_weak_enter(self._loader))
         for model in self._models.values():
             for version in model.versions.values():

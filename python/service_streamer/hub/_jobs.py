@@ -14,6 +14,8 @@ class Jobs:
     Any thread may call the methods. `start` does not block.
     """
 
+    thread_name = "service-streamer-loader"
+
     def __init__(self, threads: int) -> None:
         self._most = threads
         self._lock = original("_thread", "allocate_lock")()  # guards the next two
@@ -34,7 +36,7 @@ class Jobs:
         if not starts:
             return
         try:
-            NativeThread(self._run, "service-streamer-loader").start()
+            NativeThread(self._run, self.thread_name).start()
         except BaseException:
             with self._lock:
                 self._threads -= 1

@@ -11,13 +11,14 @@ from .. import _lifecycle
 from .._errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
 from .._pipeline.request import Piece
 from .._streamer import BaseStreamer
+from .._waiting.timeouts import countdown
 from . import _log
 from ._budget import Budget
 from ._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
-from ._jobs import Jobs
 from ._making import Making
 from ._models import MOVING, State, Version
 from ._room import Limits
+from ._sharing.workers import SharedWorkers
 
 MAX_WAITING = 65_536  # requests of a model that is being loaded
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
@@ -29,9 +30,9 @@ class Loader(Budget):
     Any thread may call the methods. Only `drain`, `unload`, `wait` and `close` block.
     """
 
-    def __init__(self, limits: Limits, threads: int) -> None:
-        super().__init__(limits)
-        self._max_threads = threads
+    def __init__(self, limits: Limits, threads: int, workers: int | None) -> None:
+        super().__init__(limits, threads)
+        self._workers = None if workers is None else SharedWorkers(workers)
         self.forked = False
         self.on_ready: Callable[[Version], None] = lambda version: None
         """called when a version is loaded, by a loader thread"""
@@ -40,8 +41,7 @@ class Loader(Budget):
 
     def _begin(self) -> None:
         super()._begin()
-        self._making = Making()
-        self._jobs = Jobs(self._max_threads)
+        self._making = Making(self._workers, self._worker_died)
 
     # ------------------------------------------------------------------- requests
 
@@ -171,16 +171,14 @@ class Loader(Budget):
 
     def close(self, drain: bool, timeout: float | None) -> None:
         """Close all streamers. Block until all requests and loads have ended."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-
-        def left() -> float | None:
-            return None if deadline is None else max(0.0, deadline - time.monotonic())
-
+        left = countdown(timeout)
         with self.lock:
             self._closed = True
             loaded = [each.streamer or each.leaving for each in self._holders]
             coming = [each.coming for each in self._holders]
         self._notify()
+        if self._workers is not None:
+            self._workers.begin_close(drain)
         for streamer in filter(None, coming):
             streamer.close(drain=False, timeout=0)
         streamers = list(filter(None, loaded))
@@ -188,6 +186,8 @@ class Loader(Budget):
             streamer._begin_close(drain, alone=False)
         for streamer in streamers:
             streamer.close(drain, left())
+        if self._workers is not None:
+            self._workers.close(0 if any(coming) else left())
         with self.lock:
             for version in self._holders:
                 if version.state is State.READY:
@@ -227,7 +227,7 @@ class Loader(Budget):
             self._make_room(version, loaded=False)
             note = functools.partial(self._note, version)
             try:
-                streamer, version.size = self._making.make(version.spec, note)
+                streamer, version.size = self._making.make(version, note)
             finally:
                 note(None)
             try:

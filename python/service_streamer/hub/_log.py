@@ -25,6 +25,14 @@ def failed(version: Version, failure: ModelLoadError) -> None:
     _logger.warning("%s", failure, exc_info=failure.__cause__, extra=about)
 
 
+def worker_died(version: Version) -> None:
+    """Log that a shared worker process has died while it ran a version."""
+    then = ", which gets a process of its own" if version.is_apart else ""
+    text = "a shared worker process died while it ran model %s%s"
+    about = {**_about(version), "worker_deaths": version.worker_deaths}
+    _logger.warning(text, version.name, then, extra=about)
+
+
 def serves(version: Version) -> None:
     """Log that a version gets the requests from now on."""
     _logger.info("model %s serves now", version.name, extra=_about(version))

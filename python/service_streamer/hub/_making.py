@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,30 +11,52 @@ from .._streamer import BaseStreamer
 from .._waiting.threads import original
 from . import _memory
 from ._memory import Size
+from ._models import Version
+from ._sharing.streamer import SharedStreamer
+from ._sharing.workers import SharedWorkers
 from ._spec import ModelSpec
 
 
 class Making:
-    """Makes streamers. Any thread may call `make`, which blocks."""
+    """Makes streamers. Any thread may call `make`, which blocks.
 
-    def __init__(self) -> None:
+    Args:
+        workers: that models share. None: there are none.
+        on_death: called with a version whose shared worker died while it ran. Must not block.
+    """
+
+    def __init__(self, workers: SharedWorkers | None, on_death: Callable[[Version], None]) -> None:
+        self._workers = workers
+        self._on_death = on_death
         self._growing = original("_thread", "allocate_lock")()
 
     def make(
-        self, spec: ModelSpec, note: Callable[[BaseStreamer], None]
+        self, version: Version, note: Callable[[BaseStreamer], None]
     ) -> tuple[BaseStreamer, Size]:
         """Return a streamer with a loaded model, and the size of the model.
 
         Models in this process are measured by its growth, so they are loaded one at a time.
 
         Args:
-            spec: of the model.
+            version: of the model.
             note: as for `ModelSpec.make_streamer`.
         """
+        spec, make = version.spec, None
+        if self._workers is not None and spec.shared is not None and not version.is_apart:
+            make = functools.partial(
+                self._workers.open,
+                spec.shared,
+                spec.options,
+                version.name,
+                functools.partial(self._on_death, version),
+            )
         with _alone(spec, self._growing):
             measured = _memory.begin()
-            streamer = spec.make_streamer(note)
-            return streamer, measured(streamer)
+            streamer = spec.make_streamer(note, make)
+            size = measured(streamer)
+        if isinstance(streamer, SharedStreamer):
+            size = size._replace(host=streamer.memory)
+        return streamer, size
 
 
 def _alone(spec: ModelSpec, lock: Any) -> Any:

@@ -63,7 +63,7 @@ def of_workers(streamer: BaseStreamer) -> int | None:
         workers = streamer.stats().worker_processes
     except StreamerError:  # it is closed
         return None
-    return sum(_pss(worker.pid) for worker in workers)
+    return sum(pss(worker.pid) for worker in workers)
 
 
 def begin() -> Callable[[BaseStreamer], Size]:
@@ -84,11 +84,12 @@ def begin() -> Callable[[BaseStreamer], Size]:
     return end
 
 
-def _pss(pid: int) -> int:
+def pss(pid: int) -> int:
+    """Return the proportional set size of a process in bytes; 0: it has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
             return _kilobytes(file.read(), "Pss")
-    except OSError:  # the worker has ended
+    except OSError:
         return 0
 
 

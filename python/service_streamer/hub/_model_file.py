@@ -41,6 +41,8 @@ class ModelFile:
     warmup: list[Any] = dataclasses.field(default_factory=list)
     pin: bool = False
     load: str = "first_request"
+    shared: bool = True
+    """a `ManagedModel` may share a worker process, if the hub has ``workers``"""
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     """of the streamer"""
@@ -104,7 +106,8 @@ class ModelFile:
             if is_managed(target):
                 options = dict(self.options)
                 kwargs = {**options.pop("model_init_kwargs", {}), "path": str(folder)}
-                return ModelSpec(target, **rest, **options, model_init_kwargs=kwargs)
+                options["model_init_kwargs"] = kwargs
+                return ModelSpec(target, **rest, **options, shared=self.shared)
             if not callable(target):
                 raise TypeError(f"{self.model} is not callable")
 

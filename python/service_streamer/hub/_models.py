@@ -13,6 +13,7 @@ from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from ._errors import ModelLoadError
 from ._memory import Size
+from ._sharing.streamer import SharedStreamer
 from ._spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class State(enum.Enum):
     DRAINING = "draining"
     FAILED = "failed"
 
+
+MOST_DEATHS = 2  # of shared workers, after which a model gets a process of its own
 
 MOVING = (State.LOADING, State.DRAINING)
 """the states that end by themselves"""
@@ -73,6 +76,8 @@ class Version:
         self.warned_at: float | None = None
         self.reloads = 0
         """loads within a minute after it was evicted"""
+        self.worker_deaths = 0
+        """of shared worker processes, while they ran it"""
         self.earlier_requests = 0
         """those of streamers that were closed"""
         self.last_stats: StreamerStats | None = None
@@ -82,6 +87,11 @@ class Version:
     def name(self) -> str:
         """The name of the model and the number of the version."""
         return f"{self.model.name}@{self.number}"
+
+    @property
+    def is_apart(self) -> bool:
+        """True if it must not share a worker process any more."""
+        return self.worker_deaths >= MOST_DEATHS
 
     def status(self) -> VersionStatus:
         """Return what `ModelHub.status` tells."""
@@ -102,6 +112,8 @@ class Version:
             waiting=len(self.waiting),
             reloads=self.reloads,
             error=None if self.error is None else str(self.error),
+            shared=isinstance(streamer, SharedStreamer),
+            worker_deaths=self.worker_deaths,
         )
 
 
@@ -201,6 +213,10 @@ class VersionStatus:
     """loads within a minute after it was unloaded for another model"""
     error: str | None
     """why the last attempt to load it has failed"""
+    shared: bool = False
+    """it is in a worker process with other models, now"""
+    worker_deaths: int = 0
+    """shared worker processes that died while they ran it. After two it gets its own"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,13 +8,18 @@ from typing import Any
 
 from .. import _options
 from .._kinds import kind_for
+from .._model import Model, check_model, makes_steps
 from .._native import NativeSource
 from .._options import Options
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
+from ._sharing.worker import MOST_ITEMS
 from ._tensor_spec import TensorSpec, check_specs
 
 LOADS = ("first_request", "start")
+
+SHARED_OPTIONS = {"batch_size", "model_init_args", "model_init_kwargs", "worker_timeout", "warmup"}
+"""the options of a model that may share a worker process"""
 
 
 class ModelSpec:
@@ -39,6 +44,10 @@ class ModelSpec:
         pin: the hub never unloads the model to make room for another.
         load: "first_request", or "start": when the hub is created.
         processes: run a function in worker processes.
+        shared: if the hub has ``workers``, run the model in one of them, with other models. A
+            `StepModel`, a ``batch_size`` above 1,024, and options other than ``batch_size``,
+            ``model_init_args``, ``model_init_kwargs`` and ``worker_timeout`` still mean a process
+            of its own.
         inputs: what the `server` checks and tells of the inputs, by name. An item is the row of the
             one input, or a dict of rows by name. None: one input of any name, datatype and shape.
         outputs: the same for the outputs.
@@ -56,6 +65,7 @@ class ModelSpec:
         pin: bool = False,
         load: str = "first_request",
         processes: bool = False,
+        shared: bool = True,
         inputs: Mapping[str, TensorSpec] | None = None,
         outputs: Mapping[str, TensorSpec] | None = None,
         **options: Any,
@@ -72,6 +82,11 @@ class ModelSpec:
         self._settle(warmup, pin, load, inputs, outputs)
         known = {"batch_size", "worker_timeout"}
         self.options = Options(**{name: options[name] for name in known & options.keys()})
+        _options.flag("shared", shared)
+        may_share = shared and self.in_processes and not makes_steps(target)
+        if may_share and options.keys() <= SHARED_OPTIONS and self.options.batch_size <= MOST_ITEMS:
+            names = ("model_init_args", "model_init_kwargs", "warmup")
+            self.shared = check_model(target, *(options.get(name) for name in names))
 
     @classmethod
     def factory(
@@ -102,6 +117,8 @@ class ModelSpec:
 
     in_processes: bool | None
     """the model runs in worker processes; None: known when it is loaded"""
+    shared: Model | None = None
+    """for a worker process that other models share; None: it must not be shared"""
     is_native = False
     """C++ threads run the model"""
 
@@ -120,17 +137,22 @@ class ModelSpec:
         self.inputs = check_specs("inputs", inputs)
         self.outputs = check_specs("outputs", outputs)
 
-    def make_streamer(self, note: Callable[[BaseStreamer], None]) -> BaseStreamer:
+    def make_streamer(
+        self,
+        note: Callable[[BaseStreamer], None],
+        make: Callable[[], BaseStreamer] | None = None,
+    ) -> BaseStreamer:
         """Make the streamer, load the model and warm it up. Blocks.
 
         Args:
             note: called with the streamer before it is ready.
+            make: makes the streamer instead, in a shared worker process.
 
         Raises:
             TypeError, ValueError: an option is invalid.
             Exception: any exception of the model.
         """
-        streamer = self._make()
+        streamer = (make or self._make)()
         if not isinstance(streamer, BaseStreamer):
             raise TypeError(f"the function of ModelSpec.factory must return a streamer, "
                             f"not {streamer!r}")  # fmt: skip

@@ -88,7 +88,7 @@ def test_after_the_first_connection_a_request_waits_for_its_timeout(absent):
     address, reason = absent
     with Streamer(double, 8, address=address, mp_start_method="fork"):
         client = Streamer.connect(address)
-        assert client.predict([1], timeout=LONG) == [2]
+        client.wait_ready(LONG)
     with pytest.raises(RequestTimeout, match="its deadline") as raised:
         client.predict([1], timeout=10 * SHORT)
     assert reason in str(raised.value)

@@ -89,6 +89,26 @@ def test_a_death_while_loading_is_told_with_its_cause(fakes):
     assert re.match("init: .*1000.*SIGSEGV", note)
 
 
+def test_a_shared_worker_that_dies_while_it_starts_fails_no_request(fakes):
+    fake = fakes(1)
+    deaths = []
+    fake.supervisor.share(lambda: deaths.append(len(fake.started)))
+    for worker in range(2 * pool.MAX_ATTEMPTS):
+        fake.dies(worker)
+        fake.passes(slots.MAX_SHARED_DELAY)
+    assert fake.failures == deaths == []
+    started = len(fake.started)
+    fake.ready(started - 1)
+    fake.dies(started - 1)  # it had no batch
+    fake.passes(slots.MAX_SHARED_DELAY)
+    fake.ready(started)
+    fake.dies(started, had_batch=True)
+    assert deaths == [started + 1]  # before the next one started
+    fake.passes(slots.MAX_SHARED_DELAY)
+    fake.fails(started + 1, "Traceback: no main module")
+    assert fake.failures == ["init: Traceback: no main module"]
+
+
 def test_a_process_that_cannot_be_started_is_tried_again(fakes):
     fake = Fake(1)
     fake.broken = OSError(24, "Too many open files")

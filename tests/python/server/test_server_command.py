@@ -64,7 +64,7 @@ def asked():
 
 
 def test_a_folder_is_served_until_a_signal(serve_hub, asked):
-    service, port = serve_hub("--max-loaded", "1", "--memory-budget", "8GB")
+    service, port = serve_hub("--max-loaded", "1", "--memory-budget", "8GB", "--workers", "1")
     response = asked(port, "/v1/models/times:predict", {"instances": [2]}).getresponse()
     assert json.load(response) == {"predictions": [6]}
     service.signal(signal.SIGTERM)

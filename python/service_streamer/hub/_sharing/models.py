@@ -1,0 +1,110 @@
+"""The models of a hub in one worker process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..._errors import StreamerClosed, WorkerInitError
+from ..._streams.running import Collecting
+from .. import _memory
+from .memory import RunningModel, read_packed
+
+Predict = Callable[[list[Any]], Any]
+
+PAUSE = 1.0  # s until a model is loaded again after it could not be
+
+
+class SharedModels(Collecting):
+    """The predict function of a worker process that has many models. Its thread calls the methods.
+
+    An item is ``[number, fd, item]``, with those of the `PackedModel`. A batch has items of one
+    model, or one command: ``[number, fd]`` loads a model and returns the memory that it takes in
+    bytes; ``[number]`` unloads it.
+
+    Args:
+        place: that of the owner's `RunningModel`.
+    """
+
+    def __init__(self, place: tuple[int, int]) -> None:
+        self._place = place
+        self._running: RunningModel | None = None
+        self._predicts: dict[int, Predict] = {}
+        self._failed: dict[int, tuple[float, WorkerInitError]] = {}
+
+    def __call__(self, batch: list[Any]) -> Any:
+        """Run the model of a batch, or a command."""
+        self._mark(batch[0][0])
+        try:
+            if len(batch[0]) < 3:
+                return [self._obey(*batch[0])]
+            predict, items = self._select(batch)
+            return predict(items)
+        finally:
+            self._mark(0)
+
+    def generate(self, batch: list[Any]) -> Any:
+        """Run the model of a batch that has the request of a stream.
+
+        The model runs on while its pieces are read. So it stays marked until the next batch.
+        """
+        self._mark(batch[0][0])
+        predict, items = self._select(batch)
+        return predict.generate(items) if isinstance(predict, Collecting) else predict(items)
+
+    def _mark(self, number: int) -> None:
+        if self._running is None:
+            self._running = RunningModel(self._place)
+        self._running.number = number
+
+    def _select(self, batch: list[Any]) -> tuple[Predict, list[Any]]:
+        number, fd, _ = batch[0]
+        predict = self._predicts.get(number)
+        if predict is None:
+            predict = self._load_again(number, fd)
+        return predict, [item for _, _, item in batch]
+
+    def _load_again(self, number: int, fd: int) -> Predict:
+        """Load a model that a worker had which this one has replaced."""
+        failed_at, failure = self._failed.get(number, (0.0, None))
+        if failure is not None and time.monotonic() - failed_at < PAUSE:
+            raise failure
+        try:
+            return self._load(number, fd)
+        except StreamerClosed:
+            raise
+        except Exception as error:
+            failure = WorkerInitError(f"{type(error).__name__}: {error}")
+            self._failed[number] = time.monotonic(), failure
+            raise failure from error
+
+    def _load(self, number: int, fd: int) -> Predict:
+        model, batch_size = read_packed(self._place[0], number, fd)
+        self._predicts[number] = predict = model.load(None, batch_size)
+        return predict  # type: ignore[no-any-return]
+
+    def _obey(self, number: int, fd: int | None = None) -> int:
+        if fd is None:
+            self._predicts.pop(number, None)
+            self._failed.pop(number, None)
+            _give_back_memory()
+            return 0
+        before = _memory.pss(os.getpid())
+        self._load(number, fd)
+        return max(0, _memory.pss(os.getpid()) - before)
+
+
+def _give_back_memory() -> None:
+    """Give free memory back to the system. The allocators keep it otherwise."""
+    gc.collect()
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        cuda.empty_cache()
+    with contextlib.suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)

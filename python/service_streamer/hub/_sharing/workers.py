@@ -1,0 +1,73 @@
+"""The worker processes that models of a hub share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ... import _lifecycle
+from ..._errors import StreamerClosed
+from ..._model import Model
+from ..._options import Options
+from ..._waiting.threads import original
+from .memory import PackedModel
+from .streamer import SharedStreamer
+from .worker import SharedWorker
+
+
+class SharedWorkers:
+    """The shared worker processes of a hub. They are started when they are needed.
+
+    Any thread may call the methods. Only `close` blocks.
+
+    Args:
+        count: most processes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lock = original("_thread", "allocate_lock")()  # guards the next two
+        self._workers: list[SharedWorker] = []
+        self._closed = False
+        _lifecycle.watch(self)
+
+    def open(
+        self, model: Model, options: Options, name: str, on_death: Callable[[], None]
+    ) -> SharedStreamer:
+        """Return a streamer for a model, in the worker with the fewest models. Does not load it.
+
+        Args:
+            model: to load there.
+            options, name: those of `SharedStreamer`.
+            on_death: as for `SharedWorker.add`.
+
+        Raises:
+            SerializationError: the model cannot be pickled.
+            StreamerClosed: the workers are closed.
+        """
+        packed = PackedModel(model, options.batch_size)
+        with self._lock:
+            if self._closed:
+                raise StreamerClosed("the hub is closed")
+            worker = min(self._workers, key=len, default=None)
+            if worker is None or (len(worker) > 0 and len(self._workers) < self._count):
+                worker = SharedWorker()
+                self._workers.append(worker)
+            worker.add(packed, options.batch_size, on_death)
+        return SharedStreamer(worker, packed, options, name)
+
+    def begin_close(self, drain: bool) -> None:
+        """Accept no more models. Without `drain` also end the requests in the queues."""
+        with self._lock:
+            self._closed = True
+        for worker in self._workers:
+            worker.closing = True
+            if not drain:
+                worker.streamer._begin_close(drain=False, alone=False)
+
+    def close(self, timeout: float | None) -> None:
+        """End the processes. After the timeout, kill those that work."""
+        for worker in self._workers:
+            worker.streamer.close(drain=False, timeout=timeout)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = original("_thread", "allocate_lock")()
