@@ -8,6 +8,11 @@ import pytest
 
 pytest.importorskip("http_servers")
 
+from http_servers import App
+from server_models import MODELS
+
+from service_streamer.hub import ModelSpec
+
 BODIES = 10_000
 TASKS = 50
 
@@ -68,11 +73,6 @@ def request(chosen):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of a model: the mean of nothing
 def test_no_body_fails_the_server(server_hubs):
-    from conftest import MODELS
-    from http_servers import App
-
-    from service_streamer.hub import ModelSpec
-
     # Its batches may fail for an item that is odd, so it takes each.
     app = App(server_hubs({**MODELS, "echo": ModelSpec(list, batch_size=64)}))
     chosen = random.Random(20)
