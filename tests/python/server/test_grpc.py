@@ -183,8 +183,9 @@ def test_a_probe_learns_whether_the_server_is_ready(grpc_servers, triton_clients
     assert client.is_server_live()
 
 
-def test_a_probe_of_an_unknown_service_is_refused(grpc_servers, triton_clients):
+def test_a_probe_of_an_unknown_service_is_refused(grpc_servers, triton_clients, caplog):
     client = triton_clients(grpc_servers({}))
     with pytest.raises(grpc.RpcError, match="unknown service 'x'") as caught:
         client._channel.unary_unary("/grpc.health.v1.Health/Check")(b"\x0a\x01x")
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+    assert caplog.record_tuples == []

@@ -70,6 +70,8 @@ async def _unary(name: str, kind: Any, method: Unary, data: bytes, context: Any)
     try:
         response = await method(parse(kind, data), context)
         return response.SerializeToString()  # type: ignore[no-any-return]
+    except grpc.aio.AbortError:  # the method has ended the call itself
+        raise
     except Exception as error:
         await _abort(context, tell(error, name))
         raise
