@@ -127,7 +127,7 @@ def test_the_error_of_a_model_may_be_long_and_odd(grpc_servers, triton_clients, 
     caplog.set_level("CRITICAL")  # pytest cannot show it
 
     def model(batch):
-        raise ValueError("long \ud800 " * 10_000)
+        raise ValueError("long \ud800" + "\U0001f600" * 10_000)
 
     client = triton_clients(grpc_servers({"m": ModelSpec(model, batch_size=8)}))
     with pytest.raises(grpc.RpcError, match="ValueError: long") as caught:

@@ -14,7 +14,7 @@ from .. import _log
 from .._errors import Failure, InvalidInput, failure
 from . import messages
 
-_LONGEST = 2000  # characters of an error; it travels in a header, whose size clients limit
+_LONGEST = 500  # characters of an error; clients take 8 KB of headers, and one may need 12 bytes
 
 Unary = Callable[[Any, Any], Awaitable[Any]]
 Streaming = Callable[[AsyncIterator[bytes], Any], Awaitable[None]]
