@@ -49,7 +49,7 @@ $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(filter cpp/%,
 	@touch $@
 
 $(VENV)/.lint-tools: $(VENV)/.tools
-	$(pip) install -q clang-format clang-tidy mypy ruff
+	$(pip) install -q basedpyright clang-format clang-tidy mypy ruff
 	@touch $@
 
 compile_commands.json: build/lint/compile_commands.json
@@ -203,10 +203,13 @@ test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a c
 
 # ----------------------------------------------------------------------- lint
 
-lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock annotations
+pyright = $(bin)/basedpyright --pythonpath $(bin)/python
+
+lint: $(VENV)/.lint-tools  ## ruff, mypy, pyright, clang-format, clang-tidy with the lock annotations
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
+	$(pyright)
 	$(bin)/clang-format --dry-run -Werror $(cpp_sources) $(cpp_headers) $(cuda_sources)
 	$(bin)/python tests/tools/check_words.py
 	@$(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy
@@ -215,6 +218,7 @@ lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock
 lint-changed: $(VENV)/.lint-tools
 	@files="$(call changed,py)"; test -z "$$files" || { $(bin)/ruff check $$files && $(bin)/ruff format --check $$files; }
 	$(bin)/mypy
+	$(pyright)
 	@files="$(call changed,cpp)"; test -z "$$files" || $(bin)/clang-format --dry-run -Werror $$files
 	@files="$(call changed,tidy)"; test -z "$$files" || \
 	  $(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy TIDY="$$files"

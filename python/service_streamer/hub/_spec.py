@@ -80,7 +80,7 @@ class ModelSpec:
             options["warmup"] = list(warmup)  # each worker runs it
         self._make: Callable[[], BaseStreamer] = lambda: kind(target, **options)
         self._settle(warmup, pin, load, inputs, outputs)
-        known = {"batch_size", "worker_timeout"}
+        known = {"batch_size", "worker_timeout", "output"}
         self.options = Options(**{name: options[name] for name in known & options.keys()})
         _options.flag("shared", shared)
         may_share = shared and self.in_processes and not makes_steps(target)
