@@ -336,5 +336,6 @@ def test_a_client_that_does_not_read_its_stream_loses_it(http_servers, send, mon
     monkeypatch.setattr(_connection, "SEND_TIMEOUT", 0.05)
     model = Endless("x" * 100_000)
     server = http_servers({"endless": ModelSpec(model, batch_size=1)})
-    send(server, "/v1/models/endless:stream", {"instance": 1})
+    assert send(server, "/v1/models/endless:stream", {"instance": 1}).recv(100)
+    eventually(lambda: not server.connections)
     assert model.ended.wait(LONG)
