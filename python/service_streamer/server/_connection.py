@@ -15,6 +15,7 @@ from ._messages import Refused, Request, Response, error_response
 
 HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
 RECEIVE_TIMEOUT = 30.0  # s from the first byte of a request to its last
+SEND_TIMEOUT = 30.0  # s in which a client takes what is written
 LINGER = 2.0  # s in which a client can read why it was refused
 
 _Exchange = tuple[Request | Response, bool, bool]
@@ -74,8 +75,10 @@ class Connection(asyncio.Protocol):
         return self._task is None and not self._receiving and not self._deaf
 
     def close(self) -> None:
-        """End the connection. What was written is sent before."""
+        """End the connection. What was written is sent before, if the client takes it."""
         self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._loop.call_later(SEND_TIMEOUT, self._transport.abort)
 
     # ------------------------------------------------------------- from the event loop
 
@@ -220,12 +223,19 @@ class Connection(asyncio.Protocol):
             write(head_of(response, keeps, b"transfer-encoding: chunked\r\n" if chunked else b""))
             async for piece in pieces:
                 if self._writable is not None:
-                    await self._writable
+                    await self._until_writable(self._writable)
                 write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
             if chunked:
                 write(b"0\r\n\r\n")
         finally:
             await pieces.aclose()
+
+    async def _until_writable(self, writable: asyncio.Future[None]) -> None:
+        try:
+            await asyncio.wait_for(writable, SEND_TIMEOUT)
+        except asyncio.TimeoutError:
+            self._transport.abort()
+            raise asyncio.CancelledError from None
 
     def _refuse(self, error: Refused) -> None:
         """Tell the client why its request is not answered. Then the connection ends."""
@@ -245,7 +255,7 @@ class Connection(asyncio.Protocol):
 
     def _end(self, refused: bool) -> None:
         if not refused:
-            self._transport.close()
+            self.close()
             return
         # To close it while data comes would take the response from the client.
         self._transport.write_eof()

@@ -305,23 +305,37 @@ def test_a_stream_that_fails_later_ends_with_an_event(http_servers):
     assert json.loads(data) == {"error": "RuntimeError: broken", "status": 500}
 
 
+class Endless:
+    """A model that streams until its reader has gone."""
+
+    def __init__(self, piece):
+        self.piece = piece
+        self.ended = threading.Event()
+
+    def __call__(self, batch):
+        return [self._pieces() for _ in batch]
+
+    def _pieces(self):
+        try:
+            while True:
+                yield self.piece
+        finally:
+            self.ended.set()
+
+
 def test_a_client_that_leaves_a_stream_ends_it(http_servers, send):
-    ended = threading.Event()
-
-    def endless(batch):
-        def numbers():
-            try:
-                number = 0
-                while True:
-                    yield number
-                    number += 1
-            finally:
-                ended.set()
-
-        return [numbers() for _ in batch]
-
-    server = http_servers({"endless": ModelSpec(endless, batch_size=1)})
+    model = Endless(1)
+    server = http_servers({"endless": ModelSpec(model, batch_size=1)})
     connection = send(server, "/v1/models/endless:stream", {"instance": 1})
     assert connection.recv(100)
     connection.close()
-    assert ended.wait(LONG)
+    assert model.ended.wait(LONG)
+
+
+def test_a_client_that_does_not_read_its_stream_loses_it(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_connection, "SEND_TIMEOUT", 0.05)
+    model = Endless("x" * 100_000)
+    server = http_servers({"endless": ModelSpec(model, batch_size=1)})
+    assert send(server, "/v1/models/endless:stream", {"instance": 1}).recv(100)
+    eventually(lambda: not server.connections)
+    assert model.ended.wait(LONG)
