@@ -1,4 +1,4 @@
-"""A LitServe server that returns its batch. BENCH_METRICS=1: with metrics.
+"""The same model behind LitServe. BENCH_METRICS=1: with metrics.
 
 `python -m apps.litserve_app PORT`. PROMETHEUS_MULTIPROC_DIR must name a directory.
 """
@@ -8,10 +8,12 @@ import sys
 import time
 
 import litserve
+from cases import common
 from compare import adapters
 from fastapi import Request
 from prometheus_client import CollectorRegistry, Histogram, make_asgi_app, multiprocess
 
+model = common.MODELS[os.environ["BENCH_MODEL"]]
 HAS_METRICS = os.environ["BENCH_METRICS"] == "1"
 DURATION = Histogram("inference_seconds", "Time of a batch in the model", ["name"])
 
@@ -23,7 +25,7 @@ class PrometheusLogger(litserve.Logger):
         DURATION.labels(key).observe(value)
 
 
-class Noop(litserve.LitAPI):
+class Api(litserve.LitAPI):
     def setup(self, device: str) -> None:
         pass
 
@@ -32,16 +34,17 @@ class Noop(litserve.LitAPI):
 
     def predict(self, batch: list[int]) -> list[int]:
         start = time.perf_counter()
+        outputs: list[int] = model(batch)
         if HAS_METRICS:
             self.log("predict", time.perf_counter() - start)
-        return batch
+        return outputs
 
     def encode_response(self, output: int) -> dict[str, int]:
         return {"answer": output}
 
 
 def main() -> None:
-    api = Noop(max_batch_size=adapters.BATCH_SIZE, batch_timeout=0.001, api_path="/inference")
+    api = Api(max_batch_size=adapters.BATCH_SIZE, batch_timeout=0.001, api_path="/inference")
     loggers = []
     if HAS_METRICS:
         registry = CollectorRegistry()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import http.client
 import json
+import math
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,10 +41,48 @@ SERVERS = {
     " -b 127.0.0.1:{port} apps.scraped_app:app",
     "litserve": "-m apps.litserve_app {port}",
     "bentoml": "-m bentoml serve apps.bentoml_app:Service --host 127.0.0.1 --port {port}",
+    "hub": "-m service_streamer serve apps.hub_app:hub --http 127.0.0.1:{port} --log-level error",
     "mosec": "-m apps.mosec_app --address 127.0.0.1 --port {port} --log-level error",
 }
-BODIES = {"mosec": "1", "litserve": "1", "bentoml": '{"items": [1]}'}
-"""the bodies of POST requests, by server; the others get GET requests"""
+INFERENCE = "/inference"
+INFER = "/v2/models/model/infer"
+POSTS = {
+    "mosec": (INFERENCE, "1"),
+    "litserve": (INFERENCE, "1"),
+    "bentoml": (INFERENCE, '{"items": [1]}'),
+    "hub": ("/v1/models/model:predict", '{"instances": [1]}'),
+}
+"""the path and the body of POST requests, by server; the others get GET requests"""
+
+SHAPE = (1, 3, 224, 224)
+TENSOR = bytes(4 * math.prod(SHAPE))
+BINARY = "application/octet-stream"
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked: a GET request, unless there is a body."""
+
+    path: str = "/"
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def question(server: str, model: str) -> Question:
+    if server not in POSTS:
+        return Question()
+    path, body = POSTS[server]
+    if model != "head":
+        return Question(path, body.encode(), (("Content-Type", "application/json"),))
+    if server != "hub":
+        return Question(path, TENSOR, (("Content-Type", BINARY),))
+    size = {"binary_data_size": len(TENSOR)}
+    tensor = {"name": "x", "datatype": "FP32", "shape": SHAPE, "parameters": size}
+    told = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    text = json.dumps(told)
+    text += " " * (-len(text) % 8)  # so that the tensor is aligned
+    headers = (("Content-Type", BINARY), ("Inference-Header-Content-Length", str(len(text))))
+    return Question(INFER, text.encode() + TENSOR, headers)
 
 
 def free_port() -> int:
@@ -50,11 +91,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def answers(port: int, path: str, body: str | None) -> bool:
+def answers(port: int, asked: Question) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        headers = {"Content-Type": "application/json"} if body else {}
-        connection.request("POST" if body else "GET", path, body, headers)
+        method = "POST" if asked.body else "GET"
+        connection.request(method, asked.path, asked.body or None, dict(asked.headers))
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
@@ -66,8 +107,7 @@ def answers(port: int, path: str, body: str | None) -> bool:
 def serving(server: str, peer: str, model: str) -> Iterator[str]:
     """Runs the server in a session of its own; yields its address once it answers."""
     port = free_port()
-    body = BODIES.get(server)
-    path = "/inference" if body else "/"
+    asked = question(server, model)
     process = subprocess.Popen(
         [sys.executable, *SERVERS[server].format(port=port).split()],
         env={
@@ -82,13 +122,13 @@ def serving(server: str, peer: str, model: str) -> Iterator[str]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # then the server ends, too
     try:
         until = time.monotonic() + START_SECONDS
-        while not answers(port, path, body):
+        while not answers(port, asked):
             if process.poll() is not None:
                 raise RuntimeError(f"the server ended with status {process.returncode}")
             if time.monotonic() > until:
                 raise RuntimeError(f"the server did not answer within {START_SECONDS:.0f} s")
             time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}{path}"
+        yield f"http://127.0.0.1:{port}{asked.path}"
     finally:
         children = common.descendants(process.pid)  # some outlive the server
         process.terminate()
@@ -100,13 +140,22 @@ def serving(server: str, peer: str, model: str) -> Iterator[str]:
         process.wait()
 
 
-def wrk(url: str, connections: int, seconds: float, body: str | None = None) -> dict[str, float]:
+def wrk(
+    url: str, connections: int, seconds: float, asked: Question | None = None
+) -> dict[str, float]:
     """One run of wrk. It takes whole seconds only, so a fraction is rounded up to the next."""
     command = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "10s"]
     command += ["-s", str(HERE / "wrk.lua"), url]
-    if body:
-        command += ["--", body]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    with tempfile.NamedTemporaryFile() as file:
+        if asked is not None and asked.body:
+            file.write(asked.body)
+            file.flush()
+            command += [
+                "--",
+                f"@{file.name}",
+                *(f"{name}: {value}" for name, value in asked.headers),
+            ]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     line = next(line for line in output.splitlines() if line.startswith("JSON "))
     result = json.loads(line.removeprefix("JSON "))
     result["per_s"] = result["requests"] / result["seconds"]
@@ -124,13 +173,13 @@ def main() -> None:
     if not shutil.which("wrk"):
         sys.exit("wrk is missing: install the system package wrk to measure the web cases")
     levels = sorted(int(level) for level in options.connections.split(","))
-    body = BODIES.get(options.server)
+    asked = question(options.server, options.model)
     metrics: dict[str, float] = {}
     with serving(options.server, options.peer, options.model) as url:
         for level in levels:
             # Warm-up. Not with more connections: a server's threads, once made, take turns.
-            wrk(url, level, 1, body)
-            result = wrk(url, level, options.seconds, body)
+            wrk(url, level, 1, asked)
+            result = wrk(url, level, options.seconds, asked)
             metrics |= {f"{key}@{level}": value for key, value in result.items()}
     common.answer(metrics)
 

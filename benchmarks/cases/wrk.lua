@@ -1,9 +1,21 @@
--- Prints what wrk measured as one line of JSON. `wrk -s wrk.lua URL -- BODY` sends a POST with this JSON.
+-- Prints what wrk measured as one line of JSON. `wrk -s wrk.lua URL -- BODY HEADER...` sends a POST
+-- with this body, or with the contents of FILE if it is @FILE.
 function init(args)
-  if args[1] then
-    wrk.method = "POST"
-    wrk.body = args[1]
-    wrk.headers["Content-Type"] = "application/json"
+  local body = args[1]
+  if not body then
+    return
+  end
+  wrk.method = "POST"
+  wrk.headers["Content-Type"] = "application/json"
+  wrk.body = body
+  if body:sub(1, 1) == "@" then
+    local file = assert(io.open(body:sub(2), "rb"))
+    wrk.body = file:read("*a")
+    file:close()
+  end
+  for i = 2, #args do
+    local name, value = args[i]:match("^(.-): (.*)$")
+    wrk.headers[name] = value
   end
 end
 

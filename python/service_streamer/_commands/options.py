@@ -84,7 +84,7 @@ def add_process_options(add: Add) -> None:
     )
     add(
         "--http",
-        type=_host_and_port,
+        type=host_and_port,
         default=None,
         metavar="HOST:PORT",
         help='also serve the web interface there (needs the extra "web" and uvicorn)',
@@ -96,12 +96,17 @@ def find(name: str) -> Any:
     module, _, path = name.partition(":")
     if not module or not path:
         raise ValueError(f"the model must be given as module:attribute, not {name!r}")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    look_in_working_folder()
     found = importlib.import_module(module)
     for attribute in path.split("."):
         found = getattr(found, attribute)
     return found
+
+
+def look_in_working_folder() -> None:
+    """Let modules be imported from the working folder."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def read_secret(path: str | None) -> bytes | None:
@@ -112,7 +117,8 @@ def read_secret(path: str | None) -> bytes | None:
         return file.read().strip()
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
+    """Return the host and the port that an argument such as 127.0.0.1:9000 names."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:

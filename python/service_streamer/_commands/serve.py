@@ -1,16 +1,26 @@
-"""``serve``: a Streamer of its own, for processes of this machine that connect to it."""
+"""``serve``: a Streamer for processes of this machine, or many models for clients of HTTP."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from typing import Any, NoReturn
 
 from .._processes.streamer import Streamer
+from ..hub import ModelHub
 from . import logs
 from .http import http_server
-from .options import ENDS, add_model_options, add_process_options, find, new_parser
+from .options import (
+    ENDS,
+    CommandError,
+    add_model_options,
+    add_process_options,
+    find,
+    new_parser,
+)
+from .serve_hub import add_hub_options, check_no_hub_options, serve_hub
 
 _EXAMPLE = """
 example:
@@ -19,7 +29,13 @@ example:
 
 and in each web process:
   streamer = Streamer.connect("/run/sentiment.sock")
+
+or many models, for clients of the Open Inference Protocol or of TensorFlow Serving:
+  service-streamer serve models/ --http 0.0.0.0:8000 --memory-budget 12GB
 """
+
+_DEFAULTS = {"batch_size": 64, "mp_start_method": "spawn"}
+"""options that argparse always gives"""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -34,17 +50,23 @@ def add_to(commands: Any) -> None:
         commands,
         "serve",
         run,
-        help="run a Streamer that other processes connect to",
-        description="Runs a model in worker processes, for clients that connect to an address.",
+        help="run a Streamer that other processes connect to, or a server of many models",
+        description="Runs a model in worker processes, for clients that connect to an address. Or "
+        "serves a folder of models, or a ModelHub, over HTTP.",
         epilog=ENDS.format(new="wait in their clients for a restart") + _EXAMPLE,
     ).add_argument
-    add("model", help="module:attribute of a ManagedModel class or a predict function")
-    add("--address", required=True, help='a path, or "@name" for an abstract socket name')
+    add(
+        "model",
+        help="module:attribute of a ManagedModel class, a predict function or a ModelHub; or a "
+        "folder of models",
+    )
+    add("--address", help='a path, or "@name" for an abstract socket name; not for a ModelHub')
     add_model_options(add)
     add("--max-queue", type=int, help="most items in the queue (1024 batches)")
     add("--overflow", help="when the queue is full: block or reject (block)")
     add("--output", help="result type: items or batch (items)")
     add_process_options(add)
+    add_hub_options(add)
 
 
 def run(
@@ -58,10 +80,19 @@ def run(
 ) -> int:
     """Serve until a signal comes."""
     logs.set_up(log_level, log_format)
+    target = None if os.path.isdir(model) else find(model)
+    if target is None or isinstance(target, ModelHub):
+        for name, default in _DEFAULTS.items():
+            if options.get(name) == default:
+                del options[name]
+        return serve_hub(model, target, http=http, drain_timeout=drain_timeout, **options)
+    if "address" not in options:
+        raise CommandError(f"{model} is a model: give the --address of its Streamer")
+    check_no_hub_options(model, options)
     for number in _SIGNALS:
         signal.signal(number, _stop)
     with contextlib.suppress(_Stop), http_server(http) as server:  # it answers during the drain
-        streamer = Streamer(find(model), **options)
+        streamer = Streamer(target, **options)
         try:
             if server is not None:
                 server.start(streamer)

@@ -36,6 +36,7 @@ from ._handle import ModelHandle
 from ._hub import ModelHub
 from ._models import CanaryStatus, ModelStatus, VersionStatus
 from ._spec import ModelSpec
+from ._tensor_spec import TensorSpec
 
 __all__ = [
     "CanaryStatus",
@@ -46,6 +47,7 @@ __all__ = [
     "ModelStatus",
     "ModelTooLarge",
     "NoRoomForModel",
+    "TensorSpec",
     "UnknownModel",
     "VersionStatus",
 ]

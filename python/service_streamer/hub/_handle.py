@@ -18,13 +18,14 @@ from .._types import Items
 from .._waiting import greenlets
 from ._loader import Loader
 from ._lobby import Lobby, LobbyRequest
-from ._models import Alias
+from ._models import Alias, VersionStatus
 from ._sharing.streamer import SharedStreamer
 
 if TYPE_CHECKING:
     from .._options import Options
     from .._streams.inbox import Inbox
     from ._canary import Canary
+    from ._spec import ModelSpec
 
 
 class ModelHandle(Requests):
@@ -138,6 +139,26 @@ class ModelHandle(Requests):
             return streamer.explain()
         why = f": {version.error}" if version.error is not None else ""
         return f"{self!r} is {version.state.value}{why}"
+
+    @property
+    def spec(self) -> ModelSpec:
+        """How the version that gets the requests now is loaded."""
+        return self._alias.version.spec
+
+    @property
+    def version(self) -> int:
+        """The number of the version that gets the requests now."""
+        return self._alias.version.number
+
+    @property
+    def is_native(self) -> bool:
+        """True if C++ threads run the model."""
+        version = self._alias.version
+        return bool(getattr(version.streamer, "is_native", version.spec.is_native))
+
+    def status(self) -> VersionStatus:
+        """Return the state of the version that gets the requests now."""
+        return self._alias.version.status()
 
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
         """Do nothing: the hub closes its models. `ModelHub.unload` closes one of them."""

@@ -14,6 +14,7 @@ from .._kinds import kind_for
 from .._model import is_managed
 from .._threaded import ThreadedStreamer
 from ._spec import LOADS, ModelSpec
+from ._tensor_spec import parse_specs
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -48,6 +49,9 @@ class ModelFile:
     """of the streamer"""
     native: dict[str, Any] = dataclasses.field(default_factory=dict)
     """of the `NativeModel`"""
+    inputs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """by name, each with the fields of a `TensorSpec`"""
+    outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> ModelFile:
@@ -93,7 +97,13 @@ class ModelFile:
         Raises:
             Exception: the module of the model cannot be imported, or an option is invalid.
         """
-        rest: dict[str, Any] = {"warmup": self.warmup, "pin": self.pin, "load": self.load}
+        rest: dict[str, Any] = {
+            "warmup": self.warmup,
+            "pin": self.pin,
+            "load": self.load,
+            "inputs": parse_specs("inputs", self.inputs),
+            "outputs": parse_specs("outputs", self.outputs),
+        }
         if not _is_file(self.model):
             target = _import(self.model)
             if is_managed(target):
@@ -115,6 +125,7 @@ class ModelFile:
 
         spec = ModelSpec.factory(make, **rest)
         spec.in_processes = False
+        spec.is_native = _is_file(self.model)
         return spec
 
     def _check(self, path: Path, text: str) -> None:
@@ -133,6 +144,11 @@ class ModelFile:
             if type(number) is not int or not re.fullmatch(r"[A-Za-z_][\w.-]*", label):
                 raise refuse("labels", label, f"a label is a name and the number of a version, not "
                              f"{label!r} = {number!r}")  # fmt: skip
+        for table, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
+            try:
+                parse_specs(table, tensors)
+            except ValueError as error:
+                raise refuse("", table, str(error)) from None
         managed = not _is_file(self.model) and is_managed(_import(self.model))
         kind = kind_for(_import(self.model)) if managed else ThreadedStreamer
         known = list(inspect.signature(kind).parameters)[1:]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _options
 from .._kinds import kind_for
 from .._model import Model, check_model, makes_steps
+from .._native import NativeSource
 from .._options import Options
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
 from ._sharing.worker import MOST_ITEMS
+from ._tensor_spec import TensorSpec, check_specs
 
 LOADS = ("first_request", "start")
 
@@ -46,6 +48,9 @@ class ModelSpec:
             `StepModel`, a ``batch_size`` above 1,024, and options other than ``batch_size``,
             ``model_init_args``, ``model_init_kwargs`` and ``worker_timeout`` still mean a process
             of its own.
+        inputs: what the `server` checks and tells of the inputs, by name. An item is the row of the
+            one input, or a dict of rows by name. None: one input of any name, datatype and shape.
+        outputs: the same for the outputs.
         **options: of the `Streamer` or `ThreadedStreamer`. ``batch_size`` is required.
 
     Raises:
@@ -61,6 +66,8 @@ class ModelSpec:
         load: str = "first_request",
         processes: bool = False,
         shared: bool = True,
+        inputs: Mapping[str, TensorSpec] | None = None,
+        outputs: Mapping[str, TensorSpec] | None = None,
         **options: Any,
     ) -> None:
         if isinstance(target, BaseStreamer):
@@ -68,10 +75,11 @@ class ModelSpec:
         kind = kind_for(target, processes)
         inspect.signature(kind).bind(target, **options)  # TypeError: no such option
         self.in_processes = issubclass(kind, Streamer)
+        self.is_native = isinstance(target, NativeSource)
         if self.in_processes:
             options["warmup"] = list(warmup)  # each worker runs it
         self._make: Callable[[], BaseStreamer] = lambda: kind(target, **options)
-        self._settle(warmup, pin, load)
+        self._settle(warmup, pin, load, inputs, outputs)
         known = {"batch_size", "worker_timeout", "output"}
         self.options = Options(**{name: options[name] for name in known & options.keys()})
         _options.flag("shared", shared)
@@ -88,20 +96,22 @@ class ModelSpec:
         warmup: Sequence[Any] = (),
         pin: bool = False,
         load: str = "first_request",
+        inputs: Mapping[str, TensorSpec] | None = None,
+        outputs: Mapping[str, TensorSpec] | None = None,
     ) -> ModelSpec:
         """Describe a model by a function that makes its streamer, such as a `RedisStreamer`.
 
         Args:
             make: takes no arguments. Called in a thread of the hub, at each load. The hub closes
                 the streamer.
-            warmup, pin, load: as for `ModelSpec`.
+            warmup, pin, load, inputs, outputs: as for `ModelSpec`.
         """
         if not callable(make):
             raise TypeError(f"make must be a function, not {make!r}")
         spec = cls.__new__(cls)
         spec.in_processes = None
         spec._make = make
-        spec._settle(warmup, pin, load)
+        spec._settle(warmup, pin, load, inputs, outputs)
         spec.options = Options(batch_size=128)  # until it is loaded
         return spec
 
@@ -109,12 +119,23 @@ class ModelSpec:
     """the model runs in worker processes; None: known when it is loaded"""
     shared: Model | None = None
     """for a worker process that other models share; None: it must not be shared"""
+    is_native = False
+    """C++ threads run the model"""
 
-    def _settle(self, warmup: Sequence[Any], pin: bool, load: str) -> None:
+    def _settle(
+        self,
+        warmup: Sequence[Any],
+        pin: bool,
+        load: str,
+        inputs: Mapping[str, TensorSpec] | None,
+        outputs: Mapping[str, TensorSpec] | None,
+    ) -> None:
         _options.one_of("load", load, LOADS)
         self.pin = pin
         self.load = load
         self._warmup = list(warmup)
+        self.inputs = check_specs("inputs", inputs)
+        self.outputs = check_specs("outputs", outputs)
 
     def make_streamer(
         self,

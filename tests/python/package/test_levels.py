@@ -147,9 +147,10 @@ PACKAGES = {
     "_pipeline": {"_waiting", "_processes", "_streams"},
     "hub": {"_waiting", "_processes", "_streams", "_pipeline", "torch"},
     "metrics": {"_waiting"},
+    "server": {"_streams", "hub"},
     "otel": {"_processes"},
     "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "metrics"},
-    "_commands": {"_processes", "_redis", "web"},
+    "_commands": {"_processes", "_redis", "hub", "server", "web"},
 }
 
 
@@ -230,6 +231,7 @@ def test_a_wrong_import_is_found(tmp_path, module, code, complaint):
 # the standard library. They are imported where they are first needed.
 HEAVY = ["asyncio", "gevent", "numpy", "torch", "flask", "fastapi", "redis", "rich"]
 HEAVY += ["opentelemetry", "prometheus_client", "starlette", "tqdm", "uvicorn"]
+HEAVY += ["httptools", "orjson", "uvloop", "watchfiles"]
 HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
 
 LOOK_AT_IMPORT = """

@@ -13,9 +13,9 @@ COMMAND = [sys.executable, "-m", "service_streamer"]
 
 
 class Service:
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, cwd=SUPPORT):
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments], cwd=SUPPORT, stderr=subprocess.PIPE, text=True
+            [*COMMAND, *arguments], cwd=cwd, stderr=subprocess.PIPE, text=True
         )
 
     def line(self, what):

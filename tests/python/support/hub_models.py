@@ -4,6 +4,7 @@ import os
 import threading
 from pathlib import Path
 
+from process_models import PathGate
 from waits import LONG
 
 from service_streamer import ManagedModel
@@ -31,6 +32,13 @@ class Multiply(ManagedModel):
 
     def predict(self, batch):
         return [self.factor * item + self.offset for item in batch]
+
+
+class Gated(PathGate):
+    """A gate in another folder than that of the version."""
+
+    def init_model(self, gate, path):
+        super().init_model(gate)
 
 
 class Folder:

@@ -1,0 +1,128 @@
+"""``serve`` of a folder of models, or of a `ModelHub`: the server of `service_streamer.server`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .logs import say
+from .options import Add, CommandError, host_and_port, look_in_working_folder
+
+if TYPE_CHECKING:
+    from ..hub import ModelHub
+
+HUB_OPTIONS = ("max_loaded", "memory_budget", "gpu_memory_budget")
+WORKERS = "worker_num"
+"""of a `Streamer`; for a folder: the worker processes that its models share"""
+
+
+def add_hub_options(add: Add) -> None:
+    """Add the options of a server of many models."""
+    add("--max-loaded", type=int, help="most models of a folder that are loaded (no limit)")
+    add("--memory-budget", metavar="SIZE", help='most memory of them, such as "12GB" (no limit)')
+    add("--gpu-memory-budget", metavar="SIZE", help="the same for all GPUs together (no limit)")
+    add(
+        "--grpc",
+        type=host_and_port,
+        metavar="HOST:PORT",
+        help='also serve them over gRPC there (needs the extra "grpc")',
+    )
+    add(
+        "--body-limit",
+        metavar="SIZE",
+        help='most bytes of a request, such as "64MiB" (64MiB)',
+    )
+
+
+def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
+    """Return the hub to serve. Removes its options.
+
+    Args:
+        name: the folder, or ``module:attribute``.
+        found: the object of this name; None: it is a folder.
+        options: the options of the command.
+
+    Raises:
+        CommandError: the extra ``hub`` is missing, or an option is not for this.
+    """
+    given = {each: options.pop(each) for each in (*HUB_OPTIONS, WORKERS) if each in options}
+    if found is not None:
+        if given:
+            refused = ", ".join(map(_flag, given))
+            raise CommandError(f"{refused}: {name} is a ModelHub, which has its own limits")
+        hub: ModelHub = found
+        return hub
+    from ..hub import ModelHub
+
+    if WORKERS in given:
+        given["workers"] = given.pop(WORKERS)
+    look_in_working_folder()
+    try:
+        return ModelHub.watch(name, **given)
+    except ImportError as error:
+        raise CommandError(str(error)) from None
+
+
+def serve_hub(
+    name: str,
+    found: Any,
+    *,
+    http: tuple[str, int] | None,
+    grpc: tuple[str, int] | None = None,
+    drain_timeout: float | None,
+    **options: Any,
+) -> int:
+    """Serve many models until a signal comes."""
+    if http is None and grpc is None:
+        raise CommandError(f"{name} is served at an address: give --http or --grpc HOST:PORT")
+    try:
+        from ..server._front import BODY_LIMIT, HttpFront
+        from ..server._http import Application
+        from ..server._serving import Front, serve
+
+        if grpc is not None:
+            from ..server._grpc.front import GrpcFront
+    except ImportError as error:
+        raise CommandError(str(error)) from None
+    from ..hub._memory import parse_bytes
+
+    limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
+    hub = open_hub(name, found, options)
+    if options:
+        refused = ", ".join(map(_flag, options))
+        hub.close()
+        raise CommandError(f"{refused}: not for a ModelHub, whose models have their own options")
+
+    def fronts(service: Any) -> Sequence[Front]:
+        found: list[Front] = []
+        if http is not None:
+            with _listening("--http", http):
+                found.append(HttpFront(Application(service), http, limit))
+        if grpc is not None:
+            with _listening("--grpc", grpc):
+                found.append(GrpcFront(service, grpc, limit))
+        return found
+
+    serve(hub, fronts, say=say, drain_timeout=drain_timeout)
+    return 0
+
+
+@contextlib.contextmanager
+def _listening(option: str, place: tuple[str, int]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CommandError(f"{option}: cannot listen at {place[0]}:{place[1]}: {why}") from None
+
+
+def check_no_hub_options(name: str, options: dict[str, Any]) -> None:
+    """Raise CommandError if an option is for a hub only."""
+    refused = [option for option in (*HUB_OPTIONS, "body_limit", "grpc") if option in options]
+    if refused:
+        raise CommandError(f"{', '.join(map(_flag, refused))}: {name} is one model, not a ModelHub")
+
+
+def _flag(option: str) -> str:
+    return "--" + option.replace("_", "-")

@@ -1,0 +1,39 @@
+"""A server of the Open Inference Protocol for the models of a hub.
+
+::
+
+    python -m service_streamer serve models/ --http 0.0.0.0:8000
+
+How it works
+------------
+One asyncio event loop, in the main thread, does all of it. A `Front` brings the requests of one
+protocol to the `Service`, which turns tensors into items, awaits the hub, and turns the outputs
+into tensors. The hub runs its models as always: in threads, worker processes or C++ threads.
+
+- `_http.Application` has the routes, and knows no socket. `_front.HttpFront` listens, and a
+  `_connection.Connection` parses requests with httptools and writes responses.
+- `_grpc.front.GrpcFront` listens for gRPC, which reads and writes in threads of its own.
+- Each request is a task. If the client goes, the task is cancelled, and so is its request in the
+  hub.
+- `_errors.failure` is the one table of what an exception means to a client.
+"""
+
+from __future__ import annotations
+
+try:
+    import httptools  # noqa: F401
+    import numpy  # noqa: F401
+    import orjson  # noqa: F401
+    import uvloop  # noqa: F401
+except ImportError as _error:
+    raise ImportError(
+        f'{_error}: pip install "service-streamer[server]"', name=_error.name
+    ) from _error
+
+from ._errors import InvalidInput
+
+__all__ = ["InvalidInput"]
+
+for _name in __all__:  # help() and tracebacks show the public import path
+    globals()[_name].__module__ = __name__
+del _name

@@ -1,0 +1,285 @@
+"""Connection: a connection of HTTP/1.1, on the parser of httptools."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from typing import Any
+
+import httptools
+
+from ._head import head_of
+from ._http import Application
+from ._large_body import LARGE, LargeBody
+from ._messages import Refused, Request, Response, error_response
+
+HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
+RECEIVE_TIMEOUT = 30.0  # s from the first byte of a request to its last
+SEND_TIMEOUT = 30.0  # s in which a client takes what is written
+LINGER = 2.0  # s in which a client can read why it was refused
+
+_Exchange = tuple[Request | Response, bool, bool]
+"""a request or what is answered to it; the connection goes on after it; it is not of HTTP/1.0"""
+
+
+class Shared:
+    """What the connections of a server share."""
+
+    def __init__(self, application: Application, body_limit: int) -> None:
+        self.application = application
+        self.body_limit = body_limit
+        self.connections: set[Connection] = set()
+        self.ended: asyncio.Future[None] | None = None
+        """is done when there is no connection any more"""
+
+    def forget(self, connection: Connection) -> None:
+        """Remove a connection, which has ended."""
+        self.connections.discard(connection)
+        if self.ended is not None and not self.connections and not self.ended.done():
+            self.ended.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """Reads the requests of a client and writes the responses, in order, one at a time.
+
+    If the client goes, the task of its request is cancelled.
+    """
+
+    def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
+        self._shared = shared
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: collections.deque[_Exchange] = collections.deque()
+        self._receiving = False
+        """a part of a request is here"""
+        self._in_head = True
+        """a part of its head, not yet of its body"""
+        self._size = 0
+        """bytes of the head, or of the body"""
+        self._timer: asyncio.TimerHandle | None = None
+        """for the rest of it"""
+        self._deaf = False
+        """what comes is ignored"""
+        self._writable: asyncio.Future[None] | None = None
+        """None: the client takes what is written"""
+        self.is_closing = False
+        """it ends after the present request"""
+        self.is_fresh = True
+        """it was used since the server looked last"""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request is here, nor a part of one."""
+        return self._task is None and not self._receiving and not self._deaf
+
+    def close(self) -> None:
+        """End the connection. What was written is sent before, if the client takes it."""
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._loop.call_later(SEND_TIMEOUT, self._transport.abort)
+
+    # ------------------------------------------------------------- from the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = transport
+        self._shared.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End: the client has gone, or this side has closed the connection."""
+        self._stop_timer()
+        self._deaf = True
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+        self._shared.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come."""
+        if self._deaf:
+            return
+        self.is_fresh = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # the request was answered as usual
+            self._end_after_waiting()
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, Refused) else Refused(400, "invalid request"))
+        except httptools.HttpParserError as error:
+            self._refuse(Refused(400, f"the request is not HTTP: {error}"))
+        if self._receiving and not self._deaf:
+            self._wait_for_rest(len(data))
+
+    def pause_writing(self) -> None:
+        """Wait with further pieces: the client is slow."""
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    # ---------------------------------------------------------------- from the parser
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._receiving = self._in_head = True
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Add a part of the target."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header. Those after the body are ignored."""
+        if self._in_head:
+            self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """Refuse what is too large before it comes."""
+        self._in_head = False
+        self._size = 0
+        url = self._url
+        if url[:1] != b"/":
+            url = httptools.parse_url(url).path or b"/"
+        self._path = url.partition(b"?")[0].decode("latin-1")
+        headers = self._headers
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise Refused(415, "the server takes no compressed bodies")
+        self._length = int(headers.get(b"content-length", 0))
+        self._count_body(self._length)
+        self._size = 0
+        if headers.get(b"expect", b"").lower() == b"100-continue" and not self._task:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, chunk: bytes) -> None:
+        """Add a part of the body."""
+        self._count_body(len(chunk))
+        self._chunks.append(chunk)
+
+    def on_message_complete(self) -> None:
+        """Answer the request, when those before it are answered."""
+        chunks = self._chunks
+        self._complete(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+    def _complete(self, body: bytes | bytearray) -> None:
+        self._receiving = False
+        self._chunks = []
+        if self._timer is not None:
+            self._stop_timer()
+        parser = self._parser
+        request = Request(parser.get_method().decode(), self._path, self._headers, body)
+        is_new = parser.get_http_version() != "1.0"
+        self._waiting.append((request, parser.should_keep_alive(), is_new))
+        if self._task is None:
+            self._next()
+        else:  # the client does not wait for an answer before its next request
+            self._transport.pause_reading()
+
+    def _end_of_body(self, body: bytearray) -> None:
+        """Go on after a `LargeBody`."""
+        if not self._deaf:
+            self._complete(body)
+            # The old one still waits for this body.
+            self._parser = httptools.HttpRequestParser(self)
+
+    # ----------------------------------------------------------------------- answers
+
+    def _next(self) -> None:
+        """Begin to answer what waits first."""
+        self._task = self._loop.create_task(self._answer(*self._waiting.popleft()))
+
+    async def _answer(self, message: Request | Response, keeps: bool, is_new: bool) -> None:
+        if type(message) is Request:
+            response = await self._shared.application.answer(message)
+        else:
+            response = message  # type: ignore[assignment]
+        keeps = keeps and not self.is_closing
+        if type(response.body) is bytes:
+            head = head_of(response, keeps, b"content-length: %d\r\n" % len(response.body))
+            self._transport.write(head + response.body)
+        else:
+            keeps = keeps and is_new
+            await self._send_pieces(response, keeps, chunked=is_new)
+        self._task = None
+        if not keeps:
+            self._end(isinstance(message, Response))
+        elif self._waiting:
+            self._next()
+        elif not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    async def _send_pieces(self, response: Response, keeps: bool, chunked: bool) -> None:
+        pieces: Any = response.body
+        write = self._transport.write
+        try:
+            write(head_of(response, keeps, b"transfer-encoding: chunked\r\n" if chunked else b""))
+            async for piece in pieces:
+                if self._writable is not None:
+                    await self._until_writable(self._writable)
+                write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            if chunked:
+                write(b"0\r\n\r\n")
+        finally:
+            await pieces.aclose()
+
+    async def _until_writable(self, writable: asyncio.Future[None]) -> None:
+        try:
+            await asyncio.wait_for(writable, SEND_TIMEOUT)
+        except asyncio.TimeoutError:
+            self._transport.abort()
+            raise asyncio.CancelledError from None
+
+    def _refuse(self, error: Refused) -> None:
+        """Tell the client why its request is not answered. Then the connection ends."""
+        self._deaf = True
+        self._receiving = False
+        self._stop_timer()
+        self._waiting.append((error_response(error), False, True))
+        if self._task is None:
+            self._next()
+
+    def _late(self) -> None:
+        self._timer = None
+        self._refuse(Refused(408, f"the request did not come within {RECEIVE_TIMEOUT:.0f} s"))
+
+    def _end_after_waiting(self) -> None:
+        self._deaf = self.is_closing = True
+
+    def _end(self, refused: bool) -> None:
+        if not refused:
+            self.close()
+            return
+        # To close it while data comes would take the response from the client.
+        self._transport.write_eof()
+        self._loop.call_later(LINGER, self._transport.close)
+
+    # ------------------------------------------------------------------------ limits
+
+    def _wait_for_rest(self, size: int) -> None:
+        """Note that a part of a request is here, with so many bytes that have just come."""
+        if self._in_head:
+            self._size += size
+            if self._size > HEAD_LIMIT:
+                self._refuse(Refused(431, f"the head has more than {HEAD_LIMIT} bytes"))
+        elif self._length - self._size >= LARGE:
+            LargeBody(self._transport, self._length, self._chunks, self._end_of_body)
+        if self._timer is None and not self._deaf:
+            self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
+
+    def _count_body(self, size: int) -> None:
+        self._size += size
+        if self._size > self._shared.body_limit:
+            raise Refused(413, f"the body has more than {self._shared.body_limit} bytes")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,84 @@
+"""The errors of the server, and what each exception means to a client.
+
+::
+
+    ValueError
+    └── InvalidInput         the request cannot be run as it is; a model may raise it too
+    StreamerError
+    ├── InvalidOutput        the outputs of the model cannot be sent in the protocol
+    └── NotServing           the server is starting or stopping
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from .._errors import (
+    BrokerError,
+    CancelledError,
+    QueueFull,
+    RequestTimeout,
+    StreamerClosed,
+    StreamerError,
+    WorkerInitError,
+    WorkerLost,
+)
+from ..hub import ModelLoadError, UnknownModel
+
+
+class InvalidInput(ValueError):
+    """The request is invalid. The message names the tensor or the field, and is sent to the client.
+
+    A model may raise it for an item that it cannot use. Then the client gets status 400.
+    """
+
+
+class InvalidOutput(StreamerError):
+    """The outputs of the model cannot be sent in the protocol. The message names the tensor."""
+
+
+class NotServing(StreamerError):
+    """The server does not take requests now, because it is starting or stopping."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """What a client is told about an exception."""
+
+    status: int
+    """of HTTP"""
+    code: str
+    """the name of the status code of gRPC"""
+    message: str
+    retry_after: int | None = None
+    """seconds after which the request may succeed; None: unknown"""
+
+
+_TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
+    (InvalidInput, 400, "INVALID_ARGUMENT"),
+    (UnknownModel, 404, "NOT_FOUND"),
+    (QueueFull, 429, "RESOURCE_EXHAUSTED"),
+    (CancelledError, 499, "CANCELLED"),
+    (RequestTimeout, 504, "DEADLINE_EXCEEDED"),
+    (NotServing, 503, "UNAVAILABLE"),
+    (ModelLoadError, 503, "UNAVAILABLE"),
+    (StreamerClosed, 503, "UNAVAILABLE"),
+    (WorkerLost, 503, "UNAVAILABLE"),
+    (WorkerInitError, 503, "UNAVAILABLE"),
+    (BrokerError, 503, "UNAVAILABLE"),
+)
+
+
+def failure(error: BaseException) -> Failure:
+    """Return what a client is told about an exception. Tracebacks are not sent."""
+    for kind, status, code in _TABLE:
+        if isinstance(error, kind):
+            retry_after = None
+            if isinstance(error, QueueFull):
+                retry_after = max(1, math.ceil(error.retry_after))
+            elif status == 503:
+                retry_after = 1
+            return Failure(status, code, str(error) or kind.__name__, retry_after)
+    message = str(error) if isinstance(error, StreamerError) else f"{type(error).__name__}: {error}"
+    return Failure(500, "INTERNAL", message)

@@ -1,0 +1,49 @@
+"""The routes of the HTTP server."""
+
+from __future__ import annotations
+
+import functools
+import urllib.parse
+
+from . import _log
+from ._messages import Handler, Refused, Request, Response, error_response
+from ._service import Service
+from ._tf_serving import TfServing
+from ._v2_http import V2
+
+_PATHS = 1024  # most paths whose handlers are kept
+
+
+class Application:
+    """Answers requests of HTTP. It knows no front, so a test needs no socket."""
+
+    def __init__(self, service: Service) -> None:
+        self._v2 = V2(service)
+        self._tf_serving = TfServing(service)
+        self._find = functools.lru_cache(_PATHS)(self._handler)
+
+    async def answer(self, request: Request) -> Response:
+        """Return the response to a request. Raises nothing but asyncio.CancelledError."""
+        try:
+            return await self._find(request.path)(request)
+        except Exception as error:
+            response = error_response(error)
+            if response.status == 500:
+                _log.failed(request.path, error)
+            return response
+
+    def _handler(self, path: str) -> Handler:
+        """Return what answers the requests of a path.
+
+        Raises:
+            Refused: there is no such path.
+        """
+        found: Handler | None = None
+        match urllib.parse.unquote(path).split("/"):
+            case ["", "v1", "models", *rest] | ["", "models", *rest]:
+                found = self._tf_serving.find(rest)
+            case ["", "v2", *rest]:
+                found = self._v2.find(rest)
+        if found is None:
+            raise Refused(404, f"unknown path {path}")
+        return found

@@ -1,0 +1,278 @@
+"""From the tensors of a request to the items of a model, and from its outputs to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..hub import TensorSpec
+from ._errors import InvalidInput, InvalidOutput
+from ._tensors import DTYPES, Array, Tensor, datatype_of, flatten, from_flat, shown
+
+Specs = Mapping[str, TensorSpec]
+
+OUTPUT = "output"
+"""the name of the one output of a model that declares none"""
+
+
+def items_of(inputs: Sequence[Tensor], specs: Specs, native: bool = False) -> list[Any]:
+    """Return the items of a request: one for each row of its tensors.
+
+    The item of one input is its row: an array, a numpy number, a str or a bytes object. With
+    several inputs it is a dict of rows by name, or for a native model a tuple of rows.
+
+    Args:
+        inputs: the tensors.
+        specs: the declared inputs of the model; empty: it declares none.
+        native: the items are for a native model.
+
+    Raises:
+        InvalidInput: the tensors do not fit each other, or not what is declared.
+    """
+    if not inputs:
+        raise InvalidInput("the request has no inputs")
+    named = inputs if len(inputs) == 1 and not specs else _in_order(inputs, specs)
+    count = None
+    for tensor in named:
+        shape = tensor.shape
+        if not shape or shape[0] == 0:
+            raise InvalidInput(
+                f"input {shown(tensor.name)}: shape {list(shape)} has no rows; the first dimension "
+                "is that of the batch"
+            )
+        if count is None:
+            count = shape[0]
+        elif shape[0] != count:
+            raise InvalidInput(
+                f"input {shown(tensor.name)} has {shape[0]} rows, but input "
+                f"{shown(named[0].name)} has {count}"
+            )
+    columns = [_rows(tensor, specs.get(tensor.name), native) for tensor in named]
+    if len(columns) == 1:
+        return columns[0]
+    if native:
+        return list(zip(*columns, strict=True))
+    names = [tensor.name for tensor in named]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def items_of_instances(instances: list[Any], specs: Specs, native: bool = False) -> list[Any]:
+    """Return the items of a request in JSON. Without declared inputs, these are the instances.
+
+    Raises:
+        InvalidInput: an instance does not fit what is declared.
+    """
+    if not specs or not instances:
+        return instances
+    if len(specs) == 1:
+        (name,) = specs
+        if all(type(each) is dict and each.keys() == {name} for each in instances):
+            instances = [each[name] for each in instances]
+        return items_of([_column(name, specs[name], instances)], specs, native)
+    for each in instances:
+        if type(each) is not dict or each.keys() != specs.keys():
+            raise InvalidInput(f"each instance must be an object with the fields "
+                               f"{', '.join(specs)}, not {shown(each)}")  # fmt: skip
+    columns = [
+        _column(name, spec, [each[name] for each in instances]) for name, spec in specs.items()
+    ]
+    return items_of(columns, specs, native)
+
+
+def tensors_of(outputs: Any, specs: Specs) -> dict[str, Tensor]:
+    """Return the outputs of a request as tensors by name.
+
+    Args:
+        outputs: one output per item, in a list, or in an array or tensor. A dict or tuple for each
+            item has several named outputs.
+        specs: the declared outputs of the model; empty: it declares none.
+
+    Raises:
+        InvalidOutput: the outputs cannot be tensors, or do not fit what is declared.
+    """
+    columns = _columns(outputs, specs)
+    if specs and columns.keys() != specs.keys():
+        raise InvalidOutput(
+            f"the model declares the outputs {list(specs)}, but it returned {list(columns)}"
+        )
+    return {name: _tensor(name, rows, specs.get(name)) for name, rows in columns.items()}
+
+
+# ------------------------------------------------------------------------ inputs
+
+
+def _in_order(inputs: Sequence[Tensor], specs: Specs) -> Sequence[Tensor]:
+    """Return the inputs in their declared order. They have these names, datatypes and shapes."""
+    named = {tensor.name: tensor for tensor in inputs}
+    if len(named) < len(inputs):
+        raise InvalidInput(f"two inputs have one name: {shown([each.name for each in inputs])}")
+    if not specs:
+        return inputs
+    for name in named.keys() - specs.keys():
+        raise InvalidInput(f"unknown input {shown(name)}; the inputs are {', '.join(specs)}")
+    for name, spec in specs.items():
+        if name not in named:
+            raise InvalidInput(f"input {name!r} is missing")
+        tensor = named[name]
+        datatype = "BYTES" if spec.datatype == "STRING" else spec.datatype
+        if tensor.datatype != datatype:
+            raise InvalidInput(f"input {name!r} must be {datatype}, not {tensor.datatype}")
+        if not _fits(tensor.shape, spec):
+            raise InvalidInput(
+                f"input {name!r} must have the shape {[-1, *spec.shape]}, not {list(tensor.shape)}"
+            )
+    return [named[name] for name in specs]
+
+
+def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
+    return len(shape) == 1 + len(spec.shape) and all(
+        wanted in (-1, size) for size, wanted in zip(shape[1:], spec.shape, strict=True)
+    )
+
+
+def _rows(tensor: Tensor, spec: TensorSpec | None, native: bool) -> list[Any]:
+    array = tensor.array
+    if tensor.datatype == "BYTES":
+        return _text_rows(tensor, spec is None or spec.datatype == "STRING")
+    if native and tensor.datatype == "BF16":
+        import torch
+
+        return list(torch.from_numpy(array.view("<i2").copy()).view(torch.bfloat16))
+    return list(array)
+
+
+def _text_rows(tensor: Tensor, as_text: bool) -> list[Any]:
+    """Return the rows of BYTES, with str or bytes objects."""
+    flat = tensor.array.reshape(-1).tolist()
+    try:
+        if as_text:
+            flat = [each if type(each) is str else each.decode() for each in flat]
+        else:
+            flat = [each if type(each) is bytes else each.encode() for each in flat]
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            f"input {shown(tensor.name)} is not UTF-8; a model that takes bytes declares the input "
+            "as BYTES"
+        ) from None
+    if len(tensor.shape) == 1:
+        return flat
+    return list(np.array(flat, object).reshape(tensor.shape))
+
+
+def _column(name: str, spec: TensorSpec, values: list[Any]) -> Tensor:
+    datatype = "BYTES" if spec.datatype == "STRING" else spec.datatype
+    flat, shape = flatten(name, values)
+    return Tensor(name, datatype, from_flat(name, datatype, flat).reshape(shape))
+
+
+# ----------------------------------------------------------------------- outputs
+
+
+def _columns(outputs: Any, specs: Specs) -> dict[str, Any]:
+    if isinstance(outputs, Mapping):  # arrays by name
+        return dict(outputs)
+    if hasattr(outputs, "shape"):
+        return {_name_of_one(specs): outputs}
+    if isinstance(outputs, tuple) and outputs and all(hasattr(each, "shape") for each in outputs):
+        return dict(zip(_names_of(len(outputs), specs), outputs, strict=True))
+    first = outputs[0]
+    if isinstance(first, Mapping):
+        _check_alike(outputs, Mapping, first.keys(), "fields")
+        return {name: [row[name] for row in outputs] for name in first}
+    if isinstance(first, tuple):
+        _check_alike(outputs, tuple, range(len(first)), "outputs")
+        names = _names_of(len(first), specs)
+        return dict(zip(names, zip(*outputs, strict=True), strict=True))
+    return {_name_of_one(specs): outputs}
+
+
+def _check_alike(outputs: Sequence[Any], kind: Any, keys: Any, what: str) -> None:
+    for row in outputs:
+        same = isinstance(row, kind) and len(row) == len(keys)
+        if not same or (kind is Mapping and row.keys() != keys):
+            raise InvalidOutput(f"the outputs of the items have different {what}")
+
+
+def _name_of_one(specs: Specs) -> str:
+    return next(iter(specs)) if len(specs) == 1 else OUTPUT
+
+
+def _names_of(count: int, specs: Specs) -> list[str]:
+    return list(specs) if len(specs) == count else [f"{OUTPUT}_{n}" for n in range(count)]
+
+
+def _tensor(name: str, rows: Any, spec: TensorSpec | None) -> Tensor:
+    try:
+        array = _array(rows)
+    except (TypeError, ValueError) as error:
+        raise InvalidOutput(f"output {name!r} of the model is no tensor: {error}") from None
+    if type(array) is tuple:
+        (array,), datatype = array, "BF16"
+    elif array.dtype.kind in "OUS":
+        array, datatype = _texts(name, array), "BYTES"
+    else:
+        datatype = datatype_of(array.dtype) or ""
+    if spec is not None:
+        wanted = "BYTES" if spec.datatype == "STRING" else spec.datatype
+        if not _fits(array.shape, spec):
+            raise InvalidOutput(
+                f"output {name!r} of the model must have the shape {[-1, *spec.shape]}, not "
+                f"{list(array.shape)}"
+            )
+        if datatype != wanted:
+            array, datatype = _cast(name, array, datatype, wanted), wanted
+    if not datatype:
+        raise InvalidOutput(f"output {name!r} of the model has the dtype {array.dtype}, which the "
+                            "protocol does not have")  # fmt: skip
+    return Tensor(name, datatype, array)
+
+
+def _array(rows: Any) -> Any:
+    """Return the rows as one array; a tuple of one array: it has the bits of BF16."""
+    if not hasattr(rows, "shape"):
+        if hasattr(rows[0], "detach"):  # of torch
+            import torch
+
+            rows = torch.stack(list(rows)) if len(rows) > 1 else rows[0][None]
+        elif len(rows) == 1:
+            return np.asarray(rows[0])[None]
+        elif hasattr(rows[0], "shape"):
+            return np.stack(rows)
+        else:
+            return np.array(rows if type(rows[0]) not in (str, bytes) else list(rows), _kind(rows))
+    if hasattr(rows, "detach"):
+        import torch
+
+        rows = rows.detach().cpu()
+        if rows.dtype == torch.bfloat16:
+            return (rows.view(torch.int16).numpy().view("<u2"),)
+        return rows.numpy()
+    return np.asarray(rows)
+
+
+def _kind(rows: Any) -> Any:
+    """Return the dtype of rows of text, so that numpy pads none; None: numpy finds it."""
+    return object if type(rows[0]) in (str, bytes) else None
+
+
+def _texts(name: str, array: Array) -> Array:
+    """Return an array of str or bytes objects."""
+    array = array.astype(object)
+    for each in array.reshape(-1).tolist():
+        if type(each) not in (str, bytes):
+            raise InvalidOutput(
+                f"output {name!r} of the model has {shown(each)}, which is neither a number nor "
+                "text"
+            )
+    return array
+
+
+def _cast(name: str, array: Array, datatype: str, wanted: str) -> Array:
+    dtype = DTYPES[wanted]
+    if "BYTES" not in (datatype, wanted) and np.can_cast(array.dtype, dtype, "same_kind"):
+        return array.astype(dtype)
+    raise InvalidOutput(
+        f"output {name!r} of the model must be {wanted}, not {datatype or array.dtype}"
+    )

@@ -1,0 +1,13 @@
+"""What the server logs."""
+
+from __future__ import annotations
+
+import logging
+
+_logger = logging.getLogger("service_streamer")
+
+
+def failed(what: str, error: BaseException) -> None:
+    """Log that a request has failed for a reason that is not the client's."""
+    about = {"error": f"{type(error).__name__}: {error}"}
+    _logger.error("%s has failed: %s", what, about["error"], exc_info=error, extra=about)

@@ -1,0 +1,297 @@
+"""Service: what HTTP and gRPC share. It has no word of either protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__, _options
+from ..hub import ModelHandle, ModelHub, UnknownModel
+from ._errors import InvalidInput
+from ._items import Specs, items_of, items_of_instances, tensors_of
+from ._tensors import Tensor, shown
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from .._streams.stream import AsyncStream
+
+NAME = "service-streamer"
+EXTENSIONS = ("binary_tensor_data", "model_repository")
+
+# Other spellings, such as "01", would let clients fill the hub's table of handles.
+_MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_VERSION = re.compile(r"0|[1-9][0-9]{0,17}|[A-Za-z_][\w.-]*", re.ASCII)
+_PRIORITIES = range(-(2**31), 2**31)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallOptions:
+    """How a request is run."""
+
+    timeout: float | None = None
+    """seconds; None: the ``worker_timeout`` of the model"""
+    priority: int = 0
+    tenant: str | None = None
+    caller_key: str | None = None
+
+
+DEFAULTS = CallOptions()
+
+
+@dataclasses.dataclass(slots=True)
+class InferRequest:
+    """A request of the Open Inference Protocol."""
+
+    model: str
+    inputs: list[Tensor]
+    version: str = ""
+    """a number or a label; "": the version that serves"""
+    id: str = ""
+    outputs: list[str] | None = None
+    """the names of the outputs that are wanted; None: all"""
+
+
+@dataclasses.dataclass(slots=True)
+class InferResponse:
+    """The answer to an `InferRequest`."""
+
+    model: str
+    version: str
+    id: str
+    outputs: list[Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorMetadata:
+    """What is known of an input or output of a model."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    """with the dimension of the batch; -1: any size"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelMetadata:
+    """What is known of a model."""
+
+    name: str
+    versions: list[str]
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+    platform: str = NAME
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexEntry:
+    """A version of a model in the repository."""
+
+    name: str
+    version: str
+    state: str
+    """"READY", "LOADING", "UNLOADING" or "UNAVAILABLE\""""
+    reason: str
+    """why it is unavailable; "": it is not"""
+
+
+_STATES = {"ready": "READY", "loading": "LOADING", "draining": "UNLOADING"}
+
+
+class Service:
+    """Runs the requests of clients on the models of a hub, in one asyncio event loop.
+
+    All methods raise what `_errors.failure` knows: `InvalidInput`, `UnknownModel` and the errors of
+    the hub and of the models.
+    """
+
+    name = NAME
+    version = __version__
+    extensions = EXTENSIONS
+
+    def __init__(self, hub: ModelHub) -> None:
+        self._hub = hub
+        self._names: set[str] = set()
+        """those that were found before"""
+        self._started = False
+        self._stopping = False
+
+    # ------------------------------------------------------------------- requests
+
+    async def infer(self, request: InferRequest, options: CallOptions) -> InferResponse:
+        """Run one request, whose tensors have a row for each item."""
+        handle = self.handle(request.model, request.version)
+        spec = handle.spec
+        items = items_of(request.inputs, spec.inputs, handle.is_native)
+        number = handle.version
+        outputs = await self._run(handle, items, options)
+        return _response(request, number, outputs, spec.outputs)
+
+    async def infer_stream(
+        self, request: InferRequest, options: CallOptions
+    ) -> AsyncGenerator[InferResponse, None]:
+        """Run one request, and yield its responses: one for each piece that the model streams.
+
+        A model streams only to a request with one row. Other requests have one response.
+        """
+        handle = self.handle(request.model, request.version)
+        spec = handle.spec
+        items = items_of(request.inputs, spec.inputs, handle.is_native)
+        if len(items) > 1:
+            yield await self.infer(request, options)
+            return
+        number = handle.version
+        async with await self._stream(handle, items[0], options) as pieces:
+            async for piece in pieces:
+                yield _response(request, number, [piece], spec.outputs)
+
+    def predict(
+        self, model: str, version: str, instances: list[Any], options: CallOptions
+    ) -> Awaitable[Any]:
+        """Run a request whose items are values of JSON. Await one output per item."""
+        handle = self.handle(model, version)
+        if specs := handle.spec.inputs:
+            instances = items_of_instances(instances, specs, handle.is_native)
+        return self._run(handle, instances, options)
+
+    async def stream(
+        self, model: str, version: str, instance: Any, options: CallOptions
+    ) -> AsyncStream:
+        """Send one item, a value of JSON. Return an asynchronous iterator of its outputs."""
+        handle = self.handle(model, version)
+        (item,) = items_of_instances([instance], handle.spec.inputs, handle.is_native)
+        return await self._stream(handle, item, options)
+
+    # -------------------------------------------------------------- health and facts
+
+    def ready(self) -> bool:
+        """Return True if requests are answered: all models are loaded that load at the start."""
+        if not self._started and not self._stopping:
+            handles = [self._hub.get(name) for name, each in self._hub.status().items()
+                       if each.serving is not None]  # fmt: skip
+            needed = [each for each in handles if each.spec.load == "start"]
+            self._started = all(each.status().state == "ready" for each in needed)
+        return self._started and not self._stopping
+
+    def stop(self) -> None:
+        """Be not ready from now on. Requests go on."""
+        self._stopping = True
+
+    def model_ready(self, model: str, version: str = "") -> bool:
+        """Return True if a model is loaded. A request loads a model that is not."""
+        return self.handle(model, version).status().state == "ready"
+
+    def model_metadata(self, model: str, version: str = "") -> ModelMetadata:
+        """Return what is known of a model, without loading it."""
+        spec = self.handle(model, version).spec
+        versions = [str(number) for number in self._hub.status()[model].versions]
+        return ModelMetadata(model, versions, _told(spec.inputs), _told(spec.outputs))
+
+    # ------------------------------------------------------------------ repository
+
+    def index(self, only_ready: bool = False) -> list[IndexEntry]:
+        """Return all versions of all models."""
+        entries = []
+        for name, model in self._hub.status().items():
+            for number, each in model.versions.items():
+                state = _STATES.get(each.state, "UNAVAILABLE")
+                reason = "" if state == "READY" else each.error or each.state
+                entries.append(IndexEntry(name, str(number), state, reason))
+            if not model.versions:
+                entries.append(IndexEntry(name, "", "UNAVAILABLE", model.error or ""))
+        return [each for each in entries if each.state == "READY" or not only_ready]
+
+    async def load(self, model: str, version: str = "", timeout: float | None = None) -> None:
+        """Load a model, and wait until it is loaded."""
+        await asyncio.to_thread(self.handle(model, version).wait_ready, timeout)
+
+    async def unload(self, model: str) -> None:
+        """Unload all versions of a model, and wait until their requests have ended."""
+        self.handle(model)
+        await asyncio.to_thread(self._hub.unload, model)
+
+    def handle(self, model: str, version: str = "") -> ModelHandle:
+        """Return a model of the hub.
+
+        Raises:
+            UnknownModel: there is no such model, version or label.
+        """
+        name = f"{model}@{version}" if version else model
+        if name not in self._names:
+            if not _MODEL.fullmatch(model) or (version and not _VERSION.fullmatch(version)):
+                raise UnknownModel(f"no model can have the name {name!r}")
+            self._hub.get(name)
+            self._names.add(name)
+        return self._hub.get(name)
+
+    # -------------------------------------------------------------------- private
+
+    def _run(self, handle: ModelHandle, items: list[Any], options: CallOptions) -> Awaitable[Any]:
+        if options is not DEFAULTS:
+            self._check(handle, options)
+        return handle.apredict(
+            items,
+            timeout=options.timeout,
+            priority=options.priority,
+            tenant=options.tenant,
+            caller_key=options.caller_key,
+        )
+
+    async def _stream(self, handle: ModelHandle, item: Any, options: CallOptions) -> AsyncStream:
+        self._check(handle, options)
+        if handle.spec.in_processes is None and handle.status().state != "ready":
+            await asyncio.to_thread(handle.wait_ready)  # its streamer is not known before
+        return handle.astream(
+            item, timeout=options.timeout, priority=options.priority, tenant=options.tenant
+        )
+
+    def _check(self, handle: ModelHandle, options: CallOptions) -> None:
+        if options.priority not in _PRIORITIES:
+            raise InvalidInput(f"priority {options.priority} is out of range")
+        if options.timeout is not None and not options.timeout >= 0:
+            raise InvalidInput(f"the timeout must be at least 0 seconds, not {options.timeout}")
+        if options.tenant is not None:
+            if len(options.tenant) > _options.LONGEST_TENANT:
+                raise InvalidInput(f"a tenant has at most {_options.LONGEST_TENANT} characters")
+            shares = handle._options.tenants
+            if shares is not None and "*" not in shares and options.tenant not in shares:
+                raise InvalidInput(f"the model has no share for the tenant {options.tenant!r}")
+
+
+def check_load_parameters(names: Iterable[str]) -> None:
+    """Check the names of the parameters with which a client wants to load a model.
+
+    Raises:
+        InvalidInput: one of them brings a configuration or files.
+    """
+    for name in names:
+        if name == "config" or name.startswith("file:"):
+            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
+                               "model has its configuration")  # fmt: skip
+
+
+def _response(request: InferRequest, version: int, outputs: Any, specs: Specs) -> InferResponse:
+    tensors = tensors_of(outputs, specs)
+    if request.outputs is None:
+        wanted = list(tensors.values())
+    else:
+        wanted = [_output(tensors, name) for name in request.outputs]
+    return InferResponse(request.model, str(version), request.id, wanted)
+
+
+def _output(tensors: dict[str, Tensor], name: str) -> Tensor:
+    if name not in tensors:
+        raise InvalidInput(f"unknown output {name!r}; the outputs are {', '.join(tensors)}")
+    return tensors[name]
+
+
+def _told(specs: Specs) -> list[TensorMetadata]:
+    return [
+        TensorMetadata(
+            name, "BYTES" if spec.datatype == "STRING" else spec.datatype, [-1, *spec.shape]
+        )
+        for name, spec in specs.items()
+    ]

@@ -1,0 +1,46 @@
+import threading
+
+import pytest
+from server_models import MODELS
+from waits import LONG
+
+from service_streamer.hub import ModelHub
+
+
+@pytest.fixture
+def server_hubs():
+    """Makes hubs and closes them after the test."""
+    made = []
+
+    def make(models=MODELS, **options):
+        made.append(ModelHub(models, **options))
+        return made[-1]
+
+    yield make
+    for hub in made:
+        hub.close(drain=False, timeout=LONG)
+
+
+@pytest.fixture
+def app(server_hubs):
+    """An application with all models."""
+    from http_servers import App
+
+    return App(server_hubs())
+
+
+@pytest.fixture
+def http_servers(server_hubs):
+    """Starts servers and stops them after the test."""
+    from http_servers import HttpServer
+
+    made = []
+
+    def start(models=MODELS, **options):
+        made.append(HttpServer(server_hubs(models), **options))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()
+    assert not [each for each in threading.enumerate() if each.name.startswith("asyncio_")]

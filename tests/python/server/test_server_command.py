@@ -1,0 +1,155 @@
+"""``python -m service_streamer serve FOLDER --http``."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("http_servers")
+
+from command_processes import Service
+from hub_models import Folder
+from process_models import ProcessGate, is_alive
+from waits import LONG, eventually
+
+pytest_plugins = ["commands"]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    folder = Folder(tmp_path)
+    folder.add(3)
+    return folder
+
+
+@pytest.fixture
+def serve_hub(services, model_folder):
+    """Starts a server of the folder. Returns the service and its port."""
+
+    def start(*arguments):
+        folder = str(model_folder.root / "models")
+        service = services("serve", folder, "--http", "127.0.0.1:0", *arguments)
+        return service, served_at(service)
+
+    return start
+
+
+def served_at(service):
+    return int(re.search(r"is served at http://127.0.0.1:(\d+)", service.line("served"))[1])
+
+
+def refuses(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture
+def asked():
+    """Sends requests. The connections are closed after the test."""
+    made = []
+
+    def ask(port, path, value):
+        made.append(http.client.HTTPConnection("127.0.0.1", port, timeout=LONG))
+        made[-1].request("POST", path, json.dumps(value))
+        return made[-1]
+
+    yield ask
+    for connection in made:
+        connection.close()
+
+
+def test_a_folder_is_served_until_a_signal(serve_hub, asked):
+    service, port = serve_hub("--max-loaded", "1", "--memory-budget", "8GB", "--workers", "1")
+    response = asked(port, "/v1/models/times:predict", {"instances": [2]}).getresponse()
+    assert json.load(response) == {"predictions": [6]}
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_answers_what_was_accepted(serve_hub, model_folder, asked, tmp_path, number):
+    gate = ProcessGate(tmp_path)
+    more = f'model_init_args = ["{tmp_path}"]'
+    model_folder.configure(model="hub_models:Gated", more=more)
+    service, port = serve_hub()
+    connection = asked(port, "/v1/models/times:predict", {"instances": [2]})
+    worker = gate.wait_entered()
+    service.signal(number)
+    service.line("stopping")
+    eventually(lambda: refuses(port))
+    gate.open()
+    response = connection.getresponse()
+    assert (response.status, json.load(response)) == (200, {"predictions": [4]})
+    assert service.wait() == 0
+    assert not is_alive(worker)
+    gate.close()
+
+
+def test_the_drain_timeout_ends_requests_with_503(serve_hub, model_folder, asked, tmp_path):
+    gate = ProcessGate(tmp_path)
+    more = f'model_init_args = ["{tmp_path}"]'
+    model_folder.configure(model="hub_models:Gated", more=more)
+    service, port = serve_hub("--drain-timeout", "0")
+    connection = asked(port, "/v1/models/times:predict", {"instances": [2]})
+    gate.wait_entered()
+    service.signal(signal.SIGTERM)
+    assert connection.getresponse().status == 503
+    assert service.wait() == 0
+    gate.close()
+
+
+def test_the_five_minutes_of_the_page_work(tmp_path, asked):
+    page = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
+    code, configuration = (
+        re.search(f"^```{kind}\n# {name}\n(.*?)^```", page, re.M | re.S)[1]
+        for kind, name in (("python", "my_models.py"), ("toml", "models/upper/model.toml"))
+    )
+    version = tmp_path / "models" / "upper" / "1"
+    version.mkdir(parents=True)
+    (tmp_path / "my_models.py").write_text(code)
+    (version.parent / "model.toml").write_text(configuration)
+    service = Service("serve", "models/", "--http", "127.0.0.1:0", cwd=tmp_path)
+    try:
+        response = asked(served_at(service), "/v1/models/upper:predict", {"instances": ["hello"]})
+        assert json.load(response.getresponse()) == {"predictions": ["HELLO"]}
+    finally:
+        service.process.kill()
+        service.process.communicate()
+
+
+@pytest.mark.parametrize("front", ["--http", "--grpc"])
+def test_a_port_in_use_ends_it_with_2(services, model_folder, front):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+        service = services("serve", str(model_folder.root / "models"), front, place)
+        service.line(f"{front}: cannot listen at {place}: Address already in use")
+        assert service.wait() == 2
+
+
+def test_two_servers_do_not_share_a_port(serve_hub, services, model_folder):
+    _, port = serve_hub()
+    second = services("serve", str(model_folder.root / "models"), "--http", f"127.0.0.1:{port}")
+    assert second.wait() == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["{}"], "give --http or --grpc HOST:PORT"),
+        (["{}", "--http", "127.0.0.1:0", "--overflow", "reject"], "--overflow: not for a ModelHub"),
+        (["{}", "--http", "127.0.0.1:0", "--body-limit", "x"], "--body-limit"),
+        (["process_models:Model", "--address", "@x", "--max-loaded", "1"], "is one model"),
+        (["process_models:Model", "--address", "@x", "--grpc", "[::1]:0"], "is one model"),
+        (["process_models:Model"], "give the --address"),
+    ],
+)
+def test_wrong_options_are_named(services, model_folder, arguments, complaint):
+    folder = str(model_folder.root / "models")
+    service = services("serve", *(each.format(folder) for each in arguments))
+    assert complaint in service.process.communicate(timeout=LONG)[1]
+    assert service.process.returncode in (1, 2)

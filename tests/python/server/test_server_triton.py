@@ -1,0 +1,112 @@
+"""The server as `tritonclient` sees it, in an interpreter of its own: it imports gevent."""
+
+import pytest
+
+pytest.importorskip("http_servers")
+pytest.importorskip("tritonclient")
+pytest.importorskip("geventhttpclient")
+
+from scripts import run_python
+
+pytestmark = pytest.mark.slow
+
+PRELUDE = """
+import sys
+import numpy as np
+from tritonclient.http import *
+from tritonclient.utils import InferenceServerException
+
+client = InferenceServerClient(sys.argv[1], concurrency=4)
+
+def tensor(name, array, datatype, binary=True):
+    found = InferInput(name, array.shape, datatype)
+    found.set_data_from_numpy(array, binary_data=binary)
+    return found
+
+def error(function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except InferenceServerException as error:
+        return error.status(), error.message()
+    raise AssertionError("no error")
+"""
+
+
+def run(server, script):
+    run_python(PRELUDE + script, server.url)
+
+
+def test_it_infers_in_both_forms(http_servers):
+    run(
+        http_servers(),
+        """
+for binary_in in (True, False):
+    for binary_out in (True, False):
+        a, b = np.array([1, 2]), np.array([10, 20])
+        inputs = [tensor("a", a, "INT64", binary_in), tensor("b", b, "INT64", binary_in)]
+        outputs = [InferRequestedOutput(n, binary_data=binary_out) for n in ("text", "sum")]
+        result = client.infer("sums", inputs, outputs=outputs, request_id="42")
+        assert result.as_numpy("sum").tolist() == [11, 22]
+        text = [each if type(each) is str else each.decode() for each in result.as_numpy("text")]
+        assert text == ["1+10", "2+20"], text
+        assert result.get_response()["id"] == "42"
+image = np.random.rand(3, 2, 5).astype(np.float32)
+result = client.infer("means", [tensor("image", image, "FP32")])
+assert np.allclose(result.as_numpy("mean"), image.mean(axis=(1, 2)))
+assert result.as_numpy("mean").dtype == np.float32
+words = np.array(["a", "\\u00e9"], object)
+assert client.infer("upper", [tensor("x", words, "BYTES")]).as_numpy("output").tolist() == [
+    b"A", "\\u00c9".encode()]
+""",
+    )
+
+
+def test_requests_at_the_same_time(http_servers):
+    run(
+        http_servers(),
+        """
+x = tensor("x", np.array([1.5], np.float64), "FP64")
+sent = [client.async_infer("double", [x]) for _ in range(20)]
+assert [each.get_result().as_numpy("output").tolist() for each in sent] == [[3.0]] * 20
+""",
+    )
+
+
+def test_it_sees_health_metadata_and_the_repository(http_servers):
+    run(
+        http_servers(),
+        """
+assert client.is_server_live() and client.is_server_ready()
+assert client.get_server_metadata()["name"] == "service-streamer"
+metadata = client.get_model_metadata("means", "1")
+assert metadata["inputs"] == [{"name": "image", "datatype": "FP32", "shape": [-1, 2, -1]}]
+assert not client.is_model_ready("means")
+client.load_model("means")
+assert client.is_model_ready("means") and client.is_model_ready("means", "1")
+states = {each["name"]: each["state"] for each in client.get_model_repository_index()}
+assert states["means"] == "READY" and states["sums"] == "UNAVAILABLE", states
+client.unload_model("means")
+assert not client.is_model_ready("means")
+""",
+    )
+
+
+def test_it_gets_errors_that_name_the_reason(http_servers):
+    run(
+        http_servers(),
+        """
+x = tensor("x", np.zeros((1, 2, 2), np.float32), "FP32")
+assert error(client.infer, "none", [x])[0] == "404"
+assert error(client.infer, "means", [x]) == ("400", "unknown input 'x'; the inputs are image")
+image = tensor("image", np.zeros((1, 3, 2), np.float32), "FP32")
+status, message = error(client.infer, "means", [image])
+assert (status, message) == (
+    "400", "input 'image' must have the shape [-1, 2, -1], not [1, 3, 2]")
+image = tensor("image", np.zeros((1, 2, 2), np.float64), "FP64")
+assert error(client.infer, "means", [image])[1] == "input 'image' must be FP32, not FP64"
+assert error(client.infer, "fails", [x]) == ("500", "RuntimeError: the model is broken")
+assert error(client.get_model_metadata, "none")[0] == "404"
+assert error(client.load_model, "none")[0] == "404"
+assert error(client.load_model, "means", config="{}")[0] == "400"
+""",
+    )

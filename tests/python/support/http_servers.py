@@ -1,0 +1,89 @@
+"""The server of a hub, in a thread of the test, and its clients."""
+
+import asyncio
+import http.client
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("httptools")
+pytest.importorskip("numpy")
+pytest.importorskip("orjson")
+pytest.importorskip("uvloop")
+
+import uvloop
+from waits import LONG
+
+from service_streamer.server._front import HttpFront
+from service_streamer.server._http import Application
+from service_streamer.server._messages import Request
+from service_streamer.server._service import Service
+
+
+class App:
+    """Asks an application without a server."""
+
+    def __init__(self, hub):
+        self.service = Service(hub)
+        self._application = Application(self.service)
+
+    async def answer(self, method, path, body=b"", headers=None):
+        if not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        headers = {name.lower().encode(): each.encode() for name, each in (headers or {}).items()}
+        return await self._application.answer(Request(method, path, headers, body))
+
+    def ask(self, method, path, body=b"", headers=None):
+        response = asyncio.run(self.answer(method, path, body, headers))
+        return answer_of(response.status, response.body, dict(response.headers))
+
+
+class HttpServer:
+    """Listens at a free port of 127.0.0.1."""
+
+    def __init__(self, hub, **options):
+        self._started = threading.Event()
+        self._options = options
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._serve(hub)))
+        self._thread.start()
+        assert self._started.wait(LONG), "the server did not start"
+
+    async def _serve(self, hub):
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.service = Service(hub)
+        front = HttpFront(Application(self.service), ("127.0.0.1", 0), **self._options)
+        self.port = front._address[1]
+        self.connections = front._shared.connections
+        self.url = f"127.0.0.1:{self.port}"
+        await front.start()
+        self._started.set()
+        await self._stop.wait()
+        await front.stop()
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
+
+    def ask(self, method, path, body=None, headers=None):
+        connection = self.connect()
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body)
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        found = answer_of(response.status, response.read(), headers)
+        connection.close()
+        return found
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(LONG)
+        assert not self._thread.is_alive(), "the server hangs"
+
+
+def answer_of(status, body, headers):
+    is_json = body[:1] in (b"{", b"[") and "inference-header-content-length" not in headers
+    return SimpleNamespace(
+        status=status, body=body, headers=headers, json=json.loads(body) if is_json else None
+    )
