@@ -13,6 +13,7 @@ from .. import _core
 from .._model_errors import copy_error, detached
 from .._streams.writer import flush
 from .._waiting.threads import ThreadWait
+from .._worker import steps_span
 from ..step_model import StepModel
 from .parts import in_parts
 from .sequence import Sequence
@@ -122,13 +123,15 @@ class Loop:
         self._busy += time.perf_counter() - begun
 
     def _admit(self, entering: list[_core.Batch]) -> None:
+        begun = time.time_ns()
         items = [batch.items[0] for batch in entering]
         for part in in_parts(self._model.admit, items, self._isolate):
             batches = entering[part.begin : part.end]
             if part.error is not None:
                 _fail(batches, part.error)
             else:
-                self._live += map(Sequence, batches, part.results)
+                spans = [steps_span(each, self._name, begun) for each in batches]
+                self._live += map(Sequence, batches, part.results, spans)
                 self._admitted += len(batches)
 
     def _step(self) -> None:
@@ -149,6 +152,7 @@ class Loop:
         """Give each item its output. Those that are done, or have failed, are `leaving`."""
         full = []
         for one, result in zip(stepped, results, strict=True):
+            one.steps += 1
             try:
                 output, done = result
             except (TypeError, ValueError):
@@ -160,6 +164,7 @@ class Loop:
                     leaving.append(one)
                     continue
                 self._outputs += 1
+                one.outputs += 1
                 if one.put(output) is False and not done:
                     full.append(one)
             if done:
@@ -209,7 +214,7 @@ class Loop:
         if not leaving:
             return
         for one in leaving:
-            one.gone = True
+            one.leave()
         self._live = [one for one in self._live if not one.gone]
         if self._paused:
             self._paused = [one for one in self._paused if not one.gone]

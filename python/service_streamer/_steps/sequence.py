@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._errors import QueueFull
@@ -12,6 +12,9 @@ from .._model_errors import detached
 from .._request_context import reader_of
 from .._streams.opening import open_writer
 from .._streams.writer import Writer
+
+if TYPE_CHECKING:
+    from ..otel._batches import StepsSpan
 
 PATIENCE = 30.0  # s that an item keeps its state while its reader takes nothing
 
@@ -23,15 +26,22 @@ class Sequence:
         batch: of the one item, which it answers.
         state: that of the model.
         put: takes an output. False: the reader has no room for another one.
+        steps, outputs: their numbers so far.
         gone: the item has left.
     """
 
-    __slots__ = ("_outputs", "_seen", "_writer", "batch", "gone", "put", "state")
+    __slots__ = (
+        *("_error", "_outputs", "_seen", "_span", "_writer"),
+        *("batch", "gone", "outputs", "put", "state", "steps"),
+    )
 
-    def __init__(self, batch: _core.Batch, state: Any) -> None:
+    def __init__(self, batch: _core.Batch, state: Any, span: StepsSpan | None = None) -> None:
         self.batch = batch
         self.state = state
+        self.steps = self.outputs = 0
         self.gone = False
+        self._error: Exception | None = None
+        self._span = span
         self._outputs: list[Any] | None = None
         self._writer: Writer | None = None
         self._seen = (-1, 0.0)
@@ -43,6 +53,8 @@ class Sequence:
         else:
             self._writer = open_writer(reader)
             self.put = self._writer.put
+        if span is not None:
+            self.put = self._first_put(span, self.put)
 
     @property
     def unwanted(self) -> bool:
@@ -89,13 +101,21 @@ class Sequence:
         try:
             self.batch.complete([output])
         except BaseException as error:  # an output cannot be pickled
-            self.batch.fail(detached(error))
+            self._error = detached(error)
+            self.batch.fail(self._error)
 
     def fail(self, error: Exception) -> None:
         """Answer the item: it has failed."""
+        self._error = error
         if self._writer is not None:
             self._writer.end(error)
         self.batch.fail(error)
+
+    def leave(self) -> None:
+        """Note that the item has left, after its answer."""
+        self.gone = True
+        if self._span is not None:
+            self._span.end(self.steps, self.outputs, self._error)
 
     def abandon(self) -> None:
         """Give the item back: it is unwanted."""
@@ -103,3 +123,13 @@ class Sequence:
             self.batch.drop_ended()
         else:
             self.complete()
+
+    def _first_put(self, span: StepsSpan, put: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that takes the first output."""
+
+        def first_put(output: Any) -> Any:
+            self.put = put
+            span.first_output()
+            return put(output)
+
+        return first_put

@@ -102,7 +102,6 @@ def calls(streamer):
     yield lambda tenant: list(streamer.stream(1, tenant=tenant))
 
 
-@pytest.mark.not_redis
 def test_a_tenant_without_a_share_is_refused(streamers):
     streamer = streamers(tenants={"known": 1})
     for call in calls(streamer):
@@ -111,7 +110,6 @@ def test_a_tenant_without_a_share_is_refused(streamers):
             call("other")
 
 
-@pytest.mark.not_redis
 def test_apredict_takes_a_tenant(streamers, run):
     streamer = streamers(tenants={"known": 1})
     assert run(streamer.apredict([1], tenant="known")) == [2]
