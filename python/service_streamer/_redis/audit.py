@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,9 +57,10 @@ def missing_entries(
         BrokerError: the connection failed, or a command is not permitted.
     """
     missing: list[ChunkId] = []
-    is_bulk = [name.endswith(keys.bulk.suffix) for name in names]
-    for stream in keys.streams:
-        there = is_bulk if stream is keys.bulk else [not each for each in is_bulk]
+    # Loops in C: while this thread runs one in Python, all others wait for the interpreter.
+    is_bulk = list(map(bytes.endswith, names, itertools.repeat(keys.bulk.suffix)))
+    is_main = list(map(operator.not_, is_bulk))
+    for stream, there in ((keys.main, is_main), (keys.bulk, is_bulk)):
         some = list(itertools.compress(chunks, there))
         if some:
             ids = list(itertools.compress(names, there))

@@ -194,19 +194,3 @@ def test_a_stage_gets_the_tenant_of_the_request():
                 call("other")
         with pytest.raises(ValueError, match="tenant 'third' is not in tenants"):
             pipeline.submit([1], tenant="third")
-
-
-@pytest.mark.over_redis
-def test_a_redis_worker_refuses_a_tenant_without_a_share(request):
-    from redis_backend import RedisPair
-    from thread_models import double
-
-    pair = RedisPair(
-        request.getfixturevalue("shared_redis_server"), double, 8, tenants={"known": 1}
-    )
-    try:
-        assert pair.streamer.predict([1], tenant="known") == [2]
-        with pytest.raises(WorkerLost, match="its tenant is not in the tenants of the worker"):
-            pair.streamer.predict([1], tenant="other")
-    finally:
-        pair.close()
