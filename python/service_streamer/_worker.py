@@ -211,8 +211,11 @@ def steps_span(batch: _core.Batch, name: str, start_time: int) -> StepsSpan | No
 
 
 def _traces(batch: _core.Batch) -> list[tuple[bytes, int, float, int]]:
-    contexts = [(trace_of(context), *rest) for context, *rest in batch.contexts]
-    return [(lines, *rest) for lines, *rest in contexts if lines is not None]
+    return [
+        (lines, items, queue_time, number)
+        for context, items, queue_time, number in batch.contexts
+        if (lines := trace_of(context)) is not None
+    ]
 
 
 @functools.cache

@@ -12,7 +12,6 @@ from service_streamer import (
     Stage,
     Streamer,
     ThreadedStreamer,
-    WorkerLost,
 )
 
 

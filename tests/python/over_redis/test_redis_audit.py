@@ -60,7 +60,7 @@ def test_lost_entries_are_found(queue, added, missing, stream):
 
 
 def test_entries_of_both_streams_are_told_apart(queue, added, missing):
-    chunks, names = added(queue.keys.main, 10)
+    _, names = added(queue.keys.main, 10)
     _, bulk = added(queue.keys.bulk, 10)
     queue.redis.delete(queue.keys.bulk.key)
     mixed = [each for pair in zip(names, bulk, strict=True) for each in pair]
