@@ -63,6 +63,7 @@ class Loop:
         self._stepped = 0
         self._outputs = 0
         self._busy = 0.0
+        self._traced = False  # an item with a span has entered
 
     def run(self) -> None:
         """Run until the source has ended and all items have left."""
@@ -131,12 +132,16 @@ class Loop:
                 _fail(batches, part.error)
             else:
                 spans = [steps_span(each, self._name, begun) for each in batches]
+                self._traced = self._traced or any(spans)
                 self._live += map(Sequence, batches, part.results, spans)
                 self._admitted += len(batches)
 
     def _step(self) -> None:
         live = self._live
         leaving: list[Sequence] = []
+        if self._traced:
+            for one in live:
+                one.steps += 1
         for part in in_parts(self._model.step, [one.state for one in live], self._isolate):
             stepped = live[part.begin : part.end]
             self._steps += 1
@@ -152,7 +157,6 @@ class Loop:
         """Give each item its output. Those that are done, or have failed, are `leaving`."""
         full = []
         for one, result in zip(stepped, results, strict=True):
-            one.steps += 1
             try:
                 output, done = result
             except (TypeError, ValueError):
@@ -164,7 +168,6 @@ class Loop:
                     leaving.append(one)
                     continue
                 self._outputs += 1
-                one.outputs += 1
                 if one.put(output) is False and not done:
                     full.append(one)
             if done:

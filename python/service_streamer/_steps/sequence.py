@@ -26,12 +26,12 @@ class Sequence:
         batch: of the one item, which it answers.
         state: that of the model.
         put: takes an output. False: the reader has no room for another one.
-        steps, outputs: their numbers so far.
+        steps, outputs: their numbers so far, counted for its span.
         gone: the item has left.
     """
 
     __slots__ = (
-        *("_error", "_outputs", "_seen", "_span", "_writer"),
+        *("_error", "_outputs", "_put", "_seen", "_span", "_writer"),
         *("batch", "gone", "outputs", "put", "state", "steps"),
     )
 
@@ -54,7 +54,7 @@ class Sequence:
             self._writer = open_writer(reader)
             self.put = self._writer.put
         if span is not None:
-            self.put = self._first_put(span, self.put)
+            self._put, self.put = self.put, self._traced_put
 
     @property
     def unwanted(self) -> bool:
@@ -116,6 +116,7 @@ class Sequence:
         self.gone = True
         if self._span is not None:
             self._span.end(self.steps, self.outputs, self._error)
+            self.put = self._put  # a bound method keeps this object alive
 
     def abandon(self) -> None:
         """Give the item back: it is unwanted."""
@@ -124,12 +125,9 @@ class Sequence:
         else:
             self.complete()
 
-    def _first_put(self, span: StepsSpan, put: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a function that takes the first output."""
-
-        def first_put(output: Any) -> Any:
-            self.put = put
-            span.first_output()
-            return put(output)
-
-        return first_put
+    def _traced_put(self, output: Any) -> Any:
+        assert self._span is not None
+        if not self.outputs:
+            self._span.first_output()
+        self.outputs += 1
+        return self._put(output)
