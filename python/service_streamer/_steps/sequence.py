@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .. import _core
 from .._errors import QueueFull
@@ -13,10 +13,17 @@ from .._request_context import reader_of
 from .._streams.opening import open_writer
 from .._streams.writer import Writer
 
-if TYPE_CHECKING:
-    from ..otel._batches import StepsSpan
-
 PATIENCE = 30.0  # s that an item keeps its state while its reader takes nothing
+
+
+class Span(Protocol):
+    """The span of an item: an `otel._batches.StepsSpan`."""
+
+    def first_output(self) -> None:
+        """Note the first output."""
+
+    def end(self, steps: int, outputs: int, error: BaseException | None) -> None:
+        """End the span: the item has left."""
 
 
 class Sequence:
@@ -35,7 +42,7 @@ class Sequence:
         *("batch", "gone", "outputs", "put", "state", "steps"),
     )
 
-    def __init__(self, batch: _core.Batch, state: Any, span: StepsSpan | None = None) -> None:
+    def __init__(self, batch: _core.Batch, state: Any, span: Span | None = None) -> None:
         self.batch = batch
         self.state = state
         self.steps = self.outputs = 0
