@@ -112,7 +112,9 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
         recent: the same, or those of the last minute.
     """
     if stats.steps is not None:
-        return _explain_steps.verdict(stats.steps, stats.batch_size, stats.workers)
+        queues = recent.queue_time.mean > BUSY * recent.service_time.mean
+        heavy = queues and recent.weight > 0  # else weights do not count
+        return _explain_steps.verdict(stats.steps, stats.batch_size, stats.workers, heavy)
     batches = recent.batches
     share = {reason: recent.close_reasons.get(reason, 0) / batches for reason in REASONS}
     requests = max(recent.queue_time.count, 1)

@@ -19,14 +19,25 @@ def summary(steps: StepStats) -> str:
     )
 
 
-def verdict(steps: StepStats, batch_size: int, workers: int) -> str:
-    """Return one sentence: what limits the number of live items, and what to change."""
+def verdict(steps: StepStats, batch_size: int, workers: int, heavy: bool) -> str:
+    """Return one sentence: what limits the number of live items, and what to change.
+
+    Args:
+        steps: of all workers.
+        batch_size, workers: of the streamer.
+        heavy: there is a ``max_weight``, and items wait for long before they enter.
+    """
     places = batch_size * workers
     live, when = (steps.mean_live, "on average") if steps.steps else (steps.live, "now")
     if live >= OFTEN * places:
         return (
             f"batch_size={batch_size} is the limit: {live:.0f} items are live {when}. Raise it if "
             "a step with more items takes little more time."
+        )
+    if heavy:
+        return (
+            f"max_weight is the limit: {live:.1f} items are live {when}, and others wait although "
+            f"batch_size={batch_size} allows {places}. Raise it if there is memory for more."
         )
     return (
         f"The number of requests is the limit: {live:.1f} items are live {when}, and {places} "

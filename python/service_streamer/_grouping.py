@@ -61,6 +61,11 @@ class Grouping:
         self._numbers: dict[Hashable, int] = {}
 
     @property
+    def has_keys(self) -> bool:
+        """True if there are keys or buckets."""
+        return self._key is not None or self._bounds is not None
+
+    @property
     def buckets(self) -> int:
         """The number of buckets; 0 without."""
         return 0 if self._bounds is None else len(self._bounds) + 1

@@ -90,8 +90,8 @@ class Options:
         """
         if self.output != "items":
             raise ValueError(f'output must be "items" for a StepModel, not {self.output!r}')
-        if self.grouping is not None:
-            raise ValueError("key, weight, max_weight and bucket are not for a StepModel")
+        if self.grouping is not None and self.grouping.has_keys:
+            raise ValueError("key and bucket are not for a StepModel: its items do not share steps")
         if self.slo is not None:
             raise no_target_of_steps(self.slo)
         queue = self.max_queue or 1024 * self.batch_size

@@ -73,7 +73,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         weight: a function of an item that returns a number of at least 0 (tokens, pixels, bytes),
             or the name of an attribute. Needs ``max_weight`` or ``bucket``.
         max_weight: the most that the items of a batch may weigh together. An item that is heavier
-            runs alone. ``batch_size`` remains the bound of their number.
+            runs alone. ``batch_size`` remains the bound of their number. Of a `StepModel`: the most
+            that the items with a state may weigh together.
         padded: a batch weighs its number of items times the weight of the heaviest, as it does if
             items are padded to one length.
         strict_weight: `predict` and `submit` raise ValueError for an item that is heavier than

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
@@ -21,6 +21,9 @@ from ._options import Options
 from ._request_context import reader_of, trace_of
 from ._waiting import threads
 from ._waiting.timeouts import countdown
+
+if TYPE_CHECKING:
+    from .otel._batches import StepsSpan
 
 _logger = logging.getLogger("service_streamer")
 
@@ -189,12 +192,30 @@ def _span(
     batch: _core.Batch, entry: LogEntry
 ) -> contextlib.AbstractContextManager[tuple[Active, Callable[[Exception], None]]]:
     """Return the span of a batch, if a request of it has a trace context."""
-    traces = [(trace_of(context), *rest) for context, *rest in batch.contexts]
-    traces = [each for each in traces if each[0] is not None]
+    traces = _traces(batch)
     spans = _batch_spans() if traces else None
     if spans is None:
         return contextlib.nullcontext((contextlib.nullcontext, _ignore))
     return spans.batch_span(traces, entry.fields)  # type: ignore[no-any-return]
+
+
+def steps_span(batch: _core.Batch, name: str, start_time: int) -> StepsSpan | None:
+    """Return the span of an item of a `StepModel`, if its request has a trace context."""
+    traces = _traces(batch)
+    spans = _batch_spans() if traces else None
+    if spans is None:
+        return None
+    fields = LogEntry(batch, name).fields
+    known = {field: fields[field] for field in ("streamer", "worker_pid", "device")}
+    return spans.StepsSpan(traces, known, start_time)  # type: ignore[no-any-return]
+
+
+def _traces(batch: _core.Batch) -> list[tuple[bytes, int, float, int]]:
+    return [
+        (lines, items, queue_time, number)
+        for context, items, queue_time, number in batch.contexts
+        if (lines := trace_of(context)) is not None
+    ]
 
 
 @functools.cache

@@ -14,8 +14,9 @@ __all__ = ["StepModel"]
 class StepModel(ManagedModel[T, list[P]]):
     """Base class of models that make their outputs in steps, such as text generators.
 
-    The streamer runs many items at a time, at most ``batch_size``. Between two steps finished items
-    leave and waiting ones enter, so a short item never waits for a long one. For each item
+    The streamer runs many items at a time, at most ``batch_size``, and with ``weight`` and
+    ``max_weight`` at most what fits into the memory of their states. Between two steps finished
+    items leave and waiting ones enter, so a short item never waits for a long one. For each item
     ``predict`` returns the list of its outputs, and ``stream`` gives them one by one::
 
         class Counter(StepModel):

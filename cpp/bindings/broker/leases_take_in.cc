@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "bindings/broker/broker_bodies.h"
@@ -66,19 +67,21 @@ bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals&
   return !failure.raise();
 }
 
-// Why a request is refused for good; nullptr: it was taken, or the engine is closed and another process will take the
-// entry.
-PyObject* why_refused(const ipc::BrokerIngress::Submission& submission, std::uint32_t items) {
+// The note to the client if a request is refused for good. nullptr: it was taken, or the engine is closed and another
+// process will take the entry. From the name of a tenant the client makes a ValueError (errors.h).
+PyObject* note_of_refusal(const ipc::BrokerIngress::Submission& submission, std::uint32_t items) {
   if (submission.submitted == ipc::BrokerIngress::SubmitStatus::kMalformed)
-    return PyUnicode_FromString("its body is malformed");
-  if (submission.submitted == ipc::BrokerIngress::SubmitStatus::kUnknownTenant)
-    return PyUnicode_FromString("its tenant is not in the tenants of the worker");
+    return PyUnicode_FromString("the request cannot be read: its body is malformed");
+  if (submission.submitted == ipc::BrokerIngress::SubmitStatus::kUnknownTenant) {
+    const std::string note = "tenant: " + submission.tenant;
+    return PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "replace");
+  }
   if (submission.submitted != ipc::BrokerIngress::SubmitStatus::kAccepted || submission.items == items) return nullptr;
-  return PyUnicode_FromFormat("it has %u items, not the %u that it says", static_cast<unsigned>(submission.items),
-                              static_cast<unsigned>(items));
+  return PyUnicode_FromFormat("the request cannot be read: it has %u items, not the %u that it says",
+                              static_cast<unsigned>(submission.items), static_cast<unsigned>(items));
 }
 
-// Removes the entries that were not taken, and adds (entry, reason) to `refused`.
+// Removes the entries that were not taken, and adds (entry, note) to `refused`.
 bool sort_out(LeasesObject* self, ipc::BrokerIngress& ingress, const Arrivals& arrivals, PyObject* refused,
               unsigned long long& taken, unsigned long long& items) {
   bool fewer = false;
@@ -93,9 +96,9 @@ bool sort_out(LeasesObject* self, ipc::BrokerIngress& ingress, const Arrivals& a
     self->entries->remove(text_of(PyList_GET_ITEM(arrivals.entries[i], 0)));
     fewer = true;
     if (is_in && attempt([&] { ingress.cancel({&submission.head.id, 1}); }).raise()) return false;
-    PyObject* reason = why_refused(submission, arrivals.items[i]);
-    if (reason == nullptr && PyErr_Occurred() != nullptr) return false;
-    if (reason != nullptr && !append(refused, Py_BuildValue("(ON)", arrivals.entries[i], reason))) return false;
+    PyObject* note = note_of_refusal(submission, arrivals.items[i]);
+    if (note == nullptr && PyErr_Occurred() != nullptr) return false;
+    if (note != nullptr && !append(refused, Py_BuildValue("(ON)", arrivals.entries[i], note))) return false;
   }
   return !fewer || ring(self);
 }

@@ -10,10 +10,16 @@
 namespace service_streamer::bindings {
 
 EngineBatch::EngineBatch(EngineObject* engine)
-    : engine_(reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)))) {}
+    : engine_(reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)))),
+      older_(engine->batches) {
+  if (older_ != nullptr) older_->newer_ = this;
+  engine_->batches = this;
+}
 
 EngineBatch::~EngineBatch() {
   if (ranges() > 0 && from_this_process()) end(Outcome::kLost);
+  (newer_ != nullptr ? newer_->older_ : engine_->batches) = older_;
+  if (older_ != nullptr) older_->newer_ = newer_;
   Py_DECREF(reinterpret_cast<PyObject*>(engine_));
 }
 
@@ -21,10 +27,18 @@ bool EngineBatch::from_this_process() const {
   return engine_->fork_generation == fork_generation();
 }
 
-bool EngineBatch::cut(CloseReason reason) {
+ItemWeights EngineBatch::live_items(const EngineObject* engine) {
+  ItemWeights live;
+  for (const EngineBatch* batch = engine->batches; batch != nullptr; batch = batch->older_) {
+    for (const RequestRange& range : batch->batch_.ranges) live.add(range);
+  }
+  return live;
+}
+
+bool EngineBatch::cut(CloseReason reason, const ItemWeights& live) {
   EndedRequests expired;
   bool any = false;
-  if (attempt([&] { any = engine_->engine->cut(batch_, reason, expired); }).raise()) return false;
+  if (attempt([&] { any = engine_->engine->cut(batch_, reason, expired, live); }).raise()) return false;
   if (any) {
     items = PyList_New(static_cast<Py_ssize_t>(batch_.items));
     Py_ssize_t next = 0;

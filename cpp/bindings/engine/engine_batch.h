@@ -17,7 +17,10 @@ class EngineBatch final : public BatchBase {
 
   // Takes what waits in the queue, for a worker whose turn it is (Engine::Ready::kBatch). False without an exception:
   // nothing waits any more.
-  bool cut(CloseReason reason);
+  bool cut(CloseReason reason, const ItemWeights& live);
+
+  // Of all batches of the engine that are not answered.
+  static ItemWeights live_items(const EngineObject* engine);
 
   bool from_this_process() const override;
   std::size_t ranges() const override { return batch_.ranges.size(); }
@@ -41,6 +44,8 @@ class EngineBatch final : public BatchBase {
 
   EngineObject* const engine_;
   Batch batch_;
+  EngineBatch* newer_ = nullptr;  // in the list of the engine
+  EngineBatch* older_ = nullptr;
 };
 
 }  // namespace service_streamer::bindings

@@ -15,11 +15,12 @@ EngineObject* self_of(PyObject* self) {
 }
 
 // Blocks without the GIL.
-Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const Engine::WaitEnd& end = {}) {
+Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const Engine::WaitEnd& end,
+                             const ItemWeights& live) {
   Waiter& waiter = WaiterPool::acquire();
   if (end.rung != nullptr) self->taker = &waiter;
   PyThreadState* state = PyEval_SaveThread();
-  const Engine::Ready ready = self->engine->wait_for_batch(waiter, reason, end);
+  const Engine::Ready ready = self->engine->wait_for_batch(waiter, reason, end, live);
   PyEval_RestoreThread(state);
   if (end.rung != nullptr) self->taker = nullptr;
   WaiterPool::release(waiter);
@@ -28,7 +29,7 @@ Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const Engi
 
 // Cuts the batch that is reserved for this thread: a new Batch object. Py_None: nothing is left. nullptr with an
 // exception set.
-PyObject* cut_batch(EngineObject* self, CloseReason reason) {
+PyObject* cut_batch(EngineObject* self, CloseReason reason, const ItemWeights& live) {
   auto* batch = new EngineBatch(self);
   PyObject* object = make_batch(batch);
   if (object == nullptr) {
@@ -36,23 +37,23 @@ PyObject* cut_batch(EngineObject* self, CloseReason reason) {
     return nullptr;
   }
   // The batch is cut only now, with the GIL held again: requests that came meanwhile are in it.
-  if (batch->cut(reason)) return object;
+  if (batch->cut(reason, live)) return object;
   Py_DECREF(object);
   return PyErr_Occurred() == nullptr ? Py_NewRef(Py_None) : nullptr;
 }
 
-// The next Batch object. nullptr without an exception: the wait has ended, or `closed`: the engine is closed, or this
-// process is a forked child.
-PyObject* next_batch(EngineObject* self, const Engine::WaitEnd& end, bool& closed) {
+// The next Batch object, for which there is room beside `live`. nullptr without an exception: the wait has ended, or
+// `closed`: the engine is closed, or this process is a forked child.
+PyObject* next_batch(EngineObject* self, const Engine::WaitEnd& end, const ItemWeights& live, bool& closed) {
   for (;;) {
     closed = self->fork_generation != fork_generation();
     if (closed) return nullptr;
     CloseReason reason = CloseReason::kIdle;
     // If a batch is due already, or this thread must not wait, the GIL is not released.
-    Engine::Ready ready = self->engine->poll(reason);
+    Engine::Ready ready = self->engine->poll(reason, live);
     if (ready == Engine::Ready::kNotYet || (ready == Engine::Ready::kClosed && !end.when_closed)) {
       if (end.deadline != TimePoint::max() && end.deadline <= Clock::now()) return nullptr;
-      ready = wait_for_batch(self, reason, end);
+      ready = wait_for_batch(self, reason, end, live);
     }
     closed = ready == Engine::Ready::kClosed;
     if (closed || ready == Engine::Ready::kNotYet) return nullptr;
@@ -60,7 +61,7 @@ PyObject* next_batch(EngineObject* self, const Engine::WaitEnd& end, bool& close
       if (PyErr_CheckSignals() < 0) return nullptr;
       continue;
     }
-    PyObject* batch = cut_batch(self, reason);
+    PyObject* batch = cut_batch(self, reason, live);
     if (batch != Py_None) return batch;
     Py_DECREF(batch);
   }
@@ -79,7 +80,7 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   set_served_engine(self);
   const auto next = [self] {
     bool closed = false;
-    PyObject* batch = next_batch(self, {}, closed);
+    PyObject* batch = next_batch(self, {}, {}, closed);
     return batch != nullptr || PyErr_Occurred() != nullptr ? batch : Py_NewRef(Py_None);
   };
   PyObject* left = run_batches(next, predict, logged);
@@ -93,7 +94,7 @@ PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   if (!deadline_from(timeout, end.deadline)) return nullptr;
   set_served_engine(self);
   bool closed = false;
-  PyObject* batch = next_batch(self, end, closed);
+  PyObject* batch = next_batch(self, end, EngineBatch::live_items(self), closed);
   if (batch != nullptr || PyErr_Occurred() != nullptr) return batch;
   self->rung = false;
   if (!closed) Py_RETURN_NONE;

@@ -10,6 +10,8 @@
 
 namespace service_streamer::bindings {
 
+class EngineBatch;
+
 // The Python type Engine: an engine of the core, its back end, and the arguments from Python. engine/ has its methods.
 struct EngineObject {
   PyObject_HEAD
@@ -23,6 +25,7 @@ struct EngineObject {
   std::uint32_t fork_generation;
   Waiter* taker;           // of the thread in next_batch(); nullptr: none
   std::atomic<bool> rung;  // ring() was called since next_batch() returned None
+  EngineBatch* batches;    // the newest that exists; they are a list
   bool started;
   bool timer_started;
   bool output_batch;  // callers get slices of the model's array, not lists

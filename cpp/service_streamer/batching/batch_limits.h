@@ -21,6 +21,29 @@ struct BatchLimits {
   bool weighs() const { return counts_weight || weight != std::numeric_limits<double>::infinity(); }
 };
 
+// The number of some items, and what they weigh.
+struct ItemWeights {
+  std::size_t items = 0;
+  double sum = 0;
+  double heaviest = 0;
+
+  void add(double weight) {
+    ++items;
+    sum += weight;
+    heaviest = std::max(heaviest, weight);
+  }
+  void add(const RequestRange& range) {
+    for (std::uint32_t i = 0; i < range.count; ++i) add(range.request->weight(range.begin + i));
+  }
+  double padded() const { return static_cast<double>(items) * heaviest; }
+  // True if an item may join them without exceeding the limit of the weight. One that is heavier has to be alone.
+  bool have_room_for(double weight, const BatchLimits& limits) const {
+    ItemWeights all = *this;
+    all.add(weight);
+    return items == 0 || (limits.padded ? all.padded() : all.sum) <= limits.weight;
+  }
+};
+
 // What a batch holds while it is filled.
 class BatchLoad {
  public:
@@ -29,41 +52,34 @@ class BatchLoad {
   // How many items from `dispatched` on may be added, without the items that have another key. An item that is heavier
   // than the limit runs alone.
   std::uint32_t room_for(const Request& request) const {
-    const std::size_t left = limits_.items - std::min(limits_.items, items_);
+    const std::size_t left = limits_.items - std::min(limits_.items, held_.items);
     const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(request.run_end - request.dispatched, left));
     if (limits_.weight == std::numeric_limits<double>::infinity()) return most;
-    BatchLoad load = *this;
+    ItemWeights all = held_;
     for (std::uint32_t i = 0; i < most; ++i) {
-      load.add_item(request.weight(request.dispatched + i));
-      if (load.items_ > 1 && load.weight() > limits_.weight) return i;
+      const double weight = request.weight(request.dispatched + i);
+      if (!all.have_room_for(weight, limits_)) return i;
+      all.add(weight);
     }
     return most;
   }
 
   void add(const RequestRange& range) {
-    if (!limits_.weighs()) {
-      items_ += range.count;
-      return;
+    if (limits_.weighs()) {
+      held_.add(range);
+    } else {
+      held_.items += range.count;
     }
-    for (std::uint32_t i = 0; i < range.count; ++i) add_item(range.request->weight(range.begin + i));
   }
 
   // 0 if the weight does not count.
-  double sum() const { return sum_; }
-  double padded() const { return static_cast<double>(items_) * heaviest_; }
-  double weight() const { return limits_.padded ? padded() : sum_; }
+  double sum() const { return held_.sum; }
+  double padded() const { return held_.padded(); }
+  double weight() const { return limits_.padded ? padded() : sum(); }
 
  private:
-  void add_item(double weight) {
-    ++items_;
-    sum_ += weight;
-    heaviest_ = std::max(heaviest_, weight);
-  }
-
   const BatchLimits limits_;
-  std::size_t items_ = 0;
-  double sum_ = 0;
-  double heaviest_ = 0;
+  ItemWeights held_;
 };
 
 }  // namespace service_streamer

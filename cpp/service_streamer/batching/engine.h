@@ -13,6 +13,7 @@
 #include "service_streamer/base/mutex.h"
 #include "service_streamer/batching/batch.h"
 #include "service_streamer/batching/batch_cut.h"
+#include "service_streamer/batching/batch_limits.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/bucket_policy.h"
 #include "service_streamer/batching/event_log.h"
@@ -80,7 +81,10 @@ class Engine {
   // kBatch means that a batch is due and reserved for this worker. The worker must now call cut(), forward() or
   // decline(). poll() never blocks. wait_for_batch() blocks until kBatch, kClosed, or a signal handler ran in this
   // thread.
-  Ready poll(CloseReason& reason) EXCLUDES(mutex_);
+  //
+  // `live` is for a worker that takes further batches before the earlier ones are back. The limit of the weight holds
+  // for these batches together with the next one. The request that goes first waits for room, and the others behind it.
+  Ready poll(CloseReason& reason, const ItemWeights& live = {}) EXCLUDES(mutex_);
 
   // The same for a worker that is still busy and can have its next batch ready. Reserves only a batch that cannot
   // grow any more, because it is full or the engine is closed. Reserves none for 10 s after a request of a higher
@@ -93,7 +97,8 @@ class Engine {
     const std::atomic<bool>* rung = nullptr;  // another thread sets it, and then wakes the waiter
     bool when_closed = true;                  // false: kClosed does not end the wait
   };
-  Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end) EXCLUDES(mutex_);
+  Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live = {})
+      EXCLUDES(mutex_);
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_) {
     return wait_for_batch(waiter, reason, WaitEnd{});
   }
@@ -102,15 +107,17 @@ class Engine {
   using IdleWorker = service_streamer::IdleWorker;
 
   // The two halves of wait_for_batch(), for a thread that also waits for other events. Neither blocks. kNotYet means
-  // that the worker is idle: call start_waiting() again at `until`, or when its waiter was woken. With any other
-  // result the worker no longer waits.
-  Ready start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until) EXCLUDES(mutex_);
+  // that the worker is idle: call start_waiting() again at `until`, when its waiter was woken, or when it has less
+  // `live`. With any other result the worker no longer waits.
+  Ready start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until, const ItemWeights& live = {})
+      EXCLUDES(mutex_);
   // Ends the wait. A batch that is reserved for the worker goes to another one.
   void stop_waiting(IdleWorker& worker) EXCLUDES(mutex_);
 
   // Fills `batch` with the items that are queued now, up to the limit of the policy. Ends requests whose deadline has
-  // passed. Returns false if no item is left, because other workers took them, or they were cancelled or expired.
-  bool cut(Batch& batch, CloseReason reason, EndedRequests& ended) EXCLUDES(mutex_);
+  // passed. Returns false if no item is left, because other workers took them, or they were cancelled or expired; or
+  // if there is no room for the request that goes first now.
+  bool cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live = {}) EXCLUDES(mutex_);
 
   // Called instead of cut(): gives up the reservation, and the items stay for another worker.
   void decline() EXCLUDES(mutex_);
@@ -237,10 +244,12 @@ class Engine {
   std::size_t share_of(const Request& first, std::size_t idle_workers) REQUIRES(mutex_);
   bool alike_left(const Batch& batch) const REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
+  bool has_room(const ItemWeights& live, const Request& first) const REQUIRES(mutex_);
   BatchPolicy::Queue policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const
       REQUIRES(mutex_);
   void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
-  Ready reserve_if_due(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) REQUIRES(mutex_);
+  Ready reserve_if_due(std::size_t idle_workers, const ItemWeights& live, CloseReason& reason, TimePoint& until)
+      REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
   Waiter* worker_to_wake(TimePoint now) REQUIRES(mutex_);
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);

@@ -36,7 +36,7 @@ Request* next_joining(const RequestQueue& queue, std::uint64_t& key, std::uint64
 
 }  // namespace
 
-bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
+bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live) {
   batch = {};
   try {
     batch.ranges.reserve(64);
@@ -52,6 +52,7 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended) {
     const std::size_t idle_workers = idle_.size() + static_cast<std::size_t>(reserved_);
     end_hopeless(now, ended, wakes);
     Request* first = first_live(reason, now, ended, wakes);
+    if (first != nullptr && !has_room(live, *first)) first = nullptr;
     BatchLimits limits = options_.queue_options().limits;
     if (first != nullptr) limits.items = share_of(*first, idle_workers);
     const bool full = fill(batch, {.first = first, .limits = limits}, now, ended, wakes);

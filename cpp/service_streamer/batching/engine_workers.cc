@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <vector>
 
 #include "service_streamer/batching/engine.h"
@@ -7,17 +8,17 @@
 // When a batch is due: how workers wait for it, and are woken.
 
 namespace service_streamer {
-Engine::Ready Engine::poll(CloseReason& reason) {
+Engine::Ready Engine::poll(CloseReason& reason, const ItemWeights& live) {
   TimePoint until;
   MutexLock lock(mutex_);
-  return reserve_if_due(idle_.size() + 1, Clock::now(), reason, until);
+  return reserve_if_due(idle_.size() + 1, live, reason, until);
 }
 
-Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end) {
+Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live) {
   IdleWorker self(waiter);
   for (;;) {
     TimePoint until = TimePoint::max();
-    const Ready ready = start_waiting(self, reason, until);
+    const Ready ready = start_waiting(self, reason, until, live);
     if (ready == Ready::kBatch || (ready == Ready::kClosed && end.when_closed)) return ready;
     const bool rung = end.rung != nullptr && end.rung->load(std::memory_order_acquire);
     const bool over = rung || (end.deadline != TimePoint::max() && end.deadline <= Clock::now());
@@ -28,7 +29,8 @@ Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason, const 
   }
 }
 
-Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until) {
+Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, TimePoint& until,
+                                    const ItemWeights& live) {
   MutexLock lock(mutex_);
   if (worker.state == IdleWorker::State::kReserved) {
     worker.state = IdleWorker::State::kAway;
@@ -36,9 +38,10 @@ Engine::Ready Engine::start_waiting(IdleWorker& worker, CloseReason& reason, Tim
     return Ready::kBatch;
   }
   const bool again = worker.state == IdleWorker::State::kIdle;
-  const Ready ready = reserve_if_due(idle_.size() + (again ? 0 : 1), Clock::now(), reason, until);
+  const Ready ready = reserve_if_due(idle_.size() + (again ? 0 : 1), live, reason, until);
   if (ready == Ready::kNotYet) {
     worker.until = until;
+    worker.live = live;
     worker.state = IdleWorker::State::kIdle;
     if (!again) idle_.push_back(&worker);
   } else if (again) {
@@ -63,10 +66,12 @@ void Engine::stop_waiting(IdleWorker& worker) {
 
 // kBatch if a batch is due for a worker that is one of `idle_workers` idle ones, and is now reserved for it. kNotYet:
 // the worker should sleep until `until`.
-Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, TimePoint now, CloseReason& reason, TimePoint& until) {
+Engine::Ready Engine::reserve_if_due(std::size_t idle_workers, const ItemWeights& live, CloseReason& reason,
+                                     TimePoint& until) {
   if (exhausted()) return Ready::kClosed;
+  const TimePoint now = Clock::now();
   BatchPolicy::Verdict verdict;
-  const bool something_waits = due(now, idle_workers, verdict);
+  const bool something_waits = due(now, idle_workers, verdict) && has_room(live, queue_.front());
   if (!something_waits || verdict.at > now) {
     until = sleep_until(something_waits, verdict.at, now);
     return Ready::kNotYet;
@@ -119,6 +124,11 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   return true;
 }
 
+// True if a worker with these live items may take the request that goes first.
+bool Engine::has_room(const ItemWeights& live, const Request& first) const {
+  return live.items == 0 || live.have_room_for(first.weight(first.dispatched), queue_.limits());
+}
+
 // The queue as the policy sees it, if only this part is considered.
 BatchPolicy::Queue Engine::policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const {
   return {.items = company.full ? std::max(company.items, batch_limit_) : company.items,
@@ -142,14 +152,17 @@ TimePoint Engine::sleep_until(bool something_waits, TimePoint due, TimePoint now
 }
 
 // The idle worker to wake, or nullptr. If a batch is due, it is reserved for this worker. If a batch becomes due
-// later, the worker is woken to sleep until then, unless another idle worker already does.
+// later, the worker is woken to sleep until then, unless another idle worker already does. One without room sleeps on.
 Waiter* Engine::worker_to_wake(TimePoint now) {
   if (idle_.empty()) return nullptr;
   BatchPolicy::Verdict verdict;
   if (!due(now, idle_.size(), verdict)) return nullptr;
-  IdleWorker& last = *idle_.back();
+  auto chosen = idle_.rbegin();
+  while (chosen != idle_.rend() && !has_room((*chosen)->live, queue_.front())) ++chosen;
+  if (chosen == idle_.rend()) return nullptr;
+  IdleWorker& last = **chosen;
   if (verdict.at <= now) {
-    idle_.pop_back();
+    idle_.erase(std::next(chosen).base());
     last.state = IdleWorker::State::kReserved;
     last.reason = verdict.reason;
     ++reserved_;

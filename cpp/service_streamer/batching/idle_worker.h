@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "service_streamer/base/clock.h"
+#include "service_streamer/batching/batch_limits.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/waiting/waiter.h"
 
@@ -20,6 +21,7 @@ struct IdleWorker {
   } state = State::kAway;              // kIdle: the engine may wake it; kReserved: a batch is reserved for it
   TimePoint until = TimePoint::max();  // the end of its sleep, if no thread wakes it
   CloseReason reason = CloseReason::kIdle;
+  ItemWeights live;  // of the batches that it works on, if it takes further ones meanwhile
 };
 
 // Threads to wake after the mutex of the engine is released.

@@ -88,6 +88,7 @@ ClientCallRef BrokerIngress::make_call(Submission& submission) {
   call->payload = std::move(payload);
   if (engine_.knows_tenant(call->request)) return call;
   submission.submitted = SubmitStatus::kUnknownTenant;
+  submission.tenant = call->request.tenant();
   return nullptr;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -40,6 +41,7 @@ class BrokerIngress {
     // Set by submit(). kDuplicate: a request with this id has not been taken yet.
     SubmitStatus submitted = SubmitStatus::kAccepted;
     std::uint32_t items = 0;
+    std::string tenant = {};  // kUnknownTenant: which one
   };
   // Submits requests. Never blocks: if the queue is full, they wait in the waiting room. Workers are woken once, after
   // the last. Throws std::bad_alloc, and then has submitted none, or all.

@@ -64,10 +64,10 @@ void let_go(Request& request) {
 
 void publish(EndedRequests& ended) noexcept {
   if (ended.count == 0) return;
-  EndedRequests in_order;
-  while (Request* request = ended.pop()) {
+  EndedRequests in_order;  // those of a higher priority are first in a batch, and so are their answers
+  while (Request* request = ended.pop()) in_order.push(*request);
+  for (Request* request = in_order.first; request != nullptr; request = request->next_ended) {
     Call::of(*request).publish();
-    in_order.push(*request);
   }
   WakeQueue::instance().wake();
   // Only now: dropping the last hold may free the request.

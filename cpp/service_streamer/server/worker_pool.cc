@@ -24,6 +24,7 @@ Bytes bytes_of(std::string text) {
 
 WorkerPool::WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, const ServerOptions& options)
     : engine_(engine),
+      limits_(engine.options().queue_options().limits),
       poller_(poller),
       events_(events),
       retries_allowed_(options.retries),

@@ -30,7 +30,7 @@ namespace service_streamer::ipc {
 //
 // With ServerOptions::places a worker waits while it has fewer batches, and works on them for long. It is told which of
 // them have only requests that have ended. It tells how many are paused; for these it gets others, but at most as many
-// as it has places.
+// as it has places. The batches that it has weigh at most as much together as the engine allows for one.
 //
 // Used by the IO thread only. Any thread may call set_places(), places(), deaths() and reports(). No call blocks.
 class WorkerPool {
@@ -109,6 +109,7 @@ class WorkerPool {
   bool retry_in_halves(std::unique_ptr<InFlightBatch>& in_flight);
   void give_batch(Worker& worker);
   bool retry_batch(Worker& worker);
+  ItemWeights live_items(const Worker& worker) const;
   void drop_ended_retries();
   bool drop_ended(InFlightBatch& in_flight);
   static OutMessage message_of(const InFlightBatch& in_flight);
@@ -123,6 +124,7 @@ class WorkerPool {
 
   // Constant after construction.
   Engine& engine_;
+  const BatchLimits limits_;  // for the weight of what a worker has
   Poller& poller_;
   WorkerEvents& events_;
   const int retries_allowed_;

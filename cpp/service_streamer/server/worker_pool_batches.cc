@@ -68,23 +68,36 @@ void WorkerPool::cancel_ended(Worker& worker) {
 // Gives the worker batches while it is free and one is due. Otherwise the engine counts a free worker as idle.
 void WorkerPool::give_batch(Worker& worker) {
   while (worker.free(places())) {
+    const ItemWeights live = live_items(worker);
     if (!retries_.empty()) {
       stop_waiting_for_batch(worker);
+      const RequestRange& first = retries_.front()->batch.ranges.front();
+      if (!live.have_room_for(first.request->weight(first.begin), limits_)) return;
       retry_batch(worker);
       continue;
     }
     CloseReason reason{};
-    const Engine::Ready ready = engine_.start_waiting(worker.idle, reason, worker.until);
+    const Engine::Ready ready = engine_.start_waiting(worker.idle, reason, worker.until, live);
     worker.waiting = ready != Engine::Ready::kBatch;
     if (ready == Engine::Ready::kClosed) worker.until = TimePoint::max();
     if (worker.waiting) return;
     auto in_flight = std::make_unique<InFlightBatch>();
     EndedRequests expired;
-    const bool any = engine_.cut(in_flight->batch, reason, expired);
+    const bool any = engine_.cut(in_flight->batch, reason, expired, live);
     if (any) send(worker, std::move(in_flight));
     publish(expired);
   }
   if (worker.waiting) stop_waiting_for_batch(worker);  // it has fewer places now
+}
+
+// Of the batches that the worker has; nothing if it works on one at a time.
+ItemWeights WorkerPool::live_items(const Worker& worker) const {
+  ItemWeights live;
+  if (places() == 0) return live;
+  for (const auto& in_flight : worker.in_flight) {
+    for (const RequestRange& range : in_flight->batch.ranges) live.add(range);
+  }
+  return live;
 }
 
 // Gives the worker the oldest batch that is to be run again. False: all requests of that batch have ended.

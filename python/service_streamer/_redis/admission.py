@@ -46,6 +46,8 @@ class EntryCounts:
     """rejected because they were delivered too often"""
     malformed: int = 0
     """not a message of this protocol and version"""
+    unknown_tenants: int = 0
+    """rejected because their tenant has no share"""
     bad_signatures: int = 0
     """dropped because of a missing or wrong signature"""
 
@@ -136,12 +138,17 @@ class Admission:
         oldest = now - REPLAY_LIMIT_MS if self._signer else -(2**63)
         ahead = self._clock.ahead_ms
         result.taken, result.items, odd, refused = self._leases.take_in(entries, ahead, now, oldest)
-        refused += [(each, "unknown format") for each in odd if self._check(each, now, result)]
-        for (entry_id, fields), why in refused:
-            self.counts.malformed += 1
+        unknown = "the request cannot be read: unknown format"
+        refused += [(each, unknown) for each in odd if self._check(each, now, result)]
+        for (entry_id, fields), note in refused:
             message = protocol.unpack_request(fields[1])
-            self._refuse(entry_id, message, f"the request cannot be read: {why}", result)
-            self._warn_once("malformed", f"rejected a malformed request: {why}")
+            self._refuse(entry_id, message, note, result)
+            if note.startswith("tenant: "):
+                self.counts.unknown_tenants += 1
+                self._warn_once("tenant", f"rejected a request without a share: {note}")
+            else:
+                self.counts.malformed += 1
+                self._warn_once("malformed", f"rejected a malformed request: {note}")
 
     def _check(self, entry: Any, now: int, result: AdmissionResult) -> RequestMessage | None:
         """Return the message if it is valid and not expired; else add the entry to `result`."""

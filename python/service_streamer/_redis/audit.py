@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from .broker import Connection
-from .keys import Keys
+from .keys import Keys, RequestStream
 from .protocol import GROUP
 from .session import ChunkId
 
@@ -31,16 +34,22 @@ return absent
 
 
 def missing_entries(
-    connection: Connection, keys: Keys, entries: Sequence[tuple[ChunkId, bytes]], full: bool
+    connection: Connection,
+    keys: Keys,
+    chunks: Sequence[ChunkId],
+    names: Sequence[bytes],
+    full: bool,
 ) -> list[ChunkId]:
     """Return the chunks whose entry is neither waiting in the queue nor at a worker.
 
-    The entries themselves are not transferred.
+    The entries themselves are not transferred. Without `full`, it is quick for any number of
+    waiting entries.
 
     Args:
         connection: of the calling thread.
         keys: of the queue.
-        entries: chunks and the names of their entries.
+        chunks: in the order in which they were sent.
+        names: of their entries.
         full: look up each waiting entry. Otherwise only check that its ID lies between the first
             and the last ID of its stream.
 
@@ -48,25 +57,29 @@ def missing_entries(
         BrokerError: the connection failed, or a command is not permitted.
     """
     missing: list[ChunkId] = []
-    for stream in keys.streams:
-        there = [
-            (chunk, name.removesuffix(stream.suffix))
-            for chunk, name in entries
-            if keys.stream_of(name) is stream
-        ]
-        if there:
-            missing += _missing_in(connection, stream.key, there, full)
+    # Loops in C: while this thread runs one in Python, all others wait for the interpreter.
+    is_bulk = list(map(bytes.endswith, names, itertools.repeat(keys.bulk.suffix)))
+    is_main = list(map(operator.not_, is_bulk))
+    for stream, there in ((keys.main, is_main), (keys.bulk, is_bulk)):
+        some = list(itertools.compress(chunks, there))
+        if some:
+            ids = list(itertools.compress(names, there))
+            missing += _missing_in(connection, stream, some, ids, full)
     return missing
 
 
 def _missing_in(
-    connection: Connection, queue: bytes, entries: Sequence[tuple[ChunkId, bytes]], full: bool
+    connection: Connection,
+    stream: RequestStream,
+    chunks: Sequence[ChunkId],
+    names: Sequence[bytes],
+    full: bool,
 ) -> list[ChunkId]:
     groups, ends = connection.query(
-        [("XINFO", "GROUPS", queue), ("EVAL", _ENDS, 1, queue)], "no such key"
+        [("XINFO", "GROUPS", stream.key), ("EVAL", _ENDS, 1, stream.key)], "no such key"
     )
     if not ends:  # the stream is empty
-        return [chunk for chunk, _ in entries]
+        return list(chunks)
     delivered = max(
         (
             _id(_field(group, b"last-delivered-id"))
@@ -75,14 +88,19 @@ def _missing_in(
         ),
         default=NEVER,
     )
-    first, last = _id(ends[0]), _id(ends[1])
-    missing = [chunk for chunk, entry in entries if not first <= _id(entry) <= last]
-    inside = [pair for pair in entries if first <= _id(pair[1]) <= last]
-    taken = [pair for pair in inside if _id(pair[1]) <= delivered]
-    missing += _not_pending(connection, queue, taken)
-    if full:
-        missing += _absent(connection, queue, [pair for pair in inside if _id(pair[1]) > delivered])
-    return missing
+
+    def until(last: Id) -> int:
+        """Return how many of the entries have an ID up to this one."""
+        return bisect.bisect_right(names, last, key=lambda name: _id(name[:bare]))
+
+    bare = -len(stream.suffix) or None  # where the suffix begins
+    (ms, count), last = _id(ends[0]), _id(ends[1])
+    begin, end = until((ms, count - 1)), until(last)
+    waiting = min(max(begin, until(delivered)), end)
+    pairs = [(chunks[at], names[at][:bare]) for at in range(begin, end if full else waiting)]
+    missing = [*chunks[:begin], *chunks[end:]]
+    missing += _not_pending(connection, stream.key, pairs[: waiting - begin])
+    return missing + _absent(connection, stream.key, pairs[waiting - begin :])
 
 
 def _not_pending(

@@ -230,10 +230,10 @@ class Reader:
             until -= int(AUDITS[0] * 1000)
             self._next_audit = time.monotonic() + self._audit_delay
             self._audit_delay = min(AUDITS[1], 2 * self._audit_delay)
-        waiting = session.in_flight.older_than(until)
-        if not waiting:
+        chunks, entries = session.in_flight.older_than(until)
+        if not chunks:
             return
-        missing = missing_entries(self._connection, session.keys, waiting, full)
+        missing = missing_entries(self._connection, session.keys, chunks, entries, full)
         if not missing:
             return
         # A reply is appended before its entry is deleted, so read all replies first. Read from the

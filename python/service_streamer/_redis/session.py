@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import logging
 import pickle
 import time
@@ -30,7 +32,7 @@ class EntriesInFlight:
 
     def __init__(self) -> None:
         self._lock = original("_thread", "allocate_lock")()
-        # Oldest first. None: it is being sent, so its entry is not known yet.
+        # In the order of sending. None: it is being sent, so its entry is not known yet.
         self._entries: dict[ChunkId, bytes | None] = {}
         self._further: dict[int, list[int]] = {}  # of large requests: all chunks but the first
         self._repeats: dict[int, int] = {}
@@ -47,6 +49,8 @@ class EntriesInFlight:
         fresh: dict[ChunkId, bytes | None] = dict.fromkeys(chunks)
         further = [chunk for chunk in fresh if chunk[1]]
         with self._lock:
+            for chunk in fresh:
+                self._entries.pop(chunk, None)  # one that is sent again is the newest now
             self._entries.update(fresh)
             for request, begin in further:
                 of_request = self._further.setdefault(request, [])
@@ -112,15 +116,17 @@ class EntriesInFlight:
             entry = next(iter(self._entries.values()), None)
         return None if entry is None else entry_time(entry)
 
-    def older_than(self, redis_ms: int) -> list[tuple[ChunkId, bytes]]:
-        """Return the chunks, with their entries, that were appended before that time."""
+    def older_than(self, redis_ms: int) -> tuple[list[ChunkId], list[bytes]]:
+        """Return the chunks, and their entries, that were appended before that time.
+
+        Both are in the order in which they were sent. It is quick also for many, because it keeps
+        all other threads from running.
+        """
         with self._lock:
-            all_of_them = list(self._entries.items())
-        return [
-            (chunk, entry)
-            for chunk, entry in all_of_them
-            if entry is not None and entry_time(entry) < redis_ms
-        ]
+            chunks, entries = list(self._entries), list(self._entries.values())
+        sent = list(filter(None, entries))
+        end = bisect.bisect_left(sent, redis_ms, key=entry_time)
+        return list(itertools.islice(itertools.compress(chunks, entries), end)), sent[:end]
 
     def _end_large(self, answers: Iterable[Answer]) -> None:
         for request, begin, _, _ in answers:

@@ -13,6 +13,7 @@ from .. import _core
 from .._model_errors import copy_error, detached
 from .._streams.writer import flush
 from .._waiting.threads import ThreadWait
+from .._worker import steps_span
 from ..step_model import StepModel
 from .parts import in_parts
 from .sequence import Sequence
@@ -62,6 +63,7 @@ class Loop:
         self._stepped = 0
         self._outputs = 0
         self._busy = 0.0
+        self._traced = False  # an item with a span has entered
 
     def run(self) -> None:
         """Run until the source has ended and all items have left."""
@@ -122,18 +124,24 @@ class Loop:
         self._busy += time.perf_counter() - begun
 
     def _admit(self, entering: list[_core.Batch]) -> None:
+        begun = time.time_ns()
         items = [batch.items[0] for batch in entering]
         for part in in_parts(self._model.admit, items, self._isolate):
             batches = entering[part.begin : part.end]
             if part.error is not None:
                 _fail(batches, part.error)
             else:
-                self._live += map(Sequence, batches, part.results)
+                spans = [steps_span(each, self._name, begun) for each in batches]
+                self._traced = self._traced or any(spans)
+                self._live += map(Sequence, batches, part.results, spans)
                 self._admitted += len(batches)
 
     def _step(self) -> None:
         live = self._live
         leaving: list[Sequence] = []
+        if self._traced:
+            for one in live:
+                one.steps += 1
         for part in in_parts(self._model.step, [one.state for one in live], self._isolate):
             stepped = live[part.begin : part.end]
             self._steps += 1
@@ -209,7 +217,7 @@ class Loop:
         if not leaving:
             return
         for one in leaving:
-            one.gone = True
+            one.leave()
         self._live = [one for one in self._live if not one.gone]
         if self._paused:
             self._paused = [one for one in self._paused if not one.gone]

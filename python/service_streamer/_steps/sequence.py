@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from .. import _core
 from .._errors import QueueFull
@@ -16,6 +16,16 @@ from .._streams.writer import Writer
 PATIENCE = 30.0  # s that an item keeps its state while its reader takes nothing
 
 
+class Span(Protocol):
+    """The span of an item: an `otel._batches.StepsSpan`."""
+
+    def first_output(self) -> None:
+        """Note the first output."""
+
+    def end(self, steps: int, outputs: int, error: BaseException | None) -> None:
+        """End the span: the item has left."""
+
+
 class Sequence:
     """An item, its state, and where its outputs go.
 
@@ -23,15 +33,22 @@ class Sequence:
         batch: of the one item, which it answers.
         state: that of the model.
         put: takes an output. False: the reader has no room for another one.
+        steps, outputs: their numbers so far, counted for its span.
         gone: the item has left.
     """
 
-    __slots__ = ("_outputs", "_seen", "_writer", "batch", "gone", "put", "state")
+    __slots__ = (
+        *("_error", "_outputs", "_put", "_seen", "_span", "_writer"),
+        *("batch", "gone", "outputs", "put", "state", "steps"),
+    )
 
-    def __init__(self, batch: _core.Batch, state: Any) -> None:
+    def __init__(self, batch: _core.Batch, state: Any, span: Span | None = None) -> None:
         self.batch = batch
         self.state = state
+        self.steps = self.outputs = 0
         self.gone = False
+        self._error: Exception | None = None
+        self._span = span
         self._outputs: list[Any] | None = None
         self._writer: Writer | None = None
         self._seen = (-1, 0.0)
@@ -43,6 +60,8 @@ class Sequence:
         else:
             self._writer = open_writer(reader)
             self.put = self._writer.put
+        if span is not None:
+            self._put, self.put = self.put, self._traced_put
 
     @property
     def unwanted(self) -> bool:
@@ -89,13 +108,22 @@ class Sequence:
         try:
             self.batch.complete([output])
         except BaseException as error:  # an output cannot be pickled
-            self.batch.fail(detached(error))
+            self._error = detached(error)
+            self.batch.fail(self._error)
 
     def fail(self, error: Exception) -> None:
         """Answer the item: it has failed."""
+        self._error = error
         if self._writer is not None:
             self._writer.end(error)
         self.batch.fail(error)
+
+    def leave(self) -> None:
+        """Note that the item has left, after its answer."""
+        self.gone = True
+        if self._span is not None:
+            self._span.end(self.steps, self.outputs, self._error)
+            self.put = self._put  # a bound method keeps this object alive
 
     def abandon(self) -> None:
         """Give the item back: it is unwanted."""
@@ -103,3 +131,10 @@ class Sequence:
             self.batch.drop_ended()
         else:
             self.complete()
+
+    def _traced_put(self, output: Any) -> Any:
+        assert self._span is not None
+        if not self.outputs:
+            self._span.first_output()
+        self.outputs += 1
+        return self._put(output)

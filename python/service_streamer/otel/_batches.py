@@ -50,6 +50,37 @@ def batch_span(
         safely(span.end)
 
 
+class StepsSpan:
+    """The span of an item of a `StepModel`. Its methods are called by the thread of the model.
+
+    Args:
+        traces: as for `batch_span`, of the one request.
+        fields: become attributes.
+        start_time: in ns since the epoch.
+    """
+
+    def __init__(
+        self,
+        traces: list[tuple[bytes, int, float, int]],
+        fields: Mapping[str, Any],
+        start_time: int,
+    ) -> None:
+        span = safely(_start, _tracer, traces, fields, start_time, "steps")
+        self._span = span or trace.INVALID_SPAN
+
+    def first_output(self) -> None:
+        """Add the event of the first output."""
+        safely(self._span.add_event, "first output")
+
+    def end(self, steps: int, outputs: int, error: BaseException | None) -> None:
+        """End the span: the item has left."""
+        counts = {"service_streamer.steps": steps, "service_streamer.outputs": outputs}
+        self._span.set_attributes(counts)
+        if error is not None:
+            record(self._span, error)
+        safely(self._span.end)
+
+
 def ended_batch(tracer: trace.Tracer, name: str, record: _core._BatchRecord) -> None:
     """Make the span of a batch that has ended in a thread of a native model."""
     contexts, items, requests, close_reason, oldest_wait, since_begin, since_end, error = record
@@ -77,6 +108,7 @@ def _start(
     traces: list[tuple[bytes, int, float, int]],
     fields: Mapping[str, Any],
     start_time: int | None = None,
+    kind: str = "batch",
 ) -> trace.Span:
     links = [
         trace.Link(
@@ -90,7 +122,7 @@ def _start(
         f"service_streamer.{name}": value for name, value in fields.items() if value is not None
     }
     return tracer.start_span(
-        f"batch {fields['streamer']}",
+        f"{kind} {fields['streamer']}",
         parent,
         attributes=attributes,
         links=links,

@@ -62,6 +62,21 @@ TEST_F(BrokerIngressTest, RequestsSubmittedTogetherCanBeOneBatch) {
   EXPECT_EQ(owner.engine.stats().counters.batches, 1U);
 }
 
+TEST_F(BrokerIngressTest, TheAnswersOfABatchComeInItsOrderSoThatBulkRequestsAreLast) {
+  std::vector<BrokerIngress::Submission> submissions(6);
+  for (std::size_t i = 0; i < 6; ++i) {
+    submissions[i].head.id = i + 1;
+    submissions[i].head.priority = i < 3 ? -1 : 0;
+    submissions[i].body = request_of({1});
+  }
+  ingress->submit(submissions);
+  owner.add_ready();
+  std::vector<std::uint64_t> ids;
+  for (const EndedCall& end : take(6)) ids.push_back(end.id);
+  EXPECT_EQ(ids, (std::vector<std::uint64_t>{4, 5, 6, 1, 2, 3}));
+  EXPECT_EQ(owner.engine.stats().counters.batches, 1U);
+}
+
 TEST_F(BrokerIngressTest, ATraceContextReachesTheWorker) {
   std::vector<std::string> seen;
   owner.add_ready([&seen](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {

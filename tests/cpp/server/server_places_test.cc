@@ -4,6 +4,9 @@
 
 #include <map>
 #include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "support/server.h"
 
@@ -101,6 +104,78 @@ TEST(ServerPlaces, AllBatchesOfADeadWorkerRunAgain) {
   first.die();
   ASSERT_TRUE(owner.next_event().has_value());
   PlayedWorker second(owner);
+  EXPECT_EQ(second.next(), 1);
+  EXPECT_EQ(second.next(), 2);
+  second.answer(1);
+  second.answer(2);
+  EXPECT_TRUE(request.answered());
+}
+
+// A request with one item for each weight, which is the weight's number, from 1 on.
+RemoteRequest weighing(Engine& engine, std::vector<double> weights) {
+  std::vector<int> items(weights.size());
+  std::iota(items.begin(), items.end(), 1);
+  RemoteRequest request(std::move(items));
+  request.request().traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {}, .weights = std::move(weights)});
+  EXPECT_TRUE(request.submit(engine));
+  return request;
+}
+
+EngineOptions with_limit(double max_weight) {
+  EngineOptions options = kOneItem;
+  options.max_weight = max_weight;
+  return options;
+}
+
+TEST(ServerPlaces, WhatAWorkerHasWeighsAtMostTheLimit) {
+  Owner owner(with_limit(10), {.address = {}, .places = 8});
+  PlayedWorker worker(owner);
+  const RemoteRequest request = weighing(owner.engine, {6, 3, 2, 30, 1});
+  EXPECT_EQ(worker.next(), 1);
+  EXPECT_EQ(worker.next(), 2);
+  EXPECT_EQ(worker.next(kShort), 0) << "6 + 3 + 2 are more than 10";
+  worker.answer(1);
+  EXPECT_EQ(worker.next(), 3);
+  EXPECT_EQ(worker.next(kShort), 0) << "it is heavier than the limit, and not alone";
+  worker.answer(2);
+  worker.answer(3);
+  EXPECT_EQ(worker.next(), 4);
+  EXPECT_EQ(worker.next(kShort), 0);
+  worker.answer(4);
+  EXPECT_EQ(worker.next(), 5);
+  worker.answer(5);
+  EXPECT_TRUE(request.answered());
+}
+
+TEST(ServerPlaces, AnItemGoesToAWorkerThatHasRoomForIt) {
+  Owner owner(with_limit(10), {.address = {}, .places = 8});
+  PlayedWorker first(owner);
+  const RemoteRequest heavy = weighing(owner.engine, {9});
+  EXPECT_EQ(first.next(), 1);
+  PlayedWorker second(owner);
+  const RemoteRequest other = weighing(owner.engine, {5});
+  EXPECT_EQ(second.next(), 1);
+  EXPECT_EQ(first.next(kShort), 0);
+  first.answer(1);
+  second.answer(1);
+  EXPECT_TRUE(heavy.answered() && other.answered());
+}
+
+TEST(ServerPlaces, BatchesOfADeadWorkerWaitForRoomAtAnother) {
+  Owner owner(with_limit(10), {.retries = 1, .address = {}, .places = 8});
+  PlayedWorker first(owner);
+  const RemoteRequest request = weighing(owner.engine, {6, 4});
+  EXPECT_EQ(first.next(), 1);
+  EXPECT_EQ(first.next(), 2);
+  PlayedWorker second(owner);
+  const RemoteRequest other = weighing(owner.engine, {1, 5});
+  EXPECT_EQ(second.next(), 1);
+  EXPECT_EQ(second.next(), 2);
+  first.die();
+  ASSERT_TRUE(owner.next_event().has_value());
+  EXPECT_EQ(second.next(kShort), 0);
+  for (const int item : {1, 2}) second.answer(item);
+  EXPECT_TRUE(other.answered());
   EXPECT_EQ(second.next(), 1);
   EXPECT_EQ(second.next(), 2);
   second.answer(1);

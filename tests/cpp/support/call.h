@@ -175,19 +175,19 @@ inline void expire(Engine& engine) {
 // --- for workers ---
 
 // Cuts the batch that poll() or wait_for_batch() reserved.
-inline Batch cut(Engine& engine, CloseReason reason) {
+inline Batch cut(Engine& engine, CloseReason reason, const ItemWeights& live = {}) {
   Batch batch;
   EndedRequests expired;
-  const bool any = engine.cut(batch, reason, expired);
+  const bool any = engine.cut(batch, reason, expired, live);
   EXPECT_EQ(any, batch.items > 0);
   publish(expired);
   return batch;
 }
 
 // Returns the batch that a worker would get now, or an empty batch.
-inline Batch take(Engine& engine) {
+inline Batch take(Engine& engine, const ItemWeights& live = {}) {
   CloseReason reason{};
-  return engine.poll(reason) == Engine::Ready::kBatch ? cut(engine, reason) : Batch{};
+  return engine.poll(reason, live) == Engine::Ready::kBatch ? cut(engine, reason, live) : Batch{};
 }
 
 inline void give_back(Engine& engine, Batch& batch, Outcome outcome) {

@@ -12,7 +12,6 @@ from service_streamer import (
     Stage,
     Streamer,
     ThreadedStreamer,
-    WorkerLost,
 )
 
 
@@ -102,7 +101,6 @@ def calls(streamer):
     yield lambda tenant: list(streamer.stream(1, tenant=tenant))
 
 
-@pytest.mark.not_redis
 def test_a_tenant_without_a_share_is_refused(streamers):
     streamer = streamers(tenants={"known": 1})
     for call in calls(streamer):
@@ -111,7 +109,6 @@ def test_a_tenant_without_a_share_is_refused(streamers):
             call("other")
 
 
-@pytest.mark.not_redis
 def test_apredict_takes_a_tenant(streamers, run):
     streamer = streamers(tenants={"known": 1})
     assert run(streamer.apredict([1], tenant="known")) == [2]
@@ -196,19 +193,3 @@ def test_a_stage_gets_the_tenant_of_the_request():
                 call("other")
         with pytest.raises(ValueError, match="tenant 'third' is not in tenants"):
             pipeline.submit([1], tenant="third")
-
-
-@pytest.mark.over_redis
-def test_a_redis_worker_refuses_a_tenant_without_a_share(request):
-    from redis_backend import RedisPair
-    from thread_models import double
-
-    pair = RedisPair(
-        request.getfixturevalue("shared_redis_server"), double, 8, tenants={"known": 1}
-    )
-    try:
-        assert pair.streamer.predict([1], tenant="known") == [2]
-        with pytest.raises(WorkerLost, match="its tenant is not in the tenants of the worker"):
-            pair.streamer.predict([1], tenant="other")
-    finally:
-        pair.close()

@@ -174,7 +174,8 @@ def test_a_model_does_not_wait_for_its_own_streamer(step_streamers):
         (Countdown, {}, "pass it, or use Streamer"),
         (Countdown(), {"output": "batch"}, 'output must be "items"'),
         (Countdown(), {"device": "cpu"}, "not for a StepModel"),
-        (Countdown(), {"weight": len, "max_weight": 9}, "not for a StepModel"),
+        (Countdown(), {"key": len}, "key and bucket are not for a StepModel"),
+        (Countdown(), {"weight": abs, "bucket": [9]}, "key and bucket are not for a StepModel"),
         (Countdown(), {"worker_num": 2}, "one thread"),
     ],
 )

@@ -23,7 +23,10 @@ class Span:
         self.parent = span.parent and span.parent.span_id
         self.links = [(each.context.span_id, dict(each.attributes)) for each in span.links]
         self.error = span.status.description
-        self.exceptions = [each.attributes["exception.type"] for each in span.events]
+        self.events = [each.name for each in span.events if each.name != "exception"]
+        self.exceptions = [
+            each.attributes["exception.type"] for each in span.events if each.name == "exception"
+        ]
         self.start, self.end = span.start_time, span.end_time
         self.pid = os.getpid()
         self._attributes = dict(span.attributes)
