@@ -24,6 +24,11 @@ class Forwarding:
     def __init__(self) -> None:
         self._drained: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
 
+    def check_open(self) -> None:
+        """Raise StreamerClosed if the hub is closed."""
+        if self._closed:
+            raise StreamerClosed("the hub is closed")
+
     def wait_in(self, version: Version, piece: Piece) -> BaseStreamer | None:
         """Return the streamer of a version. None: the piece waits there until it is loaded.
 

@@ -16,7 +16,7 @@ from ._handle import ModelHandle
 from ._loader import Loader
 from ._lobby import Lobby
 from ._memory import parse_bytes
-from ._models import Model, ModelStatus
+from ._models import Model, ModelStatus, Version
 from ._names import Names, check_name
 from ._releases import Releases
 from ._room import Limits
@@ -157,6 +157,10 @@ class ModelHub(Releases):
     def status(self) -> dict[str, ModelStatus]:
         """Return the state of all models, by name."""
         return {name: model.status() for name, model in list(self._models.items())}
+
+    def _versions(self) -> list[Version]:
+        """Return all versions of all models."""
+        return [each for model in list(self._models.values()) for each in list(model.versions.values())]
 
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
         """Reject new requests, then block until all requests have ended and all models are closed.

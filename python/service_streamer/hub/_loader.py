@@ -36,6 +36,8 @@ class Loader(Budget):
         self.forked = False
         self.on_ready: Callable[[Version], None] = lambda version: None
         """called when a version is loaded, by a loader thread"""
+        self.observers: list[Callable[[Version, BaseStreamer], None]] = []
+        """called with a version and its new streamer, before that has requests"""
         self._begin()
         _lifecycle.watch(self)
 
@@ -71,8 +73,7 @@ class Loader(Budget):
         return None
 
     def _check_open(self, version: Version) -> None:
-        if self._closed:
-            raise StreamerClosed("the hub is closed")
+        self.check_open()
         if version.dropped:
             raise UnknownModel(f"version {version.name} is out of service")
         if self.forked:
@@ -226,8 +227,10 @@ class Loader(Budget):
         while True:
             self._make_room(version, loaded=False)
             note = functools.partial(self._note, version)
+            begun = time.monotonic()
             try:
                 streamer = self._making.make(version, note)
+                version.load_seconds = time.monotonic() - begun
             finally:
                 note(None)
             try:
@@ -249,12 +252,15 @@ class Loader(Budget):
 
     def _publish(self, version: Version, streamer: BaseStreamer) -> bool:
         """Give the requests of a version to its streamer. Return False if the hub is closed."""
+        for observer in tuple(self.observers):
+            observer(version, streamer)
         with self.lock:
             if self._closed:
                 return False
             waiting, version.waiting = version.waiting, []
             version.used = time.monotonic()
             version.attempts = 0
+            version.loads += 1
             version.error = None
             # An answer tells its caller that the model is loaded, also in a child that it forks.
             version.streamer = streamer
@@ -276,6 +282,7 @@ class Loader(Budget):
             waiting, version.waiting = version.waiting, []
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(version.attempts, 10))
             version.attempts += 1
+            version.failures += 1
             fatal = isinstance(failure, ModelTooLarge)
             version.retry_at = float("inf") if fatal else time.monotonic() + pause
             version.error = failure

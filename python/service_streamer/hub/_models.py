@@ -83,6 +83,11 @@ class Version:
         """loads within a minute after it was evicted"""
         self.worker_deaths = 0
         """of shared worker processes, while they ran it"""
+        self.loads = 0
+        self.failures = 0
+        """loads that failed"""
+        self.load_seconds: float | None = None
+        """how long the last load took; None: there was none"""
         self.earlier_requests = 0
         """those of streamers that were closed"""
         self.last_stats: StreamerStats | None = None
@@ -126,6 +131,9 @@ class Version:
             error=None if self.error is None else str(self.error),
             shared=isinstance(streamer, SharedStreamer),
             worker_deaths=self.worker_deaths,
+            loads=self.loads,
+            failures=self.failures,
+            load_seconds=self.load_seconds,
         )
 
 
@@ -229,6 +237,12 @@ class VersionStatus:
     """it is in a worker process with other models, now"""
     worker_deaths: int = 0
     """shared worker processes that died while they ran it. After two it gets its own"""
+    loads: int = 0
+    """how often it was loaded"""
+    failures: int = 0
+    """how often it could not be loaded"""
+    load_seconds: float | None = None
+    """how long the last load took; None: there was none"""
 
 
 @dataclasses.dataclass(frozen=True)
