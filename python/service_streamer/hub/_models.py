@@ -209,6 +209,7 @@ class Model:
             },
             error=self.error or None,
             canary=None if self.canary is None else self.canary.status(),
+            earlier=next((each for each in reversed(self.history) if each in self.folders), None),
         )
 
 
@@ -259,6 +260,8 @@ class ModelStatus:
     """why its folder, or a part of it, cannot be used"""
     canary: CanaryStatus | None = None
     """the present canary, or the last one"""
+    earlier: int | None = None
+    """the version that `ModelHub.rollback` goes back to; None: there is none"""
 
 
 @dataclasses.dataclass(frozen=True)

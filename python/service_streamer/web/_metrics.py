@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._errors import StreamerClosed
+from ._hub import HubTarget
 from ._targets import StreamerTarget, Target
 
 MISSING = '/metrics needs prometheus-client: pip install "service-streamer[metrics]"'
@@ -29,9 +30,11 @@ class Metrics:
             return
         self._registry = CollectorRegistry()
         for name, each in targets.items():
-            if isinstance(each, StreamerTarget):
+            source = each.streamer if isinstance(each, StreamerTarget) else None
+            source = each.hub if isinstance(each, HubTarget) else source
+            if source is not None:
                 with contextlib.suppress(StreamerClosed):
-                    metrics.register(each.streamer, name, self._registry)
+                    metrics.register(source, name, self._registry)
 
     def render(self) -> tuple[bytes, str] | None:
         """Return the metrics as text, and its media type. None: the extra is missing. May block."""
