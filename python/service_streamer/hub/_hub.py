@@ -161,7 +161,9 @@ class ModelHub(Releases):
 
     def _versions(self) -> list[Version]:
         """Return all versions of all models."""
-        return [each for model in list(self._models.values()) for each in list(model.versions.values())]
+        return [
+            each for model in list(self._models.values()) for each in list(model.versions.values())
+        ]
 
     def _unready(self) -> str:
         """Return why the hub is not ready; empty: it is.

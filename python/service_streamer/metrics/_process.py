@@ -34,6 +34,7 @@ ANSWER_TIMEOUT = 2.0  # s for the records of the other processes
 Source = Union[BaseStreamer, "ModelHub"]
 AnyEntry = Entry | HubEntry
 
+
 class Process:
     """The entries of this process. Any thread may call the methods.
 

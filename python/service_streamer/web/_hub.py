@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._errors import RequestTimeout, StreamerClosed
+from .._errors import RequestTimeout
 from .._timeline import Wait
 from ..hub import ModelHub, ModelLoadError, UnknownModel
 from ..hub._memory import shown
 from ._targets import Look, Task
 
-CHANGES = ("load", "unload", "pin", "unpin", "promote", "rollback")
+CHANGES: tuple[str, ...] = ("load", "unload", "pin", "unpin", "promote", "rollback")
 
 
 class HubTarget:
@@ -58,10 +59,8 @@ class HubTarget:
             texts = (f"unload {name}", f"{name} is unloaded", f"{name} was not unloaded")
             return Task(change, lambda: hub.unload(name), *texts)
         if change == "rollback":
-            try:
+            with contextlib.suppress(RequestTimeout):  # it takes over when it is loaded
                 hub.rollback(name, timeout=0)
-            except RequestTimeout:
-                pass  # it takes over when it is loaded
             return None
         direct: dict[str, Callable[[str], object]]
         direct = {"pin": hub.pin, "unpin": hub.unpin, "promote": hub.promote}
@@ -73,13 +72,16 @@ class HubTarget:
         limits = self.hub._loader._limits
         loaded = [each for each in versions if each.streamer is not None]
         failed = sum(each.state.value == "failed" for each in versions)
+        failed += sum(not each.versions for each in list(self.hub._models.values()))
         room = "" if limits.max_loaded is None else f" of at most {limits.max_loaded}"
         parts = [f"{len(loaded)}{room} versions are loaded"]
         for kind, most in (("host", limits.memory), ("gpu", limits.gpu_memory)):
             used = sum(getattr(each.size, kind) for each in loaded if each.size is not None)
             budget = "" if most is None else f" of {shown(most)}"
             if used or budget:
-                parts.append(f"{shown(used)}{budget} of {'GPU memory' if kind == 'gpu' else 'memory'}")
+                parts.append(
+                    f"{shown(used)}{budget} of {'GPU memory' if kind == 'gpu' else 'memory'}"
+                )
         if failed:
             parts.append(f"{failed} cannot be loaded")
         return ", ".join(parts) + "."

@@ -30,11 +30,11 @@ class Metrics:
             return
         self._registry = CollectorRegistry()
         for name, each in targets.items():
-            source = each.streamer if isinstance(each, StreamerTarget) else None
-            source = each.hub if isinstance(each, HubTarget) else source
-            if source is not None:
-                with contextlib.suppress(StreamerClosed):
-                    metrics.register(source, name, self._registry)
+            with contextlib.suppress(StreamerClosed):
+                if isinstance(each, StreamerTarget):
+                    metrics.register(each.streamer, name, self._registry)
+                elif isinstance(each, HubTarget):
+                    metrics.register(each.hub, name, self._registry)
 
     def render(self) -> tuple[bytes, str] | None:
         """Return the metrics as text, and its media type. None: the extra is missing. May block."""

@@ -36,5 +36,7 @@ def targets(shown: Any, queue_share: float | None) -> dict[str, Target]:
             found[name] = HubTarget(each)
         else:
             remedy = ": pass its hub" if isinstance(each, ModelHandle) else ""
-            raise TypeError(f"expected a streamer, a RedisWorker or a ModelHub, not {each!r}{remedy}")
+            raise TypeError(
+                f"expected a streamer, a RedisWorker or a ModelHub, not {each!r}{remedy}"
+            )
     return found

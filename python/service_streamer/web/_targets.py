@@ -24,7 +24,7 @@ from . import _health as health
 
 _KINDS = (ThreadedStreamer, Streamer, RedisStreamer, Pipeline, BaseStreamer)
 CONFIGURABLE = ("batch_size", "max_latency", "policy", "slo")
-CHANGES = (*CONFIGURABLE, "resize", "restart")
+CHANGES: tuple[str, ...] = (*CONFIGURABLE, "resize", "restart")
 
 
 @dataclasses.dataclass(frozen=True)
