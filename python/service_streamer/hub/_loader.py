@@ -8,19 +8,18 @@ import time
 from collections.abc import Callable
 
 from .. import _lifecycle
-from .._errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
+from .._errors import RequestTimeout, StreamerClosed, StreamerError
 from .._pipeline.request import Piece
 from .._streamer import BaseStreamer
 from .._waiting.timeouts import countdown
 from . import _log
 from ._budget import Budget
-from ._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
+from ._errors import ModelTooLarge, load_error
 from ._making import Making
 from ._models import MOVING, State, Version
 from ._room import Limits
 from ._sharing.workers import SharedWorkers
 
-MAX_WAITING = 65_536  # requests of a model that is being loaded
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
 
 
@@ -33,11 +32,10 @@ class Loader(Budget):
     def __init__(self, limits: Limits, threads: int, workers: int | None) -> None:
         super().__init__(limits, threads)
         self._workers = None if workers is None else SharedWorkers(workers)
-        self.forked = False
         self.on_ready: Callable[[Version], None] = lambda version: None
         """called when a version is loaded, by a loader thread"""
         self.observers: list[Callable[[Version, BaseStreamer], None]] = []
-        """called with a version and its new streamer, before that has requests"""
+        """called with a version and its new streamer; may block"""
         self._begin()
         _lifecycle.watch(self)
 
@@ -58,29 +56,6 @@ class Loader(Budget):
         if starts:
             self._start(version)
         return None
-
-    def _refusal(self, version: Version) -> Exception | None:
-        """Return the reason why a request cannot wait for a version that is not loaded."""
-        try:
-            self._check_open(version)
-        except StreamerError as error:
-            return error
-        failed = version.state is State.FAILED and time.monotonic() < version.retry_at
-        if failed and version.error is not None:
-            return version.error.copy()
-        if len(version.waiting) >= MAX_WAITING:
-            return QueueFull(f"{len(version.waiting)} requests wait for model {version.name}", 1.0)
-        return None
-
-    def _check_open(self, version: Version) -> None:
-        self.check_open()
-        if version.dropped:
-            raise UnknownModel(f"version {version.name} is out of service")
-        if self.forked:
-            raise ModelLoadError(
-                f"model {version.name} is not loaded, and a forked process loads none: load it "
-                "before forking, or create a ModelHub in each process"
-            )
 
     # ----------------------------------------------------------------- life cycle
 
@@ -234,6 +209,8 @@ class Loader(Budget):
             finally:
                 note(None)
             try:
+                if version.settings:
+                    streamer.configure(**version.settings)
                 if self._make_room(version, loaded=True):
                     return streamer
             except BaseException:
@@ -252,8 +229,6 @@ class Loader(Budget):
 
     def _publish(self, version: Version, streamer: BaseStreamer) -> bool:
         """Give the requests of a version to its streamer. Return False if the hub is closed."""
-        for observer in tuple(self.observers):
-            observer(version, streamer)
         with self.lock:
             if self._closed:
                 return False
@@ -262,8 +237,13 @@ class Loader(Budget):
             version.attempts = 0
             version.loads += 1
             version.error = None
+            if (tracing := self.tracing_of(version)) is not None:
+                tracing.watch(streamer)
+            observers = tuple(self.observers)
             # An answer tells its caller that the model is loaded, also in a child that it forks.
             version.streamer = streamer
+        for observer in observers:
+            observer(version, streamer)
         for piece in waiting:
             self.forward(streamer, piece)
         with self.lock:

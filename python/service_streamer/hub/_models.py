@@ -48,6 +48,8 @@ class Version:
         self.model = model
         self.number = number
         self.spec = spec
+        self.settings: dict[str, Any] = {}
+        """those of `ModelHandle.configure`, for the streamers of later loads"""
         self.state = State.UNLOADED
         self.streamer: BaseStreamer | None = None
         """gets the requests; None unless it is loaded and not leaving"""
@@ -161,6 +163,8 @@ class Model:
         self.labels: dict[str, Alias] = {}
         self.error = ""
         """the reason why its folder, or a part of it, cannot be used"""
+        self.tracer: Any = None
+        """makes the spans of its requests: see `service_streamer.otel`"""
         # The rest is for models in a folder; `Rollout` uses it.
         self.file: ModelFile | None = None
         self.folders: dict[int, Path] = {}
