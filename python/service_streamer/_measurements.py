@@ -32,6 +32,11 @@ class Family(NamedTuple):
 
 COUNTERS = (
     Family("requests", "Requests that have ended, by outcome.", ("outcome",)),
+    Family(
+        "tenant_requests",
+        "Requests of a tenant that have ended, by outcome.",
+        ("outcome", "tenant"),
+    ),
     Family("requests_submitted", "Requests that were submitted and not rejected."),
     Family(
         "requests_isolated",
@@ -46,6 +51,7 @@ COUNTERS = (
 GAUGES = (
     Family("queued_items", "Items in the queue."),
     Family("queued_requests", "Requests in the queue."),
+    Family("tenant_queued_items", "Items of a tenant in the queue.", ("tenant",)),
     Family("waiting_requests", "Requests that wait because the queue is full."),
     Family("running_batches", "Batches at workers."),
     Family("running_items", "Items in batches at workers."),
@@ -98,6 +104,12 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
         "items": {"": stats.items},
         "batches": {"": stats.batches},
     }
+    if stats.tenant_stats:
+        values["tenant_requests"] = {
+            f"{outcome}{SEPARATOR}{name}": getattr(tenant, outcome)
+            for name, tenant in stats.tenant_stats.items()
+            for outcome in OUTCOMES
+        }
     if kind is not Kind.PIPELINE:
         values["batches_closed"] = dict(stats.close_reasons)
     if kind is Kind.REDIS:
@@ -117,6 +129,9 @@ def gauges(stats: StreamerStats, kind: Kind) -> Values:
         "running_items": {"": stats.running_items},
         "max_queue_items": {"": stats.max_queue},
     }
+    if stats.tenant_stats:
+        queued = {name: each.queued_items for name, each in stats.tenant_stats.items()}
+        values["tenant_queued_items"] = queued  # type: ignore[assignment]
     if kind in (Kind.THREADS, Kind.PROCESSES):
         values["configured_workers"] = {"": stats.workers}
         values["idle_workers"] = {"": stats.idle_workers}
