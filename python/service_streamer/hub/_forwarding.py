@@ -16,7 +16,7 @@ from ._errors import ModelLoadError, UnknownModel
 from ._models import State, Version
 
 if TYPE_CHECKING:
-    from ..otel._hub import VersionTracing
+    from ._tracing import VersionTracing
 
 
 MAX_WAITING = 65_536  # requests of a model that is being loaded

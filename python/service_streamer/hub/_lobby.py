@@ -24,8 +24,8 @@ from .._worker import Workers, only_thread_of
 
 if TYPE_CHECKING:
     from .._streams.inbox import Inbox
-    from ..otel._requests import Tracing
     from ._models import Alias
+    from ._tracing import VersionTracing
 
 MAX_QUEUE = 65_536  # requests that the thread of the lobby has not seen yet
 
@@ -51,7 +51,12 @@ class LobbyRequest(StagedRequest):
     __slots__ = ("_wait", "alias", "tracing")
 
     def __init__(
-        self, alias: Alias, batch: Any, priority: int, tenant: str | None, tracing: Tracing | None
+        self,
+        alias: Alias,
+        batch: Any,
+        priority: int,
+        tenant: str | None,
+        tracing: VersionTracing | None,
     ) -> None:
         piece_size = max(1, len(batch)) if _is_sized(batch) else 1
         super().__init__(batch, priority, tenant, piece_size, 1)
@@ -134,7 +139,7 @@ class Lobby(BaseStreamer):
         tenant: str | None,
         buffer: int,
         remote: bool,
-        tracing: Tracing | None,
+        tracing: VersionTracing | None,
     ) -> Inbox:
         """Do what `Requests._begin_stream` does. `remote`: the model is in another process."""
         from .._streams import opening  # imported for the first stream
