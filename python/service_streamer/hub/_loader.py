@@ -129,10 +129,10 @@ class Loader(Budget):
             streamer.close()
             with contextlib.suppress(StreamerError):
                 version.last_stats = streamer.stats()
-                version.earlier_requests += version.last_stats.submitted
         finally:  # also after Ctrl-C
             with self.lock:
                 version.leaving = None
+                version.earlier_requests += streamer._engine.stats()["submitted"]
             del streamer  # frees the model, before another one is measured
             with self.lock:
                 version.state = State.UNLOADED
