@@ -62,7 +62,7 @@ export class Changes {
       if (model.canary?.ended && !old.canary?.ended) this.add(`${name} canary ${time}`, time, `${name}: canary ${model.canary.version} has ended: ${model.canary.ended}`);
       for (const [number, version] of Object.entries(model.versions)) {
         const failures = old.versions[number]?.failures ?? 0;
-        if (version.failures > failures) this.add(`${name}@${number} failed ${time}`, time, `${name}@${number} failed: ${version.error ?? "see the log"}`);
+        if (version.failures > failures) this.add(`${name}@${number} failed ${time}`, time, version.error ?? `${name}@${number} cannot be loaded`);
       }
     }
   }
