@@ -75,10 +75,14 @@ class Kind(enum.Enum):
     PROCESSES = enum.auto()
     REDIS = enum.auto()
     PIPELINE = enum.auto()
+    SHARED = enum.auto()
+    """a worker process with other models; only the numbers of requests are its own"""
 
 
 def kind_of(streamer: BaseStreamer) -> Kind:
     """Return what runs the model of a streamer."""
+    if streamer._shares_engine:
+        return Kind.SHARED
     if isinstance(streamer, Streamer):
         return Kind.PROCESSES
     if isinstance(streamer, Pipeline):
@@ -100,10 +104,12 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
     values: Values = {
         "requests": {outcome: getattr(stats, outcome) for outcome in OUTCOMES},
         "requests_submitted": {"": stats.submitted},
-        "requests_isolated": {"": stats.isolated},
-        "items": {"": stats.items},
-        "batches": {"": stats.batches},
     }
+    if kind is Kind.SHARED:
+        return values
+    values["requests_isolated"] = {"": stats.isolated}
+    values["items"] = {"": stats.items}
+    values["batches"] = {"": stats.batches}
     if stats.tenant_stats:
         values["tenant_requests"] = {
             f"{outcome}{SEPARATOR}{name}": getattr(tenant, outcome)
@@ -121,6 +127,8 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
 
 def gauges(stats: StreamerStats, kind: Kind) -> Values:
     """Return the numbers of `GAUGES` that a streamer of this kind has."""
+    if kind is Kind.SHARED:
+        return {}
     values: Values = {
         "queued_items": {"": stats.queued_items},
         "queued_requests": {"": stats.queued_requests},

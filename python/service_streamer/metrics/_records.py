@@ -86,6 +86,8 @@ def without_gauges(record: Record) -> Record:
 
 def _counters(stats: StreamerStats, kind: Kind) -> Values:
     values = counters(stats, kind)
+    if kind is Kind.SHARED:
+        return values
     values["batch_size"] = _size_histogram(stats.batch_sizes, stats.batch_size)
     for time in TIMES:
         values[f"{time.name}_seconds"] = _time_histogram(getattr(stats, time.name))
