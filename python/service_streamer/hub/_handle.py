@@ -232,7 +232,7 @@ class ModelHandle(Inspection, Requests):
         )
 
     def _waiting(
-        self, alias: Alias, batch: Sequence[Any], priority: int, tenant: str | None
+        self, alias: Alias, batch: Items[Any], priority: int, tenant: str | None
     ) -> LobbyRequest:
         tracing = self._loader.tracing_of(alias.version)
         return LobbyRequest(alias, batch, priority, tenant, tracing)

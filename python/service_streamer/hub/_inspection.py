@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .._errors import StreamerError
 from .._stats import StreamerStats
 from .._threaded import ThreadedStreamer
+from .._types import Policy
 from ._models import Alias, VersionStatus
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Inspection:
     def configure(
         self,
         *,
-        policy: str | None = None,
+        policy: Policy | None = None,
         batch_size: int | None = None,
         max_latency: float | None = None,
         slo: float | None = None,
