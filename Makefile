@@ -68,8 +68,9 @@ demo-hub: $(VENV)/.installed  ## thirty models with room for eight, for half a m
 bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help for a choice
 	$(bin)/python benchmarks/run.py $(ARGS)
 
-live-page: $(VENV)/.installed  ## takes the picture of the live page for README.md; needs chromium and chromium-driver
+live-page: $(VENV)/.installed  ## takes the pictures of the live page for README.md and docs; needs chromium and chromium-driver
 	$(bin)/python tests/tools/live_page.py $(ARGS)
+	$(bin)/python tests/tools/hub_page.py
 
 # ---------------------------------------------------------------------- tests
 

@@ -37,7 +37,15 @@ from ._processes.streamer import Streamer
 from ._redis.forever import run_redis_workers_forever
 from ._redis.streamer import RedisStreamer
 from ._redis.worker import RedisWorker
-from ._stats import ConsumerStats, RecentStats, StepStats, StreamerStats, StreamStats, WorkerStats
+from ._stats import (
+    ConsumerStats,
+    RecentStats,
+    StepStats,
+    StreamerStats,
+    StreamStats,
+    TenantStats,
+    WorkerStats,
+)
 from ._threaded import ThreadedStreamer
 from ._time_summary import TimeSummary
 from .managed_model import ManagedModel
@@ -64,6 +72,7 @@ __all__ = [
     "StreamerClosed",
     "StreamerError",
     "StreamerStats",
+    "TenantStats",
     "ThreadedStreamer",
     "TimeSummary",
     "WorkerInitError",

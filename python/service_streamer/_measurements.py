@@ -32,6 +32,11 @@ class Family(NamedTuple):
 
 COUNTERS = (
     Family("requests", "Requests that have ended, by outcome.", ("outcome",)),
+    Family(
+        "tenant_requests",
+        "Requests of a tenant that have ended, by outcome.",
+        ("outcome", "tenant"),
+    ),
     Family("requests_submitted", "Requests that were submitted and not rejected."),
     Family(
         "requests_isolated",
@@ -46,6 +51,7 @@ COUNTERS = (
 GAUGES = (
     Family("queued_items", "Items in the queue."),
     Family("queued_requests", "Requests in the queue."),
+    Family("tenant_queued_items", "Items of a tenant in the queue.", ("tenant",)),
     Family("waiting_requests", "Requests that wait because the queue is full."),
     Family("running_batches", "Batches at workers."),
     Family("running_items", "Items in batches at workers."),
@@ -69,10 +75,14 @@ class Kind(enum.Enum):
     PROCESSES = enum.auto()
     REDIS = enum.auto()
     PIPELINE = enum.auto()
+    SHARED = enum.auto()
+    """a worker process with other models; only the numbers of requests are its own"""
 
 
 def kind_of(streamer: BaseStreamer) -> Kind:
     """Return what runs the model of a streamer."""
+    if streamer._shares_engine:
+        return Kind.SHARED
     if isinstance(streamer, Streamer):
         return Kind.PROCESSES
     if isinstance(streamer, Pipeline):
@@ -94,10 +104,18 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
     values: Values = {
         "requests": {outcome: getattr(stats, outcome) for outcome in OUTCOMES},
         "requests_submitted": {"": stats.submitted},
-        "requests_isolated": {"": stats.isolated},
-        "items": {"": stats.items},
-        "batches": {"": stats.batches},
     }
+    if kind is Kind.SHARED:
+        return values
+    values["requests_isolated"] = {"": stats.isolated}
+    values["items"] = {"": stats.items}
+    values["batches"] = {"": stats.batches}
+    if stats.tenant_stats:
+        values["tenant_requests"] = {
+            f"{outcome}{SEPARATOR}{name}": getattr(tenant, outcome)
+            for name, tenant in stats.tenant_stats.items()
+            for outcome in OUTCOMES
+        }
     if kind is not Kind.PIPELINE:
         values["batches_closed"] = dict(stats.close_reasons)
     if kind is Kind.REDIS:
@@ -109,6 +127,8 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
 
 def gauges(stats: StreamerStats, kind: Kind) -> Values:
     """Return the numbers of `GAUGES` that a streamer of this kind has."""
+    if kind is Kind.SHARED:
+        return {}
     values: Values = {
         "queued_items": {"": stats.queued_items},
         "queued_requests": {"": stats.queued_requests},
@@ -117,6 +137,9 @@ def gauges(stats: StreamerStats, kind: Kind) -> Values:
         "running_items": {"": stats.running_items},
         "max_queue_items": {"": stats.max_queue},
     }
+    if stats.tenant_stats:
+        queued = {name: each.queued_items for name, each in stats.tenant_stats.items()}
+        values["tenant_queued_items"] = queued  # type: ignore[assignment]
     if kind in (Kind.THREADS, Kind.PROCESSES):
         values["configured_workers"] = {"": stats.workers}
         values["idle_workers"] = {"": stats.idle_workers}

@@ -123,6 +123,19 @@ class StepStats:
 
 
 @dataclasses.dataclass(frozen=True)
+class TenantStats:
+    """The requests of one tenant: those in the queue, and how the others ended."""
+
+    queued_items: int
+    completed: int
+    failed: int
+    cancelled: int
+    expired: int
+    rejected: int
+    dropped: int
+
+
+@dataclasses.dataclass(frozen=True)
 class EventStats:
     """What happened to requests and batches in some time.
 
@@ -236,6 +249,8 @@ class StreamerStats(EventStats):
 
     tenants: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """the items in the queue of each tenant with a name: of the 20 that have most"""
+    tenant_stats: Mapping[str, TenantStats] = dataclasses.field(default_factory=dict)
+    """of the tenants that the option ``tenants`` names, and "*": of all others"""
     max_queue_per_tenant: int = 0
     """most items of one tenant in the queue; 0: no limit"""
     slo: float = 0.0
@@ -276,6 +291,8 @@ class StreamerStats(EventStats):
         }  # keys are str in JSON
         for name in ("last_10s", "last_minute"):
             fields[name] = RecentStats.from_engine(values[name])
+        tenants = values.get("tenant_stats", {}).items()
+        fields["tenant_stats"] = {name: TenantStats(**each) for name, each in tenants}
         workers = [WorkerStats.from_server(each) for each in values.get("worker_processes", ())]
         fields["worker_processes"] = tuple(workers)
         if places := values.get("places"):

@@ -38,6 +38,8 @@ class BaseStreamer(Requests[Item, Result, Piece], Inspection):
 
     _needs_ready_worker = True
     """False: its requests wait elsewhere for a worker"""
+    _shares_engine = False
+    """its statistics of queues, batches and times are also those of other models"""
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options

@@ -21,6 +21,18 @@ struct DictWriter {
       dict[name] = value;
     }
   }
+  template <typename T>
+  void operator()(const char* name, const std::map<std::string, T>& objects)
+    requires requires(const T& object, DictWriter nested) { describe(object, nested); }
+  {
+    py::dict all;
+    for (const auto& [key, object] : objects) {
+      DictWriter nested;
+      describe(object, nested);
+      all[py::str(key)] = nested.dict;
+    }
+    dict[name] = all;
+  }
   void operator()(const char* name, Duration duration) { dict[name] = seconds(duration); }
 
   py::dict dict;

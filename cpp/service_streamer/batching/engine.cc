@@ -22,6 +22,8 @@ Engine::Engine(const EngineOptions& options, TenantShares tenants)
       policy_(options_.policy_options()),
       batch_limit_(options_.batch_size),
       queue_(options_.queue_options(), tenants_) {
+  if (!tenants_.named.empty()) tenant_counts_["*"] = {};
+  for (const auto& [name, share] : tenants_.named) tenant_counts_[name] = {};
   apply_target();
 }
 
@@ -99,7 +101,7 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
     queue_.push_waiting(request);
     admission = Admission::kWaiting;
   } else {
-    ++counters_.rejected;
+    count(request, Outcome::kRefused);
     return queue_.tenant_has_room(request) ? Admission::kFull : Admission::kTenantFull;
   }
   live_.push_back(request);
@@ -246,10 +248,19 @@ void Engine::end(Request& request, Outcome outcome, TimePoint now, EndedRequests
   request.outcome = outcome;
   request.ended = now;
   if (Waiter* sleeper = std::exchange(request.admission, nullptr)) wakes.others.push_back(sleeper);
-  ++(counters_.*counter_of(outcome).count);
+  count(request, outcome);
   if (recording()) [[unlikely]]
     log_request(LoggedEvent::Kind::kEnded, request, now);
   ended.push(request);
+}
+
+void Engine::count(const Request& request, Outcome outcome) {
+  std::uint64_t EventCounts::* const counter = counter_of(outcome).count;
+  ++(counters_.*counter);
+  if (tenant_counts_.empty()) return;
+  auto found = tenant_counts_.find(request.tenant());
+  if (found == tenant_counts_.end()) found = tenant_counts_.find("*");
+  ++(found->second.*counter);
 }
 
 // Called after any change that may have made room, made a batch due, or ended the last request.

@@ -253,6 +253,7 @@ class Engine {
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
   Waiter* worker_to_wake(TimePoint now) REQUIRES(mutex_);
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  void count(const Request& request, Outcome outcome) REQUIRES(mutex_);
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   TimePoint next_deadline(TimePoint now) REQUIRES(mutex_);
   TimePoint next_hopeless(TimePoint now) REQUIRES(mutex_);
@@ -318,6 +319,7 @@ class Engine {
   bool has_timer_thread_ GUARDED_BY(mutex_) = false;
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);
   Counters counters_ GUARDED_BY(mutex_);
+  std::map<std::string, EventCounts, std::less<>> tenant_counts_ GUARDED_BY(mutex_);  // its keys are constant
   StatsHistory history_ GUARDED_BY(mutex_){created_};
   std::unique_ptr<EventLog> log_ GUARDED_BY(mutex_);  // until the recording is finished or dropped
   std::uint64_t last_recording_ GUARDED_BY(mutex_) = 0;

@@ -34,7 +34,7 @@ bool Engine::misses_target(SloPolicy& slo, Request& request) {
   if (late == Duration::zero() && !queue_.has_room(request)) late = options_.slo;
   if (late == Duration::zero()) return false;
   request.retry_after = static_cast<float>(seconds(late));
-  ++counters_.rejected;
+  count(request, Outcome::kRefused);
   return true;
 }
 

@@ -16,6 +16,13 @@ EngineStats Engine::stats(TimePoint now) const {
     stats.queued_requests = queue_.requests() + queue_.alone_requests();
     stats.waiting_requests = queue_.waiting();
     stats.tenants = queue_.largest_tenants(EngineStats::kTenants);
+    std::size_t others = queue_.items();
+    for (const auto& [name, counts] : tenant_counts_) {
+      TenantStats& tenant = stats.tenant_stats[name];
+      tenant = {.queued_items = queue_.items_of(name), .counts = counts};
+      others -= tenant.queued_items;
+    }
+    if (!tenant_counts_.empty()) stats.tenant_stats["*"].queued_items += others;
     stats.running_items = running_items_;
     stats.running_batches = running_batches_;
     stats.batch_limit = batch_limit_;

@@ -146,6 +146,14 @@ std::size_t RequestQueue::items_before(const Request& request) const {
   return items_ - tenants.items() + tenants.items_before(request.tenant(), request.size);
 }
 
+std::size_t RequestQueue::items_of(std::string_view tenant) const {
+  std::size_t items = 0;
+  for (const auto& [priority, lane] : lanes_) {
+    if (const Tenant* found = lane.tenants.find(tenant)) items += found->items;
+  }
+  return items;
+}
+
 std::map<std::string, std::uint64_t> RequestQueue::largest_tenants(std::size_t most) const {
   std::map<std::string_view, std::uint64_t> all;
   for (const auto& [priority, lane] : lanes_) {

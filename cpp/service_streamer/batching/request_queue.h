@@ -98,6 +98,8 @@ class RequestQueue {
 
   // The number of items that go before the last one of a new request, of its priority, or are of another priority.
   std::size_t items_before(const Request& request) const;
+  // The queued items of a tenant.
+  std::size_t items_of(std::string_view tenant) const;
   // The tenants with a name that have the most queued items, and these items. Throws std::bad_alloc.
   std::map<std::string, std::uint64_t> largest_tenants(std::size_t most) const;
   // The earliest arrival of a queued request; TimePoint::max() if there is none.

@@ -105,6 +105,12 @@ struct RecentStats {
   Times<DurationSummary> times;
 };
 
+// The requests of one tenant.
+struct TenantStats {
+  std::size_t queued_items = 0;
+  EventCounts counts;  // only of how its requests ended
+};
+
 // A snapshot of the state, the counters and the durations of an engine.
 struct EngineStats : Times<DurationSummary> {
   std::string engine_id;
@@ -116,6 +122,7 @@ struct EngineStats : Times<DurationSummary> {
   int waiting_requests = 0;                      // in the waiting room, because the queue is full
   std::map<std::string, std::uint64_t> tenants;  // the most queued items of tenants with a name; at most kTenants
   static constexpr std::size_t kTenants = 20;
+  std::map<std::string, TenantStats> tenant_stats;  // of the named TenantShares, and "*": of all others
   std::size_t running_items = 0;
   int running_batches = 0;
   std::size_t batch_limit = 0;  // items; below batch_size if larger batches would miss the target

@@ -8,8 +8,8 @@
 #include "service_streamer/batching/engine.h"
 
 // The names of all statistics, in one place for Python and for JSON. describe(object, field) calls field(name, value)
-// for each member. A value is a number, a Duration, a string, a std::map from numbers or strings to numbers, or an
-// object that has a describe() too.
+// for each member. A value is a number, a Duration, a string, an object that has a describe() too, or a std::map from
+// numbers or strings to numbers, or from strings to such objects.
 
 namespace service_streamer {
 
@@ -68,6 +68,17 @@ void describe(const EngineOptions& options, Visitor& field) {
 }
 
 template <typename Visitor>
+void describe(const TenantStats& tenant, Visitor& field) {
+  field("queued_items", tenant.queued_items);
+  field("completed", tenant.counts.completed);
+  field("failed", tenant.counts.failed);
+  field("cancelled", tenant.counts.cancelled);
+  field("expired", tenant.counts.expired);
+  field("rejected", tenant.counts.rejected);
+  field("dropped", tenant.counts.dropped);
+}
+
+template <typename Visitor>
 void describe(const EngineStats& stats, Visitor& field) {
   field("engine_id", std::string_view(stats.engine_id));
   field("uptime", stats.uptime);
@@ -77,6 +88,7 @@ void describe(const EngineStats& stats, Visitor& field) {
   field("queued_requests", stats.queued_requests);
   field("waiting_requests", stats.waiting_requests);
   field("tenants", stats.tenants);
+  field("tenant_stats", stats.tenant_stats);
   field("running_items", stats.running_items);
   field("running_batches", stats.running_batches);
   field("batch_limit", stats.batch_limit);

@@ -83,8 +83,8 @@ class JsonWriter {
     }
     text_ += '"';
   }
-  template <typename Key>
-  void write(const std::map<Key, std::uint64_t>& counts) {
+  template <typename Key, typename Value>
+  void write(const std::map<Key, Value>& counts) {
     text_ += '{';
     for (const auto& [key, count] : counts) {
       if constexpr (std::is_arithmetic_v<Key>) {

@@ -58,6 +58,12 @@ def add_process_options(add: Add) -> None:
         metavar="GPU",
         help="GPU numbers, UUIDs or MIG devices",
     )
+    add(
+        "--tenants",
+        type=json.loads,
+        metavar="JSON",
+        help='shares of tenants by name, and "*" for all others: \'{"acme": 3, "*": 1}\'',
+    )
     add("--mp-start-method", default="spawn", help="spawn, fork or forkserver (spawn)")
     add("--retries", type=int, help="how often a batch runs again if its worker dies (1)")
     add(

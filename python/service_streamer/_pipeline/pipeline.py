@@ -246,6 +246,14 @@ class Pipeline(BaseStreamer):
         owner = self._engine if client is None else last.engine
         return opening.begin(submit, item, buffer, owner, last.remote, client)
 
+    def _forward(
+        self, items: list[Any], priority: int, tenant: str | None, context: bytes | None
+    ) -> PipelineFuture:
+        """Send a request that has its span and its deadline elsewhere. Does not block."""
+        request = self._staged(items, priority, tenant)
+        future = self._engine.submit_async(request.pieces, None, priority, tenant, context)
+        return self._bound(future, request)
+
     def _staged(self, batch: Items[Any], priority: int, tenant: str | None) -> StagedRequest:
         return StagedRequest(batch, priority, tenant, self._piece_size, len(self._streamers))
 

@@ -27,6 +27,8 @@ whose engine gives it its deadline, its future and its cancellation, until the m
 - A request in flight needs no lease: the engine of its streamer counts it, and closing a streamer
   answers what it has accepted. A request that comes too late was not accepted; the hub sends it
   again, to the streamer of the next load.
+- `metrics` is told of each new streamer by `Loader.observers`, and `otel` by the `tracer` of the
+  loader or of a model. A request in the lobby has its span there; its context goes on with it.
 """
 
 from __future__ import annotations

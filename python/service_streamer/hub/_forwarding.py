@@ -5,14 +5,21 @@ from __future__ import annotations
 import functools
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .._errors import StreamerClosed
+from .._errors import QueueFull, StreamerClosed, StreamerError
 from .._model_errors import detached
 from .._pipeline.pipeline import Pipeline
 from .._pipeline.request import Piece
 from .._streamer import BaseStreamer
-from ._models import Version
+from ._errors import ModelLoadError, UnknownModel
+from ._models import State, Version
+
+if TYPE_CHECKING:
+    from ._tracing import VersionTracing
+
+
+MAX_WAITING = 65_536  # requests of a model that is being loaded
 
 
 class Forwarding:
@@ -20,9 +27,46 @@ class Forwarding:
 
     _closed = False
     """the hub is closed"""
+    forked = False
+    """this process is a forked child, which loads nothing"""
+    tracer: Any = None
+    """makes the spans of requests: see `service_streamer.otel`"""
 
     def __init__(self) -> None:
         self._drained: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
+
+    def check_open(self) -> None:
+        """Raise StreamerClosed if the hub is closed."""
+        if self._closed:
+            raise StreamerClosed("the hub is closed")
+
+    def tracing_of(self, version: Version) -> VersionTracing | None:
+        """Return what makes the spans of the requests of a version; None: they have none."""
+        tracer = version.model.tracer or self.tracer
+        return None if tracer is None else tracer.of(version)
+
+    def _refusal(self, version: Version) -> Exception | None:
+        """Return the reason why a request cannot wait for a version that is not loaded."""
+        try:
+            self._check_open(version)
+        except StreamerError as error:
+            return error
+        failed = version.state is State.FAILED and time.monotonic() < version.retry_at
+        if failed and version.error is not None:
+            return version.error.copy()
+        if len(version.waiting) >= MAX_WAITING:
+            return QueueFull(f"{len(version.waiting)} requests wait for model {version.name}", 1.0)
+        return None
+
+    def _check_open(self, version: Version) -> None:
+        self.check_open()
+        if version.dropped:
+            raise UnknownModel(f"version {version.name} is out of service")
+        if self.forked:
+            raise ModelLoadError(
+                f"model {version.name} is not loaded, and a forked process loads none: load it "
+                "before forking, or create a ModelHub in each process"
+            )
 
     def wait_in(self, version: Version, piece: Piece) -> BaseStreamer | None:
         """Return the streamer of a version. None: the piece waits there until it is loaded.
@@ -35,6 +79,9 @@ class Forwarding:
     def enter(self, piece: Piece) -> None:
         """Send a request to its streamer. If the model is not loaded, load it first."""
         version: Version = piece.request.alias.version  # type: ignore[attr-defined]
+        tracing = piece.request.tracing  # type: ignore[attr-defined]
+        if tracing is not None and version.streamer is None:
+            piece.request.begin_wait(tracing.wait(piece.context))  # type: ignore[attr-defined]
         try:
             streamer = self.wait_in(version, piece)
         except Exception as error:
@@ -49,13 +96,14 @@ class Forwarding:
 
     def forward(self, streamer: BaseStreamer, piece: Piece) -> None:
         """Send a request to a streamer."""
+        piece.request.end_wait()  # type: ignore[attr-defined]
         if piece.request.ended:
             return
         priority, tenant = piece.request.priority, piece.request.tenant
         try:
             call: Any
             if isinstance(streamer, Pipeline):  # its engine takes pieces only
-                call = streamer.submit(piece.items, priority=priority, tenant=tenant)
+                call = streamer._forward(piece.items, priority, tenant, piece.context)
             else:
                 call = streamer._engine.submit_async(
                     piece.items, None, priority, tenant, piece.context
@@ -75,6 +123,9 @@ class Forwarding:
         """Answer the request: a done callback."""
         if call.cancelled():
             return  # by the request, which has ended
+        if (tracing := streamer._tracing) is not None:
+            for batch in call._batches():
+                tracing.add_batch(batch)
         try:
             error = call.exception()
             if error is None:

@@ -12,23 +12,21 @@ from .. import _options
 from .._errors import StreamerClosed, StreamerError
 from .._future import Future
 from .._requests import Requests
-from .._stats import StreamerStats
-from .._threaded import ThreadedStreamer
 from .._types import Items
 from .._waiting import greenlets
+from ._inspection import Inspection
 from ._loader import Loader
 from ._lobby import Lobby, LobbyRequest
-from ._models import Alias, VersionStatus
+from ._models import Alias
 from ._sharing.streamer import SharedStreamer
 
 if TYPE_CHECKING:
     from .._options import Options
     from .._streams.inbox import Inbox
     from ._canary import Canary
-    from ._spec import ModelSpec
 
 
-class ModelHandle(Requests):
+class ModelHandle(Inspection, Requests):
     """One model of a `ModelHub`, with the methods of a streamer.
 
     A request of a loaded model goes straight to its streamer. Any other request waits until the
@@ -122,44 +120,6 @@ class ModelHandle(Requests):
         self._loader.load(version)
         greenlets.call(self._loader.wait, version, limit)
 
-    def stats(self) -> StreamerStats:
-        """Return the statistics of the streamer that has the model.
-
-        If the model is not loaded, they are those of its last streamer.
-        """
-        version = self._alias.version
-        if (streamer := version.streamer) is not None:
-            return streamer.stats()
-        return version.last_stats or _no_stats(self._options.batch_size)
-
-    def explain(self) -> str:
-        """Return the report of the streamer that has the model, or why there is none."""
-        version = self._alias.version
-        if (streamer := version.streamer) is not None:
-            return streamer.explain()
-        why = f": {version.error}" if version.error is not None else ""
-        return f"{self!r} is {version.state.value}{why}"
-
-    @property
-    def spec(self) -> ModelSpec:
-        """How the version that gets the requests now is loaded."""
-        return self._alias.version.spec
-
-    @property
-    def version(self) -> int:
-        """The number of the version that gets the requests now."""
-        return self._alias.version.number
-
-    @property
-    def is_native(self) -> bool:
-        """True if C++ threads run the model."""
-        version = self._alias.version
-        return bool(getattr(version.streamer, "is_native", version.spec.is_native))
-
-    def status(self) -> VersionStatus:
-        """Return the state of the version that gets the requests now."""
-        return self._alias.version.status()
-
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
         """Do nothing: the hub closes its models. `ModelHub.unload` closes one of them."""
 
@@ -204,7 +164,7 @@ class ModelHandle(Requests):
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        request = LobbyRequest(alias, batch, priority, tenant)
+        request = self._waiting(alias, batch, priority, tenant)
         return self._lobby.ask(request, self._limit(timeout))
 
     def _submit(
@@ -225,7 +185,7 @@ class ModelHandle(Requests):
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return self._lobby.send(LobbyRequest(alias, batch, priority, tenant), timeout)
+        return self._lobby.send(self._waiting(alias, batch, priority, tenant), timeout)
 
     async def _apredict(
         self,
@@ -245,7 +205,7 @@ class ModelHandle(Requests):
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        request = LobbyRequest(alias, batch, priority, tenant)
+        request = self._waiting(alias, batch, priority, tenant)
         return await self._lobby.aask(request, self._limit(timeout))
 
     def _begin_stream(self, item: Any, priority: int, tenant: str | None, buffer: int) -> Inbox:
@@ -266,9 +226,13 @@ class ModelHandle(Requests):
             except StreamerClosed:
                 if not self._loader.has_drained(streamer):
                     raise
-        return self._lobby.begin_stream(self._alias, item, priority, tenant, buffer, bool(remote))
+        tracing = self._loader.tracing_of(version)
+        return self._lobby.begin_stream(
+            self._alias, item, priority, tenant, buffer, bool(remote), tracing
+        )
 
-
-def _no_stats(batch_size: int) -> StreamerStats:
-    with ThreadedStreamer(list, batch_size) as streamer:  # it starts no thread
-        return streamer.stats()
+    def _waiting(
+        self, alias: Alias, batch: Items[Any], priority: int, tenant: str | None
+    ) -> LobbyRequest:
+        tracing = self._loader.tracing_of(alias.version)
+        return LobbyRequest(alias, batch, priority, tenant, tracing)

@@ -16,7 +16,7 @@ from ._handle import ModelHandle
 from ._loader import Loader
 from ._lobby import Lobby
 from ._memory import parse_bytes
-from ._models import Model, ModelStatus
+from ._models import Model, ModelStatus, Version
 from ._names import Names, check_name
 from ._releases import Releases
 from ._room import Limits
@@ -89,6 +89,7 @@ class ModelHub(Releases):
         self._handles: dict[str, ModelHandle] = {}
         count = None if workers is None else _options.count("workers", workers)
         self._loader = Loader(limits, _options.count("load_threads", load_threads), count)
+        self._was_ready = False
         self._lobby = Lobby(_weak_enter(self._loader))
         for model in self._models.values():
             for version in model.versions.values():
@@ -157,6 +158,27 @@ class ModelHub(Releases):
     def status(self) -> dict[str, ModelStatus]:
         """Return the state of all models, by name."""
         return {name: model.status() for name, model in list(self._models.items())}
+
+    def _versions(self) -> list[Version]:
+        """Return all versions of all models."""
+        return [
+            each for model in list(self._models.values()) for each in list(model.versions.values())
+        ]
+
+    def _unready(self) -> str:
+        """Return why the hub is not ready; empty: it is.
+
+        It is ready when each model that is to be loaded at the start was loaded once. It stays
+        ready: a model that comes or fails later must not keep requests from the others.
+        """
+        if self._was_ready:
+            return ""
+        for model in list(self._models.values()):
+            version = None if model.serving is None else model.serving.version
+            if version is not None and version.spec.load == "start" and not version.loads:
+                return str(version.error or f"model {version.name} is being loaded")
+        self._was_ready = True
+        return ""
 
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
         """Reject new requests, then block until all requests have ended and all models are closed.

@@ -8,19 +8,18 @@ import time
 from collections.abc import Callable
 
 from .. import _lifecycle
-from .._errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
+from .._errors import RequestTimeout, StreamerClosed, StreamerError
 from .._pipeline.request import Piece
 from .._streamer import BaseStreamer
 from .._waiting.timeouts import countdown
 from . import _log
 from ._budget import Budget
-from ._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
+from ._errors import ModelTooLarge, load_error
 from ._making import Making
 from ._models import MOVING, State, Version
 from ._room import Limits
 from ._sharing.workers import SharedWorkers
 
-MAX_WAITING = 65_536  # requests of a model that is being loaded
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
 
 
@@ -33,9 +32,10 @@ class Loader(Budget):
     def __init__(self, limits: Limits, threads: int, workers: int | None) -> None:
         super().__init__(limits, threads)
         self._workers = None if workers is None else SharedWorkers(workers)
-        self.forked = False
         self.on_ready: Callable[[Version], None] = lambda version: None
         """called when a version is loaded, by a loader thread"""
+        self.observers: list[Callable[[Version, BaseStreamer], None]] = []
+        """called with a version and its new streamer; may block"""
         self._begin()
         _lifecycle.watch(self)
 
@@ -56,30 +56,6 @@ class Loader(Budget):
         if starts:
             self._start(version)
         return None
-
-    def _refusal(self, version: Version) -> Exception | None:
-        """Return the reason why a request cannot wait for a version that is not loaded."""
-        try:
-            self._check_open(version)
-        except StreamerError as error:
-            return error
-        failed = version.state is State.FAILED and time.monotonic() < version.retry_at
-        if failed and version.error is not None:
-            return version.error.copy()
-        if len(version.waiting) >= MAX_WAITING:
-            return QueueFull(f"{len(version.waiting)} requests wait for model {version.name}", 1.0)
-        return None
-
-    def _check_open(self, version: Version) -> None:
-        if self._closed:
-            raise StreamerClosed("the hub is closed")
-        if version.dropped:
-            raise UnknownModel(f"version {version.name} is out of service")
-        if self.forked:
-            raise ModelLoadError(
-                f"model {version.name} is not loaded, and a forked process loads none: load it "
-                "before forking, or create a ModelHub in each process"
-            )
 
     # ----------------------------------------------------------------- life cycle
 
@@ -153,10 +129,10 @@ class Loader(Budget):
             streamer.close()
             with contextlib.suppress(StreamerError):
                 version.last_stats = streamer.stats()
-                version.earlier_requests += version.last_stats.submitted
         finally:  # also after Ctrl-C
             with self.lock:
                 version.leaving = None
+                version.earlier_requests += streamer._engine.stats()["submitted"]
             del streamer  # frees the model, before another one is measured
             with self.lock:
                 version.state = State.UNLOADED
@@ -226,11 +202,15 @@ class Loader(Budget):
         while True:
             self._make_room(version, loaded=False)
             note = functools.partial(self._note, version)
+            begun = time.monotonic()
             try:
                 streamer = self._making.make(version, note)
+                version.load_seconds = time.monotonic() - begun
             finally:
                 note(None)
             try:
+                if version.settings:
+                    streamer.configure(**version.settings)
                 if self._make_room(version, loaded=True):
                     return streamer
             except BaseException:
@@ -255,9 +235,15 @@ class Loader(Budget):
             waiting, version.waiting = version.waiting, []
             version.used = time.monotonic()
             version.attempts = 0
+            version.loads += 1
             version.error = None
+            if (tracing := self.tracing_of(version)) is not None:
+                tracing.watch(streamer)
+            observers = tuple(self.observers)
             # An answer tells its caller that the model is loaded, also in a child that it forks.
             version.streamer = streamer
+        for observer in observers:
+            observer(version, streamer)
         for piece in waiting:
             self.forward(streamer, piece)
         with self.lock:
@@ -276,6 +262,7 @@ class Loader(Budget):
             waiting, version.waiting = version.waiting, []
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(version.attempts, 10))
             version.attempts += 1
+            version.failures += 1
             fatal = isinstance(failure, ModelTooLarge)
             version.retry_at = float("inf") if fatal else time.monotonic() + pause
             version.error = failure

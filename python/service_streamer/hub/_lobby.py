@@ -8,6 +8,7 @@ model does not come here.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,7 @@ from .._worker import Workers, only_thread_of
 if TYPE_CHECKING:
     from .._streams.inbox import Inbox
     from ._models import Alias
+    from ._tracing import VersionTracing
 
 MAX_QUEUE = 65_536  # requests that the thread of the lobby has not seen yet
 
@@ -40,14 +42,51 @@ Enter = Callable[[Piece], None]
 
 
 class LobbyRequest(StagedRequest):
-    """One request of a model. It goes to the streamer as a whole."""
+    """One request of a model. It goes to the streamer as a whole.
 
-    __slots__ = ("alias",)
+    Args:
+        tracing: makes its span; see `service_streamer.otel`. None: it has none.
+    """
 
-    def __init__(self, alias: Alias, batch: Any, priority: int, tenant: str | None) -> None:
+    __slots__ = ("_wait", "alias", "tracing")
+
+    def __init__(
+        self,
+        alias: Alias,
+        batch: Any,
+        priority: int,
+        tenant: str | None,
+        tracing: VersionTracing | None,
+    ) -> None:
         piece_size = max(1, len(batch)) if _is_sized(batch) else 1
         super().__init__(batch, priority, tenant, piece_size, 1)
         self.alias = alias
+        self.tracing = tracing
+        # The span of the wait for a load, if there is one. pop() is atomic.
+        self._wait: list[Any] = []
+
+    def begin_wait(self, span: Any) -> None:
+        """Keep a span that lasts until the request goes to its streamer, or ends."""
+        self._wait.append(span)
+        if self.ended:
+            self.end_wait()
+
+    def end_wait(self) -> None:
+        """End the span of the wait. May be called more than once."""
+        while self._wait:
+            with contextlib.suppress(IndexError):  # another thread ends it
+                self._wait.pop().end()
+
+    def end(self) -> None:
+        super().end()
+        self.end_wait()
+
+
+class LobbyFuture(PipelineFuture):
+    """The `Future` of a request. Its times are those of the streamer, which it does not know."""
+
+    def _timing(self) -> None:
+        return None
 
 
 class Lobby(BaseStreamer):
@@ -63,10 +102,12 @@ class Lobby(BaseStreamer):
 
     def ask(self, request: LobbyRequest, timeout: float | None) -> Any:
         """Do what `Requests.predict` does."""
+        rest = (request.pieces, timeout, request.priority, request.tenant)
         try:
-            outputs = self._engine.predict(
-                request.pieces, timeout, request.priority, request.tenant
-            )
+            if (tracing := request.tracing) is not None:
+                outputs = tracing.predict(self._engine, *rest)
+            else:
+                outputs = self._engine.predict(*rest)
         except BaseException:
             request.end()
             raise
@@ -74,15 +115,18 @@ class Lobby(BaseStreamer):
 
     def send(self, request: LobbyRequest, timeout: float | None) -> PipelineFuture:
         """Do what `Requests.submit` does."""
-        future = self._engine.submit(request.pieces, timeout, request.priority, request.tenant)
-        return self._bound(future, request)
+        rest = (request.pieces, timeout, request.priority, request.tenant)
+        if (tracing := request.tracing) is not None:
+            return self._bound(tracing.submit(self._engine, *rest), request)
+        return self._bound(self._engine.submit(*rest), request)
 
     async def aask(self, request: LobbyRequest, timeout: float | None) -> Any:
         """Do what `Requests.apredict` does."""
+        rest = (request.pieces, timeout, request.priority, request.tenant)
         try:
-            return await self._engine.submit_async(
-                request.pieces, timeout, request.priority, request.tenant
-            )
+            if (tracing := request.tracing) is not None:
+                return await tracing.apredict(self._engine, *rest)
+            return await self._engine.submit_async(*rest)
         except BaseException:
             request.end()
             raise
@@ -95,12 +139,16 @@ class Lobby(BaseStreamer):
         tenant: str | None,
         buffer: int,
         remote: bool,
+        tracing: VersionTracing | None,
     ) -> Inbox:
         """Do what `Requests._begin_stream` does. `remote`: the model is in another process."""
         from .._streams import opening  # imported for the first stream
 
         def submit(items: list[Any], reader: bytes) -> Future:
-            request = LobbyRequest(alias, items, priority, tenant)
+            request = LobbyRequest(alias, items, priority, tenant, tracing)
+            if tracing is not None:
+                future = tracing.stream(self._engine, request.pieces, priority, tenant, reader)
+                return self._bound(future, request)
             context = join_context(None, reader)
             future = self._engine.submit_async(request.pieces, None, priority, tenant, context)
             return self._bound(future, request)
@@ -122,7 +170,7 @@ class _LobbyBackend(Workers):
     thread_name = "service-streamer-hub"
 
     def __init__(self, enter: Enter) -> None:
-        super().__init__(_refuse, _OPTIONS, count=1, future_type=PipelineFuture)
+        super().__init__(_refuse, _OPTIONS, count=1, future_type=LobbyFuture)
         self._enter = enter
 
     def check_may_wait(self) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import time
 from typing import TYPE_CHECKING, Any
 
-from .._errors import StreamerError
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from ._errors import ModelLoadError
@@ -48,6 +46,8 @@ class Version:
         self.model = model
         self.number = number
         self.spec = spec
+        self.settings: dict[str, Any] = {}
+        """those of `ModelHandle.configure`, for the streamers of later loads"""
         self.state = State.UNLOADED
         self.streamer: BaseStreamer | None = None
         """gets the requests; None unless it is loaded and not leaving"""
@@ -83,6 +83,11 @@ class Version:
         """loads within a minute after it was evicted"""
         self.worker_deaths = 0
         """of shared worker processes, while they ran it"""
+        self.loads = 0
+        self.failures = 0
+        """loads that failed"""
+        self.load_seconds: float | None = None
+        """how long the last load took; None: there was none"""
         self.earlier_requests = 0
         """those of streamers that were closed"""
         self.last_stats: StreamerStats | None = None
@@ -110,8 +115,7 @@ class Version:
         streamer = self.streamer
         requests = self.earlier_requests
         if streamer is not None:
-            with contextlib.suppress(StreamerError):
-                requests += streamer.stats().submitted
+            requests += streamer._engine.stats()["submitted"]  # asks no other process
         size = self.size if self.holds_room else None
         since = time.monotonic() - self.used
         return VersionStatus(
@@ -126,6 +130,9 @@ class Version:
             error=None if self.error is None else str(self.error),
             shared=isinstance(streamer, SharedStreamer),
             worker_deaths=self.worker_deaths,
+            loads=self.loads,
+            failures=self.failures,
+            load_seconds=self.load_seconds,
         )
 
 
@@ -153,6 +160,8 @@ class Model:
         self.labels: dict[str, Alias] = {}
         self.error = ""
         """the reason why its folder, or a part of it, cannot be used"""
+        self.tracer: Any = None
+        """makes the spans of its requests: see `service_streamer.otel`"""
         # The rest is for models in a folder; `Rollout` uses it.
         self.file: ModelFile | None = None
         self.folders: dict[int, Path] = {}
@@ -201,6 +210,7 @@ class Model:
             },
             error=self.error or None,
             canary=None if self.canary is None else self.canary.status(),
+            earlier=next((each for each in reversed(self.history) if each in self.folders), None),
         )
 
 
@@ -229,6 +239,12 @@ class VersionStatus:
     """it is in a worker process with other models, now"""
     worker_deaths: int = 0
     """shared worker processes that died while they ran it. After two it gets its own"""
+    loads: int = 0
+    """how often it was loaded"""
+    failures: int = 0
+    """how often it could not be loaded"""
+    load_seconds: float | None = None
+    """how long the last load took; None: there was none"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,6 +261,8 @@ class ModelStatus:
     """why its folder, or a part of it, cannot be used"""
     canary: CanaryStatus | None = None
     """the present canary, or the last one"""
+    earlier: int | None = None
+    """the version that `ModelHub.rollback` goes back to; None: there is none"""
 
 
 @dataclasses.dataclass(frozen=True)

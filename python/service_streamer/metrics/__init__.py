@@ -5,6 +5,7 @@
     from service_streamer import metrics
 
     metrics.register(streamer, "sentiment")
+    metrics.register(hub)  # of `service_streamer.hub`
 
 The metrics are read when Prometheus scrapes the process, so a request costs nothing more. If the
 environment variable ``PROMETHEUS_MULTIPROC_DIR`` names a directory, a scrape of any process returns
@@ -16,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._streamer import BaseStreamer
+from ..hub import ModelHandle, ModelHub
 
 try:
     from prometheus_client import REGISTRY
@@ -32,32 +34,41 @@ __all__ = ["register"]
 _LONGEST_NAME = 128
 
 
-def register(streamer: BaseStreamer, name: str, registry: Any = REGISTRY) -> None:
-    """Export the statistics of a streamer with a Prometheus registry.
+def register(
+    streamer: BaseStreamer | ModelHub, name: str | None = None, registry: Any = REGISTRY
+) -> None:
+    """Export the statistics of a streamer, or of all models of a hub, with a Prometheus registry.
 
     The streamer leaves the registry when it is closed or deleted. The registry does not keep it
     alive. A child that is forked later exports it too.
 
     Args:
-        streamer: any streamer. All processes that share one register it with the same name.
-        name: the value of the label ``streamer``: 1 to 128 printable characters.
+        streamer: any streamer or hub. All processes that share one register it with the same name.
+        name: the value of the label ``streamer``: 1 to 128 printable characters. None: "hub" for a
+            hub; a streamer needs a name.
         registry: a ``prometheus_client.CollectorRegistry``.
 
     Raises:
-        ValueError: the name is invalid, or in use by another streamer of this registry, or of this
+        ValueError: the name is invalid, or in use by another one of this registry, or of this
             process if ``PROMETHEUS_MULTIPROC_DIR`` is set; the streamer is registered already; or
             that variable names no directory.
         TypeError: an argument has the wrong type.
         StreamerClosed: the streamer is closed.
     """
-    if not isinstance(streamer, BaseStreamer):
-        raise TypeError(f"streamer must be a streamer, not {streamer!r}")
+    if not isinstance(streamer, BaseStreamer | ModelHub):
+        remedy = ": register its hub" if isinstance(streamer, ModelHandle) else ""
+        raise TypeError(f"streamer must be a streamer or a ModelHub, not {streamer!r}{remedy}")
+    if name is None and isinstance(streamer, ModelHub):
+        name = "hub"
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {name!r}")
     if not name.isprintable() or not 1 <= len(name) <= _LONGEST_NAME:
         raise ValueError(f"name must have 1 to {_LONGEST_NAME} printable characters, not {name!r}")
     if not callable(getattr(registry, "register", None)):
         raise TypeError(f"registry must be a prometheus_client.CollectorRegistry, not {registry!r}")
-    streamer._check_open()
+    if isinstance(streamer, ModelHub):
+        streamer._loader.check_open()
+    else:
+        streamer._check_open()
     PROCESS.open_directory()
     collector_of(registry).add(streamer, name)

@@ -7,10 +7,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from .._streamer import BaseStreamer
 from ._families import families
-from ._process import PROCESS, Entry, name_in_use
-from ._records import Totals
+from ._process import PROCESS, AnyEntry, Source, name_in_use
 
 
 class Collector:
@@ -21,23 +19,23 @@ class Collector:
 
     def __init__(self, registry: Any) -> None:
         self._registry = weakref.ref(registry)
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, AnyEntry] = {}
 
-    def add(self, streamer: BaseStreamer, name: str) -> None:
-        """Add a streamer.
+    def add(self, source: Source, name: str) -> None:
+        """Add a streamer or a hub.
 
         Raises:
-            ValueError: the name, or the streamer, is in the registry.
+            ValueError: the name, or the streamer or hub, is in the registry.
         """
         with PROCESS.registering:
             self._drop_closed()
             for entry in self._entries.values():
-                other = entry.streamer()
-                if other is streamer:
+                other = entry.source()
+                if other is source:
                     raise ValueError(f"{other!r} is already registered, as {entry.name!r}")
                 if entry.name == name:
                     raise name_in_use(name, other)
-            entry = PROCESS.entry(streamer, name)
+            entry = PROCESS.entry(source, name)
             if not self._entries and (registry := self._registry()) is not None:
                 registry.register(self)
             self._entries[name] = entry
@@ -54,7 +52,8 @@ class Collector:
         # The last counters of a closed streamer are written for other processes.
         totals = PROCESS.totals(entries.values()) if entries or dropped else {}
         if entries:
-            yield from families({name: totals.get(name, Totals()) for name in entries})
+            selected = [entry.select(totals) for entry in entries.values()]
+            yield from families({name: each for found in selected for name, each in found.items()})
 
     def _drop_closed(self) -> bool:
         closed = [name for name, entry in self._entries.items() if not entry.is_open()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client.core import (
@@ -13,7 +13,7 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 from .._measurements import COUNTERS, GAUGES, TIMES, Family
-from ._records import SUM, Totals
+from ._records import SUM, Totals, parts_of
 
 _PREFIX = "service_streamer_"
 
@@ -25,6 +25,21 @@ _GAUGES = (
     Family("stream_consumers", "RedisWorkers that have joined that queue."),
 )
 _UP = Family("up", "1 if the statistics could be read completely, else 0.")
+MODEL_COUNTERS = (
+    Family("model_loads", "Loads of a version of a model that have succeeded."),
+    Family("model_load_failures", "Loads of a version of a model that have failed."),
+    Family("model_reloads", "Loads within a minute after it was unloaded for another model."),
+)
+MODEL_GAUGES = (
+    Family("model_state", "1 for the state of a version of a model, 0 for the others.", ("state",)),
+    Family("model_serving", "1 if requests without a version or label go to the version."),
+    Family("model_waiting_requests", "Requests that wait until the version is loaded."),
+    Family("model_memory_bytes", "Host memory of a version that is loaded."),
+    Family("model_gpu_memory_bytes", "GPU memory of a version that is loaded."),
+    Family("model_last_use_timestamp_seconds", "Time of the last request or load."),
+    Family("model_load_seconds", "How long the last load took."),
+)
+"""the versions of the models of a hub: see `_hub`"""
 _HISTOGRAMS = (
     Family("batch_size", "Items per batch."),
     *(Family(f"{each.name}_seconds", each.help) for each in TIMES),
@@ -35,36 +50,49 @@ def families(totals: Mapping[str, Totals]) -> Iterator[Any]:
     """Yield all metric families.
 
     Args:
-        totals: by the name of the streamer. Empty: yield families without samples.
+        totals: by the name of their records. Empty: yield families without samples.
     """
-    for family in COUNTERS:
-        yield _filled(CounterMetricFamily, family, {n: t.counters for n, t in totals.items()})
-    for family in _GAUGES:
-        yield _filled(GaugeMetricFamily, family, {n: t.gauges for n, t in totals.items()})
-    yield _filled(GaugeMetricFamily, _UP, {n: {_UP.name: {"": t.up}} for n, t in totals.items()})
+    found = [(_labels(name), each) for name, each in totals.items()]
+    for family in (*COUNTERS, *MODEL_COUNTERS):
+        metric = CounterMetricFamily(_PREFIX + family.name, family.help)
+        yield _filled(metric, "_total", family, [(labels, each.counters) for labels, each in found])
+    for family in (*_GAUGES, *MODEL_GAUGES):
+        metric = GaugeMetricFamily(_PREFIX + family.name, family.help)
+        yield _filled(metric, "", family, [(labels, each.gauges) for labels, each in found])
+    up = [(labels, {_UP.name: {"": float(each.up)}}) for labels, each in found]
+    yield _filled(GaugeMetricFamily(_PREFIX + _UP.name, _UP.help), "", _UP, up)
     for family in _HISTOGRAMS:
-        metric = HistogramMetricFamily(_PREFIX + family.name, family.help, labels=["streamer"])
-        for name, total in totals.items():
-            if samples := total.counters.get(family.name):
-                unit = 1e9 if family.name.endswith("_seconds") else 1
-                metric.add_metric([name], _cumulative(samples), samples[SUM] / unit)
+        metric = HistogramMetricFamily(_PREFIX + family.name, family.help)
+        unit = 1e9 if family.name.endswith("_seconds") else 1
+        for labels, each in found:
+            if samples := each.counters.get(family.name):
+                _add_histogram(metric, labels, samples, unit)
         yield metric
 
 
+def _labels(name: str) -> dict[str, str]:
+    return dict(zip(("streamer", "model", "version"), parts_of(name), strict=False))
+
+
 def _filled(
-    make: Any, family: Family, values: Mapping[str, Mapping[str, Mapping[str, float]]]
+    metric: Any,
+    suffix: str,
+    family: Family,
+    values: Iterable[tuple[Mapping[str, str], Mapping[str, Mapping[str, float]]]],
 ) -> Any:
-    metric = make(_PREFIX + family.name, family.help, labels=["streamer", *family.labels])
-    for name, of_streamer in values.items():
+    for labels, of_streamer in values:
         for key, value in sorted(of_streamer.get(family.name, {}).items()):
-            metric.add_metric([name, *family.split(key)], value)
+            more = zip(family.labels, family.split(key), strict=True)
+            metric.add_sample(metric.name + suffix, {**labels, **dict(more)}, value)
     return metric
 
 
-def _cumulative(samples: Mapping[str, float]) -> list[tuple[str, float]]:
-    buckets = []
+def _add_histogram(
+    metric: Any, labels: Mapping[str, str], samples: Mapping[str, float], unit: float
+) -> None:
     count = 0.0
     for bound in sorted(float(key) for key in samples if key != SUM):
         count += samples[str(bound)]
-        buckets.append((floatToGoString(bound), count))
-    return buckets
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": floatToGoString(bound)}, count)
+    metric.add_sample(f"{metric.name}_count", dict(labels), count)
+    metric.add_sample(f"{metric.name}_sum", dict(labels), samples[SUM] / unit)

@@ -1,4 +1,4 @@
-"""The registered streamers of this process, and its part in the directory of all processes.
+"""The registered streamers and hubs of this process, and its part in the directory of all.
 
 A thread answers the scrapes of other processes. It starts with the first request, or the first
 scrape, of a process, so that a process may register streamers before it forks others.
@@ -10,84 +10,29 @@ import contextlib
 import logging
 import os
 import time
-import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Union
 
 from .. import _lifecycle
-from .._measurements import is_open, kind_of
-from .._stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .._waiting.threads import original
 from ._directory import VARIABLE, Directory
+from ._entry import Entry
+from ._hub import HubEntry
 from ._peer import Peer, Question
-from ._records import Record, Records, Totals, make_record, total, without_gauges
+from ._records import Records, Totals
+
+if TYPE_CHECKING:
+    from ..hub import ModelHub
 
 _logger = logging.getLogger("service_streamer")
 
 READ_TIMEOUT = 1.0  # s for the statistics of all streamers of a process
 ANSWER_TIMEOUT = 2.0  # s for the records of the other processes
 
-
-class Entry:
-    """A registered streamer and the last record that could be read of it."""
-
-    def __init__(self, streamer: BaseStreamer, name: str) -> None:
-        self.name = name
-        self.pid = os.getpid()
-        """of the process that registered it; a forked child has it too"""
-        self.streamer = weakref.ref(streamer, self._read_finally)
-        self.record: Record | None = None
-        self.engine = ""
-        """the id of the engine of the record"""
-        self.ended = False
-        """the streamer was closed or deleted, and the record is final"""
-        self._kind = kind_of(streamer)
-        self._backend = streamer._backend  # has no reference to the streamer
-
-    def is_open(self) -> bool:
-        """Return False once the streamer has no more requests."""
-        streamer = self.streamer()
-        return streamer is not None and is_open(streamer)
-
-    def read(self, timeout: float) -> Iterator[tuple[str, Record]]:
-        """Read the statistics; yield the id and the final record of each engine that has ended."""
-        engine, record = self.engine, self.record
-        if (streamer := self.streamer()) is not None:
-            self._backend = streamer._backend
-            ended = not self.is_open()
-            self._read(0.0 if ended else timeout)
-            self.ended = ended
-        if record is not None and engine != self.engine:
-            yield engine, record
-        if self.record is not None and self.ended:
-            yield self.engine, self.record
-
-    def forget(self) -> None:
-        """Drop the record and the backend of the parent in a forked child."""
-        self.record, self.engine = None, ""
-        if (streamer := self.streamer()) is not None:
-            self._backend = streamer._backend
-
-    def _read(self, timeout: float) -> None:
-        try:
-            stats = StreamerStats.from_engine(self._backend.stats(timeout))
-            self.record, self.engine = make_record(stats, self._kind), stats.engine_id
-        except Exception as error:
-            _logger.debug(
-                "metrics: the statistics of %r cannot be read: %s",
-                self.name,
-                error,
-                extra={"streamer": self.name, "error": str(error)},
-            )
-            if self.record is not None:
-                self.record = without_gauges(self.record)
-
-    def _read_finally(self, _: object) -> None:
-        # The garbage collector calls it in any thread, which may hold the locks of this module.
-        self._read(0.0)
-        self.ended = True
-        del self._backend
+Source = Union[BaseStreamer, "ModelHub"]
+AnyEntry = Entry | HubEntry
 
 
 class Process:
@@ -97,7 +42,7 @@ class Process:
     """
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[AnyEntry] = []
         self._directory: Directory | None = None
         self._hooked = False
         self._peer: Peer | None = None
@@ -120,39 +65,41 @@ class Process:
             _lifecycle.after_first_request(self._start)
             _lifecycle.after_close_all(self._end)
 
-    def entry(self, streamer: BaseStreamer, name: str) -> Entry:
-        """Return the entry of a streamer; the same one for all registries.
+    def entry(self, source: Source, name: str) -> AnyEntry:
+        """Return the entry of a streamer or a hub; the same one for all registries.
 
         Raises:
-            ValueError: a directory, which has sums by name, is used, and another streamer that this
+            ValueError: a directory, which has sums by name, is used, and something else that this
                 process has registered has the name.
         """
-        begun = streamer._engine.stats()["submitted"] > 0
         with self._lock:
             if not self._is_started():
                 self._entries = [entry for entry in self._entries if not entry.ended]
             for entry in self._entries:
                 if entry.name == name:
-                    other = entry.streamer()
-                    if other is streamer:
+                    other = entry.source()
+                    if other is source:
                         return entry
                     own = self._directory is not None and entry.pid == os.getpid()
                     if own and entry.is_open():
                         raise name_in_use(name, other)
-            entry = Entry(streamer, name)
+            if isinstance(source, BaseStreamer):
+                entry = Entry(source, name)
+            else:
+                entry = HubEntry(source, name, self._refresh)
             self._entries.append(entry)
-        if begun:
+        if entry.has_begun():
             self._start()
         return entry
 
-    def totals(self, entries: Collection[Entry]) -> dict[str, Totals]:
+    def totals(self, entries: Collection[AnyEntry]) -> dict[str, Totals]:
         """Return totals, by the name of the streamer. Never raises.
 
         They are those of all processes. Without a directory they are those of the entries.
         """
         return greenlets.call(self._totals, entries)  # type: ignore[no-any-return]
 
-    def _totals(self, entries: Collection[Entry]) -> dict[str, Totals]:
+    def _totals(self, entries: Collection[AnyEntry]) -> dict[str, Totals]:
         self._start()
         if self._directory is not None and self._is_started():
             try:
@@ -161,8 +108,7 @@ class Process:
                 self._warn(error)
         with self._lock:
             self._read()
-            records = _records(entries)
-        return {name: total([engines], [], {}) for name, engines in records.items()}
+            return {name: each for entry in entries for name, each in entry.totals().items()}
 
     def _totals_of_all(self, directory: Directory) -> dict[str, Totals]:
         others = directory.processes() - {self._name}
@@ -189,8 +135,8 @@ class Process:
         deadline = time.monotonic() + timeout
         retired: Records = {}
         for entry in self._entries:
-            for engine, record in entry.read(max(0.0, deadline - time.monotonic())):
-                retired.setdefault(entry.name, {})[engine] = record
+            for name, records in entry.read(max(0.0, deadline - time.monotonic())).items():
+                retired.setdefault(name, {}).update(records)
         self._entries = [entry for entry in self._entries if not entry.ended]
         return retired
 
@@ -257,17 +203,17 @@ class Process:
             )
 
 
-def name_in_use(name: str, streamer: BaseStreamer | None) -> ValueError:
-    """Return the error for a name that another streamer has."""
-    return ValueError(f"the name {name!r} is in use by another streamer: {streamer!r}")
+def name_in_use(name: str, other: Source | None) -> ValueError:
+    """Return the error for a name that something else has."""
+    kind = "streamer" if isinstance(other, BaseStreamer | None) else "hub"
+    return ValueError(f"the name {name!r} is in use by another {kind}: {other!r}")
 
 
-def _records(entries: Iterable[Entry]) -> Records:
+def _records(entries: Iterable[AnyEntry]) -> Records:
     records: Records = {}
     for entry in entries:
-        engines = records.setdefault(entry.name, {})
-        if entry.record is not None:
-            engines[entry.engine] = entry.record
+        for name, engines in entry.records().items():
+            records.setdefault(name, {}).update(engines)
     return records
 
 

@@ -51,6 +51,21 @@ class Record(TypedDict):
 Records = dict[str, dict[str, Record]]
 """by the name of the streamer and the id of the engine"""
 
+_PART = "\0"  # the name of a streamer is printable
+
+LATEST = frozenset({"model_last_use_timestamp_seconds", "model_load_seconds"})
+"""gauges of which a total is the largest, not the sum"""
+
+
+def name_of_version(hub: str, model: str, version: int) -> str:
+    """Return the name that the records of a version of a model in a hub have."""
+    return _PART.join((hub, model, str(version)))
+
+
+def parts_of(name: str) -> list[str]:
+    """Return the name of the streamer or hub, and of a hub also the model and the version."""
+    return name.split(_PART)
+
 
 def make_record(stats: StreamerStats, kind: Kind) -> Record:
     """Create the record of a streamer."""
@@ -71,6 +86,8 @@ def without_gauges(record: Record) -> Record:
 
 def _counters(stats: StreamerStats, kind: Kind) -> Values:
     values = counters(stats, kind)
+    if kind is Kind.SHARED:
+        return values
     values["batch_size"] = _size_histogram(stats.batch_sizes, stats.batch_size)
     for time in TIMES:
         values[f"{time.name}_seconds"] = _time_histogram(getattr(stats, time.name))
@@ -155,8 +172,16 @@ def total(
         add(totals.counters, record["counters"])
     streams = []
     for record in newest(live).values():
-        add(totals.gauges, record["gauges"] or {})
+        _add_gauges(totals.gauges, record["gauges"] or {})
         streams.append(record["stream"])
         totals.up |= int(record["complete"])
     add(totals.gauges, next(filter(None, streams), {}))
     return totals
+
+
+def _add_gauges(values: Values, more: Values) -> None:
+    add(values, {family: each for family, each in more.items() if family not in LATEST})
+    for family in LATEST & more.keys():
+        into = values.setdefault(family, {})
+        for key, value in more[family].items():
+            into[key] = max(value, into.get(key, value))

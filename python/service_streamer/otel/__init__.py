@@ -5,6 +5,7 @@
     from service_streamer import otel
 
     otel.instrument(streamer, "sentiment")
+    otel.instrument(hub)  # of `service_streamer.hub`, or one of its models: hub["sentiment"]
 
 Each request then has a span, a child of the caller's. Each batch has a span too, which is current
 while ``predict_function`` runs and has links to the requests. It is made where the model runs: in
@@ -21,6 +22,7 @@ from typing import Any
 
 from .._core import __version__
 from .._streamer import BaseStreamer
+from ..hub import ModelHandle, ModelHub
 
 try:
     from opentelemetry import trace
@@ -30,6 +32,7 @@ except ImportError as _error:
     ) from _error
 
 from . import _meters
+from ._hub import HubTracer
 from ._requests import Tracing
 
 __all__ = ["Instrumentation", "instrument"]
@@ -38,9 +41,11 @@ _logger = logging.getLogger("service_streamer")
 
 
 class Instrumentation:
-    """What `instrument` has done to a streamer. Leaving its ``with`` block undoes it."""
+    """What `instrument` has done to a streamer or a hub. Leaving its ``with`` block undoes it."""
 
-    def __init__(self, streamer: BaseStreamer, tracing: Tracing) -> None:
+    def __init__(
+        self, streamer: BaseStreamer | ModelHub | ModelHandle, tracing: Tracing | HubTracer
+    ) -> None:
         self._streamer = weakref.ref(streamer)
         self._tracing = tracing
 
@@ -50,7 +55,10 @@ class Instrumentation:
         Requests in flight keep their spans.
         """
         streamer = self._streamer()
-        if streamer is not None and streamer._tracing is self._tracing:
+        if isinstance(self._tracing, HubTracer):
+            if isinstance(streamer, ModelHub | ModelHandle):
+                self._tracing.stop(streamer)
+        elif isinstance(streamer, BaseStreamer) and streamer._tracing is self._tracing:
             streamer._tracing = None
             _meters.remove(streamer)
 
@@ -67,36 +75,48 @@ class Instrumentation:
 
 
 def instrument(
-    streamer: BaseStreamer,
+    streamer: BaseStreamer | ModelHub | ModelHandle,
     name: str | None = None,
     *,
     tracer_provider: Any = None,
     meter_provider: Any = None,
 ) -> Instrumentation:
-    """Make spans for the requests of a streamer, and report its statistics as metrics.
+    """Make spans for the requests of a streamer or a hub, and report statistics as metrics.
 
     It does not keep the streamer alive. A child that is forked later is instrumented too. If the
     streamer is instrumented already, that is logged and nothing changes.
 
     Args:
-        streamer: any streamer.
-        name: the name of the streamer in spans and metrics. None: the one in its ``repr``.
+        streamer: any streamer; a `ModelHub`; or a model of a hub, with all its versions.
+        name: the name of the streamer in spans and metrics. None: the one in its ``repr``, or "hub"
+            for a hub.
         tracer_provider: of the spans of requests. None: the global one. The spans of batches
             always come from the global tracer provider of the process where the model runs.
         meter_provider: of the metrics. None: the global one. A client process reports none: the
-            process with the `Streamer` does.
+            process with the `Streamer` does. A hub reports none: use `service_streamer.metrics`.
 
     Raises:
-        ValueError: the name is empty, or in use by another streamer of this meter provider.
+        ValueError: the name is empty, or in use by another streamer of this meter provider; or a
+            hub has a meter provider.
         TypeError: `streamer` or `name` has the wrong type.
         StreamerClosed: the streamer is closed.
     """
-    if not isinstance(streamer, BaseStreamer):
-        raise TypeError(f"streamer must be a streamer, not {streamer!r}")
+    if not isinstance(streamer, BaseStreamer | ModelHub | ModelHandle):
+        raise TypeError(f"streamer must be a streamer or a ModelHub, not {streamer!r}")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name must be a str, not {name!r}")
     if name == "":
         raise ValueError("name must not be empty")
+    if not isinstance(streamer, BaseStreamer):
+        if meter_provider is not None:
+            raise ValueError("a hub reports no metrics here: use service_streamer.metrics")
+        streamer._loader.check_open()
+        tracer = trace.get_tracer("service_streamer", __version__, tracer_provider)
+        of_hub = HubTracer(tracer, "hub" if name is None else name)
+        if not of_hub.start(streamer):
+            about = {"streamer": of_hub.name}
+            _logger.warning("%r is already instrumented", streamer, extra=about)
+        return Instrumentation(streamer, of_hub)
     streamer._check_open()
     shown = streamer._name() if name is None else name
     if (tracing := streamer._tracing) is not None:

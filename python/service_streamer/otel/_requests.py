@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -35,15 +35,22 @@ class Tracing:
         span_name: of the spans of requests.
         streamer: its name.
         count: returns the number of items of what a request has, or 0.
+        more: attributes of the spans of requests.
     """
 
     def __init__(
-        self, tracer: trace.Tracer, span_name: str, streamer: str, count: Callable[[Any], int]
+        self,
+        tracer: trace.Tracer,
+        span_name: str,
+        streamer: str,
+        count: Callable[[Any], int],
+        more: Mapping[str, Any] = {},
     ) -> None:
         self._tracer = tracer
         self._span_name = span_name
         self._streamer = streamer
         self._count = count
+        self._more = more
 
     def predict(
         self,
@@ -118,6 +125,7 @@ class Tracing:
             "service_streamer.streamer": self._streamer,
             "service_streamer.items": self._count(batch),
             "service_streamer.priority": priority,
+            **self._more,
         }
         if tenant:
             attributes["service_streamer.tenant"] = tenant

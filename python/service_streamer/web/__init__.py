@@ -1,4 +1,4 @@
-"""Health probes, statistics, steering and a live page of streamers, over HTTP.
+"""Health probes, statistics, steering and a live page of streamers and hubs, over HTTP.
 
 In an ASGI application (FastAPI, Starlette)::
 
@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 
 from .._redis.worker import RedisWorker
 from .._streamer import BaseStreamer
+from ..hub import ModelHub
 
 if TYPE_CHECKING:
     from flask import Blueprint
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["create_app", "flask_blueprint"]
 
-Shown = BaseStreamer | RedisWorker
+Shown = BaseStreamer | RedisWorker | ModelHub
 """what a page can show"""
 
 
@@ -62,8 +63,8 @@ def create_app(
     """Return an ASGI application with the routes of this package.
 
     Args:
-        streamers: a streamer or a `RedisWorker`, or a mapping from names to them. A single one has
-            the name "default".
+        streamers: a streamer, a `RedisWorker` or a `ModelHub`, or a mapping from names to them. A
+            single one has the name "default".
         control: enables ``POST /control/{streamer}``. A str is a token that requests send in the
             header ``Authorization: Bearer TOKEN``. A callable takes the request and returns True if
             it may change settings; it may be a coroutine function. None: settings cannot be

@@ -9,13 +9,13 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from .._errors import StreamerClosed, StreamerError
 from .._stats import StreamerStats
 from .._timeline import AlreadyRecording, Wait
-from ._targets import CONFIGURABLE, Target
+from ._targets import Target, Task
 
 _logger = logging.getLogger("service_streamer.web")
 
@@ -25,7 +25,6 @@ Control = str | Callable[[Any], bool | Awaitable[bool]]
 MOST_BYTES = 4096  # of the body of a request
 LONGEST_TRACE = 60.0  # s
 MOST_WORKERS = 256
-_NAMES = (*CONFIGURABLE, "resize", "restart")
 _SETTINGS = {"resize": "workers"}  # the field of StreamerStats, where it has another name
 
 
@@ -90,7 +89,8 @@ class Steering:
         self._targets = targets
         self._control = control
         self._events = events
-        self._restarting: set[str] = set()
+        self._running: set[tuple[str, str, str]] = set()
+        """the tasks: the name of the target, that of the change, and its value"""
         self._lock = threading.Lock()
 
     @property
@@ -170,16 +170,18 @@ class Steering:
         about = {"streamer": shown, "error": str(why)}
         _logger.warning("%s: a change was refused: %s", shown, why, extra=about)
 
-    def apply(self, name: str, body: bytes, stats: StreamerStats | None) -> dict[str, Any]:
-        """Carry out the change in a body. May block. A restart goes on in a thread.
+    def apply(
+        self, name: str, body: bytes, stats: StreamerStats | None
+    ) -> tuple[dict[str, Any], bool]:
+        """Carry out the change in a body. May block. A task goes on in a thread.
 
         Args:
             name: of the target.
-            body: a JSON object with any of `CONFIGURABLE`, resize and restart.
+            body: a JSON object with any of the changes that the target knows.
             stats: before the change; None: not known.
 
         Returns:
-            The settings that were given, and ``"restart": "started"``.
+            The settings that were given, and "started" for a task; and whether there is a task.
 
         Raises:
             Refused: nothing has changed. The message says why.
@@ -187,13 +189,14 @@ class Steering:
         target = self._targets.get(name)
         if target is None:
             raise Refused(404, f"there is no streamer {name!r}")
-        wanted = _parse(body)
-        if "restart" in wanted and name in self._restarting:
-            raise Refused(409, f"{name} is being restarted already")
+        wanted = _parse(body, target.changes)
+        for change, value in wanted.items():
+            if (name, change, repr(value)) in self._running:
+                raise Refused(409, f"{name}: {change} goes on already")
         if why := target.closing():
             raise Refused(409, why)
         try:
-            restart = target.change(wanted)
+            task = target.change(wanted)
         except (ValueError, TypeError) as error:
             raise Refused(422, str(error)) from error
         except (NotImplementedError, RuntimeError, StreamerClosed) as error:
@@ -201,43 +204,45 @@ class Steering:
         except StreamerError as error:
             raise Refused(503, str(error)) from error
         done = dict(wanted)
-        given = {n: value for n, value in wanted.items() if n != "restart"}
+        given = {n: each for n, each in wanted.items() if task is None or n != task.change}
         if given:
             settings = {_SETTINGS.get(n, n): value for n, value in given.items()}
             before = {n: getattr(stats, n, None) for n in settings}
             texts = [_describe(n, before[n], value) for n, value in settings.items()]
             self._events.add(name, ", ".join(texts), settings)
-        if restart is not None:
-            done["restart"] = self._start(name, restart)
-        return done
+        if task is not None:
+            key = (name, task.change, repr(wanted[task.change]))
+            done[task.change] = self._start(key, task)
+        return done, task is not None
 
-    def _start(self, name: str, restart: Callable[[], None]) -> str:
+    def _start(self, key: tuple[str, str, str], task: Task) -> str:
+        name = key[0]
         with self._lock:
-            if name in self._restarting:
+            if key in self._running:
                 return "started already"
-            self._restarting.add(name)
+            self._running.add(key)
 
         def end(text: str) -> None:
-            self._restarting.discard(name)
+            self._running.discard(key)
             self._events.add(name, text)
 
         def fail(error: Exception) -> None:
             why = (str(error) or repr(error)).partition("\n")[0]
-            end(f"the restart failed: {why}")
+            end(f"{task.failed}: {why}")
 
         def run() -> None:
             try:
-                restart()
+                task.run()
             except Exception as error:
                 fail(error)
             else:
-                end("restarted: all workers are new")
+                end(task.done)
             finally:
-                self._restarting.discard(name)
+                self._running.discard(key)
 
-        self._events.add(name, "restart: the workers are replaced one after the other")
+        self._events.add(name, task.begun)
         try:
-            threading.Thread(target=run, name="service-streamer-restart", daemon=True).start()
+            threading.Thread(target=run, name="service-streamer-change", daemon=True).start()
         except RuntimeError as error:  # too many threads
             fail(error)
         return "started"
@@ -247,7 +252,7 @@ def _describe(name: str, before: Any, after: Any) -> str:
     return f"{name} {after}" if before is None else f"{name} {before} → {after}"
 
 
-def _parse(body: bytes) -> dict[str, Any]:
+def _parse(body: bytes, known: Collection[str]) -> dict[str, Any]:
     if len(body) > MOST_BYTES:
         raise Refused(413, f"the body must not be longer than {MOST_BYTES} bytes")
     try:
@@ -255,10 +260,10 @@ def _parse(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Refused(422, f"the body is not JSON: {error}") from error
     if not isinstance(wanted, dict) or not wanted:
-        raise Refused(422, f"the body must be an object with any of {', '.join(_NAMES)}")
-    unknown = sorted(wanted.keys() - set(_NAMES))
+        raise Refused(422, f"the body must be an object with any of {', '.join(known)}")
+    unknown = sorted(wanted.keys() - set(known))
     if unknown:
-        raise Refused(422, f"unknown: {unknown[0]!r}; known: {', '.join(_NAMES)}")
+        raise Refused(422, f"unknown: {unknown[0]!r}; known: {', '.join(known)}")
     workers = wanted.get("resize")
     if isinstance(workers, int) and workers > MOST_WORKERS:
         raise Refused(422, f"resize must not be larger than {MOST_WORKERS}, not {workers}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._errors import StreamerClosed
+from ._hub import HubTarget
 from ._targets import StreamerTarget, Target
 
 MISSING = '/metrics needs prometheus-client: pip install "service-streamer[metrics]"'
@@ -29,9 +30,11 @@ class Metrics:
             return
         self._registry = CollectorRegistry()
         for name, each in targets.items():
-            if isinstance(each, StreamerTarget):
-                with contextlib.suppress(StreamerClosed):
+            with contextlib.suppress(StreamerClosed):
+                if isinstance(each, StreamerTarget):
                     metrics.register(each.streamer, name, self._registry)
+                elif isinstance(each, HubTarget):
+                    metrics.register(each.hub, name, self._registry)
 
     def render(self) -> tuple[bytes, str] | None:
         """Return the metrics as text, and its media type. None: the extra is missing. May block."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _stats, _time_summary
+from ..hub import ModelStatus, _models
 
 VERSION = 1
 """of the document; rises when a field is removed or changes its meaning"""
@@ -17,7 +18,7 @@ VERSION = 1
 LONG = {"buckets", "decode_time", "encode_time", "transport_time", "last_minute"}
 
 # The classes claim to be from the package itself, so their annotations cannot be looked up there.
-_NAMES = {**vars(_time_summary), **vars(_stats)}
+_NAMES = {**vars(_models), **vars(_time_summary), **vars(_stats)}
 
 _SIMPLE: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -54,13 +55,15 @@ def schema() -> dict[str, Any]:
     """Return the JSON schema of the document (draft 2020-12)."""
     definitions: dict[str, Any] = {}
     stats = _of(_stats.StreamerStats, definitions)
+    models = {"type": "object", "additionalProperties": _of(ModelStatus, definitions)}
     streamer = _object(
         kind=_SIMPLE[str] | {"description": "the class, such as Streamer"},
         label=_SIMPLE[str] | {"description": "its name for people"},
         ready=_SIMPLE[bool],
         reason=_SIMPLE[str] | {"description": "why it is not ready; empty: it is"},
         verdict=_SIMPLE[str] | {"description": "what limits the batch size, from explain()"},
-        stats={"anyOf": [stats, {"type": "null"}]},
+        stats={"anyOf": [stats, _SIMPLE[type(None)]], "description": "null: not known, or a hub"},
+        models={"anyOf": [models, _SIMPLE[type(None)]], "description": "of a hub, by name"},
     )
     event = _object(
         id=_SIMPLE[str] | {"description": "unique among all processes"},

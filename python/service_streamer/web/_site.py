@@ -16,8 +16,8 @@ from ._broadcaster import Broadcaster
 from ._control import Control, Events, Refused, Steering
 from ._metrics import MISSING, Metrics
 from ._schema import VERSION, schema, to_json
+from ._shown import targets
 from ._snapshots import Snapshot, Snapshots
-from ._targets import targets
 
 __all__ = ["Answer", "Control", "Site"]
 
@@ -122,10 +122,10 @@ class Site:
         snapshot = self._snapshots.get(INTERVAL).get(name)
         before = None if snapshot is None else snapshot.stats
         try:
-            done = self.steering.apply(name, body, before)
+            done, goes_on = self.steering.apply(name, body, before)
         except Refused as why:
             return self.refused(name, why)
-        return _json({"changed": done}, 202 if "restart" in done else 200)
+        return _json({"changed": done}, 202 if goes_on else 200)
 
     def trace(self, name: str, seconds: str, wait: Wait) -> Answer:
         """Answer ``/trace`` after the request was allowed. Blocks while `wait` does."""
@@ -170,6 +170,7 @@ class Site:
                     "reason": reasons[name],
                     "verdict": each.verdict,
                     "stats": None if each.stats is None else to_json(each.stats, brief),
+                    "models": None if each.models is None else to_json(each.models, brief),
                 }
                 for name, each in snapshots.items()
             },

@@ -81,7 +81,7 @@ class _Shared:
             look = self._target.look()
         except BaseException as error:  # whatever it is, the next call must try again
             look = Look(None, f"the statistics cannot be read: {error!r}", "")
-        future.set_result(Snapshot(look.stats, look.reason, look.verdict))
+        future.set_result(Snapshot(look.stats, look.reason, look.verdict, look.models))
 
 
 def _is_old(newest: concurrent.futures.Future[Snapshot], max_age: float) -> bool:

@@ -1,11 +1,11 @@
-"""What the routes show: a streamer or a `RedisWorker`, as one kind of object."""
+"""What the routes show: a streamer, a `RedisWorker` or a hub, as one kind of object."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .. import _options
 from .._errors import StreamerError
@@ -19,10 +19,12 @@ from .._stats import StreamerStats
 from .._streamer import BaseStreamer, LifeCycle
 from .._threaded import ThreadedStreamer
 from .._timeline import Wait, trace_of
+from ..hub import ModelStatus
 from . import _health as health
 
 _KINDS = (ThreadedStreamer, Streamer, RedisStreamer, Pipeline, BaseStreamer)
 CONFIGURABLE = ("batch_size", "max_latency", "policy", "slo")
+CHANGES: tuple[str, ...] = (*CONFIGURABLE, "resize", "restart")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,16 +36,33 @@ class Look:
     reason: str
     """why requests cannot be answered; empty: they can"""
     verdict: str
-    """one sentence: what limits the batch size"""
+    """one sentence: what limits the batch size, or what a hub has loaded"""
+    models: Mapping[str, ModelStatus] | None = None
+    """of a hub"""
+
+
+class Task(NamedTuple):
+    """A part of a change that takes long. It is run in a thread."""
+
+    change: str
+    """its name in the body of the request"""
+    run: Callable[[], None]
+    """may raise an Exception"""
+    begun: str
+    """what is told when it begins"""
+    done: str
+    failed: str
 
 
 class Target(Protocol):
-    """A streamer or worker that the routes show. Any thread may call the methods."""
+    """A streamer, worker or hub that the routes show. Any thread may call the methods."""
 
     kind: str
     """the name of its public class"""
     label: str
     """its name for people"""
+    changes: tuple[str, ...]
+    """the names of what can be changed"""
 
     def look(self) -> Look:
         """Return its state. May block, and does not raise an Exception."""
@@ -62,10 +81,8 @@ class Target(Protocol):
             ValueError, StreamerError, NotImplementedError: as ``record`` of a streamer.
         """
 
-    def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
-        """Change settings: any of `CONFIGURABLE`, "resize" and "restart". May block.
-
-        Returns a function that does the restart, if there is to be one. It blocks for long.
+    def change(self, wanted: Mapping[str, Any]) -> Task | None:
+        """Change settings: any of `changes`. May block. Returns what is left to do.
 
         Raises:
             ValueError, TypeError: a value is invalid.
@@ -76,6 +93,13 @@ class Target(Protocol):
         """
 
 
+_RESTART = (
+    "restart: the workers are replaced one after the other",
+    "restarted: all workers are new",
+    "the restart failed",
+)
+
+
 class StreamerTarget:
     """A `Target` for a streamer.
 
@@ -83,6 +107,8 @@ class StreamerTarget:
         streamer: to show.
         queue_share: the part of ``max_queue`` above which it is not ready; None: no limit.
     """
+
+    changes = CHANGES
 
     def __init__(self, streamer: BaseStreamer, queue_share: float | None) -> None:
         self.streamer = streamer
@@ -109,10 +135,10 @@ class StreamerTarget:
     def trace(self, seconds: float, wait: Wait) -> bytes:
         return trace_of(self.streamer._backend, self.label, seconds, wait)
 
-    def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
+    def change(self, wanted: Mapping[str, Any]) -> Task | None:
         streamer = self.streamer
         resize: Callable[[], None] | None = None
-        restart: Callable[[], None] | None = None
+        restart: Task | None = None
         if "resize" in wanted or "restart" in wanted:
             if not isinstance(streamer, Streamer):
                 raise NotImplementedError(f"a {self.kind} has no worker processes of its own")
@@ -123,7 +149,7 @@ class StreamerTarget:
             if "restart" in wanted:
                 if wanted["restart"] is not True:
                     raise ValueError(f"restart must be true, not {wanted['restart']!r}")
-                restart = streamer.restart
+                restart = Task("restart", streamer.restart, *_RESTART)
         settings = {name: wanted[name] for name in CONFIGURABLE if name in wanted}
         for name, value in settings.items():
             if value is None:
@@ -148,6 +174,7 @@ class WorkerTarget:
     """A `Target` for a `RedisWorker`, which is no streamer."""
 
     kind = "RedisWorker"
+    changes = CHANGES
 
     def __init__(self, worker: RedisWorker, queue_share: float | None) -> None:
         self._worker = worker
@@ -174,30 +201,5 @@ class WorkerTarget:
             raise StreamerError("the worker is starting")
         return trace_of(self._worker._processes, self.label, seconds, wait)
 
-    def change(self, wanted: Mapping[str, Any]) -> Callable[[], None] | None:
+    def change(self, wanted: Mapping[str, Any]) -> Task | None:
         raise NotImplementedError("a RedisWorker cannot be changed: start another one")
-
-
-def targets(shown: Any, queue_share: float | None) -> dict[str, Target]:
-    """Return the targets by name.
-
-    Raises:
-        TypeError: `shown` is not a streamer, a RedisWorker, or a mapping of them.
-        ValueError: a name or `queue_share` is invalid.
-    """
-    if queue_share is not None and not 0 <= queue_share <= 1:
-        raise ValueError(f"ready_queue_share must be between 0 and 1, or None, not {queue_share!r}")
-    mapping = shown if isinstance(shown, Mapping) else {"default": shown}
-    if not mapping:
-        raise ValueError("the mapping of streamers is empty")
-    found: dict[str, Target] = {}
-    for name, each in mapping.items():
-        if not isinstance(name, str) or not name or "/" in name:
-            raise ValueError(f"the name of a streamer must be a str without '/', not {name!r}")
-        if isinstance(each, BaseStreamer):
-            found[name] = StreamerTarget(each, queue_share)
-        elif isinstance(each, RedisWorker):
-            found[name] = WorkerTarget(each, queue_share)
-        else:
-            raise TypeError(f"expected a streamer or a RedisWorker, not {each!r}")
-    return found

@@ -55,6 +55,27 @@ TEST(EngineTenants, ACallerIsInTheNextBatchBesideAFlood) {
   abort(engine);
 }
 
+TEST(EngineTenants, OnlyTenantsWithAShareOfTheirOwnAreCountedByName) {
+  Engine engine(kGreedy, {.named = {{"large", 3}, {"idle", 1}}, .others = 1});
+  std::vector<CallPtr> calls;
+  for (const char* tenant : {"large", "small", "other", ""}) calls.push_back(submitted_by(tenant, engine, 2));
+  const auto names = [](const EngineStats& stats) {
+    std::vector<std::string> found;
+    for (const auto& [name, tenant] : stats.tenant_stats) found.push_back(name);
+    return found;
+  };
+  EngineStats stats = engine.stats();
+  EXPECT_EQ(names(stats), (std::vector<std::string>{"*", "idle", "large"}));
+  EXPECT_EQ(stats.tenant_stats["large"].queued_items, 2U);
+  EXPECT_EQ(stats.tenant_stats["*"].queued_items, 6U);
+  served(engine);
+  stats = engine.stats();
+  EXPECT_EQ(stats.tenant_stats["large"].counts.completed, 1U);
+  EXPECT_EQ(stats.tenant_stats["*"].counts.completed, 3U);
+  EXPECT_EQ(stats.tenant_stats["*"].queued_items + stats.tenant_stats["idle"].counts.completed, 0U);
+  EXPECT_TRUE(names(Engine(kGreedy).stats()).empty());
+}
+
 TEST(EngineTenants, AFullBatchIsDividedByTheShares) {
   Engine engine(kGreedy, {.named = {{"large", 3}}, .others = 1});
   std::vector<CallPtr> calls;

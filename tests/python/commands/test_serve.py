@@ -18,6 +18,7 @@ def test_clients_connect_to_what_is_served(serve, address):
         *("process_models:Model", "--worker-num", "2"),
         *("--cuda-devices", "0", "1", "--model-init-args", '["weights"]'),
         *("--model-init-kwargs", '{"size": 5}', "--batch-size", "16", "--policy", "greedy"),
+        *("--tenants", '{"acme": 3, "*": 1}', "--max-queue-per-tenant", "7"),
     )
     service.line(f"process_models:Model is served at {address}")
     with Streamer.connect(address) as client:
@@ -25,6 +26,7 @@ def test_clients_connect_to_what_is_served(serve, address):
         assert (seen["args"], seen["kwargs"]) == (("weights",), {"size": 5})
         stats = client.stats()
         assert (stats.batch_size, stats.policy) == (16, "greedy")
+        assert (set(stats.tenant_stats), stats.max_queue_per_tenant) == ({"acme", "*"}, 7)
         assert sorted(worker.device for worker in stats.worker_processes) == ["0", "1"]
 
 

@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
+import traces
 from step_models import Countdown
 from thread_models import double
 
-from service_streamer import Pipeline, StreamerClosed, ThreadedStreamer
+from service_streamer import Pipeline, StreamerClosed, StreamerError, ThreadedStreamer
 from service_streamer.hub import ModelHub, ModelSpec, UnknownModel
 
 
@@ -150,6 +151,32 @@ def test_settings_are_checked():
     for size in ("much", "12 XB", 0, -1, "1.2.3GB"):
         with pytest.raises(ValueError, match="memory_budget must be"):
             ModelHub({}, memory_budget=size)
+
+
+def test_settings_hold_for_later_loads(hubs):
+    hub = hubs({"double": ModelSpec(double, batch_size=8)})
+    model = hub["double"]
+    with pytest.raises(StreamerError, match=r"double@1 is unloaded: load it with ModelHub\.load"):
+        model.configure(batch_size=4)
+    hub.load("double")
+    model.configure(batch_size=4, policy="window")
+    with pytest.raises(ValueError, match="batch_size must be"):
+        model.configure(batch_size=0)
+    hub.unload("double")
+    hub.load("double")
+    assert (model.stats().batch_size, model.stats().policy) == (4, "window")
+
+
+def test_a_loaded_model_is_recorded(hubs, tmp_path):
+    hub = hubs({"double": ModelSpec(double, batch_size=8)})
+    with pytest.raises(StreamerError, match="double@1 is unloaded"):
+        hub["double"].record(tmp_path / "trace.json")
+    hub.load("double")
+    with hub["double"].record(tmp_path / "trace.json"):
+        hub.predict("double", [1])
+        hub.unload("double")
+    entries, _ = traces.read(tmp_path / "trace.json")
+    assert len(traces.batches(entries)) == 1
 
 
 def test_a_closed_hub_refuses(hubs):

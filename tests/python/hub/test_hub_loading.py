@@ -9,7 +9,7 @@ import pytest
 from waits import LONG, eventually
 
 from service_streamer import CancelledError, RequestTimeout, StreamerClosed
-from service_streamer.hub import ModelLoadError, _loader
+from service_streamer.hub import ModelLoadError, _forwarding, _loader
 
 
 @pytest.fixture
@@ -106,7 +106,8 @@ def test_the_pause_after_a_failure_grows(hubs, factories, monkeypatch):
             return self.now
 
     clock = Clock()
-    monkeypatch.setattr(_loader, "time", clock)
+    for module in (_loader, _forwarding):
+        monkeypatch.setattr(module, "time", clock)
     factory = factories()
     factory.error = ValueError("no such file")
     hub = hubs({"model": factory})

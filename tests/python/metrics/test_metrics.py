@@ -74,7 +74,7 @@ def test_a_bad_name_is_refused(streamers, registry, name):
 def test_wrong_types_are_refused(streamers, registry):
     with pytest.raises(TypeError, match="name must be a str, not 3"):
         metrics.register(streamers(), 3, registry)
-    with pytest.raises(TypeError, match="streamer must be a streamer, not 'model'"):
+    with pytest.raises(TypeError, match="streamer must be a streamer or a ModelHub, not 'model'"):
         metrics.register("model", "one", registry)
     with pytest.raises(TypeError, match=r"registry must be a .*CollectorRegistry, not 5"):
         metrics.register(streamers(), "one", 5)

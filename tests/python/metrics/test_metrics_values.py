@@ -133,6 +133,35 @@ def test_worker_processes_are_counted_by_state_and_device(process_streamers, reg
     assert (devices, found("configured_workers", streamer="one")) == ([2, 1], 3)
 
 
+@pytest.mark.not_redis
+def test_tenants_with_a_share_of_their_own_are_counted_and_all_others_together(
+    held, registry, gate
+):
+    shares = {"acme": 3, "quiet": 1, "*": 1}
+    streamer = held(1, tenants=shares, max_queue_per_tenant=2, overflow="reject")
+    metrics.register(streamer, "one", registry)
+    streamer.submit([1, 1], tenant="acme")
+    with pytest.raises(service_streamer.QueueFull):
+        streamer.submit([1], tenant="acme")
+    for number in range(300):
+        streamer.submit([1], tenant=f"other {number}")
+    assert streamer.submit([1], tenant="other 7").cancel()
+
+    def queued(tenant):
+        return scrape(registry)("tenant_queued_items", streamer="one", tenant=tenant)
+
+    def requests(tenant, outcome):
+        labels = {"streamer": "one", "tenant": tenant, "outcome": outcome}
+        return scrape(registry)("tenant_requests_total", **labels)
+
+    assert [queued(tenant) for tenant in ("acme", "quiet", "*")] == [2, 0, 300]
+    assert queued("other 7") is None
+    assert (requests("acme", "rejected"), requests("*", "cancelled")) == (1, 1)
+    gate.open()
+    eventually(lambda: requests("*", "completed") == 301)  # with the first one, of no tenant
+    eventually(lambda: requests("acme", "completed") == 1)
+
+
 # ---------------------------------------------------------------------------- format
 
 

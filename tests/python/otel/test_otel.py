@@ -142,7 +142,7 @@ def test_an_error_leaves_no_cycle(streamers, provider):
 
 
 def test_wrong_arguments_are_refused(streamers):
-    with pytest.raises(TypeError, match="streamer must be a streamer, not 'model'"):
+    with pytest.raises(TypeError, match="streamer must be a streamer or a ModelHub, not 'model'"):
         otel.instrument("model")
     with pytest.raises(TypeError, match="name must be a str, not 3"):
         otel.instrument(streamers(), 3)

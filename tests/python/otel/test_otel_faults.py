@@ -11,7 +11,7 @@ pytest.importorskip("opentelemetry.sdk")
 from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import Sampler
-from otel_fixtures import PROVIDER
+from otel_spans import PROVIDER
 
 from service_streamer import ThreadedStreamer, otel
 

@@ -74,7 +74,7 @@ def test_the_statistics_are_reported(held, gate, meters, backend):
 
 @pytest.mark.in_process
 def test_every_family_is_an_instrument(streamers, meters):
-    streamer = streamers()
+    streamer = streamers(tenants={"acme": 1, "*": 1})
     otel.instrument(streamer, "one", meter_provider=meters.provider)
     streamer.predict([1])
     names = {each.name for each in (*COUNTERS, *GAUGES, *TIMES)}

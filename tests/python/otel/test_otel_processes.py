@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk")
 
-from otel_fixtures import inside
+from otel_spans import inside
 from scripts import MAKE, PRELUDE
 
 from service_streamer import ManagedModel, otel
@@ -81,7 +81,7 @@ def test_a_worker_exports_its_spans_before_it_ends(program, tmp_path, method):
 
 
 FORK = """
-from otel_fixtures import EXPORTER, inside
+from otel_spans import EXPORTER, inside
 from service_streamer import otel
 
 class Lines:

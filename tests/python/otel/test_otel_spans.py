@@ -10,7 +10,7 @@ pytest.importorskip("opentelemetry.sdk")
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from otel_fixtures import TRACER, inside, wary
+from otel_spans import TRACER, inside, wary
 
 from service_streamer import CancelledError, OutputSizeMismatch, RequestTimeout, otel
 

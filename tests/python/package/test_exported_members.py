@@ -53,6 +53,7 @@ def test_what_is_exported():
         "StreamerClosed",
         "StreamerError",
         "StreamerStats",
+        "TenantStats",
         "ThreadedStreamer",
         "TimeSummary",
         "WorkerInitError",

@@ -145,11 +145,11 @@ PACKAGES = {
     "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
     "_pipeline": {"_waiting", "_processes", "_streams"},
-    "hub": {"_waiting", "_processes", "_streams", "_pipeline", "torch"},
-    "metrics": {"_waiting"},
+    "hub": {"_waiting", "_processes", "_streams", "_timeline", "_pipeline", "torch"},
+    "metrics": {"_waiting", "hub"},
     "server": {"_streams", "hub"},
-    "otel": {"_processes"},
-    "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "metrics"},
+    "otel": {"_processes", "_pipeline", "hub"},
+    "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "hub", "metrics"},
     "_commands": {"_processes", "_redis", "hub", "server", "web"},
 }
 

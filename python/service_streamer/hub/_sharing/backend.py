@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -35,6 +37,8 @@ class SharedEngine:
     """
 
     def __init__(self, worker: Streamer, packed: PackedModel, tenant: str) -> None:
+        self.id = os.urandom(16).hex()
+        self.created = time.monotonic()
         self._worker = worker
         self._tags = [packed.number, packed.fd]
         self._tenant = tenant
@@ -78,6 +82,16 @@ class SharedEngine:
 
     def abort(self) -> None:
         """Do nothing: the worker ends what is left."""
+
+    def stats(self) -> dict[str, int]:
+        """Return what ``Engine.stats`` tells of requests that have ended or are in flight."""
+        with self._lock:
+            return {
+                **self._counts,
+                "queued_requests": self._in_flight,
+                "waiting_requests": 0,
+                "running_items": 0,
+            }
 
     def counts(self) -> dict[str, int]:
         """Return the fields of `EventStats` that count requests."""
@@ -185,7 +199,12 @@ class SharedBackend:
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
         values = self._shared.stats(timeout)
-        return {**values, **self.engine.counts(), "batch_size": self._batch_size}
+        own = {
+            "engine_id": self.engine.id,
+            "uptime": time.monotonic() - self.engine.created,
+            "batch_size": self._batch_size,
+        }
+        return {**values, **self.engine.counts(), **own}
 
     def configure(self, change: Mapping[str, Any]) -> NoReturn:
         raise NotImplementedError(

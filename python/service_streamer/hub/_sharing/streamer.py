@@ -20,6 +20,8 @@ class SharedStreamer(BaseStreamer):
         name: of the model and its version.
     """
 
+    _shares_engine = True
+
     def __init__(
         self, worker: SharedWorker, packed: PackedModel, options: Options, name: str
     ) -> None:

@@ -53,6 +53,20 @@ export class Changes {
     if (died > 0) this.add(`died ${time}`, time, `${died === 1 ? "a worker process" : `${died} worker processes`} died or hung, and is replaced`);
   }
 
+  // What differs between two readings of the models of a hub.
+  compareModels(time, before, after) {
+    for (const [name, model] of Object.entries(after)) {
+      const old = before[name];
+      if (old === undefined) continue;
+      if (model.serving !== old.serving) this.add(`${name} serves ${time}`, time, `${name}: version ${model.serving} serves now`);
+      if (model.canary?.ended && !old.canary?.ended) this.add(`${name} canary ${time}`, time, `${name}: canary ${model.canary.version} has ended: ${model.canary.ended}`);
+      for (const [number, version] of Object.entries(model.versions)) {
+        const failures = old.versions[number]?.failures ?? 0;
+        if (version.failures > failures) this.add(`${name}@${number} failed ${time}`, time, version.error ?? `${name}@${number} cannot be loaded`);
+      }
+    }
+  }
+
   show() {
     this.details.hidden = this.all.length === 0;
     const shown = [...this.all].reverse();

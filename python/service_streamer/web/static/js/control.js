@@ -4,6 +4,25 @@ import { setText } from "./dom.js";
 
 const FIELDS = ["batch_size", "max_latency", "policy", "slo", "resize"];
 
+// Sends a change; returns what is to be told, and whether that is bad news.
+export async function steer(name, wanted, token) {
+  const headers = { "Content-Type": "application/json" };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  try {
+    const answer = await fetch(`control/${encodeURIComponent(name)}`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(wanted),
+      signal: AbortSignal.timeout(15000),
+    });
+    const said = await answer.json();
+    if (!answer.ok) return [`Refused: ${said.error}`, true];
+    return [`Done: ${Object.entries(said.changed).map(([what, value]) => `${what} ${value}`).join(", ")}.`, false];
+  } catch (error) {
+    return [`Not sent: ${error.message}`, true];
+  }
+}
+
 export class Control {
   constructor(details, name, kind) {
     this.details = details;
@@ -48,22 +67,7 @@ export class Control {
 
   async send(wanted) {
     this.say("Sending…", false);
-    const headers = { "Content-Type": "application/json" };
-    const token = this.form.elements.token.value;
-    if (token) headers.Authorization = `Bearer ${token}`;
-    try {
-      const answer = await fetch(`control/${encodeURIComponent(this.name)}`, {
-        method: "POST",
-        headers,
-        body: JSON.stringify(wanted),
-        signal: AbortSignal.timeout(15000),
-      });
-      const said = await answer.json();
-      if (answer.ok) this.say(`Done: ${Object.entries(said.changed).map(([name, value]) => `${name} ${value}`).join(", ")}.`, false);
-      else this.say(`Refused: ${said.error}`, true);
-    } catch (error) {
-      this.say(`Not sent: ${error.message}`, true);
-    }
+    this.say(...(await steer(this.name, wanted, this.form.elements.token.value)));
   }
 
   say(text, bad) {

@@ -41,3 +41,11 @@ export function percent(share) {
 export function clock(seconds) {
   return new Date(1000 * seconds).toLocaleTimeString([], { hour12: false });
 }
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  for (const [scale, unit] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
+    if (value >= scale) return `${Number((value / scale).toPrecision(3))} ${unit}`;
+  }
+  return `${value} B`;
+}

@@ -1,7 +1,8 @@
-// The live page: a panel for each streamer, fed once a second.
+// The live page: a panel for each streamer or hub, fed once a second.
 
 import { Connection } from "./connection.js";
 import { element, setText } from "./dom.js";
+import { HubPanel } from "./hub.js";
 import { Panel } from "./panel.js";
 
 const STATES = {
@@ -22,7 +23,7 @@ function showState(state) {
 
 function showFrame(frame) {
   for (const [name, shown] of Object.entries(frame.streamers)) {
-    if (!panels.has(name)) panels.set(name, new Panel(name, shown));
+    if (!panels.has(name)) panels.set(name, shown.kind === "ModelHub" ? new HubPanel(name, shown) : new Panel(name, shown));
     const events = frame.events.filter((event) => event.streamer === name);
     panels.get(name).update(frame.time, shown, frame.control, events);
   }

@@ -1,0 +1,87 @@
+"""What the routes show of a hub, and how they steer it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .._errors import RequestTimeout
+from .._timeline import Wait
+from ..hub import ModelHub, ModelLoadError, UnknownModel
+from ..hub._memory import shown
+from ._targets import Look, Task
+
+CHANGES: tuple[str, ...] = ("load", "unload", "pin", "unpin", "promote", "rollback")
+
+
+class HubTarget:
+    """A `Target` for a hub."""
+
+    kind = "ModelHub"
+    label = "ModelHub"
+    changes = CHANGES
+
+    def __init__(self, hub: ModelHub) -> None:
+        self.hub = hub
+
+    def look(self) -> Look:
+        status = self.hub.status()
+        return Look(None, self.closing() or self.hub._unready(), self._verdict(), status)
+
+    def closing(self) -> str:
+        return "the hub is closed" if self.hub._loader._closed else ""
+
+    def trace(self, seconds: float, wait: Wait) -> bytes:
+        raise NotImplementedError("a hub has many streamers: use `record` of one of its handles")
+
+    def change(self, wanted: Mapping[str, Any]) -> Task | None:
+        if len(wanted) != 1:
+            raise ValueError(f"one change of a hub at a time, not {', '.join(wanted)}")
+        ((change, name),) = wanted.items()
+        if not isinstance(name, str):
+            raise ValueError(f"{change} must be the name of a model, not {name!r}")
+        try:
+            return self._change(change, name)
+        except UnknownModel as error:
+            raise ValueError(str(error)) from error
+        except ModelLoadError as error:
+            raise RuntimeError(str(error)) from error
+
+    def _change(self, change: str, name: str) -> Task | None:
+        hub = self.hub
+        if change == "load":
+            hub.get(name)
+            texts = (f"load {name}", f"{name} is loaded", f"{name} was not loaded")
+            return Task(change, lambda: hub.load(name), *texts)
+        if change == "unload":
+            hub._names.versions(name)
+            texts = (f"unload {name}", f"{name} is unloaded", f"{name} was not unloaded")
+            return Task(change, lambda: hub.unload(name), *texts)
+        if change == "rollback":
+            with contextlib.suppress(RequestTimeout):  # it takes over when it is loaded
+                hub.rollback(name, timeout=0)
+            return None
+        direct: dict[str, Callable[[str], object]]
+        direct = {"pin": hub.pin, "unpin": hub.unpin, "promote": hub.promote}
+        direct[change](name)
+        return None
+
+    def _verdict(self) -> str:
+        versions = self.hub._versions()
+        limits = self.hub._loader._limits
+        loaded = [each for each in versions if each.streamer is not None]
+        failed = sum(each.state.value == "failed" for each in versions)
+        failed += sum(not each.versions for each in list(self.hub._models.values()))
+        room = "" if limits.max_loaded is None else f" of at most {limits.max_loaded}"
+        parts = [f"{len(loaded)}{room} versions are loaded"]
+        for kind, most in (("host", limits.memory), ("gpu", limits.gpu_memory)):
+            used = sum(getattr(each.size, kind) for each in loaded if each.size is not None)
+            budget = "" if most is None else f" of {shown(most)}"
+            if used or budget:
+                parts.append(
+                    f"{shown(used)}{budget} of {'GPU memory' if kind == 'gpu' else 'memory'}"
+                )
+        if failed:
+            parts.append(f"{failed} cannot be loaded")
+        return ", ".join(parts) + "."
