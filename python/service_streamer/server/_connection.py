@@ -8,7 +8,7 @@ from typing import Any
 
 import httptools
 
-from ._head import head_of
+from ._head import head_of, whole
 from ._http import Application
 from ._large_body import LARGE, LargeBody
 from ._messages import Refused, Request, Response, error_response
@@ -154,14 +154,14 @@ class Connection(asyncio.Protocol):
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Refused(415, "the server takes no compressed bodies")
         self._length = int(headers.get(b"content-length", 0))
-        self._count_body(self._length)
-        self._size = 0
-        if headers.get(b"expect", b"").lower() == b"100-continue" and not self._task:
+        self._check_size(self._length)
+        if b"expect" in headers and self._task is None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, chunk: bytes) -> None:
         """Add a part of the body."""
-        self._count_body(len(chunk))
+        self._size += len(chunk)
+        self._check_size(self._size)
         self._chunks.append(chunk)
 
     def on_message_complete(self) -> None:
@@ -175,12 +175,14 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._stop_timer()
         parser = self._parser
-        request = Request(parser.get_method().decode(), self._path, self._headers, body)
-        is_new = parser.get_http_version() != "1.0"
-        self._waiting.append((request, parser.should_keep_alive(), is_new))
+        headers = self._headers
+        request = Request(parser.get_method().decode(), self._path, headers, body)
+        keeps = parser.should_keep_alive()
+        is_new = (keeps and b"connection" not in headers) or parser.get_http_version() != "1.0"
         if self._task is None:
-            self._next()
+            self._task = self._loop.create_task(self._answer(request, keeps, is_new))
         else:  # the client does not wait for an answer before its next request
+            self._waiting.append((request, keeps, is_new))
             self._transport.pause_reading()
 
     def _end_of_body(self, body: bytearray) -> None:
@@ -203,8 +205,7 @@ class Connection(asyncio.Protocol):
             response = message  # type: ignore[assignment]
         keeps = keeps and not self.is_closing
         if type(response.body) is bytes:
-            head = head_of(response, keeps, b"content-length: %d\r\n" % len(response.body))
-            self._transport.write(head + response.body)
+            self._transport.write(whole(response, response.body, keeps))
         else:
             keeps = keeps and is_new
             await self._send_pieces(response, keeps, chunked=is_new)
@@ -274,9 +275,8 @@ class Connection(asyncio.Protocol):
         if self._timer is None and not self._deaf:
             self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
 
-    def _count_body(self, size: int) -> None:
-        self._size += size
-        if self._size > self._shared.body_limit:
+    def _check_size(self, size: int) -> None:
+        if size > self._shared.body_limit:
             raise Refused(413, f"the body has more than {self._shared.body_limit} bytes")
 
     def _stop_timer(self) -> None:
