@@ -29,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
+.PHONY: help install demo demo-hub bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
 	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
 	lint tidy lint-changed format compile_commands.json clean
 
@@ -49,7 +49,7 @@ $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(filter cpp/%,
 	@touch $@
 
 $(VENV)/.lint-tools: $(VENV)/.tools
-	$(pip) install -q clang-format clang-tidy mypy ruff
+	$(pip) install -q basedpyright clang-format clang-tidy mypy ruff
 	@touch $@
 
 compile_commands.json: build/lint/compile_commands.json
@@ -61,6 +61,9 @@ install: $(VENV)/.installed  ## the package, editable, and all that its tests ne
 
 demo: $(VENV)/.installed  ## the tutorial's web app under load; SERVE=1 goes on, with a live page
 	$(bin)/python examples/text_infilling/demo.py $(if $(SERVE),--serve)
+
+demo-hub: $(VENV)/.installed  ## thirty models with room for eight, for half a minute; one gets a new version
+	$(bin)/python examples/model_hub/demo.py $(ARGS)
 
 bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help for a choice
 	$(bin)/python benchmarks/run.py $(ARGS)
@@ -203,10 +206,13 @@ test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a c
 
 # ----------------------------------------------------------------------- lint
 
-lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock annotations
+pyright = $(bin)/basedpyright --pythonpath $(bin)/python
+
+lint: $(VENV)/.lint-tools  ## ruff, mypy, pyright, clang-format, clang-tidy with the lock annotations
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
+	$(pyright)
 	$(bin)/clang-format --dry-run -Werror $(cpp_sources) $(cpp_headers) $(cuda_sources)
 	$(bin)/python tests/tools/check_words.py
 	@$(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy
@@ -215,6 +221,7 @@ lint: $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy with the lock
 lint-changed: $(VENV)/.lint-tools
 	@files="$(call changed,py)"; test -z "$$files" || { $(bin)/ruff check $$files && $(bin)/ruff format --check $$files; }
 	$(bin)/mypy
+	$(pyright)
 	@files="$(call changed,cpp)"; test -z "$$files" || $(bin)/clang-format --dry-run -Werror $$files
 	@files="$(call changed,tidy)"; test -z "$$files" || \
 	  $(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy TIDY="$$files"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import typing
 
+from ._batched import batched
 from ._core import __version__
 from ._errors import (
     BrokerError,
@@ -69,6 +70,7 @@ __all__ = [
     "WorkerLost",
     "WorkerStats",
     "__version__",
+    "batched",
     "run_redis_workers_forever",
 ]
 

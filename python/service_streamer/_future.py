@@ -14,12 +14,13 @@ from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 from . import _core
+from ._types import R
 from ._waiting import tasks
 
 _logger = logging.getLogger("service_streamer")
 
 
-class Future(_core.FutureBase, concurrent.futures.Future[Any]):
+class Future(_core.FutureBase[R], concurrent.futures.Future[R]):
     """The future of one ``submit``: a ``concurrent.futures.Future`` that can also be awaited.
 
     `result` and `exception` may be called any number of times and by any thread. They raise
@@ -36,7 +37,7 @@ class Future(_core.FutureBase, concurrent.futures.Future[Any]):
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, R]:
         if not self.done():
             yield from tasks.wait(self)
         return self.result()

@@ -9,10 +9,14 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_origin
 
 from ._errors import SerializationError
+from ._requests import Requests
 from .managed_model import ManagedModel
+
+AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
+"""what runs in worker processes"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +84,8 @@ def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
             f"{name} must be an ordinary function, but {given.__name__} is async; callers "
             "can await `apredict`, and the model runs in a thread"
         )
+    if isinstance(given, Requests):
+        raise TypeError(f"{name} must be a function, not a streamer: {given!r}")
     if not callable(given):
         hint = "; pass its predict method" if callable(getattr(given, "predict", None)) else ""
         raise TypeError(
@@ -100,7 +106,8 @@ def whole(predict: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
 
 
 def is_managed(source: Any) -> bool:
-    """Return True for a subclass of `ManagedModel`."""
+    """Return True for a subclass of `ManagedModel`, also one with type parameters."""
+    source = get_origin(source) or source
     return isinstance(source, type) and issubclass(source, ManagedModel)
 
 

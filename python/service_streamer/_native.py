@@ -66,7 +66,7 @@ class NativeWorkers:
 
     def close_alone(self, drain: bool) -> None:
         self.engine.close(drain)
-        if self._started:
+        if self._started and not self._workers.join(0.0):
             # The background thread keeps this backend registered until the C++ threads have ended,
             # so that the exit hook can wait for them.
             join_in_background(self)

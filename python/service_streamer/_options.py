@@ -10,13 +10,14 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from ._grouping import Grouping
+from ._types import Output, Overflow, Policy
 
-POLICIES = ("adaptive", "greedy", "window")
-OVERFLOWS = ("block", "reject")
-OUTPUTS = ("items", "batch")
+POLICIES = get_args(Policy)
+OVERFLOWS = get_args(Overflow)
+OUTPUTS = get_args(Output)
 MAX_COUNT = 2**31 - 1  # of items: the range of the core's counter
 MAX_SHARE = 1e6  # of a tenant
 LONGEST_TENANT = 200  # characters: the bound of the core
@@ -37,7 +38,7 @@ class Options:
     """most seconds that a request waits for others while a worker could take it"""
     worker_timeout: float | None = 20
     """seconds after which `predict` raises RequestTimeout; None: no limit"""
-    policy: str = "adaptive"
+    policy: Policy = "adaptive"
     """when a batch goes to a worker: one of POLICIES"""
     max_queue: int | None = None
     """most items in the queue; None: 1024 batches"""
@@ -47,11 +48,11 @@ class Options:
     """the shares of tenants, "*": of all others; None: each has share 1"""
     max_queue_per_tenant: int | None = None
     """most items of one tenant in the queue; None: no limit"""
-    overflow: str = "block"
+    overflow: Overflow = "block"
     """the effect of a full queue: one of OVERFLOWS"""
     slo: float | None = None
     """seconds within which 99 % of the answered requests should be; None: no target"""
-    output: str = "items"
+    output: Output = "items"
     """the result of a request: one of OUTPUTS"""
     grouping: Grouping | None = None
     """which items may share a batch; None: all"""

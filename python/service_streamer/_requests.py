@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterable
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic
 
 from . import _core, _map, _options
 from ._future import Future
 from ._options import Options
 from ._request_context import join
+from ._types import Item, Items, Piece, Result, V
 
 if TYPE_CHECKING:
     from ._backend import Backend
@@ -20,11 +22,15 @@ if TYPE_CHECKING:
     from .otel._requests import Tracing
 
 
-class Requests:
+class Requests(Generic[Item, Result, Piece]):
     """The part of `BaseStreamer` that sends requests. `BaseStreamer` sets the attributes.
 
     All methods may be called by any thread.
     """
+
+    if not TYPE_CHECKING:
+        # Type parameters have defaults for type checkers only, so any number of them is accepted.
+        __class_getitem__ = classmethod(GenericAlias)
 
     _backend: Backend
     _engine: _core.Engine
@@ -36,12 +42,12 @@ class Requests:
 
     def predict(
         self,
-        batch: Sequence[Any],
+        batch: Items[Item],
         *,
         timeout: float | None = None,
         priority: int = 0,
         tenant: str | None = None,
-    ) -> Any:
+    ) -> Result:
         """Send one request to the model and wait for its outputs.
 
         The model may run the items in one batch with the items of other callers.
@@ -76,17 +82,17 @@ class Requests:
         if timeout is None:
             timeout = self._options.worker_timeout
         if (tracing := self._tracing) is not None:
-            return tracing.predict(self._engine, batch, timeout, priority, tenant)
-        return self._engine.predict(batch, timeout, priority, tenant)
+            return tracing.predict(self._engine, batch, timeout, priority, tenant)  # type: ignore[no-any-return]
+        return self._engine.predict(batch, timeout, priority, tenant)  # type: ignore[no-any-return]
 
     def submit(
         self,
-        batch: Sequence[Any],
+        batch: Items[Item],
         *,
         timeout: float | None = None,
         priority: int = 0,
         tenant: str | None = None,
-    ) -> Future:
+    ) -> Future[Result]:
         """Send one request to the model and return its future at once.
 
         If the queue is full and ``overflow="block"``, the call blocks until there is room. It does
@@ -112,12 +118,12 @@ class Requests:
 
     async def apredict(
         self,
-        batch: Sequence[Any],
+        batch: Items[Item],
         *,
         timeout: float | None = None,
         priority: int = 0,
         tenant: str | None = None,
-    ) -> Any:
+    ) -> Result:
         """Do what `predict` does, for asyncio: the event loop keeps running meanwhile.
 
         Cancelling the task cancels the request. Arguments, result and errors are those of
@@ -126,18 +132,49 @@ class Requests:
         if timeout is None:
             timeout = self._options.worker_timeout
         if (tracing := self._tracing) is not None:
-            return await tracing.apredict(self._engine, batch, timeout, priority, tenant)
-        return await self._engine.submit_async(batch, timeout, priority, tenant)
+            return await tracing.apredict(self._engine, batch, timeout, priority, tenant)  # type: ignore[no-any-return]
+        return await self._engine.submit_async(batch, timeout, priority, tenant)  # type: ignore[no-any-return]
+
+    def predict_one(
+        self: Requests[Item, list[V], Piece],
+        item: Item,
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
+    ) -> V:
+        """Send one item to the model and wait for its output: ``predict([item])[0]``.
+
+        Arguments and errors are those of `predict`.
+
+        Raises:
+            ValueError: the streamer has ``output="batch"``. Use `predict`.
+        """
+        self._check_has_items()
+        return self.predict([item], timeout=timeout, priority=priority, tenant=tenant)[0]
+
+    async def apredict_one(
+        self: Requests[Item, list[V], Piece],
+        item: Item,
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        tenant: str | None = None,
+    ) -> V:
+        """Do what `predict_one` does, for asyncio: the event loop keeps running meanwhile."""
+        self._check_has_items()
+        outputs = await self.apredict([item], timeout=timeout, priority=priority, tenant=tenant)
+        return outputs[0]
 
     def stream(
         self,
-        item: Any,
+        item: Item,
         *,
         timeout: float | None = None,
         priority: int = 0,
         buffer: int = 64,
         tenant: str | None = None,
-    ) -> Stream:
+    ) -> Stream[Piece]:
         """Send one item to the model and return an iterator of its outputs, as they are made.
 
         The model streams if ``predict_function`` is a generator function, or if its outputs are
@@ -165,13 +202,13 @@ class Requests:
 
     def astream(
         self,
-        item: Any,
+        item: Item,
         *,
         timeout: float | None = None,
         priority: int = 0,
         buffer: int = 64,
         tenant: str | None = None,
-    ) -> AsyncStream:
+    ) -> AsyncStream[Piece]:
         """Do what `stream` does, for asyncio: return an asynchronous iterator.
 
         Cancelling the task that waits for a piece, and ``aclose()``, cancel the stream.
@@ -182,14 +219,14 @@ class Requests:
         return AsyncStream(self._begin_stream(item, priority, tenant, buffer), limit)
 
     def map(
-        self,
-        iterable: Iterable[Any],
+        self: Requests[Item, Iterable[V], Piece],
+        iterable: Iterable[Item],
         *,
         chunk_size: int | None = None,
         progress: bool = False,
         priority: int = 0,
         tenant: str | None = None,
-    ) -> Generator[Any, None, None]:
+    ) -> Generator[V, None, None]:
         """Return a generator of the outputs of many items, in the order of the items.
 
         It reads the iterable lazily, about four batches ahead of the output that is consumed. An
@@ -218,6 +255,10 @@ class Requests:
             in_flight=max(2, math.ceil(4 * batch_size / chunk)),
             progress=progress,
         )
+
+    def _check_has_items(self) -> None:
+        if self._options.output != "items":
+            raise ValueError('predict_one needs output="items": with "batch", use predict([item])')
 
     def _piece_timeout(self, timeout: float | None) -> float | None:
         if timeout is None:

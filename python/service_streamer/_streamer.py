@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _lifecycle, _options
 from ._backend import Backend, NoBackend
@@ -13,11 +13,13 @@ from ._errors import RequestTimeout, StreamerClosed
 from ._inspection import Inspection
 from ._options import Options
 from ._requests import Requests
+from ._types import Item, Piece, Policy, Result
 from ._waiting import greenlets
 from ._waiting.threads import original
 from ._waiting.timeouts import countdown
 
-_Self = TypeVar("_Self", bound="BaseStreamer")
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class LifeCycle(enum.Enum):
@@ -28,11 +30,14 @@ class LifeCycle(enum.Enum):
     CLOSED = "closed"
 
 
-class BaseStreamer(Requests, Inspection):
+class BaseStreamer(Requests[Item, Result, Piece], Inspection):
     """The base class of a streamer. A subclass supplies the `Backend` that runs the model.
 
     All public methods may be called by any thread.
     """
+
+    _needs_ready_worker = True
+    """False: its requests wait elsewhere for a worker"""
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
@@ -46,7 +51,7 @@ class BaseStreamer(Requests, Inspection):
     def configure(
         self,
         *,
-        policy: str | None = None,
+        policy: Policy | None = None,
         batch_size: int | None = None,
         max_latency: float | None = None,
         slo: float | None = None,
@@ -128,7 +133,7 @@ class BaseStreamer(Requests, Inspection):
         """Call ``close(timeout=worker_timeout)``. For compatibility with service_streamer 0.1."""
         self.close(timeout=self._options.worker_timeout)
 
-    def __enter__(self: _Self) -> _Self:
+    def __enter__(self) -> Self:
         self._check_open()
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._backend import Backend
 from ._grouping import KeyFunction, WeightFunction, grouping
@@ -11,13 +11,31 @@ from ._model import check_callable, is_managed, makes_steps, name_of
 from ._native import NativeSource, NativeWorkers
 from ._options import Options, count, warn_of_long_latency
 from ._streamer import BaseStreamer
+from ._types import (
+    Collate,
+    Generate,
+    Item,
+    Output,
+    Overflow,
+    P,
+    Piece,
+    Policy,
+    Predict,
+    R,
+    Result,
+    T,
+    ThreadedOptions,
+    V,
+)
 from ._worker import Workers
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .step_model import StepModel
 
 
-class ThreadedStreamer(BaseStreamer):
+class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
     """Collects the requests of many callers into batches for one Python callable.
 
     Replace ``model.predict(batch)`` by ``streamer.predict(batch)``. A worker thread of this process
@@ -31,6 +49,9 @@ class ThreadedStreamer(BaseStreamer):
     take the GIL. If ``collate`` or ``device`` is given, ``predict_function`` takes batched tensors
     (a ``torch.nn.Module``, for instance) and the items are tensors. This is a short form of
     `service_streamer.torch.BatchedModel`, which has more settings.
+
+    For type checkers a streamer has three parameters: the type of an item, of what `predict`
+    returns, and of what `stream` yields. They come from the annotations of ``predict_function``.
 
     Args:
         predict_function: takes a list of items and returns a sequence with one output per item
@@ -95,6 +116,50 @@ class ThreadedStreamer(BaseStreamer):
             not installed.
     """
 
+    @overload
+    def __init__(
+        self: ThreadedStreamer[Any, Any, Any],
+        predict_function: NativeSource,
+        batch_size: int,
+        max_latency: float = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Output = ...,
+        **options: Unpack[ThreadedOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ThreadedStreamer[T, list[R], R],
+        predict_function: Predict[T, R],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["items"] = ...,
+        **options: Unpack[ThreadedOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ThreadedStreamer[T, list[list[P]], P],
+        predict_function: Generate[T, P] | StepModel[T, P],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["items"] = ...,
+        **options: Unpack[ThreadedOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ThreadedStreamer[T, V, Any],
+        predict_function: Callable[[list[T]], V],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["batch"],
+        **options: Unpack[ThreadedOptions],
+    ) -> None: ...
     def __init__(
         self,
         predict_function: Callable[[list[Any]], Any] | NativeSource | StepModel,
@@ -102,7 +167,7 @@ class ThreadedStreamer(BaseStreamer):
         max_latency: float = 0.1,
         worker_timeout: float | None = 20,
         *,
-        policy: str = "adaptive",
+        policy: Policy = "adaptive",
         ageing: float | None = None,
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
@@ -113,12 +178,12 @@ class ThreadedStreamer(BaseStreamer):
         max_queue: int | None = None,
         tenants: Mapping[str, float] | None = None,
         max_queue_per_tenant: int | None = None,
-        overflow: str = "block",
+        overflow: Overflow = "block",
         slo: float | None = None,
-        output: str = "items",
+        output: Output = "items",
         isolate_errors: bool = True,
         isolation_budget: float = 8,
-        collate: str | None = None,
+        collate: Collate | None = None,
         device: str | None = None,
         worker_num: int = 1,
     ) -> None:

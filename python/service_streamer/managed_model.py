@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterator
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic
+
+from ._types import Items, R, T
 
 __all__ = ["ManagedModel"]
 
 
-class ManagedModel:
+class ManagedModel(Generic[T, R]):
     """Base class of models that each worker process loads for itself.
 
     A subclass loads the model in `init_model` and runs it in `predict`. The worker sets
@@ -36,6 +40,10 @@ class ManagedModel:
         model: for `init_model` to set; None at first.
         gpu_id: the GPU of this worker. None: the environment decides.
     """
+
+    if not TYPE_CHECKING:
+        # Type parameters have defaults for type checkers only, so any number of them is accepted.
+        __class_getitem__ = classmethod(GenericAlias)
 
     model: Any
     gpu_id: int | str | None
@@ -75,7 +83,7 @@ class ManagedModel:
         """
         raise NotImplementedError(f"{type(self).__name__} must define init_model()")
 
-    def predict(self, batch: list[Any]) -> Any:
+    def predict(self, batch: list[T]) -> Items[R] | Iterator[Any]:
         """Run the model on one batch.
 
         Args:

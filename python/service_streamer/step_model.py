@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ._types import P, T
 from .managed_model import ManagedModel
 
 __all__ = ["StepModel"]
 
 
-class StepModel(ManagedModel):
+class StepModel(ManagedModel[T, list[P]]):
     """Base class of models that make their outputs in steps, such as text generators.
 
     The streamer runs many items at a time, at most ``batch_size``. Between two steps finished items
@@ -42,7 +43,7 @@ class StepModel(ManagedModel):
     def init_model(self, *args: Any, **kwargs: Any) -> None:
         """Load the model. The default does nothing."""
 
-    def admit(self, items: list[Any]) -> Sequence[Any]:
+    def admit(self, items: list[T]) -> Sequence[Any]:
         """Begin with new items.
 
         Args:
@@ -53,7 +54,7 @@ class StepModel(ManagedModel):
         """
         raise NotImplementedError(f"{type(self).__name__} must define admit()")
 
-    def step(self, states: list[Any]) -> Sequence[tuple[Any, bool]]:
+    def step(self, states: list[Any]) -> Sequence[tuple[P | None, bool]]:
         """Do one step for each state.
 
         Args:

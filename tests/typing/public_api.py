@@ -234,14 +234,14 @@ def old_modules(
 
 
 def refused(streamer: ThreadedStreamer) -> None:
-    ThreadedStreamer(lengths)  # type: ignore[call-arg]
-    ThreadedStreamer(lengths, "64")  # type: ignore[arg-type]
-    ThreadedStreamer(lengths, 64, 0.1, 20, "greedy")  # type: ignore[call-arg]
+    ThreadedStreamer(lengths)  # type: ignore[call-overload]
+    ThreadedStreamer(lengths, "64")  # type: ignore[call-overload]
+    ThreadedStreamer(lengths, 64, 0.1, 20, "greedy")  # type: ignore[call-overload]
     streamer.predict(["a"], 1.0)  # type: ignore[call-arg]
     streamer.predict(3)  # type: ignore[arg-type]
     streamer.submit(["a"], deadline=1)  # type: ignore[call-arg]
-    Streamer(lengths, 64, address=5005)  # type: ignore[arg-type]
-    Streamer(lengths, 64, 0.1, 1, 0)  # type: ignore[arg-type]
+    Streamer(lengths, 64, address=5005)  # type: ignore[call-overload]
+    Streamer(lengths, 64, 0.1, 1, 0)  # type: ignore[call-overload]
     Streamer.connect("@lengths", batch_size=64)  # type: ignore[call-arg]
     ManagedModel(gpu_id=1.5)  # type: ignore[arg-type]
 
@@ -285,7 +285,7 @@ def native_models(encoder: Module, program: ExportedProgram, ids: Tensor) -> Non
 
 def callables_on_batches(encoder: Module, ids: Tensor) -> None:
     ThreadedStreamer(encoder, 64, collate="pad", device="cuda:0")
-    ThreadedStreamer(encoder, 64, collate=True)  # type: ignore[arg-type]
+    ThreadedStreamer(encoder, 64, collate=True)  # type: ignore[call-overload]
     model = BatchedModel(
         encoder,
         collate="pad",

@@ -245,6 +245,7 @@ PyMethodDef methods[] = {
      "The finished batches of a native model with items of the request, each returned to one of its requests only:\n"
      "[(contexts as in Batch, items, requests, why it closed, age of the oldest request, seconds since its begin, "
      "seconds since its end, message of the error or None)]."},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, "Future[list[int]], for type checkers."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -23,8 +23,7 @@ struct CountedThread {
 }  // namespace
 
 struct Workers::Shared {
-  Shared(Engine& its_engine, std::shared_ptr<Model> its_model, const WorkersOptions& its_options)
-      : engine(its_engine), model(std::move(its_model)), options(its_options) {}
+  Shared(Engine& its_engine, const WorkersOptions& its_options) : engine(its_engine), options(its_options) {}
 
   // Publishes the completion when the count reaches 0.
   static void count_down(std::atomic<int>& left, Completion& completion) {
@@ -34,7 +33,6 @@ struct Workers::Shared {
   }
 
   Engine& engine;
-  const std::shared_ptr<Model> model;
   const WorkersOptions options;
   std::atomic<int> preparing{1};  // threads without a runner yet, and start() itself
   std::atomic<int> running{1};    // threads, and start() itself
@@ -44,7 +42,7 @@ struct Workers::Shared {
 };
 
 Workers::Workers(Engine& engine, std::shared_ptr<Model> model, const WorkersOptions& options)
-    : shared_(std::make_shared<Shared>(engine, std::move(model), options)) {}
+    : model_(std::move(model)), shared_(std::make_shared<Shared>(engine, options)) {}
 
 Workers::~Workers() = default;
 
@@ -55,17 +53,17 @@ void Workers::start(const std::shared_ptr<void>& keep) {
     shared_->running.fetch_add(1, std::memory_order_relaxed);
     try {
       // The thread drops its references before it reports its end, so that join() returns after the model can be freed.
-      ipc::start_io_thread("streamer-model", [shared = shared_, kept = keep]() mutable {
+      ipc::start_io_thread("streamer-model", [shared = shared_, model = model_, kept = keep]() mutable {
         const CountedThread counted;
         {
-          Worker worker(shared->engine, *shared->model, shared->options);
+          Worker worker(shared->engine, *model, shared->options);
           worker.prepare();
           Shared::count_down(shared->preparing, shared->ready);
           worker.run();
         }
+        model.reset();
         kept.reset();
         Shared::count_down(shared->running, shared->ended);
-        shared.reset();  // before CountedThread ends: this may be the last reference to the model
       }).detach();
     } catch (const std::system_error&) {
       shared_->preparing.fetch_sub(1, std::memory_order_relaxed);

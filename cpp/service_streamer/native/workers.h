@@ -39,6 +39,7 @@ class Workers {
  private:
   struct Shared;
 
+  const std::shared_ptr<Model> model_;
   const std::shared_ptr<Shared> shared_;
 };
 

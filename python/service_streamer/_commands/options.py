@@ -84,7 +84,7 @@ def add_process_options(add: Add) -> None:
     )
     add(
         "--http",
-        type=_host_and_port,
+        type=host_and_port,
         default=None,
         metavar="HOST:PORT",
         help='also serve the web interface there (needs the extra "web" and uvicorn)',
@@ -117,7 +117,8 @@ def read_secret(path: str | None) -> bytes | None:
         return file.read().strip()
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
+    """Return the host and the port that an argument such as 127.0.0.1:9000 names."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .logs import say
-from .options import Add, CommandError, look_in_working_folder
+from .options import Add, CommandError, host_and_port, look_in_working_folder
 
 if TYPE_CHECKING:
     from ..hub import ModelHub
@@ -22,9 +23,15 @@ def add_hub_options(add: Add) -> None:
     add("--memory-budget", metavar="SIZE", help='most memory of them, such as "12GB" (no limit)')
     add("--gpu-memory-budget", metavar="SIZE", help="the same for all GPUs together (no limit)")
     add(
+        "--grpc",
+        type=host_and_port,
+        metavar="HOST:PORT",
+        help='also serve them over gRPC there (needs the extra "grpc")',
+    )
+    add(
         "--body-limit",
         metavar="SIZE",
-        help='most bytes of the body of a request, such as "64MiB" (64MiB)',
+        help='most bytes of a request, such as "64MiB" (64MiB)',
     )
 
 
@@ -62,16 +69,20 @@ def serve_hub(
     found: Any,
     *,
     http: tuple[str, int] | None,
+    grpc: tuple[str, int] | None = None,
     drain_timeout: float | None,
     **options: Any,
 ) -> int:
     """Serve many models until a signal comes."""
-    if http is None:
-        raise CommandError(f"{name} is served at an address: give --http HOST:PORT")
+    if http is None and grpc is None:
+        raise CommandError(f"{name} is served at an address: give --http or --grpc HOST:PORT")
     try:
         from ..server._front import BODY_LIMIT, HttpFront
         from ..server._http import Application
-        from ..server._serving import serve
+        from ..server._serving import Front, serve
+
+        if grpc is not None:
+            from ..server._grpc.front import GrpcFront
     except ImportError as error:
         raise CommandError(str(error)) from None
     from ..hub._memory import parse_bytes
@@ -83,20 +94,32 @@ def serve_hub(
         hub.close()
         raise CommandError(f"{refused}: not for a ModelHub, whose models have their own options")
 
-    def fronts(service: Any) -> Sequence[HttpFront]:
-        try:
-            return [HttpFront(Application(service), http, limit)]
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise CommandError(f"--http: cannot listen at {http[0]}:{http[1]}: {why}") from None
+    def fronts(service: Any) -> Sequence[Front]:
+        found: list[Front] = []
+        if http is not None:
+            with _listening("--http", http):
+                found.append(HttpFront(Application(service), http, limit))
+        if grpc is not None:
+            with _listening("--grpc", grpc):
+                found.append(GrpcFront(service, grpc, limit))
+        return found
 
     serve(hub, fronts, say=say, drain_timeout=drain_timeout)
     return 0
 
 
+@contextlib.contextmanager
+def _listening(option: str, place: tuple[str, int]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CommandError(f"{option}: cannot listen at {place[0]}:{place[1]}: {why}") from None
+
+
 def check_no_hub_options(name: str, options: dict[str, Any]) -> None:
     """Raise CommandError if an option is for a hub only."""
-    refused = [option for option in (*HUB_OPTIONS, "body_limit") if option in options]
+    refused = [option for option in (*HUB_OPTIONS, "body_limit", "grpc") if option in options]
     if refused:
         raise CommandError(f"{', '.join(map(_flag, refused))}: {name} is one model, not a ModelHub")
 

@@ -15,6 +15,7 @@ from .._options import Options
 from .._request_context import join
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
+from .._types import Items, Overflow
 from .._waiting import greenlets
 from .backend import PipelineBackend, PipelineFuture
 from .explanation import PipelineStats, explain, html, loads_of, verdict
@@ -76,7 +77,7 @@ class Pipeline(BaseStreamer):
         worker_timeout: float | None = 20,
         max_in_flight: int | None = None,
         max_queue: int | None = None,
-        overflow: str = "block",
+        overflow: Overflow = "block",
         tenants: Mapping[str, float] | None = None,
         max_queue_per_tenant: int | None = None,
     ) -> None:
@@ -120,7 +121,7 @@ class Pipeline(BaseStreamer):
 
     def predict(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -144,7 +145,7 @@ class Pipeline(BaseStreamer):
 
     def submit(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -161,7 +162,7 @@ class Pipeline(BaseStreamer):
 
     async def apredict(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -245,7 +246,7 @@ class Pipeline(BaseStreamer):
         owner = self._engine if client is None else last.engine
         return opening.begin(submit, item, buffer, owner, last.remote, client)
 
-    def _staged(self, batch: Sequence[Any], priority: int, tenant: str | None) -> StagedRequest:
+    def _staged(self, batch: Items[Any], priority: int, tenant: str | None) -> StagedRequest:
         return StagedRequest(batch, priority, tenant, self._piece_size, len(self._streamers))
 
     def _bound(self, future: Future, request: StagedRequest) -> PipelineFuture:

@@ -12,6 +12,7 @@ from .._backend import join_in_background, make_engine
 from .._devices import Device
 from .._model import Model, makes_steps
 from .._options import Options
+from .._types import StartMethod
 from .._waiting import callbacks, greenlets, threads
 from .._waiting.timeouts import countdown
 from .init_failure import InitFailure
@@ -34,7 +35,7 @@ class ProcessOptions:
     """number of worker processes"""
     devices: tuple[Device, ...] | None = None
     """their GPUs, round-robin"""
-    start_method: str = "spawn"
+    start_method: StartMethod = "spawn"
     """how processes are started: one of START_METHODS"""
     retries: int = 1
     """how often a batch is run again after its worker died"""

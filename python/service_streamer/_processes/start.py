@@ -17,10 +17,11 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from .. import _devices
 from .._model import Model
+from .._types import StartMethod
 from .._waiting.threads import original
 from . import descriptors
 from .init_failure import UNGUARDED_MAIN
@@ -29,7 +30,7 @@ from .process import Process
 if TYPE_CHECKING:
     from .._streams.hub import Address
 
-START_METHODS = ("spawn", "fork", "forkserver")
+START_METHODS = get_args(StartMethod)
 
 _FD = 3  # the descriptor of the socket in a spawned worker
 

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .. import _options
-from .._backend import Backend
 from .._devices import check_devices
-from .._errors import RequestTimeout
 from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
-from .._model import Model, check_model, pack
+from .._model import AnyModel, check_model
 from .._options import Options
-from .._streamer import BaseStreamer
-from .._waiting import greenlets
+from .._types import (
+    Generate,
+    Item,
+    Output,
+    Overflow,
+    P,
+    Piece,
+    Policy,
+    Predict,
+    Predicting,
+    ProcessesOptions,
+    R,
+    Result,
+    StartMethod,
+    T,
+    V,
+)
 from ..managed_model import ManagedModel
 from .client import Client
+from .control import WorkerControl
 from .owner import Processes, ProcessOptions
-from .start import Version, check_not_importing_main
+from .start import check_not_importing_main
 
-_Self = TypeVar("_Self", bound="Streamer")
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
 
-AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
+    from ..step_model import StepModel
 
 
-class Streamer(BaseStreamer):
+class Streamer(WorkerControl[Item, Result, Piece]):
     """Collects the requests of many callers into batches for a model in worker processes.
 
     It has the methods of `ThreadedStreamer`. The constructor starts the workers, and each of them
@@ -89,6 +104,74 @@ class Streamer(BaseStreamer):
         RuntimeError: the main module creates the streamer while a worker imports that module.
     """
 
+    @overload
+    def __init__(
+        self: Streamer[T, list[R], R],
+        predict_function_or_model: Predict[T, R],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_num: int = ...,
+        cuda_devices: Sequence[int | str] | None = ...,
+        model_init_args: Sequence[Any] | None = ...,
+        model_init_kwargs: Mapping[str, Any] | None = ...,
+        wait_for_worker_ready: bool = ...,
+        mp_start_method: StartMethod = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["items"] = ...,
+        **options: Unpack[ProcessesOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Streamer[T, list[list[P]], P],
+        predict_function_or_model: Generate[T, P] | type[StepModel[T, P]],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_num: int = ...,
+        cuda_devices: Sequence[int | str] | None = ...,
+        model_init_args: Sequence[Any] | None = ...,
+        model_init_kwargs: Mapping[str, Any] | None = ...,
+        wait_for_worker_ready: bool = ...,
+        mp_start_method: StartMethod = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["items"] = ...,
+        **options: Unpack[ProcessesOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Streamer[T, list[R], Any],
+        predict_function_or_model: type[ManagedModel[T, R]],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_num: int = ...,
+        cuda_devices: Sequence[int | str] | None = ...,
+        model_init_args: Sequence[Any] | None = ...,
+        model_init_kwargs: Mapping[str, Any] | None = ...,
+        wait_for_worker_ready: bool = ...,
+        mp_start_method: StartMethod = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["items"] = ...,
+        **options: Unpack[ProcessesOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Streamer[T, V, Any],
+        predict_function_or_model: Callable[[list[T]], V] | type[Predicting[T, V]],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_num: int = ...,
+        cuda_devices: Sequence[int | str] | None = ...,
+        model_init_args: Sequence[Any] | None = ...,
+        model_init_kwargs: Mapping[str, Any] | None = ...,
+        wait_for_worker_ready: bool = ...,
+        mp_start_method: StartMethod = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["batch"],
+        **options: Unpack[ProcessesOptions],
+    ) -> None: ...
     def __init__(
         self,
         predict_function_or_model: AnyModel,
@@ -99,10 +182,10 @@ class Streamer(BaseStreamer):
         model_init_args: Sequence[Any] | None = None,
         model_init_kwargs: Mapping[str, Any] | None = None,
         wait_for_worker_ready: bool = False,
-        mp_start_method: str = "spawn",
+        mp_start_method: StartMethod = "spawn",
         worker_timeout: float | None = 20,
         *,
-        policy: str = "adaptive",
+        policy: Policy = "adaptive",
         ageing: float | None = None,
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
@@ -113,9 +196,9 @@ class Streamer(BaseStreamer):
         max_queue: int | None = None,
         tenants: Mapping[str, float] | None = None,
         max_queue_per_tenant: int | None = None,
-        overflow: str = "block",
+        overflow: Overflow = "block",
         slo: float | None = None,
-        output: str = "items",
+        output: Output = "items",
         isolate_errors: bool = True,
         isolation_budget: float = 8,
         retries: int = 1,
@@ -161,17 +244,17 @@ class Streamer(BaseStreamer):
 
     @classmethod
     def connect(
-        cls: type[_Self],
+        cls,
         address: str,
         *,
         worker_timeout: float | None = 20,
         max_queue: int | None = None,
-        overflow: str = "block",
-        output: str = "items",
+        overflow: Overflow = "block",
+        output: Output = "items",
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
         bucket: Sequence[float] | None = None,
-    ) -> _Self:
+    ) -> Self:
         """Return a client of the Streamer that listens at an address of this machine.
 
         The client has all methods except `resize` and `restart`. `close` closes only the client. It
@@ -207,97 +290,3 @@ class Streamer(BaseStreamer):
         )
         self._open(options, Client(options, _options.address(address), owner_returns=True))
         return self
-
-    @property
-    def address(self) -> str:
-        """The address for `connect`."""
-        return self._peer.address
-
-    def resize(self, worker_num: int) -> None:
-        """Change the number of worker processes. Does not wait.
-
-        New workers get batches once they have loaded the model; `wait_ready` waits for that.
-        Surplus workers finish their batches and end.
-
-        Args:
-            worker_num: the new number of worker processes.
-
-        Raises:
-            ValueError: `worker_num` is not a positive int.
-            RuntimeError: this process is a client.
-            StreamerClosed: the streamer is closed.
-        """
-        self._owned("resize").resize(_options.count("worker_num", worker_num))
-
-    def restart(
-        self,
-        model: AnyModel | None = None,
-        model_init_args: Sequence[Any] | None = None,
-        model_init_kwargs: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> None:
-        """Replace all workers, one after the other. No request fails because of that.
-
-        A new worker loads the model and warms up while the old one still runs. Then the old one
-        finishes its batches and ends. Until the restart is done, both versions answer requests.
-        Blocks until it is done.
-
-        Args:
-            model: the new function or `ManagedModel` class. None: keep the current one, or that of
-                an unfinished restart.
-            model_init_args, model_init_kwargs: passed to ``init_model``. None: keep the current
-                ones.
-            timeout: seconds to wait. None: no limit. After a timeout the restart continues.
-
-        Raises:
-            WorkerInitError: the new version cannot be loaded. The old workers stay.
-            RequestTimeout: the restart was not done within `timeout` seconds.
-            SerializationError, TypeError: as for the constructor.
-            RuntimeError: this process is a client.
-            StreamerClosed: the streamer is closed.
-        """
-        limit = _options.timeout("timeout", timeout)
-        processes = self._owned("restart")
-        old = processes.model
-        new = check_model(
-            old.source if model is None else model,
-            old.args if model_init_args is None else model_init_args,
-            old.kwargs if model_init_kwargs is None else model_init_kwargs,
-            old.warmup,
-        )
-        if not greenlets.call(processes.restart, self._version(new), limit):
-            raise RequestTimeout(f"{self._name()} was not restarted after {timeout} s")
-
-    # -------------------------------------------------------------------- private
-
-    def _open(self, options: Options, backend: Processes | Client) -> None:
-        self._peer = backend
-        super().__init__(options, backend)
-
-    def _version(self, model: Model) -> Version:
-        return Version(model, b"" if self._start_method == "fork" else pack(model))
-
-    def _owned(self, method: str) -> Processes:
-        self._check_open()
-        if not isinstance(self._peer, Processes):
-            raise RuntimeError(
-                f"{method}() works only in the process that created the Streamer; this is a client"
-            )
-        return self._peer
-
-    def _backend_in_child(self) -> Backend:
-        owner_returns = isinstance(self._peer, Client) and self._peer.owner_returns
-        self._peer = Client(
-            self._options, self.address, name=self._peer.name, owner_returns=owner_returns
-        )
-        return self._peer
-
-    def _name(self) -> str:
-        return f"{type(self).__name__}({self._peer.name})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"a {type(self).__name__} cannot be pickled: pass its address and call "
-            f"{type(self).__name__}.connect(address) in the other process"
-        )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .worker import AnyModel, RedisWorker
+from .._model import AnyModel
+from .._types import StartMethod
+from .worker import RedisWorker
 
 
 def run_redis_workers_forever(
@@ -16,7 +18,7 @@ def run_redis_workers_forever(
     cuda_devices: Sequence[int | str] | None = None,
     redis_broker: str = "localhost:6379",
     prefix: str = "",
-    mp_start_method: str = "spawn",
+    mp_start_method: StartMethod = "spawn",
     model_init_args: Sequence[Any] | None = None,
     model_init_kwargs: Mapping[str, Any] | None = None,
     **options: Any,

@@ -10,10 +10,11 @@ from .._grouping import KeyFunction, WeightFunction, client_grouping
 from .._options import Options
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
+from .._types import Item, Output, Overflow, Piece, Result
 from .explanation import explain, verdict
 
 
-class RedisStreamer(BaseStreamer):
+class RedisStreamer(BaseStreamer[Item, Result, Piece]):
     """Sends the requests of a web process to workers through a Redis broker.
 
     It has the methods of `ThreadedStreamer`, except `configure` and `destroy_workers`. Start the
@@ -57,6 +58,8 @@ class RedisStreamer(BaseStreamer):
         TypeError, ValueError: a setting is invalid. The message names the setting and its value.
     """
 
+    _needs_ready_worker = False
+
     def __init__(
         self,
         redis_broker: str = "localhost:6379",
@@ -65,8 +68,8 @@ class RedisStreamer(BaseStreamer):
         batch_size: int = 128,
         worker_timeout: float | None = 20,
         max_queue: int | None = None,
-        overflow: str = "block",
-        output: str = "items",
+        overflow: Overflow = "block",
+        output: Output = "items",
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
         bucket: Sequence[float] | None = None,

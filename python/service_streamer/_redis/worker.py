@@ -9,18 +9,18 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _devices, _options
 from .._errors import StreamerError
 from .._grouping import worker_grouping
-from .._model import check_model, pack
+from .._model import AnyModel, check_model, pack
 from .._options import Options
 from .._processes.owner import Processes, ProcessOptions
 from .._processes.start import Version, check_not_importing_main
+from .._types import Policy, StartMethod
 from .._waiting import greenlets
-from ..managed_model import ManagedModel
 
 if TYPE_CHECKING:
     from .._timeline import Recorder
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .stream_relay import StreamRelay
 
 _logger = logging.getLogger("service_streamer")
-
-AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
 
 
 class RedisWorker:
@@ -93,9 +91,9 @@ class RedisWorker:
         *,
         worker_num: int = 1,
         cuda_devices: Sequence[int | str] | None = None,
-        mp_start_method: str = "fork",
+        mp_start_method: StartMethod = "fork",
         secret: str | bytes | None = None,
-        policy: str = "adaptive",
+        policy: Policy = "adaptive",
         slo: float | None = None,
         ageing: float | None = None,
         tenants: Mapping[str, float] | None = None,

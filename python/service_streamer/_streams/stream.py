@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from .._errors import RequestTimeout
+from .._types import Piece
 from .._waiting import greenlets
 from .._waiting.tasks import TaskWait
 from .._waiting.threads import ThreadWait
@@ -53,25 +54,25 @@ class _Reader:
             self._cancel()
 
 
-class Stream(_Reader, Iterator[Any]):
+class Stream(_Reader, Iterator[Piece]):
     """The outputs for one item, one after the other. One thread reads them.
 
     `close` cancels the stream; so do the end of a ``with`` block and garbage collection.
     """
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Piece:
         piece = self._take()
         if piece is NOTHING:
             piece = self._wait()
         if piece is END:
             raise StopIteration
-        return piece
+        return piece  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Cancel the stream, unless it has ended. The model sends no more pieces."""
         self._cancel()
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Stream[Piece]:
         return self
 
     def __exit__(
@@ -104,7 +105,7 @@ class Stream(_Reader, Iterator[Any]):
             wait.close()
 
 
-class AsyncStream(_Reader, AsyncIterator[Any]):
+class AsyncStream(_Reader, AsyncIterator[Piece]):
     """The outputs for one item, one after the other, for asyncio. One task reads them.
 
     `aclose` cancels the stream; so do the end of an ``async with`` block, garbage collection, and
@@ -113,7 +114,7 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
 
     _in_a_row = 0  # pieces for which it did not wait
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> Piece:
         self._in_a_row += 1
         if self._in_a_row >= IN_A_ROW:
             await self._let_others_run()
@@ -123,7 +124,7 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
             piece = await self._wait()
         if piece is END:
             raise StopAsyncIteration
-        return piece
+        return piece  # type: ignore[no-any-return]
 
     async def _let_others_run(self) -> None:
         import asyncio
@@ -139,7 +140,7 @@ class AsyncStream(_Reader, AsyncIterator[Any]):
         """Cancel the stream, unless it has ended. The model sends no more pieces."""
         self._cancel()
 
-    async def __aenter__(self) -> AsyncStream:
+    async def __aenter__(self) -> AsyncStream[Piece]:
         return self
 
     async def __aexit__(

@@ -13,9 +13,11 @@ A request of a loaded model goes straight to its streamer. Any other request wai
 whose engine gives it its deadline, its future and its cancellation, until the model is loaded.
 
 - The thread of the lobby ("service-streamer-hub") hands requests to the `Loader`. It never blocks.
-- The loader threads ("service-streamer-loader") make room, load, warm up and drain. There are at
-  most ``load_threads``, and none if there is nothing to load. Loads of models that run in this
-  process are measured by its growth, so there is one of these at a time.
+- The loader threads ("service-streamer-loader") make room, load and warm up. There are at most
+  ``load_threads``, and none if there is nothing to load. Loads of models that run in this process
+  are measured by its growth, so there is one of these at a time.
+- A thread "service-streamer-unload" drains each version that leaves, so that a version whose
+  requests never end does not hold up a load.
 - ``Loader.lock`` guards the models, their versions and their states. No code of the user, no load,
   no close and no answer happens under it. Handles read the streamer of a version without it.
 - The thread "service-streamer-watch" reads the folder of `ModelHub.watch` and tells the `Rollout`,

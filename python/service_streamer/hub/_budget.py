@@ -7,13 +7,15 @@ import functools
 import time
 
 from .._errors import StreamerClosed
-from .._waiting.threads import Condition, NativeThread, original
-from . import _log, _memory
+from .._waiting.threads import Condition, original
+from . import _log, _memory, _room
 from ._forwarding import Forwarding
 from ._jobs import Jobs
 from ._models import State, Version
 from ._room import Limits, victims_for
 from ._sharing.streamer import SharedStreamer
+
+MAX_DRAINS = 256  # versions that are drained at the same time, each by a thread
 
 
 class Budget(Forwarding):
@@ -30,7 +32,8 @@ class Budget(Forwarding):
         """Make the locks, also in a forked child."""
         self.lock = original("_thread", "allocate_lock")()
         """guards the models, the versions, and the members of `Budget` and `Loader`"""
-        self._jobs = Jobs(self._max_threads)
+        self._jobs = Jobs(self._max_threads, "service-streamer-loader")
+        self._drains = Jobs(MAX_DRAINS, "service-streamer-unload")
         self._changes = 0
         self._changed = Condition()
 
@@ -61,21 +64,27 @@ class Budget(Forwarding):
                         version.holds_room = True
                         self._holders.append(version)
                     return True
-                victims = victims_for(version, others, self._limits)
+                victims = victims_for(version, others, self._limits, time.monotonic())
                 states = {each.state for each in others}
                 for victim in victims or ():
                     self._retire(victim)
                     victim.evicted_at = time.monotonic()
                 changes = self._changes
             for victim in victims or ():
-                self.drain(victim)
+                self._drain_soon(victim)
             if victims is None:
                 if states.isdisjoint({State.LOADING, State.DRAINING}):
                     raise self._limits.refusal(version, others)
                 if loaded and State.DRAINING not in states:
                     return False
-            if not victims:
-                self._changed.wait_for(lambda seen=changes: self._changes != seen, None)  # type: ignore[misc]
+            patience = _room.PATIENCE if victims or State.DRAINING in states else None
+            self._changed.wait_for(lambda seen=changes: self._changes != seen, patience)  # type: ignore[misc]
+
+    def _drain_soon(self, version: Version) -> None:
+        try:
+            self._drains.start(functools.partial(self.drain, version))
+        except RuntimeError:  # no thread can start
+            self.drain(version)
 
     def _measure_again(self) -> None:
         """Measure the worker processes again: models grow with their first requests."""
@@ -105,15 +114,15 @@ class Budget(Forwarding):
                 streamer.refuse()
         _log.worker_died(version)
         if moves:
-            # Not a job: those that run may wait until this version has left.
             with contextlib.suppress(RuntimeError):  # at exit no thread can start
-                NativeThread(functools.partial(self.drain, version), Jobs.thread_name).start()
+                self._drains.start(functools.partial(self.drain, version))
 
     def _retire(self, version: Version) -> None:
         streamer = version.streamer
         assert streamer is not None
         self._drained.add(streamer)
         version.leaving, version.streamer = streamer, None
+        version.retired_at = time.monotonic()
         version.state = State.DRAINING
 
     def _free(self, version: Version) -> None:

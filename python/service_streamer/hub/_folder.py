@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from pathlib import Path
 
 from ._model_file import FILE, ModelFile
-from ._names import NAME
+from ._names import VERSION, check_name
 
 WRITING = ".writing"
 """a version with a file of this name is incomplete"""
-
-_VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 @dataclasses.dataclass
@@ -28,28 +25,43 @@ class Found:
 
 
 def scan(root: Path) -> dict[str, Found]:
-    """Return what a folder of models has. Folders that do not have a model.toml are left out.
+    """Return what a folder of models has.
+
+    Folders that do not have a model.toml are left out, and hidden ones.
 
     Raises:
         OSError: the folder cannot be read.
     """
     inside = root.resolve()
-    found = {}
-    for folder in sorted(root.iterdir()):
-        if NAME.fullmatch(folder.name) and (folder / FILE).is_file():
-            found[folder.name] = _read(folder, inside)
-    return found
+    return {
+        folder.name: _read(folder, inside)
+        for folder in sorted(root.iterdir())
+        if not folder.name.startswith(".") and _has_file(folder)
+    }
+
+
+def _has_file(folder: Path) -> bool:
+    try:
+        os.lstat(folder / FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # `_read` tells it
+        return True
+    return True
 
 
 def _read(folder: Path, inside: Path) -> Found:
     found = Found()
     try:
+        check_name(folder.name)
         for path in (folder, folder / FILE):
             _check_inside(path, inside)
         found.file = ModelFile.read(folder / FILE)
-        for path in folder.iterdir():
-            if _VERSION.fullmatch(path.name) and path.is_dir():
+        for path in sorted(folder.iterdir()):
+            if VERSION.fullmatch(path.name):
                 _add(found, path, inside)
+            elif path.name.isdecimal():
+                found.errors.append(f"{path} is ignored: a version is a plain number, such as 3")
     except Exception as error:  # also of the module of the model, which is imported
         found.file = None
         found.errors.append(f"{type(error).__name__}: {error}")
@@ -57,17 +69,21 @@ def _read(folder: Path, inside: Path) -> Found:
 
 
 def _add(found: Found, path: Path, inside: Path) -> None:
-    if (path / WRITING).exists():
-        return
     try:
+        if (path / WRITING).exists():
+            return
         _check_inside(path, inside)
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):
                 _check_inside(Path(folder, name), inside)
-    except ValueError as error:
-        found.errors.append(str(error))
-    else:
+        if path.is_dir():
+            found.versions[int(path.name)] = path
+        elif os.path.lexists(path):
+            found.errors.append(f"{path} is ignored: it is not a folder")
+    except OSError:  # such as permission denied; the load tells it
         found.versions[int(path.name)] = path
+    except (RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
+        found.errors.append(f"{path} is ignored: {error}")
 
 
 def _check_inside(path: Path, inside: Path) -> None:

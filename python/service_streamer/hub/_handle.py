@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from .._future import Future
 from .._requests import Requests
 from .._stats import StreamerStats
 from .._threaded import ThreadedStreamer
+from .._types import Items
 from .._waiting import greenlets
 from ._loader import Loader
 from ._lobby import Lobby, LobbyRequest
@@ -42,7 +42,7 @@ class ModelHandle(Requests):
 
     def predict(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -70,7 +70,7 @@ class ModelHandle(Requests):
 
     def submit(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -92,7 +92,7 @@ class ModelHandle(Requests):
 
     async def apredict(
         self,
-        batch: Sequence[Any],
+        batch: Items[Any],
         *,
         timeout: float | None = None,
         priority: int = 0,
@@ -191,7 +191,7 @@ class ModelHandle(Requests):
     def _predict(
         self,
         alias: Alias,
-        batch: Sequence[Any],
+        batch: Items[Any],
         timeout: float | None,
         priority: int,
         tenant: str | None,
@@ -210,7 +210,7 @@ class ModelHandle(Requests):
     def _submit(
         self,
         alias: Alias,
-        batch: Sequence[Any],
+        batch: Items[Any],
         timeout: float | None,
         priority: int,
         tenant: str | None,
@@ -230,7 +230,7 @@ class ModelHandle(Requests):
     async def _apredict(
         self,
         alias: Alias,
-        batch: Sequence[Any],
+        batch: Items[Any],
         timeout: float | None,
         priority: int,
         tenant: str | None,

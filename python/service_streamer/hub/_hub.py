@@ -11,6 +11,7 @@ from .. import _options
 from .._future import Future
 from .._pipeline.request import Piece
 from .._waiting import greenlets
+from .._waiting.timeouts import countdown
 from ._handle import ModelHandle
 from ._loader import Loader
 from ._lobby import Lobby
@@ -167,10 +168,11 @@ class ModelHub(Releases):
             drain, timeout: as for `ThreadedStreamer.close`.
         """
         limit = _options.timeout("timeout", timeout)
+        left = countdown(limit)
         if self._watching is not None and not self._loader.forked:
             greenlets.call(self._watching.stop)
-        greenlets.call(self._loader.close, drain, limit)
-        self._lobby.close(drain, limit)
+        greenlets.call(self._loader.close, drain, left())
+        self._lobby.close(drain, left())
 
     def __enter__(self) -> ModelHub:
         return self

@@ -1,4 +1,4 @@
-"""The loader threads of a hub."""
+"""The threads of a hub that load and unload models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ class Jobs:
     Any thread may call the methods. `start` does not block.
     """
 
-    thread_name = "service-streamer-loader"
-
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, name: str) -> None:
         self._most = threads
+        self._name = name
         self._lock = original("_thread", "allocate_lock")()  # guards the next two
         self._jobs: collections.deque[Callable[[], None]] = collections.deque()
         self._threads = 0
@@ -36,7 +35,7 @@ class Jobs:
         if not starts:
             return
         try:
-            NativeThread(self._run, self.thread_name).start()
+            NativeThread(self._run, self._name).start()
         except BaseException:
             with self._lock:
                 self._threads -= 1

@@ -47,12 +47,11 @@ class Loader(Budget):
 
     def wait_in(self, version: Version, piece: Piece) -> BaseStreamer | None:
         with self.lock:
-            streamer = version.streamer
-            if streamer is not None:
+            if (streamer := version.streamer) is not None:
                 return streamer
             if (refused := self._refusal(version)) is not None:
                 raise refused
-            version.waiting.append(piece)
+            version.let_wait(piece)
             starts = self._wants(version)
         if starts:
             self._start(version)
@@ -118,8 +117,7 @@ class Loader(Budget):
             with self.lock:
                 version.wanted = False
                 moving = version.state in MOVING
-                ready = version.state is State.READY and not self._closed
-                if ready:
+                if ready := version.state is State.READY and not self._closed:
                     self._retire(version)
             if ready:
                 self.drain(version)
@@ -137,8 +135,7 @@ class Loader(Budget):
                 return
             version.dropped = True
         with contextlib.suppress(RuntimeError):  # at exit no thread can start
-            # The job comes after a load of this version that is under way.
-            self._jobs.start(functools.partial(self._drop, version))
+            self._drains.start(functools.partial(self._drop, version))
 
     def _drop(self, version: Version) -> None:
         self.unload(version)
@@ -160,12 +157,14 @@ class Loader(Budget):
         finally:  # also after Ctrl-C
             with self.lock:
                 version.leaving = None
+            del streamer  # frees the model, before another one is measured
+            with self.lock:
                 version.state = State.UNLOADED
                 self._free(version)
-                gone = self._closed or version.dropped
-                wanted = not gone and bool(version.waiting or version.wanted)
-                starts = wanted and self._wants(version)
+                wanted = bool(version.waiting or version.wanted) and not version.dropped
+                starts = wanted and not self._closed and self._wants(version)
             self._notify()
+            _log.unloaded(version)
             if starts:
                 self._start(version)
 
@@ -192,7 +191,8 @@ class Loader(Budget):
             for version in self._holders:
                 if version.state is State.READY:
                     version.state, version.streamer = State.UNLOADED, None
-        self._jobs.wait_ended(left())
+        for jobs in (self._jobs, self._drains):
+            jobs.wait_ended(left())
 
     def _wants(self, version: Version) -> bool:
         """Note that a version is to be loaded. True: the caller has to start that."""
@@ -227,7 +227,7 @@ class Loader(Budget):
             self._make_room(version, loaded=False)
             note = functools.partial(self._note, version)
             try:
-                streamer, version.size = self._making.make(version, note)
+                streamer = self._making.make(version, note)
             finally:
                 note(None)
             try:

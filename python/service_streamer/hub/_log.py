@@ -19,6 +19,11 @@ def loaded(version: Version) -> None:
     _logger.info("model %s is loaded", version.name, extra=_about(version))
 
 
+def unloaded(version: Version) -> None:
+    """Log that the requests of a version have ended, and that it is unloaded."""
+    _logger.info("model %s is unloaded", version.name, extra=_about(version))
+
+
 def failed(version: Version, failure: ModelLoadError) -> None:
     """Log that a version cannot be loaded."""
     about = {**_about(version), "error": str(failure)}
@@ -46,6 +51,11 @@ def refused(name: str, why: str) -> None:
 def not_read(root: Path, error: Exception) -> None:
     """Log that the folder of the models cannot be read."""
     _logger.warning("%s cannot be read: %s", root, error, extra={"error": str(error)})
+
+
+def not_watched(root: Path, error: Exception) -> None:
+    """Log that the system does not tell the changes of the folder of the models."""
+    _logger.warning("%s cannot be watched: %s", root, error, extra={"error": str(error)})
 
 
 def thrashing(version: Version) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from .._streamer import BaseStreamer
 from .._waiting.threads import original
 from . import _memory
-from ._memory import Size
 from ._models import Version
 from ._sharing.streamer import SharedStreamer
 from ._sharing.workers import SharedWorkers
@@ -30,10 +29,8 @@ class Making:
         self._on_death = on_death
         self._growing = original("_thread", "allocate_lock")()
 
-    def make(
-        self, version: Version, note: Callable[[BaseStreamer], None]
-    ) -> tuple[BaseStreamer, Size]:
-        """Return a streamer with a loaded model, and the size of the model.
+    def make(self, version: Version, note: Callable[[BaseStreamer], None]) -> BaseStreamer:
+        """Return a streamer with a loaded model, and set the size of the version.
 
         Models in this process are measured by its growth, so they are loaded one at a time.
 
@@ -56,7 +53,8 @@ class Making:
             size = measured(streamer)
         if isinstance(streamer, SharedStreamer):
             size = size._replace(host=streamer.memory)
-        return streamer, size
+        version.size = size if spec.in_processes else size.at_least(version.size)
+        return streamer
 
 
 def _alone(spec: ModelSpec, lock: Any) -> Any:

@@ -23,6 +23,13 @@ class Size(NamedTuple):
     host: int
     gpu: int = 0
 
+    def at_least(self, earlier: Size | None) -> Size:
+        """Return the size, or what was measured earlier if that is more.
+
+        The process keeps freed memory, so it grows less when the same model is loaded again.
+        """
+        return self if earlier is None else Size(*map(max, self, earlier))
+
 
 def parse_bytes(name: str, value: Any) -> int | None:
     """Return a number of bytes, of an int or of a str such as "12GB" or "512MiB".

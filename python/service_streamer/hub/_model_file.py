@@ -27,6 +27,7 @@ else:
         ) from _error
 
 FILE = "model.toml"
+MAX_SIZE = 1_000_000  # bytes
 _POLICY = re.compile(r"latest|latest:([1-9][0-9]*)|pinned:([0-9]+)")
 
 
@@ -60,11 +61,13 @@ class ModelFile:
             ValueError: it is invalid. The message names the file, and the line of the field.
             OSError: it cannot be read.
         """
-        text = path.read_text(encoding="utf-8")
+        text = _text_of(path)
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:  # it tells the line
             raise ValueError(f"{path}: {error}") from None
+        except RecursionError:
+            raise ValueError(f"{path}: arrays or tables are nested too deeply") from None
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name, value in values.items():
             where = f"{path}, line {_line_of(text, '', name)}"
@@ -156,13 +159,30 @@ class ModelFile:
             raise ValueError(f"{path}: the option 'batch_size' is missing in [options]")
 
 
+def _text_of(path: Path) -> str:
+    if not path.is_file():  # reading another kind could block
+        raise ValueError(f"{path} is not a file")
+    size = path.stat().st_size
+    if size > MAX_SIZE:
+        raise ValueError(f"{path} has {size} bytes, more than {MAX_SIZE}")
+    raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: {error}") from None
+
+
 def _is_file(model: str) -> bool:
     return re.fullmatch(r"[\w-][\w.-]*\.pt2?", model) is not None
 
 
 def _import(model: str) -> Any:
     module, _, name = model.partition(":")
-    target: Any = importlib.import_module(module)
+    try:
+        target: Any = importlib.import_module(module)
+    except SystemExit as error:  # it would end the application
+        raise ImportError(f"{module} calls exit({error.code!r}) when it is imported") from error
     for part in name.split("."):
         target = getattr(target, part)
     return target

@@ -38,6 +38,8 @@ MOST_DEATHS = 2  # of shared workers, after which a model gets a process of its 
 MOVING = (State.LOADING, State.DRAINING)
 """the states that end by themselves"""
 
+FEW = 64  # requests that wait, so few that it is not looked at which of them have ended
+
 
 class Version:
     """One version of a model. The handles read `streamer` and write `used` without the lock."""
@@ -55,8 +57,11 @@ class Version:
         """of the load that is under way"""
         self.leaving: BaseStreamer | None = None
         """the one that is drained"""
+        self.retired_at = 0.0
+        """monotonic time at which that has begun"""
         self.waiting: list[Piece] = []
         """requests for the streamer of the next load"""
+        self._most_waiting = FEW
         self.wanted = False
         """load it after it was drained, also without a request"""
         self.holds_room = False
@@ -93,6 +98,13 @@ class Version:
         """True if it must not share a worker process any more."""
         return self.worker_deaths >= MOST_DEATHS
 
+    def let_wait(self, piece: Piece) -> None:
+        """Add a request for the streamer of the next load."""
+        if len(self.waiting) >= self._most_waiting:  # forget those that have ended
+            self.waiting = [each for each in self.waiting if not each.request.ended]
+            self._most_waiting = max(FEW, 2 * len(self.waiting))
+        self.waiting.append(piece)
+
     def status(self) -> VersionStatus:
         """Return what `ModelHub.status` tells."""
         streamer = self.streamer
@@ -109,7 +121,7 @@ class Version:
             gpu_memory=None if size is None else size.gpu,
             last_use=time.time() - since if self.used else None,
             requests=requests,
-            waiting=len(self.waiting),
+            waiting=sum(not each.request.ended for each in self.waiting),
             reloads=self.reloads,
             error=None if self.error is None else str(self.error),
             shared=isinstance(streamer, SharedStreamer),

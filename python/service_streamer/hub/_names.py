@@ -8,6 +8,7 @@ from ._errors import UnknownModel
 from ._models import Alias, Model, Version
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def check_name(name: object) -> None:
@@ -41,16 +42,19 @@ class Names:
 
         Raises:
             UnknownModel: there is no such model, version or label.
+            TypeError: it is not a str.
         """
-        base, _, which = name.partition("@")
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a model must be a str, not {name!r}")
+        base, found, which = name.partition("@")
         model = self.model(base)
-        if not which:
+        if not found:
             if model.serving is None:
                 raise UnknownModel(f"model {name!r} has no version: {model.error}")
             return model.serving
         if which in model.labels:
             return model.labels[which]
-        version = model.versions.get(int(which)) if which.isdecimal() else None
+        version = model.versions.get(int(which)) if VERSION.fullmatch(which) else None
         if version is None:
             versions = ", ".join(map(str, model.versions))
             labels = ", ".join(model.labels) or "none"

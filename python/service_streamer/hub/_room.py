@@ -9,6 +9,7 @@ from ._errors import ModelTooLarge, NoRoomForModel
 from ._memory import Size, shown
 from ._models import State, Version
 
+PATIENCE = 10.0  # s
 _NOTHING = Size(0)
 
 
@@ -62,13 +63,19 @@ class Limits:
 
 
 def victims_for(
-    version: Version, others: Collection[Version], limits: Limits
+    version: Version, others: Collection[Version], limits: Limits, now: float
 ) -> list[Version] | None:
     """Return the versions to unload, those that were not used for the longest time.
 
+    The room of versions that drain is awaited, but not for longer than PATIENCE.
+
     None: unloading all that may be unloaded is not enough.
     """
-    staying = [each for each in others if each.state is not State.DRAINING]
+    staying = [
+        each
+        for each in others
+        if each.state is not State.DRAINING or now - each.retired_at >= PATIENCE
+    ]
     candidates = [
         each
         for each in staying

@@ -80,7 +80,7 @@ class ModelSpec:
             options["warmup"] = list(warmup)  # each worker runs it
         self._make: Callable[[], BaseStreamer] = lambda: kind(target, **options)
         self._settle(warmup, pin, load, inputs, outputs)
-        known = {"batch_size", "worker_timeout"}
+        known = {"batch_size", "worker_timeout", "output"}
         self.options = Options(**{name: options[name] for name in known & options.keys()})
         _options.flag("shared", shared)
         may_share = shared and self.in_processes and not makes_steps(target)
@@ -158,7 +158,8 @@ class ModelSpec:
                             f"not {streamer!r}")  # fmt: skip
         try:
             note(streamer)
-            streamer.wait_ready()
+            if streamer._needs_ready_worker:
+                streamer.wait_ready()
             if not self.in_processes:
                 step = streamer._options.batch_size
                 for start in range(0, len(self._warmup), step):

@@ -52,6 +52,15 @@ class Watching:
             self._thread.join()
 
     def _watch(self) -> None:
+        for polling in (False, True):
+            try:
+                self._read_on_changes(polling)
+            except Exception as error:  # such as the limit of inotify
+                _log.not_watched(self._root, error)
+            else:
+                return
+
+    def _read_on_changes(self, polling: bool) -> None:
         changes = watchfiles.watch(
             self._root,
             watch_filter=None,
@@ -61,6 +70,8 @@ class Watching:
             yield_on_timeout=True,
             stop_event=self,
             raise_interrupt=False,
+            force_polling=polling or None,
+            ignore_permission_denied=True,
         )
         for _ in changes:
             try:

@@ -12,6 +12,7 @@ into tensors. The hub runs its models as always: in threads, worker processes or
 
 - `_http.Application` has the routes, and knows no socket. `_front.HttpFront` listens, and a
   `_connection.Connection` parses requests with httptools and writes responses.
+- `_grpc.front.GrpcFront` listens for gRPC, which reads and writes in threads of its own.
 - Each request is a task. If the client goes, the task is cancelled, and so is its request in the
   hub.
 - `_errors.failure` is the one table of what an exception means to a client.

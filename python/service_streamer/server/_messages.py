@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from ._errors import Failure, InvalidInput, failure
+from ._errors import Failure, failure
 from ._json import dump
-from ._service import DEFAULTS, CallOptions
-from ._tensors import shown
 
 JSON = "application/json"
-TIMEOUT, PRIORITY = b"x-request-timeout", b"x-priority"
-TENANT, CALLER_KEY = b"x-tenant", b"x-caller-key"
 
 
 @dataclasses.dataclass(slots=True)
@@ -73,42 +68,3 @@ def check_method(request: Request, *allowed: str) -> None:
         names = ", ".join(allowed)
         message = f"{request.path} has the method {names}, not {request.method}"
         raise Refused(405, message, ("allow", names))
-
-
-def call_options(request: Request) -> CallOptions:
-    """Return how a request is to be run, from its headers.
-
-    Raises:
-        InvalidInput: a header is invalid.
-    """
-    get = request.headers.get
-    timeout, priority, tenant, caller_key = (
-        get(TIMEOUT),
-        get(PRIORITY),
-        get(TENANT),
-        get(CALLER_KEY),
-    )
-    if timeout is priority is tenant is caller_key is None:
-        return DEFAULTS
-    return CallOptions(
-        timeout=None if timeout is None else _number(TIMEOUT, timeout, float),
-        priority=0 if priority is None else _number(PRIORITY, priority, int),
-        tenant=_text(TENANT, tenant),
-        caller_key=_text(CALLER_KEY, caller_key),
-    )
-
-
-def _number(name: bytes, value: bytes, kind: type[Any]) -> Any:
-    try:
-        if len(value) <= 30 and math.isfinite(number := kind(value.decode("ascii"))):
-            return number
-    except ValueError:
-        pass
-    raise InvalidInput(f"the header {name.decode()} must be a number, not {shown(value)}")
-
-
-def _text(name: bytes, value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput(f"the header {name.decode()} is not UTF-8: {shown(value)}") from None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _options
 from ..hub import ModelHandle, ModelHub, UnknownModel
 from ._errors import InvalidInput
 from ._items import Specs, items_of, items_of_instances, tensors_of
-from ._tensors import Tensor
+from ._tensors import Tensor, shown
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from .._streams.stream import AsyncStream
 
 NAME = "service-streamer"
@@ -126,12 +128,25 @@ class Service:
         items = items_of(request.inputs, spec.inputs, handle.is_native)
         number = handle.version
         outputs = await self._run(handle, items, options)
-        tensors = tensors_of(outputs, spec.outputs)
-        if request.outputs is None:
-            wanted = list(tensors.values())
-        else:
-            wanted = [_output(tensors, name) for name in request.outputs]
-        return InferResponse(request.model, str(number), request.id, wanted)
+        return _response(request, number, outputs, spec.outputs)
+
+    async def infer_stream(
+        self, request: InferRequest, options: CallOptions
+    ) -> AsyncGenerator[InferResponse, None]:
+        """Run one request, and yield its responses: one for each piece that the model streams.
+
+        A model streams only to a request with one row. Other requests have one response.
+        """
+        handle = self.handle(request.model, request.version)
+        spec = handle.spec
+        items = items_of(request.inputs, spec.inputs, handle.is_native)
+        if len(items) > 1:
+            yield await self.infer(request, options)
+            return
+        number = handle.version
+        async with await self._stream(handle, items[0], options) as pieces:
+            async for piece in pieces:
+                yield _response(request, number, [piece], spec.outputs)
 
     def predict(
         self, model: str, version: str, instances: list[Any], options: CallOptions
@@ -147,14 +162,8 @@ class Service:
     ) -> AsyncStream:
         """Send one item, a value of JSON. Return an asynchronous iterator of its outputs."""
         handle = self.handle(model, version)
-        spec = handle.spec
-        (item,) = items_of_instances([instance], spec.inputs, handle.is_native)
-        self._check(handle, options)
-        if spec.in_processes is None and handle.status().state != "ready":
-            await self.load(model, version)  # its streamer is not known before
-        return handle.astream(
-            item, timeout=options.timeout, priority=options.priority, tenant=options.tenant
-        )
+        (item,) = items_of_instances([instance], handle.spec.inputs, handle.is_native)
+        return await self._stream(handle, item, options)
 
     # -------------------------------------------------------------- health and facts
 
@@ -232,6 +241,14 @@ class Service:
             caller_key=options.caller_key,
         )
 
+    async def _stream(self, handle: ModelHandle, item: Any, options: CallOptions) -> AsyncStream:
+        self._check(handle, options)
+        if handle.spec.in_processes is None and handle.status().state != "ready":
+            await asyncio.to_thread(handle.wait_ready)  # its streamer is not known before
+        return handle.astream(
+            item, timeout=options.timeout, priority=options.priority, tenant=options.tenant
+        )
+
     def _check(self, handle: ModelHandle, options: CallOptions) -> None:
         if options.priority not in _PRIORITIES:
             raise InvalidInput(f"priority {options.priority} is out of range")
@@ -243,6 +260,27 @@ class Service:
             shares = handle._options.tenants
             if shares is not None and "*" not in shares and options.tenant not in shares:
                 raise InvalidInput(f"the model has no share for the tenant {options.tenant!r}")
+
+
+def check_load_parameters(names: Iterable[str]) -> None:
+    """Check the names of the parameters with which a client wants to load a model.
+
+    Raises:
+        InvalidInput: one of them brings a configuration or files.
+    """
+    for name in names:
+        if name == "config" or name.startswith("file:"):
+            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
+                               "model has its configuration")  # fmt: skip
+
+
+def _response(request: InferRequest, version: int, outputs: Any, specs: Specs) -> InferResponse:
+    tensors = tensors_of(outputs, specs)
+    if request.outputs is None:
+        wanted = list(tensors.values())
+    else:
+        wanted = [_output(tensors, name) for name in request.outputs]
+    return InferResponse(request.model, str(version), request.id, wanted)
 
 
 def _output(tensors: dict[str, Tensor], name: str) -> Tensor:

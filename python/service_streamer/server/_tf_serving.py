@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..hub import UnknownModel
+from ._call_options import call_options
 from ._errors import InvalidInput
 from ._events import events
 from ._json import decode_bytes, parse_object
-from ._messages import Handler, Request, Response, call_options, check_method, json_response
+from ._messages import Handler, Request, Response, check_method, json_response
 from ._service import IndexEntry, Service
 from ._tensors import shown
 
@@ -41,7 +42,7 @@ class TfServing:
     async def _predict(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
         body = _body(request)
-        options = call_options(request)
+        options = call_options(request.headers)
         instances, inputs = body.get("instances"), body.get("inputs")
         if (instances is None) == (inputs is None):
             raise InvalidInput('the body must have either "instances" or "inputs"')
@@ -58,7 +59,7 @@ class TfServing:
         body = _body(request)
         if "instance" not in body:
             raise InvalidInput('the body must have an "instance"')
-        options = call_options(request)
+        options = call_options(request.headers)
         pieces = await self._service.stream(model, version, body["instance"], options)
         return await events(pieces)
 

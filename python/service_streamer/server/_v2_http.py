@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
 import numpy as np
 
+from ._call_options import call_options, natural, with_parameters
 from ._errors import InvalidInput, NotServing
 from ._json import dump, parse_object
-from ._messages import Handler, Request, Response, call_options, check_method, json_response
-from ._service import CallOptions, InferRequest, InferResponse, Service
+from ._messages import Handler, Request, Response, check_method, json_response
+from ._service import InferRequest, InferResponse, Service, check_load_parameters
 from ._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 
 HEADER_LENGTH = b"inference-header-content-length"
@@ -85,8 +85,9 @@ class V2:
 
     async def _load(self, model: str, request: Request) -> Response:
         check_method(request, "POST")
-        _check_no_files(parse_object(request.body or b"{}"))
-        await self._service.load(model, timeout=call_options(request).timeout)
+        body = parse_object(request.body or b"{}")
+        check_load_parameters(_object(body, "parameters", "the request"))
+        await self._service.load(model, timeout=call_options(request.headers).timeout)
         return Response(200, b"{}")
 
     async def _unload(self, model: str, request: Request) -> Response:
@@ -99,7 +100,7 @@ class V2:
         head, binary = _split(request)
         body = parse_object(head)
         parameters = _object(body, "parameters", "the request")
-        options = _options(call_options(request), parameters)
+        options = with_parameters(call_options(request.headers), parameters)
         wanted = _wanted(body, parameters.get("binary_data_output") is True)
         identity = body.get("id", "")
         if type(identity) is not str:
@@ -129,23 +130,6 @@ def _health(is_ready: bool) -> Response:
     return Response(200)
 
 
-def _check_no_files(body: dict[str, Any]) -> None:
-    for name in _object(body, "parameters", "the request"):
-        if name == "config" or name.startswith("file:"):
-            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
-                               "model has its configuration")  # fmt: skip
-
-
-def _options(options: CallOptions, parameters: dict[str, Any]) -> CallOptions:
-    """Return the options of a request. Those of its headers are above its parameters."""
-    limit, priority = _int(parameters, "timeout"), _int(parameters, "priority")
-    if limit and options.timeout is None:
-        options = dataclasses.replace(options, timeout=limit / 1e6)  # it is in microseconds
-    if priority and not options.priority:
-        options = dataclasses.replace(options, priority=priority)
-    return options
-
-
 def _split(request: Request) -> tuple[bytes | bytearray | memoryview, memoryview]:
     """Return the JSON of a body and the binary data after it."""
     text = request.headers.get(HEADER_LENGTH)
@@ -171,7 +155,7 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
         if type(each) is not dict:
             raise InvalidInput(f"an input must be an object, not {shown(each)}")
         name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
-        size = _int(_object(each, "parameters", f"input {shown(name)}"), "binary_data_size")
+        size = natural(_object(each, "parameters", f"input {shown(name)}"), "binary_data_size")
         if size is None:
             found.append(from_json(name, datatype, shape, each.get("data")))
         elif "data" in each:
@@ -241,10 +225,3 @@ def _object(body: dict[str, Any], name: str, owner: str) -> dict[str, Any]:
     if type(found) is not dict:
         raise InvalidInput(f"{name} of {owner} must be an object, not {shown(found)}")
     return found
-
-
-def _int(parameters: dict[str, Any], name: str) -> int | None:
-    value = parameters.get(name)
-    if value is None or (type(value) is int and value >= 0):
-        return value
-    raise InvalidInput(f"{name} must be an int of at least 0, not {shown(value)}")

@@ -9,10 +9,11 @@ from .._model import check_callable, name_of
 from .._model_errors import FAULTS_OF_THE_MODEL, copy_error, detached, is_out_of_memory
 from .._native import NativeSource
 from .._options import one_of
-from ._collate import check_key, collate_options, number_keys, pad_values
+from .._types import Collate
+from ._collate import PadSide, check_key, collate_options, number_keys, pad_values
 from ._module import load_module
 from ._placement import Placement, check_device
-from ._rows import OUTPUTS, Padding, Splitter
+from ._rows import OUTPUTS, Output, Padding, Splitter
 
 
 class BatchedModel:
@@ -80,8 +81,8 @@ class BatchedModel:
         model: Callable[..., Any],
         *,
         device: str | None = None,
-        collate: str = "stack",
-        pad_side: str = "right",
+        collate: Collate = "stack",
+        pad_side: PadSide = "right",
         pad_value: float | Mapping[str, float] = 0,
         pad_to: Sequence[int] = (),
         batch_sizes: Sequence[int] = (),
@@ -89,7 +90,7 @@ class BatchedModel:
         lengths: str | None = None,
         trim: bool | Sequence[str] = False,
         key: Callable[[Any], Hashable] | None = None,
-        output: str = "tensor",
+        output: Output = "tensor",
     ) -> None:
         if isinstance(model, NativeSource | BatchedModel):
             raise TypeError(

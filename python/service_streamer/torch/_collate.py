@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from .._model_errors import detached
 from .._options import count, one_of
+from .._types import Collate
 
-COLLATES = ("stack", "pad")
-SIDES = ("right", "left")
+PadSide = Literal["right", "left"]
+
+COLLATES = get_args(Collate)
+SIDES = get_args(PadSide)
 
 
 def collate_options(

@@ -6,20 +6,23 @@ import array
 import itertools
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from .._grouping import Grouping
 from .._native import NativeSource
 from .._options import count, one_of
 from .._outputs import in_order
-from ._collate import check_key, collate_options, pad_values
+from .._types import Collate
+from ._collate import PadSide, check_key, collate_options, pad_values
 from ._devices import check_devices, find_devices
 from ._errors import ModelFileError
 from ._file import device_of, is_script
 from ._module import load_module
 from ._sidecar import BATCH, Signature, TensorSpec, read_sidecar
 
-OUTPUTS = ("tensor", "numpy")
+Output = Literal["tensor", "numpy"]
+
+OUTPUTS = get_args(Output)
 PIPELINED = ("cuda",)  # device types that compute asynchronously
 
 
@@ -87,15 +90,15 @@ class NativeModel(NativeSource):
         device: str | Sequence[str] = "cpu",
         workers: int = 1,
         intra_op_threads: int | None = None,
-        collate: str = "stack",
-        pad_side: str = "right",
+        collate: Collate = "stack",
+        pad_side: PadSide = "right",
         pad_value: float | Mapping[str, float] = 0,
         pad_to: Sequence[int] = (),
         batch_sizes: Sequence[int] = (),
         mask: str | None = None,
         lengths: str | None = None,
         key: Callable[[Any], Hashable] | None = None,
-        output: str = "tensor",
+        output: Output = "tensor",
         warmup: Sequence[int] = (),
         signature: Mapping[str, Any] | None = None,
     ) -> None:

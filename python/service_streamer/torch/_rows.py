@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from .._errors import OutputSizeMismatch
 from .._model_errors import OutputRefused
 from ._placement import wait_until_computed
 
-OUTPUTS = ("tensor", "cpu", "numpy")
+Output = Literal["tensor", "cpu", "numpy"]
+
+OUTPUTS = get_args(Output)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@
 
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/slo_policy.h"
+#include "simulation/event_loop.h"
 #include "simulation/random.h"
-#include "simulation/server.h"
 #include "simulation/workload.h"
 
 namespace service_streamer::simulation {
@@ -16,32 +16,30 @@ namespace {
 
 constexpr int kWarmUpShare = 4;
 
-// The queue, the two policies and the workers, joined as in the engine.
-class SloServer {
+struct SloBatch {
+  int items = 0;
+  int ending = 0;
+  Duration age{0};
+  std::vector<std::pair<std::size_t, int>> ranges;  // request, items
+};
+
+class SloServer final : EventLoop<SloBatch> {
  public:
   SloServer(const Cell& cell, Duration slo, Noise noise, bool with_slo, std::uint64_t seed, int requests)
-      : cell_(cell),
+      : EventLoop(cell.workers),
+        cell_(cell),
         slo_(slo),
         noise_(noise),
         random_(seed + 1),
         workload_(cell, seed),
         length_(requests),
-        policy_(policy_options()),
-        workers_(static_cast<std::size_t>(cell.workers)),
-        idle_(cell.workers) {
+        policy_(policy_options()) {
     if (with_slo) slo_policy_.emplace(SloPolicy::Options{slo, policy_options().batch_size, cell.workers});
   }
 
   SloOutcome run() {
-    while (arrivals_ < length_) {
-      now_ = next_event();
-      for (Worker& worker : workers_) {
-        if (worker.busy && worker.until == now_) complete(worker);
-      }
-      while (workload_.next() == now_) arrive();
-      dispatch();
-    }
-    outcome_.seconds = std::chrono::duration<double>(now_ - measured_from_).count();
+    while (arrivals_ < length_) step();
+    outcome_.seconds = std::chrono::duration<double>(now() - measured_from_).count();
     return outcome_;
   }
 
@@ -54,51 +52,35 @@ class SloServer {
     bool measured = false;
   };
 
-  struct Worker {
-    bool busy = false;
-    TimePoint start;
-    TimePoint until;
-    int items = 0;
-    int ending = 0;
-    Duration age{0};
-    std::vector<std::pair<std::size_t, int>> ranges;  // request, items
-  };
-
   BatchPolicy::Options policy_options() const {
     return {PolicyKind::kAdaptive, static_cast<std::size_t>(limit_ > 0 ? limit_ : cell_.batch_size), cell_.max_latency,
             cell_.workers};
   }
 
-  TimePoint next_event() const {
-    TimePoint next = std::min(workload_.next(), timer_);
-    for (const Worker& worker : workers_) {
-      if (worker.busy) next = std::min(next, worker.until);
-    }
-    return next;
-  }
+  TimePoint next_arrival() const override { return workload_.next(); }
 
-  void arrive() {
+  void arrive() override {
     const Arrival arrival = workload_.pop();
     ++arrivals_;
     const bool measured = arrivals_ > length_ / kWarmUpShare;
-    if (measured && outcome_.arrived++ == 0) measured_from_ = now_;
+    if (measured && outcome_.arrived++ == 0) measured_from_ = now();
     end_hopeless();
-    if (slo_policy_ && slo_policy_->refuse(now_, Duration::zero(), static_cast<std::size_t>(items_),
+    if (slo_policy_ && slo_policy_->refuse(now(), Duration::zero(), static_cast<std::size_t>(items_),
                                            static_cast<std::size_t>(arrival.items)) > Duration::zero()) {
       if (measured) ++outcome_.refused;
       return;
     }
-    policy_.arrived(now_);
+    policy_.arrived(now());
     waiting_.push_back(requests_.size());
-    requests_.push_back({now_, arrival.items, arrival.items, arrival.items, measured});
+    requests_.push_back({now(), arrival.items, arrival.items, arrival.items, measured});
     items_ += arrival.items;
   }
 
-  void complete(Worker& worker) {
+  void complete(const Worker& worker) override {
     const auto items = static_cast<std::size_t>(worker.items);
-    policy_.completed(now_, items, now_ - worker.start, worker.ending);
+    policy_.completed(now(), items, now() - worker.start, worker.ending);
     if (slo_policy_) {
-      slo_policy_->completed(now_, worker.start, items, worker.age);
+      slo_policy_->completed(now(), worker.start, items, worker.age);
       limit_ = static_cast<int>(slo_policy_->batch_limit());
       policy_.configure(policy_options());
     }
@@ -107,19 +89,17 @@ class SloServer {
       request.running -= count;
       if (request.running > 0 || !request.measured) continue;
       ++outcome_.answered;
-      if (now_ - request.arrived > slo_) continue;
+      if (now() - request.arrived > slo_) continue;
       ++outcome_.in_time;
       outcome_.items_in_time += request.items;
     }
-    worker.busy = false;
-    ++idle_;
     end_hopeless();
   }
 
   void end_hopeless() {
     while (slo_policy_ && !waiting_.empty()) {
       Queued& front = requests_[waiting_.front()];
-      if (!slo_policy_->hopeless(now_, front.arrived, static_cast<std::size_t>(front.left),
+      if (!slo_policy_->hopeless(now(), front.arrived, static_cast<std::size_t>(front.left),
                                  static_cast<std::size_t>(items_)))
         return;
       if (front.measured) ++outcome_.ended;
@@ -129,30 +109,17 @@ class SloServer {
     }
   }
 
-  void dispatch() {
-    timer_ = TimePoint::max();
-    while (items_ > 0 && idle_ > 0) {
-      if (!ready_) {
-        ready_ = true;
-        ready_since_ = now_;
-      }
-      BatchPolicy::Verdict verdict = policy_.due(queue(), now_);
-      if (slo_policy_) {
-        const TimePoint latest = slo_policy_->latest_start(queue().oldest, static_cast<std::size_t>(items_));
-        verdict.at = std::min(verdict.at, latest);
-      }
-      if (verdict.at > now_) {
-        timer_ = verdict.at + kTimerOvershoot;
-        return;
-      }
-      start_batch();
-    }
-    ready_ = false;
+  bool is_empty() const override { return items_ == 0; }
+
+  TimePoint due() override {
+    const TimePoint at = policy_.due(queue(), now()).at;
+    if (!slo_policy_) return at;
+    return std::min(at, slo_policy_->latest_start(queue().oldest, static_cast<std::size_t>(items_)));
   }
 
   BatchPolicy::Queue queue() const {
-    return {static_cast<std::size_t>(items_), static_cast<int>(waiting_.size()), idle_,
-            requests_[waiting_.front()].arrived, ready_since_};
+    return {static_cast<std::size_t>(items_), static_cast<int>(waiting_.size()), idle(),
+            requests_[waiting_.front()].arrived, ready_since()};
   }
 
   Duration service(int items) {
@@ -163,35 +130,32 @@ class SloServer {
     return Duration(static_cast<Duration::rep>(base * factor));
   }
 
-  void start_batch() {
+  void start_batch() override {
     end_hopeless();
     if (items_ == 0) return;
-    Worker& worker =
-        *std::find_if(workers_.begin(), workers_.end(), [](const Worker& candidate) { return !candidate.busy; });
-    const std::size_t limit = policy_.share(queue());
-    worker.items = 0;
-    worker.ending = 0;
-    worker.age = now_ - queue().oldest;
-    worker.ranges.clear();
-    while (worker.items < static_cast<int>(limit) && !waiting_.empty()) {
+    const int limit = static_cast<int>(policy_.share(queue()));
+    const Worker& worker = start([&](SloBatch& batch) {
+      batch.age = now() - queue().oldest;
+      take(batch, limit);
+      return service(batch.items);
+    });
+    policy_.dispatched(now(), worker.ending);
+    if (slo_policy_) slo_policy_->dispatched(now(), static_cast<std::size_t>(worker.items));
+  }
+
+  void take(SloBatch& batch, int limit) {
+    while (batch.items < limit && !waiting_.empty()) {
       const std::size_t index = waiting_.front();
       Queued& front = requests_[index];
-      const int taken = std::min(static_cast<int>(limit) - worker.items, front.left);
-      worker.ranges.push_back({index, taken});
-      worker.items += taken;
+      const int taken = std::min(limit - batch.items, front.left);
+      batch.ranges.push_back({index, taken});
+      batch.items += taken;
       front.left -= taken;
       items_ -= taken;
       if (front.left > 0) continue;
       waiting_.pop_front();
-      ++worker.ending;
+      ++batch.ending;
     }
-    worker.start = now_;
-    worker.until = now_ + service(worker.items);
-    worker.busy = true;
-    --idle_;
-    ready_ = false;
-    policy_.dispatched(now_, worker.ending);
-    if (slo_policy_) slo_policy_->dispatched(now_, static_cast<std::size_t>(worker.items));
   }
 
   const Cell& cell_;
@@ -203,16 +167,10 @@ class SloServer {
   int limit_ = 0;
   BatchPolicy policy_;
   std::optional<SloPolicy> slo_policy_;
-  std::vector<Worker> workers_;
   std::vector<Queued> requests_;
   std::deque<std::size_t> waiting_;
   int items_ = 0;
-  int idle_;
   int arrivals_ = 0;
-  bool ready_ = false;
-  TimePoint ready_since_;
-  TimePoint timer_ = TimePoint::max();
-  TimePoint now_;
   TimePoint measured_from_;
   SloOutcome outcome_;
 };

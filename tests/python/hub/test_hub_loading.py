@@ -59,6 +59,17 @@ def test_a_timeout_includes_the_load_which_goes_on(held):
     assert (factory.loads, hub["model"].stats().submitted) == (1, 1)
 
 
+def test_requests_that_have_ended_do_not_wait_on(held):
+    hub, factory, first = held
+    version = hub._models["model"].versions[1]
+    for number in range(1000):
+        hub.submit("model", [number]).cancel()
+    eventually(lambda: hub.status()["model"].versions[1].waiting == 1)
+    assert len(version.waiting) < 200
+    factory.gate.set()
+    assert first.result() == [0]
+
+
 def test_a_request_can_be_cancelled_while_it_waits(held):
     hub, factory, first = held
     assert first.cancel()

@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 from thread_models import Gate, double
-from waits import eventually
+from waits import LONG, eventually
 
-from service_streamer import ThreadedStreamer
-from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _making, _memory
+from service_streamer import StreamerClosed, ThreadedStreamer
+from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _making, _memory, _room
 from service_streamer.hub._memory import Size
 
 
@@ -170,6 +170,28 @@ def test_a_full_queue_is_drained_too(hubs, factories, threads):
     assert other.result() == [2]
 
 
+def test_models_that_never_return_keep_only_their_room(hubs, factories, monkeypatch):
+    monkeypatch.setattr(_room, "PATIENCE", 0.05)
+    gates = {f"stuck-{number}": Gate() for number in range(3)}  # more than loader threads
+    models = {name: factories(gate) for name, gate in gates.items()}
+    hub = hubs({**models, **{name: factories() for name in "abc"}}, max_loaded=4)
+    futures = [hub.submit(name, [1]) for name in gates]
+    for gate in gates.values():
+        gate.wait_entered()
+    for name in "abcab":
+        assert hub.predict(name, [1], timeout=LONG) == [2]
+    states = [hub.status()[name].versions[1].state for name in gates]
+    assert states == ["draining"] * 3
+    assert len(loaded(hub)) == 1
+    assert not any(future.done() for future in futures)
+    hub.close(timeout=0.1)
+    for future in futures:
+        with pytest.raises(StreamerClosed):
+            future.result(timeout=0)
+    for gate in gates.values():
+        gate.open()
+
+
 def test_thrashing_is_counted_and_logged_once(hubs, factories, caplog):
     hub = hubs({name: factories() for name in "ab"}, max_loaded=1)
     for name in "ababab":
@@ -209,6 +231,35 @@ def test_requests_are_in_flight_while_status_is_read(hubs, factories):
         stop.set()
         reader.join()
     assert abs(time.time() - hub.status()["b"].versions[1].last_use) < 60
+
+
+def test_a_model_is_freed_before_another_one_is_measured(hubs, monkeypatch):
+    models, freed = [], []
+
+    def factory():
+        model = Gate()
+        models.append(weakref.ref(model))
+        return ThreadedStreamer(model, 8)
+
+    def begin():
+        freed.append([model() is None for model in models])
+        return lambda streamer: Size(1)
+
+    monkeypatch.setattr(_memory, "begin", begin)
+    hub = hubs({name: ModelSpec.factory(factory) for name in "ab"}, max_loaded=1)
+    for name in "aba":
+        hub.load(name)
+    assert freed == [[], [True], [True, True]]
+
+
+def test_a_model_that_is_loaded_again_is_not_smaller(hubs, factories, monkeypatch):
+    sizes = iter([4000, 0])
+    monkeypatch.setattr(_memory, "begin", lambda: lambda streamer: Size(next(sizes)))
+    hub = hubs({"model": factories()})
+    for _ in range(2):
+        hub.load("model")
+        assert hub.status()["model"].versions[1].memory == 4000
+        hub.unload("model")
 
 
 def test_an_unloaded_model_is_freed(hubs):

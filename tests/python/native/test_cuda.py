@@ -52,7 +52,7 @@ def test_a_package_runs_on_the_gpu(torch, real_gpu, tmp_path):
     from service_streamer.torch import NativeModel, compile
 
     path = tmp_path / "floats.pt2"
-    module = modules(torch)["Floats"].eval().to("cuda:0")
+    module = modules(torch)["Floats"]().eval().to("cuda:0")
     compile(module, torch.zeros(2, 3, device="cuda:0"), path, max_batch=8, device="cuda:0")
     outputs = NativeModel(path, device="cuda:0")([torch.ones(3)] * 3)
     assert [output.tolist() for output in outputs] == [[4, 4, 4]] * 3

@@ -62,10 +62,17 @@ def calls():
 
 @pytest.mark.parametrize("text", list(calls()))
 def test_a_call_runs(program, text):
-    if "progress" in text:
-        pytest.importorskip("tqdm")
+    for word, module in (("progress", "tqdm"), ("flask", "flask")):
+        if word in text:
+            pytest.importorskip(module)
     main = "\nstreamer = ThreadedStreamer(model.predict, 8)\nasync def main():\n"
     program(SETUP + main + textwrap.indent(text, "    ") + "\nasyncio.run(main())")
+
+
+def test_the_decorator_serves_a_web_application(program):
+    pytest.importorskip("flask")
+    ask = "\nprint(app.test_client().get('/upper/one').text)"
+    assert program(snippet("docs/calling.md", "@batched") + ask).stdout == "ONE\n"
 
 
 def test_the_steps_run(program):

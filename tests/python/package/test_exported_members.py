@@ -59,6 +59,7 @@ def test_what_is_exported():
         "WorkerLost",
         "WorkerStats",
         "__version__",
+        "batched",
         "run_redis_workers_forever",
     }
 

@@ -122,11 +122,12 @@ def test_the_five_minutes_of_the_page_work(tmp_path, asked):
         service.process.communicate()
 
 
-def test_a_port_in_use_ends_it_with_2(services, model_folder):
+@pytest.mark.parametrize("front", ["--http", "--grpc"])
+def test_a_port_in_use_ends_it_with_2(services, model_folder, front):
     with socket.create_server(("127.0.0.1", 0)) as other:
         place = f"127.0.0.1:{other.getsockname()[1]}"
-        service = services("serve", str(model_folder.root / "models"), "--http", place)
-        service.line(f"--http: cannot listen at {place}: Address already in use")
+        service = services("serve", str(model_folder.root / "models"), front, place)
+        service.line(f"{front}: cannot listen at {place}: Address already in use")
         assert service.wait() == 2
 
 
@@ -139,10 +140,11 @@ def test_two_servers_do_not_share_a_port(serve_hub, services, model_folder):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["{}"], "give --http HOST:PORT"),
+        (["{}"], "give --http or --grpc HOST:PORT"),
         (["{}", "--http", "127.0.0.1:0", "--overflow", "reject"], "--overflow: not for a ModelHub"),
         (["{}", "--http", "127.0.0.1:0", "--body-limit", "x"], "--body-limit"),
         (["process_models:Model", "--address", "@x", "--max-loaded", "1"], "is one model"),
+        (["process_models:Model", "--address", "@x", "--grpc", "[::1]:0"], "is one model"),
         (["process_models:Model"], "give the --address"),
     ],
 )

@@ -57,7 +57,7 @@ def changed(signature, **fields):
 
 
 def modules(torch):
-    """The modules, by name."""
+    """The classes of the modules, by name."""
 
     class Floats(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -140,15 +140,25 @@ def modules(torch):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 0 * x + x.sum(0, keepdim=True)
 
+    class Heavy(torch.nn.Module):
+        """As Floats, with 60 MB of weights."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weights", torch.ones(15_000_000))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 3 * x + self.weights[0]
+
     kinds = (Floats, Sequences, Pairs, Picky, Slow, Endless, Lookup, Bags, Huge, Same, Summed)
-    return {each.__name__: each() for each in (*kinds, Crowd)}
+    return {each.__name__: each for each in (*kinds, Crowd, Heavy)}
 
 
 def save_script(torch, name, path):
     """Write a model as TorchScript."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.script(modules(torch)[name]).save(str(path))
+        torch.jit.script(modules(torch)[name]()).save(str(path))
 
 
 def save_package(torch, name, path):
@@ -157,6 +167,6 @@ def save_package(torch, name, path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what torch itself uses
         program = torch.export.export(
-            modules(torch)[name], (torch.zeros(2, 3),), dynamic_shapes=({0: batch},)
+            modules(torch)[name](), (torch.zeros(2, 3),), dynamic_shapes=({0: batch},)
         )
         torch._inductor.aoti_compile_and_package(program, package_path=str(path))

@@ -1,0 +1,24 @@
+"""gRPC: the second front of the server, beside HTTP.
+
+=============  ===================================================================================
+front          listens, in the event loop of HTTP
+calls          from bytes to messages, and from exceptions to status codes
+inference      the methods of ``inference.GRPCInferenceService``
+streaming      its method ModelStreamInfer
+health         ``grpc.health.v1.Health``
+conversion     from messages to requests of the `Service`, and back
+messages       the classes of the messages
+=============  ===================================================================================
+
+``messages.binpb`` has the descriptors of ``inference.proto`` and ``health.proto``.
+"""
+
+from __future__ import annotations
+
+try:
+    import google.protobuf  # noqa: F401
+    import grpc  # noqa: F401
+except ImportError as _error:
+    raise ImportError(
+        f'{_error}: pip install "service-streamer[grpc]"', name=_error.name
+    ) from _error

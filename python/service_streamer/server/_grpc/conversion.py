@@ -1,0 +1,118 @@
+"""The messages of gRPC to tensors and parameters, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from .._call_options import call_options, with_parameters
+from .._errors import InvalidInput
+from .._service import CallOptions, InferRequest, InferResponse
+from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
+from . import messages
+
+_FIELDS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""of InferTensorContents, by datatype. FP16 and BF16 are always raw"""
+
+
+_Response = messages.message("inference.ModelInferResponse")
+
+
+def infer_request(message: Any) -> InferRequest:
+    """Return the request of a ModelInferRequest.
+
+    Raises:
+        InvalidInput: an input is invalid. The message names it.
+    """
+    return InferRequest(
+        model=message.model_name,
+        version=message.model_version,
+        id=message.id,
+        inputs=_inputs(message),
+        outputs=[each.name for each in message.outputs] or None,
+    )
+
+
+def infer_response(response: InferResponse, raw: bool) -> Any:
+    """Return the ModelInferResponse of a response.
+
+    Args:
+        response: of the service.
+        raw: its outputs are raw. They are raw in any case if one of them has no other form.
+    """
+    message = _Response(model_name=response.model, model_version=response.version, id=response.id)
+    raw = raw or any(each.datatype not in _FIELDS for each in response.outputs)
+    for each in response.outputs:
+        output = message.outputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        if raw:
+            message.raw_output_contents.append(bytes(to_bytes(each)))
+            continue
+        values = each.array.reshape(-1).tolist()
+        if each.datatype == "BYTES":
+            values = [value.encode() if type(value) is str else value for value in values]
+        getattr(output.contents, _FIELDS[each.datatype]).extend(values)
+    return message
+
+
+def options_of(message: Any, context: Any) -> CallOptions:
+    """Return how a ModelInferRequest is run, from its metadata, its parameters and its deadline.
+
+    Raises:
+        InvalidInput: a value of the metadata or a parameter is invalid.
+    """
+    given = {
+        name: getattr(value, kind)
+        for name, value in message.parameters.items()
+        if (kind := value.WhichOneof("parameter_choice")) is not None
+    }
+    options = with_parameters(call_options(_headers(context)), given)
+    left = context.time_remaining()
+    if left is not None and (options.timeout is None or left < options.timeout):
+        options = dataclasses.replace(options, timeout=left)
+    return options
+
+
+def _headers(context: Any) -> dict[bytes, bytes]:
+    return {
+        name.encode(): value.encode() if type(value) is str else value
+        for name, value in context.invocation_metadata()
+    }
+
+
+def _inputs(message: Any) -> list[Tensor]:
+    raw = message.raw_input_contents
+    if not raw:
+        return [_from_contents(each) for each in message.inputs]
+    if len(raw) != len(message.inputs):
+        raise InvalidInput(
+            f"raw_input_contents must have one element for each of the {len(message.inputs)} "
+            f"inputs, not {len(raw)}"
+        )
+    inputs = []
+    for each, data in zip(message.inputs, raw, strict=True):
+        if each.HasField("contents"):
+            raise InvalidInput(f"input {shown(each.name)} has contents beside raw_input_contents")
+        inputs.append(from_bytes(each.name, each.datatype, list(each.shape), data))
+    return inputs
+
+
+def _from_contents(tensor: Any) -> Tensor:
+    """Return the input with typed contents."""
+    name, datatype, shape = tensor.name, tensor.datatype, list(tensor.shape)
+    check_head(name, datatype, shape)
+    field = _FIELDS.get(datatype)
+    if field is None:
+        raise InvalidInput(f"input {shown(name)}: {datatype} needs raw_input_contents")
+    for found, _ in tensor.contents.ListFields():
+        if found.name != field:
+            raise InvalidInput(f"input {shown(name)}: {datatype} needs {field}, not {found.name}")
+    return from_json(name, datatype, shape, list(getattr(tensor.contents, field)))

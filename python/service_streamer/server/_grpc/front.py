@@ -1,0 +1,77 @@
+"""GrpcFront: brings the calls of gRPC to the service."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import grpc
+
+from .._service import Service
+from . import messages
+from .calls import handlers
+from .health import Health
+from .inference import Inference
+
+CALLS = 1024  # of a connection at a time; others wait in the client
+_FOREVER = 1e8  # s; gRPC has no other way to wait until all calls have ended
+
+
+class GrpcFront:
+    """Listens for gRPC in the running event loop.
+
+    Args:
+        service: what it serves.
+        place: host and port. Port 0: any that is free.
+        body_limit: most bytes of a message. A larger one is refused with RESOURCE_EXHAUSTED.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+
+    def __init__(self, service: Service, place: tuple[str, int], body_limit: int) -> None:
+        host, port = _free_address(place)
+        self._host = f"[{host}]" if ":" in host else host
+        self._inference = Inference(service)
+        options = (
+            ("grpc.max_receive_message_length", body_limit),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", CALLS),
+            ("grpc.so_reuseport", 0),  # a second server at this port is an error
+        )
+        self._server: Any = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers(
+            (
+                handlers(messages.INFERENCE, self._inference.methods),
+                handlers(messages.HEALTH, Health(service).methods),
+            )
+        )
+        try:
+            self._port = self._server.add_insecure_port(f"{self._host}:{port}")
+        except RuntimeError as error:  # another process was faster
+            raise OSError(str(error)) from None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"grpc://{self._host}:{self._port}"
+
+    async def start(self) -> None:
+        """Listen from now on."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Refuse new calls, and wait until all requests are answered."""
+        self._inference.stop()
+        await self._server.stop(_FOREVER)
+
+
+def _free_address(place: tuple[str, int]) -> tuple[str, int]:
+    """Return the IP address and the port of a place.
+
+    Raises:
+        OSError: nothing can listen there. gRPC would write the reason to stderr only.
+    """
+    family, _, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
+    with socket.create_server(address[:2], family=family) as probe:
+        return str(address[0]), int(probe.getsockname()[1])

@@ -1,0 +1,75 @@
+"""Type parameters at run time, and the types of options. tests/typing has what checkers see."""
+
+import inspect
+import typing
+
+import pytest
+from waits import LONG
+
+from service_streamer import (
+    Future,
+    ManagedModel,
+    RedisStreamer,
+    StepModel,
+    Streamer,
+    ThreadedStreamer,
+)
+from service_streamer._streams.stream import AsyncStream, Stream
+from service_streamer._types import ProcessesOptions, ThreadedOptions
+
+pytestmark = pytest.mark.every_python
+
+T = typing.TypeVar("T")
+CLASSES = [ThreadedStreamer, Streamer, RedisStreamer, ManagedModel, StepModel, Future]
+
+
+class Length(ManagedModel[str, int]):
+    def init_model(self):
+        pass
+
+    def predict(self, batch):
+        return [len(text) for text in batch]
+
+
+class Echo(ManagedModel[T, T], typing.Generic[T]):
+    def init_model(self):
+        pass
+
+    def predict(self, batch):
+        return batch
+
+
+@pytest.mark.parametrize("cls", [*CLASSES, Stream, AsyncStream], ids=lambda cls: cls.__name__)
+def test_a_class_takes_type_parameters(cls):
+    # Those with a default may be left out, which typing allows only from Python 3.13 on.
+    assert typing.get_origin(cls[str]) is cls
+    assert typing.get_args(cls[str, list[int]]) == (str, list[int])
+
+
+def test_a_streamer_with_type_parameters_is_one_without():
+    with ThreadedStreamer[str, list[int]](lambda batch: [len(text) for text in batch], 8) as made:
+        assert type(made) is ThreadedStreamer
+        assert made.predict(["a", "bc"]) == [1, 2]
+
+
+def test_a_model_with_type_parameters_runs_in_a_worker(process_streamers):
+    assert process_streamers(Length).predict(["a", "bc"]) == [1, 2]
+    first = process_streamers(Echo[int])
+    assert first.predict([3]) == [3]
+    with Streamer[int, list[int]].connect(first.address) as client:
+        assert type(client) is Streamer
+        assert client.predict([4], timeout=LONG) == [4]
+
+
+def test_a_model_class_with_type_parameters_is_still_no_function():
+    with pytest.raises(TypeError, match="must be a function, not the class Echo"):
+        ThreadedStreamer(Echo[int], 8)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"), [(ThreadedStreamer, ThreadedOptions), (Streamer, ProcessesOptions)]
+)
+def test_each_option_has_a_type(cls, options):
+    parameters = inspect.signature(cls).parameters.values()
+    named = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert named - {"output"} == options.__annotations__.keys()

@@ -1,0 +1,77 @@
+"""What the tests of the gRPC server share: servers in a thread, and clients of Triton."""
+
+import asyncio
+import threading
+
+import pytest
+from waits import LONG
+
+from service_streamer.hub import ModelHub
+
+
+class GrpcThread:
+    """Serves a hub from an event loop of its own."""
+
+    def __init__(self, hub, max_message):
+        from uvloop import new_event_loop
+
+        from service_streamer.server._grpc.front import GrpcFront
+        from service_streamer.server._service import Service
+
+        self.hub = hub
+        self.service = Service(hub)
+        self.loop = new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self.run(self._start(GrpcFront, max_message))
+        self.address = self._front.url.removeprefix("grpc://")
+
+    async def _start(self, kind, max_message):
+        self._front = kind(self.service, ("127.0.0.1", 0), max_message)
+        await self._front.start()
+
+    def run(self, main):
+        return self.begin(main).result(LONG)
+
+    def begin(self, main):
+        return asyncio.run_coroutine_threadsafe(main, self.loop)
+
+    def stop(self):
+        """Begin to stop the front. Returns a future."""
+        return self.begin(self._front.stop())
+
+    def close(self):
+        self.hub.close(drain=False, timeout=LONG)
+        self.stop().result(LONG)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(LONG)
+        self.loop.close()
+
+
+@pytest.fixture
+def grpc_servers():
+    """Serves models over gRPC, until the test has ended."""
+    made = []
+
+    def start(models, max_message=1 << 24):
+        made.append(GrpcThread(ModelHub(models), max_message))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def triton_clients():
+    """Makes clients of Triton for servers, or for addresses."""
+    triton = pytest.importorskip("tritonclient.grpc")
+    made = []
+
+    def connect(server):
+        made.append(triton.InferenceServerClient(getattr(server, "address", server)))
+        return made[-1]
+
+    yield connect
+    for client in made:
+        client.close()

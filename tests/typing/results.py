@@ -1,0 +1,225 @@
+"""The types of results. Read by mypy and basedpyright (`make lint`), never run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+from typing_extensions import assert_type
+
+from service_streamer import (
+    Future,
+    ManagedModel,
+    RedisStreamer,
+    StepModel,
+    Streamer,
+    ThreadedStreamer,
+    batched,
+)
+from service_streamer.torch import BatchedModel, NativeModel
+
+
+class Array:
+    """What arrays and tensors have."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int | slice) -> Array:
+        return self
+
+    def __iter__(self) -> Iterator[Array]:
+        yield self
+
+
+def lengths(batch: list[str]) -> list[int]:
+    return [len(text) for text in batch]
+
+
+def embed(batch: Sequence[str]) -> Array:
+    return Array()
+
+
+def spell(batch: list[str]) -> Iterator[list[str | None]]:
+    yield [text[0] for text in batch]
+
+
+# ------------------------------------------------------------------ every method
+
+
+async def of_a_function(texts: Iterator[str]) -> None:
+    streamer = ThreadedStreamer(lengths, batch_size=64, policy="greedy")
+    assert_type(streamer, ThreadedStreamer[str, list[int], int])
+    assert_type(streamer.predict(["a"]), list[int])
+    assert_type(streamer.submit(["a"]), Future[list[int]])
+    assert_type(streamer.submit(["a"]).result(timeout=1), list[int])
+    assert_type(await streamer.submit(["a"]), list[int])
+    assert_type(await streamer.apredict(["a"]), list[int])
+    assert_type(streamer.predict_one("a", timeout=1, priority=1, tenant="acme"), int)
+    assert_type(await streamer.apredict_one("a"), int)
+    assert_type(streamer.map(texts), Generator[int, None, None])
+    assert_type(list(streamer.stream("a")), list[int])
+    assert_type([piece async for piece in streamer.astream("a")], list[int])
+    with streamer as same, streamer.stream("a") as stream:
+        assert_type(same, ThreadedStreamer[str, list[int], int])
+        assert_type(next(stream), int)
+
+
+async def of_a_generator_function() -> None:
+    streamer = ThreadedStreamer(spell, batch_size=64)
+    assert_type(streamer.predict(["a"]), list[list[str]])
+    assert_type(streamer.predict_one("a"), list[str])
+    assert_type(next(streamer.stream("a")), str)
+    assert_type([piece async for piece in streamer.astream("a")], list[str])
+
+
+def of_arrays(rows: Array) -> None:
+    items = ThreadedStreamer(embed, batch_size=64)
+    assert_type(items.predict(["a"]), list[Array])
+    assert_type(items.predict_one("a"), Array)
+    whole = ThreadedStreamer(embed, batch_size=64, output="batch")
+    assert_type(whole.predict(["a"]), Array)
+    assert_type(whole.submit(("a", "b")).result(), Array)
+    assert_type(next(whole.map(["a"])), Array)
+
+    def same(batch: list[Array]) -> list[Array]:
+        return batch
+
+    assert_type(ThreadedStreamer(same, batch_size=64).predict(rows), list[Array])
+
+
+# ------------------------------------------------------------------------ models
+
+
+class Lengths(ManagedModel[str, int]):
+    def init_model(self, prefix: str, *, upper: bool = False) -> None:
+        self.model = prefix
+
+    def predict(self, batch: list[str]) -> tuple[int, ...]:
+        return tuple(lengths(batch))
+
+
+class Embed(ManagedModel[str, Array]):
+    def predict(self, batch: list[str]) -> Array:
+        return embed(batch)
+
+
+class Spell(ManagedModel[str, list[str]]):
+    def predict(self, batch: list[str]) -> Iterator[list[str | None]]:
+        return spell(batch)
+
+
+class WithoutParameters(ManagedModel):
+    def predict(self, batch: list[str]) -> list[int]:
+        return lengths(batch)
+
+
+class Countdown(StepModel[int, str]):
+    def admit(self, items: list[int]) -> list[list[int]]:
+        return [[item] for item in items]
+
+    def step(self, states: list[list[int]]) -> list[tuple[str | None, bool]]:
+        return [("", True) for _ in states]
+
+
+def of_worker_processes() -> None:
+    assert_type(Streamer(lengths, 64).predict(["a"]), list[int])
+    assert_type(Streamer(spell, 64).predict(["a"]), list[list[str]])
+    assert_type(next(Streamer(spell, 64).stream("a")), str)
+    assert_type(Streamer(embed, 64, output="batch").predict(["a"]), Array)
+    assert_type(Streamer(Lengths, 64, model_init_args=["a"]).predict(["a"]), list[int])
+    assert_type(Streamer(Lengths, 64, 0.1, 4, (0, 1)).predict_one("a"), int)
+    assert_type(Streamer(Embed, 64).predict(["a"]), list[Array])
+    assert_type(Streamer(Embed, 64, output="batch").predict(["a"]), Array)
+    assert_type(Streamer(Spell, 64).predict(["a"]), list[list[str]])
+    assert_type(Streamer(WithoutParameters, 64).predict(["a"]), list[Any])
+
+
+def of_steps() -> None:
+    for streamer in (ThreadedStreamer(Countdown(), 32), Streamer(Countdown, 32)):
+        assert_type(streamer.predict([3]), list[list[str]])
+        assert_type(streamer.predict_one(3), list[str])
+        assert_type(next(streamer.stream(3)), str)
+
+
+def of_callables(
+    method: Callable[[Sequence[str]], list[bytes]], unknown: Callable[..., Any], anything: Any
+) -> None:
+    assert_type(ThreadedStreamer(method, 64).predict(["a"]), list[bytes])
+    outputs: list[int] = ThreadedStreamer(unknown, 64).predict(["a"])
+    outputs = ThreadedStreamer(anything, 64).predict(["a"])
+    lengths_of_anything = ThreadedStreamer(lambda batch: [1 for _ in batch], 64)
+    assert_type(lengths_of_anything.predict(["a"]), list[int])
+    print(outputs)
+
+
+def of_torch_models(native: NativeModel, module: Callable[..., Any]) -> None:
+    tensor: Array = ThreadedStreamer(native, 64, output="batch").predict(["a"])
+    streamer = ThreadedStreamer(BatchedModel(module, collate="pad", output="cpu"), 64)
+    tensors: list[Array] = streamer.predict(["a"])
+    tensors = ThreadedStreamer(module, 64, collate="pad", device="cuda:0").predict(["a"])
+    print(tensor, tensors)
+
+
+# ----------------------------------------------------------------------- clients
+
+
+def clients() -> None:
+    assert_type(Streamer[str, list[int]].connect("@lengths").predict(["a"]), list[int])
+    assert_type(RedisStreamer[str, list[int]]("broker:6379").predict_one("a"), int)
+    assert_type(RedisStreamer[str, list[list[str]], str]().stream("a").__next__(), str)
+    untyped: list[int] = Streamer.connect("@lengths", output="items").predict(["a"])
+    typed: RedisStreamer[str, list[int]] = RedisStreamer(prefix="lengths")
+    assert_type(typed.predict(["a"]), list[int])
+    print(untyped)
+
+
+def without_parameters(streamer: ThreadedStreamer, future: Future) -> ThreadedStreamer:
+    first: int = streamer.predict_one("a")
+    second: str = streamer.predict(["a"])
+    third: list[int] = future.result()
+    print(first, second, third)
+    return streamer
+
+
+def only_the_result(streamer: ThreadedStreamer[Any, Sequence[int]]) -> Sequence[int]:
+    return streamer.predict(["a"])
+
+
+def any_streamer_is_one_without_parameters() -> None:
+    streamer = ThreadedStreamer(lengths, 64)
+    without_parameters(streamer, streamer.submit(["a"]))
+    without_parameters(ThreadedStreamer(embed, 64, output="batch"), streamer.submit(["a"]))
+    only_the_result(streamer)
+
+
+class Renamed(ThreadedStreamer[str, list[int], int]):
+    def __init__(self) -> None:
+        super().__init__(lengths, 64)
+
+
+def of_a_subclass() -> None:
+    assert_type(Renamed().predict(["a"]), list[int])
+
+
+# --------------------------------------------------------------------- decorator
+
+
+@batched(batch_size=64, max_latency=0.05, policy="greedy", worker_num=2)
+def count(batch: list[str]) -> list[int]:
+    return lengths(batch)
+
+
+@batched(64)
+def letters(batch: list[str]) -> Iterator[list[str]]:
+    yield batch
+
+
+async def decorated() -> None:
+    assert_type(count("a"), int)
+    assert_type(count("a", timeout=1, priority=1, tenant="acme"), int)
+    assert_type(await count.apredict_one("a"), int)
+    assert_type(count.predict(["a"]), list[int])
+    assert_type(letters("a"), list[str])
+    assert_type(next(letters.stream("a")), str)
+    count.close()
