@@ -9,9 +9,9 @@ from typing import Any
 import httptools
 
 from ._head import head_of, whole
-from ._http import Application
 from ._large_body import LARGE, LargeBody
 from ._messages import Refused, Request, Response, error_response
+from ._shared import Shared
 
 HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
 RECEIVE_TIMEOUT = 30.0  # s from the first byte of a request to its last
@@ -20,23 +20,6 @@ LINGER = 2.0  # s in which a client can read why it was refused
 
 _Exchange = tuple[Request | Response, bool, bool]
 """a request or what is answered to it; the connection goes on after it; it is not of HTTP/1.0"""
-
-
-class Shared:
-    """What the connections of a server share."""
-
-    def __init__(self, application: Application, body_limit: int) -> None:
-        self.application = application
-        self.body_limit = body_limit
-        self.connections: set[Connection] = set()
-        self.ended: asyncio.Future[None] | None = None
-        """is done when there is no connection any more"""
-
-    def forget(self, connection: Connection) -> None:
-        """Remove a connection, which has ended."""
-        self.connections.discard(connection)
-        if self.ended is not None and not self.connections and not self.ended.done():
-            self.ended.set_result(None)
 
 
 class Connection(asyncio.Protocol):
@@ -58,6 +41,8 @@ class Connection(asyncio.Protocol):
         """a part of its head, not yet of its body"""
         self._size = 0
         """bytes of the head, or of the body"""
+        self._large = 0
+        """bytes of its large bodies"""
         self._timer: asyncio.TimerHandle | None = None
         """for the rest of it"""
         self._deaf = False
@@ -90,6 +75,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End: the client has gone, or this side has closed the connection."""
         self._stop_timer()
+        self._release_large()
         self._deaf = True
         self._waiting.clear()
         if self._task is not None:
@@ -210,6 +196,8 @@ class Connection(asyncio.Protocol):
             keeps = keeps and is_new
             await self._send_pieces(response, keeps, chunked=is_new)
         self._task = None
+        if self._large and not self._waiting and not self._receiving:
+            self._release_large()
         if not keeps:
             self._end(isinstance(message, Response))
         elif self._waiting:
@@ -271,13 +259,25 @@ class Connection(asyncio.Protocol):
             if self._size > HEAD_LIMIT:
                 self._refuse(Refused(431, f"the head has more than {HEAD_LIMIT} bytes"))
         elif self._length - self._size >= LARGE:
-            LargeBody(self._transport, self._length, self._chunks, self._end_of_body)
+            self._begin_large(self._length)
         if self._timer is None and not self._deaf:
             self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
 
     def _check_size(self, size: int) -> None:
         if size > self._shared.body_limit:
             raise Refused(413, f"the body has more than {self._shared.body_limit} bytes")
+
+    def _begin_large(self, length: int) -> None:
+        if not self._shared.take_large(length):
+            why = f"the server has {self._shared.large} bytes of large bodies; try again"
+            self._refuse(Refused(503, why, ("retry-after", "1")))
+            return
+        self._large += length
+        LargeBody(self._transport, length, self._chunks, self._end_of_body)
+
+    def _release_large(self) -> None:
+        self._shared.large -= self._large
+        self._large = 0
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
