@@ -8,10 +8,10 @@ from typing import Any
 
 import httptools
 
-from ._head import head_of
-from ._http import Application
+from ._head import head_of, whole
 from ._large_body import LARGE, LargeBody
 from ._messages import Refused, Request, Response, error_response
+from ._shared import Shared
 
 HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
 RECEIVE_TIMEOUT = 30.0  # s from the first byte of a request to its last
@@ -20,23 +20,6 @@ LINGER = 2.0  # s in which a client can read why it was refused
 
 _Exchange = tuple[Request | Response, bool, bool]
 """a request or what is answered to it; the connection goes on after it; it is not of HTTP/1.0"""
-
-
-class Shared:
-    """What the connections of a server share."""
-
-    def __init__(self, application: Application, body_limit: int) -> None:
-        self.application = application
-        self.body_limit = body_limit
-        self.connections: set[Connection] = set()
-        self.ended: asyncio.Future[None] | None = None
-        """is done when there is no connection any more"""
-
-    def forget(self, connection: Connection) -> None:
-        """Remove a connection, which has ended."""
-        self.connections.discard(connection)
-        if self.ended is not None and not self.connections and not self.ended.done():
-            self.ended.set_result(None)
 
 
 class Connection(asyncio.Protocol):
@@ -58,6 +41,8 @@ class Connection(asyncio.Protocol):
         """a part of its head, not yet of its body"""
         self._size = 0
         """bytes of the head, or of the body"""
+        self._large = 0
+        """bytes of its large bodies"""
         self._timer: asyncio.TimerHandle | None = None
         """for the rest of it"""
         self._deaf = False
@@ -90,6 +75,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End: the client has gone, or this side has closed the connection."""
         self._stop_timer()
+        self._release_large()
         self._deaf = True
         self._waiting.clear()
         if self._task is not None:
@@ -154,14 +140,14 @@ class Connection(asyncio.Protocol):
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Refused(415, "the server takes no compressed bodies")
         self._length = int(headers.get(b"content-length", 0))
-        self._count_body(self._length)
-        self._size = 0
-        if headers.get(b"expect", b"").lower() == b"100-continue" and not self._task:
+        self._check_size(self._length)
+        if b"expect" in headers and self._task is None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, chunk: bytes) -> None:
         """Add a part of the body."""
-        self._count_body(len(chunk))
+        self._size += len(chunk)
+        self._check_size(self._size)
         self._chunks.append(chunk)
 
     def on_message_complete(self) -> None:
@@ -175,12 +161,14 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._stop_timer()
         parser = self._parser
-        request = Request(parser.get_method().decode(), self._path, self._headers, body)
-        is_new = parser.get_http_version() != "1.0"
-        self._waiting.append((request, parser.should_keep_alive(), is_new))
+        headers = self._headers
+        request = Request(parser.get_method().decode(), self._path, headers, body)
+        keeps = parser.should_keep_alive()
+        is_new = (keeps and b"connection" not in headers) or parser.get_http_version() != "1.0"
         if self._task is None:
-            self._next()
+            self._task = self._loop.create_task(self._answer(request, keeps, is_new))
         else:  # the client does not wait for an answer before its next request
+            self._waiting.append((request, keeps, is_new))
             self._transport.pause_reading()
 
     def _end_of_body(self, body: bytearray) -> None:
@@ -203,12 +191,13 @@ class Connection(asyncio.Protocol):
             response = message  # type: ignore[assignment]
         keeps = keeps and not self.is_closing
         if type(response.body) is bytes:
-            head = head_of(response, keeps, b"content-length: %d\r\n" % len(response.body))
-            self._transport.write(head + response.body)
+            self._transport.write(whole(response, response.body, keeps))
         else:
             keeps = keeps and is_new
             await self._send_pieces(response, keeps, chunked=is_new)
         self._task = None
+        if self._large and not self._waiting and not self._receiving:
+            self._release_large()
         if not keeps:
             self._end(isinstance(message, Response))
         elif self._waiting:
@@ -270,14 +259,25 @@ class Connection(asyncio.Protocol):
             if self._size > HEAD_LIMIT:
                 self._refuse(Refused(431, f"the head has more than {HEAD_LIMIT} bytes"))
         elif self._length - self._size >= LARGE:
-            LargeBody(self._transport, self._length, self._chunks, self._end_of_body)
+            self._begin_large(self._length)
         if self._timer is None and not self._deaf:
             self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
 
-    def _count_body(self, size: int) -> None:
-        self._size += size
-        if self._size > self._shared.body_limit:
+    def _check_size(self, size: int) -> None:
+        if size > self._shared.body_limit:
             raise Refused(413, f"the body has more than {self._shared.body_limit} bytes")
+
+    def _begin_large(self, length: int) -> None:
+        if not self._shared.take_large(length):
+            why = f"the server has {self._shared.large} bytes of large bodies; try again"
+            self._refuse(Refused(503, why, ("retry-after", "1")))
+            return
+        self._large += length
+        LargeBody(self._transport, length, self._chunks, self._end_of_body)
+
+    def _release_large(self) -> None:
+        self._shared.large -= self._large
+        self._large = 0
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -6,8 +6,9 @@ import asyncio
 import os
 import socket
 
-from ._connection import Connection, Shared
+from ._connection import Connection
 from ._http import Application
+from ._shared import Shared
 
 BACKLOG = 2048  # connections that wait to be accepted
 BODY_LIMIT = 64 << 20  # bytes

@@ -12,31 +12,37 @@ from ._messages import Response
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
 
 
+def whole(response: Response, body: bytes, keeps: bool) -> bytes:
+    """Return a response whose body is complete.
+
+    Args:
+        response: the response.
+        body: its body.
+        keeps: the connection goes on after it.
+    """
+    if keeps and not response.headers:
+        common = _common(response.status, response.content_type, int(time.time()))
+        return b"%bcontent-length: %d\r\n\r\n%b" % (common, len(body), body)
+    return head_of(response, keeps, b"content-length: %d\r\n" % len(body)) + body
+
+
 def head_of(response: Response, keeps: bool, framing: bytes) -> bytes:
     """Return the status line and the headers of a response.
 
     Args:
-        response: the response.
-        keeps: the connection goes on after it.
+        response, keeps: as for `whole`.
         framing: the header that tells where the body ends.
     """
     more = "".join([f"{name}: {value}\r\n" for name, value in response.headers])
     if not keeps:
         more += "connection: close\r\n"
-    return b"%b%bdate: %b\r\ncontent-type: %b\r\n%b\r\n" % (
-        _status_line(response.status),
-        framing,
-        _date(int(time.time())),
-        response.content_type.encode(),
-        more.encode("latin-1"),
-    )
+    common = _common(response.status, response.content_type, int(time.time()))
+    return b"%b%b%b\r\n" % (common, framing, more.encode("latin-1"))
 
 
-@functools.lru_cache
-def _status_line(status: int) -> bytes:
-    return f"HTTP/1.1 {status} {_PHRASES.get(status, 'Unknown')}\r\n".encode()
-
-
-@functools.lru_cache(1)
-def _date(now: int) -> bytes:
-    return email.utils.formatdate(now, usegmt=True).encode()
+@functools.lru_cache(16)
+def _common(status: int, content_type: str, now: int) -> bytes:
+    phrase = _PHRASES.get(status, "Unknown")
+    date = email.utils.formatdate(now, usegmt=True)
+    head = f"HTTP/1.1 {status} {phrase}\r\ndate: {date}\r\ncontent-type: {content_type}\r\n"
+    return head.encode()

@@ -230,8 +230,9 @@ class Service:
     # -------------------------------------------------------------------- private
 
     def _run(self, handle: ModelHandle, items: list[Any], options: CallOptions) -> Awaitable[Any]:
-        if options is not DEFAULTS:
-            self._check(handle, options)
+        if options is DEFAULTS:
+            return handle.apredict(items)
+        self._check(handle, options)
         return handle.apredict(
             items,
             timeout=options.timeout,

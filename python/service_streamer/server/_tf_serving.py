@@ -97,6 +97,8 @@ def _rows(inputs: Any) -> list[Any]:
 
 def _row_form(outputs: Any) -> Any:
     """Return one output per item."""
+    if type(outputs) is list:
+        return outputs
     if isinstance(outputs, Mapping):  # arrays by name
         return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
     if isinstance(outputs, tuple) and outputs and all(hasattr(each, "shape") for each in outputs):

@@ -12,7 +12,7 @@ from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
-from service_streamer.server import _connection, _front, _large_body
+from service_streamer.server import _connection, _front, _large_body, _shared
 
 PREDICT = "/v1/models/gate:predict"
 ONE = {"instances": [1]}
@@ -224,6 +224,23 @@ def test_a_large_body_is_read_whole(http_servers, send, more):
             assert len(file.read(expected)) == expected
 
 
+def test_large_bodies_share_a_limit(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_shared, "LARGE_LIMIT", 1_000_000)
+    server = http_servers()
+    body = b'{"instances": ["%b"]}' % (b"x" * 600_000)
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    first = send.open(server, head + body[:1000])
+    eventually(lambda: server.shared.large)
+    assert status_of(send.open(server, head + body[:1000])) == 503
+    first.sendall(body[1000:])
+    assert status_of(first) == 200
+    eventually(lambda: not server.shared.large)
+    gone = send.open(server, head + body[:1000])
+    eventually(lambda: server.shared.large)
+    gone.close()
+    eventually(lambda: not server.shared.large)
+
+
 def test_a_large_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
     monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
     head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"
@@ -337,5 +354,5 @@ def test_a_client_that_does_not_read_its_stream_loses_it(http_servers, send, mon
     model = Endless("x" * 100_000)
     server = http_servers({"endless": ModelSpec(model, batch_size=1)})
     assert send(server, "/v1/models/endless:stream", {"instance": 1}).recv(100)
-    eventually(lambda: not server.connections)
+    eventually(lambda: not server.shared.connections)
     assert model.ended.wait(LONG)

@@ -6,6 +6,12 @@ import json
 import pytest
 
 pytest.importorskip("http_servers")
+pytest.importorskip("watchfiles")
+
+from http_servers import App
+from hub_models import Folder
+
+from service_streamer.hub import ModelHub
 
 HEADER = "Inference-Header-Content-Length"
 
@@ -213,6 +219,25 @@ def test_the_status_of_a_model(app):
     (status,) = app.ask("GET", "/v1/models/fails/versions/1").json["model_version_status"]
     assert (status["state"], status["status"]["error_code"]) == ("AVAILABLE", "OK")
     assert app.ask("GET", "/v1/models/none").status == 404
+
+
+def test_the_header_of_the_caller_chooses_the_version_of_a_canary(tmp_path):
+    folder = Folder(tmp_path)
+    folder.configure('policy = "pinned:1"')
+    for version in (1, 2):
+        folder.add(version)
+    with ModelHub.watch(tmp_path / "models") as hub:
+        hub.canary("times", version=2, share=0.5)
+        app = App(hub)
+
+        def version_of(key):
+            headers = {"X-Caller-Key": str(key)}
+            answer = app.ask("POST", "/v1/models/times:predict", {"instances": [1]}, headers)
+            return answer.json["predictions"][0]
+
+        versions = [version_of(key) for key in range(20)]
+        assert set(versions) == {1, 2}
+        assert [version_of(key) for key in range(20)] == versions
 
 
 # ------------------------------------------------------------------------ errors

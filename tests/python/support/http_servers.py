@@ -55,7 +55,7 @@ class HttpServer:
         self.service = Service(hub)
         front = HttpFront(Application(self.service), ("127.0.0.1", 0), **self._options)
         self.port = front._address[1]
-        self.connections = front._shared.connections
+        self.shared = front._shared
         self.url = f"127.0.0.1:{self.port}"
         await front.start()
         self._started.set()
