@@ -190,7 +190,7 @@ def _record(version: Version, uptime: float) -> Record:
     gauges: Values = {
         "model_state": {each.value: float(each is version.state) for each in states},
         "model_serving": {"": float(serving is not None and serving.version is version)},
-        "model_waiting_requests": {"": len(version.waiting)},
+        "model_waiting_requests": {"": sum(not each.request.ended for each in version.waiting)},
     }
     if version.holds_room and size is not None:
         gauges["model_memory_bytes"] = {"": size.host}

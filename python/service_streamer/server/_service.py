@@ -116,7 +116,6 @@ class Service:
         self._hub = hub
         self._names: set[str] = set()
         """those that were found before"""
-        self._started = False
         self._stopping = False
 
     # ------------------------------------------------------------------- requests
@@ -169,12 +168,7 @@ class Service:
 
     def ready(self) -> bool:
         """Return True if requests are answered: all models are loaded that load at the start."""
-        if not self._started and not self._stopping:
-            handles = [self._hub.get(name) for name, each in self._hub.status().items()
-                       if each.serving is not None]  # fmt: skip
-            needed = [each for each in handles if each.spec.load == "start"]
-            self._started = all(each.status().state == "ready" for each in needed)
-        return self._started and not self._stopping
+        return not self._stopping and not self._hub._unready()
 
     def stop(self) -> None:
         """Be not ready from now on. Requests go on."""
