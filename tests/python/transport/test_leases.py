@@ -127,8 +127,8 @@ def test_a_request_that_is_not_what_its_head_says_is_refused_and_not_here(place)
     taken, items, odd, refused = one.take_in(malformed, lying, entry(3, 1))
     assert (taken, items, odd) == (1, 1, [])
     assert refused == [
-        (malformed, "its body is malformed"),
-        (lying, "it has 2 items, not the 3 that it says"),
+        (malformed, "the request cannot be read: its body is malformed"),
+        (lying, "the request cannot be read: it has 2 items, not the 3 that it says"),
     ]
     assert one.held.ids() == [b"1-3"]
     assert one.rings == 1
