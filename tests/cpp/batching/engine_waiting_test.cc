@@ -122,6 +122,8 @@ TEST(EngineWaiting, WhatAReservedBatchLeavesIsNoFullBatch) {
   Batch batch = cut(engine, workers.reason);
   answer(engine, batch);
   EXPECT_TRUE(full->answered());
+  close(engine, false);
+  EXPECT_TRUE(next->done());
 }
 
 TEST(EngineWaiting, TellsWhenABatchIsDueAndWakesForAnEarlierTime) {
