@@ -21,8 +21,8 @@ struct EngineArguments {
   bool output_batch = false;
 };
 
-// Reads the arguments of Engine(). _options.py checks them for users; this refuses only what would break the core. False
-// with an exception set.
+// Reads the arguments of Engine(). _options.py checks them for users; this refuses only what would break the core.
+// False with an exception set.
 bool engine_arguments_from(PyObject* args, PyObject* kwargs, EngineArguments& arguments);
 
 }  // namespace service_streamer::bindings

@@ -54,7 +54,8 @@ class RequestQueue {
   void push_waiting(Request& request);
 
   // Puts back a request of which all items had left the queue, at its old place among those of its tenant, which then
-  // has not paid for it. Ignores the bounds. Looks for the place from the front, so of several requests put back the latest first.
+  // has not paid for it. Ignores the bounds. Looks for the place from the front, so of several requests put back the
+  // latest first.
   void push_again(Request& request);
 
   // Puts back a request of which all items had left the queue, to run alone after all others. Ignores the bounds.
