@@ -1,19 +1,19 @@
 #include "bindings/engine/engine.h"
 
-#include <algorithm>
 #include <climits>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "bindings/engine/engine_arguments.h"
 #include "bindings/engine/engine_stats.h"
 #include "bindings/engine/thread_backend.h"
 #include "bindings/futures/engine_object.h"
-#include "bindings/futures/future.h"
 #include "bindings/native/native_backend.h"
 #include "bindings/processes/process_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/fork.h"
 #include "bindings/python/methods.h"
 #include "bindings/python/waiting.h"
 
@@ -119,86 +119,36 @@ PyObject* engine_set_workers(PyObject* object, PyObject* number) {
 }
 
 // nullptr with an exception set.
-Backend* make_backend(bool remote, bool inline_items, PyObject* model) {
-  if (model != Py_None) return NativeBackend::make(model);
-  if (remote) return new ProcessBackend(inline_items);
+Backend* make_backend(const EngineArguments& arguments) {
+  if (arguments.model != Py_None) return NativeBackend::make(arguments.model);
+  if (arguments.remote) return new ProcessBackend(arguments.inline_items);
   return new ThreadBackend;
 }
 
 PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject *future_type = nullptr, *start = nullptr, *start_timer = nullptr, *group = Py_None, *model = Py_None,
-           *tenants = Py_None;
-  Py_ssize_t batch_size = 0, max_queue = 0, max_queue_per_tenant = 0;
-  double max_latency = -1, ageing = 0, max_weight = 0, slo = 0;
-  const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
-  int workers = 0, forwards = 0, padded = 0, buckets = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",  "max_latency",
-                                "policy",      "ageing",
-                                "workers",     "max_queue",
-                                "overflow",    "output",
-                                "future_type", "start",
-                                "start_timer", "group",
-                                "forwards",    "max_weight",
-                                "padded",      "remote",
-                                "inline",      "model",
-                                "slo",         "buckets",
-                                "tenants",     "max_queue_per_tenant",
-                                nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdiOn", const_cast<char**>(names), &batch_size,
-                                   &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
-                                   &PyType_Type, &future_type, &start, &start_timer, &group, &forwards, &max_weight,
-                                   &padded, &remote, &inline_items, &model, &slo, &buckets, &tenants,
-                                   &max_queue_per_tenant)) {
-    return nullptr;
-  }
-  if (policy == nullptr || overflow == nullptr || output == nullptr || future_type == nullptr || start == nullptr ||
-      start_timer == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "all arguments up to start_timer except ageing are required");
-    return nullptr;
-  }
-  EngineOptions options;
-  TenantShares shares;
-  if (!set_batching(options, batch_size, max_latency, policy) ||
-      !choose("overflow", overflow, {"block", "reject"}, overflow_kind) ||
-      !choose("output", output, {"items", "batch"}, output_kind) || !shares_from(tenants, shares)) {
-    return nullptr;
-  }
-  if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(future_type), future_base_type)) {
-    PyErr_Format(PyExc_TypeError, "future_type must be a subclass of FutureBase, got %R", future_type);
-    return nullptr;
-  }
-  if (ageing > 0) options.ageing = duration_from(ageing);
-  options.ignores_traits = forwards != 0;
-  if (max_weight > 0) options.max_weight = max_weight;
-  options.padded = padded != 0;
-  options.buckets = static_cast<std::size_t>(buckets);
-  options.workers = workers;
-  options.slo = duration_from(slo);
-  options.max_queue = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue, 0));
-  options.max_queue_per_tenant = static_cast<std::size_t>(std::max<Py_ssize_t>(max_queue_per_tenant, 0));
-  options.overflow = overflow_kind == 0 ? Overflow::kBlock : Overflow::kReject;
-
+  EngineArguments arguments;
+  if (!engine_arguments_from(args, kwargs, arguments)) return nullptr;
   PyObject* object = type->tp_alloc(type, 0);
   if (object == nullptr) return nullptr;
   EngineObject* self = self_of(object);
-  self->own_backend = self->backend = make_backend(remote != 0, inline_items != 0, model);
+  self->own_backend = self->backend = make_backend(arguments);
   if (self->backend == nullptr) {
     Py_DECREF(object);
     return nullptr;
   }
   try {
-    self->engine = new Engine(options, std::move(shares));
+    self->engine = new Engine(arguments.options, std::move(arguments.shares));
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
     Py_DECREF(object);
     return nullptr;
   }
-  self->future_type = Py_NewRef(future_type);
-  self->start = Py_NewRef(start);
-  self->start_timer = Py_NewRef(start_timer);
-  if (group != Py_None) self->group = Py_NewRef(group);
+  self->future_type = Py_NewRef(arguments.future_type);
+  self->start = Py_NewRef(arguments.start);
+  self->start_timer = Py_NewRef(arguments.start_timer);
+  if (arguments.group != Py_None) self->group = Py_NewRef(arguments.group);
   self->fork_generation = fork_generation();
-  self->output_batch = output_kind == 1;
+  self->output_batch = arguments.output_batch;
   return object;
 }
 

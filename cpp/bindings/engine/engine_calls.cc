@@ -46,6 +46,15 @@ bool group_items(EngineObject* self, PyObject*& batch, PyObject*& traits) {
   return done;
 }
 
+// Gives the request its traits and its tenant. False with an exception set.
+bool set_traits(EngineObject* self, FutureObject* future, PyObject* traits, PyObject* tenant) {
+  Request& request = *future->request;
+  if (!traits_from(traits, tenant, request.size, request.traits, future->order)) return false;
+  if (tenant == Py_None || self->engine->knows_tenant(request)) return true;
+  raise_unknown_tenant(tenant);
+  return false;
+}
+
 // Reads the arguments of a call and makes its request; nullptr with an exception set.
 FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t nargs, Caller caller) {
   if (nargs < 3 || nargs > (caller == Caller::kPredict ? 4 : 5)) {
@@ -65,13 +74,8 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
     future = self->backend->make_request(type, self, batch);
   }
   PyObject* tenant = nargs > 3 ? args[3] : Py_None;
-  if (future != nullptr &&
-      !traits_from(traits, tenant, future->request->size, future->request->traits, future->order)) {
-    Py_CLEAR(future);
-  } else if (future != nullptr && tenant != Py_None && !self->engine->knows_tenant(*future->request)) {
-    raise_unknown_tenant(tenant);
-    Py_CLEAR(future);
-  }
+  const bool has_traits = traits != Py_None || tenant != Py_None;
+  if (future != nullptr && has_traits && !set_traits(self, future, traits, tenant)) Py_CLEAR(future);
   Py_DECREF(batch);
   Py_DECREF(traits);
   if (future == nullptr) return nullptr;

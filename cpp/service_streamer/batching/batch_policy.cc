@@ -98,9 +98,9 @@ void BatchPolicy::dispatched(TimePoint now, int finishing) {
   in_flight_ += finishing;
 }
 
-void BatchPolicy::completed(TimePoint now, std::size_t items, Duration service, int finishing) {
+void BatchPolicy::completed(TimePoint now, std::size_t items, Duration service, int finishing, double weight) {
   in_flight_ = std::max(0, in_flight_ - finishing);
-  if (items > 0) learn_cost(static_cast<double>(items), std::max(0.0, seconds(service)));
+  if (items > 0) learn_cost(static_cast<double>(items), weight, std::max(0.0, seconds(service)));
 
   const double return_share = answered_sum_ > 0 ? std::min(1.0, return_sum_ / answered_sum_) : 0;
   // Returns after the batch of another worker are still expected until its watch ends.
@@ -175,23 +175,27 @@ Duration BatchPolicy::mean_service() const {
   return saturate(mean_service_);
 }
 
-void BatchPolicy::learn_cost(double items, double service) {
+void BatchPolicy::learn_cost(double items, double weight, double service) {
   if (!any_completed_) {
     mean_service_ = service;
     mean_size_ = items;
+    mean_weight_ = weight;
   }
-  const double size_error = items - mean_size_;
+  const double weight_error = weight - mean_weight_;
   const double service_error = service - mean_service_;
-  mean_size_ += kWeight * size_error;
+  mean_size_ += kWeight * (items - mean_size_);
+  mean_weight_ += kWeight * weight_error;
   mean_service_ += kWeight * service_error;
-  size_variance_ = kDecay * (size_variance_ + kWeight * size_error * size_error);
-  size_service_covariance_ = kDecay * (size_service_covariance_ + kWeight * size_error * service_error);
+  weight_variance_ = kDecay * (weight_variance_ + kWeight * weight_error * weight_error);
+  weight_service_covariance_ = kDecay * (weight_service_covariance_ + kWeight * weight_error * service_error);
   fixed_cost_ = mean_service_;
   item_cost_ = 0;
-  if (size_variance_ > kFlatVariance) {
-    const double slope = size_service_covariance_ / size_variance_;
-    if (size_variance_ > kSpread * kSpread * mean_size_ * mean_size_) item_cost_ = std::max(0.0, slope);
-    fixed_cost_ = std::clamp(mean_service_ - mean_size_ * slope, 0.0, mean_service_);
+  const double item_weight = mean_weight_ / mean_size_;  // so the bounds below do not depend on the unit
+  if (weight_variance_ > kFlatVariance * item_weight * item_weight) {
+    const double slope = weight_service_covariance_ / weight_variance_;
+    const bool spread = weight_variance_ > kSpread * kSpread * mean_weight_ * mean_weight_;
+    if (spread) item_cost_ = std::max(0.0, slope) * item_weight;
+    fixed_cost_ = std::clamp(mean_service_ - mean_weight_ * slope, 0.0, mean_service_);
   }
 }
 

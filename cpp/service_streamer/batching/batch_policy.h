@@ -80,8 +80,12 @@ class BatchPolicy {
   // A batch was cut for a worker. `finishing` requests have their last item in it.
   void dispatched(TimePoint now, int finishing);
 
-  // A batch of `items` came back after `service`. `finishing` is the value given to dispatched().
-  void completed(TimePoint now, std::size_t items, Duration service, int finishing);
+  // A batch of `items` came back after `service`. `finishing` is the value given to dispatched(). `weight` is what the
+  // service time grows with, if that is not the number of items.
+  void completed(TimePoint now, std::size_t items, Duration service, int finishing, double weight);
+  void completed(TimePoint now, std::size_t items, Duration service, int finishing) {
+    completed(now, items, service, finishing, static_cast<double>(items));
+  }
 
   // When the queued items should go to a worker.
   Verdict due(const Queue& queue, TimePoint now) const;
@@ -98,7 +102,7 @@ class BatchPolicy {
   double mean_batch_size() const { return mean_size_; }
 
  private:
-  void learn_cost(double items, double service);
+  void learn_cost(double items, double weight, double service);
   void update_watch();
   bool counts_as_return(TimePoint now) const;
   Duration spacing(const Queue& queue) const;
@@ -109,9 +113,10 @@ class BatchPolicy {
   // Exponentially weighted means over about 8 batches; times are in seconds.
   double mean_service_ = 0;
   double mean_size_ = 0;
-  double size_variance_ = 0;
-  double size_service_covariance_ = 0;
-  double item_cost_ = 0;   // slope of the service time over the batch size; 0 if not known
+  double mean_weight_ = 0;
+  double weight_variance_ = 0;
+  double weight_service_covariance_ = 0;
+  double item_cost_ = 0;   // of an item of mean weight: slope of the service time over the weight; 0 if not known
   double fixed_cost_ = 0;  // intercept of that line: the time that merging two batches saves
 
   // A return is an arrival soon after a completion. Decayed sums over about 8 batches; the delays are in seconds.

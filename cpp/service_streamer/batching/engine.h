@@ -239,6 +239,7 @@ class Engine {
   std::size_t unreserved_items() const REQUIRES(mutex_);
   bool overdue(const Request& request, TimePoint now) const REQUIRES(mutex_);
   Request* first_of_full_batch(TimePoint now) REQUIRES(mutex_);
+  Request* first_ahead_of(const Request& front, TimePoint now) REQUIRES(mutex_);
   BucketPolicy::Plan plan_for(const Request& first, const BatchLimits& limits) REQUIRES(mutex_);
   Request* first_live(CloseReason reason, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   std::size_t share_of(const Request& first, std::size_t idle_workers) REQUIRES(mutex_);

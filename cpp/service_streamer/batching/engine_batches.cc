@@ -132,7 +132,9 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
   const Duration service = now - batch.dispatched;
   before_event(now);
   if (batch.items > 0) times_.service_time.add(service);  // 0 if all its requests ended before it was run again
-  policy_.completed(now, batch.items, service, batch.finishing);
+  const bool by_weight = options_.buckets > 0 && batch.padded > 0;
+  const double weight = by_weight ? batch.padded : static_cast<double>(batch.items);
+  policy_.completed(now, batch.items, service, batch.finishing, weight);
   if (options_.buckets > 0) {
     buckets_.completed(now, batch.dispatched, running_batches_ > options_.workers, batch.padded);
   }

@@ -24,12 +24,15 @@ bool make_room(std::vector<RequestRange>& ranges) {
   return true;
 }
 
-// The next request of the buckets in `joining`, after there are none with `key`; nullptr if there is none.
-Request* next_joining(const RequestQueue& queue, std::uint64_t& key, std::uint64_t joining) {
+// The next request of a batch, after there is none with `key`: of the buckets that join, which changes the key. nullptr
+// if there is none.
+Request* next_joining(const RequestQueue& queue, std::uint64_t& key, const BucketPolicy::Plan& plan) {
   Request* next = nullptr;
-  for (; next == nullptr && joining != 0; joining &= joining - 1) {
-    key = (key & ~kBucketBits) | static_cast<std::uint64_t>(std::countr_zero(joining));
-    next = queue.next_alike(key);
+  for (std::uint64_t joining : {plan.joining, plan.partly}) {
+    for (; next == nullptr && joining != 0; joining &= joining - 1) {
+      key = (key & ~kBucketBits) | static_cast<std::uint64_t>(std::countr_zero(joining));
+      next = queue.next_alike(key);
+    }
   }
   return next;
 }
@@ -112,11 +115,15 @@ bool Engine::overdue(const Request& request, TimePoint now) const {
   return now - request.arrived >= options_.max_latency;
 }
 
-// The request that a batch which cannot grow begins with; nullptr: there is none. Another group than that of the front
-// must not delay it for long, nor go before one of a higher priority.
+// The request that a batch which cannot grow begins with; nullptr: there is none.
 Request* Engine::first_of_full_batch(TimePoint now) {
   Request& front = queue_.front();
-  if (plan_for(front, queue_.limits()).company.full) return &front;
+  return plan_for(front, queue_.limits()).company.full ? &front : first_ahead_of(front, now);
+}
+
+// The same if the group of the front is not enough for a batch. Another group must not delay the front for long, nor go
+// before one of a higher priority.
+Request* Engine::first_ahead_of(const Request& front, TimePoint now) {
   if (!queue_.grouped() || overdue(front, now)) return nullptr;
   Request* first = queue_.first_of_full_group();
   return first != nullptr && first->priority >= front.priority ? first : nullptr;
@@ -202,10 +209,9 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
       }
       if (next->phase == Request::Phase::kDispatched) ++batch.finishing;
     }
-    next = alone ? nullptr : queue_.next_alike(key);
-    for (const std::uint64_t joining : {plan.joining, plan.partly}) {
-      if (next == nullptr && !alone) next = next_joining(queue_, key, joining);
-    }
+    if (alone) break;
+    next = queue_.next_alike(key);
+    if (next == nullptr) next = next_joining(queue_, key, plan);
   }
   if (batch.items > 0 && !batch.ranges.front().request->alone) {
     counters_.weight += load.sum();

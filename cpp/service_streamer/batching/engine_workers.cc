@@ -103,10 +103,12 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
   } else if (queue_.top_priority() > 0) {
     verdict = {.at = now, .reason = CloseReason::kPriority};
   } else {
-    RequestQueue::Company company = plan_for(queue_.front(), queue_.limits()).company;
-    if (!queue_.grouped()) {
-      company.requests = static_cast<int>(static_cast<std::size_t>(company.requests) * items / company.items);
+    RequestQueue::Company company;
+    if (queue_.grouped()) {
+      company = plan_for(queue_.front(), queue_.limits()).company;
+    } else {
       company.items = items;
+      company.requests = static_cast<int>(static_cast<std::size_t>(queue_.requests()) * items / queue_.items());
       company.full = items >= batch_limit_;
     }
     verdict = policy_.due(policy_queue(company, idle_workers), now);
@@ -115,7 +117,7 @@ bool Engine::due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& 
       if (latest < verdict.at) verdict = {.at = latest, .reason = CloseReason::kSlo};
     }
     if (verdict.at <= now) return true;
-    if (first_of_full_batch(now) != nullptr) {
+    if (first_ahead_of(queue_.front(), now) != nullptr) {
       verdict = {.at = now, .reason = CloseReason::kFull};
     } else if (overdue(queue_.front(), now) && queue_.first_of_full_group() != nullptr) {
       verdict = {.at = now, .reason = CloseReason::kMaxLatency};

@@ -49,7 +49,10 @@ void RequestQueue::push_waiting(Request& request) {
 
 void RequestQueue::push_again(Request& request) {
   request.dispatched = 0;
-  push(request);
+  Lane& lane = prepare(request);
+  lane.tenants.refund(request);
+  lane.tenants.add(request);
+  note_queued(lane, request);
 }
 
 void RequestQueue::push_alone(Request& request) {

@@ -53,8 +53,9 @@ class RequestQueue {
   void push(Request& request);
   void push_waiting(Request& request);
 
-  // Puts back a request of which all items had left the queue, at its old place among those of its tenant. Ignores the
-  // bounds. Looks for the place from the front, so of several requests put back the latest first.
+  // Puts back a request of which all items had left the queue, at its old place among those of its tenant, which then
+  // has not paid for it. Ignores the bounds. Looks for the place from the front, so of several requests put back the
+  // latest first.
   void push_again(Request& request);
 
   // Puts back a request of which all items had left the queue, to run alone after all others. Ignores the bounds.

@@ -72,6 +72,10 @@ void Tenants::charge(const Request& request, std::size_t items, bool is_first) {
   furthest_ = std::max(furthest_, tenant.pass);
 }
 
+void Tenants::refund(const Request& request) {
+  request.account->pass -= static_cast<double>(request.size) * request.account->price;
+}
+
 void Tenants::shrink(const Request& request, std::size_t items) {
   request.account->items -= items;
   items_ -= items;

@@ -69,6 +69,8 @@ class Tenants {
 
   // Charges the tenant of a queued request for `items` that go into a batch. `is_first`: it is the first queued one.
   void charge(const Request& request, std::size_t items, bool is_first);
+  // Undoes the charges for a prepared request, none of whose items was served.
+  void refund(const Request& request);
   // `items` of a queued request, but not all that are left, leave the queue.
   void shrink(const Request& request, std::size_t items);
 

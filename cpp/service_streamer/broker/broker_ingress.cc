@@ -13,13 +13,15 @@ namespace {
 
 constexpr std::uint64_t kNoClient = 0;
 
-// Returns the end of a call, as a loss if its result cannot be encoded as a body.
-EndedCall portable_result(ClientCall& call) {
+// Returns the end of a call, as a loss if its result cannot be encoded as a body, or there is no memory.
+EndedCall portable_result(ClientCall& call) noexcept try {
   EndedCall end = call.take_end();
   std::string reason = encoding_error(end);
   if (end.outcome == Outcome::kFailed && end.ranges.size() != 1) reason = "the request failed without an error";
   if (!reason.empty()) end = {.id = end.id, .outcome = Outcome::kLost, .note = std::move(reason), .ranges = {}};
   return end;
+} catch (const std::bad_alloc&) {
+  return {.id = call.id(), .outcome = Outcome::kLost, .note = "out of memory", .ranges = {}};  // allocates nothing
 }
 
 }  // namespace
@@ -203,14 +205,13 @@ BrokerIngress::TakeStatus BrokerIngress::take(TimePoint deadline, std::vector<En
 }
 
 void BrokerIngress::take_ended(std::vector<EndedCall>& ended) {
-  const std::vector<ClientCall*> calls = ended_calls_->take();
-  ended.reserve(calls.size());
-  for (ClientCall* call : calls) ended.push_back(portable_result(*call));
-  {
+  ended.reserve(ended.size() + ended_calls_->count());  // before they are taken: nothing is lost if it throws
+  EndedCallChain calls = ended_calls_->take(ended.capacity() - ended.size());
+  while (const ClientCallRef call = calls.pop()) {
+    ended.push_back(portable_result(*call));
     MutexLock lock(mutex_);
-    for (const ClientCall* call : calls) active_.erase(call->id());
+    active_.erase(call->id());
   }
-  for (ClientCall* call : calls) call->unref();  // from ended_calls_
 }
 
 bool BrokerIngress::finished() const {

@@ -61,7 +61,7 @@ class BrokerIngress {
 
   // Blocks until requests have ended (kTaken), until the deadline or interrupt() (kNothing), or until a signal
   // (kInterrupted). kStopped: stop() was called, and every request has been taken. Requests that ended as kAnswered,
-  // kFailed or kLost have a body (wire/broker_body.h).
+  // kFailed or kLost have a body (wire/broker_body.h). Throws std::bad_alloc, and then has taken none.
   TakeStatus take(TimePoint deadline, std::vector<EndedCall>& ended) EXCLUDES(mutex_);
 
  private:

@@ -18,24 +18,35 @@ void EndedCalls::push(ClientCall& call) noexcept {
   if (was_empty && owner_.load(std::memory_order_relaxed) != std::this_thread::get_id()) waiter_.parker.unpark();
 }
 
-std::vector<ClientCall*> EndedCalls::take() {
-  std::vector<ClientCall*> calls;
+std::size_t EndedCalls::count() const {
   MutexLock lock(mutex_);
-  calls.reserve(count_);
-  for (ClientCall* call = std::exchange(first_, nullptr); call != nullptr; call = call->next_) calls.push_back(call);
-  count_ = 0;
-  return calls;
+  return count_;
+}
+
+EndedCallChain EndedCalls::take(std::size_t most) noexcept {
+  MutexLock lock(mutex_);
+  ClientCall* const first = first_;
+  ClientCall* last = nullptr;
+  for (; first_ != nullptr && most > 0; --most, --count_) {
+    last = std::exchange(first_, first_->next_);
+  }
+  if (last == nullptr) return EndedCallChain(nullptr);
+  last->next_ = nullptr;
+  return EndedCallChain(first);
 }
 
 void EndedCalls::close() {
-  ClientCall* dropped;
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    dropped = std::exchange(first_, nullptr);
-    count_ = 0;
   }
-  while (dropped != nullptr) std::exchange(dropped, dropped->next_)->unref();
+  take();  // drops them
+}
+
+ClientCallRef EndedCallChain::pop() noexcept {
+  ClientCall* const call = first_;
+  if (call != nullptr) first_ = call->next_;
+  return ClientCallRef(call);
 }
 
 EndedCall ClientCall::take_end() {

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <thread>
-#include <vector>
 
 #include "service_streamer/base/mutex.h"
 #include "service_streamer/calls/serialized_call.h"
@@ -12,6 +13,30 @@
 namespace service_streamer::ipc {
 
 class ClientCall;
+
+// A reference to a call.
+struct DropReference {
+  void operator()(ClientCall* call) const;
+};
+using ClientCallRef = std::unique_ptr<ClientCall, DropReference>;
+
+// Calls of clients in the order of their ends, with a reference to each. It never allocates.
+class EndedCallChain {
+ public:
+  explicit EndedCallChain(ClientCall* first) : first_(first) {}
+  ~EndedCallChain() {
+    while (pop() != nullptr) {
+    }
+  }
+  EndedCallChain(const EndedCallChain&) = delete;
+  EndedCallChain& operator=(const EndedCallChain&) = delete;
+
+  // Removes the first one; nullptr: there is none.
+  ClientCallRef pop() noexcept;
+
+ private:
+  ClientCall* first_;
+};
 
 // The calls of clients that have ended and whose ends the IO thread has still to send. Any thread may push; the IO
 // thread takes. No call blocks for long. After close(), calls end without being sent.
@@ -25,9 +50,11 @@ class EndedCalls {
   // Wakes the IO thread, unless the IO thread itself calls this: it calls take() before it sleeps. Does not allocate.
   void push(ClientCall& call) noexcept EXCLUDES(mutex_);
 
-  // Returns everything pushed since the last call, in order. The caller must unref() each. Throws std::bad_alloc, and
-  // then loses nothing.
-  std::vector<ClientCall*> take() EXCLUDES(mutex_);
+  // The number of calls that take() would return. Only take() and close() make it smaller.
+  std::size_t count() const EXCLUDES(mutex_);
+
+  // Removes the first calls, `most` at most.
+  EndedCallChain take(std::size_t most = std::numeric_limits<std::size_t>::max()) noexcept EXCLUDES(mutex_);
 
   // Drops what was not taken, and everything that is pushed later. Idempotent.
   void close() EXCLUDES(mutex_);
@@ -39,7 +66,7 @@ class EndedCalls {
   Waiter& waiter_;
   std::atomic<std::thread::id> owner_{};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   ClientCall* first_ GUARDED_BY(mutex_) = nullptr;
   ClientCall* last_ GUARDED_BY(mutex_) = nullptr;
   std::size_t count_ GUARDED_BY(mutex_) = 0;
@@ -61,20 +88,19 @@ class ClientCall final : public SerializedCall {
   void publish() noexcept override { ended_calls_->push(*this); }
 
  private:
+  friend class EndedCallChain;
   friend class EndedCalls;
   ~ClientCall() override = default;
 
   const std::uint64_t client_;
   const std::uint64_t id_;
   const std::shared_ptr<EndedCalls> ended_calls_;  // shared, because a request may outlive its Server
-  ClientCall* next_ = nullptr;                     // in EndedCalls
+  ClientCall* next_ = nullptr;                     // in EndedCalls, or in an EndedCallChain
 };
 
-// A reference to a call.
-struct DropReference {
-  void operator()(ClientCall* call) const { call->unref(); }
-};
-using ClientCallRef = std::unique_ptr<ClientCall, DropReference>;
+inline void DropReference::operator()(ClientCall* call) const {
+  call->unref();
+}
 
 inline ClientCallRef new_ref(ClientCall& call) {
   call.ref();

@@ -187,13 +187,12 @@ bool Clients::serve() {
 }
 
 void Clients::send_results() {
-  for (ClientCall* call : ended_calls_->take()) {
+  EndedCallChain calls = ended_calls_->take();
+  while (const ClientCallRef call = calls.pop()) {
     const auto found = clients_.find(call->client());
-    if (found != clients_.end() && found->second->calls.erase(call->id()) > 0) {
-      found->second->ended.push_back(call->take_end());
-      call->unref();
-    }
-    call->unref();
+    if (found == clients_.end() || found->second->calls.erase(call->id()) == 0) continue;
+    const ClientCallRef of_client(call.get());
+    found->second->peer.attempt([&] { found->second->ended.push_back(call->take_end()); });
   }
   for (const auto& entry : clients_) {
     Client& client = *entry.second;

@@ -69,9 +69,10 @@ class _LoopMailbox:
         if count > 1:
             # Runs the remaining tasks if a task stops the loop or runs it recursively (notebooks).
             due[0].get_loop().call_soon(self._run_due)
-        while due and count > 0:
+        for _ in range(count):
+            if not due:
+                break
             token = due.popleft()
-            count -= 1
             if not token.done():
                 token.wake()
 
@@ -113,7 +114,11 @@ def wait(future: Any) -> Generator[Any, None, None]:
     import asyncio
 
     loop = asyncio.get_running_loop()
-    box = _box_of(loop)
+    # _box_of(), without the call: this function runs once per request.
+    reference = _mailboxes.get(loop)
+    box = reference() if reference is not None else None
+    if box is None:
+        box = _open(loop)
     token = box.token_type(loop=loop)
     waiting = future._attach(box.mailbox, token)
     del box, loop  # a request may outlive its loop and must not keep it alive

@@ -61,6 +61,20 @@ TEST(BatchPolicyShare, OneRequestIsNotCutForOneWorker) {
   EXPECT_EQ(policy.share({32, 2, 1, kStart, kStart}), 16u);
 }
 
+TEST(BatchPolicyShare, TheCostMayGrowWithAWeightOfAnyUnit) {
+  for (const double unit : {1e-6, 1.0, 1e6}) {
+    BatchPolicy policy(adaptive(1));
+    TimePoint now = kStart;
+    for (int round = 0; round < 100; ++round) {
+      const Duration service = round % 2 == 0 ? milliseconds(10) : milliseconds(50);
+      policy.dispatched(now, 16);
+      policy.completed(now += service, 16, service, 16, unit * static_cast<double>(service.count()));
+      now += hours(1);
+    }
+    EXPECT_EQ(policy.share(waiting(32, kStart)), 16u) << "equal sizes alone would give no slope";
+  }
+}
+
 TEST(BatchPolicyShare, AllItemsAreTakenUntilTheCostIsKnown) {
   EXPECT_EQ(BatchPolicy(adaptive(2)).share(waiting(32, kStart, 2)), 64u);
   BatchPolicy policy(adaptive(2));

@@ -111,6 +111,21 @@ TEST(EngineWaiting, ABatchOfTheOnlyWorkerThatStopsStaysForTheNextWorker) {
   answer(engine, batch);
 }
 
+TEST(EngineWaiting, WhatAReservedBatchLeavesIsNoFullBatch) {
+  Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2});
+  Workers workers(engine);
+  const CallPtr full = submitted(engine, 4);
+  ASSERT_EQ(workers.query(workers.first), Ready::kBatch);
+  const CallPtr next = submitted(engine, 1);
+  EXPECT_EQ(workers.query(workers.second), Ready::kNotYet);
+  engine.stop_waiting(workers.second);
+  Batch batch = cut(engine, workers.reason);
+  answer(engine, batch);
+  EXPECT_TRUE(full->answered());
+  close(engine, false);
+  EXPECT_TRUE(next->done());
+}
+
 TEST(EngineWaiting, TellsWhenABatchIsDueAndWakesForAnEarlierTime) {
   Engine engine({.batch_size = 4, .max_latency = hours(1), .policy = PolicyKind::kWindow, .workers = 2});
   Workers workers(engine);

@@ -116,6 +116,16 @@ TEST_F(TenantsTest, RequestsThatLeaveCostTheTenantNothing) {
   EXPECT_EQ(next(20), (Counts{{"one", 10}, {"two", 10}}));
 }
 
+TEST_F(TenantsTest, ARequestThatIsTakenBackCostsTheTenantNothing) {
+  for (const char* tenant : {"one", "two"}) flood(tenant, 100);
+  for (int i = 0; i < 10; ++i) {
+    Request& request = *take(queue, 1).request;
+    EXPECT_EQ(request.tenant(), "one");
+    queue.push_again(request);
+  }
+  EXPECT_EQ(next(20), (Counts{{"one", 10}, {"two", 10}}));
+}
+
 TEST_F(TenantsTest, EachPriorityHasSharesOfItsOwn) {
   flood("one", 100);
   next(50);

@@ -74,7 +74,9 @@ class BucketServer final : EventLoop<BucketBatch> {
 
   void complete(const Worker& worker) override {
     const double padded = static_cast<double>(worker.items.size()) * worker.longest;
-    policy_.completed(now(), worker.items.size(), now() - worker.start, static_cast<int>(worker.items.size()));
+    const std::size_t items = worker.items.size();
+    const double weight = grouping_ == Grouping::kNone ? static_cast<double>(items) : padded;
+    policy_.completed(now(), items, now() - worker.start, static_cast<int>(items), weight);
     buckets_.completed(now(), worker.start, false, padded);
     if (answered_ > warm_up_) padded_ += padded;
     int rank = 0;
