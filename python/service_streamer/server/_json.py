@@ -45,7 +45,8 @@ def dump(value: Any) -> bytes:
         InvalidOutput: JSON does not have the value.
     """
     try:
-        return orjson.dumps(value, _plain, orjson.OPT_SERIALIZE_NUMPY)
+        text: bytes = orjson.dumps(value, _plain, orjson.OPT_SERIALIZE_NUMPY)
+        return text
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidOutput(f"the output of the model cannot be sent as JSON: {error}") from None
 
