@@ -9,15 +9,17 @@
 
 How it works
 ------------
-A request of a loaded model goes straight to its streamer. Any other request waits in the `Lobby`,
-whose engine gives it its deadline, its future and its cancellation, until the model is loaded.
+A request of a loaded model goes straight to its streamer, except `submit` and streams of a model in
+a shared worker. Any other request goes through the `Lobby`, whose engine gives it its deadline, its
+future and its cancellation, and waits there until the model is loaded.
 
 - The thread of the lobby ("service-streamer-hub") hands requests to the `Loader`. It never blocks.
 - The loader threads ("service-streamer-loader") make room, load and warm up. There are at most
   ``load_threads``, and none if there is nothing to load. Loads of models that run in this process
   are measured by its growth, so there is one of these at a time.
 - A thread "service-streamer-unload" drains each version that leaves, so that a version whose
-  requests never end does not hold up a load.
+  requests never end does not hold up a load. A thread "service-streamer-drop" does so for each that
+  goes out of service, after the end of its load.
 - ``Loader.lock`` guards the models, their versions and their states. No code of the user, no load,
   no close and no answer happens under it. Handles read the streamer of a version without it.
 - The thread "service-streamer-watch" reads the folder of `ModelHub.watch` and tells the `Rollout`,

@@ -34,6 +34,7 @@ class Budget(Forwarding):
         """guards the models, the versions, and the members of `Budget` and `Loader`"""
         self._jobs = Jobs(self._max_threads, "service-streamer-loader")
         self._drains = Jobs(MAX_DRAINS, "service-streamer-unload")
+        self._drops = Jobs(MAX_DRAINS, "service-streamer-drop")  # these wait for loads
         self._changes = 0
         self._changed = Condition()
 

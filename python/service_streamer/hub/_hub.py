@@ -193,6 +193,7 @@ class ModelHub(Releases):
         left = countdown(limit)
         if self._watching is not None and not self._loader.forked:
             greenlets.call(self._watching.stop)
+        greenlets.call(self._lobby.hand_over, drain, left())
         greenlets.call(self._loader.close, drain, left())
         self._lobby.close(drain, left())
 

@@ -30,7 +30,7 @@ class Inspection:
         If the model is not loaded, they are those of its last streamer.
         """
         version = self._alias.version
-        if (streamer := version.streamer) is not None:
+        if (streamer := version.streamer or version.leaving) is not None:
             return streamer.stats()
         return version.last_stats or _no_stats(self._options.batch_size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 from collections.abc import Callable
 
 from .._waiting.threads import Condition, NativeThread, original
@@ -56,6 +57,9 @@ class Jobs:
                     self._threads -= 1
                     break
                 job = self._jobs.popleft()
-            job()
+            try:
+                job()
+            except BaseException:  # the next job and `wait_ended` must not suffer
+                sys.excepthook(*sys.exc_info())
             del job
         self._ended.notify()

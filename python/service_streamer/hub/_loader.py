@@ -18,6 +18,7 @@ from ._errors import ModelTooLarge, load_error
 from ._making import Making
 from ._models import MOVING, State, Version
 from ._room import Limits
+from ._sharing.streamer import SharedStreamer
 from ._sharing.workers import SharedWorkers
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
@@ -92,6 +93,8 @@ class Loader(Budget):
         while True:
             with self.lock:
                 version.wanted = False
+                if self.forked and version.state is State.LOADING:  # at the fork
+                    version.state = State.UNLOADED
                 moving = version.state in MOVING
                 if ready := version.state is State.READY and not self._closed:
                     self._retire(version)
@@ -111,7 +114,7 @@ class Loader(Budget):
                 return
             version.dropped = True
         with contextlib.suppress(RuntimeError):  # at exit no thread can start
-            self._drains.start(functools.partial(self._drop, version))
+            self._drops.start(functools.partial(self._drop, version))
 
     def _drop(self, version: Version) -> None:
         self.unload(version)
@@ -167,7 +170,7 @@ class Loader(Budget):
             for version in self._holders:
                 if version.state is State.READY:
                     version.state, version.streamer = State.UNLOADED, None
-        for jobs in (self._jobs, self._drains):
+        for jobs in (self._jobs, self._drops, self._drains):
             jobs.wait_ended(left())
 
     def _wants(self, version: Version) -> bool:
@@ -175,6 +178,7 @@ class Loader(Budget):
         if version.state not in (State.UNLOADED, State.FAILED):
             return False
         version.state = State.LOADING
+        version.spec = version.next_spec
         version.wanted = False
         return True
 
@@ -243,16 +247,29 @@ class Loader(Budget):
             # An answer tells its caller that the model is loaded, also in a child that it forks.
             version.streamer = streamer
         for observer in observers:
-            observer(version, streamer)
+            try:
+                observer(version, streamer)
+            except Exception as error:
+                _log.not_observed(version, error)
         for piece in waiting:
             self.forward(streamer, piece)
         with self.lock:
             if self._closed:  # meanwhile, and `close` closes the streamer
                 version.state, version.streamer = State.UNLOADED, None
-                return True
-            version.state = State.READY  # from now on it can be unloaded
+            else:
+                version.state = State.READY  # from now on it can be unloaded
+            # Its shared worker may have died meanwhile.
+            ready = version.state is State.READY
+            moves = ready and version.is_apart and isinstance(streamer, SharedStreamer)
+            if moves:
+                version.wanted = True
+                self._retire(version)
         self._notify()
+        if not ready:
+            return True
         _log.loaded(version)
+        if moves:
+            self._drain_soon(version)
         self.on_ready(version)
         return True
 

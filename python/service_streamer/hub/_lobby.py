@@ -2,8 +2,9 @@
 
 A request waits here only while its model is being loaded. Then it goes to the streamer of the
 model, and its outputs come back through this engine. So a request that waits for a model has the
-deadline, the cancellation, the future and the waits of every other request. A request of a loaded
-model does not come here.
+deadline, the cancellation, the future and the waits of every other request. Of the requests of
+loaded models only `submit` and streams of those in shared workers come here, because such a model
+can move to another worker.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .._pipeline.backend import PipelineFuture
 from .._pipeline.request import Piece, StagedRequest, join
 from .._request_context import join as join_context
 from .._streamer import BaseStreamer
+from .._waiting.timeouts import countdown
 from .._worker import Workers, only_thread_of
 
 if TYPE_CHECKING:
@@ -155,6 +157,13 @@ class Lobby(BaseStreamer):
 
         return opening.begin(submit, item, buffer, self._engine, remote)
 
+    def hand_over(self, drain: bool, timeout: float | None) -> None:
+        """Accept no more requests, and give those that it has to their models. Blocks."""
+        alone = self._backend.own_this_thread()
+        self._begin_close(drain, alone)
+        if not alone:
+            self._backend.hand_over(timeout)  # type: ignore[attr-defined]
+
     def _bound(self, future: Any, request: LobbyRequest) -> PipelineFuture:
         assert isinstance(future, PipelineFuture)
         future.bind(request, self._backend)  # type: ignore[arg-type]
@@ -175,6 +184,12 @@ class _LobbyBackend(Workers):
 
     def check_may_wait(self) -> None:
         """Do nothing: the thread of the lobby calls no code of the user."""
+
+    def hand_over(self, timeout: float | None) -> None:
+        """Block until its thread has ended. The timer goes on: requests may wait for a load."""
+        left = countdown(timeout)
+        for thread in self._threads:
+            thread.join(left())
 
     def _work(self) -> None:
         with only_thread_of(self.engine):

@@ -43,6 +43,12 @@ def serves(version: Version) -> None:
     _logger.info("model %s serves now", version.name, extra=_about(version))
 
 
+def not_observed(version: Version, error: Exception) -> None:
+    """Log that the metrics of a version cannot be kept."""
+    about = {**_about(version), "error": str(error)}
+    _logger.warning("metrics of model %s: %s", version.name, error, extra=about)
+
+
 def refused(name: str, why: str) -> None:
     """Log that the folder of a model, or a part of it, cannot be used."""
     _logger.warning("model %s: %s", name, why, extra={"streamer": name, "error": why})

@@ -39,7 +39,8 @@ class Making:
             note: as for `ModelSpec.make_streamer`.
         """
         spec, make = version.spec, None
-        if self._workers is not None and spec.shared is not None and not version.is_apart:
+        apart = version.is_apart or version.settings  # a shared worker cannot be configured
+        if self._workers is not None and spec.shared is not None and not apart:
             make = functools.partial(
                 self._workers.open,
                 spec.shared,

@@ -45,7 +45,8 @@ class Version:
     def __init__(self, model: Model, number: int, spec: ModelSpec) -> None:
         self.model = model
         self.number = number
-        self.spec = spec
+        self.spec = self.next_spec = spec
+        """that of the present or next load, and the one for later loads"""
         self.settings: dict[str, Any] = {}
         """those of `ModelHandle.configure`, for the streamers of later loads"""
         self.state = State.UNLOADED
@@ -112,7 +113,7 @@ class Version:
 
     def status(self) -> VersionStatus:
         """Return what `ModelHub.status` tells."""
-        streamer = self.streamer
+        streamer = self.streamer or self.leaving
         requests = self.earlier_requests
         if streamer is not None:
             requests += streamer._engine.stats()["submitted"]  # asks no other process
@@ -186,6 +187,11 @@ class Model:
         version = self.versions.get(number)
         return None if version is None or version.dropped else version
 
+    def earlier(self) -> list[int]:
+        """Return the versions that served before and may serve again, the last one first."""
+        known = self.folders.keys() - self.rejected
+        return [number for number in reversed(self.history) if number in known]
+
     def forget(self, version: Version) -> None:
         """Remove a version. A new one may have its number already."""
         if self.versions.get(version.number) is version:
@@ -210,7 +216,7 @@ class Model:
             },
             error=self.error or None,
             canary=None if self.canary is None else self.canary.status(),
-            earlier=next((each for each in reversed(self.history) if each in self.folders), None),
+            earlier=next(iter(self.earlier()), None),
         )
 
 

@@ -55,7 +55,7 @@ class Rollout:
             ValueError: the policy pins a version.
         """
         file, serving = model.file, model.serving
-        numbers = [number for number in reversed(model.history) if number in model.folders]
+        numbers = model.earlier()
         if file is None or serving is None or not numbers:
             raise UnknownModel(f"model {model.name!r} has no earlier version to go back to")
         if model.promoted == serving.version.number:
@@ -125,6 +125,7 @@ class Rollout:
         if file is None or canary is None:
             raise ValueError(f"model {model.name!r} has no canary")
         model.promoted = canary.version.number
+        model.rejected.discard(canary.version.number)
         self._aspire(model, file)  # it takes over when it is ready, mostly at once
         return canary.version
 
@@ -179,7 +180,9 @@ class Rollout:
             for number, spec in specs.items():
                 version = model.get(number)
                 if version is not None:
-                    version.spec = spec  # for its next load
+                    version.next_spec = spec
+                    if version.state in (State.UNLOADED, State.FAILED):
+                        version.spec = spec
                     continue
                 version = model.add(number, spec)
                 if spec.load == "start":

@@ -85,6 +85,9 @@ def test_a_promoted_version_can_be_rolled_back(hub):
     hub.promote("times")
     assert hub.rollback("times", timeout=LONG) == 1
     assert hub.predict("times", [1]) == [1]
+    hub.canary("times", version=2, share=0.1)
+    hub.promote("times")
+    assert hub.predict("times", [1]) == [2]
 
 
 def test_a_canary_that_is_worse_leaves(hub, caplog):

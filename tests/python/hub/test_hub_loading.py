@@ -2,14 +2,17 @@
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
 
 import pytest
+from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import CancelledError, RequestTimeout, StreamerClosed
-from service_streamer.hub import ModelLoadError, _forwarding, _loader
+from service_streamer.hub import ModelLoadError, ModelSpec, _forwarding, _loader
+from service_streamer.hub._jobs import Jobs
 
 
 @pytest.fixture
@@ -184,3 +187,26 @@ hub.close()
 """
     )
     assert done.stdout == "[['a'], ['b'], ['a'], ['b']] [1] [2]\n"
+
+
+def test_an_error_of_an_observer_stops_no_load(hubs, caplog):
+    def observe(version, streamer):
+        raise OSError("the disk is full")
+
+    hub = hubs({"double": ModelSpec(double, batch_size=8)})
+    hub._loader.observers.append(observe)
+    assert hub.predict("double", [1]) == [2]
+    hub.close(timeout=LONG)
+    assert "metrics of model double@1: the disk is full" in caplog.text
+
+
+def test_a_job_that_raises_stops_no_other(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: told.append(error[1]))
+    jobs = Jobs(1, "job")
+    done = threading.Event()
+    jobs.start(lambda: 1 // 0)
+    jobs.start(done.set)
+    assert done.wait(LONG)
+    assert jobs.wait_ended(LONG)
+    assert isinstance(told[0], ZeroDivisionError)

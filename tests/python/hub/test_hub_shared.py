@@ -259,3 +259,11 @@ def test_a_new_version_of_a_folder_shares_the_worker(folder, watched):
     eventually(lambda: hub.status()["times"].serving == 4)
     assert hub.predict("times", [5]) == [20]
     assert not hub.status()["times"].versions[4].shared
+
+
+def test_close_answers_what_was_submitted(hubs):
+    hub = hubs({"where": where("where")}, workers=1)
+    hub.load("where")
+    futures = [hub["where"].submit([number]) for number in range(200)]
+    hub.close()
+    assert {future.result()[0][0] for future in futures} == {"where"}

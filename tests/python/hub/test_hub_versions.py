@@ -121,6 +121,7 @@ def test_rollback(folder, hub):
         eventually(lambda number=number: serving(hub) == number)
     assert hub.rollback("times", timeout=LONG) == 2
     assert hub.predict("times", [1]) == [2]
+    assert hub.status()["times"].earlier == 1  # not 3, which has been rejected
     folder.configure("pin = true")  # a new look at the folder
     eventually(lambda: hub.status()["times"].pinned)
     assert serving(hub) == 2
@@ -243,3 +244,13 @@ def test_a_model_file_becomes_a_native_model(folder, watched, monkeypatch):
     folder.configure(model="times.pt2", more='[native]\ndevice = "cpu"\n')
     folder.add(3)
     assert watched().predict("times", [2]) == [("times.pt2", "cpu", 6)]
+
+
+def test_declared_tensors_are_those_of_the_loaded_model(folder, hub):
+    hub.load("times")
+    folder.configure("pin = true", more='[inputs.x]\ndatatype = "INT64"\n')
+    eventually(lambda: hub.status()["times"].pinned)
+    assert not hub["times"].spec.inputs
+    hub.unload("times")
+    hub.load("times")
+    assert list(hub["times"].spec.inputs) == ["x"]

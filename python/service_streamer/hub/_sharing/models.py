@@ -105,6 +105,7 @@ def _give_back_memory() -> None:
     gc.collect()
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
-        cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # an earlier error of CUDA
+            cuda.empty_cache()
     with contextlib.suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)

@@ -81,9 +81,9 @@ class SharedWorker:
 
     def unload(self, packed: PackedModel, timeout: float | None) -> None:
         """Unload a model that has no request, and forget it. Blocks until the timeout."""
+        packed.close()  # before: a request of a forked child must not load it again
         if not self.closing:
             self._unload(packed, timeout)
-        packed.close()
 
     def _unload(self, packed: PackedModel, timeout: float | None) -> None:
         def forget(_: Any) -> None:
