@@ -8,6 +8,7 @@ from typing import Any
 
 import httptools
 
+from . import _log
 from ._head import head_of, whole
 from ._large_body import LARGE, LargeBody
 from ._messages import Refused, Request, Response, error_response
@@ -39,8 +40,12 @@ class Connection(asyncio.Protocol):
         """a part of a request is here"""
         self._in_head = True
         """a part of its head, not yet of its body"""
+        self._has_earlier = False
+        """what came last also has the end of an earlier request"""
         self._size = 0
         """bytes of the head, or of the body"""
+        self._framing = 0
+        """bytes that came for a body in chunks, with its framing"""
         self._large = 0
         """bytes of its large bodies"""
         self._timer: asyncio.TimerHandle | None = None
@@ -87,6 +92,7 @@ class Connection(asyncio.Protocol):
         if self._deaf:
             return
         self.is_fresh = True
+        self._has_earlier = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # the request was answered as usual
@@ -116,8 +122,8 @@ class Connection(asyncio.Protocol):
         self._receiving = self._in_head = True
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
-        self._chunks: list[bytes] = []
-        self._size = 0
+        self._chunks: list[bytes | bytearray] = []
+        self._size = self._framing = 0
 
     def on_url(self, url: bytes) -> None:
         """Add a part of the target."""
@@ -140,6 +146,8 @@ class Connection(asyncio.Protocol):
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Refused(415, "the server takes no compressed bodies")
         self._length = int(headers.get(b"content-length", 0))
+        if b"content-length" not in headers:  # the body, if there is one, comes in chunks
+            self._chunks.append(bytearray())
         self._check_size(self._length)
         if b"expect" in headers and self._task is None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -148,7 +156,12 @@ class Connection(asyncio.Protocol):
         """Add a part of the body."""
         self._size += len(chunk)
         self._check_size(self._size)
-        self._chunks.append(chunk)
+        if b"content-length" in self._headers:
+            self._chunks.append(chunk)
+        else:
+            if self._size > LARGE:
+                self._take_large(len(chunk) if self._size - len(chunk) > LARGE else self._size)
+            self._chunks[0] += chunk  # chunks may be tiny
 
     def on_message_complete(self) -> None:
         """Answer the request, when those before it are answered."""
@@ -157,6 +170,7 @@ class Connection(asyncio.Protocol):
 
     def _complete(self, body: bytes | bytearray) -> None:
         self._receiving = False
+        self._has_earlier = True
         self._chunks = []
         if self._timer is not None:
             self._stop_timer()
@@ -166,7 +180,7 @@ class Connection(asyncio.Protocol):
         keeps = parser.should_keep_alive()
         is_new = (keeps and b"connection" not in headers) or parser.get_http_version() != "1.0"
         if self._task is None:
-            self._task = self._loop.create_task(self._answer(request, keeps, is_new))
+            self._start(request, keeps, is_new)
         else:  # the client does not wait for an answer before its next request
             self._waiting.append((request, keeps, is_new))
             self._transport.pause_reading()
@@ -182,16 +196,31 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         """Begin to answer what waits first."""
-        self._task = self._loop.create_task(self._answer(*self._waiting.popleft()))
+        self._start(*self._waiting.popleft())
+
+    def _start(self, message: Request | Response, keeps: bool, is_new: bool) -> None:
+        self._task = self._loop.create_task(self._answer(message, keeps, is_new))
+        self._task.add_done_callback(self._check)
+
+    def _check(self, task: asyncio.Task[None]) -> None:
+        """End the connection of a client that gets no answer."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.failed("a connection", error)
+            self._transport.abort()
 
     async def _answer(self, message: Request | Response, keeps: bool, is_new: bool) -> None:
+        if self._writable is not None:  # the client has not taken the answers before this one
+            await self._until_writable(self._writable)
         if type(message) is Request:
             response = await self._shared.application.answer(message)
         else:
             response = message  # type: ignore[assignment]
         keeps = keeps and not self.is_closing
         if type(response.body) is bytes:
-            self._transport.write(whole(response, response.body, keeps))
+            answer = whole(response, response.body, keeps)
+            if type(message) is Request and message.method == "HEAD":
+                answer = answer[: len(answer) - len(response.body)]
+            self._transport.write(answer)
         else:
             keeps = keeps and is_new
             await self._send_pieces(response, keeps, chunked=is_new)
@@ -237,6 +266,9 @@ class Connection(asyncio.Protocol):
 
     def _late(self) -> None:
         self._timer = None
+        if self._waiting:  # reading is paused, so the rest may be there
+            self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
+            return
         self._refuse(Refused(408, f"the request did not come within {RECEIVE_TIMEOUT:.0f} s"))
 
     def _end_after_waiting(self) -> None:
@@ -255,11 +287,16 @@ class Connection(asyncio.Protocol):
     def _wait_for_rest(self, size: int) -> None:
         """Note that a part of a request is here, with so many bytes that have just come."""
         if self._in_head:
-            self._size += size
+            if not self._has_earlier:
+                self._size += size
             if self._size > HEAD_LIMIT:
                 self._refuse(Refused(431, f"the head has more than {HEAD_LIMIT} bytes"))
         elif self._length - self._size >= LARGE:
             self._begin_large(self._length)
+        else:
+            self._framing += size
+            if self._framing > 8 * self._size + 8 * HEAD_LIMIT:  # tiny chunks, or long trailers
+                self._refuse(Refused(400, "the framing of the body is too large"))
         if self._timer is None and not self._deaf:
             self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
 
@@ -268,12 +305,18 @@ class Connection(asyncio.Protocol):
             raise Refused(413, f"the body has more than {self._shared.body_limit} bytes")
 
     def _begin_large(self, length: int) -> None:
+        try:
+            self._take_large(length)
+        except Refused as error:
+            self._refuse(error)
+            return
+        LargeBody(self._transport, length, self._chunks, self._end_of_body)
+
+    def _take_large(self, length: int) -> None:
         if not self._shared.take_large(length):
             why = f"the server has {self._shared.large} bytes of large bodies; try again"
-            self._refuse(Refused(503, why, ("retry-after", "1")))
-            return
+            raise Refused(503, why, ("retry-after", "1"))
         self._large += length
-        LargeBody(self._transport, length, self._chunks, self._end_of_body)
 
     def _release_large(self) -> None:
         self._shared.large -= self._large

@@ -79,6 +79,11 @@ def failure(error: BaseException) -> Failure:
                 retry_after = max(1, math.ceil(error.retry_after))
             elif status == 503:
                 retry_after = 1
-            return Failure(status, code, str(error) or kind.__name__, retry_after)
+            return Failure(status, code, _sendable(str(error) or kind.__name__), retry_after)
     message = str(error) if isinstance(error, StreamerError) else f"{type(error).__name__}: {error}"
-    return Failure(500, "INTERNAL", message)
+    return Failure(500, "INTERNAL", _sendable(message))
+
+
+def _sendable(text: str) -> str:
+    """Return a text without lone surrogates, which UTF-8 does not have."""
+    return text.encode(errors="replace").decode()

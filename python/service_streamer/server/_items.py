@@ -13,6 +13,7 @@ from ._tensors import DTYPES, Array, Tensor, datatype_of, flatten, from_flat, sh
 
 Specs = Mapping[str, TensorSpec]
 
+MAX_EMPTY_ROWS = 1024  # an empty row costs a client nothing
 OUTPUT = "output"
 """the name of the one output of a model that declares none"""
 
@@ -41,6 +42,11 @@ def items_of(inputs: Sequence[Tensor], specs: Specs, native: bool = False) -> li
             raise InvalidInput(
                 f"input {shown(tensor.name)}: shape {list(shape)} has no rows; the first dimension "
                 "is that of the batch"
+            )
+        if shape[0] > max(tensor.array.size, MAX_EMPTY_ROWS):
+            raise InvalidInput(
+                f"input {shown(tensor.name)}: shape {list(shape)} has more than {MAX_EMPTY_ROWS} "
+                "rows without elements"
             )
         if count is None:
             count = shape[0]

@@ -22,7 +22,11 @@ class LargeBody(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, transport: Any, length: int, chunks: list[bytes], end: Callable[[bytearray], None]
+        self,
+        transport: Any,
+        length: int,
+        chunks: list[bytes | bytearray],
+        end: Callable[[bytearray], None],
     ) -> None:
         self._transport = transport
         self._other: Any = transport.get_protocol()

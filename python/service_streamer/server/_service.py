@@ -200,6 +200,7 @@ class Service:
 
     async def load(self, model: str, version: str = "", timeout: float | None = None) -> None:
         """Load a model, and wait until it is loaded."""
+        _check_timeout(timeout)
         await asyncio.to_thread(self.handle(model, version).wait_ready, timeout)
 
     async def unload(self, model: str) -> None:
@@ -238,7 +239,8 @@ class Service:
     async def _stream(self, handle: ModelHandle, item: Any, options: CallOptions) -> AsyncStream:
         self._check(handle, options)
         if handle.spec.in_processes is None and handle.status().state != "ready":
-            await asyncio.to_thread(handle.wait_ready)  # its streamer is not known before
+            # Its streamer is not known before.
+            await asyncio.to_thread(handle.wait_ready, options.timeout)
         return handle.astream(
             item, timeout=options.timeout, priority=options.priority, tenant=options.tenant
         )
@@ -246,14 +248,18 @@ class Service:
     def _check(self, handle: ModelHandle, options: CallOptions) -> None:
         if options.priority not in _PRIORITIES:
             raise InvalidInput(f"priority {options.priority} is out of range")
-        if options.timeout is not None and not options.timeout >= 0:
-            raise InvalidInput(f"the timeout must be at least 0 seconds, not {options.timeout}")
+        _check_timeout(options.timeout)
         if options.tenant is not None:
             if len(options.tenant) > _options.LONGEST_TENANT:
                 raise InvalidInput(f"a tenant has at most {_options.LONGEST_TENANT} characters")
             shares = handle._options.tenants
             if shares is not None and "*" not in shares and options.tenant not in shares:
                 raise InvalidInput(f"the model has no share for the tenant {options.tenant!r}")
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout >= 0:
+        raise InvalidInput(f"the timeout must be at least 0 seconds, not {timeout}")
 
 
 def check_load_parameters(names: Iterable[str]) -> None:

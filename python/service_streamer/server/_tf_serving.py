@@ -80,7 +80,10 @@ def _body(request: Request) -> dict[str, Any]:
     body = parse_object(request.body)
     if b'"b64"' not in request.body:
         return body
-    return {name: decode_bytes(value) for name, value in body.items()}
+    try:
+        return {name: decode_bytes(value) for name, value in body.items()}
+    except RecursionError:
+        raise InvalidInput("the body is nested too deeply") from None
 
 
 def _rows(inputs: Any) -> list[Any]:

@@ -44,3 +44,13 @@ def http_servers(server_hubs):
     for server in made:
         server.close()
     assert not [each for each in threading.enumerate() if each.name.startswith("asyncio_")]
+
+
+@pytest.fixture
+def send():
+    from http_servers import Sender
+
+    sender = Sender()
+    yield sender
+    for connection in sender.connections:
+        connection.close()

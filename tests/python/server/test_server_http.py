@@ -1,18 +1,18 @@
 """The server at a port: what goes wrong between it and its clients."""
 
 import json
-import socket
 import threading
 
 import pytest
 
 pytest.importorskip("http_servers")
 
+from http_servers import status_of
 from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
-from service_streamer.server import _connection, _front, _large_body, _shared
+from service_streamer.server import _connection, _large_body
 
 PREDICT = "/v1/models/gate:predict"
 ONE = {"instances": [1]}
@@ -31,36 +31,6 @@ def gated(gate, **options):
 
 def stats(server):
     return server.service.handle("gate").stats()
-
-
-class Sender:
-    """Sends requests. Its connections are closed after the test."""
-
-    def __init__(self):
-        self.connections = []
-
-    def open(self, server, head):
-        self.connections.append(socket.create_connection(("127.0.0.1", server.port), LONG))
-        self.connections[-1].sendall(head)
-        return self.connections[-1]
-
-    def __call__(self, server, path, value, headers=""):
-        body = json.dumps(value).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
-        return self.open(server, head.encode() + body)
-
-
-@pytest.fixture
-def send():
-    sender = Sender()
-    yield sender
-    for connection in sender.connections:
-        connection.close()
-
-
-def status_of(connection):
-    with connection.makefile("rb") as file:
-        return int(file.readline().split()[1])
 
 
 def test_requests_share_a_batch(http_servers, server_gate, send):
@@ -126,17 +96,6 @@ def test_the_headers_of_priority_and_tenant_order_the_queue(http_servers, server
     assert server_gate.batches == [[1], [5], [0], [-5]]
 
 
-@pytest.mark.parametrize("header", ["Content-Length: 101", "Transfer-Encoding: chunked"])
-def test_a_body_over_the_limit_is_refused(http_servers, send, header):
-    server = http_servers(body_limit=100)
-    head = f"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n"
-    connection = send.open(server, head.encode())
-    if "chunked" in header:
-        connection.sendall(b"65\r\n" + b" " * 0x65 + b"\r\n")
-    assert status_of(connection) == 413
-    assert server.ask("POST", "/v1/models/double:predict", ONE).status == 200
-
-
 LATER = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -153,25 +112,6 @@ def test_requests_that_do_not_wait_for_answers_are_answered_in_order(http_server
     assert found == sorted(found)
 
 
-@pytest.mark.parametrize(
-    ("head", "status"),
-    [
-        (b"nonsense\r\n\r\n", 400),
-        (b"GET http://x/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
-        (b"GET /v2?x=1 HTTP/1.0\r\n\r\n", 200),
-        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", 200),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 70_000, 431),
-        (b"GET /" + b"x" * 70_000, 431),
-    ],
-)
-def test_odd_heads(http_servers, send, head, status):
-    server = http_servers()
-    assert status_of(send.open(server, head)) == status
-    assert server.ask("GET", "/v2").status == 200
-
-
 def test_a_client_that_waits_for_100_continue_gets_it(http_servers, send):
     head = b"POST /v1/models/double:predict HTTP/1.1\r\nExpect: 100-continue\r\n"
     head += b"Content-Length: 18\r\n\r\n"
@@ -183,13 +123,6 @@ def test_a_client_that_waits_for_100_continue_gets_it(http_servers, send):
         assert file.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-def test_a_connection_that_nobody_uses_ends(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_front, "IDLE_TIMEOUT", 0.05)
-    connection = send.open(http_servers(), LATER)
-    with connection.makefile("rb") as file:
-        assert file.read().startswith(b"HTTP/1.1 200")  # until the server closes it
-
-
 def test_a_body_in_chunks_is_read(http_servers):
     server = http_servers()
     connection = server.connect()
@@ -199,14 +132,6 @@ def test_a_body_in_chunks_is_read(http_servers):
     response = connection.getresponse()
     assert (response.status, json.load(response)) == (200, {"predictions": [2, 4]})
     connection.close()
-
-
-def test_a_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
-    server = http_servers()
-    head = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
-    connection = send.open(server, head)
-    assert status_of(connection) == 408
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 1_000_000])
@@ -222,36 +147,6 @@ def test_a_large_body_is_read_whole(http_servers, send, more):
             headers = dict(line.strip().split(b": ") for line in lines)
             assert int(headers[b"content-length"]) == expected
             assert len(file.read(expected)) == expected
-
-
-def test_large_bodies_share_a_limit(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_shared, "LARGE_LIMIT", 1_000_000)
-    server = http_servers()
-    body = b'{"instances": ["%b"]}' % (b"x" * 600_000)
-    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
-    first = send.open(server, head + body[:1000])
-    eventually(lambda: server.shared.large)
-    assert status_of(send.open(server, head + body[:1000])) == 503
-    first.sendall(body[1000:])
-    assert status_of(first) == 200
-    eventually(lambda: not server.shared.large)
-    gone = send.open(server, head + body[:1000])
-    eventually(lambda: server.shared.large)
-    gone.close()
-    eventually(lambda: not server.shared.large)
-
-
-def test_a_large_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
-    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"
-    connection = send.open(http_servers(), head + b" " * 1000)
-    assert status_of(connection) == 408
-
-
-def test_a_compressed_body_is_refused(http_servers):
-    server = http_servers()
-    headers = {"Content-Encoding": "gzip"}
-    assert server.ask("POST", "/v1/models/double:predict", ONE, headers).status == 415
 
 
 def test_a_model_that_loads_at_the_start_makes_the_server_ready(http_servers, server_gate):

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import socket
 import threading
 from types import SimpleNamespace
 
@@ -87,3 +88,25 @@ def answer_of(status, body, headers):
     return SimpleNamespace(
         status=status, body=body, headers=headers, json=json.loads(body) if is_json else None
     )
+
+
+class Sender:
+    """Sends requests. Its connections are closed after the test."""
+
+    def __init__(self):
+        self.connections = []
+
+    def open(self, server, head):
+        self.connections.append(socket.create_connection(("127.0.0.1", server.port), LONG))
+        self.connections[-1].sendall(head)
+        return self.connections[-1]
+
+    def __call__(self, server, path, value, headers=""):
+        body = json.dumps(value).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+        return self.open(server, head.encode() + body)
+
+
+def status_of(connection):
+    with connection.makefile("rb") as file:
+        return int(file.readline().split()[1])

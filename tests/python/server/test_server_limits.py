@@ -1,0 +1,158 @@
+"""The limits of the server: what clients send that is too much, too slow or odd."""
+
+import pytest
+
+pytest.importorskip("http_servers")
+
+from http_servers import status_of
+from waits import eventually
+
+from service_streamer.hub import ModelSpec
+from service_streamer.server import _connection, _front, _shared
+from service_streamer.server._errors import failure
+
+ONE = {"instances": [1]}
+LATER = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+DOUBLE = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize("header", ["Content-Length: 101", "Transfer-Encoding: chunked"])
+def test_a_body_over_the_limit_is_refused(http_servers, send, header):
+    server = http_servers(body_limit=100)
+    head = f"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n"
+    connection = send.open(server, head.encode())
+    if "chunked" in header:
+        connection.sendall(b"65\r\n" + b" " * 0x65 + b"\r\n")
+    assert status_of(connection) == 413
+    assert server.ask("POST", "/v1/models/double:predict", ONE).status == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET http://x/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /v2?x=1 HTTP/1.0\r\n\r\n", 200),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", 200),
+        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"POST /v2 HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 70_000, 431),
+        (b"GET /" + b"x" * 70_000, 431),
+    ],
+)
+def test_odd_heads(http_servers, send, head, status):
+    server = http_servers()
+    assert status_of(send.open(server, head)) == status
+    assert server.ask("GET", "/v2").status == 200
+
+
+def test_a_connection_that_nobody_uses_ends(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_front, "IDLE_TIMEOUT", 0.05)
+    connection = send.open(http_servers(), LATER)
+    with connection.makefile("rb") as file:
+        assert file.read().startswith(b"HTTP/1.1 200")  # until the server closes it
+
+
+def test_a_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
+    server = http_servers()
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+    connection = send.open(server, head)
+    assert status_of(connection) == 408
+
+
+def test_large_bodies_share_a_limit(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_shared, "LARGE_LIMIT", 1_000_000)
+    server = http_servers()
+    body = b'{"instances": ["%b"]}' % (b"x" * 600_000)
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    first = send.open(server, head + body[:1000])
+    eventually(lambda: server.shared.large)
+    assert status_of(send.open(server, head + body[:1000])) == 503
+    first.sendall(body[1000:])
+    assert status_of(first) == 200
+    eventually(lambda: not server.shared.large)
+    gone = send.open(server, head + body[:1000])
+    eventually(lambda: server.shared.large)
+    gone.close()
+    eventually(lambda: not server.shared.large)
+
+
+def test_a_large_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"
+    connection = send.open(http_servers(), head + b" " * 1000)
+    assert status_of(connection) == 408
+
+
+def test_a_compressed_body_is_refused(http_servers):
+    server = http_servers()
+    headers = {"Content-Encoding": "gzip"}
+    assert server.ask("POST", "/v1/models/double:predict", ONE, headers).status == 415
+
+
+def test_a_head_that_follows_other_requests_counts_alone(http_servers, send):
+    connection = send.open(http_servers(), LATER * 2000 + LATER[:-2])
+    connection.sendall(b"Connection: close\r\n\r\n")
+    with connection.makefile("rb") as file:
+        assert file.read().count(b"HTTP/1.1 200") == 2001
+
+
+def test_bodies_in_chunks_share_the_limit_of_large_ones(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_shared, "LARGE_LIMIT", 300_000)
+    server = http_servers()
+    head = DOUBLE + b"Transfer-Encoding: chunked\r\n\r\n30d40\r\n" + b" " * 200_000
+    first = send.open(server, head)
+    eventually(lambda: server.shared.large >= 200_000)
+    assert status_of(send.open(server, head)) == 503
+    first.close()
+    eventually(lambda: not server.shared.large)
+
+
+@pytest.mark.parametrize("more", [b"0\r\nX: " + b"x" * 1_000_000, b"1;" + b"x" * 1_000_000])
+def test_the_framing_of_a_body_has_a_limit(http_servers, send, more):
+    head = DOUBLE + b"Transfer-Encoding: chunked\r\n\r\n"
+    assert status_of(send.open(http_servers(), head + more)) == 400
+
+
+def test_a_client_that_does_not_read_gets_no_further_answers(http_servers, send, monkeypatch):
+    monkeypatch.setattr(_connection, "SEND_TIMEOUT", 0.05)
+    answered = []
+
+    def large(batch):
+        answered.extend(batch)
+        return ["x" * 8_000_000 for _ in batch]
+
+    server = http_servers({"large": ModelSpec(large, batch_size=1)})
+    body = b'{"instances": [1]}'
+    head = b"POST /v1/models/large:predict HTTP/1.1\r\nContent-Length: 18\r\n\r\n"
+    send.open(server, (head + body) * 20)
+    eventually(lambda: answered and not server.shared.connections)
+    assert len(answered) < 20
+
+
+def test_the_answer_to_head_has_no_body(http_servers, send):
+    head = b"HEAD /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with send.open(http_servers(), head).makefile("rb") as file:
+        assert file.read().endswith(b"\r\n\r\n")
+
+
+def test_the_text_of_an_error_that_is_not_unicode_can_be_sent():
+    told = failure(OSError("cannot open '\udcff.png'"))
+    assert told.message == "OSError: cannot open '?.png'"
+
+
+def test_rows_without_elements_have_a_limit(http_servers):
+    tensor = {"name": "x", "datatype": "FP32", "shape": [5_000_000, 0], "data": []}
+    answer = http_servers().ask("POST", "/v2/models/double/infer", {"inputs": [tensor]})
+    assert (answer.status, "rows without elements" in answer.json["error"]) == (400, True)
+
+
+def test_a_body_that_is_nested_deeply_is_refused(http_servers):
+    body = b'{"instances": [' + b"[" * 600 + b"]" * 600 + b'], "b64": 1}'
+    assert http_servers().ask("POST", "/v1/models/double:predict", body).status == 400
+
+
+def test_a_load_with_a_negative_timeout_is_refused(http_servers):
+    path, headers = "/v2/repository/models/double/load", {"X-Request-Timeout": "-1"}
+    assert http_servers().ask("POST", path, {}, headers).status == 400
