@@ -19,11 +19,6 @@ def too_slow(batch):
     return batch
 
 
-def slow(batch):
-    time.sleep(0.005)
-    return batch
-
-
 def slower(batch):
     time.sleep(0.05)
     return batch
@@ -132,12 +127,12 @@ def test_an_slo_below_the_time_of_the_model_lets_probes_through(streamers):
 
 
 def test_explain_tells_an_slo_that_cannot_be_kept():
-    with ThreadedStreamer(slow, 4, slo=0.001) as streamer:
-        assert "slo 1 ms" in streamer.explain()
+    with ThreadedStreamer(too_slow, 4, slo=SLO) as streamer:
+        assert "slo 200 ms" in streamer.explain()
         streamer.predict([1])
         eventually(lambda: refused(streamer))
         text = streamer.explain()
-        assert verdict(streamer.stats()).startswith("slo=1 ms is below the time of the model")
+        assert verdict(streamer.stats()).startswith("slo=200 ms is below the time of the model")
     assert "rejected (QueueFull)" in text
 
 
