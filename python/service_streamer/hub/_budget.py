@@ -106,17 +106,23 @@ class Budget(Forwarding):
         """
         with self.lock:
             version.worker_deaths += 1
-            streamer = version.streamer
-            ready = version.state is State.READY and not self._closed
-            moves = False
-            if ready and version.is_apart and isinstance(streamer, SharedStreamer):
-                moves = version.wanted = True
-                self._retire(version)
-                streamer.refuse()
+            moves = self._moves_apart(version)
         _log.worker_died(version)
         if moves:
             with contextlib.suppress(RuntimeError):  # at exit no thread can start
                 self._drains.start(functools.partial(self.drain, version))
+
+    def _moves_apart(self, version: Version) -> bool:
+        """Retire a ready version that must leave its shared worker. True: the caller drains it."""
+        streamer = version.streamer
+        if self._closed or version.state is not State.READY or not version.is_apart:
+            return False
+        if not isinstance(streamer, SharedStreamer):
+            return False
+        version.wanted = True
+        self._retire(version)
+        streamer.refuse()
+        return True
 
     def _retire(self, version: Version) -> None:
         streamer = version.streamer

@@ -18,7 +18,6 @@ from ._errors import ModelTooLarge, load_error
 from ._making import Making
 from ._models import MOVING, State, Version
 from ._room import Limits
-from ._sharing.streamer import SharedStreamer
 from ._sharing.workers import SharedWorkers
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
@@ -254,18 +253,14 @@ class Loader(Budget):
         for piece in waiting:
             self.forward(streamer, piece)
         with self.lock:
-            if self._closed:  # meanwhile, and `close` closes the streamer
+            closed = self._closed
+            if closed:  # meanwhile, and `close` closes the streamer
                 version.state, version.streamer = State.UNLOADED, None
             else:
                 version.state = State.READY  # from now on it can be unloaded
-            # Its shared worker may have died meanwhile.
-            ready = version.state is State.READY
-            moves = ready and version.is_apart and isinstance(streamer, SharedStreamer)
-            if moves:
-                version.wanted = True
-                self._retire(version)
+            moves = self._moves_apart(version)  # if its worker has died meanwhile
         self._notify()
-        if not ready:
+        if closed:
             return True
         _log.loaded(version)
         if moves:

@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         if type(response.body) is bytes:
             answer = whole(response, response.body, keeps)
             if type(message) is Request and message.method == "HEAD":
-                answer = answer[: len(answer) - len(response.body)]
+                answer = answer.removesuffix(response.body)
             self._transport.write(answer)
         else:
             keeps = keeps and is_new
