@@ -11,7 +11,7 @@ pytest.importorskip("opentelemetry.sdk")
 
 from otel_spans import inside
 
-from service_streamer import Pipeline, RequestTimeout, StreamerClosed, ThreadedStreamer, otel
+from service_streamer import Pipeline, StreamerClosed, ThreadedStreamer, otel
 from service_streamer.hub import ModelSpec
 
 pytest_plugins = ["otel_fixtures"]
@@ -67,11 +67,11 @@ def test_a_wait_ends_with_its_request(hubs, factories, spans, backend):
     factory.gate.clear()
     hub = hubs({"model": factory})
     with otel.instrument(hub):
-        late = hub.submit("model", [1], timeout=0.01)
-        with pytest.raises(RequestTimeout):
-            late.result(LONG)
+        waiting = hub.submit("model", [1])
+        factory.wait_entered()
+        assert waiting.cancel()
         request, wait = spans.one("predict model"), spans.one("wait for model")
-        assert (request["outcome"], wait.parent) == ("expired", request.id)
+        assert (request["outcome"], wait.parent) == ("cancelled", request.id)
         factory.error = ValueError("no weights")
         failing = hub.submit("model", [1])
         factory.gate.set()

@@ -76,7 +76,7 @@ def test_an_exception_instance_as_output_ends_the_request(pipelines):
 
 def test_a_timeout_takes_the_request_out_of_its_stage(held):
     pipeline, gate, first = held()
-    future = pipeline.submit([1], timeout=0.2)
+    future = pipeline.submit([1], timeout=2.0)
     eventually(lambda: pipeline.stages["held"].stats().submitted == 2)
     assert isinstance(future.exception(LONG), RequestTimeout)
     with pytest.raises(RequestTimeout):
