@@ -1,4 +1,4 @@
-"""What must work right after `pip install service-streamer` with nothing else installed.
+"""What must work right after `pip install service-streamer-ng` with nothing else installed.
 
 `make test-wheel` runs it in a clean environment.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import service_streamer
 
-installed = distribution("service-streamer")
+installed = distribution("service-streamer-ng")
 assert service_streamer.__version__ == installed.version
 
 base_dependencies = [need for need in installed.requires or [] if "extra ==" not in need]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import typing
 
+from . import _install_check  # noqa: F401  (raises)
 from ._batched import batched
 from ._core import __version__
 from ._errors import (

@@ -86,7 +86,7 @@ def _progress_bar(iterable: Iterable[Any]) -> Callable[[], Any]:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError(
-            'map(progress=True) needs tqdm: pip install "service-streamer[progress]"'
+            'map(progress=True) needs tqdm: pip install "service-streamer-ng[progress]"'
         ) from None
     total = len(iterable) if isinstance(iterable, Sized) else None
     return lambda: tqdm(total=total, unit="item")

@@ -235,7 +235,7 @@ class Requests(Generic[Item, Result, Piece]):
         Args:
             iterable: the items.
             chunk_size: items per request. None: ``batch_size``.
-            progress: show a progress bar; needs ``pip install "service-streamer[progress]"``.
+            progress: show a progress bar; needs ``pip install "service-streamer-ng[progress]"``.
             priority, tenant: as for `predict`. With a negative priority, interactive requests run
                 first.
 

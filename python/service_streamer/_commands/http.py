@@ -33,7 +33,7 @@ class HttpServer:
 
             from ..web import create_app
         except ImportError as error:
-            missing = f'--http needs pip install "service-streamer[web]" uvicorn ({error})'
+            missing = f'--http needs pip install "service-streamer-ng[web]" uvicorn ({error})'
             raise CommandError(missing) from None
         self._create_app = create_app
         self._uvicorn: Any = uvicorn

@@ -19,7 +19,7 @@ try:
     from redis.exceptions import ResponseError as ResponseError
 except ImportError as _error:
     raise ImportError(
-        "the package redis is missing: pip install 'service-streamer[redis]'"
+        "the package redis is missing: pip install 'service-streamer-ng[redis]'"
     ) from _error
 
 from .address import Address, Ask, Server

@@ -23,7 +23,7 @@ else:
         import tomli as tomllib
     except ImportError as _error:
         raise ImportError(
-            'ModelHub.watch needs tomli: pip install "service-streamer[hub]"'
+            'ModelHub.watch needs tomli: pip install "service-streamer-ng[hub]"'
         ) from _error
 
 FILE = "model.toml"

@@ -13,7 +13,7 @@ try:
     import watchfiles
 except ImportError as _error:
     raise ImportError(
-        'ModelHub.watch needs watchfiles: pip install "service-streamer[hub]"'
+        'ModelHub.watch needs watchfiles: pip install "service-streamer-ng[hub]"'
     ) from _error
 
 QUIET = 100  # ms without a change, after which the folder is read

@@ -1,4 +1,4 @@
-"""Prometheus metrics of streamers; needs ``pip install "service-streamer[metrics]"``.
+"""Prometheus metrics of streamers; needs ``pip install "service-streamer-ng[metrics]"``.
 
 ::
 
@@ -23,7 +23,7 @@ try:
     from prometheus_client import REGISTRY
 except ImportError as _error:
     raise ImportError(
-        'metrics need prometheus-client: pip install "service-streamer[metrics]"'
+        'metrics need prometheus-client: pip install "service-streamer-ng[metrics]"'
     ) from _error
 
 from ._collector import collector_of

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces and metrics; needs ``pip install "service-streamer[otel]"``.
+"""OpenTelemetry traces and metrics; needs ``pip install "service-streamer-ng[otel]"``.
 
 ::
 
@@ -28,7 +28,7 @@ try:
     from opentelemetry import trace
 except ImportError as _error:
     raise ImportError(
-        'tracing needs opentelemetry-api: pip install "service-streamer[otel]"'
+        'tracing needs opentelemetry-api: pip install "service-streamer-ng[otel]"'
     ) from _error
 
 from . import _meters

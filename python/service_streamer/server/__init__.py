@@ -27,7 +27,7 @@ try:
     import uvloop  # noqa: F401
 except ImportError as _error:
     raise ImportError(
-        f'{_error}: pip install "service-streamer[server]"', name=_error.name
+        f'{_error}: pip install "service-streamer-ng[server]"', name=_error.name
     ) from _error
 
 from ._errors import InvalidInput

@@ -119,4 +119,4 @@ def flask_blueprint(
 
 
 def _missing(package: str, extra: str) -> ImportError:
-    return ImportError(f'{package} is missing: pip install "service-streamer[{extra}]"')
+    return ImportError(f'{package} is missing: pip install "service-streamer-ng[{extra}]"')

@@ -132,5 +132,5 @@ def test_a_missing_library_is_named_with_its_extra(missing):
     )
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert 'pip install "service-streamer[web]" uvicorn' in line
+    assert 'pip install "service-streamer-ng[web]" uvicorn' in line
     assert missing in line

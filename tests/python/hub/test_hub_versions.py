@@ -232,7 +232,7 @@ except ImportError as error:
     print(error)
 """
     )
-    assert 'pip install "service-streamer[hub]"' in done.stdout
+    assert 'pip install "service-streamer-ng[hub]"' in done.stdout
 
 
 def test_a_model_file_becomes_a_native_model(folder, watched, monkeypatch):

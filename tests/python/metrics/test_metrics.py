@@ -122,7 +122,7 @@ def test_a_missing_library_is_named(child):
         """
     )
     assert done.stdout == (
-        'metrics need prometheus-client: pip install "service-streamer[metrics]"\n'
+        'metrics need prometheus-client: pip install "service-streamer-ng[metrics]"\n'
     )
 
 

@@ -70,7 +70,7 @@ def test_without_redis_py_it_says_what_to_install(child):
             print(error)
         """
     )
-    assert "pip install 'service-streamer[redis]'" in done.stdout
+    assert "pip install 'service-streamer-ng[redis]'" in done.stdout
 
 
 def test_it_is_a_client_only(make):

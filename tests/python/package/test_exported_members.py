@@ -66,7 +66,7 @@ def test_what_is_exported():
 
 
 def test_version_is_that_of_the_distribution():
-    assert service_streamer.__version__ == importlib.metadata.version("service-streamer")
+    assert service_streamer.__version__ == importlib.metadata.version("service-streamer-ng")
     with pytest.raises(AttributeError, match="no_such_name"):
         service_streamer.no_such_name  # noqa: B018
 

@@ -39,7 +39,7 @@ def sdist(tmp_path_factory):
         capture_output=True,
         timeout=110,
     )
-    (archive,) = folder.glob("service_streamer-*.tar.gz")
+    (archive,) = folder.glob("service_streamer_ng-*.tar.gz")
     with tarfile.open(archive) as tar:
         return {name.partition("/")[2] for name in tar.getnames()}
 

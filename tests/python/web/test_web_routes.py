@@ -159,7 +159,7 @@ def test_metrics_name_their_extra(serves, streamer, monkeypatch):
     monkeypatch.delattr(service_streamer, "metrics", raising=False)
     answer = serves(streamer).get("/metrics")
     assert answer.status == 501
-    assert 'pip install "service-streamer[metrics]"' in answer.text
+    assert 'pip install "service-streamer-ng[metrics]"' in answer.text
 
 
 def test_metrics_are_those_of_the_streamer(serves, streamer):
@@ -187,7 +187,7 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == f'{package} is missing: pip install "service-streamer[{extra}]"\n'
+    assert done.stdout == f'{package} is missing: pip install "service-streamer-ng[{extra}]"\n'
 
 
 def test_a_redis_client_without_a_broker_is_not_ready(serves, port):

@@ -91,6 +91,6 @@ def _make_screen() -> Screen:
         from .screen import Screen
     except ImportError as error:
         raise CommandError(
-            f'top needs pip install "service-streamer[top]", or --once --json ({error})'
+            f'top needs pip install "service-streamer-ng[top]", or --once --json ({error})'
         ) from None
     return Screen()

@@ -20,5 +20,5 @@ try:
     import grpc  # noqa: F401
 except ImportError as _error:
     raise ImportError(
-        f'{_error}: pip install "service-streamer[grpc]"', name=_error.name
+        f'{_error}: pip install "service-streamer-ng[grpc]"', name=_error.name
     ) from _error

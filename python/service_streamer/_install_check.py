@@ -1,0 +1,22 @@
+"""Refuses what cannot work, with one sentence. The package imports it before anything else.
+
+Raises:
+    ImportError: Python is a free-threaded build, or service_streamer 0.1 is in the same folder.
+"""
+
+import os
+import sys
+
+_folder = os.path.dirname(__file__)
+
+if "t" in getattr(sys, "abiflags", ""):
+    raise ImportError(
+        "service-streamer-ng needs a Python with the GIL, and this is a free-threaded build: use "
+        f"python{sys.version_info.major}.{sys.version_info.minor} without the t"
+    )
+# Our module of that name is a folder, so such a file belongs to another distribution.
+if os.path.exists(os.path.join(_folder, "service_streamer.py")):
+    raise ImportError(
+        f"service-streamer 0.1 and service-streamer-ng are both installed in {_folder}: run "
+        "pip uninstall -y service-streamer service-streamer-ng; pip install service-streamer-ng"
+    )

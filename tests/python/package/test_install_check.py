@@ -1,0 +1,47 @@
+"""What is refused at import: the original package in the same folder, Python without a GIL."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import service_streamer
+
+PACKAGE = Path(service_streamer.__file__).parent
+
+REMEDY = "run pip uninstall -y service-streamer service-streamer-ng; pip install service-streamer-ng"
+
+
+def import_error(site, before=""):
+    """The last line of what an import from this folder prints; -S leaves out other installations."""
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); {before}; import service_streamer"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("last", ["the original", "ours"])
+def test_both_distributions_in_one_folder_are_refused(tmp_path, last):
+    ours = tmp_path / "service_streamer"
+    shutil.copytree(PACKAGE, ours, ignore=shutil.ignore_patterns("__pycache__"))
+    (ours / "service_streamer.py").write_text("class ThreadedStreamer: ...\n")
+    if last == "the original":
+        (ours / "__init__.py").write_text("from .service_streamer import ThreadedStreamer\n")
+        (ours / "managed_model.py").write_text("")
+    assert import_error(tmp_path) == (
+        "ImportError: service-streamer 0.1 and service-streamer-ng are both installed in "
+        f"{ours}: {REMEDY}"
+    )
+
+
+@pytest.mark.every_python
+def test_free_threaded_python_is_refused():
+    before = "sys.abiflags = 't'"
+    assert import_error(PACKAGE.parent, before) == (
+        "ImportError: service-streamer-ng needs a Python with the GIL, and this is a "
+        f"free-threaded build: use python{sys.version_info[0]}.{sys.version_info[1]} without the t"
+    )
