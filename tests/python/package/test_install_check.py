@@ -14,7 +14,7 @@ PACKAGE = Path(service_streamer.__file__).parent
 REMEDY = "run pip uninstall -y service-streamer service-streamer-ng; pip install service-streamer-ng"
 
 
-def import_error(site, before=""):
+def import_error(site, before="pass"):
     """The last line of what an import from this folder prints; -S leaves out other installations."""
     code = f"import sys; sys.path.insert(0, {str(site)!r}); {before}; import service_streamer"
     done = subprocess.run(

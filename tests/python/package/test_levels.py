@@ -151,6 +151,7 @@ PACKAGES = {
     "otel": {"_processes", "_pipeline", "hub"},
     "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "hub", "metrics"},
     "_commands": {"_processes", "_redis", "hub", "server", "web"},
+    "service_streamer": {"_processes", "_redis"},
 }
 
 
