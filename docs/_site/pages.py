@@ -66,7 +66,7 @@ def with_readmes(text: str, folder: Path) -> str:
 
 
 def listed(text: str, folder: Path) -> list[str]:
-    """The pages of this folder and the indexes of those in it, in the order of the links to them."""
+    """The pages of this folder and the indexes of folders in it, in the order of the links."""
     found = []
     for link in links(text):
         path = Path(os.path.normpath(folder / link["path"]))
