@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help install demo demo-hub bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
 	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
-	lint tidy lint-changed format compile_commands.json clean
+	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -56,6 +56,16 @@ compile_commands.json: build/lint/compile_commands.json
 	ln -sf $< $@
 
 install: $(VENV)/.installed  ## the package, editable, and all that its tests need, in .venv
+
+# ----------------------------------------------------------------------- docs
+
+$(VENV)/.docs-tools: $(VENV)/.tools
+	$(pip) install -q furo myst-parser sphinx sphinx-copybutton
+	@touch $@
+
+docs: $(VENV)/.installed $(VENV)/.docs-tools  ## the documentation's site, in build/docs; a broken link is an error
+	$(bin)/sphinx-build -q -E -a -W --keep-going -j $(JOBS) -c docs/_site -d build/docs-cache . build/docs
+	@echo "build/docs/index.html"
 
 # -------------------------------------------------------------- demo and bench
 

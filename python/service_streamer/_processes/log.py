@@ -1,6 +1,6 @@
 """The log lines about the processes of one streamer.
 
-Their extra fields are listed in docs/monitoring.md.
+Their extra fields are listed in docs/guide/monitoring.md.
 """
 
 from __future__ import annotations

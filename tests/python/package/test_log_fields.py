@@ -1,4 +1,4 @@
-"""Each log record has fields for a JSON formatter, and docs/monitoring.md tells all of them."""
+"""Each log record has fields for a JSON formatter, and docs/guide/monitoring.md tells all of them."""
 
 import ast
 import logging
@@ -12,7 +12,7 @@ from waits import eventually
 import service_streamer
 
 PACKAGE = Path(service_streamer.__file__).parent
-PAGE = Path(__file__).parents[3] / "docs" / "monitoring.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "monitoring.md"
 LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 CALLS = {f"_logger.{level}" for level in LEVELS}
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/monitoring.md work as printed, with another port."""
+"""The recipes of docs/guide/monitoring.md work as printed, with another port."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ yaml = pytest.importorskip("yaml")
 
 pytest_plugins = ["web_fixtures"]
 
-PAGE = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "guide" / "monitoring.md").read_text()
 
 
 def blocks(language):

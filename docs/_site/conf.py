@@ -1,0 +1,34 @@
+"""Sphinx's settings for the site; `make docs` builds it. Decision 046 tells why it is made so.
+
+The source folder is the whole repository: links work on the site as they do on a code host.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import service_streamer
+
+project = "service-streamer"
+author = "the service-streamer developers"
+version = release = service_streamer.__version__
+
+extensions = ["pages", "myst_parser", "sphinx_copybutton"]
+root_doc = "index"
+include_patterns = ["*.md", "benchmarks/**", "cpp/**", "docs/**", "examples/**", "python/**"]
+exclude_patterns = [".*", "build", "dist", "tests", "**/__pycache__", "docs/_site"]
+
+myst_enable_extensions = ["alert", "html_image"]
+myst_heading_anchors = 4
+nitpicky = True
+
+html_theme = "furo"
+html_title = f"{project} {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+html_show_sphinx = False
+html_copy_source = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
