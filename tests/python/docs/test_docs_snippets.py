@@ -1,0 +1,42 @@
+"""Every snippet of the README and of docs/ runs as printed, page by page."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sybil")
+
+from page_snippets import run_page
+
+ROOT = Path(__file__).parents[3]
+DECISIONS = ROOT / "docs/decisions"  # they tell what was, and nothing there has to run
+NEED = re.compile(r"^\s*<!--+ *needs: (\w+)", re.MULTILINE)
+
+
+def pages():
+    """Each page, and once more with each thing that is not always there."""
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        if DECISIONS in path.parents:
+            continue
+        name = path.relative_to(ROOT).with_suffix("").as_posix()
+        yield pytest.param(path, set(), id=name)
+        needs = set(NEED.findall(path.read_text()))
+        if needs & {"torch", "native"}:
+            yield pytest.param(path, {"torch"}, id=f"{name}-torch", marks=pytest.mark.torch)
+        if "redis" in needs:
+            yield pytest.param(path, {"redis"}, id=f"{name}-redis", marks=pytest.mark.over_redis)
+
+
+@pytest.mark.parametrize(("path", "have"), list(pages()))
+def test_the_snippets_of_a_page_run(request, tmp_path, monkeypatch, path, have):
+    places = {}
+    if "torch" in have:
+        request.getfixturevalue("torch")
+        have = have | {"native"} if importlib.util.find_spec("service_streamer._torch") else have
+    if "redis" in have:
+        url = request.getfixturevalue("shared_redis_server").url
+        places = {"redis://broker:6379": url, "localhost:6379": url}
+    monkeypatch.chdir(tmp_path)
+    run_page(path, tmp_path, have, places)

@@ -1,0 +1,225 @@
+"""Runs the snippets of a page of the documentation as its reader would: in order, in one folder.
+
+CONTRIBUTING.md tells what can be written before a snippet.
+"""
+
+import ast
+import asyncio
+import contextlib
+import doctest
+import importlib
+import inspect
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from unittest import SkipTest
+
+import yaml
+from page_programs import Programs, check_installs, without_requests
+from scripts import PRELUDE, run_python
+from sybil import Region
+from sybil.document import Document
+from sybil.parsers.markdown import SkipParser
+from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCodeBlockLexer
+from waits import LONG
+
+from service_streamer import _lifecycle
+from service_streamer._streamer import BaseStreamer
+from service_streamer.hub._loader import Loader
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
+"""the first line of a snippet that is a file"""
+PROGRAM = re.compile(r"__name__ == .__main__.|monkey\.patch_all\(\)")
+"""in a snippet that needs an interpreter of its own"""
+OWN_PROCESS = "<!-- own-process -->"
+"""in a page whose snippets change what other tests see, such as a tracer provider or gevent"""
+NEEDS = {"torch", "native", "redis"}
+"""what is not always there, and is named before a snippet that needs it"""
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def parts_of(language, directive=False):
+    """Parses the code blocks of a language, or the HTML comments with a directive."""
+    lexer = DirectiveInHTMLCommentLexer if directive else FencedCodeBlockLexer
+    find = lexer(language)
+
+    def parse(evaluate):
+        def regions(document):
+            for found in find(document):
+                words = found.lexemes["arguments"].strip() if directive else ""
+                parsed = found.lexemes["source"] if words in ("", "python") else words
+                yield Region(found.start, found.end, parsed, evaluate)
+
+        return regions
+
+    return parse
+
+
+def skips(document):
+    """Sybil's ``skip: next "reason"``, whose reason may not be left out."""
+    for region in SkipParser()(document):
+        action, reason = region.parsed
+        place = f"{document.path}, {document.line_column(region.start)}"
+        assert reason or action == "end", f"{place}: skip needs a reason"
+        yield region
+
+
+class Page:
+    """One page. `have` is what its snippets may need; `places` are texts to replace in them."""
+
+    def __init__(self, path, folder, have=(), places=None):
+        self.path = path
+        self.folder = folder
+        self.have = have
+        self.places = dict(places or {})
+        self.namespace = {"__name__": "page"}
+        self.programs = Programs(folder)
+        self._lacks = False
+        self._server = None
+        self._loop = None
+
+    def run(self):
+        document = Document.parse(
+            str(self.path),
+            skips,
+            parts_of("needs", directive=True)(self._need),
+            parts_of("server", directive=True)(self._serve),
+            parts_of("invisible-code-block", directive=True)(self._python),
+            parts_of("python")(self._python),
+            parts_of("sh")(self._shell),
+            parts_of("json")(lambda example: self._data(example, json.loads)),
+            parts_of("toml")(lambda example: self._data(example, tomllib.loads)),
+            parts_of("yaml")(lambda example: self._data(example, yaml.safe_load_all)),
+        )
+        for example in document.examples():
+            with contextlib.suppress(SkipTest):
+                example.evaluate()
+
+    # ------------------------------------------------------------- the parts of a page
+
+    def _need(self, example):
+        assert example.parsed in NEEDS, f"{self.path}:{example.line} needs one of {NEEDS}"
+        self._lacks = example.parsed not in self.have
+
+    def _serve(self, example):
+        places = example.parsed.replace("no-port", "").split()
+        self._server = [place if place[0] == "@" else f":{place}" for place in places]
+
+    def _is_lacking(self):
+        lacks, self._lacks = self._lacks, False
+        return lacks
+
+    def _data(self, example, parse):
+        list(parse(example.parsed))
+        self._save(example.parsed)
+
+    def _save(self, text):
+        """Write a snippet that is a file, and return its path."""
+        name = NAME.match(text)
+        if name is None:
+            return None
+        file = self.folder / name[1]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def _text(self, example, but=()):
+        text = example.parsed
+        for place, other in self.places.items():
+            text = text if place in but else text.replace(place, other)
+        return text
+
+    def _python(self, example):
+        text = self._text(example)
+        if not text.startswith(">>>"):
+            code = self._compile(text, example)  # also if it cannot run here
+        if self._is_lacking():
+            return
+        file = self._save(text)
+        if PROGRAM.search(text):
+            file = file or self._save(f"# program.py\n{text}")
+            self.programs.run([sys.executable, file.name], f"{self.path}:{example.line}")
+        elif file and file.parent == self.folder and file.stem.isidentifier():
+            self.namespace.update(vars(importlib.import_module(file.stem)))
+        elif text.startswith(">>>"):
+            run_doctest(text, self.namespace, str(self.path), example.line)
+        else:
+            self._execute(code)
+
+    def _compile(self, text, example):
+        padded = "\n" * (example.line + example.parsed.line_offset) + text
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        return compile(padded, str(self.path), "exec", flags=flags, dont_inherit=True)
+
+    def _execute(self, code):
+        if code.co_flags & inspect.CO_COROUTINE:
+            self._loop = self._loop or asyncio.new_event_loop()
+            self._loop.run_until_complete(eval(code, self.namespace))
+        else:
+            exec(code, self.namespace)
+
+    def _shell(self, example):
+        server, self._server = self._server, None
+        if self._is_lacking():
+            return
+        place = f"{self.path}:{example.line}"
+        text = check_installs(self._text(example, but=server or ()))
+        if server is not None:
+            start, text = without_requests(text)
+            self.places |= self.programs.serve(start, server, place)
+            for each, other in self.places.items():
+                text = text.replace(each, other)
+        if text.strip():
+            self.programs.run(["bash", "-ec", text], place)
+
+    # -------------------------------------------------------------------- before and after
+
+    def __enter__(self):
+        self._streamers = set(_lifecycle._streamers)
+        self._modules = set(sys.modules)
+        sys.path.insert(0, str(self.folder))
+        return self
+
+    def __exit__(self, *failure):
+        self.programs.end()
+        for each in set(_lifecycle._streamers) - self._streamers:
+            if isinstance(each, (BaseStreamer, Loader)):
+                each.close(False, LONG)
+        if self._loop is not None:
+            self._loop.close()
+        sys.path.remove(str(self.folder))
+        for name in set(sys.modules) - self._modules:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).is_relative_to(self.folder):
+                del sys.modules[name]
+        shutil.rmtree(self.folder)
+
+
+def run_page(path, folder, have, places):
+    """Run the snippets of a page, in an interpreter of its own if the page says so."""
+    if OWN_PROCESS not in path.read_text() or sys.argv[0] == "-c":
+        with Page(path, folder, have, places) as page:
+            page.run()
+    else:
+        values = f"Path({str(path)!r}), Path({str(folder)!r}), {have!r}, {places!r}"
+        run_python(
+            f"{PRELUDE}from pathlib import Path\nimport page_snippets\n"
+            f"page_snippets.run_page({values})"
+        )
+
+
+def run_doctest(text, namespace, name, line):
+    """Run ``>>>`` examples; what differs is raised."""
+    test = doctest.DocTestParser().get_doctest(text, namespace, name, name, line)
+    report = []
+    runner = doctest.DocTestRunner(optionflags=OPTIONS)
+    runner.run(test, out=report.append, clear_globs=False)
+    namespace.update(test.globs)
+    assert not report, "".join(report)
