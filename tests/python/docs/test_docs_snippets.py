@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("sybil")
 
 from page_snippets import run_page
+from torch_examples import marks
 
 ROOT = Path(__file__).parents[3]
 DECISIONS = ROOT / "docs/decisions"  # they tell what was, and nothing there has to run
@@ -24,7 +25,7 @@ def pages():
         yield pytest.param(path, set(), id=name)
         needs = set(NEED.findall(path.read_text()))
         if needs & {"torch", "native"}:
-            yield pytest.param(path, {"torch"}, id=f"{name}-torch", marks=pytest.mark.torch)
+            yield pytest.param(path, {"torch"}, id=f"{name}-torch", marks=marks())
         if "redis" in needs:
             yield pytest.param(path, {"redis"}, id=f"{name}-redis", marks=pytest.mark.over_redis)
 
@@ -33,7 +34,8 @@ def pages():
 def test_the_snippets_of_a_page_run(request, tmp_path, monkeypatch, path, have):
     places = {}
     if "torch" in have:
-        request.getfixturevalue("torch")
+        torch = request.getfixturevalue("torch")
+        places = {} if torch.cuda.is_available() else {"cuda:0": "cpu"}
         have = have | {"native"} if importlib.util.find_spec("service_streamer._torch") else have
     if "redis" in have:
         url = request.getfixturevalue("shared_redis_server").url
