@@ -65,7 +65,7 @@ $(VENV)/.docs-tools: $(VENV)/.tools
 
 docs: $(VENV)/.installed $(VENV)/.docs-tools  ## the documentation's site, in build/docs; a broken link is an error
 	$(bin)/sphinx-build -q -E -a -W --keep-going -j $(JOBS) -c docs/_site -d build/docs-cache . build/docs
-	@echo "build/docs/index.html"
+	$(bin)/python docs/_site/check.py build/docs
 
 # -------------------------------------------------------------- demo and bench
 

@@ -14,14 +14,31 @@ project = "service-streamer"
 author = "the service-streamer developers"
 version = release = service_streamer.__version__
 
-extensions = ["pages", "myst_parser", "sphinx_copybutton"]
+extensions = [
+    "pages",
+    "reference",
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
 root_doc = "index"
 include_patterns = ["*.md", "benchmarks/**", "cpp/**", "docs/**", "examples/**", "python/**"]
 exclude_patterns = [".*", "build", "dist", "tests", "**/__pycache__", "docs/_site"]
 
 myst_enable_extensions = ["alert", "html_image"]
 myst_heading_anchors = 4
-nitpicky = True
+
+default_role = "py:obj"  # a name between single backticks in a docstring
+add_module_names = False
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
 
 html_theme = "furo"
 html_title = f"{project} {release}"
