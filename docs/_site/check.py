@@ -20,7 +20,7 @@ class Page(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.anchors: set[str] = set()
+        self.anchors = {""}
         self.links: list[tuple[str, str]] = []
         self.feed(text)
 
@@ -50,11 +50,14 @@ def faults(site: Path) -> list[str]:
                 target = target / "index.html"
             if not target.exists():
                 found.append(f"{path}: {link} does not exist")
-            elif parts.fragment and target in pages:
-                if unquote(parts.fragment) not in pages[target].anchors:
-                    found.append(f"{path}: {link} has no such anchor")
+            elif target in pages and unquote(parts.fragment) not in pages[target].anchors:
+                found.append(f"{path}: {link} has no such anchor")
     for path in site.rglob("*.css"):
-        found += [f"{path}: {line.strip()}" for line in path.read_text().splitlines() if IN_STYLE.search(line)]
+        found += [
+            f"{path}: {line.strip()}"
+            for line in path.read_text().splitlines()
+            if IN_STYLE.search(line)
+        ]
     return found
 
 

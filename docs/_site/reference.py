@@ -3,15 +3,26 @@
 On a code host such a comment is invisible, and the page is a list of names with links.
 """
 
+import ast
+import dataclasses
+import importlib
+import inspect
 import re
+import sys
+import textwrap
+from collections.abc import Iterator
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 COMMENT = re.compile(r"^<!-- reference: (?P<names>[^>]+) -->$", re.MULTILINE)
 OF_CLASS = "\n   :members:\n   :show-inheritance:\n   :member-order: groupwise"
+PRIVATE = "from_engine, from_server"
 DIRECTIVE = {
     "class": f".. autoclass:: {{name}}{OF_CLASS}",
     "streamer": f".. autoclass:: {{name}}{OF_CLASS}\n   :inherited-members: Generic",
+    "record": f".. autoclass:: {{name}}(){OF_CLASS}\n   :exclude-members: {PRIVATE}",
     "exception": ".. autoexception:: {name}\n   :members:\n   :show-inheritance:",
     "function": ".. autofunction:: {name}",
     "data": ".. autodata:: {name}",
@@ -27,16 +38,58 @@ def names(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def source_of(kind: type) -> ast.ClassDef:
+    """The class statement. A public class says that it is of the public package, so look for it."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("service_streamer") and vars(module).get(kind.__name__) is kind:
+            for statement in ast.parse(inspect.getsource(module)).body:
+                if isinstance(statement, ast.ClassDef) and statement.name == kind.__name__:
+                    return statement
+    raise LookupError(kind)
+
+
+def fields_of(kind: type) -> Iterator[str]:
+    """The fields of a dataclass, each with the string below it."""
+    docs = {}
+    for each in kind.__mro__:
+        if dataclasses.is_dataclass(each):
+            body = source_of(each).body
+            for field, below in zip(body, [*body[1:], None], strict=True):
+                if isinstance(field, ast.AnnAssign):
+                    text = getattr(getattr(below, "value", None), "value", "")
+                    docs[field.target.id] = inspect.cleandoc(text) if isinstance(text, str) else ""
+    for field in dataclasses.fields(kind):
+        text = textwrap.indent(docs[field.name], "      ")
+        yield f"   .. py:attribute:: {field.name}\n      :type: {field.type}\n\n{text}\n"
+
+
+def directive(kind: str, name: str) -> str:
+    """What makes autodoc write the docstring."""
+    text = DIRECTIVE[kind].format(name=name)
+    if kind == "record":
+        module, _, member = name.rpartition(".")
+        text += "\n\n" + "\n".join(fields_of(getattr(importlib.import_module(module), member)))
+    return text
+
+
 def with_docstrings(app: Sphinx, name: str, source: list[str]) -> None:
     """Replace the comments of a page by directives."""
 
     def directives(comment: re.Match[str]) -> str:
-        parts = [DIRECTIVE[kind].format(name=full) for kind, full in names(comment[0])]
+        parts = [directive(kind, full) for kind, full in names(comment[0])]
         return "```{eval-rst}\n" + "\n\n".join(parts) + "\n```"
 
     source[0] = COMMENT.sub(directives, source[0])
 
 
+def without_wrong_links(app: Sphinx, page: nodes.document) -> None:
+    """Leave types of torch as text: Sphinx finds fields that have the same name, like device."""
+    for link in list(page.findall(addnodes.pending_xref)):
+        if link.get("reftype") == "class" and link["reftarget"] in ("device", "dtype"):
+            link.replace_self(nodes.Text(f"torch.{link['reftarget']}"))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", with_docstrings)
+    app.connect("doctree-read", without_wrong_links)
     return {"parallel_read_safe": True}
