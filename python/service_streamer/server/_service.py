@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _options
 from ..hub import ModelHandle, ModelHub, UnknownModel
+from ._counts import Counts
 from ._errors import InvalidInput
 from ._items import Specs, items_of, items_of_instances, tensors_of
 from ._tensors import Tensor, shown
@@ -117,6 +118,8 @@ class Service:
         self._names: set[str] = set()
         """those that were found before"""
         self._stopping = False
+        self.counts: dict[str, Counts] = {}
+        """of the requests, by protocol; each front adds its own"""
 
     # ------------------------------------------------------------------- requests
 
