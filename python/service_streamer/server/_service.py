@@ -127,7 +127,7 @@ class Service:
         """Run one request, whose tensors have a row for each item."""
         handle = self.handle(request.model, request.version)
         spec = handle.spec
-        items = items_of(request.inputs, spec.inputs, handle.is_native)
+        items = items_of(request.inputs, spec.inputs, handle.item_structure)
         number = handle.version
         outputs = await self._run(handle, items, options)
         return _response(request, number, outputs, spec.outputs)
@@ -141,7 +141,7 @@ class Service:
         """
         handle = self.handle(request.model, request.version)
         spec = handle.spec
-        items = items_of(request.inputs, spec.inputs, handle.is_native)
+        items = items_of(request.inputs, spec.inputs, handle.item_structure)
         if len(items) > 1:
             yield await self.infer(request, options)
             return
@@ -156,7 +156,7 @@ class Service:
         """Run a request whose items are values of JSON. Await one output per item."""
         handle = self.handle(model, version)
         if specs := handle.spec.inputs:
-            instances = items_of_instances(instances, specs, handle.is_native)
+            instances = items_of_instances(instances, specs, handle.item_structure)
         return self._run(handle, instances, options)
 
     async def stream(
@@ -164,7 +164,7 @@ class Service:
     ) -> AsyncStream:
         """Send one item, a value of JSON. Return an asynchronous iterator of its outputs."""
         handle = self.handle(model, version)
-        (item,) = items_of_instances([instance], handle.spec.inputs, handle.is_native)
+        (item,) = items_of_instances([instance], handle.spec.inputs, handle.item_structure)
         return await self._stream(handle, item, options)
 
     # -------------------------------------------------------------- health and facts
