@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from . import _core, _lifecycle
@@ -16,6 +16,11 @@ from ._waiting.timeouts import countdown
 
 class NativeSource(abc.ABC):
     """A native model. A streamer accepts one in place of a predict function."""
+
+    signature: Any = None
+    """the `service_streamer.torch.Signature` of the model; None: it is not known"""
+    generated: Collection[str | None] = ()
+    """the inputs that the model makes itself"""
 
     @property
     @abc.abstractmethod

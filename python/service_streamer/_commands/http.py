@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .logs import say
@@ -21,21 +21,23 @@ class HttpServer:
 
     Args:
         place: host and port.
+        option: of the command, which gives the place.
 
     Raises:
         CommandError: a library is missing, or it cannot listen there.
     """
 
-    def __init__(self, place: tuple[str, int]) -> None:
+    def __init__(self, place: tuple[str, int], option: str) -> None:
         try:
-            import starlette  # noqa: F401, which create_app imports after the model was loaded
             import uvicorn
 
-            from ..web import create_app
+            from ..web._app import make_app
+            from ..web._site import Site
         except ImportError as error:
-            missing = f'--http needs pip install "service-streamer-ng[web]" uvicorn ({error})'
+            missing = f'{option} needs pip install "service-streamer-ng[web]" uvicorn ({error})'
             raise CommandError(missing) from None
-        self._create_app = create_app
+        self._make_site = Site
+        self._make_app = make_app
         self._uvicorn: Any = uvicorn
         host, port = place
         try:
@@ -43,7 +45,7 @@ class HttpServer:
             self._socket = socket.create_server(place, family=family)
         except OSError as error:
             why = error.strerror or str(error)
-            raise CommandError(f"--http: cannot listen at {host}:{port}: {why}") from None
+            raise CommandError(f"{option}: cannot listen at {host}:{port}: {why}") from None
         # a forked worker, or what its model starts, would keep the port in use
         os.register_at_fork(after_in_child=self._socket.close)
         self._server: Any = None
@@ -55,10 +57,22 @@ class HttpServer:
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
-    def start(self, streamer: Any) -> None:
-        """Serve the web interface of a streamer, and log its URL."""
+    def start(
+        self, shown: Any, control: str | None = None, collector: Callable[[], Any] | None = None
+    ) -> None:
+        """Serve the web interface of a streamer, worker or hub, and log its URL.
+
+        Args:
+            shown: what the pages show.
+            control: the token that changes need. None: nothing can be changed.
+            collector: makes a collector of more metrics, which needs prometheus-client.
+        """
+        site = self._make_site(shown, control)
+        if collector is not None:
+            with contextlib.suppress(ImportError):  # then ``/metrics`` tells what is missing
+                site.collected.add(collector())
         config = self._uvicorn.Config(
-            self._create_app(streamer),
+            self._make_app(site),
             log_config=None,  # so its log goes where the log of this process goes
             log_level="warning",
             access_log=False,
@@ -85,12 +99,14 @@ class HttpServer:
 
 
 @contextlib.contextmanager
-def http_server(place: tuple[str, int] | None) -> Iterator[HttpServer | None]:
-    """Return the server for ``--http``, or None without that option. It stops at the end."""
+def http_server(
+    place: tuple[str, int] | None, option: str = "--http"
+) -> Iterator[HttpServer | None]:
+    """Return the server for an option, or None without that option. It stops at the end."""
     if place is None:
         yield None
         return
-    server = HttpServer(place)
+    server = HttpServer(place, option)
     try:
         yield server
     finally:

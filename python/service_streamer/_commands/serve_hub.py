@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .http import http_server
 from .logs import say
-from .options import Add, CommandError, host_and_port, look_in_working_folder
+from .options import Add, CommandError, host_and_port, look_in_working_folder, read_secret
 
 if TYPE_CHECKING:
     from ..hub import ModelHub
+    from ..server._service import Service
 
 HUB_OPTIONS = ("max_loaded", "memory_budget", "gpu_memory_budget")
+SERVER_OPTIONS = ("body_limit", "grpc", "monitor", "control_token_file")
 WORKERS = "worker_num"
 """of a `Streamer`; for a folder: the worker processes that its models share"""
 
@@ -32,6 +36,17 @@ def add_hub_options(add: Add) -> None:
         "--body-limit",
         metavar="SIZE",
         help='most bytes of a request, such as "64MiB" (64MiB)',
+    )
+    add(
+        "--monitor",
+        type=host_and_port,
+        metavar="HOST:PORT",
+        help='also serve their page and metrics there (needs the extra "web" and uvicorn)',
+    )
+    add(
+        "--control-token-file",
+        metavar="FILE",
+        help="contains the token that changes on the page need (none: it only shows)",
     )
 
 
@@ -70,12 +85,16 @@ def serve_hub(
     *,
     http: tuple[str, int] | None,
     grpc: tuple[str, int] | None = None,
+    monitor: tuple[str, int] | None = None,
+    control_token_file: str | None = None,
     drain_timeout: float | None,
     **options: Any,
 ) -> int:
     """Serve many models until a signal comes."""
     if http is None and grpc is None:
         raise CommandError(f"{name} is served at an address: give --http or --grpc HOST:PORT")
+    if control_token_file is not None and monitor is None:
+        raise CommandError("--control-token-file needs --monitor HOST:PORT")
     try:
         from ..server._front import BODY_LIMIT, HttpFront
         from ..server._http import Application
@@ -88,13 +107,9 @@ def serve_hub(
     from ..hub._memory import parse_bytes
 
     limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
-    hub = open_hub(name, found, options)
-    if options:
-        refused = ", ".join(map(_flag, options))
-        hub.close()
-        raise CommandError(f"{refused}: not for a ModelHub, whose models have their own options")
+    token = read_secret(control_token_file)
 
-    def fronts(service: Any) -> Sequence[Front]:
+    def fronts(service: Service) -> Sequence[Front]:
         found: list[Front] = []
         if http is not None:
             with _listening("--http", http):
@@ -102,10 +117,25 @@ def serve_hub(
         if grpc is not None:
             with _listening("--grpc", grpc):
                 found.append(GrpcFront(service, grpc, limit))
+        if pages is not None:
+            control = None if token is None else token.decode()
+            pages.start(hub, control, functools.partial(_collector, service))
         return found
 
-    serve(hub, fronts, say=say, drain_timeout=drain_timeout)
+    with http_server(monitor, "--monitor") as pages:  # it answers during the drain
+        hub = open_hub(name, found, options)
+        if options:
+            refused = ", ".join(map(_flag, options))
+            hub.close()
+            raise CommandError(f"{refused}: not for a ModelHub: its models have their own options")
+        serve(hub, fronts, say=say, drain_timeout=drain_timeout)
     return 0
+
+
+def _collector(service: Service) -> Any:
+    from ..server._metrics import ServerCollector  # requires prometheus-client
+
+    return ServerCollector(service.counts)
 
 
 @contextlib.contextmanager
@@ -119,7 +149,7 @@ def _listening(option: str, place: tuple[str, int]) -> Iterator[None]:
 
 def check_no_hub_options(name: str, options: dict[str, Any]) -> None:
     """Raise CommandError if an option is for a hub only."""
-    refused = [option for option in (*HUB_OPTIONS, "body_limit", "grpc") if option in options]
+    refused = [option for option in (*HUB_OPTIONS, *SERVER_OPTIONS) if option in options]
     if refused:
         raise CommandError(f"{', '.join(map(_flag, refused))}: {name} is one model, not a ModelHub")
 

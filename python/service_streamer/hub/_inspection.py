@@ -53,10 +53,18 @@ class Inspection:
         return self._alias.version.number
 
     @property
+    def item_structure(self) -> str | None:
+        """What an item of a native model is, as in `ModelSpec`; None: Python runs the model."""
+        version = self._alias.version
+        structure = version.spec.item_structure
+        if structure is None and getattr(version.streamer, "is_native", False):  # by a factory
+            return "native"
+        return structure
+
+    @property
     def is_native(self) -> bool:
         """True if C++ threads run the model."""
-        version = self._alias.version
-        return bool(getattr(version.streamer, "is_native", version.spec.is_native))
+        return self.item_structure is not None
 
     def status(self) -> VersionStatus:
         """Return the state of the version that gets the requests now."""

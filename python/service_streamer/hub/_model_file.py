@@ -8,7 +8,7 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._kinds import kind_for
 from .._model import is_managed
@@ -25,6 +25,9 @@ else:
         raise ImportError(
             'ModelHub.watch needs tomli: pip install "service-streamer-ng[hub]"'
         ) from _error
+
+if TYPE_CHECKING:
+    from ..torch import Signature
 
 FILE = "model.toml"
 MAX_SIZE = 1_000_000  # bytes
@@ -125,8 +128,21 @@ class ModelFile:
 
         spec = ModelSpec.factory(make, **rest)
         spec.in_processes = False
-        spec.is_native = _is_file(self.model)
+        if _is_file(self.model):
+            generated = (self.native.get("mask"), self.native.get("lengths"))
+            spec.declare(self._signature(folder), generated)
         return spec
+
+    def _signature(self, folder: Path) -> Signature | None:
+        """Return the signature of a native model. None: the load tells what is wrong."""
+        from ..torch import SidecarError, Signature, read_sidecar
+
+        try:
+            if (given := self.native.get("signature")) is not None:
+                return Signature.from_dict(given, "signature")
+            return read_sidecar(folder / self.model)
+        except SidecarError:
+            return None
 
     def _check(self, path: Path, text: str) -> None:
         def refuse(table: str, name: str, why: str) -> ValueError:

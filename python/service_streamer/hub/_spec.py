@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .. import _options
 from .._kinds import kind_for
@@ -14,7 +14,11 @@ from .._options import Options
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
 from ._sharing.worker import MOST_ITEMS
+from ._signature import specs_of
 from ._tensor_spec import TensorSpec, check_specs
+
+if TYPE_CHECKING:
+    from ..torch import Signature
 
 LOADS = ("first_request", "start")
 
@@ -49,7 +53,8 @@ class ModelSpec:
             ``model_init_args``, ``model_init_kwargs`` and ``worker_timeout`` still mean a process
             of its own.
         inputs: what the `server` checks and tells of the inputs, by name. An item is the row of the
-            one input, or a dict of rows by name. None: one input of any name, datatype and shape.
+            one input, or a dict of rows by name. None: as the signature of a native model says, or
+            one input of any name, datatype and shape.
         outputs: the same for the outputs.
         **options: of the `Streamer` or `ThreadedStreamer`. ``batch_size`` is required.
 
@@ -75,11 +80,12 @@ class ModelSpec:
         kind = kind_for(target, processes)
         inspect.signature(kind).bind(target, **options)  # TypeError: no such option
         self.in_processes = issubclass(kind, Streamer)
-        self.is_native = isinstance(target, NativeSource)
         if self.in_processes:
             options["warmup"] = list(warmup)  # each worker runs it
         self._make: Callable[[], BaseStreamer] = lambda: kind(target, **options)
         self._settle(warmup, pin, load, inputs, outputs)
+        if isinstance(target, NativeSource):
+            self.declare(target.signature, target.generated)
         known = {"batch_size", "worker_timeout", "output"}
         self.options = Options(**{name: options[name] for name in known & options.keys()})
         _options.flag("shared", shared)
@@ -119,8 +125,9 @@ class ModelSpec:
     """the model runs in worker processes; None: known when it is loaded"""
     shared: Model | None = None
     """for a worker process that other models share; None: it must not be shared"""
-    is_native = False
-    """C++ threads run the model"""
+    item_structure: str | None = None
+    """what an item of a native model is: "tensor", "tuple", "dict", or "native" if its signature is
+    not known. None: Python runs the model"""
 
     def _settle(
         self,
@@ -136,6 +143,20 @@ class ModelSpec:
         self._warmup = list(warmup)
         self.inputs = check_specs("inputs", inputs)
         self.outputs = check_specs("outputs", outputs)
+
+    def declare(self, signature: Signature | None, generated: Collection[str | None]) -> None:
+        """Take what is not declared from the signature of a native model.
+
+        Args:
+            signature: of the model. None: it is not known.
+            generated: the inputs that the model makes itself.
+        """
+        self.item_structure = "native"
+        if signature is not None:
+            self.item_structure = signature.input_structure
+            inputs, outputs = specs_of(signature, generated)
+            self.inputs = self.inputs or inputs
+            self.outputs = self.outputs or outputs
 
     def make_streamer(
         self,

@@ -11,7 +11,7 @@ import httptools
 from . import _log
 from ._head import head_of, whole
 from ._large_body import LARGE, LargeBody
-from ._messages import Refused, Request, Response, error_response
+from ._messages import Refused, Request, Response
 from ._shared import Shared
 
 HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
@@ -237,6 +237,8 @@ class Connection(asyncio.Protocol):
     async def _send_pieces(self, response: Response, keeps: bool, chunked: bool) -> None:
         pieces: Any = response.body
         write = self._transport.write
+        counts = self._shared.application.counts
+        counts.in_progress += 1
         try:
             write(head_of(response, keeps, b"transfer-encoding: chunked\r\n" if chunked else b""))
             async for piece in pieces:
@@ -246,6 +248,7 @@ class Connection(asyncio.Protocol):
             if chunked:
                 write(b"0\r\n\r\n")
         finally:
+            counts.in_progress -= 1
             await pieces.aclose()
 
     async def _until_writable(self, writable: asyncio.Future[None]) -> None:
@@ -260,7 +263,7 @@ class Connection(asyncio.Protocol):
         self._deaf = True
         self._receiving = False
         self._stop_timer()
-        self._waiting.append((error_response(error), False, True))
+        self._waiting.append((self._shared.application.refuse(error), False, True))
         if self._task is None:
             self._next()
 

@@ -6,6 +6,7 @@ import functools
 import urllib.parse
 
 from . import _log
+from ._counts import UNKNOWN, Counts
 from ._messages import Handler, Refused, Request, Response, error_response
 from ._service import Service
 from ._tf_serving import TfServing
@@ -20,20 +21,33 @@ class Application:
     def __init__(self, service: Service) -> None:
         self._v2 = V2(service)
         self._tf_serving = TfServing(service)
-        self._find = functools.lru_cache(_PATHS)(self._handler)
+        self._find = functools.lru_cache(_PATHS)(self._route)
+        self.counts = service.counts["http"] = Counts()
 
     async def answer(self, request: Request) -> Response:
         """Return the response to a request. Raises nothing but asyncio.CancelledError."""
+        began = self.counts.begin()
+        route, status = UNKNOWN, 499  # as nginx has it: the client has gone
         try:
-            return await self._find(request.path)(request)
+            route, handler = self._find(request.path)
+            response = await handler(request)
+            status = response.status
         except Exception as error:
             response = error_response(error)
-            if response.status == 500:
+            status = response.status
+            if status == 500:
                 _log.failed(request.path, error)
-            return response
+        finally:
+            self.counts.end(route, status, began)
+        return response
 
-    def _handler(self, path: str) -> Handler:
-        """Return what answers the requests of a path.
+    def refuse(self, error: Refused) -> Response:
+        """Return the response to a request that could not be read."""
+        self.counts.end(UNKNOWN, error.status, self.counts.begin())
+        return error_response(error)
+
+    def _route(self, path: str) -> tuple[str, Handler]:
+        """Return the name of a route, and what answers its requests.
 
         Raises:
             Refused: there is no such path.
@@ -46,4 +60,5 @@ class Application:
                 found = self._v2.find(rest)
         if found is None:
             raise Refused(404, f"unknown path {path}")
-        return found
+        method = getattr(found, "func", found)  # of a partial
+        return method.__name__.lstrip("_"), found

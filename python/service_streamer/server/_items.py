@@ -18,16 +18,16 @@ OUTPUT = "output"
 """the name of the one output of a model that declares none"""
 
 
-def items_of(inputs: Sequence[Tensor], specs: Specs, native: bool = False) -> list[Any]:
+def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = None) -> list[Any]:
     """Return the items of a request: one for each row of its tensors.
 
     The item of one input is its row: an array, a numpy number, a str or a bytes object. With
-    several inputs it is a dict of rows by name, or for a native model a tuple of rows.
+    several inputs it is a dict of rows by name, or for a native model what its signature says.
 
     Args:
         inputs: the tensors.
         specs: the declared inputs of the model; empty: it declares none.
-        native: the items are for a native model.
+        structure: ``item_structure`` of the model.
 
     Raises:
         InvalidInput: the tensors do not fit each other, or not what is declared.
@@ -55,16 +55,19 @@ def items_of(inputs: Sequence[Tensor], specs: Specs, native: bool = False) -> li
                 f"input {shown(tensor.name)} has {shape[0]} rows, but input "
                 f"{shown(named[0].name)} has {count}"
             )
+    native = structure is not None
     columns = [_rows(tensor, specs.get(tensor.name), native) for tensor in named]
-    if len(columns) == 1:
-        return columns[0]
-    if native:
+    if structure == "tuple" or (structure == "native" and len(columns) > 1):
         return list(zip(*columns, strict=True))
+    if structure != "dict" and len(columns) == 1:
+        return columns[0]
     names = [tensor.name for tensor in named]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def items_of_instances(instances: list[Any], specs: Specs, native: bool = False) -> list[Any]:
+def items_of_instances(
+    instances: list[Any], specs: Specs, structure: str | None = None
+) -> list[Any]:
     """Return the items of a request in JSON. Without declared inputs, these are the instances.
 
     Raises:
@@ -76,7 +79,7 @@ def items_of_instances(instances: list[Any], specs: Specs, native: bool = False)
         (name,) = specs
         if all(type(each) is dict and each.keys() == {name} for each in instances):
             instances = [each[name] for each in instances]
-        return items_of([_column(name, specs[name], instances)], specs, native)
+        return items_of([_column(name, specs[name], instances)], specs, structure)
     for each in instances:
         if type(each) is not dict or each.keys() != specs.keys():
             raise InvalidInput(f"each instance must be an object with the fields "
@@ -84,7 +87,7 @@ def items_of_instances(instances: list[Any], specs: Specs, native: bool = False)
     columns = [
         _column(name, spec, [each[name] for each in instances]) for name, spec in specs.items()
     ]
-    return items_of(columns, specs, native)
+    return items_of(columns, specs, structure)
 
 
 def tensors_of(outputs: Any, specs: Specs) -> dict[str, Tensor]:
@@ -187,8 +190,8 @@ def _columns(outputs: Any, specs: Specs) -> dict[str, Any]:
     if isinstance(first, Mapping):
         _check_alike(outputs, Mapping, first.keys(), "fields")
         return {name: [row[name] for row in outputs] for name in first}
-    if isinstance(first, tuple):
-        _check_alike(outputs, tuple, range(len(first)), "outputs")
+    if isinstance(first, tuple) or (isinstance(first, list) and len(first) == len(specs) > 1):
+        _check_alike(outputs, type(first), range(len(first)), "outputs")
         names = _names_of(len(first), specs)
         return dict(zip(names, zip(*outputs, strict=True), strict=True))
     return {_name_of_one(specs): outputs}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _options
 from ..hub import ModelHandle, ModelHub, UnknownModel
+from ._counts import Counts
 from ._errors import InvalidInput
 from ._items import Specs, items_of, items_of_instances, tensors_of
 from ._tensors import Tensor, shown
@@ -117,6 +118,8 @@ class Service:
         self._names: set[str] = set()
         """those that were found before"""
         self._stopping = False
+        self.counts: dict[str, Counts] = {}
+        """of the requests, by protocol; each front adds its own"""
 
     # ------------------------------------------------------------------- requests
 
@@ -124,7 +127,7 @@ class Service:
         """Run one request, whose tensors have a row for each item."""
         handle = self.handle(request.model, request.version)
         spec = handle.spec
-        items = items_of(request.inputs, spec.inputs, handle.is_native)
+        items = items_of(request.inputs, spec.inputs, handle.item_structure)
         number = handle.version
         outputs = await self._run(handle, items, options)
         return _response(request, number, outputs, spec.outputs)
@@ -138,7 +141,7 @@ class Service:
         """
         handle = self.handle(request.model, request.version)
         spec = handle.spec
-        items = items_of(request.inputs, spec.inputs, handle.is_native)
+        items = items_of(request.inputs, spec.inputs, handle.item_structure)
         if len(items) > 1:
             yield await self.infer(request, options)
             return
@@ -153,7 +156,7 @@ class Service:
         """Run a request whose items are values of JSON. Await one output per item."""
         handle = self.handle(model, version)
         if specs := handle.spec.inputs:
-            instances = items_of_instances(instances, specs, handle.is_native)
+            instances = items_of_instances(instances, specs, handle.item_structure)
         return self._run(handle, instances, options)
 
     async def stream(
@@ -161,7 +164,7 @@ class Service:
     ) -> AsyncStream:
         """Send one item, a value of JSON. Return an asynchronous iterator of its outputs."""
         handle = self.handle(model, version)
-        (item,) = items_of_instances([instance], handle.spec.inputs, handle.is_native)
+        (item,) = items_of_instances([instance], handle.spec.inputs, handle.item_structure)
         return await self._stream(handle, item, options)
 
     # -------------------------------------------------------------- health and facts

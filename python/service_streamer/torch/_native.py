@@ -115,6 +115,7 @@ class NativeModel(NativeSource):
         self.signature = (
             read_sidecar(path) if signature is None else Signature.from_dict(signature, "signature")
         )
+        self.generated = {mask, lengths}
         device_type = device_names[0].partition(":")[0]
         self._check_device(device_type, script)
         self._devices = find_devices(device_names)

@@ -14,7 +14,7 @@ MISSING = '/metrics needs prometheus-client: pip install "service-streamer-ng[me
 
 
 class Metrics:
-    """The metrics of all streamers, in a registry of their own. Any thread may call `render`.
+    """The metrics of all streamers, in a registry of their own. Any thread may call the methods.
 
     The streamers are registered at once: if `PROMETHEUS_MULTIPROC_DIR` is set, a scrape of another
     process shall include this one. A `RedisWorker` has no metrics.
@@ -35,6 +35,11 @@ class Metrics:
                     metrics.register(each.streamer, name, self._registry)
                 elif isinstance(each, HubTarget):
                     metrics.register(each.hub, name, self._registry)
+
+    def add(self, collector: Any) -> None:
+        """Add a collector of other metrics, if the extra is installed."""
+        if self._registry is not None:
+            self._registry.register(collector)
 
     def render(self) -> tuple[bytes, str] | None:
         """Return the metrics as text, and its media type. None: the extra is missing. May block."""

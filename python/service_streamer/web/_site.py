@@ -22,6 +22,7 @@ from ._snapshots import Snapshot, Snapshots
 __all__ = ["Answer", "Control", "Site"]
 
 INTERVAL = 1.0  # s between two events, and the age up to which a snapshot is used
+QUEUE_SHARE = 0.9
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
@@ -61,15 +62,16 @@ class Site:
     def __init__(
         self,
         streamers: Any,
-        control: Control | None,
-        ready_queue_share: float | None,
+        control: Control | None = None,
+        ready_queue_share: float | None = QUEUE_SHARE,
         event_streams: int = 1000,
     ) -> None:
         self._targets = targets(streamers, ready_queue_share)
         self._control = control
         self._event_streams = event_streams
         self._begin()
-        self._metrics = Metrics(self._targets)
+        self.collected = Metrics(self._targets)
+        """what ``/metrics`` has"""
         os.register_at_fork(after_in_child=weakly(self._begin))
 
     def _begin(self) -> None:
@@ -102,7 +104,7 @@ class Site:
 
     def metrics(self) -> Answer:
         """Answer ``/metrics``. May block."""
-        rendered = self._metrics.render()
+        rendered = self.collected.render()
         if rendered is None:
             return Answer(501, f"{MISSING}\n".encode(), TEXT)
         return Answer(200, *rendered)

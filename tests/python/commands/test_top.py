@@ -5,18 +5,23 @@ import io
 import json
 import signal
 import subprocess
+import time
 
 import pytest
 from command_processes import COMMAND, Terminal
+from hub_models import Folder
+from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import Streamer, StreamerStats, StreamStats, ThreadedStreamer
 from service_streamer._commands.bench.results import Window
-from service_streamer._commands.top.sources import is_broker
+from service_streamer._commands.top.sources import PageStats, is_broker
 from service_streamer._redis import explanation
 from service_streamer._redis.protocol import CLAIM_AFTER
 from service_streamer._stats import ConsumerStats
+from service_streamer.hub import ModelHub, ModelLoadError, ModelSpec
 from service_streamer.web import _health
+from service_streamer.web._schema import to_json
 
 pytest_plugins = ["commands"]
 
@@ -117,6 +122,61 @@ def test_a_queue_is_shown():
         assert what in text
 
 
+@pytest.fixture
+def hub_readings():
+    """What a page tells of a hub before and after a request."""
+
+    def fails(batch):
+        raise RuntimeError("no weights")
+
+    specs = {
+        "double": ModelSpec(double, batch_size=8, pin=True),
+        "idle": ModelSpec(double, batch_size=8),
+        "broken": ModelSpec(fails, batch_size=8, warmup=[1]),
+    }
+
+    def read(hub, time):
+        models = to_json(hub.status())
+        look = {"ready": True, "reason": "", "verdict": "1 version is loaded.", "models": models}
+        return PageStats(time, {"default": look})
+
+    with ModelHub(specs) as hub:
+        hub.predict("double", [1])
+        with pytest.raises(ModelLoadError):
+            hub.predict("broken", [1])
+        before = read(hub, time.time())
+        for _ in range(30):
+            hub.predict("double", [1])
+        return before, read(hub, before.time + 2.0)
+
+
+def test_the_versions_of_a_hub_are_rows_and_what_is_loaded_comes_first(hub_readings):
+    before, now = hub_readings
+    rows = [line.split() for line in printed(before, 100, now).splitlines() if "@1 " in line]
+    assert [row[0] for row in rows[:3]] == ["broken@1", "double@1", "idle@1"]
+    assert rows[1][1:4] == ["serves", "pinned", "ready"]
+    assert {"31", "15"} <= set(rows[1])  # requests, and in each second
+    assert "no weights" in printed(now, 100)
+    assert max(map(len, printed(now, 24).splitlines())) <= 24
+
+
+@pytest.mark.slow
+def test_the_models_of_a_page_are_read(services, tmp_path):
+    pytest.importorskip("uvicorn")
+    pytest.importorskip("httptools")
+    folder = Folder(tmp_path)
+    folder.add(3)
+    places = ("--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0")
+    line = services("serve", str(folder.root / "models"), *places).line("web interface is at")
+    url = line[line.index("http://") :].strip()
+    done = top(url, "--once", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["hubs"]["default"]["models"]["times"]["serving"] == 3
+    done = top(f"{url}live", "--once", "--json")
+    assert done.returncode == 2
+    assert f"{url}live/stats cannot be read: Not Found" in done.stderr
+
+
 @pytest.mark.slow
 def test_one_snapshot_as_json_has_the_fields_of_the_statistics(serve, address):
     serve("process_models:double").line("is served")
@@ -154,6 +214,7 @@ def test_a_queue_at_a_broker_is_read(shared_redis_server):
     [
         (["@nobody listens here"], "nothing listens at @nobody listens here"),
         ([""], "address must be a path"),
+        (["http://127.0.0.1:1/"], "http://127.0.0.1:1/stats cannot be read: [Errno 111]"),
         (["@a", "--json"], "--json needs --once"),
         (["@a", "--interval", "0"], "--interval must be more than 0"),
     ],

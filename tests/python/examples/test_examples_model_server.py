@@ -38,6 +38,13 @@ def container(file):
     return found
 
 
+def scraped_port(file):
+    first = documents(file)[0]["spec"]
+    if file == "kserve.yaml":
+        return first["annotations"]["prometheus.kserve.io/port"]
+    return first["template"]["metadata"]["annotations"]["prometheus.io/port"]
+
+
 def healthy(probe, ports):
     """Whether a probe finds the server healthy."""
     if (get := probe.get("httpGet")) is not None:
@@ -93,10 +100,13 @@ def test_what_a_manifest_starts_answers_and_is_healthy(file):
         assert ports.keys() == {port["containerPort"] for port in found["ports"]}
         for probe in PROBES:
             eventually(lambda probe=probe: healthy(found[probe], ports), LONG)
-        http, rpc = ports.values()
+        http, rpc, monitor = ports.values()
         assert scores(http, "what a good day", "so sad") == [1.0, -1.5]
         command = [sys.executable, "client.py", f"127.0.0.1:{rpc}", "what a good day"]
         assert subprocess.check_output(command, cwd=FOLDER) == b"+1.0  what a good day\n"
+        assert monitor == ports[int(scraped_port(file))]
+        metrics = httpx.get(f"http://127.0.0.1:{monitor}/metrics").text
+        assert 'service_streamer_server_requests_in_progress{protocol="http"} 0.0' in metrics
 
 
 def test_a_new_version_needs_no_restart(tmp_path):
@@ -142,7 +152,7 @@ def test_the_service_leads_to_the_ports_of_the_deployment():
     labels = template["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"] == labels == service["spec"]["selector"]
     names = {port["name"] for port in container("kubernetes.yaml")["ports"]}
-    assert {port["targetPort"] for port in service["spec"]["ports"]} == names
+    assert {port["targetPort"] for port in service["spec"]["ports"]} == names - {"metrics"}
     mounts = {mount["name"] for mount in container("kubernetes.yaml")["volumeMounts"]}
     assert mounts == {volume["name"] for volume in template["spec"]["volumes"]}
 
@@ -155,7 +165,7 @@ def test_the_kubernetes_manifest_follows_its_schema():
 
 # KServe's own schemas are in no package. Its containers are those of Kubernetes.
 
-RUNTIME = {"supportedModelFormats", "protocolVersions", "containers"}
+RUNTIME = {"annotations", "supportedModelFormats", "protocolVersions", "containers"}
 MODEL = {"runtime", "modelFormat", "protocolVersion", "storageUri"}
 
 

@@ -7,13 +7,17 @@ import signal
 import socket
 from pathlib import Path
 
+import httpx
 import pytest
 
 pytest.importorskip("http_servers")
+pytest.importorskip("prometheus_client")
+pytest.importorskip("uvicorn")
 
 from command_processes import Service
 from hub_models import Folder
 from process_models import ProcessGate, is_alive
+from scrapes import Scrape
 from waits import LONG, eventually
 
 pytest_plugins = ["commands"]
@@ -35,6 +39,20 @@ def serve_hub(services, model_folder):
         folder = str(model_folder.root / "models")
         service = services("serve", folder, "--http", "127.0.0.1:0", *arguments)
         return service, served_at(service)
+
+    return start
+
+
+@pytest.fixture
+def serve_monitored(services, model_folder):
+    """The same with ``--monitor``. Also returns the URL of the page."""
+
+    def start(*arguments):
+        folder = str(model_folder.root / "models")
+        places = ("--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0")
+        service = services("serve", folder, *places, *arguments)
+        line = service.line("the web interface is at")
+        return service, line[line.index("http://") :].strip(), served_at(service)
 
     return start
 
@@ -122,11 +140,36 @@ def test_the_five_minutes_of_the_page_work(tmp_path, asked):
         service.process.communicate()
 
 
-@pytest.mark.parametrize("front", ["--http", "--grpc"])
+def test_the_monitor_has_the_page_and_the_metrics_and_changes_need_the_token(
+    serve_monitored, asked, tmp_path
+):
+    (tmp_path / "token").write_text("a secret\n")
+    service, url, port = serve_monitored("--control-token-file", str(tmp_path / "token"))
+    assert b"<html" in httpx.get(url, timeout=LONG).content
+    body, token = {"load": "times"}, {"Authorization": "Bearer a secret"}
+    assert httpx.post(f"{url}control/default", json=body).status_code == 401
+    assert httpx.post(f"{url}control/default", json=body, headers=token).status_code == 202
+    asked(port, "/v1/models/times:predict", {"instances": [2]}).getresponse()
+    scrape = Scrape(httpx.get(f"{url}metrics", timeout=LONG).text)
+    request = {"protocol": "http", "route": "predict", "code": "200"}
+    assert scrape("server_request_seconds_count", **request) == 1
+    version = {"streamer": "default", "model": "times", "version": "3"}
+    assert scrape("model_loads_total", **version) == 1
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+
+
+def test_the_monitor_changes_nothing_without_a_token(serve_monitored):
+    _, url, _ = serve_monitored()
+    assert httpx.post(f"{url}control/default", json={"load": "times"}).status_code == 403
+
+
+@pytest.mark.parametrize("front", ["--http", "--grpc", "--monitor"])
 def test_a_port_in_use_ends_it_with_2(services, model_folder, front):
     with socket.create_server(("127.0.0.1", 0)) as other:
         place = f"127.0.0.1:{other.getsockname()[1]}"
-        service = services("serve", str(model_folder.root / "models"), front, place)
+        others = () if front != "--monitor" else ("--http", "127.0.0.1:0")
+        service = services("serve", str(model_folder.root / "models"), front, place, *others)
         service.line(f"{front}: cannot listen at {place}: Address already in use")
         assert service.wait() == 2
 
@@ -145,6 +188,8 @@ def test_two_servers_do_not_share_a_port(serve_hub, services, model_folder):
         (["{}", "--http", "127.0.0.1:0", "--body-limit", "x"], "--body-limit"),
         (["process_models:Model", "--address", "@x", "--max-loaded", "1"], "is one model"),
         (["process_models:Model", "--address", "@x", "--grpc", "[::1]:0"], "is one model"),
+        (["process_models:Model", "--address", "@x", "--monitor", "[::1]:0"], "is one model"),
+        (["{}", "--http", "127.0.0.1:0", "--control-token-file", "x"], "needs --monitor"),
         (["process_models:Model"], "give the --address"),
     ],
 )

@@ -132,11 +132,18 @@ def test_inputs_with_different_numbers_of_rows_are_named():
         items_of([a, b], {})
 
 
-def test_a_native_model_gets_a_tuple_of_its_inputs_in_their_declared_order():
+def test_a_native_model_gets_its_inputs_in_the_structure_of_its_signature():
     specs = {"a": TensorSpec("INT64"), "b": TensorSpec("INT64")}
     tensors = [Tensor("b", "INT64", np.array([3, 4])), Tensor("a", "INT64", np.array([1, 2]))]
-    assert items_of(tensors, specs, native=True) == [(1, 3), (2, 4)]
-    assert items_of(tensors, specs) == [{"a": 1, "b": 3}, {"a": 2, "b": 4}]
+    rows = [{"a": 1, "b": 3}, {"a": 2, "b": 4}]
+    for structure in ("tuple", "native"):
+        assert items_of(tensors, specs, structure) == [(1, 3), (2, 4)]
+    for structure in ("dict", None):
+        assert items_of(tensors, specs, structure) == rows
+    one = [Tensor("a", "INT64", np.array([1, 2]))]
+    wanted = {"tuple": [(1,), (2,)], "dict": [{"a": 1}, {"a": 2}]}
+    for structure in ("tensor", "native", "tuple", "dict"):
+        assert items_of(one, {}, structure) == wanted.get(structure, [1, 2])
 
 
 @pytest.mark.parametrize(

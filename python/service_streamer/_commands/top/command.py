@@ -22,6 +22,7 @@ The rates and percentiles are those of the last 10 seconds. Ctrl-C ends it.
 examples:
   service-streamer top /run/sentiment.sock
   service-streamer top redis://broker:6379 --prefix sentiment
+  service-streamer top http://127.0.0.1:9000/
   service-streamer top /run/sentiment.sock --once --json
 """
 
@@ -32,12 +33,12 @@ def add_to(commands: Any) -> None:
         commands,
         "top",
         run,
-        help="show the live numbers of a streamer",
-        description="Shows the live numbers of a Streamer, or of a queue at a Redis broker "
-        "(host:port or a URL).",
+        help="show the live numbers of a streamer or a hub",
+        description="Shows the live numbers of a Streamer, of a queue at a Redis broker (host:port "
+        "or a URL), or of the models of a hub (the URL of its page).",
         epilog=_EXAMPLE,
     ).add_argument
-    add("place", metavar="ADDRESS|BROKER", help="address of a Streamer, or a broker")
+    add("place", metavar="ADDRESS|BROKER|URL", help="address of a Streamer, a broker, or a page")
     add("--prefix", default="", help="name of the queue at the broker")
     add("--interval", type=float, default=1.0, help="seconds between two readings (1)")
     add("--once", action="store_true", default=False, help="print the numbers once and end")

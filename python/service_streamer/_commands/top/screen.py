@@ -10,9 +10,10 @@ from rich.live import Live
 from rich.text import Text
 
 from ..._stats import StreamerStats, StreamStats
-from . import queue_view, streamer_view
+from . import hub_view, queue_view, streamer_view
+from .sources import PageStats
 
-Stats = StreamerStats | StreamStats
+Stats = StreamerStats | StreamStats | PageStats
 
 
 class Screen:
@@ -21,7 +22,7 @@ class Screen:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, markup=False)
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
-        self._before: StreamerStats | None = None
+        self._before: Stats | None = None
         self._shown: RenderableType = ""
 
     def __enter__(self) -> Screen:
@@ -54,12 +55,17 @@ class Screen:
 
     def _view(self, name: str, stats: Stats) -> RenderableType:
         width = self._console.width
+        before, self._before = self._before, stats
         if isinstance(stats, StreamStats):
             return queue_view.view(name, stats, width)
-        before, self._before = self._before, stats
-        if before is not None and before.engine_id != stats.engine_id:
-            before = None  # another streamer listens at the address now
-        return streamer_view.view(name, stats, before, width)
+        if isinstance(stats, PageStats):
+            return hub_view.view(
+                name, stats, before if isinstance(before, PageStats) else None, width
+            )
+        earlier = before if isinstance(before, StreamerStats) else None
+        if earlier is not None and earlier.engine_id != stats.engine_id:
+            earlier = None  # another streamer listens at the address now
+        return streamer_view.view(name, stats, earlier, width)
 
     def _refresh(self, view: RenderableType) -> None:
         if self._console.is_terminal:

@@ -1,15 +1,23 @@
-"""Where the numbers come from: a Streamer at an address, or a queue at a Redis broker."""
+"""Where the numbers come from: a Streamer, a queue at a Redis broker, or the page of a hub."""
 
 from __future__ import annotations
 
+import dataclasses
+import http.client
+import json
 import re
-from typing import Protocol
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, Protocol
 
+from ..._errors import StreamerError
 from ..._processes.streamer import Streamer
 from ..._stats import StreamerStats, StreamStats
 from ..options import CommandError
 
 _BROKER = re.compile(r"(rediss?(\+\w+)?|unix)://.*|(\[[^\]/]*\]|[^@/:\[]+):\d+")
+_PAGE = ("http://", "https://")
+_TIMEOUT = 5.0  # s for an answer of a page
 
 
 def is_broker(place: str) -> bool:
@@ -17,12 +25,22 @@ def is_broker(place: str) -> bool:
     return _BROKER.fullmatch(place) is not None
 
 
+@dataclasses.dataclass(frozen=True)
+class PageStats:
+    """What a page of `service_streamer.web` tells of its hubs."""
+
+    time: float
+    """seconds since 1970"""
+    hubs: Mapping[str, Any]
+    """by name, as in ``/stats`` of the page"""
+
+
 class Source(Protocol):
     """A place that is asked again and again."""
 
     name: str
 
-    def read(self) -> StreamerStats | StreamStats:
+    def read(self) -> StreamerStats | StreamStats | PageStats:
         """Return the numbers of now.
 
         Raises:
@@ -40,6 +58,8 @@ def open_source(place: str, prefix: str) -> Source:
         CommandError: the address is invalid, or the extra ``redis`` is missing.
     """
     try:
+        if place.startswith(_PAGE):
+            return PageSource(place)
         if is_broker(place):
             return QueueSource(place, prefix)
         return StreamerSource(place)
@@ -79,6 +99,37 @@ class QueueSource:
     def read(self) -> StreamStats:
         """Return the statistics of the queue, on a temporary connection."""
         return self._read(self._broker, self._keys, 0)
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+class PageSource:
+    """The hubs of a page, such as that of ``serve FOLDER --monitor``."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._url = url.rstrip("/") + "/stats"
+
+    def read(self) -> PageStats:
+        """Return what the page tells of its hubs."""
+        try:
+            with urllib.request.urlopen(self._url, timeout=_TIMEOUT) as answer:
+                document = json.load(answer)
+            hubs = {
+                name: {key: each[key] for key in ("ready", "reason", "verdict", "models")}
+                for name, each in document["streamers"].items()
+                if each["models"] is not None
+            }
+            time = document["time"]
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            raise StreamerError(f"{self._url} cannot be read: {reason}") from None
+        except (ValueError, LookupError, TypeError, AttributeError, http.client.HTTPException):
+            raise StreamerError(f"{self._url} has no statistics of service_streamer.web") from None
+        if not hubs:
+            raise StreamerError(f"{self.name} shows no hub: give the address of its streamer")
+        return PageStats(time, hubs)
 
     def close(self) -> None:
         """Close nothing."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from .. import _log
+from .._counts import Counts
 from .._errors import Failure, InvalidInput, failure
 from . import messages
 
@@ -20,25 +22,26 @@ Unary = Callable[[Any, Any], Awaitable[Any]]
 Streaming = Callable[[AsyncIterator[bytes], Any], Awaitable[None]]
 
 
-def handlers(name: str, methods: Mapping[str, Any]) -> Any:
+def handlers(name: str, methods: Mapping[str, Any], counts: Counts) -> Any:
     """Return the handlers of a service.
 
     Args:
         name: of the service.
         methods: a function for each method. It gets the message, or an iterator of the bytes of
             messages, and the context. Its exceptions end the call with the code of `failure`.
+        counts: counts the calls.
     """
     found = {}
     for method in messages.service(name).methods:
         call = methods[method.name]
         if method.client_streaming:
             found[method.name] = grpc.stream_stream_rpc_method_handler(
-                functools.partial(_stream, method.name, call)
+                functools.partial(_stream, method.name, counts, call)
             )
         else:
             kind = messages.message(method.input_type.full_name)
             found[method.name] = grpc.unary_unary_rpc_method_handler(
-                functools.partial(_unary, method.name, kind, call)
+                functools.partial(_unary, method.name, counts, kind, call)
             )
     return grpc.method_handlers_generic_handler(name, found)
 
@@ -66,28 +69,39 @@ def parse(kind: Any, data: bytes) -> Any:
         raise InvalidInput(f"the {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from None
 
 
-async def _unary(name: str, kind: Any, method: Unary, data: bytes, context: Any) -> bytes:
-    try:
+async def _unary(
+    name: str, counts: Counts, kind: Any, method: Unary, data: bytes, context: Any
+) -> bytes:
+    async with _counted(name, counts, context):
         response = await method(parse(kind, data), context)
         return response.SerializeToString()  # type: ignore[no-any-return]
-    except grpc.aio.AbortError:  # the method has ended the call itself
-        raise
-    except Exception as error:
-        await _abort(context, tell(error, name))
-        raise
 
 
 async def _stream(
-    name: str, method: Streaming, requests: AsyncIterator[bytes], context: Any
+    name: str, counts: Counts, method: Streaming, requests: AsyncIterator[bytes], context: Any
 ) -> None:
-    try:
+    async with _counted(name, counts, context):
         await method(requests, context)
+
+
+@contextlib.asynccontextmanager
+async def _counted(name: str, counts: Counts, context: Any) -> AsyncIterator[None]:
+    """Count a call, and end it with the code of its exception."""
+    began, code = counts.begin(), "CANCELLED"
+    try:
+        yield
+        code = "OK"
     except Exception as error:
-        await _abort(context, tell(error, name))
+        found = tell(error, name)
+        code = found.code
+        await _abort(context, found)
+    finally:
+        counts.end(name, code, began)
 
 
-async def _abort(context: Any, found: Failure) -> None:
+async def _abort(context: Any, found: Failure) -> NoReturn:
     trailing: tuple[tuple[str, str], ...] = ()
     if found.retry_after is not None:  # clients with a retry policy keep to it
         trailing = (("grpc-retry-pushback-ms", str(1000 * found.retry_after)),)
     await context.abort(grpc.StatusCode[found.code], found.message, trailing)
+    raise AssertionError("abort raises")

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from .._counts import Counts
 from .._service import Service
 from . import messages
 from .calls import handlers
@@ -33,6 +34,7 @@ class GrpcFront:
         host, port = _free_address(place)
         self._host = f"[{host}]" if ":" in host else host
         self._inference = Inference(service)
+        counts = service.counts["grpc"] = Counts()
         options = (
             ("grpc.max_receive_message_length", body_limit),
             ("grpc.max_send_message_length", -1),
@@ -42,8 +44,8 @@ class GrpcFront:
         self._server: Any = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers(
             (
-                handlers(messages.INFERENCE, self._inference.methods),
-                handlers(messages.HEALTH, Health(service).methods),
+                handlers(messages.INFERENCE, self._inference.methods, counts),
+                handlers(messages.HEALTH, Health(service).methods, counts),
             )
         )
         try:

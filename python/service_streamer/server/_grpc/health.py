@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import grpc
-
+from ...hub import UnknownModel
 from .._service import Service
 from .._tensors import shown
 from . import messages
@@ -30,9 +29,8 @@ class Health:
         elif request.service in ("", messages.INFERENCE):
             serving = self._service.ready()
         else:
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND,
+            raise UnknownModel(
                 f"unknown service {shown(request.service)}; known are {messages.INFERENCE!r}, "
-                f"{LIVE!r} and the empty name",
+                f"{LIVE!r} and the empty name"
             )
         return _Response(status=_Response.SERVING if serving else _Response.NOT_SERVING)
