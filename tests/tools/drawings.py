@@ -1,0 +1,265 @@
+"""Draws the pictures of docs/how-it-works.md and docs/which-one.md as SVG files in docs/images.
+
+python tests/tools/drawings.py
+
+A drawing has a background of its own, light or dark as the reader's system is, so it can be read on any page.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+
+STYLE = """
+  svg { --back: #ffffff; --ink: #1f2937; --soft: #6b7280; --line: #9ca3af; --group: #f3f4f6;
+    --app: #dbeafe; --engine: #fef3c7; --model: #dcfce7; --broker: #fee2e2; }
+  @media (prefers-color-scheme: dark) {
+    svg { --back: #111827; --ink: #f3f4f6; --soft: #9ca3af; --line: #6b7280; --group: #1f2937;
+      --app: #1e3a8a; --engine: #78350f; --model: #14532d; --broker: #7f1d1d; }
+  }
+  text { font: 14px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: var(--ink); }
+  .title { font-weight: 600; } .soft { fill: var(--soft); font-size: 13px; }
+  .code { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 13px; }
+  .back { fill: var(--back); }
+  rect { stroke: var(--line); } .back { stroke: none; }
+  .group { fill: var(--group); } .app { fill: var(--app); } .engine { fill: var(--engine); }
+  .model { fill: var(--model); } .broker { fill: var(--broker); }
+  .arrow { fill: none; stroke: var(--ink); stroke-width: 1.5; marker-end: url(#head); }
+  .rule { fill: none; stroke: var(--line); } .head { fill: var(--ink); }
+  .step { fill: var(--ink); } .number { fill: var(--back); font-size: 13px; font-weight: 600; }
+  .dash { stroke-dasharray: 3 3; }
+"""
+LINE = 19  # pixels between two lines of text
+
+
+class Drawing:
+    """One picture, in pixels from the top left corner; `about` is read to those who cannot see it."""
+
+    def __init__(self, width: int, height: int, about: str):
+        self.width, self.height, self.about = width, height, about
+        self.parts: list[str] = []
+
+    def text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "middle") -> None:
+        """Write one line whose baseline is at y."""
+        self.parts.append(
+            f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
+        )
+
+    def box(self, x: float, y: float, width: float, height: float, kind: str, *lines: str) -> None:
+        """Draw a rectangle with lines of text in its middle."""
+        self.parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="4" class="{kind}"/>'
+        )
+        first = y + height / 2 - (len(lines) - 1) * LINE / 2 + 5
+        for number, line in enumerate(lines):
+            self.text(x + width / 2, first + number * LINE, line)
+
+    def group(self, x: float, y: float, width: float, height: float, title: str) -> None:
+        """Draw a rectangle for a process or a machine, with its name at the top left."""
+        self.box(x, y, width, height, "group")
+        self.text(x + 10, y + 19, title, "soft", "start")
+
+    def arrow(self, *points: tuple[float, float]) -> None:
+        """Draw a line through the points, with its head at the last one."""
+        path = " ".join(f"{x:g},{y:g}" for x, y in points)
+        self.parts.append(f'<polyline points="{path}" class="arrow"/>')
+
+    def rule(self, *points: tuple[float, float], kind: str = "") -> None:
+        """Draw a thin line through the points."""
+        path = " ".join(f"{x:g},{y:g}" for x, y in points)
+        self.parts.append(f'<polyline points="{path}" class="rule {kind}"/>')
+
+    def svg(self) -> str:
+        """Return the whole file."""
+        size = f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}"'
+        head = (
+            '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+            'orient="auto"><path d="M0,0 L8,4 L0,8 z" class="head"/></marker>'
+        )
+        lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(self.about)}">',
+            f"<style>{STYLE}</style>",
+            f"<defs>{head}</defs>",
+            f'<rect width="{self.width}" height="{self.height}" rx="8" class="back"/>',
+            *self.parts,
+            "</svg>",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def which_one() -> Drawing:
+    """Where the model runs, for each kind of streamer."""
+    about = "Four kinds: the model in a thread, in C++ threads, in worker processes, on other machines"
+    drawing = Drawing(700, 496, about)
+
+    def panel(x: float, y: float, title: str, text: str) -> None:
+        drawing.text(x, y + 16, title, "code", "start")
+        drawing.text(x, y + 36, text, "soft", "start")
+
+    for x, title, text, model in (
+        (15, "ThreadedStreamer(predict, 64)", "the model in a thread", ("model,", "one thread")),
+        (360, "ThreadedStreamer(NativeModel(…), 64)", "a compiled torch model", ("model, C++", "without GIL")),
+    ):
+        panel(x, 10, title, text)
+        drawing.group(x, 58, 325, 150, "one web process")
+        for number in range(3):
+            drawing.box(x + 12, 90 + 38 * number, 112, 30, "app", "web thread")
+            drawing.arrow((x + 124, 105 + 38 * number), (x + 144, 105 + 38 * number))
+        drawing.box(x + 146, 90, 50, 106, "engine", "queue")
+        drawing.arrow((x + 196, 143), (x + 216, 143))
+        drawing.box(x + 218, 108, 96, 70, "model", *model)
+
+    panel(15, 240, "Streamer(Model, 64, worker_num=2)", "the model in worker processes")
+    drawing.group(15, 288, 325, 192, "one machine")
+    for number in range(3):
+        y = 320 + 50 * number
+        drawing.box(27, y, 112, 40, "app", "web process")
+        drawing.arrow((139, y + 20), (159, y + 20))
+    drawing.box(161, 320, 50, 140, "engine", "queue")
+    for number in range(2):
+        y = 325 + 70 * number
+        drawing.arrow((211, y + 30), (231, y + 30))
+        drawing.box(233, y, 96, 60, "model", "model on", f"GPU {number}")
+
+    panel(360, 240, "RedisStreamer(broker)", "the model on other machines")
+    for number in range(2):
+        y = 288 + 100 * number
+        drawing.group(360, y, 122, 92, "web machine")
+        drawing.box(370, y + 30, 102, 48, "app", "web", "processes")
+        drawing.arrow((482, y + 46), (496, y + 46))
+        drawing.arrow((550, y + 46), (564, y + 46))
+        drawing.group(566, y, 119, 92, "GPU machine")
+        drawing.box(576, y + 30, 99, 48, "model", "queue,", "model")
+    drawing.box(498, 300, 52, 168, "broker", "Redis:", "queue")
+    return drawing
+
+
+
+def step(drawing: Drawing, number: int, x: float, y: float) -> None:
+    """Draw the number of a step, which the text beside the picture explains."""
+    drawing.parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="10" class="step"/>')
+    drawing.text(x, y + 4.5, str(number), "number")
+
+
+def life_in_threads() -> Drawing:
+    """A request of a ThreadedStreamer."""
+    drawing = Drawing(700, 236, "A request goes from a web thread through the queue to the model, and back")
+    drawing.group(10, 10, 680, 216, "web process")
+    for number in range(3):
+        y = 44 + 42 * number
+        drawing.box(24, y, 140, 34, "app", "web thread, task")
+        drawing.arrow((164, y + 17), (246, y + 17))
+    drawing.box(248, 44, 150, 118, "engine", "queue", "(C++, no thread)")
+    drawing.arrow((398, 103), (490, 103))
+    drawing.box(492, 60, 182, 86, "model", "worker thread:", "predict(batch)")
+    drawing.arrow((583, 146), (583, 200), (94, 200), (94, 164))
+    step(drawing, 1, 205, 86)
+    step(drawing, 2, 446, 86)
+    step(drawing, 3, 656, 76)
+    step(drawing, 4, 340, 200)
+    return drawing
+
+
+def life_in_processes() -> Drawing:
+    """A request of a Streamer, with two web processes."""
+    drawing = Drawing(700, 330, "Requests go from web processes to the process with the queue, and to workers")
+    for number in range(2):
+        y = 10 + 104 * number
+        drawing.group(10, y, 176, 94, "web process")
+        drawing.box(24, y + 34, 148, 44, "app", "threads, tasks")
+        drawing.arrow((186, y + 47), (262, y + 47))
+    drawing.group(264, 10, 182, 198, "process of the Streamer")
+    drawing.box(282, 50, 146, 136, "engine", "queue;", "a C++ thread", "reads and writes", "the sockets")
+    for number in range(2):
+        y = 10 + 104 * number
+        drawing.arrow((446, y + 47), (514, y + 47))
+        drawing.group(516, y, 174, 94, "worker process")
+        drawing.box(530, y + 34, 146, 44, "model", f"model on GPU {number}")
+    drawing.box(10, 254, 680, 64, "broker", "shared memory", "arrays of 32 KB and more: only their place is sent")
+    drawing.rule((98, 208), (98, 254), kind="dash")
+    drawing.rule((603, 208), (603, 254), kind="dash")
+    step(drawing, 1, 222, 40)
+    step(drawing, 2, 300, 66)
+    step(drawing, 3, 480, 40)
+    step(drawing, 4, 672, 28)
+    return drawing
+
+
+def life_over_redis() -> Drawing:
+    """A request of a RedisStreamer."""
+    drawing = Drawing(700, 260, "Requests go from web machines to a stream at Redis, and from there to workers")
+    for number in range(2):
+        y = 10 + 122 * number
+        drawing.group(10, y, 170, 112, "web machine")
+        drawing.box(24, y + 36, 142, 58, "app", "RedisStreamer", "in each process")
+        drawing.arrow((180, y + 50), (262, y + 50))
+        drawing.arrow((262, y + 80), (180, y + 80))
+    drawing.group(264, 10, 172, 234, "Redis")
+    drawing.box(280, 42, 140, 88, "broker", "one queue", "for each prefix")
+    drawing.box(280, 142, 140, 88, "broker", "one reply list", "for each client")
+    for number in range(2):
+        y = 10 + 122 * number
+        drawing.arrow((436, y + 50), (516, y + 50))
+        drawing.arrow((516, y + 80), (436, y + 80))
+        drawing.group(518, y, 172, 112, "worker machine")
+        drawing.box(532, y + 36, 144, 58, "model", "queue, then", "model processes")
+    step(drawing, 1, 222, 42)
+    step(drawing, 2, 476, 42)
+    step(drawing, 3, 668, 34)
+    step(drawing, 4, 476, 108)
+    step(drawing, 5, 222, 108)
+    return drawing
+
+
+WAITS, RUNS = "engine", "model"
+REQUESTS = [  # arrival, start and end of its batch
+    (10, 10, 130), (40, 130, 280), (75, 130, 280), (110, 130, 280),
+    (200, 320, 480), (296, 320, 480), (306, 320, 480), (320, 320, 480),
+]  # fmt: skip
+
+
+def how_a_batch_forms() -> Drawing:
+    """Eight requests in three batches, along the time."""
+    drawing = Drawing(700, 350, "Requests that arrive while the model is busy run together in its next batch")
+    left, top, row = 150, 40, 24
+    drawing.text(left - 12, 26, "time →", "soft", "end")
+    for number, (arrival, start, end) in enumerate(REQUESTS):
+        y = top + row * number
+        drawing.text(left - 12, y + 14, f"request {number + 1}", "soft", "end")
+        if start > arrival:
+            drawing.box(left + arrival, y, start - arrival, 18, WAITS)
+        drawing.box(left + start, y, end - start, 18, RUNS)
+    y = top + row * len(REQUESTS) + 18
+    drawing.text(left - 12, y + 22, "model", "title", "end")
+    for start, end, text in ((10, 130, "batch of 1"), (130, 280, "batch of 3"), (320, 480, "batch of 4")):
+        drawing.box(left + start, y, end - start, 34, RUNS, text)
+        drawing.rule((left + start, top - 6), (left + start, y), kind="dash")
+    for x, number in ((10, 1), (130, 2), (300, 3)):
+        step(drawing, number, left + x, y + 50)
+    y += 76
+    drawing.box(left, y, 18, 18, WAITS)
+    drawing.text(left + 26, y + 14, "waits in the queue", "soft", "start")
+    drawing.box(left + 190, y, 18, 18, RUNS)
+    drawing.text(left + 216, y + 14, "runs", "soft", "start")
+    return drawing
+
+
+PICTURES = {
+    "which-one": which_one,
+    "life-threads": life_in_threads,
+    "life-processes": life_in_processes,
+    "life-redis": life_over_redis,
+    "batches": how_a_batch_forms,
+}
+
+
+def main() -> None:
+    """Write all pictures."""
+    for name, draw in PICTURES.items():
+        (IMAGES / f"{name}.svg").write_text(draw().svg())
+
+
+if __name__ == "__main__":
+    main()
