@@ -24,6 +24,8 @@ import concurrent.futures
 import sys
 from concurrent.futures import CancelledError
 
+from ._messages import see
+
 __all__ = [
     "BrokerError",
     "CancelledError",
@@ -90,6 +92,14 @@ class WorkerInitError(StreamerError):
     """
 
 
+_REMEDIES = {
+    **dict.fromkeys(("generator", "map", "filter", "zip"), "return a list, such as list(outputs)"),
+    "NoneType": "return the outputs: is a return statement missing?",
+    "coroutine": "use a function that is not async; callers can await apredict",
+}
+"""what helps if the returned value has this type"""
+
+
 class OutputSizeMismatch(StreamerError):
     """``predict_function`` did not return exactly one output per item.
 
@@ -107,7 +117,10 @@ class OutputSizeMismatch(StreamerError):
             what = "its output cannot be counted"
         else:
             what = f"returned {received} output{'' if received == 1 else 's'}"
-        super().__init__(f"{given} and {what}{': ' if detail else ''}{detail}")
+        kind = detail.partition(" ")[0]
+        remedy = _REMEDIES.get(kind, "return one output per item, in their order")
+        text = f"{given} and {what}{f' ({detail})' if detail else ''}: {remedy}"
+        super().__init__(see(text, "outputsizemismatch"))
         self.expected = expected
         self.received = received
         self.detail = detail

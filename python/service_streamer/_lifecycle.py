@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from . import _core
+from . import _core, _cuda
 from ._waiting import callbacks, greenlets, tasks
 
 EXIT_WAIT = 4.0
@@ -138,4 +138,4 @@ def _hook() -> None:
         atexit.register(close_all)
         with contextlib.suppress(RuntimeError, AttributeError):  # the interpreter is exiting
             threading._register_atexit(_give_up)  # type: ignore[attr-defined]
-        os.register_at_fork(after_in_child=_after_fork_in_child)
+        os.register_at_fork(before=_cuda.before_fork, after_in_child=_after_fork_in_child)

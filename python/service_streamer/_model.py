@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_origin
 
 from ._errors import SerializationError
+from ._messages import made_by_user, see, short, warn
 from ._requests import Requests
+from ._unpicklable import find_guilty
 from .managed_model import ManagedModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
@@ -79,30 +81,54 @@ def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
 
 def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
     """Validate a predict function; raise TypeError, naming the argument `name`."""
-    if inspect.iscoroutinefunction(given):
-        raise TypeError(
-            f"{name} must be an ordinary function, but {given.__name__} is async; callers "
-            "can await `apredict`, and the model runs in a thread"
+    if inspect.iscoroutinefunction(given) or inspect.isasyncgenfunction(given):
+        raise _no_model(
+            f"{name} must be an ordinary function, but {given.__name__} is async: callers can "
+            "await `apredict`, and the model runs in a thread"
         )
     if isinstance(given, Requests):
-        raise TypeError(f"{name} must be a function, not a streamer: {given!r}")
+        raise _no_model(f"{name} must be a function, not a streamer: {given!r}")
     if not callable(given):
-        hint = "; pass its predict method" if callable(getattr(given, "predict", None)) else ""
-        raise TypeError(
-            f"{name} must be callable, not an object of type {type(given).__name__}{hint}"
-        )
+        text = f"{name} must be callable, not the {type(given).__name__} {short(given)}"
+        has_predict = callable(getattr(given, "predict", None))
+        raise _no_model(f"{text}: pass its predict method" if has_predict else text)
     return given  # type: ignore[no-any-return]
+
+
+def _no_model(text: str) -> TypeError:
+    return TypeError(see(text, "a-model-that-cannot-be-called"))
+
+
+def warn_of_single_items(source: Any, batch_size: int, worker_num: int) -> None:
+    """Warn, at the user's line, if a model of one worker gets its items one by one.
+
+    Called by constructors. Several workers are a reason for that, and so are streams and steps.
+    """
+    if batch_size != 1 or worker_num != 1 or makes_steps(source) or not made_by_user():
+        return
+    if not _streams(source.predict if is_managed(source) else source):
+        warn(
+            see(
+                f"batch_size=1: {name_of(source)} gets one item at a time, so no batches are "
+                "formed; choose what fits into memory, such as batch_size=64",
+                "batch_size1",
+            )
+        )
 
 
 def whole(predict: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Return the model as one that returns all outputs, also if it is a generator function."""
-    call = getattr(type(predict), "__call__", None)  # noqa: B004
-    inner = inspect.unwrap(predict)  # a decorator may hide the generator function
-    if any(map(inspect.isgeneratorfunction, (predict, call, inner))):
+    if _streams(predict):
         from ._streams.running import Collecting  # imported only for a model that streams
 
         return Collecting(predict)
     return predict
+
+
+def _streams(predict: Callable[[list[Any]], Any]) -> bool:
+    call = getattr(type(predict), "__call__", None)  # noqa: B004
+    inner = inspect.unwrap(predict)  # a decorator may hide the generator function
+    return any(map(inspect.isgeneratorfunction, (predict, call, inner)))
 
 
 def is_managed(source: Any) -> bool:
@@ -139,13 +165,16 @@ def pack(model: Model) -> bytes:
     try:
         return _cloudpickle(model)
     except ImportError:
-        hint = "define it at the top level of a module, or `pip install cloudpickle`"
+        remedy = "define it at the top level of a module, or `pip install cloudpickle`"
     except Exception as error:
         reason = error
-        hint = "create the objects that it refers to in `init_model` of a ManagedModel"
+        remedy = "create what it refers to in `init_model` of a ManagedModel, in the worker"
+    guilty = find_guilty(model)
+    what = f"{model.name} cannot be sent to a worker process"
+    if guilty:
+        what += f", because {guilty} cannot be pickled"
     raise SerializationError(
-        f"{model.name} cannot be sent to a worker process ({type(reason).__name__}: {reason}); "
-        f'{hint}, or use mp_start_method="fork"'
+        see(f"{what} ({type(reason).__name__}: {reason}): {remedy}", "a-model-that-does-not-pickle")
     ) from reason
 
 

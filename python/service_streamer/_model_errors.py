@@ -7,6 +7,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from ._cuda import remedy_after_fork
 from ._errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
 
 
@@ -36,6 +37,7 @@ def without_frames(error: BaseException, trace: TracebackType | None) -> Excepti
     if trace is not None:
         try:
             text = "".join(traceback.format_exception(type(error), error, trace))
+            text += remedy_after_fork(error)
         except Exception:  # no memory for it
             text = type(error).__name__
     # The model may keep the original; without its frames the memory of the batch is freed.

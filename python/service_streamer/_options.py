@@ -7,12 +7,11 @@ import math
 import numbers
 import operator
 import os
-import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any, get_args
 
 from ._grouping import Grouping
+from ._messages import see, warn
 from ._types import Output, Overflow, Policy
 
 POLICIES = get_args(Policy)
@@ -123,18 +122,14 @@ def duration(name: str, value: Any) -> float:
 
 def warn_of_long_latency(max_latency: float) -> None:
     """Warn, at the user's line, if a max_latency was probably meant in milliseconds."""
-    if max_latency <= LONG_LATENCY:
-        return
-    package = __name__.partition(".")[0]
-    level, frame = 2, sys._getframe(1)
-    while frame.f_globals.get("__name__", "").partition(".")[0] == package and frame.f_back:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(
-        f"max_latency={max_latency:g} is in seconds: a request may wait that long for others; "
-        f"for {max_latency:g} milliseconds use {max_latency / 1000:g}",
-        UserWarning,
-        stacklevel=level,
-    )
+    if max_latency > LONG_LATENCY:
+        warn(
+            see(
+                f"max_latency={max_latency:g} is in seconds: a request may wait that long for "
+                f"others; for {max_latency:g} milliseconds use {max_latency / 1000:g}",
+                "max_latency-in-milliseconds",
+            )
+        )
 
 
 def no_target_of_steps(slo: float) -> ValueError:

@@ -11,6 +11,7 @@ from . import _lifecycle, _options
 from ._backend import Backend, NoBackend
 from ._errors import RequestTimeout, StreamerClosed
 from ._inspection import Inspection
+from ._messages import closed
 from ._options import Options
 from ._requests import Requests
 from ._types import Item, Piece, Policy, Result
@@ -198,7 +199,7 @@ class BaseStreamer(Requests[Item, Result, Piece], Inspection):
 
     def _check_open(self) -> None:
         if self._state is not LifeCycle.OPEN:
-            raise StreamerClosed(f"{self._name()} is {self._state.value}")
+            raise StreamerClosed(closed(self._name(), self._state.value))
 
     def _reset_after_fork(self) -> None:
         self._changing = original("_thread", "allocate_lock")()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._backend import Backend
 from ._grouping import KeyFunction, WeightFunction, grouping
-from ._model import check_callable, is_managed, makes_steps, name_of
+from ._model import check_callable, is_managed, makes_steps, name_of, warn_of_single_items
 from ._native import NativeSource, NativeWorkers
+from ._option_names import known_options
 from ._options import Options, count, warn_of_long_latency
 from ._streamer import BaseStreamer
 from ._types import (
@@ -161,6 +162,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         output: Literal["batch"],
         **options: Unpack[ThreadedOptions],
     ) -> None: ...
+    @known_options
     def __init__(
         self,
         predict_function: Callable[[list[Any]], Any] | NativeSource | StepModel,
@@ -231,7 +233,9 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             isolation_budget=isolation_budget,
         )
         warn_of_long_latency(options.max_latency)
-        if isinstance(model, NativeSource):
+        if not isinstance(model, NativeSource):
+            warn_of_single_items(model, options.batch_size, self._worker_num)
+        else:
             if self._worker_num != 1:
                 raise ValueError(
                     f"worker_num={worker_num}: a native model has its own, give them to the model"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import _core, _lifecycle
+from . import _core, _cores, _lifecycle
 from ._backend import make_engine, weakly
 from ._future import Future
 from ._log_entry import LogEntry
@@ -90,6 +90,8 @@ class Workers:
     # thread has started, so each call starts only the threads that do not run yet.
 
     def _start_workers(self) -> None:
+        if self._count > 1 and not self._threads:
+            warn_of_cores(self._predict, self._count, self._name)
         while len(self._threads) < self._count:
             self._threads.append(threads.NativeThread(self._work, self.thread_name))
         for thread in self._threads:
@@ -101,6 +103,14 @@ class Workers:
 
     def _work(self) -> None:
         work(self.engine, self._predict, self._budget, self._name)
+
+
+def warn_of_cores(predict: Predict, count: int, name: str) -> None:
+    """Log a warning if the threads of a torch model are more than the cores."""
+    if _cores.runs_torch(predict):
+        threads = _cores.cpu_threads()
+        if (text := _cores.complaint(count, threads)) is not None:
+            _logger.warning(text, extra={"streamer": name, "workers": count, "threads": threads})
 
 
 def work(

@@ -8,15 +8,17 @@
 namespace service_streamer::bindings {
 namespace {
 
+// Raises the OutputSizeMismatch of a return value that has another length, or none.
 bool refuse_size(std::size_t expected, Py_ssize_t received, PyObject* outputs) {
+  const char* type = Py_TYPE(outputs)->tp_name;
+  const auto items = static_cast<Py_ssize_t>(expected);
   if (received >= 0) {
-    raise_error("OutputSizeMismatch", Py_BuildValue("(nns)", static_cast<Py_ssize_t>(expected), received, ""));
+    PyObject* detail = PyUnicode_FromFormat("a %.200s", type);
+    raise_error("OutputSizeMismatch", detail != nullptr ? Py_BuildValue("(nnN)", items, received, detail) : nullptr);
   } else if (PyErr_ExceptionMatches(PyExc_TypeError)) {
     PyErr_Clear();
-    PyObject* detail = PyUnicode_FromFormat("%.200s has no length", Py_TYPE(outputs)->tp_name);
-    raise_error("OutputSizeMismatch", detail != nullptr
-                                          ? Py_BuildValue("(nON)", static_cast<Py_ssize_t>(expected), Py_None, detail)
-                                          : nullptr);
+    PyObject* detail = PyUnicode_FromFormat("%.200s has no length", type);
+    raise_error("OutputSizeMismatch", detail != nullptr ? Py_BuildValue("(nON)", items, Py_None, detail) : nullptr);
   }
   return false;
 }
@@ -25,8 +27,12 @@ bool refuse_size(std::size_t expected, Py_ssize_t received, PyObject* outputs) {
 
 bool check_size(PyObject* outputs, std::size_t expected) {
   if (PyUnicode_Check(outputs) || PyBytes_Check(outputs) || PyDict_Check(outputs) || PyAnySet_Check(outputs)) {
-    PyErr_Format(PyExc_TypeError, "predict_function must return a sequence with one output for each item, got %.200s",
-                 Py_TYPE(outputs)->tp_name);
+    PyObject* value = call_helper("service_streamer._messages", "short", outputs);
+    if (value == nullptr) return false;
+    raise_mistake(PyExc_TypeError, "outputs-that-are-no-sequence",
+                  "predict_function must return a sequence with one output per item, got the %.200s %U: return a list",
+                  Py_TYPE(outputs)->tp_name, value);
+    Py_DECREF(value);
     return false;
   }
   const Py_ssize_t size = PyObject_Size(outputs);

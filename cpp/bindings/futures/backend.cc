@@ -36,7 +36,7 @@ FutureObject* CallBackend::make_request(PyTypeObject* type, EngineObject* engine
   if (PyTuple_GET_SIZE(items) == 0) {
     future = make_future(type, engine, 0);
   } else if (engine->engine->closed()) {
-    raise_message("StreamerClosed", "the streamer is closed");
+    raise_closed();
   } else if (const NewCall made = make_call(items); made.call != nullptr) {
     made.call->request.size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
     future = make_future(type, engine, made.call, made.observers);

@@ -29,6 +29,28 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   return waited;
 }
 
+// Warns if a coroutine is about to block its event loop. False with an exception set: a warning is an error.
+bool warn_in_coroutine() {
+  static PyObject* running_loop = nullptr;  // asyncio's function, when that is imported
+  if (running_loop == nullptr) {
+    static PyObject* name = PyUnicode_InternFromString("asyncio.events");
+    PyObject* events = PyDict_GetItem(PyImport_GetModuleDict(), name);
+    if (events == nullptr) return true;
+    running_loop = PyObject_GetAttrString(events, "_get_running_loop");
+    if (running_loop == nullptr) PyErr_Clear();  // another thread is importing it
+    if (running_loop == nullptr) return true;
+  }
+  PyObject* loop = PyObject_CallNoArgs(running_loop);
+  if (loop == Py_None) {
+    Py_DECREF(loop);
+    return true;
+  }
+  PyObject* none = loop != nullptr ? call_helper("service_streamer._waiting.coroutines", "warn", nullptr) : nullptr;
+  Py_XDECREF(loop);
+  Py_XDECREF(none);
+  return none != nullptr;
+}
+
 // Puts the outputs into the caller's order, once. False with an exception set.
 bool put_in_order(FutureObject* future) {
   if (future->order == nullptr) return true;
@@ -92,12 +114,12 @@ bool gevent_is_loaded() {
 int wait_for_future(FutureObject* future, TimePoint deadline) {
   if (is_done(future)) return 1;
   if (served_engine() == future->engine) {
-    PyErr_SetString(
-        PyExc_RuntimeError,
-        "a worker of the streamer (predict_function or a done callback) would wait for itself: use submit() "
-        "and add_done_callback()");
+    raise_mistake(PyExc_RuntimeError, "predict-inside-predict_function",
+                  "this thread runs predict_function (or a done callback) of the streamer that it asks, so it would "
+                  "wait for itself: call the model directly, or use submit() and add_done_callback()");
     return -1;
   }
+  if (!warn_in_coroutine()) return -1;
   for (;;) {
     const int waited = wait_cooperatively(future, deadline);
     if (waited < 0) return -1;

@@ -16,8 +16,16 @@ namespace {
 // A longer wait has no end. A century in nanoseconds fits into 63 bits.
 constexpr double kForever = 3e9;
 
+// Raises the TypeError for a batch that is none. The hint may have one %U, for the value.
 PyObject* refuse_batch(PyObject* batch, const char* hint) {
-  PyErr_Format(PyExc_TypeError, "batch must be a sequence of items, got %.200s%s", Py_TYPE(batch)->tp_name, hint);
+  PyObject* value = call_helper("service_streamer._messages", "short", batch);
+  PyObject* remedy = value != nullptr ? PyUnicode_FromFormat(hint, value) : nullptr;
+  if (remedy != nullptr) {
+    raise_mistake(PyExc_TypeError, "a-batch-that-is-no-sequence",
+                  "batch must be a sequence of items, got the %.200s %U: %U", Py_TYPE(batch)->tp_name, value, remedy);
+  }
+  Py_XDECREF(remedy);
+  Py_XDECREF(value);
   return nullptr;
 }
 
@@ -36,20 +44,14 @@ bool can_be_indexed(PyObject* batch) {
 PyObject* items_from(PyObject* batch) {
   if (PyList_CheckExact(batch)) return PyList_AsTuple(batch);
   if (PyTuple_CheckExact(batch)) return Py_NewRef(batch);
-  if (PyUnicode_Check(batch)) {
-    PyErr_Format(PyExc_TypeError, "batch must be a sequence of items, got the str %R: did you mean [%R]?", batch,
-                 batch);
-    return nullptr;
-  }
-  if (PyBytes_Check(batch) || PyByteArray_Check(batch)) return refuse_batch(batch, ": put it into a list");
-  if (PyIter_Check(batch)) return refuse_batch(batch, ", which has no length: use list(...) or map(...)");
-  if (is_mapping(batch)) return refuse_batch(batch, ": put it into a list");
-  if (!can_be_indexed(batch)) return refuse_batch(batch, "");
+  if (PyIter_Check(batch)) return refuse_batch(batch, "it has no length, so pass list(...) or use map(...)");
+  const bool is_text = PyUnicode_Check(batch) || PyBytes_Check(batch) || PyByteArray_Check(batch);
+  if (is_text || is_mapping(batch) || !can_be_indexed(batch)) return refuse_batch(batch, "did you mean [%U]?");
   const Py_ssize_t length = PyObject_Size(batch);
   if (length < 0) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
     PyErr_Clear();
-    return refuse_batch(batch, ", which has no length");
+    return refuse_batch(batch, "did you mean [%U]?");
   }
   PyObject* items = PySequence_Tuple(batch);
   if (items != nullptr && PyTuple_GET_SIZE(items) != length) {

@@ -29,6 +29,26 @@ PyObject* raise_message(const char* name, const char* format, ...) {
   return raise_error(name, message != nullptr ? Py_BuildValue("(N)", message) : nullptr);
 }
 
+PyObject* raise_mistake(PyObject* type, const char* anchor, const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  PyObject* text = PyUnicode_FromFormatV(format, values);
+  va_end(values);
+  PyObject* entry = PyUnicode_FromString(anchor);
+  PyObject* message = nullptr;
+  if (text != nullptr && entry != nullptr) message = call_helper("service_streamer._messages", "see", text, entry);
+  if (message != nullptr) PyErr_SetObject(type, message);
+  Py_XDECREF(message);
+  Py_XDECREF(entry);
+  Py_XDECREF(text);
+  return nullptr;
+}
+
+PyObject* raise_closed() {
+  PyObject* message = call_helper("service_streamer._messages", "closed", nullptr);
+  return raise_error("StreamerClosed", message != nullptr ? Py_BuildValue("(N)", message) : nullptr);
+}
+
 PyObject* take_exception(bool with_traceback) {
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);

@@ -14,6 +14,13 @@ PyObject* raise_error(const char* name, PyObject* arguments);
 // The same with one message argument, formatted as by PyUnicode_FromFormat.
 PyObject* raise_message(const char* name, const char* format, ...);
 
+// Raises an exception of `type` for a mistake of the user. The message, formatted as by PyUnicode_FromFormat, gets the
+// address of the entry `anchor` on the page of messages (_messages.py).
+PyObject* raise_mistake(PyObject* type, const char* anchor, const char* format, ...);
+
+// Raises the StreamerClosed of a request to a closed streamer.
+PyObject* raise_closed();
+
 // Raises the ValueError for a tenant that the engine has no share for.
 void raise_unknown_tenant(PyObject* name);
 

@@ -11,6 +11,7 @@ from .. import _map, _options
 from .._backend import Backend
 from .._errors import StreamerClosed, StreamerError
 from .._future import Future
+from .._option_names import known_options
 from .._options import Options
 from .._request_context import join
 from .._stats import StreamerStats
@@ -71,6 +72,7 @@ class Pipeline(BaseStreamer):
 
     _count_items = staticmethod(count_items)
 
+    @known_options
     def __init__(
         self,
         *stages: Any,

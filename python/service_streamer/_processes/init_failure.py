@@ -11,16 +11,10 @@ import dataclasses
 import pickle
 from typing import Any
 
+from .._cuda import remedy_after_fork
 from .._errors import WorkerInitError
 from .._pickle import pack_error, unpack_error
-
-UNGUARDED_MAIN = """\
-Worker processes import the main module, and this main module creates a Streamer when it is \
-imported. Create it only in the program itself:
-
-    if __name__ == "__main__":
-        streamer = Streamer(...)
-"""
+from . import unguarded
 
 _SEPARATOR = "\x1f"
 _MOST_PICKLED = 64 * 1024  # bytes of an exception; a larger one arrives as its traceback
@@ -37,9 +31,11 @@ class InitFailure:
     @classmethod
     def of(cls, error: BaseException, trace: str) -> InitFailure:
         """Create it in the worker, from the exception and its traceback."""
-        if UNGUARDED_MAIN in str(error):
-            return cls(UNGUARDED_MAIN)  # the message has the remedy; a traceback would obscure it
+        if (message := unguarded.find(str(error))) is not None:
+            return cls(message)  # it has the remedy; a traceback would obscure it
         pickled, text, _ = pack_error(error)
+        if remedy := remedy_after_fork(error):
+            text += f": {remedy}"
         if pickled is not None and len(pickled) > _MOST_PICKLED:
             pickled = None
         packed = pickle.dumps([pickled, text, trace], 5)
@@ -61,8 +57,8 @@ class InitFailure:
 
     @property
     def unguarded_main(self) -> bool:
-        """True if the main module lacks the ``__main__`` guard, so that a retry cannot succeed."""
-        return UNGUARDED_MAIN in self.message
+        """True if a module creates a Streamer when it is imported, so a retry cannot succeed."""
+        return unguarded.find(self.message) is not None
 
     def with_note(self, more: str) -> InitFailure:
         """Return it with an addition to the message."""
@@ -70,8 +66,6 @@ class InitFailure:
 
     def for_log(self) -> str:
         """Return the text for the log: the message, and the traceback if there is one."""
-        if self.unguarded_main:
-            return "the main module creates a Streamer without an if __name__ == '__main__' guard"
         trace = self._unpacked()[2] if self.packed else None
         return self.message if trace is None else f"{self.message}\n{trace}".rstrip()
 

@@ -37,6 +37,11 @@ class Log:
         """Write that a worker has loaded its model."""
         self._write(logging.INFO, worker, "worker process %d is ready", worker.process.pid)
 
+    def cores(self, text: str, worker_num: int, threads: int) -> None:
+        """Write that the workers have more threads than there are cores."""
+        fields = {**self._fields, "workers": worker_num, "threads": threads}
+        _logger.warning(text, extra=fields)
+
     def died(self, worker: Worker, how: str) -> None:
         """Write that a worker has ended although it should not."""
         pid = worker.process.pid

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import _core, _lifecycle, _options
+from .. import _core, _cuda, _lifecycle, _options
 from .._backend import join_in_background, make_engine
 from .._devices import Device
 from .._model import Model, makes_steps
@@ -55,6 +55,8 @@ class ProcessOptions:
         set_field(self, "hang_timeout", hang_timeout)
         if self.address is not None:
             _options.address(self.address)
+        if self.start_method == "fork" and any(device != "" for device in self.devices or ()):
+            _cuda.check_before_fork(self.devices)
 
 
 class Processes:

@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Protocol
 
+from .. import _cores
 from . import descriptors
 from .init_failure import InitFailure
 from .log import Log
@@ -85,6 +87,7 @@ class Pool:
             Process, float
         ] = {}  # processes that should exit, and when they are killed
         self._log = Log(version.model.name)
+        self._checked = 0  # the number of workers at the last check of their threads
 
     @property
     def _shared(self) -> bool:
@@ -152,6 +155,7 @@ class Pool:
             return
         if kind == "ready":
             self._is_ready(worker)
+            self._check_cores(worker, text)
         elif kind == "init_failed":
             self._let_end(worker.process)  # a thread of the model may keep the process alive
             self._leaves(worker)
@@ -177,6 +181,16 @@ class Pool:
         if self.failure is not None:
             self.failure = None
             self._server.set_failure(None)
+
+    def _check_cores(self, worker: Worker, about: str) -> None:
+        """Warn, once for each number of workers, if their threads are more than the cores."""
+        threads = json.loads(about or "{}").get("cpu_threads")
+        count = len(self.slots)
+        if worker.device not in (None, "") or self._checked == count:
+            return
+        self._checked = count
+        if (text := _cores.complaint(count, threads)) is not None:
+            self._log.cores(text, count, threads)
 
     def _is_gone(self, worker: Worker, had_batch: bool, hung: bool) -> None:
         process, slot, state = worker.process, worker.slot, worker.state

@@ -24,7 +24,6 @@ from .._model import Model
 from .._types import StartMethod
 from .._waiting.threads import original
 from . import descriptors
-from .init_failure import UNGUARDED_MAIN
 from .process import Process
 
 if TYPE_CHECKING:
@@ -117,17 +116,6 @@ class Starter:
         if self._start is _fork:
             return b""  # the forked child has the objects themselves
         return pickle.dumps((_preparation(job.name), job, version.packed))
-
-
-def check_not_importing_main() -> None:
-    """Refuse to start workers while a worker imports the main module.
-
-    Raises:
-        RuntimeError: a worker is importing the main module. The message has the remedy.
-    """
-    process = sys.modules.get("multiprocessing.process")
-    if process is not None and getattr(process.current_process(), "_inheriting", False):
-        raise RuntimeError(UNGUARDED_MAIN)
 
 
 def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:

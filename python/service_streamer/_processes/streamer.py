@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from .. import _options
 from .._devices import check_devices
 from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
-from .._model import AnyModel, check_model
+from .._model import AnyModel, check_model, warn_of_single_items
+from .._option_names import known_options
 from .._options import Options
 from .._types import (
     Generate,
@@ -28,10 +29,10 @@ from .._types import (
     V,
 )
 from ..managed_model import ManagedModel
+from . import unguarded
 from .client import Client
 from .control import WorkerControl
 from .owner import Processes, ProcessOptions
-from .start import check_not_importing_main
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -173,6 +174,7 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         output: Literal["batch"],
         **options: Unpack[ProcessesOptions],
     ) -> None: ...
+    @known_options
     def __init__(
         self,
         predict_function_or_model: AnyModel,
@@ -207,7 +209,7 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         warmup: Sequence[Any] | None = None,
         address: str | None = None,
     ) -> None:
-        check_not_importing_main()
+        unguarded.check()
         options = Options(
             batch_size=batch_size,
             max_latency=max_latency,
@@ -234,6 +236,7 @@ class Streamer(WorkerControl[Item, Result, Piece]):
             address=address,
         )
         model = check_model(predict_function_or_model, model_init_args, model_init_kwargs, warmup)
+        warn_of_single_items(model.source, options.batch_size, process_options.worker_num)
         self._start_method = mp_start_method
         self._open(options, Processes(options, process_options, self._version(model)))
         if wait_for_worker_ready:
@@ -244,6 +247,7 @@ class Streamer(WorkerControl[Item, Result, Piece]):
                 raise
 
     @classmethod
+    @known_options
     def connect(
         cls,
         address: str,

@@ -26,7 +26,7 @@ from multiprocessing import forkserver, process, spawn
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .. import _core, _lifecycle
+from .. import _core, _cores, _lifecycle
 from .._model import Model, makes_steps
 from .._worker import flush_spans, flush_streams, is_logged, serve
 from .init_failure import InitFailure
@@ -136,7 +136,7 @@ def _run(fd: int, parent: int, output_batch: bool, inline: bool, sentinel: int |
     if link is None or setup is None:
         return 0  # the owner has ended
     this: Any = process.current_process()
-    this._inheriting = True  # checked by check_not_importing_main()
+    this._inheriting = True  # checked by unguarded.check()
     try:
         with _reporting(link):
             preparation, job, packed = pickle.loads(setup)
@@ -186,6 +186,7 @@ def _about() -> str:
             "pid": os.getpid(),
             "device": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "threads": os.environ.get("OMP_NUM_THREADS"),
+            "cpu_threads": _cores.cpu_threads(),
         }
     )
 

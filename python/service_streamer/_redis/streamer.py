@@ -7,6 +7,8 @@ from typing import NoReturn
 
 from .._backend import Backend
 from .._grouping import KeyFunction, WeightFunction, client_grouping
+from .._model import name_of
+from .._option_names import known_options
 from .._options import Options
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
@@ -60,6 +62,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
 
     _needs_ready_worker = False
 
+    @known_options
     def __init__(
         self,
         redis_broker: str = "localhost:6379",
@@ -77,6 +80,11 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
     ) -> None:
         from .client import RedisOptions  # redis-py is an extra
 
+        if callable(redis_broker):
+            raise TypeError(
+                f"a RedisStreamer has no model, but got {name_of(redis_broker)}: give the model to "
+                "a RedisWorker, and only the broker and the prefix to its clients"
+            )
         options = Options(
             batch_size=batch_size,
             worker_timeout=worker_timeout,

@@ -16,9 +16,11 @@ from .. import _devices, _options
 from .._errors import StreamerError
 from .._grouping import worker_grouping
 from .._model import AnyModel, check_model, pack
+from .._option_names import known_options
 from .._options import Options
+from .._processes import unguarded
 from .._processes.owner import Processes, ProcessOptions
-from .._processes.start import Version, check_not_importing_main
+from .._processes.start import Version
 from .._types import Policy, StartMethod
 from .._waiting import greenlets
 
@@ -79,6 +81,7 @@ class RedisWorker:
         ImportError: the extra ``redis`` is not installed.
     """
 
+    @known_options
     def __init__(
         self,
         model_class: AnyModel,
@@ -158,7 +161,7 @@ class RedisWorker:
             SerializationError: the model cannot be pickled. The message says what to change.
             RuntimeError: the main module calls it while a worker process imports that module.
         """
-        check_not_importing_main()
+        unguarded.check()
         with self._handling_signals():
             try:
                 self._serve(gpu_id)

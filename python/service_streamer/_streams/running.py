@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _core, _pickle
 from .._errors import OutputSizeMismatch
+from .._messages import see, short
 from .._model_errors import OutputRefused, copy_error, detached
 from .._request_context import reader_of
 from .opening import open_writer
@@ -108,8 +109,12 @@ def _fail(outputs: list[Any], error: Exception) -> None:
 def _checked(pieces: Any, expected: int) -> Sequence[Any]:
     if isinstance(pieces, str | bytes | Mapping | Set) or not hasattr(pieces, "__len__"):
         raise OutputRefused(
-            "predict_function must yield a sequence with one piece for each item, "
-            f"got {type(pieces).__name__}"
+            see(
+                "predict_function is a generator function, so it must yield a sequence with one "
+                f"piece per item, got the {type(pieces).__name__} {short(pieces)}: to return "
+                "outputs, use return in place of yield",
+                "a-generator-function",
+            )
         )
     if len(pieces) != expected:
         raise OutputSizeMismatch(expected, len(pieces), "yielded as the pieces of one step")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .. import _cuda
 from .._errors import StreamerError
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
@@ -111,8 +111,8 @@ def _kilobytes(text: str, field: str) -> int:
 
 
 def _gpu_used() -> int:
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not cuda.is_initialized():  # do not create a context of CUDA
+    cuda = _cuda.initialized()
+    if cuda is None:
         return 0
     used = 0
     for device in range(cuda.device_count()):

@@ -10,6 +10,7 @@ from .. import _options
 from .._kinds import kind_for
 from .._model import Model, check_model, makes_steps
 from .._native import NativeSource
+from .._option_names import unknown_option
 from .._options import Options
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
@@ -78,7 +79,11 @@ class ModelSpec:
         if isinstance(target, BaseStreamer):
             raise TypeError(f"{target!r} is a streamer: pass a function, ModelSpec.factory(make)")
         kind = kind_for(target, processes)
-        inspect.signature(kind).bind(target, **options)  # TypeError: no such option
+        signature = inspect.signature(kind)
+        for name, value in options.items():
+            if name not in signature.parameters:
+                raise unknown_option("ModelSpec", name, value, [*signature.parameters][1:])
+        signature.bind(target, **options)  # TypeError: batch_size is missing
         self.in_processes = issubclass(kind, Streamer)
         if self.in_processes:
             options["warmup"] = list(warmup)  # each worker runs it

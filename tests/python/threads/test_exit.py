@@ -161,7 +161,7 @@ def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
     ],
 )
 def test_a_model_that_does_not_return_is_given_up(run, callers):
-    code = f"streamer = make(stuck, 1)\n{callers}\nentered.wait()\n"
+    code = f"streamer = make(stuck, 8)\n{callers}\nentered.wait()\n"
     if callers != "streamer.submit([1])":  # one of them waits for the default, 4 s
         code = "from service_streamer import _lifecycle\n_lifecycle.EXIT_WAIT = 0.5\n" + code
     done = run(code, check=False)

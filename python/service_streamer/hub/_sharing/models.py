@@ -6,11 +6,11 @@ import contextlib
 import ctypes
 import gc
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+from ... import _cuda
 from ..._errors import StreamerClosed, WorkerInitError
 from ..._streams.running import Collecting
 from .. import _memory
@@ -103,8 +103,8 @@ class SharedModels(Collecting):
 def _give_back_memory() -> None:
     """Give free memory back to the system. The allocators keep it otherwise."""
     gc.collect()
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and cuda.is_initialized():
+    cuda = _cuda.initialized()
+    if cuda is not None:
         with contextlib.suppress(RuntimeError):  # an earlier error of CUDA
             cuda.empty_cache()
     with contextlib.suppress(AttributeError):  # not glibc

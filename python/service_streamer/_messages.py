@@ -1,0 +1,67 @@
+"""What the messages of this package share: the page that explains them, and short values.
+
+The core calls these functions too, so the address of the page is in one place.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import FrameType
+from typing import Any
+
+PAGE = "docs/troubleshooting/errors.md"
+"""the page that tells the cause and the remedy of each message"""
+
+_LONGEST = 100  # characters of a value in a message
+_CONSTRUCTORS = ("__init__", "checked")  # of _option_names
+
+
+def see(message: str, anchor: str) -> str:
+    """Return the message with the address of its entry on the page."""
+    return f"{message} (see {PAGE}#{anchor})"
+
+
+def short(value: Any) -> str:
+    """Return the repr of a value, cut if it is long."""
+    import reprlib  # only for a message
+
+    cut = reprlib.Repr()
+    cut.maxstring = cut.maxother = 60
+    text = cut.repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+
+
+def closed(name: str = "the streamer", state: str = "closed") -> str:
+    """Return the message of `StreamerClosed` for a request to a streamer."""
+    return see(
+        f"{name} is {state}: create a new one, and let its `with` block end after the last request",
+        "streamerclosed",
+    )
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user that led here."""
+    level, frame = 2, sys._getframe(1)
+    while is_ours(frame) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def made_by_user() -> bool:
+    """Return True if the user, not this package, creates an object.
+
+    To be called by a function that `__init__` of the object calls.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_ours(frame):
+        if frame.f_code.co_name not in _CONSTRUCTORS:
+            return False
+        frame = frame.f_back
+    return True
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Return True for the frame of a function of this package."""
+    package = __name__.partition(".")[0]
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == package

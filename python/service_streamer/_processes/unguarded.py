@@ -1,0 +1,48 @@
+"""The error of a module that creates a Streamer while a worker process imports it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import FrameType
+from typing import Any
+
+from .._messages import is_ours, see
+
+_ANCHOR = "no-main-guard"
+_FOUND = re.compile(rf"a worker process imports [^\n]*#{_ANCHOR}\)")
+
+
+def check() -> None:
+    """Refuse to start workers while a worker imports the main module, or that of its model.
+
+    Raises:
+        RuntimeError: a worker is importing it. The message has the line and the remedy.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and getattr(process.current_process(), "_inheriting", False):
+        raise RuntimeError(message_of(sys._getframe(1)))
+
+
+def message_of(frame: FrameType | None) -> str:
+    """Return the message for the module that has led to this frame while it is imported."""
+    while frame is not None and (is_ours(frame) or frame.f_code.co_name != "<module>"):
+        frame = frame.f_back
+    names: dict[str, Any] = {} if frame is None else frame.f_globals
+    name = names.get("__name__", "__main__")
+    where = "it" if frame is None else f"line {frame.f_lineno} of {frame.f_code.co_filename}"
+    if name in ("__main__", "__mp_main__"):
+        what = "the main module again"
+        remedy = 'create it below `if __name__ == "__main__":`'
+    else:
+        what = f"the module {name} for the model"
+        remedy = "move the model to a module of its own, which this one imports"
+    return see(
+        f"a worker process imports {what}, and {where} creates a Streamer: {remedy}", _ANCHOR
+    )
+
+
+def find(text: str) -> str | None:
+    """Return the message of such an error if the text has one, else None."""
+    found = _FOUND.search(text)
+    return None if found is None else found[0]

@@ -1,0 +1,46 @@
+"""The warning about a coroutine that blocks its event loop."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import FrameType
+
+from .. import _messages
+
+_told = False
+"""the warning is given once per process"""
+
+
+def warn() -> None:
+    """Warn if the calling function runs in a coroutine. Called by the core before it blocks.
+
+    An event loop that runs is not enough: a module may wait while a server imports it, and so may a
+    cell of a notebook.
+    """
+    global _told
+    name = None if _told else _coroutine_of(sys._getframe(1))
+    if name is None:
+        return
+    _told = True
+    _messages.warn(
+        _messages.see(
+            f"async def {name}() blocks its event loop while it waits for a streamer: use `await "
+            "streamer.apredict(batch)`, or `await` the future that submit() returns",
+            "predict-in-async-def",
+        ),
+        RuntimeWarning,
+    )
+
+
+def _coroutine_of(frame: FrameType | None) -> str | None:
+    """Return the name of the coroutine function that has called this frame, if there is one."""
+    while frame is not None:
+        code = frame.f_code
+        if not _messages.is_ours(frame):
+            if code.co_name == "<module>" or code.co_flags & inspect.CO_ASYNC_GENERATOR:
+                return None
+            if code.co_flags & inspect.CO_COROUTINE:
+                return code.co_name
+        frame = frame.f_back
+    return None
