@@ -1,10 +1,11 @@
-"""A notebook's kernel, driven as a Jupyter server drives it."""
+"""The kernel of a notebook, driven as a Jupyter server drives it."""
 
-import contextlib
 import os
+import signal
 import threading
 
 from jupyter_client.manager import KernelManager
+from scripts import SUPPORT
 from waits import LONG
 
 
@@ -13,16 +14,17 @@ class Kernel:
 
     def __init__(self, folder):
         env = os.environ | {"IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder)}
-        # sockets in the folder, for a free port may be taken before the kernel has it
+        # sockets in the folder: a free port could be taken before the kernel has it
         self._manager = KernelManager(transport="ipc", ip=str(folder / "kernel"))
         self._manager.connection_file = str(folder / "kernel.json")
         self._manager.start_kernel(env=env)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=LONG)
+        self.run(f"import os, sys\nsys.path.insert(0, {SUPPORT!r})\nfrom service_streamer import *")
 
     def run(self, cell):
-        """Run a cell; return what it printed and showed, or raise CellError."""
+        """Run a cell; return what it printed and showed, as text. Raise CellError if it raised."""
         shown = []
 
         def hook(message):
@@ -30,35 +32,29 @@ class Kernel:
             if message["msg_type"] == "stream":
                 shown.append(content["text"])
             elif message["msg_type"] in ("execute_result", "display_data"):
-                shown.append(content["data"]["text/plain"] + "\n")
+                shown.append(content["data"]["text/plain"])
 
         reply = self._client.execute_interactive(cell, output_hook=hook, timeout=LONG)["content"]
-        if reply["status"] == "error":
-            raise CellError(reply["ename"], reply["evalue"], reply["traceback"])
-        return "".join(shown)
+        if reply["status"] != "ok":
+            raise CellError(reply["ename"], reply["evalue"])
+        return "".join(shown).strip()
 
-    def interrupt(self):
-        """Do what the stop button does."""
-        self._manager.interrupt_kernel()
-
-    def interrupted_by(self, ready, cell):
-        """Run a cell that is interrupted when `ready()` has returned."""
+    def interrupted(self, cell, running):
+        """Run a cell that is interrupted once `running()` has returned; return the exception."""
 
         def interrupt():
-            ready()
-            self.interrupt()
+            running()
+            os.killpg(self._manager.provisioner.pgid, signal.SIGINT)
 
-        thread = threading.Thread(target=interrupt)
+        thread = threading.Thread(target=interrupt, daemon=True)
         thread.start()
-        with contextlib.suppress(Exception):
-            pass
         try:
             self.run(cell)
         except CellError as error:
-            return error.args[0]
+            return error.name
         finally:
             thread.join(LONG)
-        return None
+        raise AssertionError("the cell was not interrupted")
 
     def close(self):
         self._client.stop_channels()
@@ -66,4 +62,8 @@ class Kernel:
 
 
 class CellError(Exception):
-    """A cell raised: its arguments are the name of the exception, its text and the traceback."""
+    """What a cell raised."""
+
+    def __init__(self, name, text):
+        super().__init__(f"{name}: {text}")
+        self.name = name
