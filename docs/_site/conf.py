@@ -14,7 +14,7 @@ project = "service-streamer"
 author = "the service-streamer developers"
 version = release = service_streamer.__version__
 
-extensions = ["pages", "myst_parser", "sphinx_copybutton"]
+extensions = ["pages", "tutorials", "myst_parser", "sphinx_copybutton"]
 root_doc = "index"
 include_patterns = ["*.md", "benchmarks/**", "cpp/**", "docs/**", "examples/**", "python/**"]
 exclude_patterns = [".*", "build", "dist", "tests", "**/__pycache__", "docs/_site"]
