@@ -60,7 +60,7 @@ install: $(VENV)/.installed  ## the package, editable, and all that its tests ne
 # ----------------------------------------------------------------------- docs
 
 $(VENV)/.docs-tools: $(VENV)/.tools
-	$(pip) install -q furo myst-parser sphinx sphinx-copybutton
+	$(pip) install -q furo matplotlib myst-parser sphinx sphinx-copybutton
 	@touch $@
 
 docs: $(VENV)/.installed $(VENV)/.docs-tools  ## the documentation's site, in build/docs; a broken link is an error

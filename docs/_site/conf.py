@@ -17,6 +17,7 @@ version = release = service_streamer.__version__
 extensions = [
     "pages",
     "reference",
+    "tutorials",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",

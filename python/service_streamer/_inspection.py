@@ -80,7 +80,7 @@ class Inspection:
     def _repr_html_(self) -> str:
         from ._notebook import of_streamer
 
-        return of_streamer(repr(self), lambda: self._html(self._name(), self.stats()))
+        return of_streamer(self, lambda: self._html(self._name(), self.stats()))
 
     # -------------------------------------------------------------------- private
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import io
 import pickle
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_origin
 
 from ._errors import SerializationError
 from ._messages import made_by_user, see, short, warn
+from ._pickle import main_has_no_file
 from ._requests import Requests
 from ._unpicklable import find_guilty
 from .managed_model import ManagedModel
@@ -163,7 +162,9 @@ def pack(model: Model) -> bytes:
     if reason is None:
         return packed
     try:
-        return _cloudpickle(model)
+        from ._session_model import dumps  # needs cloudpickle
+
+        return dumps(model)
     except ImportError:
         remedy = "define it at the top level of a module, or `pip install cloudpickle`"
     except Exception as error:
@@ -178,21 +179,9 @@ def pack(model: Model) -> bytes:
     ) from reason
 
 
-def _cloudpickle(model: Model) -> bytes:
-    import cloudpickle
-
-    buffer = io.BytesIO()
-    cloudpickle.dump(model, buffer, pickle.HIGHEST_PROTOCOL)
-    return buffer.getvalue()
-
-
 def _unreachable_main(packed: bytes) -> Exception | None:
-    """Return the reason why a worker cannot import the main module, or None.
-
-    The main module of a notebook, ``python -c`` or an interactive session has no file.
-    """
-    main = sys.modules["__main__"]
-    if b"__main__" not in packed or main.__spec__ is not None or hasattr(main, "__file__"):
+    """Return the reason why a worker cannot import the main module, or None."""
+    if b"__main__" not in packed or not main_has_no_file():
         return None
     return AttributeError("it is defined in a main module that has no file")
 

@@ -25,6 +25,7 @@ from ._explain import (
     verdict,
     worker_cells,
 )
+from ._output_cache import hold_weakly
 from ._stats import StreamerStats, StreamStats
 
 _BLUE, _AMBER = "#5b8def", "#d9902f"
@@ -55,17 +56,18 @@ class Explanation(str):
         return str, (str(self),)
 
 
-def of_streamer(about: str, render: Callable[[], str]) -> str:
+def of_streamer(streamer: object, render: Callable[[], str]) -> str:
     """Return the HTML of a streamer, or why its statistics cannot be read.
 
     Args:
-        about: the name and state of the streamer.
+        streamer: what is shown.
         render: reads its statistics and returns their HTML.
     """
+    hold_weakly(streamer)
     try:
         return render()
     except StreamerError as error:
-        return _frame(about, [_verdict(str(error))])
+        return _frame(repr(streamer), [_verdict(str(error))])
 
 
 def of_stats(stats: StreamerStats, name: str = "", sentence: str | None = None) -> str:

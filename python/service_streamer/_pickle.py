@@ -69,7 +69,19 @@ def refuse_answer(error: BaseException) -> _Refusal:
 
 def _refusal(error: BaseException, what: str) -> _Refusal:
     kind = SerializationError if isinstance(error, Exception) else WorkerLost
-    return kind(f"{what}: {_short(error)}")
+    text = f"{what}: {_short(error)}"
+    if "__main__" in text and main_has_no_file():
+        text += (
+            ". A worker knows a class of a notebook only if the model refers to it: mention it in "
+            "the model, or define it in a module"
+        )
+    return kind(text)
+
+
+def main_has_no_file() -> bool:
+    """Return True in a notebook, ``python -c`` or an interactive session, and in its workers."""
+    main = sys.modules["__main__"]
+    return main.__spec__ is None and not hasattr(main, "__file__")
 
 
 def expired() -> RequestTimeout:

@@ -267,7 +267,7 @@ class Pipeline(BaseStreamer):
     def _repr_html_(self) -> str:
         from .._notebook import of_streamer
 
-        return of_streamer(repr(self), lambda: self._report()._repr_html_())
+        return of_streamer(self, lambda: self._report()._repr_html_())
 
     def _report(self) -> Explanation:
         from .._notebook import Explanation

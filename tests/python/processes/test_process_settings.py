@@ -138,7 +138,8 @@ def test_a_function_and_a_class_travel_by_their_names():
 
 @pytest.fixture
 def _no_cloudpickle(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    for name in ("cloudpickle", "service_streamer._session_model"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.mark.usefixtures("_no_cloudpickle")
