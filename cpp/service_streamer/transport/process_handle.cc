@@ -6,6 +6,14 @@
 
 #include <csignal>
 
+// The headers of manylinux_2_28 are older than these calls. The numbers are equal on all architectures.
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
 namespace service_streamer::ipc {
 namespace {
 

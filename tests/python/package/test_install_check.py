@@ -11,11 +11,13 @@ import service_streamer
 
 PACKAGE = Path(service_streamer.__file__).parent
 
-REMEDY = "run pip uninstall -y service-streamer service-streamer-ng; pip install service-streamer-ng"
+REMEDY = (
+    "run pip uninstall -y service-streamer service-streamer-ng; pip install service-streamer-ng"
+)
 
 
 def import_error(site, before="pass"):
-    """The last line of what an import from this folder prints; -S leaves out other installations."""
+    """The last line that an import from this folder prints; -S leaves out other installations."""
     code = f"import sys; sys.path.insert(0, {str(site)!r}); {before}; import service_streamer"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
