@@ -53,6 +53,15 @@ class Future(_core.FutureBase[R], concurrent.futures.Future[R]):
             state = f"returned {type(self.result()).__name__}"
         return f"<{type(self).__name__} at {id(self):#x} {state}>"
 
+    def _get_snapshot(self) -> tuple[bool, bool, R | None, BaseException | None]:
+        """Done, cancelled, result, exception. ``asyncio.wrap_future`` of Python 3.14 asks for it."""
+        if not self.done():
+            return False, False, None, None
+        if self.cancelled():
+            return True, True, None, None
+        error = self.exception()
+        return True, False, self.result() if error is None else None, error
+
     def set_result(self, result: Any) -> NoReturn:
         """Raise ``InvalidStateError``: the streamer sets the result."""
         self._refuse("set_result")

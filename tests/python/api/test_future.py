@@ -24,6 +24,20 @@ def test_it_is_a_future_of_the_standard_library(streamers):
     assert isinstance(future, concurrent.futures.Future)
 
 
+def test_snapshot_that_asyncio_of_python_3_14_reads(held, gate, streamers):
+    streamer = held()
+    future, unwanted = streamer.submit([1]), streamer.submit([2])
+    assert future._get_snapshot() == (False, False, None, None)
+    assert unwanted.cancel()
+    assert unwanted._get_snapshot() == (True, True, None, None)
+    gate.open()
+    future.result(LONG)
+    assert future._get_snapshot() == (True, False, [2], None)
+    failed = streamers(fail).submit([1])
+    error = failed.exception(LONG)
+    assert failed._get_snapshot() == (True, False, None, error)
+
+
 def test_result_is_read_by_many_threads(held, gate, threads):
     future = held().submit([1])
     barrier = threading.Barrier(9)
