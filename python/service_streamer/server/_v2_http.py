@@ -155,7 +155,10 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
         if type(each) is not dict:
             raise InvalidInput(f"an input must be an object, not {shown(each)}")
         name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
-        size = natural(_object(each, "parameters", f"input {shown(name)}"), "binary_data_size")
+        size = None
+        if "parameters" in each:
+            parameters = _object(each, "parameters", f"input {shown(name)}")
+            size = natural(parameters, "binary_data_size")
         if size is None:
             found.append(from_json(name, datatype, shape, each.get("data")))
         elif "data" in each:
