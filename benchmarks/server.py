@@ -20,11 +20,15 @@ CONNECTIONS = 128
 CASES = {
     "noop": ("hub", "mosec", "litserve"),
     "model": ("hub", "mosec", "litserve"),
+    "row": ("hub",),
+    "infer": ("hub",),
     "head": ("hub", "mosec"),  # LitServe takes no binary tensor
 }
 TITLES = {
     "noop": "no-op",
     "model": "5 ms + 0.2 ms per item, batches of 64 (limit 3,596/s)",
+    "row": "no-op on 8 numbers, :predict",
+    "infer": "no-op on 8 numbers, infer in JSON",
     "head": "no-op on a binary tensor of 602 KB",
 }
 

@@ -51,7 +51,7 @@ def head(batch: list[Any]) -> list[bytes]:
     return [bytes(memoryview(each).cast("B")[:4]) for each in batch]
 
 
-MODELS = {"noop": noop, "model": model, "head": head}
+MODELS = {"noop": noop, "model": model, "head": head, "row": noop, "infer": noop}
 
 
 def arguments(description: str | None, **numbers: float) -> argparse.Namespace:

@@ -54,6 +54,7 @@ POSTS = {
 }
 """the path and the body of POST requests, by server; the others get GET requests"""
 
+ROW = [0.5 * number for number in range(8)]
 SHAPE = (1, 3, 224, 224)
 TENSOR = bytes(4 * math.prod(SHAPE))
 BINARY = "application/octet-stream"
@@ -72,6 +73,12 @@ def question(server: str, model: str) -> Question:
     if server not in POSTS:
         return Question()
     path, body = POSTS[server]
+    if model == "row":
+        body = json.dumps({"instances": [ROW]})
+    if model == "infer":
+        path = INFER
+        row = {"name": "x", "datatype": "FP32", "shape": [1, len(ROW)], "data": ROW}
+        body = json.dumps({"inputs": [row]})
     if model != "head":
         return Question(path, body.encode(), (("Content-Type", "application/json"),))
     if server != "hub":

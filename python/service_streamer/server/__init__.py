@@ -11,7 +11,8 @@ protocol to the `Service`, which turns tensors into items, awaits the hub, and t
 into tensors. The hub runs its models as always: in threads, worker processes or C++ threads.
 
 - `_http.Application` has the routes, and knows no socket. `_front.HttpFront` listens, and a
-  `_connection.Connection` parses requests with httptools and writes responses.
+  `_connection.Connection` parses requests with httptools, and its `_answers.Answers` write
+  responses.
 - `_grpc.front.GrpcFront` listens for gRPC, which reads and writes in threads of its own.
 - Each request is a task. If the client goes, the task is cancelled, and so is its request in the
   hub.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ._errors import InvalidInput
@@ -65,6 +65,18 @@ def natural(parameters: Mapping[str, Any], name: str) -> int | None:
     if value is None or (type(value) is int and value >= 0):
         return value
     raise InvalidInput(f"{name} must be an int of at least 0, not {shown(value)}")
+
+
+def check_load_parameters(names: Iterable[str]) -> None:
+    """Check the names of the parameters with which a client wants to load a model.
+
+    Raises:
+        InvalidInput: one of them brings a configuration or files.
+    """
+    for name in names:
+        if name == "config" or name.startswith("file:"):
+            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
+                               "model has its configuration")  # fmt: skip
 
 
 def _number(name: bytes, value: bytes, kind: type[Any]) -> Any:

@@ -1,41 +1,34 @@
-"""Connection: a connection of HTTP/1.1, on the parser of httptools."""
+"""Connection: the reading half of a connection of HTTP/1.1, on the parser of httptools."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
 from typing import Any
 
 import httptools
 
-from . import _log
-from ._head import head_of, whole
+from ._answers import Answers
 from ._large_body import LARGE, LargeBody
-from ._messages import Refused, Request, Response
+from ._messages import Refused, Request
 from ._shared import Shared
 
 HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
 RECEIVE_TIMEOUT = 30.0  # s from the first byte of a request to its last
-SEND_TIMEOUT = 30.0  # s in which a client takes what is written
-LINGER = 2.0  # s in which a client can read why it was refused
-
-_Exchange = tuple[Request | Response, bool, bool]
-"""a request or what is answered to it; the connection goes on after it; it is not of HTTP/1.0"""
 
 
 class Connection(asyncio.Protocol):
-    """Reads the requests of a client and writes the responses, in order, one at a time.
+    """Reads the requests of a client and hands them to `Answers`.
 
     If the client goes, the task of its request is cancelled.
     """
+
+    _transport: Any
+    _answers: Answers
 
     def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop) -> None:
         self._shared = shared
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
-        self._transport: Any = None
-        self._task: asyncio.Task[None] | None = None
-        self._waiting: collections.deque[_Exchange] = collections.deque()
         self._receiving = False
         """a part of a request is here"""
         self._in_head = True
@@ -52,29 +45,30 @@ class Connection(asyncio.Protocol):
         """for the rest of it"""
         self._deaf = False
         """what comes is ignored"""
-        self._writable: asyncio.Future[None] | None = None
-        """None: the client takes what is written"""
-        self.is_closing = False
-        """it ends after the present request"""
         self.is_fresh = True
         """it was used since the server looked last"""
 
     @property
     def is_idle(self) -> bool:
         """True if no request is here, nor a part of one."""
-        return self._task is None and not self._receiving and not self._deaf
+        return self._answers.is_idle and not self._receiving and not self._deaf
 
     def close(self) -> None:
         """End the connection. What was written is sent before, if the client takes it."""
-        self._transport.close()
-        if self._transport.get_write_buffer_size():
-            self._loop.call_later(SEND_TIMEOUT, self._transport.abort)
+        self._answers.close()
+
+    def close_soon(self) -> None:
+        """End the connection after the present request."""
+        self._answers.is_closing = True
+        if self.is_idle:
+            self.close()
 
     # ------------------------------------------------------------- from the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = transport
+        self._answers = Answers(self._shared, self._loop, transport, self._answered)
         self._shared.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -82,9 +76,7 @@ class Connection(asyncio.Protocol):
         self._stop_timer()
         self._release_large()
         self._deaf = True
-        self._waiting.clear()
-        if self._task is not None:
-            self._task.cancel()
+        self._answers.cancel()
         self._shared.forget(self)
 
     def data_received(self, data: bytes) -> None:
@@ -96,7 +88,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # the request was answered as usual
-            self._end_after_waiting()
+            self._deaf = self._answers.is_closing = True
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             self._refuse(cause if isinstance(cause, Refused) else Refused(400, "invalid request"))
@@ -107,13 +99,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Wait with further pieces: the client is slow."""
-        self._writable = self._loop.create_future()
+        self._answers.pause()
 
     def resume_writing(self) -> None:
         """Go on."""
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._writable = None
+        self._answers.resume()
 
     # ---------------------------------------------------------------- from the parser
 
@@ -149,7 +139,7 @@ class Connection(asyncio.Protocol):
         if b"content-length" not in headers:  # the body, if there is one, comes in chunks
             self._chunks.append(bytearray())
         self._check_size(self._length)
-        if b"expect" in headers and self._task is None:
+        if b"expect" in headers and self._answers.is_idle:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, chunk: bytes) -> None:
@@ -168,6 +158,8 @@ class Connection(asyncio.Protocol):
         chunks = self._chunks
         self._complete(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
+    # -------------------------------------------------------------------- private
+
     def _complete(self, body: bytes | bytearray) -> None:
         self._receiving = False
         self._has_earlier = True
@@ -179,11 +171,7 @@ class Connection(asyncio.Protocol):
         request = Request(parser.get_method().decode(), self._path, headers, body)
         keeps = parser.should_keep_alive()
         is_new = (keeps and b"connection" not in headers) or parser.get_http_version() != "1.0"
-        if self._task is None:
-            self._start(request, keeps, is_new)
-        else:  # the client does not wait for an answer before its next request
-            self._waiting.append((request, keeps, is_new))
-            self._transport.pause_reading()
+        self._answers.add(request, keeps, is_new)
 
     def _end_of_body(self, body: bytearray) -> None:
         """Go on after a `LargeBody`."""
@@ -192,98 +180,18 @@ class Connection(asyncio.Protocol):
             # The old one still waits for this body.
             self._parser = httptools.HttpRequestParser(self)
 
-    # ----------------------------------------------------------------------- answers
-
-    def _next(self) -> None:
-        """Begin to answer what waits first."""
-        self._start(*self._waiting.popleft())
-
-    def _start(self, message: Request | Response, keeps: bool, is_new: bool) -> None:
-        self._task = self._loop.create_task(self._answer(message, keeps, is_new))
-        self._task.add_done_callback(self._check)
-
-    def _check(self, task: asyncio.Task[None]) -> None:
-        """End the connection of a client that gets no answer."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.failed("a connection", error)
-            self._transport.abort()
-
-    async def _answer(self, message: Request | Response, keeps: bool, is_new: bool) -> None:
-        if self._writable is not None:  # the client has not taken the answers before this one
-            await self._until_writable(self._writable)
-        if type(message) is Request:
-            response = await self._shared.application.answer(message)
-        else:
-            response = message  # type: ignore[assignment]
-        keeps = keeps and not self.is_closing
-        if type(response.body) is bytes:
-            answer = whole(response, response.body, keeps)
-            if type(message) is Request and message.method == "HEAD":
-                answer = answer.removesuffix(response.body)
-            self._transport.write(answer)
-        else:
-            keeps = keeps and is_new
-            await self._send_pieces(response, keeps, chunked=is_new)
-        self._task = None
-        if self._large and not self._waiting and not self._receiving:
+    def _answered(self, goes_on: bool) -> None:
+        """Read further requests: all that were read are answered."""
+        if self._large and not self._receiving:
             self._release_large()
-        if not keeps:
-            self._end(isinstance(message, Response))
-        elif self._waiting:
-            self._next()
-        elif not self._transport.is_reading():
+        if goes_on and not self._transport.is_reading():
             self._transport.resume_reading()
 
-    async def _send_pieces(self, response: Response, keeps: bool, chunked: bool) -> None:
-        pieces: Any = response.body
-        write = self._transport.write
-        counts = self._shared.application.counts
-        counts.in_progress += 1
-        try:
-            write(head_of(response, keeps, b"transfer-encoding: chunked\r\n" if chunked else b""))
-            async for piece in pieces:
-                if self._writable is not None:
-                    await self._until_writable(self._writable)
-                write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-            if chunked:
-                write(b"0\r\n\r\n")
-        finally:
-            counts.in_progress -= 1
-            await pieces.aclose()
-
-    async def _until_writable(self, writable: asyncio.Future[None]) -> None:
-        try:
-            await asyncio.wait_for(writable, SEND_TIMEOUT)
-        except asyncio.TimeoutError:
-            self._transport.abort()
-            raise asyncio.CancelledError from None
-
     def _refuse(self, error: Refused) -> None:
-        """Tell the client why its request is not answered. Then the connection ends."""
         self._deaf = True
         self._receiving = False
         self._stop_timer()
-        self._waiting.append((self._shared.application.refuse(error), False, True))
-        if self._task is None:
-            self._next()
-
-    def _late(self) -> None:
-        self._timer = None
-        if self._waiting:  # reading is paused, so the rest may be there
-            self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
-            return
-        self._refuse(Refused(408, f"the request did not come within {RECEIVE_TIMEOUT:.0f} s"))
-
-    def _end_after_waiting(self) -> None:
-        self._deaf = self.is_closing = True
-
-    def _end(self, refused: bool) -> None:
-        if not refused:
-            self.close()
-            return
-        # To close it while data comes would take the response from the client.
-        self._transport.write_eof()
-        self._loop.call_later(LINGER, self._transport.close)
+        self._answers.refuse(error)
 
     # ------------------------------------------------------------------------ limits
 
@@ -302,6 +210,13 @@ class Connection(asyncio.Protocol):
                 self._refuse(Refused(400, "the framing of the body is too large"))
         if self._timer is None and not self._deaf:
             self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
+
+    def _late(self) -> None:
+        self._timer = None
+        if self._answers.has_waiting:  # reading is paused, so the rest may be there
+            self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self._late)
+            return
+        self._refuse(Refused(408, f"the request did not come within {RECEIVE_TIMEOUT:.0f} s"))
 
     def _check_size(self, size: int) -> None:
         if size > self._shared.body_limit:

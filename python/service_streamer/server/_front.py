@@ -60,9 +60,7 @@ class HttpFront:
         self._server.close()
         shared = self._shared
         for connection in list(shared.connections):
-            connection.is_closing = True
-            if connection.is_idle:
-                connection.close()
+            connection.close_soon()
         if shared.connections:
             shared.ended = asyncio.get_running_loop().create_future()
             await shared.ended

@@ -43,7 +43,7 @@ def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = Non
                 f"input {shown(tensor.name)}: shape {list(shape)} has no rows; the first dimension "
                 "is that of the batch"
             )
-        if shape[0] > max(tensor.array.size, MAX_EMPTY_ROWS):
+        if shape[0] > MAX_EMPTY_ROWS and shape[0] > tensor.array.size:
             raise InvalidInput(
                 f"input {shown(tensor.name)}: shape {list(shape)} has more than {MAX_EMPTY_ROWS} "
                 "rows without elements"
@@ -56,11 +56,11 @@ def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = Non
                 f"{shown(named[0].name)} has {count}"
             )
     native = structure is not None
+    if len(named) == 1 and structure not in ("tuple", "dict"):
+        return _rows(named[0], specs.get(named[0].name), native)
     columns = [_rows(tensor, specs.get(tensor.name), native) for tensor in named]
-    if structure == "tuple" or (structure == "native" and len(columns) > 1):
+    if structure in ("tuple", "native"):
         return list(zip(*columns, strict=True))
-    if structure != "dict" and len(columns) == 1:
-        return columns[0]
     names = [tensor.name for tensor in named]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -149,7 +149,7 @@ def _rows(tensor: Tensor, spec: TensorSpec | None, native: bool) -> list[Any]:
         import torch
 
         return list(torch.from_numpy(array.view("<i2").copy()).view(torch.bfloat16))
-    return list(array)
+    return [array[0]] if len(array) == 1 else list(array)
 
 
 def _text_rows(tensor: Tensor, as_text: bool) -> list[Any]:
@@ -180,13 +180,20 @@ def _column(name: str, spec: TensorSpec, values: list[Any]) -> Tensor:
 
 
 def _columns(outputs: Any, specs: Specs) -> dict[str, Any]:
-    if isinstance(outputs, Mapping):  # arrays by name
-        return dict(outputs)
-    if hasattr(outputs, "shape"):
-        return {_name_of_one(specs): outputs}
-    if isinstance(outputs, tuple) and outputs and all(hasattr(each, "shape") for each in outputs):
-        return dict(zip(_names_of(len(outputs), specs), outputs, strict=True))
+    if type(outputs) is not list:
+        if isinstance(outputs, Mapping):  # arrays by name
+            return dict(outputs)
+        if hasattr(outputs, "shape"):
+            return {_name_of_one(specs): outputs}
+        if (
+            isinstance(outputs, tuple)
+            and outputs
+            and all(hasattr(each, "shape") for each in outputs)
+        ):
+            return dict(zip(_names_of(len(outputs), specs), outputs, strict=True))
     first = outputs[0]
+    if hasattr(first, "shape"):
+        return {_name_of_one(specs): outputs}
     if isinstance(first, Mapping):
         _check_alike(outputs, Mapping, first.keys(), "fields")
         return {name: [row[name] for row in outputs] for name in first}

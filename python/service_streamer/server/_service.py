@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _options
+from .._errors import RequestTimeout
 from ..hub import ModelHandle, ModelHub, UnknownModel
+from ._blocking import Blocking
 from ._counts import Counts
 from ._errors import InvalidInput
 from ._items import Specs, items_of, items_of_instances, tensors_of
-from ._tensors import Tensor, shown
+from ._tensors import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -118,6 +119,7 @@ class Service:
         self._names: set[str] = set()
         """those that were found before"""
         self._stopping = False
+        self._blocking = Blocking()
         self.counts: dict[str, Counts] = {}
         """of the requests, by protocol; each front adds its own"""
 
@@ -204,12 +206,12 @@ class Service:
     async def load(self, model: str, version: str = "", timeout: float | None = None) -> None:
         """Load a model, and wait until it is loaded."""
         _check_timeout(timeout)
-        await asyncio.to_thread(self.handle(model, version).wait_ready, timeout)
+        await self._load(self.handle(model, version), timeout)
 
     async def unload(self, model: str) -> None:
         """Unload all versions of a model, and wait until their requests have ended."""
         self.handle(model)
-        await asyncio.to_thread(self._hub.unload, model)
+        await self._blocking.run(model, lambda: self._hub.unload(model))
 
     def handle(self, model: str, version: str = "") -> ModelHandle:
         """Return a model of the hub.
@@ -241,12 +243,16 @@ class Service:
 
     async def _stream(self, handle: ModelHandle, item: Any, options: CallOptions) -> AsyncStream:
         self._check(handle, options)
-        if handle.spec.in_processes is None and handle.status().state != "ready":
-            # Its streamer is not known before.
-            await asyncio.to_thread(handle.wait_ready, options.timeout)
+        if handle.spec.in_processes is None:  # its streamer is not known before it is loaded
+            await self._load(handle, options.timeout)
         return handle.astream(
             item, timeout=options.timeout, priority=options.priority, tenant=options.tenant
         )
+
+    async def _load(self, handle: ModelHandle, timeout: float | None) -> None:
+        is_loaded = handle.status().state == "ready"
+        if not is_loaded and not await self._blocking.run(handle, handle.wait_ready, timeout):
+            raise RequestTimeout(f"the model was not loaded within {timeout} s")
 
     def _check(self, handle: ModelHandle, options: CallOptions) -> None:
         if options.priority not in _PRIORITIES:
@@ -263,18 +269,6 @@ class Service:
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and not timeout >= 0:
         raise InvalidInput(f"the timeout must be at least 0 seconds, not {timeout}")
-
-
-def check_load_parameters(names: Iterable[str]) -> None:
-    """Check the names of the parameters with which a client wants to load a model.
-
-    Raises:
-        InvalidInput: one of them brings a configuration or files.
-    """
-    for name in names:
-        if name == "config" or name.startswith("file:"):
-            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
-                               "model has its configuration")  # fmt: skip
 
 
 def _response(request: InferRequest, version: int, outputs: Any, specs: Specs) -> InferResponse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -87,11 +86,9 @@ async def _serve(
         ends = [asyncio.ensure_future(front.stop()) for front in started]
         if ends:
             await asyncio.wait(ends, timeout=drain_timeout)
-        # In a thread of its own: those of asyncio may all wait for loads.
-        with concurrent.futures.ThreadPoolExecutor(1) as closing:
-            if all(each.done() for each in ends):
-                await loop.run_in_executor(closing, hub.close)
-            else:
-                # The requests that are still there end with an error. The fronts send it.
-                await loop.run_in_executor(closing, hub.close, False, 0)
-                await asyncio.wait(ends, timeout=_END)
+        if all(each.done() for each in ends):
+            await asyncio.to_thread(hub.close)
+        else:
+            # The requests that are still there end with an error. The fronts send it.
+            await asyncio.to_thread(hub.close, False, 0)
+            await asyncio.wait(ends, timeout=_END)

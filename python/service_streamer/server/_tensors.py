@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import reprlib
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,13 +65,15 @@ def check_head(name: Any, datatype: Any, shape: Any) -> int:
     if type(datatype) is not str or datatype not in DTYPES:
         raise InvalidInput(f"input {shown(name)}: unknown datatype {shown(datatype)}; known are "
                            f"{', '.join(DTYPES)}")  # fmt: skip
-    if not isinstance(shape, Sequence) or any(type(size) is not int or size < 0 for size in shape):
-        raise InvalidInput(
-            f"input {shown(name)}: shape must be a list of ints of at least 0, not {shown(shape)}"
-        )
+    count = 1
+    for size in shape if type(shape) is list else (None,):
+        if type(size) is not int or size < 0:
+            raise InvalidInput(f"input {shown(name)}: shape must be a list of ints of at least 0, "
+                               f"not {shown(shape)}")  # fmt: skip
+        count *= size
     if len(shape) > 32:
         raise InvalidInput(f"input {shown(name)}: shape has {len(shape)} dimensions, at most 32")
-    return math.prod(shape)
+    return count
 
 
 def from_bytes(name: Any, datatype: Any, shape: Any, data: bytes | memoryview) -> Tensor:
@@ -154,13 +156,14 @@ def from_flat(name: str, datatype: str, flat: list[Any]) -> Array:
     if datatype == "BF16":
         raise InvalidInput(f"input {shown(name)}: BF16 has no JSON form; send binary data")
     allowed = _JSON_TYPES[dtype.kind]
-    if others := set(map(type, flat)) - allowed:
-        wrong = next(each for each in flat if type(each) in others)
+    if not allowed.issuperset(map(type, flat)):
+        wrong = next(each for each in flat if type(each) not in allowed)
         raise InvalidInput(f"input {shown(name)}: {shown(wrong)} is not a value of {datatype}")
     try:
-        with np.errstate(over="raise"):
-            return np.array(flat, dtype)
-    except (OverflowError, FloatingPointError):
+        if dtype.kind == "f":  # numpy makes an infinity of a number that is too large
+            return np.frombuffer(struct.pack(f"<{len(flat)}{dtype.char}", *flat), dtype)
+        return np.array(flat, dtype)
+    except (OverflowError, struct.error):
         raise InvalidInput(
             f"input {shown(name)}: a value is out of the range of {datatype}"
         ) from None
@@ -187,7 +190,7 @@ def to_json(tensor: Tensor) -> list[Any]:
 
 def datatype_of(dtype: np.dtype[Any]) -> str | None:
     """Return the datatype of a numpy dtype; None: the protocol has none."""
-    return _DATATYPES.get(dtype.newbyteorder("<"))
+    return _DATATYPES.get(dtype) or _DATATYPES.get(dtype.newbyteorder("<"))
 
 
 def _elements(name: str, shape: list[int], count: int, data: memoryview) -> Array:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ._call_options import call_options, natural, with_parameters
+from ._call_options import call_options, check_load_parameters, natural, with_parameters
 from ._errors import InvalidInput, NotServing
 from ._json import dump, parse_object
 from ._messages import Handler, Request, Response, check_method, json_response
-from ._service import InferRequest, InferResponse, Service, check_load_parameters
+from ._service import InferRequest, InferResponse, Service
 from ._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 
 HEADER_LENGTH = b"inference-header-content-length"
@@ -155,7 +155,10 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
         if type(each) is not dict:
             raise InvalidInput(f"an input must be an object, not {shown(each)}")
         name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
-        size = natural(_object(each, "parameters", f"input {shown(name)}"), "binary_data_size")
+        size = None
+        if "parameters" in each:
+            parameters = _object(each, "parameters", f"input {shown(name)}")
+            size = natural(parameters, "binary_data_size")
         if size is None:
             found.append(from_json(name, datatype, shape, each.get("data")))
         elif "data" in each:

@@ -12,7 +12,7 @@ from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
-from service_streamer.server import _connection, _large_body
+from service_streamer.server import _answers, _large_body
 
 PREDICT = "/v1/models/gate:predict"
 ONE = {"instances": [1]}
@@ -245,7 +245,7 @@ def test_a_client_that_leaves_a_stream_ends_it(http_servers, send):
 
 
 def test_a_client_that_does_not_read_its_stream_loses_it(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_connection, "SEND_TIMEOUT", 0.05)
+    monkeypatch.setattr(_answers, "SEND_TIMEOUT", 0.05)
     model = Endless("x" * 100_000)
     server = http_servers({"endless": ModelSpec(model, batch_size=1)})
     assert send(server, "/v1/models/endless:stream", {"instance": 1}).recv(100)

@@ -8,7 +8,7 @@ from http_servers import status_of
 from waits import eventually
 
 from service_streamer.hub import ModelSpec
-from service_streamer.server import _connection, _front, _shared
+from service_streamer.server import _answers, _connection, _front, _shared
 from service_streamer.server._errors import failure
 
 ONE = {"instances": [1]}
@@ -116,7 +116,7 @@ def test_the_framing_of_a_body_has_a_limit(http_servers, send, more):
 
 
 def test_a_client_that_does_not_read_gets_no_further_answers(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_connection, "SEND_TIMEOUT", 0.05)
+    monkeypatch.setattr(_answers, "SEND_TIMEOUT", 0.05)
     answered = []
 
     def large(batch):

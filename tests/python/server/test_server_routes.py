@@ -1,5 +1,6 @@
 """The routes of the server, asked without a socket."""
 
+import asyncio
 import base64
 import json
 
@@ -10,8 +11,10 @@ pytest.importorskip("watchfiles")
 
 from http_servers import App
 from hub_models import Folder
+from server_models import fails
+from thread_models import Gate, double
 
-from service_streamer.hub import ModelHub
+from service_streamer.hub import ModelHub, ModelSpec
 
 HEADER = "Inference-Header-Content-Length"
 
@@ -155,6 +158,44 @@ def test_the_repository_loads_and_unloads(app):
     assert state() == "UNAVAILABLE"
     config = {"parameters": {"config": "{}"}}
     assert app.ask("POST", "/v2/repository/models/upper/load", config).status == 400
+
+
+def test_clients_that_give_up_a_load_delay_no_other_load(server_hubs):
+    gate = Gate()
+    slow = ModelSpec(gate, batch_size=1, warmup=[1])
+    app = App(server_hubs({"slow": slow, "double": ModelSpec(double, batch_size=1)}))
+    path = "/v2/repository/models/{}/load".format
+
+    async def main():
+        loads = [asyncio.ensure_future(app.answer("POST", path("slow"))) for _ in range(64)]
+        await asyncio.to_thread(gate.wait_entered)
+        for each in loads:
+            each.cancel()
+        await asyncio.wait(loads)
+        assert (await app.answer("POST", path("double"))).status == 200
+        late = await app.answer("POST", path("slow"), headers={"X-Request-Timeout": "0"})
+        assert late.status == 504
+        loaded = asyncio.ensure_future(app.answer("POST", path("slow")))
+        gate.open()
+        assert (await loaded).status == 200
+
+    asyncio.run(main())
+
+
+def test_a_load_that_fails_tells_all_that_wait_for_it(server_hubs):
+    gate = Gate(fails)
+    app = App(server_hubs({"fails": ModelSpec(gate, batch_size=1, warmup=[1])}))
+
+    async def main():
+        path = "/v2/repository/models/fails/load"
+        loads = [asyncio.ensure_future(app.answer("POST", path)) for _ in range(3)]
+        await asyncio.to_thread(gate.wait_entered)
+        gate.open()
+        return [await each for each in loads]
+
+    for answer in asyncio.run(main()):
+        assert answer.status == 503
+        assert b"the model is broken" in answer.body
 
 
 def test_bytes_reach_the_model_as_it_declares_them(app):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from .._call_options import check_load_parameters
 from .._errors import InvalidInput, NotServing
-from .._service import Service, check_load_parameters
+from .._service import Service
 from .._tensors import shown
 from . import messages
 from .conversion import infer_request, infer_response, options_of
