@@ -170,13 +170,11 @@ def pack(model: Model) -> bytes:
     except Exception as error:
         reason = error
         remedy = "create what it refers to in `init_model` of a ManagedModel, in the worker"
-    guilty = find_guilty(model)
     what = f"{model.name} cannot be sent to a worker process"
-    if guilty:
+    if guilty := find_guilty(model):
         what += f", because {guilty} cannot be pickled"
-    raise SerializationError(
-        see(f"{what} ({type(reason).__name__}: {reason}): {remedy}", "a-model-that-does-not-pickle")
-    ) from reason
+    text = f'{what} ({type(reason).__name__}: {reason}): {remedy}, or use mp_start_method="fork"'
+    raise SerializationError(see(text, "a-model-that-does-not-pickle")) from reason
 
 
 def _unreachable_main(packed: bytes) -> Exception | None:

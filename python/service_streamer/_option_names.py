@@ -10,12 +10,12 @@ from ._messages import see, short
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_KINDS = ("ThreadedStreamer", "Streamer", "RedisStreamer", "RedisWorker", "Pipeline", "Stage")
+_KINDS = ("ThreadedStreamer", "Streamer", "RedisStreamer", "RedisWorker", "Pipeline")
 
 
 def known_options(function: Function) -> Function:
     """Decorate a constructor or class method: an unknown option is named with those who have it."""
-    code = function.__code__  # type: ignore[attr-defined]
+    code = function.__code__
     known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
 
     @functools.wraps(function)
@@ -40,14 +40,14 @@ def unknown_option(owner: str, name: str, value: Any, known: Collection[str]) ->
         known: the names of its options.
     """
     others = [kind for kind in _KINDS if kind != owner and name in _options_of(kind)]
-    remedies = []
-    if (meant := _closest(name, known)) is not None:
-        remedies = [f"did you mean {meant}?"]
     if others:
-        remedies += [f"it is an option of {', '.join(others)}"]
-    if not remedies:
-        remedies = [f"its options are {', '.join(each for each in known if each[0] != '_')}"]
-    text = f"{owner} has no option {name}={short(value)}: {'; '.join(remedies)}"
+        # A stage takes the options of its streamer.
+        remedy = f"it is an option of {'Stage' if owner == 'Pipeline' else ', '.join(others)}"
+    elif (meant := _closest(name, known)) is not None:
+        remedy = f"did you mean {meant}?"
+    else:
+        remedy = f"its options are {', '.join(each for each in known if each[0] != '_')}"
+    text = f"{owner} has no option {name}={short(value)}: {remedy}"
     return TypeError(see(text, "an-option-of-another-streamer"))
 
 

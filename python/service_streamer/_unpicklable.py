@@ -27,16 +27,12 @@ def find_guilty(model: Model) -> str:
 
     Called after pickling the whole has failed.
     """
-    pickler: Callable[..., Any]
-    try:
-        from cloudpickle import Pickler as pickler
-    except ImportError:
-        pickler = pickle.Pickler
-    by_value = pickler is not pickle.Pickler
+    dump = _dump()
+    by_value = dump is not pickle.dump
 
     def can_be_pickled(value: Any) -> bool:
         try:
-            pickler(_Nowhere(), pickle.HIGHEST_PROTOCOL).dump(value)
+            dump(value, _Nowhere(), pickle.HIGHEST_PROTOCOL)
         except Exception:
             return False
         return True
@@ -57,6 +53,14 @@ def find_guilty(model: Model) -> str:
         if guilty := search(part, path, _DEEPEST):
             return guilty
     return ""
+
+
+def _dump() -> Callable[..., None]:
+    try:
+        import cloudpickle
+    except ImportError:
+        return pickle.dump
+    return cloudpickle.dump  # type: ignore[no-any-return]
 
 
 def _parts(value: Any, path: str, by_value: bool) -> Iterator[tuple[str, Any]]:

@@ -73,7 +73,9 @@ class Drawing:
 
     def svg(self) -> str:
         """Return the whole file."""
-        size = f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}"'
+        size = (
+            f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}"'
+        )
         head = (
             '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto"><path d="M0,0 L8,4 L0,8 z" class="head"/></marker>'
@@ -91,7 +93,9 @@ class Drawing:
 
 def which_one() -> Drawing:
     """Where the model runs, for each kind of streamer."""
-    about = "Four kinds: the model in a thread, in C++ threads, in worker processes, on other machines"
+    about = (
+        "Four kinds: the model in a thread, in C++ threads, in worker processes, on other machines"
+    )
     drawing = Drawing(700, 496, about)
 
     def panel(x: float, y: float, title: str, text: str) -> None:
@@ -100,7 +104,12 @@ def which_one() -> Drawing:
 
     for x, title, text, model in (
         (15, "ThreadedStreamer(predict, 64)", "the model in a thread", ("model,", "one thread")),
-        (360, "ThreadedStreamer(NativeModel(…), 64)", "a compiled torch model", ("model, C++", "without GIL")),
+        (
+            360,
+            "ThreadedStreamer(NativeModel(…), 64)",
+            "a compiled torch model",
+            ("model, C++", "without GIL"),
+        ),
     ):
         panel(x, 10, title, text)
         drawing.group(x, 58, 325, 150, "one web process")
@@ -136,7 +145,6 @@ def which_one() -> Drawing:
     return drawing
 
 
-
 def step(drawing: Drawing, number: int, x: float, y: float) -> None:
     """Draw the number of a step, which the text beside the picture explains."""
     drawing.parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="10" class="step"/>')
@@ -145,7 +153,9 @@ def step(drawing: Drawing, number: int, x: float, y: float) -> None:
 
 def life_in_threads() -> Drawing:
     """A request of a ThreadedStreamer."""
-    drawing = Drawing(700, 236, "A request goes from a web thread through the queue to the model, and back")
+    drawing = Drawing(
+        700, 236, "A request goes from a web thread through the queue to the model, and back"
+    )
     drawing.group(10, 10, 680, 216, "web process")
     for number in range(3):
         y = 44 + 42 * number
@@ -164,20 +174,32 @@ def life_in_threads() -> Drawing:
 
 def life_in_processes() -> Drawing:
     """A request of a Streamer, with two web processes."""
-    drawing = Drawing(700, 330, "Requests go from web processes to the process with the queue, and to workers")
+    drawing = Drawing(
+        700, 330, "Requests go from web processes to the process with the queue, and to workers"
+    )
     for number in range(2):
         y = 10 + 104 * number
         drawing.group(10, y, 176, 94, "web process")
         drawing.box(24, y + 34, 148, 44, "app", "threads, tasks")
         drawing.arrow((186, y + 47), (262, y + 47))
     drawing.group(264, 10, 182, 198, "process of the Streamer")
-    drawing.box(282, 50, 146, 136, "engine", "queue;", "a C++ thread", "reads and writes", "the sockets")
+    drawing.box(
+        282, 50, 146, 136, "engine", "queue;", "a C++ thread", "reads and writes", "the sockets"
+    )
     for number in range(2):
         y = 10 + 104 * number
         drawing.arrow((446, y + 47), (514, y + 47))
         drawing.group(516, y, 174, 94, "worker process")
         drawing.box(530, y + 34, 146, 44, "model", f"model on GPU {number}")
-    drawing.box(10, 254, 680, 64, "broker", "shared memory", "arrays of 32 KB and more: only their place is sent")
+    drawing.box(
+        10,
+        254,
+        680,
+        64,
+        "broker",
+        "shared memory",
+        "arrays of 32 KB and more: only their place is sent",
+    )
     drawing.rule((98, 208), (98, 254), kind="dash")
     drawing.rule((603, 208), (603, 254), kind="dash")
     step(drawing, 1, 222, 40)
@@ -189,7 +211,9 @@ def life_in_processes() -> Drawing:
 
 def life_over_redis() -> Drawing:
     """A request of a RedisStreamer."""
-    drawing = Drawing(700, 260, "Requests go from web machines to a stream at Redis, and from there to workers")
+    drawing = Drawing(
+        700, 260, "Requests go from web machines to a stream at Redis, and from there to workers"
+    )
     for number in range(2):
         y = 10 + 122 * number
         drawing.group(10, y, 170, 112, "web machine")
@@ -222,7 +246,9 @@ REQUESTS = [  # arrival, start and end of its batch
 
 def how_a_batch_forms() -> Drawing:
     """Eight requests in three batches, along the time."""
-    drawing = Drawing(700, 350, "Requests that arrive while the model is busy run together in its next batch")
+    drawing = Drawing(
+        700, 350, "Requests that arrive while the model is busy run together in its next batch"
+    )
     left, top, row = 150, 40, 24
     drawing.text(left - 12, 26, "time →", "soft", "end")
     for number, (arrival, start, end) in enumerate(REQUESTS):
@@ -233,7 +259,11 @@ def how_a_batch_forms() -> Drawing:
         drawing.box(left + start, y, end - start, 18, RUNS)
     y = top + row * len(REQUESTS) + 18
     drawing.text(left - 12, y + 22, "model", "title", "end")
-    for start, end, text in ((10, 130, "batch of 1"), (130, 280, "batch of 3"), (320, 480, "batch of 4")):
+    for start, end, text in (
+        (10, 130, "batch of 1"),
+        (130, 280, "batch of 3"),
+        (320, 480, "batch of 4"),
+    ):
         drawing.box(left + start, y, end - start, 34, RUNS, text)
         drawing.rule((left + start, top - 6), (left + start, y), kind="dash")
     for x, number in ((10, 1), (130, 2), (300, 3)):

@@ -13,7 +13,7 @@ bool refuse_size(std::size_t expected, Py_ssize_t received, PyObject* outputs) {
   const char* type = Py_TYPE(outputs)->tp_name;
   const auto items = static_cast<Py_ssize_t>(expected);
   if (received >= 0) {
-    PyObject* detail = PyUnicode_FromFormat("a %.200s", type);
+    PyObject* detail = PyUnicode_FromFormat("of type %.200s", type);
     raise_error("OutputSizeMismatch", detail != nullptr ? Py_BuildValue("(nnN)", items, received, detail) : nullptr);
   } else if (PyErr_ExceptionMatches(PyExc_TypeError)) {
     PyErr_Clear();

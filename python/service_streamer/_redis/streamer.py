@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from .._backend import Backend
 from .._grouping import KeyFunction, WeightFunction, client_grouping
+from .._messages import see
 from .._model import name_of
 from .._option_names import known_options
 from .._options import Options
@@ -82,8 +83,11 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
 
         if callable(redis_broker):
             raise TypeError(
-                f"a RedisStreamer has no model, but got {name_of(redis_broker)}: give the model to "
-                "a RedisWorker, and only the broker and the prefix to its clients"
+                see(
+                    f"a RedisStreamer runs no model, but got {name_of(redis_broker)}: give the "
+                    "model to a RedisWorker, and here only the broker and the prefix",
+                    "an-option-of-another-streamer",
+                )
             )
         options = Options(
             batch_size=batch_size,

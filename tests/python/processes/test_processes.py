@@ -9,7 +9,7 @@ from scripts import SUPPORT
 from waits import LONG
 
 from service_streamer import RequestTimeout
-from service_streamer._processes.init_failure import UNGUARDED_MAIN
+from service_streamer._messages import PAGE
 
 pytestmark = pytest.mark.slow
 
@@ -123,10 +123,32 @@ def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(
     )
     assert done.returncode == 1
     head, _, message = done.stderr.partition("WorkerInitError: ")
+    file = tmp_path / "program.py"
+    lines = file.read_text().splitlines()
+    (line,) = (n for n, text in enumerate(lines, 1) if "Streamer(len" in text)
     assert head.count("Traceback") == 1  # of the call
-    assert message == UNGUARDED_MAIN + "\n"
-    assert 'if __name__ == "__main__":' in message
+    assert message == (
+        f"a worker process imports the main module again, and line {line} of {file} creates a "
+        "Streamer: create it below "
+        f'`if __name__ == "__main__":` (see {PAGE}#no-main-guard)\n'
+    )
     assert (tmp_path / "imports").read_text() == "import\n" * 2
+
+
+def test_a_module_that_has_the_model_and_creates_the_streamer_is_named(program, tmp_path):
+    (tmp_path / "web_app.py").write_text(
+        "from service_streamer import Streamer\n"
+        "def predict(batch): return batch\n"
+        "streamer = Streamer(predict, 8)\n"
+    )
+    done = program(
+        'if __name__ == "__main__": import web_app; web_app.streamer.predict([1])', check=False
+    )
+    assert done.stderr.rpartition("WorkerInitError: ")[2] == (
+        f"a worker process imports the module web_app for the model, and line 3 of "
+        f"{tmp_path / 'web_app.py'} creates a Streamer: move the model to a module of its own, "
+        f"which this one imports (see {PAGE}#no-main-guard)\n"
+    )
 
 
 def test_a_function_of_a_session_without_a_file_travels_with_cloudpickle(child):

@@ -7,8 +7,7 @@ from fake_supervisor import NEW, Fake
 from waits import LONG, Threads, eventually
 
 from service_streamer import StreamerClosed, WorkerInitError
-from service_streamer._processes import pool, slots
-from service_streamer._processes.start import UNGUARDED_MAIN
+from service_streamer._processes import pool, slots, unguarded
 
 pytest_plugins = ["supervisor_fixtures"]
 
@@ -151,9 +150,19 @@ def test_a_crash_loop_is_given_up_and_told(fakes):
 
 def test_an_unguarded_main_module_is_not_tried_twice(fakes):
     fake = fakes(1)
-    fake.fails(0, f"RuntimeError: {UNGUARDED_MAIN}")
+    fake.fails(0, f"RuntimeError: {unguarded.message_of(None)}")
     assert fake.timeouts[-1] is None
     assert 'if __name__ == "__main__"' in fake.failures[-1]
+
+
+def test_threads_that_are_more_than_the_cores_are_told_once(fakes, caplog, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    fake = fakes(2)
+    for worker in (0, 1):
+        fake.event("ready", worker, '{"cpu_threads": 2}')
+    (record,) = (each for each in caplog.records if each.levelname == "WARNING")
+    assert record.message.startswith("2 workers with 2 threads each share 2 cores")
+    assert (record.workers, record.threads) == (2, 2)
 
 
 def test_a_worker_given_up_beside_others_fails_no_request_but_wait_ready(fakes):
