@@ -105,15 +105,15 @@ def _checked(tensor: Tensor, label: str) -> Tensor:
 
 
 def _from_buffer(given: Any, label: str) -> Tensor:
-    kind = type(given).__name__
+    kind = type(given)
     try:
-        view = memoryview(given)
+        view = None if isinstance(given, bytes) else memoryview(given)
     except TypeError:
         view = None
     except (ValueError, BufferError):  # numpy has types that no buffer can have
-        raise _wrong_type(label, kind) from None
-    if view is None or isinstance(given, bytes):
-        raise TypeError(f"{label} must be a tensor or an array of numbers, got {kind}")
+        raise _wrong_type(label, f"{kind.__module__}.{kind.__name__}") from None
+    if view is None:
+        raise TypeError(f"{label} must be a tensor or an array of numbers, got {kind.__name__}")
     code = view.format.removeprefix("@").removeprefix("=").removeprefix("<")
     dtype = _INTEGERS.get(view.itemsize) if code in ("h", "i", "l", "q") else _FORMATS.get(code)
     if dtype is None:

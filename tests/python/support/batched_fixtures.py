@@ -36,7 +36,7 @@ def batching(torch, request, monkeypatch):
 
 
 @pytest.fixture
-def batched(batching):
+def batched(torch):
     """Makes BatchedModels."""
     from service_streamer.torch import BatchedModel
 
