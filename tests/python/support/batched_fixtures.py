@@ -1,5 +1,7 @@
 """What the tests of BatchedModel share: a callable that notes its batches, and streamers."""
 
+import warnings
+
 import pytest
 from waits import LONG
 
@@ -38,8 +40,11 @@ def batching(torch, request, monkeypatch):
 @pytest.fixture
 def batched(torch):
     """Makes BatchedModels."""
-    from service_streamer.torch import BatchedModel
+    from service_streamer.torch import BatchedModel, _module
 
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a module _torch for another torch
+        _module.load_batching()
     return BatchedModel
 
 
