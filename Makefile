@@ -204,6 +204,7 @@ build/torch-%/.installed: $(VENV)/.tools
 	$(bin)/pip install -q --target $(@D) torch==$* $(if $(filter 2.2.%,$*),numpy==1.26.4)
 	@touch $@
 
+.PRECIOUS: build/torch-%/.installed
 test-torch-%: $(VENV)/.installed build/torch-%/.installed
 	PYTHONPATH=$(CURDIR)/build/torch-$* $(bin)/python -m pytest -m torch tests/python/native/test_batched*.py tests/python/native/test_torch_images.py $(ARGS)
 

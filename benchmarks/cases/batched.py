@@ -17,7 +17,7 @@ from typing import Any
 from cases import common, native
 from cases.native_models import torch  # first: it finds torch
 
-from service_streamer.torch import BatchedModel, _by_torch, _module
+from service_streamer.torch import BatchedModel, _batching, _by_torch
 
 ROUNDS = 5
 Call = Callable[[], object]
@@ -72,11 +72,11 @@ CASES: dict[str, tuple[Callable[[], list[Any]], Any, Any, dict[str, Any]]] = {
 def ways(items: list[Any], plain: Any, model: Any, settings: dict[str, Any]) -> Iterator[Any]:
     """(name, call) for each way."""
     try:
-        modules = {"C++": _module.load_module(), "torch": _by_torch}
+        modules = {"C++": _batching.load_module(), "torch": _by_torch}
     except ImportError:
         modules = {"torch": _by_torch}
     for name, module in modules.items():
-        _module._batching = module
+        _batching._loaded = module
         batched = BatchedModel(model, **settings)
         batched(items)  # keeps what makes its batches
         yield name, functools.partial(in_this_way, module, batched, items)
@@ -84,7 +84,7 @@ def ways(items: list[Any], plain: Any, model: Any, settings: dict[str, Any]) -> 
 
 
 def in_this_way(module: Any, batched: BatchedModel, items: list[Any]) -> None:
-    _module._batching = module
+    _batching._loaded = module
     batched(items)
 
 

@@ -10,9 +10,9 @@ from .._model_errors import FAULTS_OF_THE_MODEL, copy_error, detached, is_out_of
 from .._native import NativeSource
 from .._options import one_of
 from .._types import Collate
+from ._batching import load_batching
 from ._collate import PadSide, check_key, collate_options, number_keys, pad_values
 from ._memory import memory_errors
-from ._module import load_batching
 from ._placement import Placement, check_device
 from ._rows import OUTPUTS, Output, Padding, Splitter
 

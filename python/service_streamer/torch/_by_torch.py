@@ -51,11 +51,14 @@ class Groups:
                     continue
                 try:
                     item = _items.read(given, index)
-                    self._check_generated_arguments(item)
+                    kind = (key, *self._kind_of(item))
+                    if kind not in groups:
+                        self._check_generated_arguments(item)
+                        groups[kind] = []
                 except TypeError as error:
                     self.refused[index] = error.with_traceback(None)
                 else:
-                    groups.setdefault((key, self._kind_of(item)), []).append(item)
+                    groups[kind].append(item)
         self._groups = list(groups.values())
 
     @property
@@ -86,16 +89,18 @@ class Groups:
                     f"an item has '{name}', which is generated from its length: "
                     "leave it out of the item"
                 )
-            if all(tensor.dim() == 0 for tensor in item.tensors):
+            if not any(item.shapes):
                 raise TypeError(
                     f"an item has no dimension, so '{name}' cannot be generated from its length"
                 )
 
-    def _kind_of(self, item: Item) -> Any:
+    def _kind_of(self, item: Item) -> tuple[Any, ...]:
         """What the items of a group have in common."""
-        fixed = 1 if self._options["pad"] else 0
-        sizes = tuple((each.dtype, each.dim(), each.shape[fixed:]) for each in item.tensors)
-        return item.named, item.names, sizes
+        dtypes = [tensor.dtype for tensor in item.tensors]
+        sizes = item.shapes
+        if self._options["pad"]:
+            sizes = [(len(shape), *shape[1:]) for shape in sizes]
+        return item.named, item.names, *dtypes, *sizes
 
     def _collate(
         self, items: list[Item]
@@ -107,19 +112,20 @@ class Groups:
         tensors = []
         for index, name in enumerate(names):
             parts = [item.tensors[index] for item in filled]
+            shape = items[0].shapes[index]
             padding = self._padding_of(name, parts[0].dtype)
-            longest = None
-            if options["pad"] and parts[0].dim() > 0:
-                own = [part.shape[0] for part in parts]
+            own: list[int] = []
+            if options["pad"] and shape:
+                own = [item.shapes[index][0] for item in filled]
                 longest = _bucket(max(own), options["pad_to"])
+                shape = (longest, *shape[1:])
                 if lengths is None:
                     size, lengths = longest, own
-            if longest is None or all(part.shape[0] == longest for part in parts):
-                shape = (len(parts), *parts[0].shape)
-                batch = self._batcher.buffers.take(index, parts[0].dtype, shape)
-                torch.stack(parts, out=batch)
+            batch = self._batcher.buffers.take(index, parts[0].dtype, (len(parts), *shape))
+            if own and min(own) < shape[0]:
+                self._pad(batch, parts, own, padding)
             else:
-                batch = self._pad(index, parts, longest, padding)
+                torch.stack(parts, out=batch)
             tensors.append(batch)
         named = items[0].named
         arguments = [] if named else tensors
@@ -134,20 +140,16 @@ class Groups:
         # full() checks that the type has the value
         return torch.full((), value, dtype=dtype, device="cpu") if value else 0
 
-    def _pad(self, index: int, parts: list[Tensor], longest: int, padding: Any) -> Tensor:
-        rest = parts[0].shape[1:]
-        shape = (len(parts), longest, *rest)
-        batch = self._batcher.buffers.take(index, parts[0].dtype, shape)
+    def _pad(self, batch: Tensor, parts: list[Tensor], lengths: list[int], padding: Any) -> None:
         batch.fill_(padding)
+        rows, longest, *rest = batch.shape
         left = self._options["pad_left"]
         cuts: list[int] = []
-        for part in parts:
-            own = part.shape[0]
+        for own in lengths:
             cuts += (longest - own, own) if left else (own, longest - own)
         # Few calls for all items: each gives up the GIL, and waits for it again.
-        pieces = batch.view(len(parts) * longest, *rest).split(cuts)
+        pieces = batch.view(rows * longest, *rest).split(cuts)
         torch._foreach_copy_(pieces[1 if left else 0 :: 2], parts)
-        return batch
 
     def _generated(self, index: int, lengths: list[int], size: int | None) -> dict[str, Tensor]:
         buffers, options = self._batcher.buffers, self._options

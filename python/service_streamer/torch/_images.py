@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._module import load_batching
+from ._batching import load_batching
 
 if TYPE_CHECKING:
     from torch import Tensor, device

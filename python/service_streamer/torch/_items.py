@@ -49,6 +49,8 @@ class Item:
     names: tuple[str, ...]
     """the names of the tensors: those of a dict sorted, the others "0", "1" and so on"""
     tensors: list[Tensor]
+    shapes: list[tuple[int, ...]]
+    """the shapes of the tensors, for asking a tensor for it takes long"""
 
 
 def read(given: Any, index: int) -> Item:
@@ -65,17 +67,20 @@ def read(given: Any, index: int) -> Item:
             if not isinstance(name, str):
                 raise TypeError(f"the keys of an item must be argument names (str), not {name!r}")
         names = sorted(given)
-        return Item(
-            index, True, tuple(names), [_read(given[name], f"'{name}' of an item") for name in names]
-        )
+        tensors = [_read(given[name], f"'{name}' of an item") for name in names]
+        return _item(index, True, tuple(names), tensors)
     if isinstance(given, tuple | list):
         if not given:
             raise TypeError(
                 f"an item must contain at least one tensor, not an empty sequence: {given}"
             )
         tensors = [_read(each, f"tensor {place} of an item") for place, each in enumerate(given)]
-        return Item(index, False, tuple(map(str, range(len(given)))), tensors)
-    return Item(index, False, ("0",), [_read(given, "an item")])
+        return _item(index, False, tuple(map(str, range(len(given)))), tensors)
+    return _item(index, False, ("0",), [_read(given, "an item")])
+
+
+def _item(index: int, named: bool, names: tuple[str, ...], tensors: list[Tensor]) -> Item:
+    return Item(index, named, names, tensors, [tuple(tensor.shape) for tensor in tensors])
 
 
 def _read(given: Any, label: str) -> Tensor:

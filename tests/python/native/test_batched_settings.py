@@ -47,7 +47,7 @@ def test_a_model_that_is_not_a_callable_on_batches_is_refused(batched):
 
 
 def test_a_missing_torch_is_named(monkeypatch):
-    monkeypatch.setattr("service_streamer.torch._module._batching", None)
+    monkeypatch.setattr("service_streamer.torch._batching._loaded", None)
     monkeypatch.setitem(sys.modules, "torch", None)
     ThreadedStreamer(print, 8).close()  # needs none
     with pytest.raises(ImportError, match="torch"):

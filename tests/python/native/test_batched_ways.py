@@ -2,12 +2,9 @@
 
 import array
 import random
-import sys
-import types
 
 import pytest
 
-import service_streamer
 from service_streamer import ThreadedStreamer
 from service_streamer.torch import BatchedModel
 
@@ -84,31 +81,23 @@ class Named:
 @pytest.fixture
 def unknown(torch, monkeypatch):
     """What makes batches has not been looked for yet."""
-    from service_streamer.torch import _module
+    from service_streamer.torch import _batching
 
-    monkeypatch.setattr(_module, "_batching", None)
-    monkeypatch.setattr(_module, "_loaded", None)
+    monkeypatch.setattr(_batching, "_loaded", None)
 
 
 # ------------------------------------------------------------------- the choice
 
 
 def test_without_the_extension_module_torch_makes_the_batches(torch, unknown, monkeypatch):
-    monkeypatch.setitem(sys.modules, "service_streamer._torch", None)
+    def fail():
+        raise ImportError("missing, or for another torch")
+
+    monkeypatch.setattr("service_streamer.torch._batching.load_module", fail)
     with ThreadedStreamer(lambda x: x.sum(1), 8, collate="pad") as streamer:
         outputs = streamer.predict([torch.ones(2), torch.ones(3)])
     assert [output.item() for output in outputs] == [2, 3]
     assert repr(BatchedModel(abs)) == "<BatchedModel of abs on cpu, batches made by torch>"
-
-
-def test_an_extension_module_for_another_torch_is_warned_of(torch, unknown, monkeypatch):
-    other = types.ModuleType("service_streamer._torch")
-    other.__spec__, other.__version__ = object(), "0.0.1"
-    monkeypatch.setitem(sys.modules, other.__name__, other)
-    monkeypatch.setattr(service_streamer, "_torch", other, raising=False)
-    with pytest.warns(RuntimeWarning, match=r"torch's own functions.*0\.0\.1.*build_torch"):
-        model = BatchedModel(lambda x: 2 * x)
-    assert model([torch.ones(1)])[0].item() == 2  # and no second warning
 
 
 def test_an_old_torch_is_refused(torch, unknown, monkeypatch):

@@ -1,7 +1,5 @@
 """What the tests of BatchedModel share: a callable that notes its batches, and streamers."""
 
-import warnings
-
 import pytest
 from waits import LONG
 
@@ -27,24 +25,21 @@ def noting(torch):
 @pytest.fixture(params=["compiled", "by torch"])
 def batching(torch, request, monkeypatch):
     """What makes batches in this process: the module ``_torch``, or torch's own functions."""
-    from service_streamer.torch import _by_torch, _module
+    from service_streamer.torch import _batching, _by_torch
 
     if request.param == "compiled":
         functions = pytest.importorskip("service_streamer._torch", exc_type=ImportError)
     else:
         functions = _by_torch
-    monkeypatch.setattr(_module, "_batching", functions)
+    monkeypatch.setattr(_batching, "_loaded", functions)
     return functions
 
 
 @pytest.fixture
 def batched(torch):
     """Makes BatchedModels."""
-    from service_streamer.torch import BatchedModel, _module
+    from service_streamer.torch import BatchedModel
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a module _torch for another torch
-        _module.load_batching()
     return BatchedModel
 
 
