@@ -16,7 +16,6 @@ from typing import Any
 
 from cases import common, native
 from cases.native_models import torch  # first: it finds torch
-
 from service_streamer.torch import BatchedModel, _batching, _by_torch
 
 ROUNDS = 5

@@ -37,4 +37,4 @@ def _check_torch() -> None:
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise ImportError(f"torch {torch.__version__} is too old: torch {oldest} or later is needed")
+        raise ImportError(f"torch {torch.__version__} is too old: {oldest} or later is needed")

@@ -106,7 +106,7 @@ class Groups:
         self, items: list[Item]
     ) -> tuple[list[Any], dict[str, Any], int | None, list[int] | None]:
         options, names = self._options, items[0].names
-        size = lengths = None
+        size, lengths = 0, None
         # The last item is repeated to fill the batch.
         filled = items + items[-1:] * (_bucket(len(items), options["batch_sizes"]) - len(items))
         tensors = []
@@ -151,7 +151,7 @@ class Groups:
         pieces = batch.view(rows * longest, *rest).split(cuts)
         torch._foreach_copy_(pieces[1 if left else 0 :: 2], parts)
 
-    def _generated(self, index: int, lengths: list[int], size: int | None) -> dict[str, Tensor]:
+    def _generated(self, index: int, lengths: list[int], size: int) -> dict[str, Tensor]:
         buffers, options = self._batcher.buffers, self._options
         generated = {}
         own = torch.tensor(lengths, dtype=torch.int64, device="cpu")
