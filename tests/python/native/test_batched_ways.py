@@ -30,7 +30,8 @@ ODD_ITEMS = [
     "torch.zeros(4, 0)",
     "torch.tensor(1.5)",
     "torch.eye(3, dtype=torch.bool)",
-    "Named.make(torch)",
+    "subclass_that_fails('__torch_function__')",
+    "subclass_that_fails('__torch_dispatch__')",
     "numpy.arange(6)[::-1]",
     "numpy.arange(6, dtype='i1')[::-2]",
     "numpy.arange(6.0).reshape(2, 3).T",
@@ -66,18 +67,6 @@ ODD_ITEMS = [
 ]
 
 
-class Named:
-    """A subclass of Tensor whose functions fail."""
-
-    @staticmethod
-    def make(torch):
-        def fail(cls, *args, **kwargs):
-            raise AssertionError("the function of a subclass was called")
-
-        kind = type("Named", (torch.Tensor,), {"__torch_function__": classmethod(fail)})
-        return torch.ones(2).as_subclass(kind)
-
-
 @pytest.fixture
 def unknown(torch, monkeypatch):
     """What makes batches has not been looked for yet."""
@@ -111,6 +100,25 @@ def test_a_default_device_is_not_for_batches(torch, batching):
     with torch.device("meta"):
         outputs = model([torch.ones(1, device="cpu"), torch.ones(2, device="cpu")])
     assert [output.tolist() for output in outputs] == [[1, 0], [1, 1]]
+
+
+def test_a_thread_that_takes_memory_meanwhile_gets_other_memory(torch, monkeypatch):
+    from service_streamer.torch._memory import Buffers
+
+    buffers = Buffers(pinned=False)
+    first = buffers.take(0, torch.float32, (4,)).data_ptr()
+    others = []
+    use_count = torch._C._storage_Use_Count
+
+    def interrupted(storage):
+        count = use_count(storage)
+        monkeypatch.undo()
+        others.append(buffers.take(0, torch.float32, (4,)))
+        return count
+
+    monkeypatch.setattr(torch._C, "_storage_Use_Count", interrupted)
+    mine = buffers.take(0, torch.float32, (4,))
+    assert mine.data_ptr() == first != others[0].data_ptr()
 
 
 # ------------------------------------------------------------------- the same results
@@ -153,7 +161,16 @@ def batches(torch, module, options, items):
 def test_any_item_is_read_alike(torch, both, settings):
     import numpy
 
-    known = {"torch": torch, "numpy": numpy, "array": array, "Named": Named}
+    def subclass_that_fails(method):
+        def fail(cls, *args, **kwargs):
+            raise AssertionError(method)
+
+        kind = type("Failing", (torch.Tensor,), {method: classmethod(fail)})
+        with torch._C.DisableTorchFunction():
+            return torch.ones(2).as_subclass(kind)
+
+    known = {"torch": torch, "numpy": numpy, "array": array}
+    known["subclass_that_fails"] = subclass_that_fails
     items = [eval(item, known) for item in ODD_ITEMS]
     compiled, by_torch = both(items, **settings)
     assert compiled == by_torch
