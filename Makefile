@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo demo-hub bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel \
-	test-python main-python test-pythons test-redis all-torch test-torch test-simulated-cuda test-cuda fuzz \
+	test-python main-python test-pythons test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -193,6 +193,20 @@ all-torch:  # TORCH_ARGS may be a choice
 
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
+
+# What needs no module of ours works with any torch from 2.2 on. Each of these takes 5 to 7 GB, in build/torch-*.
+TORCHES ?= 2.2.2 2.8.0 2.14.1
+
+test-torches: $(TORCHES:%=test-torch-%)  ## BatchedModel with the oldest torch, one in the middle and the newest
+
+build/torch-%/.installed: $(VENV)/.tools
+	rm -rf $(@D)
+	$(bin)/pip install -q --target $(@D) torch==$* $(if $(filter 2.2.%,$*),numpy==1.26.4)
+	@touch $@
+
+.PRECIOUS: build/torch-%/.installed
+test-torch-%: $(VENV)/.installed build/torch-%/.installed
+	PYTHONPATH=$(CURDIR)/build/torch-$* $(bin)/python -m pytest -m torch tests/python/native/test_batched*.py tests/python/native/test_torch_images.py $(ARGS)
 
 # What needs a GPU, where torch was built without CUDA: the CPU plays two of them.
 test-simulated-cuda: $(VENV)/.installed build/native/.built  ## the tests that need a GPU, on two that the CPU plays

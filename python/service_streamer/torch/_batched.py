@@ -10,8 +10,9 @@ from .._model_errors import FAULTS_OF_THE_MODEL, copy_error, detached, is_out_of
 from .._native import NativeSource
 from .._options import one_of
 from .._types import Collate
+from ._batching import load_batching
 from ._collate import PadSide, check_key, collate_options, number_keys, pad_values
-from ._module import load_module
+from ._memory import memory_errors
 from ._placement import Placement, check_device
 from ._rows import OUTPUTS, Output, Padding, Splitter
 
@@ -19,8 +20,8 @@ from ._rows import OUTPUTS, Output, Padding, Splitter
 class BatchedModel:
     """A predict function that calls a ``torch.nn.Module``, or any function, on batches.
 
-    It collates the items of a batch in C++, into memory that is reused. Then it calls the callable
-    and splits the result::
+    It collates the items of a batch into memory that is reused. Then it calls the callable and
+    splits the result::
 
         model = BatchedModel(encoder, collate="pad", mask="attention_mask", device="cuda:0")
         streamer = ThreadedStreamer(model, batch_size=64)
@@ -42,6 +43,9 @@ class BatchedModel:
 
     The callable runs in a Python worker thread or worker process. A BatchedModel can be given to
     any streamer or to a `RedisWorker`, or be called. It can be pickled if the callable can.
+
+    Batches are made in C++ if ``python -m service_streamer.build_torch`` was run, otherwise by
+    torch's own functions. The results are the same, and the repr tells which it is.
 
     Args:
         model: the callable.
@@ -72,8 +76,7 @@ class BatchedModel:
     Raises:
         TypeError: the model is not callable.
         ValueError: a setting is wrong. The message names the setting and its value.
-        ImportError: torch or the module ``_torch`` is missing, or ``_torch`` was built for another
-            version of torch.
+        ImportError: torch is missing, or older than 2.2.
     """
 
     def __init__(
@@ -118,7 +121,7 @@ class BatchedModel:
             "pinned": self._device.startswith("cuda"),
         }
         self._in_process: tuple[Any, Placement] | None = None  # not pickled
-        load_module()
+        load_batching()
 
     def __call__(self, batch: Sequence[Any]) -> list[Any]:
         """Run the callable on some items.
@@ -131,12 +134,12 @@ class BatchedModel:
         items = list(batch)
         if self._in_process is None:
             self._in_process = (
-                load_module().Batcher(self._options),
+                load_batching().Batcher(self._options),
                 Placement(self._device, self._moved),
             )
         batcher, placement = self._in_process
         keys, outputs = number_keys(self._key, items)
-        groups = load_module().Groups(batcher, items, keys)
+        groups = load_batching().Groups(batcher, items, keys)
         outputs.update(groups.refused)
         for number, places in enumerate(groups.places):
             try:
@@ -157,23 +160,21 @@ class BatchedModel:
         return {**self.__dict__, "_in_process": None}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {name_of(self._model)} on {self._device}>"
+        way = "torch" if load_batching().__name__.endswith("_by_torch") else "C++"
+        return (
+            f"<{type(self).__name__} of {name_of(self._model)} on {self._device}, "
+            f"batches made by {way}>"
+        )
 
     def _run(self, placement: Placement, collated: Any, count: int) -> list[Any]:
         import torch
 
         args, kwargs, padded, lengths = collated
         rows = len(args[0] if args else next(iter(kwargs.values())))
-        with torch.no_grad():
-            try:
-                output = placement.call(self._model, args, kwargs)
-                padding = None if lengths is None else Padding(padded, lengths)
-                return self._splitter.split(output, count, rows, padding)
-            except RuntimeError as error:
-                # torch has no exception type for too little host memory
-                if type(error) is RuntimeError and load_module().is_about_memory(str(error)):
-                    raise MemoryError(str(error)) from error
-                raise
+        with memory_errors(), torch.no_grad():
+            output = placement.call(self._model, args, kwargs)
+            padding = None if lengths is None else Padding(padded, lengths)
+            return self._splitter.split(output, count, rows, padding)
 
 
 def _is_final(error: Exception, count: int) -> bool:

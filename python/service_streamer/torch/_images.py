@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._module import load_module
+from ._batching import load_batching
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -24,7 +24,8 @@ def normalize_images(
 ) -> Tensor:
     """Convert uint8 images to ``(image / 255 - mean) / std`` with the channels first.
 
-    On a GPU this is one kernel. Only the uint8 values are copied there.
+    Only the uint8 values are copied to a GPU. There this is one kernel, if
+    ``python -m service_streamer.build_torch`` was run where ``nvcc`` is.
 
     Args:
         images: a uint8 tensor or array of the shape (images, rows, columns, channels), or a list
@@ -41,11 +42,11 @@ def normalize_images(
         TypeError: the images are not uint8.
         ValueError: the shape is wrong, a list is empty or has images of several sizes, or `mean`
             or `std` does not have one value for each channel.
-        ImportError: torch or the module ``_torch`` is missing.
+        ImportError: torch is missing, or older than 2.2.
     """
     import torch
 
-    module = load_module()
+    module = load_batching()
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}")
     batch = _stack(images) if isinstance(images, list | tuple) else torch.as_tensor(images)

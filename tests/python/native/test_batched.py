@@ -6,7 +6,7 @@ from waits import LONG
 from service_streamer import ThreadedStreamer
 
 pytest_plugins = ["batched_fixtures"]
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("batching")]
 
 
 # ------------------------------------------------------------------- answers
@@ -195,6 +195,7 @@ def test_a_forked_child_has_its_own_memory(torch, served_batched):
     assert kept.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("batching", ["compiled"], indirect=True)
 def test_it_can_be_sent_to_a_worker_process(torch, batched, program):
     program(
         """

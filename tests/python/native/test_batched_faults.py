@@ -9,7 +9,7 @@ from waits import LONG, eventually
 from service_streamer import OutputSizeMismatch
 
 pytest_plugins = ["batched_fixtures"]
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("batching")]
 
 
 # ------------------------------------------------------------------- items

@@ -3,7 +3,7 @@
 import pytest
 
 pytest_plugins = ["batched_fixtures"]
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("batching")]
 
 
 def test_sequences_are_padded_with_mask_and_lengths(torch, batched):

@@ -158,7 +158,7 @@ def test_a_module_without_parameters_is_on_the_device_of_its_buffers(torch, batc
     with pytest.raises(ValueError, match="not 'meta'"):
         batched(sharded)
     sharded.weight = torch.nn.Parameter(torch.ones(1))  # registered first
-    assert repr(batched(sharded)).endswith("on cpu>")
+    assert " on cpu, " in repr(batched(sharded))
 
 
 @pytest.mark.torch

@@ -2,12 +2,12 @@
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytest_plugins = ["batched_fixtures"]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("batching")]
 
 
 @pytest.fixture
 def normalize(torch):
-    pytest.importorskip("service_streamer._torch")
     from service_streamer.torch import normalize_images
 
     return normalize_images

@@ -22,10 +22,22 @@ def noting(torch):
     return Noting()
 
 
+@pytest.fixture(params=["compiled", "by torch"])
+def batching(torch, request, monkeypatch):
+    """What makes batches in this process: the module ``_torch``, or torch's own functions."""
+    from service_streamer.torch import _batching, _by_torch
+
+    if request.param == "compiled":
+        functions = pytest.importorskip("service_streamer._torch", exc_type=ImportError)
+    else:
+        functions = _by_torch
+    monkeypatch.setattr(_batching, "_loaded", functions)
+    return functions
+
+
 @pytest.fixture
 def batched(torch):
     """Makes BatchedModels."""
-    pytest.importorskip("service_streamer._torch")
     from service_streamer.torch import BatchedModel
 
     return BatchedModel

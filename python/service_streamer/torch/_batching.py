@@ -1,0 +1,40 @@
+"""Chooses what makes batches: the extension module ``_torch``, or torch's own functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._module import load_module
+
+OLDEST_TORCH = (2, 2)
+
+_loaded: Any = None
+
+
+def load_batching() -> Any:
+    """Import what makes batches: ``_torch``, or ``_by_torch`` if that cannot be used.
+
+    Both have `Batcher`, `Groups` and `normalize_images`, with the same results.
+
+    Raises:
+        ImportError: torch is missing or too old.
+    """
+    global _loaded
+    if _loaded is None:
+        _check_torch()
+        try:
+            _loaded = load_module()
+        except ImportError:
+            from . import _by_torch
+
+            _loaded = _by_torch
+    return _loaded
+
+
+def _check_torch() -> None:
+    import torch
+
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise ImportError(f"torch {torch.__version__} is too old: {oldest} or later is needed")
