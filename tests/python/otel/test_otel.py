@@ -165,7 +165,9 @@ def test_a_missing_library_is_named(child):
             print(error)
         """
     )
-    assert done.stdout == 'tracing needs opentelemetry-api: pip install "service-streamer-ng[otel]"\n'
+    assert (
+        done.stdout == 'tracing needs opentelemetry-api: pip install "service-streamer-ng[otel]"\n'
+    )
 
 
 def context_of(members):

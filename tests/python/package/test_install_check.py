@@ -11,7 +11,9 @@ import service_streamer
 
 PACKAGE = Path(service_streamer.__file__).parent
 
-REMEDY = "run pip uninstall -y service-streamer service-streamer-ng; pip install service-streamer-ng"
+REMEDY = (
+    "run pip uninstall -y service-streamer service-streamer-ng; pip install service-streamer-ng"
+)
 
 
 def import_error(site, before="pass"):
