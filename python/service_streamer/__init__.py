@@ -1,12 +1,14 @@
 """Combines the requests of a web application into batches for a deep-learning model.
 
 Create a streamer from the model's predict function. Then call ``streamer.predict(batch)`` in place
-of ``model.predict(batch)``::
+of ``model.predict(batch)``:
 
-    from service_streamer import ThreadedStreamer
-
-    streamer = ThreadedStreamer(model.predict, batch_size=64)
-    outputs = streamer.predict(batch)
+    >>> from service_streamer import ThreadedStreamer
+    >>> def predict(texts):  # your model: a list of items in, one output per item out
+    ...     return [text.upper() for text in texts]
+    >>> streamer = ThreadedStreamer(predict, batch_size=64)
+    >>> streamer.predict(["one item", "another"])
+    ['ONE ITEM', 'ANOTHER']
 
 A `ThreadedStreamer` runs the model in a thread of this process. A `Streamer` runs it in worker
 processes, which all processes of a web server can share. A `RedisStreamer` sends the requests to

@@ -33,13 +33,7 @@ def batched(
 
     The function takes a list of items and returns one output per item. A call of the decorated
     function waits, and returns the output of its item. Calls that wait at the same time run
-    together::
-
-        @batched(batch_size=64)
-        def upper(texts):
-            return [text.upper() for text in texts]
-
-        assert upper("hello") == "HELLO"
+    together.
 
     The decorated function is a `ThreadedStreamer`, with all of its methods. A coroutine calls
     ``await upper.apredict_one("hello")``. The first call starts the worker thread. A forked child
@@ -53,6 +47,13 @@ def batched(
     Raises:
         TypeError, ValueError: an option is invalid, or it is a method that is decorated. The
             message names the value.
+
+    Example:
+        >>> @batched(batch_size=64)
+        ... def upper(texts):
+        ...     return [text.upper() for text in texts]
+        >>> upper("hello")
+        'HELLO'
     """
     _options.count("batch_size", batch_size)  # here, for a decorator without parentheses
     given: dict[str, Any] = {**options}

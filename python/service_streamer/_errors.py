@@ -42,7 +42,17 @@ __all__ = [
 
 
 class StreamerError(Exception):
-    """Base class of the errors that a streamer itself raises."""
+    """Base class of the errors that a streamer itself raises.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> streamer.close()
+        >>> try:
+        ...     streamer.predict([1])
+        ... except StreamerError as error:  # not an exception of the model
+        ...     print(type(error).__name__)
+        StreamerClosed
+    """
 
 
 class QueueFull(StreamerError):
@@ -53,6 +63,19 @@ class QueueFull(StreamerError):
     Attributes:
         retry_after: the estimated time in seconds until the request would be accepted; suits an
             HTTP ``Retry-After`` header.
+
+    Example:
+        >>> opened = threading.Event()
+        >>> def predict(batch):
+        ...     opened.wait()
+        ...     return batch
+        >>> streamer = ThreadedStreamer(predict, batch_size=1, max_queue=1, overflow="reject")
+        >>> try:
+        ...     futures = [streamer.submit([item]) for item in range(3)]
+        ... except QueueFull as error:
+        ...     print("ask again later:", error.retry_after >= 0)
+        ask again later: True
+        >>> opened.set()
     """
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
@@ -66,7 +89,16 @@ class QueueFull(StreamerError):
 if sys.version_info >= (3, 11):
 
     class RequestTimeout(StreamerError, TimeoutError):
-        """The request, or the wait for it, took longer than its timeout. Also a TimeoutError."""
+        """The request, or the wait for it, took longer than its timeout. Also a TimeoutError.
+
+        Example:
+            >>> opened = threading.Event()
+            >>> streamer = ThreadedStreamer(lambda batch: opened.wait() and batch, batch_size=64)
+            >>> streamer.predict([1], timeout=0.01)
+            Traceback (most recent call last):
+            service_streamer.RequestTimeout: ...
+            >>> opened.set()
+        """
 
 else:
     # Before 3.11 concurrent.futures and asyncio have their own TimeoutError classes. asyncio's is
@@ -76,11 +108,28 @@ else:
 
 
 class StreamerClosed(StreamerError):
-    """The streamer is closed, or was closed before the request had an answer."""
+    """The streamer is closed, or was closed before the request had an answer.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> streamer.close()
+        >>> streamer.predict([1])
+        Traceback (most recent call last):
+        service_streamer.StreamerClosed: ...
+    """
 
 
 class WorkerLost(StreamerError):
-    """The worker died, or exited, while it had the request, and the request is not retried."""
+    """The worker died, or exited, while it had the request, and the request is not retried.
+
+    Example:
+        >>> def predict(batch):
+        ...     os._exit(1)
+        >>> with Streamer(predict, batch_size=64, retries=0, mp_start_method="fork") as streamer:
+        ...     streamer.predict([1])
+        Traceback (most recent call last):
+        service_streamer.WorkerLost: ...
+    """
 
 
 class WorkerInitError(StreamerError):
@@ -89,6 +138,15 @@ class WorkerInitError(StreamerError):
     The message begins with the error of the worker. The ``__cause__`` is the exception that the
     worker raised, or a `SerializationError` if it cannot be unpickled here. That exception in turn
     has a `WorkerTraceback` as its ``__cause__``.
+
+    Example:
+        >>> class Broken(ManagedModel):
+        ...     def init_model(self):
+        ...         raise OSError("there are no weights")
+        >>> with Streamer(Broken, batch_size=64, mp_start_method="fork") as streamer:
+        ...     streamer.predict([1])
+        Traceback (most recent call last):
+        service_streamer.WorkerInitError: OSError: there are no weights...
     """
 
 
@@ -109,6 +167,12 @@ class OutputSizeMismatch(StreamerError):
         expected: the number of items in the batch.
         received: the number of outputs. None: the returned value has no length.
         detail: a description of the returned value; may be empty.
+
+    Example:
+        >>> streamer = ThreadedStreamer(lambda batch: batch[:1], batch_size=64)
+        >>> streamer.predict([1, 2])
+        Traceback (most recent call last):
+        service_streamer.OutputSizeMismatch: predict_function was given 2 items and...
     """
 
     def __init__(self, expected: int, received: int | None, detail: str = "") -> None:
@@ -130,7 +194,14 @@ class OutputSizeMismatch(StreamerError):
 
 
 class SerializationError(StreamerError):
-    """An item or an output cannot be pickled or unpickled. The message names its type."""
+    """An item or an output cannot be pickled or unpickled. The message names its type.
+
+    Example:
+        >>> with Streamer(sorted, batch_size=64, mp_start_method="fork") as streamer:
+        ...     streamer.predict([threading.Lock()])
+        Traceback (most recent call last):
+        service_streamer.SerializationError: ...
+    """
 
 
 class BrokerError(StreamerError, ConnectionError):
@@ -141,6 +212,12 @@ class BrokerError(StreamerError, ConnectionError):
     Attributes:
         transient: True if a later attempt may succeed: the broker is unreachable, starting, or
             failing over. False if its configuration has to change.
+
+    Example:
+        >>> with RedisStreamer("localhost:1") as streamer:  # nothing listens there
+        ...     streamer.predict([1])
+        Traceback (most recent call last):
+        service_streamer.BrokerError: ...
     """
 
     def __init__(self, message: str, transient: bool = False) -> None:

@@ -33,6 +33,16 @@ class Future(_core.FutureBase[R], concurrent.futures.Future[R]):
 
     `cancel` removes the request from the queue and returns True. It returns False once the model
     has received all items of the request.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> future = streamer.submit([1, 2])
+        >>> future.result(timeout=5)
+        [1, 2]
+        >>> async def ask():
+        ...     return await streamer.submit([3])
+        >>> asyncio.run(ask())
+        [3]
     """
 
     __slots__ = ()

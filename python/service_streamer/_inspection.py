@@ -48,10 +48,7 @@ class Inspection:
     ) -> Recorder:
         """Record what happens to requests and batches, and write a timeline to a file.
 
-        The file is a trace in Chrome's format, which https://ui.perfetto.dev shows::
-
-            with streamer.record("trace.json.gz"):
-                ...  # requests
+        The file is a trace in Chrome's format, which https://ui.perfetto.dev shows.
 
         A client process of a `Streamer` gets the timeline of the owner. The file is also written if
         the ``with`` block raises or the streamer is closed in it.
@@ -72,6 +69,11 @@ class Inspection:
             OSError: the file cannot be written. Raised before the block runs.
             ValueError, TypeError: an argument is invalid. The message names it and its value.
             NotImplementedError: a `RedisStreamer` forms no batches; see `RedisWorker.record`.
+
+        Example:
+            >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+            >>> with streamer.record("trace.json.gz", seconds=60):
+            ...     outputs = streamer.predict([1, 2])
         """
         from ._timeline import Recorder  # only needed here
 

@@ -16,7 +16,14 @@ OUTCOMES = ("completed", "failed", "cancelled", "expired", "rejected", "dropped"
 
 @dataclasses.dataclass(frozen=True)
 class WorkerStats:
-    """The statistics of one worker process since its start."""
+    """The statistics of one worker process since its start.
+
+    Example:
+        >>> with Streamer(sorted, batch_size=64, mp_start_method="fork") as streamer:
+        ...     outputs = streamer.predict([1, 2])
+        ...     streamer.stats().worker_processes[0].items
+        2
+    """
 
     pid: int
     state: str
@@ -62,7 +69,14 @@ class WorkerStats:
 
 @dataclasses.dataclass(frozen=True)
 class ConsumerStats:
-    """One `RedisWorker`: a consumer of the group that reads the queue at the broker."""
+    """One `RedisWorker`: a consumer of the group that reads the queue at the broker.
+
+    Example:
+        >>> with RedisStreamer("localhost:6379", prefix="upper") as streamer:
+        ...     streamer.wait_ready()
+        ...     [worker.pending for worker in streamer.stats().stream.consumers]
+        [0]
+    """
 
     name: str
     """host name, pid and a random part"""
@@ -74,7 +88,13 @@ class ConsumerStats:
 
 @dataclasses.dataclass(frozen=True)
 class StreamStats:
-    """The queue at the Redis broker: the requests of all clients with the same prefix."""
+    """The queue at the Redis broker: the requests of all clients with the same prefix.
+
+    Example:
+        >>> with RedisStreamer("localhost:6379", prefix="upper") as streamer:
+        ...     streamer.stats().stream.length
+        0
+    """
 
     length: int
     """entries, waiting or at workers. A large request has several entries"""
@@ -95,6 +115,20 @@ class StepStats:
     """The steps of a `StepModel` since the streamer was created.
 
     Those of worker processes are not counted: `paused`, `steps`, `stepped` and `outputs` are 0.
+
+    Example:
+        >>> class Twice(StepModel):
+        ...     def admit(self, items):
+        ...         return [[item, 2] for item in items]
+        ...
+        ...     def step(self, states):
+        ...         for state in states:
+        ...             state[1] -= 1
+        ...         return [(item, left == 0) for item, left in states]
+        >>> with ThreadedStreamer(Twice(), batch_size=32) as streamer:
+        ...     outputs = streamer.predict(["a"])
+        ...     streamer.stats().steps.outputs
+        2
     """
 
     live: int
@@ -124,7 +158,14 @@ class StepStats:
 
 @dataclasses.dataclass(frozen=True)
 class TenantStats:
-    """The requests of one tenant: those in the queue, and how the others ended."""
+    """The requests of one tenant: those in the queue, and how the others ended.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64, tenants={"acme": 3, "*": 1})
+        >>> outputs = streamer.predict([1, 2], tenant="acme")
+        >>> streamer.stats().tenant_stats["acme"].completed
+        1
+    """
 
     queued_items: int
     completed: int
@@ -192,6 +233,13 @@ class RecentStats(EventStats):
     """What happened in the last seconds.
 
     The `max` of a time is rounded up to the end of its bucket. `failed` includes `BrokerError`.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> outputs = streamer.predict([1, 2])
+        >>> recent = streamer.stats().last_minute
+        >>> recent.items, recent.mean_batch_size
+        (2, 2.0)
     """
 
     seconds: float
@@ -209,6 +257,13 @@ class StreamerStats(EventStats):
 
     A request is one ``predict`` or ``submit`` call, of any number of items. Processes that share
     the workers of a `Streamer` also share its engine, and get the statistics of that engine.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> outputs = streamer.predict([1, 2])
+        >>> stats = streamer.stats()
+        >>> stats.completed, stats.batch_sizes, stats.queue_time.p99 < 1
+        (1, {2: 1}, True)
     """
 
     # the engine

@@ -41,10 +41,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
 
     Replace ``model.predict(batch)`` by ``streamer.predict(batch)``. A worker thread of this process
     calls ``predict_function`` with the items of all waiting requests, at most ``batch_size`` at a
-    time. Each caller receives the outputs of its own items::
-
-        streamer = ThreadedStreamer(model.predict, batch_size=64)
-        outputs = streamer.predict(["one item", "another"])
+    time. Each caller receives the outputs of its own items.
 
     If ``predict_function`` is a `service_streamer.torch.NativeModel`, C++ threads run it and never
     take the GIL. If ``collate`` or ``device`` is given, ``predict_function`` takes batched tensors
@@ -116,6 +113,13 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         ValueError: a setting is invalid. The message names the setting and its value.
         ImportError: ``collate`` or ``device`` is given, and torch or the extension module for it is
             not installed.
+
+    Example:
+        >>> def predict(texts):  # your model: a list of items in, one output per item out
+        ...     return [text.upper() for text in texts]
+        >>> with ThreadedStreamer(predict, batch_size=64) as streamer:
+        ...     streamer.predict(["one item", "another"])
+        ['ONE ITEM', 'ANOTHER']
     """
 
     @overload

@@ -18,6 +18,13 @@ class TimeSummary:
 
     The percentiles come from the buckets, so they are approximate: within 7 %. ``a + b`` is the
     summary of the durations of both.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> outputs = streamer.predict([1, 2])
+        >>> times = streamer.stats().service_time
+        >>> times.count, times.p50 <= times.p99 <= times.max
+        (1, True)
     """
 
     count: int

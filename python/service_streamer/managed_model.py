@@ -17,28 +17,33 @@ class ManagedModel(Generic[T, R]):
 
     A subclass loads the model in `init_model` and runs it in `predict`. The worker sets
     CUDA_VISIBLE_DEVICES before it calls `init_model`. A framework that is first imported there sees
-    only the GPU of this worker::
+    only the GPU of this worker.
 
-        class Classifier(ManagedModel):
-            def init_model(self, path):
-                import torch
-                self.device = "cuda" if torch.cuda.is_available() else "cpu"
-                self.model = torch.nn.Linear(384, 2)
-                self.model.load_state_dict(torch.load(path, map_location=self.device))
-                self.model.to(self.device).eval()
-
-            def predict(self, batch):  # a list of numpy arrays of shape (384,)
-                import numpy as np
-                import torch
-                with torch.no_grad():
-                    inputs = torch.from_numpy(np.stack(batch)).to(self.device)
-                    return self.model(inputs).cpu().numpy()
-
-    Save a ``state_dict`` for this. Since torch 2.6, ``torch.load(path)`` refuses a whole module.
+    Save a ``state_dict`` for this: since torch 2.6, ``torch.load(path)`` refuses a whole module.
 
     Attributes:
         model: for `init_model` to set; None at first.
         gpu_id: the GPU of this worker. None: the environment decides.
+
+    Example:
+        >>> class Classifier(ManagedModel):
+        ...     def init_model(self, path):
+        ...         import torch
+        ...
+        ...         self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        ...         self.model = torch.nn.Linear(384, 2)
+        ...         self.model.load_state_dict(torch.load(path, map_location=self.device))
+        ...         self.model.to(self.device).eval()
+        ...
+        ...     def predict(self, batch):  # a list of numpy arrays of shape (384,)
+        ...         import numpy as np
+        ...         import torch
+        ...
+        ...         with torch.no_grad():
+        ...             inputs = torch.from_numpy(np.stack(batch)).to(self.device)
+        ...             return self.model(inputs).cpu().numpy()
+        >>> def main():  # of a script
+        ...     streamer = Streamer(Classifier, 64, model_init_args=["weights.pt"])
     """
 
     if not TYPE_CHECKING:

@@ -17,19 +17,7 @@ class StepModel(ManagedModel[T, list[P]]):
     The streamer runs many items at a time, at most ``batch_size``, and with ``weight`` and
     ``max_weight`` at most what fits into the memory of their states. Between two steps finished
     items leave and waiting ones enter, so a short item never waits for a long one. For each item
-    ``predict`` returns the list of its outputs, and ``stream`` gives them one by one::
-
-        class Counter(StepModel):
-            def admit(self, items):
-                return [[0, item] for item in items]
-
-            def step(self, states):
-                for state in states:
-                    state[0] += 1
-                return [(now, now == last) for now, last in states]
-
-        streamer = ThreadedStreamer(Counter(), batch_size=32)
-        assert streamer.predict([3, 1]) == [[1, 2, 3], [1]]
+    ``predict`` returns the list of its outputs, and ``stream`` gives them one by one.
 
     A state is any object. All methods are called by one thread. If `admit` or `step` raises, it is
     called again with a part of its argument, to find the guilty items; only these fail. So a call
@@ -37,6 +25,19 @@ class StepModel(ManagedModel[T, list[P]]):
 
     A class is for a `Streamer`, whose workers call `init_model`. A `ThreadedStreamer` takes an
     instance that is ready for use.
+
+    Example:
+        >>> class Counter(StepModel):
+        ...     def admit(self, items):  # new items: one state for each
+        ...         return [[0, item] for item in items]
+        ...
+        ...     def step(self, states):  # one step of all: (output, is it done) for each
+        ...         for state in states:
+        ...             state[0] += 1
+        ...         return [(now, now == last) for now, last in states]
+        >>> with ThreadedStreamer(Counter(), batch_size=32) as streamer:
+        ...     streamer.predict([3, 1])
+        [[1, 2, 3], [1]]
     """
 
     _makes_steps = True

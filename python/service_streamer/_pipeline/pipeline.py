@@ -32,14 +32,7 @@ if TYPE_CHECKING:
 class Pipeline(BaseStreamer):
     """Sends each request through several stages, each of which has workers and batches of its own.
 
-    While one stage works on a request, the others work on other requests::
-
-        with Pipeline(
-            Stage(decode, workers=4),
-            Stage(model.predict, batch_size=32),
-            Stage(render, workers=2),
-        ) as pipeline:
-            pictures = pipeline.predict(files)
+    While one stage works on a request, the others work on other requests.
 
     The outputs of a stage are the items of the next one. A pipeline has the methods of the other
     streamers, except `configure`. A timeout, a priority and a cancellation apply to the whole
@@ -68,6 +61,15 @@ class Pipeline(BaseStreamer):
 
     Raises:
         TypeError, ValueError: an argument, or an option of a stage, is invalid.
+
+    Example:
+        >>> def decode(texts):
+        ...     return [int(text) for text in texts]
+        >>> def double(numbers):
+        ...     return [2 * number for number in numbers]
+        >>> with Pipeline(Stage(decode, workers=4), Stage(double, batch_size=32)) as pipeline:
+        ...     pipeline.predict(["1", "20"])
+        [2, 40]
     """
 
     _count_items = staticmethod(count_items)

@@ -48,6 +48,13 @@ class Stage:
 
     Raises:
         TypeError, ValueError: an argument is invalid. `Pipeline` checks the target and the options.
+
+    Example:
+        >>> def double(numbers):
+        ...     return [2 * number for number in numbers]
+        >>> with Pipeline(Stage(double, batch_size=32, workers=2, max_latency=0.01)) as pipeline:
+        ...     pipeline.stages["double"].stats().batch_size
+        32
     """
 
     def __init__(

@@ -44,20 +44,8 @@ class Streamer(WorkerControl[Item, Result, Piece]):
     """Collects the requests of many callers into batches for a model in worker processes.
 
     It has the methods of `ThreadedStreamer`. The constructor starts the workers, and each of them
-    loads its own model (`ManagedModel` shows such a class)::
-
-        class Classifier(ManagedModel):
-            def init_model(self, path):
-                ...
-
-            def predict(self, batch):
-                ...
-
-        if __name__ == "__main__":
-            streamer = Streamer(
-                Classifier, 64, worker_num=2, cuda_devices=(0, 1), model_init_args=["model.pt"]
-            )
-            outputs = streamer.predict([numpy.zeros(384, dtype=numpy.float32)])
+    loads its own model. A script needs ``if __name__ == "__main__":`` in front of it, unless the
+    workers are forked, because they import the script.
 
     Items and outputs are pickled. Large arrays and CPU tensors are passed in shared memory.
 
@@ -104,6 +92,19 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         WorkerInitError: ``wait_for_worker_ready``, and a worker cannot load the model.
         OSError: another process listens at `address`.
         RuntimeError: the main module creates the streamer while a worker imports that module.
+
+    Example:
+        >>> class Labeller(ManagedModel):
+        ...     def init_model(self, label):  # runs in the worker, which sees only its own GPU
+        ...         self.label = label
+        ...
+        ...     def predict(self, batch):
+        ...         return [self.label for item in batch]
+        >>> with Streamer(
+        ...     Labeller, 64, worker_num=2, model_init_args=["cat"], mp_start_method="fork"
+        ... ) as streamer:
+        ...     streamer.predict(["a picture", "another"])
+        ['cat', 'cat']
     """
 
     @overload

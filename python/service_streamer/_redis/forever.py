@@ -27,6 +27,12 @@ def run_redis_workers_forever(
 
     The arguments and errors are those of `RedisWorker`, except that ``mp_start_method`` defaults to
     "spawn". To stop the worker from another thread, use `RedisWorker` itself.
+
+    Example:
+        >>> def main():  # of a script; SIGTERM or Ctrl-C ends it
+        ...     run_redis_workers_forever(
+        ...         Classifier, 64, worker_num=2, cuda_devices=(0, 1), redis_broker="redis://broker:6379"
+        ...     )
     """
     RedisWorker(
         model_class,

@@ -22,10 +22,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
 
     It has the methods of `ThreadedStreamer`, except `configure` and `destroy_workers`. Start the
     workers separately, with `RedisWorker` or ``python -m service_streamer redis-worker``, and give
-    them the same broker and prefix::
-
-        streamer = RedisStreamer(redis_broker="redis://broker:6379", prefix="sentiment")
-        outputs = streamer.predict(["one item", "another"])
+    them the same broker and prefix.
 
     The constructor does not connect; the first request does. A request survives the death of a
     worker, a broken connection, and a broker that loses its data. If the broker is unreachable for
@@ -59,6 +56,11 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
     Raises:
         ImportError: the extra ``redis`` is not installed.
         TypeError, ValueError: a setting is invalid. The message names the setting and its value.
+
+    Example:
+        >>> with RedisStreamer("localhost:6379", prefix="upper") as streamer:
+        ...     streamer.predict(["one item", "another"])
+        ['ONE ITEM', 'ANOTHER']
     """
 
     _needs_ready_worker = False

@@ -35,13 +35,8 @@ _logger = logging.getLogger("service_streamer")
 class RedisWorker:
     """Answers requests of `RedisStreamer` clients with models in worker processes.
 
-    Any number of workers on any number of machines may share a queue::
-
-        class Classifier(ManagedModel):
-            ...
-
-        if __name__ == "__main__":
-            RedisWorker(Classifier, 64, redis_broker="redis://broker:6379").run_forever()
+    Any number of workers on any number of machines may share a queue. A script needs
+    ``if __name__ == "__main__":`` in front of it, because the model processes import the script.
 
     A worker has at most two unanswered batches for each model. If it dies, or cannot reach the
     broker for 6 seconds, other workers claim its requests. After three workers in a row have died
@@ -79,6 +74,18 @@ class RedisWorker:
     Raises:
         TypeError, ValueError: a setting is invalid. The message names the setting and its value.
         ImportError: the extra ``redis`` is not installed.
+
+    Example:
+        >>> worker = RedisWorker(
+        ...     sorted, 64, redis_broker="localhost:6379", prefix="sorted", mp_start_method="fork"
+        ... )
+        >>> thread = threading.Thread(target=worker.run_forever)  # a script calls it
+        >>> thread.start()
+        >>> with RedisStreamer("localhost:6379", prefix="sorted") as streamer:
+        ...     streamer.predict([1, 2, 3])
+        [1, 2, 3]
+        >>> worker.close()
+        >>> thread.join()
     """
 
     @known_options

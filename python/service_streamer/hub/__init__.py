@@ -1,11 +1,10 @@
 """Many models in one process, loaded when they are needed, within a budget of memory.
 
-::
-
-    from service_streamer.hub import ModelHub, ModelSpec
-
-    hub = ModelHub({"sentiment": ModelSpec(Sentiment, batch_size=64)}, max_loaded=8)
-    outputs = hub["sentiment"].predict(batch)
+    >>> from service_streamer.hub import ModelHub, ModelSpec
+    >>> hub = ModelHub({"sorted": ModelSpec(sorted, batch_size=64)}, max_loaded=8)
+    >>> hub["sorted"].predict([1, 2])
+    [1, 2]
+    >>> hub.close()
 
 How it works
 ------------

@@ -16,7 +16,14 @@ from .._model_errors import without_frames
 
 
 class UnknownModel(StreamerError, LookupError):
-    """The hub has no model, version or label of this name. Also a LookupError."""
+    """The hub has no model, version or label of this name. Also a LookupError.
+
+    Example:
+        >>> with ModelHub({"sorted": ModelSpec(sorted, batch_size=64)}) as hub:
+        ...     hub.predict("sortd", [1, 2])
+        Traceback (most recent call last):
+        service_streamer.hub.UnknownModel: ...
+    """
 
 
 class ModelLoadError(StreamerError):
@@ -24,6 +31,14 @@ class ModelLoadError(StreamerError):
 
     After a failed attempt the hub waits before the next one, at first 1 second and at most
     1 minute. Requests that come meanwhile raise this error at once. `ModelHub.load` does not wait.
+
+    Example:
+        >>> def load():
+        ...     raise OSError("there are no weights")
+        >>> with ModelHub({"broken": ModelSpec.factory(load)}) as hub:
+        ...     hub.predict("broken", [1, 2])
+        Traceback (most recent call last):
+        service_streamer.hub.ModelLoadError: ...OSError: there are no weights
     """
 
     def copy(self) -> ModelLoadError:
@@ -37,11 +52,32 @@ class ModelTooLarge(ModelLoadError):
     """The model needs more memory than the whole budget of the hub.
 
     Only `ModelHub.load` tries it again.
+
+    Example:
+        >>> def load():
+        ...     weights = bytearray(32 << 20)
+        ...     return ThreadedStreamer(lambda batch: [len(weights)] * len(batch), batch_size=64)
+        >>> with ModelHub({"large": ModelSpec.factory(load)}, memory_budget="1MB") as hub:
+        ...     hub.predict("large", [1, 2])
+        Traceback (most recent call last):
+        service_streamer.hub.ModelTooLarge: ...
     """
 
 
 class NoRoomForModel(ModelLoadError):
-    """The models that stay loaded leave too little room, because they are pinned."""
+    """The models that stay loaded leave too little room, because they are pinned.
+
+    Example:
+        >>> models = {
+        ...     "first": ModelSpec(sorted, batch_size=64, pin=True, load="start"),
+        ...     "second": ModelSpec(sorted, batch_size=64),
+        ... }
+        >>> with ModelHub(models, max_loaded=1) as hub:
+        ...     hub["first"].wait_ready()
+        ...     hub.predict("second", [1, 2])
+        Traceback (most recent call last):
+        service_streamer.hub.NoRoomForModel: ...
+    """
 
 
 def load_error(name: str, error: BaseException) -> ModelLoadError:

@@ -31,6 +31,12 @@ class ModelHandle(Inspection, Requests):
 
     A request of a loaded model goes straight to its streamer. Any other request waits until the
     model is loaded, within its timeout. It raises `ModelLoadError` if the model cannot be loaded.
+
+    Example:
+        >>> with ModelHub({"sorted": ModelSpec(sorted, batch_size=64)}) as hub:
+        ...     handle = hub["sorted"]
+        ...     handle.predict([1, 2], timeout=5), handle.stats().completed
+        ([1, 2], 1)
     """
 
     def __init__(self, alias: Alias, loader: Loader, lobby: Lobby) -> None:

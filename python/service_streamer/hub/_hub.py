@@ -26,17 +26,6 @@ from ._spec import ModelSpec
 class ModelHub(Releases):
     """Many models in one process. Each is loaded when it is needed, and unloaded to make room.
 
-    ::
-
-        hub = ModelHub(
-            {
-                "sentiment": ModelSpec(Sentiment, batch_size=64),
-                "topics": ModelSpec(Topics, batch_size=32, pin=True),
-            },
-            memory_budget="12GB",
-        )
-        outputs = hub["sentiment"].predict(batch)
-
     ``hub["sentiment"]`` has the methods of a streamer. ``hub["sentiment@3"]`` is version 3 of the
     model, and ``hub["sentiment@stable"]`` the one with this label. A `ModelSpec` that is given here
     has version 1.
@@ -61,6 +50,15 @@ class ModelHub(Releases):
 
     Raises:
         TypeError, ValueError: an argument is invalid. The message names it.
+
+    Example:
+        >>> models = {
+        ...     "upper": ModelSpec(lambda texts: [text.upper() for text in texts], batch_size=64),
+        ...     "sorted": ModelSpec(sorted, batch_size=32, pin=True),
+        ... }
+        >>> with ModelHub(models, memory_budget="12GB") as hub:
+        ...     hub["upper"].predict(["hello"]), hub.predict("sorted", [1, 2])
+        (['HELLO'], [1, 2])
     """
 
     def __init__(

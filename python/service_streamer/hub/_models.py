@@ -222,7 +222,15 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class VersionStatus:
-    """The state of one version of a model."""
+    """The state of one version of a model.
+
+    Example:
+        >>> with ModelHub({"sorted": ModelSpec(sorted, batch_size=64)}) as hub:
+        ...     outputs = hub.predict("sorted", [1, 2])
+        ...     version = hub.status()["sorted"].versions[1]
+        >>> version.state, version.requests
+        ('ready', 1)
+    """
 
     version: int
     state: str
@@ -255,7 +263,14 @@ class VersionStatus:
 
 @dataclasses.dataclass(frozen=True)
 class ModelStatus:
-    """The state of one model."""
+    """The state of one model.
+
+    Example:
+        >>> with ModelHub({"sorted": ModelSpec(sorted, batch_size=64, pin=True)}) as hub:
+        ...     status = hub.status()["sorted"]
+        >>> status.serving, status.pinned, status.error
+        (1, True, None)
+    """
 
     name: str
     serving: int | None
@@ -273,7 +288,15 @@ class ModelStatus:
 
 @dataclasses.dataclass(frozen=True)
 class CanaryStatus:
-    """How a version does that gets a share of the requests."""
+    """How a version does that gets a share of the requests.
+
+    Example:
+        >>> def report(canary):
+        ...     rate = canary.errors / (canary.requests or 1)
+        ...     return f"version {canary.version}: {rate:.0%} of its requests failed"
+        >>> report(CanaryStatus(4, 0.1, 200, 3, 1800, 2, None))
+        'version 4: 2% of its requests failed'
+    """
 
     version: int
     share: float

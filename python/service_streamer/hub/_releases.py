@@ -38,7 +38,7 @@ class Releases:
     def watch(cls: type[_Self], folder: str | os.PathLike[str], **options: Any) -> _Self:
         """Return a hub of the models in a folder. It notices new models and versions.
 
-        ::
+        .. code-block:: text
 
             models/
                 sentiment/
@@ -58,6 +58,13 @@ class Releases:
             ImportError: the extra ``hub`` is not installed.
             OSError: the folder cannot be read.
             TypeError, ValueError: an option is invalid.
+
+        Example:
+            >>> from pathlib import Path
+            >>> Path("models").mkdir()  # of your own, with a folder for each model
+            >>> with ModelHub.watch("models", memory_budget="12GB") as hub:
+            ...     hub.status()
+            {}
         """
         from ._rollout import Rollout
         from ._watching import Watching  # needs the extra

@@ -61,6 +61,12 @@ class ModelSpec:
 
     Raises:
         TypeError, ValueError: an argument is invalid. The options are checked at each load.
+
+    Example:
+        >>> spec = ModelSpec(sorted, warmup=[1, 2], load="start", batch_size=64, max_latency=0.01)
+        >>> with ModelHub({"sorted": spec}) as hub:
+        ...     hub.predict("sorted", [1, 2])
+        [1, 2]
     """
 
     def __init__(

@@ -23,6 +23,11 @@ class TensorSpec:
 
     Raises:
         TypeError, ValueError: an argument is invalid. The message names it.
+
+    Example:
+        >>> spec = ModelSpec(sorted, batch_size=64, inputs={"ids": TensorSpec("INT64", (-1,))})
+        >>> spec.inputs["ids"].shape
+        (-1,)
     """
 
     datatype: str

@@ -1,12 +1,5 @@
 """Prometheus metrics of streamers; needs ``pip install "service-streamer-ng[metrics]"``.
 
-::
-
-    from service_streamer import metrics
-
-    metrics.register(streamer, "sentiment")
-    metrics.register(hub)  # of `service_streamer.hub`
-
 The metrics are read when Prometheus scrapes the process, so a request costs nothing more. If the
 environment variable ``PROMETHEUS_MULTIPROC_DIR`` names a directory, a scrape of any process returns
 the sums over all processes that use this directory.
@@ -54,6 +47,15 @@ def register(
             that variable names no directory.
         TypeError: an argument has the wrong type.
         StreamerClosed: the streamer is closed.
+
+    Example:
+        >>> from prometheus_client import CollectorRegistry, generate_latest
+        >>> registry = CollectorRegistry()
+        >>> with ThreadedStreamer(sorted, batch_size=64) as streamer:
+        ...     metrics.register(streamer, "sentiment", registry)  # without it: the global registry
+        ...     outputs = streamer.predict([1, 2])
+        ...     'items_total{streamer="sentiment"} 2.0' in generate_latest(registry).decode()
+        True
     """
     if not isinstance(streamer, BaseStreamer | ModelHub):
         remedy = ": register its hub" if isinstance(streamer, ModelHandle) else ""

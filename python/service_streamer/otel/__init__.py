@@ -1,12 +1,5 @@
 """OpenTelemetry traces and metrics; needs ``pip install "service-streamer-ng[otel]"``.
 
-::
-
-    from service_streamer import otel
-
-    otel.instrument(streamer, "sentiment")
-    otel.instrument(hub)  # of `service_streamer.hub`, or one of its models: hub["sentiment"]
-
 Each request then has a span, a child of the caller's. Each batch has a span too, which is current
 while ``predict_function`` runs and has links to the requests. It is made where the model runs: in
 this process, in a worker process, or in a `RedisWorker`. No call is needed there, only a tracer
@@ -41,7 +34,14 @@ _logger = logging.getLogger("service_streamer")
 
 
 class Instrumentation:
-    """What `instrument` has done to a streamer or a hub. Leaving its ``with`` block undoes it."""
+    """What `instrument` has done to a streamer or a hub. Leaving its ``with`` block undoes it.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> with otel.instrument(streamer, "sentiment"):
+        ...     outputs = streamer.predict([1, 2])  # makes a span
+        >>> outputs = streamer.predict([1, 2])  # makes none
+    """
 
     def __init__(
         self, streamer: BaseStreamer | ModelHub | ModelHandle, tracing: Tracing | HubTracer
@@ -100,6 +100,12 @@ def instrument(
             hub has a meter provider.
         TypeError: `streamer` or `name` has the wrong type.
         StreamerClosed: the streamer is closed.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> instrumentation = otel.instrument(streamer, "sentiment")
+        >>> outputs = streamer.predict([1, 2])
+        >>> instrumentation.uninstrument()
     """
     if not isinstance(streamer, BaseStreamer | ModelHub | ModelHandle):
         raise TypeError(f"streamer must be a streamer or a ModelHub, not {streamer!r}")

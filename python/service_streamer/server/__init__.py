@@ -1,8 +1,6 @@
 """A server of the Open Inference Protocol for the models of a hub.
 
-::
-
-    python -m service_streamer serve models/ --http 0.0.0.0:8000
+``python -m service_streamer serve models/ --http 0.0.0.0:8000`` starts it.
 
 How it works
 ------------

@@ -31,6 +31,14 @@ class InvalidInput(ValueError):
     """The request is invalid. The message names the tensor or the field, and is sent to the client.
 
     A model may raise it for an item that it cannot use. Then the client gets status 400.
+
+    Example:
+        >>> def predict(texts):
+        ...     return [text.upper() or InvalidInput("a text is empty") for text in texts]
+        >>> with ThreadedStreamer(predict, batch_size=64) as streamer:
+        ...     streamer.predict(["one", ""])
+        Traceback (most recent call last):
+        service_streamer.server.InvalidInput: a text is empty
     """
 
 

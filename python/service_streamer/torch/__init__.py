@@ -1,14 +1,7 @@
 """Models of torch: compiled to a file that runs without the GIL, or called as they are.
 
-::
-
-    import service_streamer.torch
-
-    service_streamer.torch.compile(module, (ids, mask), "encoder.pt2", max_batch=64, sequence=512)
-    model = service_streamer.torch.NativeModel("encoder.pt2", collate="pad")
-    streamer = service_streamer.ThreadedStreamer(model, batch_size=64)
-
-`BatchedModel` makes batches for any callable on tensors, without compiling it.
+`compile` makes a file of a module, and `NativeModel` runs it. `BatchedModel` makes batches for any
+callable on tensors, without compiling it.
 
 Importing this package does not import torch. Functions that need torch import it.
 """

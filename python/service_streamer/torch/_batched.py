@@ -21,11 +21,7 @@ class BatchedModel:
     """A predict function that calls a ``torch.nn.Module``, or any function, on batches.
 
     It collates the items of a batch into memory that is reused. Then it calls the callable and
-    splits the result::
-
-        model = BatchedModel(encoder, collate="pad", mask="attention_mask", device="cuda:0")
-        streamer = ThreadedStreamer(model, batch_size=64)
-        embeddings = streamer.predict([{"input_ids": ids} for ids in tokenized])
+    splits the result.
 
     An item is a tensor or numpy array on the host, without the batch dimension. It may also be a
     tuple of them, which become positional arguments, or a dict of them, which become named
@@ -77,6 +73,15 @@ class BatchedModel:
         TypeError: the model is not callable.
         ValueError: a setting is wrong. The message names the setting and its value.
         ImportError: torch is missing, or older than 2.2.
+
+    Example:
+        >>> import torch
+        >>> def total(ids, mask):  # (batch, sequence) each; a torch.nn.Module, for instance
+        ...     return (ids * mask).sum(1)
+        >>> model = BatchedModel(total, collate="pad", mask="mask", pad_value=7)
+        >>> with ThreadedStreamer(model, batch_size=64) as streamer:
+        ...     streamer.predict([{"ids": torch.tensor([5, 3, 9])}, {"ids": torch.tensor([2, 7])}])
+        [tensor(17), tensor(9)]
     """
 
     def __init__(

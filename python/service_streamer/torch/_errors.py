@@ -18,7 +18,17 @@ from .._errors import StreamerError
 
 
 class CompileError(StreamerError):
-    """The module could not be compiled; torch's own exception is the cause."""
+    """The module could not be compiled; torch's own exception is the cause.
+
+    Example:
+        >>> import torch
+        >>> class Counts(torch.nn.Module):
+        ...     def forward(self, numbers):
+        ...         return torch.ones(len([number for number in numbers.tolist() if number > 0]))
+        >>> compile(Counts().eval(), torch.ones(4), "counts.pt2", max_batch=8)
+        Traceback (most recent call last):
+        service_streamer.torch.CompileError: ...
+    """
 
 
 class DimensionFixed(CompileError):
@@ -28,6 +38,15 @@ class DimensionFixed(CompileError):
         input: the name of the input.
         dimension: the index of the dimension; 0 is the batch.
         size: the fixed size.
+
+    Example:
+        >>> import torch
+        >>> class Fixed(torch.nn.Module):
+        ...     def forward(self, numbers):
+        ...         return numbers.reshape(4, 3) * 2
+        >>> compile(Fixed().eval(), torch.ones(4, 3), "fixed.pt2", max_batch=8)
+        Traceback (most recent call last):
+        service_streamer.torch.DimensionFixed: dimension 0 of input 'numbers', ...
     """
 
     def __init__(self, input: str, dimension: int, size: int) -> None:
@@ -53,6 +72,15 @@ class AnswersDiffer(CompileError):
         batch: the size of the batch.
         length: the length of the sequences, or None if no input has one.
         difference: the largest absolute difference, or None if shape or type differ.
+
+    Example:
+        >>> import torch
+        >>> class Noise(torch.nn.Module):
+        ...     def forward(self, numbers):
+        ...         return numbers + torch.rand_like(numbers)
+        >>> compile(Noise().eval(), torch.ones(4, 3), "noise.pt", max_batch=8)
+        Traceback (most recent call last):
+        service_streamer.torch.AnswersDiffer: output '0' for a batch of ...
     """
 
     def __init__(
@@ -77,6 +105,11 @@ class SidecarError(StreamerError, ValueError):
     Attributes:
         source: the file, or the argument, with the description.
         field: the wrong field, like ``inputs[0].dtype``, or "" if no single field is wrong.
+
+    Example:
+        >>> read_sidecar("model.pt2")
+        Traceback (most recent call last):
+        service_streamer.torch.SidecarError: model.pt2.json: is missing, ...
     """
 
     def __init__(self, source: str, field: str, message: str) -> None:
@@ -94,6 +127,16 @@ class ModelFileError(StreamerError, ValueError):
 
     Attributes:
         path: the file.
+
+    Example:
+        >>> import torch
+        >>> import pathlib
+        >>> spec = TensorSpec("0", "float32", ("batch", 3))
+        >>> signature = Signature((spec,), (spec,), "tensor", "tensor", 64, {"batch": (1, 64)})
+        >>> size = pathlib.Path("model.pt2").write_bytes(b"no model")
+        >>> NativeModel("model.pt2", signature=signature.to_dict())
+        Traceback (most recent call last):
+        service_streamer.torch.ModelFileError: model.pt2 ...
     """
 
     def __init__(self, path: str, message: str) -> None:

@@ -43,6 +43,12 @@ def normalize_images(
         ValueError: the shape is wrong, a list is empty or has images of several sizes, or `mean`
             or `std` does not have one value for each channel.
         ImportError: torch is missing, or older than 2.2.
+
+    Example:
+        >>> import torch
+        >>> images = torch.zeros(2, 32, 32, 3, dtype=torch.uint8)
+        >>> normalize_images(images, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)).shape
+        torch.Size([2, 3, 32, 32])
     """
     import torch
 

@@ -29,11 +29,7 @@ PIPELINED = ("cuda",)  # device types that compute asynchronously
 class NativeModel(NativeSource):
     """A compiled model that runs in C++ threads, which never take the GIL.
 
-    Pass it to a `ThreadedStreamer` in place of a predict function::
-
-        model = NativeModel("encoder.pt2", collate="pad", mask="attention_mask")
-        streamer = ThreadedStreamer(model, batch_size=64)
-        embeddings = streamer.predict([{"ids": ids} for ids in tokenized])
+    Pass it to a `ThreadedStreamer` in place of a predict function.
 
     An item is the input of the model without the batch dimension: a tensor or array, or a tuple or
     dict of them, as the signature says. Items must have exactly the types of the model's inputs.
@@ -81,6 +77,23 @@ class NativeModel(NativeSource):
         ValueError: a setting is wrong. The message names the setting and its value.
         ImportError: torch or the module ``_torch`` is missing, or ``_torch`` was built for another
             version of torch.
+
+    Example:
+        >>> import torch
+        >>> class Encoder(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.embed = torch.nn.Embedding(1000, 32)
+        ...
+        ...     def forward(self, ids, mask):  # (batch, sequence) each
+        ...         return (self.embed(ids) * mask[:, :, None]).sum(1)
+        >>> example = (torch.ones(8, 64, dtype=torch.int64), torch.ones(8, 64, dtype=torch.int64))
+        >>> sidecar = compile(Encoder().eval(), example, "encoder.pt2", max_batch=64, sequence=512)
+        >>> model = NativeModel("encoder.pt2", collate="pad", mask="mask")
+        >>> with ThreadedStreamer(model, batch_size=64) as streamer:
+        ...     outputs = streamer.predict([(torch.tensor([5, 3, 9]),), (torch.tensor([2, 7]),)])
+        >>> [output.shape for output in outputs]
+        [torch.Size([32]), torch.Size([32])]
     """
 
     def __init__(

@@ -36,7 +36,12 @@ _OPTIONAL = ("torch", "isa")
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-    """One input or output of a model."""
+    """One input or output of a model.
+
+    Example:
+        >>> TensorSpec("ids", "int64", ("batch", "sequence")).shape
+        ('batch', 'sequence')
+    """
 
     name: str
     """an argument of the module, a key of a dict, or the index of an output ("0", "1", ...)"""
@@ -48,7 +53,16 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a model, in the order of the model."""
+    """The inputs and outputs of a model, in the order of the model.
+
+    Example:
+        >>> ids = TensorSpec("ids", "int64", ("batch", "sequence"))
+        >>> vectors = TensorSpec("0", "float32", ("batch", 32))
+        >>> sizes = {"batch": (1, 64), "sequence": (1, 512)}
+        >>> signature = Signature((ids,), (vectors,), "tensor", "tensor", 64, sizes)
+        >>> signature.device
+        'cpu'
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -95,6 +109,14 @@ def read_sidecar(model: str | os.PathLike[str]) -> Signature:
 
     Raises:
         SidecarError: the sidecar is missing, cannot be read, or has a wrong field.
+
+    Example:
+        >>> import json, pathlib
+        >>> spec = TensorSpec("0", "float32", ("batch", 3))
+        >>> signature = Signature((spec,), (spec,), "tensor", "tensor", 64, {"batch": (1, 64)})
+        >>> size = pathlib.Path("model.pt2.json").write_text(json.dumps(signature.to_dict()))
+        >>> read_sidecar("model.pt2") == signature
+        True
     """
     path = sidecar_path(model)
     try:

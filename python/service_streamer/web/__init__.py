@@ -1,14 +1,6 @@
 """Health probes, statistics, steering and a live page of streamers and hubs, over HTTP.
 
-In an ASGI application (FastAPI, Starlette)::
-
-    from service_streamer import web
-
-    app.mount("/streamer", web.create_app(streamer))
-
-In a WSGI application (Flask)::
-
-    app.register_blueprint(web.flask_blueprint(streamer), url_prefix="/streamer")
+`create_app` is for ASGI applications (FastAPI, Starlette), `flask_blueprint` for Flask.
 
 Routes below the prefix:
 
@@ -75,6 +67,12 @@ def create_app(
     Raises:
         ImportError: the extra ``web`` is not installed.
         TypeError, ValueError: an argument is invalid. The message names it and its value.
+
+    Example:
+        >>> from fastapi import FastAPI
+        >>> app = FastAPI()
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> app.mount("/streamer", web.create_app(streamer, control="a long random token"))
     """
     from ._site import Site
 
@@ -107,6 +105,14 @@ def flask_blueprint(
     Raises:
         ImportError: Flask is not installed.
         TypeError, ValueError: an argument is invalid. The message names it and its value.
+
+    Example:
+        >>> from flask import Flask
+        >>> app = Flask("service")
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> app.register_blueprint(web.flask_blueprint(streamer), url_prefix="/streamer")
+        >>> app.test_client().get("/streamer/live").status_code
+        200
     """
     from ._site import Site
 

@@ -11,7 +11,6 @@ import importlib
 import inspect
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 from unittest import SkipTest
@@ -182,16 +181,15 @@ class Page:
     # -------------------------------------------------------------------- before and after
 
     def __enter__(self):
-        self._streamers = set(_lifecycle._streamers)
+        self._closing = closed_streamers()
+        self._closing.__enter__()
         self._modules = set(sys.modules)
         sys.path.insert(0, str(self.folder))
         return self
 
     def __exit__(self, *failure):
         self.programs.end()
-        for each in set(_lifecycle._streamers) - self._streamers:
-            if isinstance(each, (BaseStreamer, Loader)):
-                each.close(False, LONG)
+        self._closing.__exit__(*failure)
         if self._loop is not None:
             self._loop.close()
         sys.path.remove(str(self.folder))
@@ -199,7 +197,18 @@ class Page:
             file = getattr(sys.modules[name], "__file__", None)
             if file and Path(file).is_relative_to(self.folder):
                 del sys.modules[name]
-        shutil.rmtree(self.folder)
+
+
+@contextlib.contextmanager
+def closed_streamers():
+    """Close the streamers and the models of hubs that were made in the block."""
+    before = set(_lifecycle._streamers)
+    try:
+        yield
+    finally:
+        for each in set(_lifecycle._streamers) - before:
+            if isinstance(each, (BaseStreamer, Loader)):
+                each.close(False, LONG)
 
 
 def run_page(path, folder, have, places):
