@@ -1,6 +1,6 @@
 """The measurements behind docs/tuning: `python benchmarks/tuning.py`, two minutes on 2 cores.
 
-Writes results/tuning.json and draws the pictures of the pages from it. With --draw it only draws.
+Writes results/tuning.json, and from it the pictures and the report of the pages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def timeline(policy: str, callers: int = 6) -> dict[str, Any]:
         stop = True
         for each in all_callers:
             each.join()
-    begin = [start for start, _ in batches if start > batches[-1][1] - 0.5][0] - 0.002
+    begin = next(start for start, _ in batches if start > batches[-1][1] - 0.5) - 0.002
     shown = [each for each in requests if each[3] > begin and each[1] < begin + SHOWN]
     return {
         "callers": callers,
@@ -78,6 +78,17 @@ def under_load(streamer: Streamer | ThreadedStreamer, callers: int) -> dict[str,
         figures = threads.measure(streamer.predict, list(range(callers)), SECONDS)
         figures["mean_batch"] = streamer.stats().mean_batch_size
     return {name: round(value, 3) for name, value in figures.items()}
+
+
+def report() -> str:
+    """What explain() says when 16 callers have batches of 64."""
+    with ThreadedStreamer(predict, 64) as streamer:
+        threads.measure(streamer.predict, list(range(16)), SECONDS)
+        return str(streamer.explain())
+
+
+def predict(batch: list[Any]) -> list[Any]:
+    return common.model(batch)
 
 
 def waiting(batch: list[Any]) -> list[Any]:
@@ -115,16 +126,27 @@ def measure() -> dict[str, Any]:
         "batch_sizes": {n: under_load(ThreadedStreamer(model, n), 64) for n in sizes},
         "callers": {n: under_load(ThreadedStreamer(model, 64), n) for n in sizes},
         "workers": list(workers()),
+        "report": report(),
     }
+
+
+def publish() -> None:
+    """Draw the pictures, and put the report into its page."""
+    page = PAGES / "explain.md"
+    before, rest = page.read_text().split("```text\n", 1)
+    after = rest.split("\n```\n", 1)[1]
+    shown = json.loads(RESULTS.read_text())["report"]
+    page.write_text(f"{before}```text\n{shown}\n```\n{after}")
+    python = venvs.python("plots")
+    subprocess.run([python, HERE / "tuning_plots.py", RESULTS, PAGES], check=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draw", action="store_true", help="only draw")
+    parser.add_argument("--draw", action="store_true", help="without a measurement")
     if not parser.parse_args().draw:
         RESULTS.write_text(json.dumps(measure(), indent=1) + "\n")
-    python = venvs.python("plots")
-    subprocess.run([python, HERE / "tuning_plots.py", RESULTS, PAGES], check=True)
+    publish()
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from plots import save  # sets how all pictures look
 
 QUEUED, RUNNING, MODEL, SECOND = "#d9d9d9", "#6fbf9b", "#0b6e4f", "#b23a48"
+EDGE = {"edgecolor": "white", "linewidth": 1.2}
 RULES = {
     "window": "window: each batch waits for max_latency, here 10 ms",
     "greedy": "greedy: the first caller that is back goes alone, the others must wait for it",
@@ -23,16 +25,17 @@ RULES = {
 }
 
 
-def batches(timelines: Mapping[str, Any], path: Path) -> None:
+def batches(timelines: Mapping[str, Any]) -> Figure:
     """A row for each caller, below a row with the batches, for each policy."""
     figure, rows = plt.subplots(len(timelines), 1, figsize=(9, 7), sharex=True)
     for axes, (policy, each) in zip(rows, timelines.items(), strict=True):
         for number, sent, taken, answered in each["requests"]:
             axes.barh(number, taken - sent, left=sent, color=QUEUED, height=0.7)
-            axes.barh(number, answered - taken, left=taken, color=RUNNING, height=0.7)
+            axes.barh(number, answered - taken, left=taken, color=RUNNING, height=0.7, **EDGE)
         for start, end in each["batches"]:
-            axes.barh(each["callers"] + 0.4, end - start, left=start, color=MODEL, height=0.9)
-            axes.axvline(start, color=MODEL, linewidth=0.6, linestyle=":")
+            axes.barh(
+                each["callers"] + 0.4, end - start, left=start, color=MODEL, height=0.9, **EDGE
+            )
         axes.set_yticks(
             [*range(each["callers"]), each["callers"] + 0.4],
             [*(f"caller {number + 1}" for number in range(each["callers"])), "model"],
@@ -41,7 +44,7 @@ def batches(timelines: Mapping[str, Any], path: Path) -> None:
         axes.set_xlim(0, 60)
         axes.tick_params(axis="y", length=0)
     rows[-1].set_xlabel("milliseconds   (grey: the request waits, light green: its batch runs)")
-    save(figure, path)
+    return figure
 
 
 def sizes_axis(axes: Axes, sizes: list[int], label: str) -> None:
@@ -51,7 +54,7 @@ def sizes_axis(axes: Axes, sizes: list[int], label: str) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
-def batch_sizes(measured: Mapping[str, Any], path: Path) -> None:
+def batch_sizes(measured: Mapping[str, Any]) -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
     sizes = [int(size) for size in measured]
     left.plot(sizes, [each["per_s"] for each in measured.values()], "o-", color=MODEL)
@@ -63,10 +66,10 @@ def batch_sizes(measured: Mapping[str, Any], path: Path) -> None:
     right.legend()
     for axes in (left, right):
         sizes_axis(axes, sizes, "batch_size, with 64 callers")
-    save(figure, path)
+    return figure
 
 
-def callers(measured: Mapping[str, Any], path: Path) -> None:
+def callers(measured: Mapping[str, Any]) -> Figure:
     figure, panels = plt.subplots(1, 3, figsize=(11, 3))
     numbers = [int(number) for number in measured]
     shown = (
@@ -78,10 +81,10 @@ def callers(measured: Mapping[str, Any], path: Path) -> None:
         axes.plot(numbers, [each[metric] for each in measured.values()], "o-", color=MODEL)
         axes.set_title(title)
         sizes_axis(axes, numbers, "callers, with batch_size=64")
-    save(figure, path)
+    return figure
 
 
-def workers(measured: list[Mapping[str, Any]], path: Path) -> None:
+def workers(measured: list[Mapping[str, Any]]) -> Figure:
     """Throughput of 1, 2 and 4 workers: a group of bars for each model and kind of worker."""
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.2))
     models = (("waiting", "a model that waits"), ("computing", "a model that computes in Python"))
@@ -97,16 +100,20 @@ def workers(measured: list[Mapping[str, Any]], path: Path) -> None:
         axes.set(title=title, xlabel="worker_num", ylabel="requests per second")
         axes.grid(axis="y", alpha=0.3)
     panels[0].legend()
-    save(figure, path)
+    return figure
 
 
 def main() -> None:
-    results = json.loads(Path(sys.argv[1]).read_text())
-    folder = Path(sys.argv[2])
-    batches(results["timelines"], folder / "batches.svg")
-    batch_sizes(results["batch_sizes"], folder / "batch-size.svg")
-    callers(results["callers"], folder / "callers.svg")
-    workers(results["workers"], folder / "workers.svg")
+    source, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    results = json.loads(source.read_text())
+    figures = {
+        "batches": batches(results["timelines"]),
+        "batch-size": batch_sizes(results["batch_sizes"]),
+        "callers": callers(results["callers"]),
+        "workers": workers(results["workers"]),
+    }
+    for name, figure in figures.items():
+        save(figure, folder / f"{name}.svg", source)
 
 
 if __name__ == "__main__":
