@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,12 +131,18 @@ def measure() -> dict[str, Any]:
     }
 
 
+def wrapped(text: str) -> str:
+    """The report, whose sentences are as narrow as its tables."""
+    lines = [line if "  " in line else textwrap.fill(line, 88) for line in text.splitlines()]
+    return "\n".join(lines)
+
+
 def publish() -> None:
     """Draw the pictures, and put the report into its page."""
     page = PAGES / "explain.md"
     before, rest = page.read_text().split("```text\n", 1)
     after = rest.split("\n```\n", 1)[1]
-    shown = json.loads(RESULTS.read_text())["report"]
+    shown = wrapped(json.loads(RESULTS.read_text())["report"])
     page.write_text(f"{before}```text\n{shown}\n```\n{after}")
     python = venvs.python("plots")
     subprocess.run([python, HERE / "tuning_plots.py", RESULTS, PAGES], check=True)
